@@ -1,0 +1,257 @@
+"""One model call: encode, send, decode, try again where that is right. Ends with a whole message or an error.
+
+It never runs a tool and never resumes an answer: what broke off is thrown away and asked for again. The connection is
+closed before the message is handed out, and at once when the caller goes away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from thinklsp.core.accumulator import MessageAccumulator
+from thinklsp.core.errors import ProviderError, StreamProtocolError
+from thinklsp.core.events import RetryScheduled, TextStreamed, ThinkingStreamed, ThinkingTick
+from thinklsp.core.messages import (
+    AssistantMessage,
+    Conversation,
+    RedactedThinkingBlock,
+    ThinkingBlock,
+)
+from thinklsp.core.stream import (
+    BlockDelta,
+    BlockStarted,
+    MessageFinished,
+    StreamEvent,
+    TextDelta,
+    ThinkingDelta,
+)
+from thinklsp.core.usage import Usage
+from thinklsp.providers.base import Adapter, Endpoint, HttpRequest, ModelRequest, StreamDecoder
+from thinklsp.providers.catalog import price_of
+from thinklsp.providers.service_errors import ThinkingRejected
+from thinklsp.wire.retry import CallHistory, GiveUp, RetryPolicy, after, decide
+from thinklsp.wire.sse import SseDecoder
+from thinklsp.wire.transport import HttpResponse, Transport
+
+_ERROR_BODY = 64 * 1024
+_WHOLE_BODY = 64 * 1024 * 1024
+_SHORTEST_KEY = 6
+_REMEMBERED = 16
+_ASKING_BARE = "Earlier thinking is no longer accepted; asking without it."
+
+
+@dataclass(frozen=True, slots=True)
+class CallFinished:
+    """The last event of a model call. `explanation`: the service's sentence about a refusal, if it gave one."""
+
+    message: AssistantMessage
+    usage: Usage
+    explanation: str | None = None
+
+
+Streamed = TextStreamed | ThinkingStreamed | ThinkingTick
+CallEvent = Streamed | RetryScheduled | CallFinished
+
+
+class ModelCaller(Protocol):
+    def stream(self, request: ModelRequest) -> AsyncGenerator[CallEvent, None]:
+        """Pieces as they come, then exactly one CallFinished, or a ProviderError. After a RetryScheduled with
+        `restart`, the pieces so far belong to an answer that is no more. Close it with `aclosing`."""
+        ...
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """One request on its way. Owned by `HttpModelCaller.stream`."""
+
+    accumulator: MessageAccumulator
+    had_content: bool = False
+    thinking_tokens: int | None = None
+    explanation: str | None = None
+    misfits: int = 0
+
+    def take(self, event: StreamEvent) -> list[Streamed]:
+        """Applies the event and tells what of it can be shown."""
+        self.accumulator.apply(event)
+        if self.accumulator.misfits > self.misfits:
+            self.misfits = self.accumulator.misfits
+            return []
+        match event:
+            case BlockStarted():
+                self.had_content = True
+                return self._opened(event)
+            case BlockDelta(delta=TextDelta(text)):
+                return [TextStreamed(text)] if text else []
+            case BlockDelta(delta=ThinkingDelta(text, tokens)):
+                shown: list[Streamed] = [ThinkingStreamed(text)] if text else []
+                return shown if tokens is None else [*shown, self._tick(tokens)]
+            case MessageFinished():
+                self.explanation = event.explanation
+            case _:
+                pass
+        return []
+
+    def _opened(self, event: BlockStarted) -> list[Streamed]:
+        """Some servers put the first words, or all of them, into the opening of the block."""
+        text = event.raw.get(event.kind)
+        if event.kind == "text":
+            return [TextStreamed(text)] if isinstance(text, str) and text else []
+        if event.kind not in ("thinking", "redacted_thinking"):
+            return []
+        tick = ThinkingTick(self.thinking_tokens)
+        return [tick, ThinkingStreamed(text)] if isinstance(text, str) and text else [tick]
+
+    def _tick(self, tokens: int) -> ThinkingTick:
+        self.thinking_tokens = (self.thinking_tokens or 0) + tokens
+        return ThinkingTick(self.thinking_tokens)
+
+
+class HttpModelCaller:
+    """Satisfies `ModelCaller` for one endpoint. May serve many turns, also side by side.
+
+    `rng` gives jitter in [0, 1); `sleep` waits between tries.
+    """
+
+    def __init__(
+        self,
+        adapter: Adapter,
+        endpoint: Endpoint,
+        transport: Transport,
+        *,
+        policy: RetryPolicy,
+        rng: Callable[[], float],
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._adapter = adapter
+        self._endpoint = endpoint
+        self._transport = transport
+        self._policy = policy
+        self._rng = rng
+        self._sleep = sleep
+        self._rejected: deque[Conversation] = deque(maxlen=_REMEMBERED)
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[CallEvent, None]:
+        history = CallHistory()
+        whole, request = request, self._without_rejected(request)
+        while True:
+            attempt = _Attempt(MessageAccumulator(self._endpoint.origin(request.model)))
+            try:
+                async with aclosing(self._attempt(request, attempt)) as pieces:
+                    async for piece in pieces:
+                        yield piece
+                finished = self._finished(request, attempt)
+            except ProviderError as error:
+                self._hide_key(error)
+                if isinstance(error, ThinkingRejected) and (bare := _without_thinking(whole)) != request:
+                    self._rejected.appendleft(whole.conversation)
+                    retry, request = RetryScheduled(0.0, _ASKING_BARE), bare
+                else:
+                    retry, history = self._next_try(error, attempt, history)
+            else:
+                yield finished
+                return
+            yield retry
+            await self._sleep(retry.delay)
+
+    def _next_try(
+        self, error: ProviderError, attempt: _Attempt, history: CallHistory
+    ) -> tuple[RetryScheduled, CallHistory]:
+        """What to announce and to remember. Raises the error where trying again is over."""
+        verdict = decide(self._policy, error, history=history, had_content=attempt.had_content, roll=self._rng())
+        if isinstance(verdict, GiveUp):
+            if verdict.addition:
+                error.args = (f"{error} {verdict.addition}",)
+            raise error
+        return RetryScheduled(verdict.delay, str(error), verdict.restart), after(history, verdict)
+
+    async def _attempt(self, request: ModelRequest, attempt: _Attempt) -> AsyncGenerator[Streamed, None]:
+        wire: HttpRequest = self._adapter.encode(request, self._endpoint)
+        decoder = self._adapter.decoder()
+        async with self._transport.post(wire.url, wire.headers, wire.body) as response:
+            if response.status != 200:
+                body = await response.read(_ERROR_BODY)
+                raise self._adapter.failure(response.status, response.headers, body)
+            async with aclosing(_decoded(response, decoder)) as events:
+                async for event in events:
+                    for piece in attempt.take(event):
+                        yield piece
+                    if attempt.accumulator.finished:
+                        break
+
+    def _without_rejected(self, request: ModelRequest) -> ModelRequest:
+        """Thinking that was rejected stays away for the rest of the conversation; what came later is bound to that."""
+        for beginning in self._rejected:
+            if request.conversation[: len(beginning)] == beginning:
+                return _without_thinking(request, len(beginning))
+        return request
+
+    def _finished(self, request: ModelRequest, attempt: _Attempt) -> CallFinished:
+        usage = attempt.accumulator.usage
+        price = price_of(self._endpoint.provider, request.model)
+        if price is not None:
+            usage = replace(usage, cost_usd=price.cost(usage))
+        return CallFinished(attempt.accumulator.message(), usage, attempt.explanation)
+
+    def _hide_key(self, error: ProviderError) -> None:
+        """A service, or something in between, may repeat the key in its error message."""
+        key = self._endpoint.api_key
+        if len(key) >= _SHORTEST_KEY and key in str(error):
+            error.args = (str(error).replace(key, "[hidden]"),)
+
+
+async def _decoded(response: HttpResponse, decoder: StreamDecoder) -> AsyncGenerator[StreamEvent, None]:
+    """The answer's events, be it a stream or one whole message. Raises where it ends too early."""
+    if response.content_type == "application/json":
+        body = await response.read(_WHOLE_BODY)
+        for event in decoder.feed("", body.decode("utf-8", "replace")):
+            yield event
+    elif response.content_type == "text/html":
+        raise _not_the_service()
+    else:
+        async with aclosing(_streamed(response.chunks(), decoder)) as events:
+            async for event in events:
+                yield event
+    for event in decoder.finish():
+        yield event
+
+
+async def _streamed(chunks: AsyncGenerator[bytes, None], decoder: StreamDecoder) -> AsyncGenerator[StreamEvent, None]:
+    sse = SseDecoder()
+    async with aclosing(chunks):
+        async for chunk in chunks:
+            for sent in sse.feed(chunk):
+                for event in decoder.feed(sent.event, sent.data):
+                    yield event
+    for sent in sse.finish():
+        for event in decoder.feed(sent.event, sent.data):
+            yield event
+
+
+def _without_thinking(request: ModelRequest, messages: int | None = None) -> ModelRequest:
+    """The first `messages` messages, or all, lose it whole: a gap in the middle would be refused just as well."""
+    count = len(request.conversation) if messages is None else messages
+    conversation: Conversation = tuple(
+        replace(message, blocks=tuple(block for block in message.blocks if not _is_thinking(block)))
+        if isinstance(message, AssistantMessage) and index < count
+        else message
+        for index, message in enumerate(request.conversation)
+    )
+    return replace(request, conversation=conversation)
+
+
+def _is_thinking(block: object) -> bool:
+    return isinstance(block, ThinkingBlock | RedactedThinkingBlock)
+
+
+def _not_the_service() -> StreamProtocolError:
+    error = StreamProtocolError(
+        "The address answered with a web page, not with a message: check the base URL, and whether a proxy or a "
+        "login page of the network stands in the way."
+    )
+    error.retryable = False
+    return error

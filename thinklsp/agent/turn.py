@@ -1,0 +1,214 @@
+"""The thinking loop: model call, tools, model call … until the model has answered. An async generator of turn events.
+
+It knows neither editors nor stores: what it wants kept it says with StepCommitted, what it wants changed lies in the
+overlay of its tool context.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from thinklsp.agent.model_call import CallFinished, ModelCaller
+from thinklsp.agent.tool_runner import ToolResults, run_tool_calls
+from thinklsp.core.events import Notice, StepCommitted, StepStarted, TurnEvent, TurnFinished, TurnStopReason
+from thinklsp.core.messages import (
+    AssistantMessage,
+    Conversation,
+    TextBlock,
+    ThinkingBlock,
+    ToolUseBlock,
+    UserMessage,
+)
+from thinklsp.core.usage import Usage
+from thinklsp.providers.base import ModelRequest, Thinking
+from thinklsp.providers.catalog import Price
+from thinklsp.tools.base import ToolContext
+from thinklsp.tools.registry import TOOLS, Mode, tool_specs
+
+_NUDGE = "Your last message held only thinking. Please give your answer now, as text."
+_SILENT = "(thinking only)"
+
+AskBudget = Callable[[str], Awaitable[Literal["continue", "raise", "stop"]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a turn may spend before it asks the user. None: no limit."""
+
+    max_steps: int
+    tokens: int | None = None
+    usd: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TurnConfig:
+    """Fixed for the whole turn: a tool loop keeps the configuration that it started with."""
+
+    model: str
+    system: str
+    thinking: Thinking
+    max_tokens: int
+    limits: Limits
+    mode: Mode = "agent"
+    price: Price | None = None
+
+
+@dataclass(slots=True)
+class _Progress:
+    """What the turn has come to so far."""
+
+    conversation: Conversation
+    usage: Usage
+    limits: Limits
+    text: str = ""
+    thinking: str = ""
+    nudged: bool = False
+
+    def finished(self, reason: TurnStopReason) -> TurnFinished:
+        return TurnFinished(reason, self.text, self.thinking, self.usage)
+
+
+async def run_turn(
+    conversation: Conversation,
+    config: TurnConfig,
+    *,
+    caller: ModelCaller,
+    context: ToolContext,
+    ask_budget: AskBudget,
+) -> AsyncGenerator[TurnEvent, None]:
+    """One turn. `conversation` ends with the user's message. The last event is TurnFinished unless an error is raised.
+
+    Raises ProviderError when the model cannot be reached or refuses the request; steps committed by then stand.
+    """
+    turn = _Progress(conversation, Usage(), config.limits)
+    for number in range(1, config.limits.max_steps + 1):
+        yield StepStarted(number)
+        answer: CallFinished | None = None
+        async with aclosing(caller.stream(_request(turn.conversation, config))) as events:
+            async for streamed in events:
+                if isinstance(streamed, CallFinished):
+                    answer = streamed
+                else:
+                    yield streamed
+        if answer is None:
+            raise AssertionError("a model call ends with CallFinished or an error")
+        answer = _priced(answer, config.price)
+        async with aclosing(_after_answer(answer, turn, config, context)) as outcome:
+            async for event in outcome:
+                yield event
+                if isinstance(event, TurnFinished):
+                    return
+        if (stopped := await _budget_spent(turn, ask_budget)) is not None:
+            yield stopped
+            return
+    yield turn.finished("max_steps")
+
+
+def _request(conversation: Conversation, config: TurnConfig) -> ModelRequest:
+    # Every mode offers the same tools: a change of tools would break signatures and cache of the session.
+    return ModelRequest(
+        config.model, config.system, tool_specs(TOOLS), conversation, config.thinking, config.max_tokens
+    )
+
+
+def _priced(answer: CallFinished, price: Price | None) -> CallFinished:
+    cost = None if price is None else price.cost(answer.usage)
+    return replace(answer, usage=replace(answer.usage, cost_usd=cost))
+
+
+async def _after_answer(
+    answer: CallFinished, turn: _Progress, config: TurnConfig, context: ToolContext
+) -> AsyncGenerator[TurnEvent, None]:
+    """Commits the step, runs its tools, ends the turn where the model has ended it."""
+    message = answer.message
+    turn.usage += answer.usage
+    turn.text = message.text or turn.text
+    turn.thinking = "\n\n".join(filter(None, (turn.thinking, message.thinking)))
+    match message.stop_reason:
+        case "refusal":
+            # The partial answer is not kept: sending it again would be refused again.
+            turn.text = answer.explanation or "The service declined to answer this request."
+            yield turn.finished("refusal")
+        case "max_tokens" | "context_window":
+            if (kept := _without_unfinished(message)) is not None:
+                yield _commit(turn, kept, None, answer.usage)
+            yield turn.finished(message.stop_reason)
+        case "pause_turn":
+            yield _commit(turn, message, None, answer.usage)
+        case "end_turn" | "tool_use" | "stop_sequence" | "other":
+            if message.tool_uses:
+                async with aclosing(_run_tools(answer, turn, config, context)) as events:
+                    async for event in events:
+                        yield event
+            elif message.text.strip():
+                yield _commit(turn, message, None, answer.usage)
+                yield turn.finished("end_turn")
+            else:
+                for event in _after_silence(answer, turn):
+                    yield event
+
+
+async def _run_tools(
+    answer: CallFinished, turn: _Progress, config: TurnConfig, context: ToolContext
+) -> AsyncGenerator[TurnEvent, None]:
+    async with aclosing(run_tool_calls(answer.message.tool_uses, config.mode, context)) as events:
+        async for event in events:
+            if isinstance(event, ToolResults):
+                yield _commit(turn, answer.message, event.message, answer.usage)
+            else:
+                yield event
+
+
+def _after_silence(answer: CallFinished, turn: _Progress) -> list[TurnEvent]:
+    """An answer without text: stored sendable, asked to go on once, then said."""
+    message = replace(answer.message, blocks=(*answer.message.blocks, TextBlock(_SILENT)))
+    committed = _commit(turn, message, None, answer.usage)
+    if not turn.nudged:
+        turn.nudged = True
+        nudge = UserMessage.of(_NUDGE)
+        turn.conversation = (*turn.conversation, nudge)
+        return [replace(committed, results=nudge)]
+    turn.text = turn.text or "The model ended its turn without an answer."
+    return [committed, Notice("warning", "The model answered with thinking only, twice."), turn.finished("end_turn")]
+
+
+def _commit(turn: _Progress, message: AssistantMessage, results: UserMessage | None, usage: Usage) -> StepCommitted:
+    turn.conversation += (message,) if results is None else (message, results)
+    return StepCommitted(message, results, usage)
+
+
+def _without_unfinished(message: AssistantMessage) -> AssistantMessage | None:
+    """A cut answer as it may be kept: without calls, which might be incomplete, and without thinking at its end."""
+    blocks = [block for block in message.blocks if not isinstance(block, ToolUseBlock)]
+    while blocks and isinstance(blocks[-1], ThinkingBlock):
+        blocks.pop()
+    if not any(isinstance(block, TextBlock) and block.text.strip() for block in blocks):
+        return None
+    return replace(message, blocks=tuple(blocks))
+
+
+async def _budget_spent(turn: _Progress, ask: AskBudget) -> TurnFinished | None:
+    """Asks the user when a limit is reached. Continuing once allows the same amount again."""
+    limits, usage = turn.limits, turn.usage
+    tokens = (usage.input_tokens or 0) + (usage.output_tokens or 0)
+    if limits.tokens is not None and tokens >= limits.tokens:
+        said = f"This turn has used {tokens:,} tokens; its budget is {limits.tokens:,}."
+    elif limits.usd is not None and (usage.cost_usd or 0.0) >= limits.usd:
+        said = f"This turn has cost ${usage.cost_usd:.2f}; its budget is ${limits.usd:.2f}."
+    else:
+        return None
+    match await ask(said):
+        case "continue":
+            turn.limits = replace(
+                limits,
+                tokens=limits.tokens and tokens + limits.tokens,
+                usd=limits.usd and (usage.cost_usd or 0.0) + limits.usd,
+            )
+        case "raise":
+            turn.limits = replace(limits, tokens=None, usd=None)
+        case "stop":
+            return turn.finished("budget")
+    return None

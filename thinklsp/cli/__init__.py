@@ -1,0 +1,5 @@
+"""The face to terminals: one file per subcommand. Each is imported only when it is asked for."""
+
+from thinklsp.cli.main import run
+
+__all__ = ["run"]

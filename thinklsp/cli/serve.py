@@ -1,0 +1,46 @@
+"""The language server on standard input and output. Logs go to standard error and to a file."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+
+from thinklsp.cli.state_folder import state_folder
+
+_LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+_LOG_LIMIT = 1_000_000
+# Libraries that would log message bodies or addresses.
+_PINNED = ("pygls", "httpx", "httpcore", "asyncio")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--stdio", action="store_true", help="the default")
+
+
+def run(_: argparse.Namespace) -> int:
+    os.umask(0o077)
+    _set_up_logs()
+    from thinklsp.lsp.stdio import serve_stdio  # noqa: PLC0415 - the other commands need no language server
+
+    return serve_stdio()
+
+
+def _set_up_logs() -> None:
+    """Warnings and worse; the file is made when the first one comes, readable by the user alone."""
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format=_LINE)
+    folder = state_folder(os.environ)
+    path = os.path.join(folder, "thinklsp.log")
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        if os.path.exists(path) and os.path.getsize(path) > _LOG_LIMIT:
+            os.replace(path, f"{path}.1")
+        handler = logging.FileHandler(path, encoding="utf-8", delay=True)
+    except OSError as error:
+        logging.getLogger(__name__).warning("no log file is kept: %s", error.strerror)
+    else:
+        handler.setFormatter(logging.Formatter(_LINE))
+        logging.getLogger().addHandler(handler)
+    for name in _PINNED:
+        logging.getLogger(name).setLevel(logging.CRITICAL)

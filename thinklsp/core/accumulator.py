@@ -1,0 +1,228 @@
+"""Stream events in, one assistant message out. Blocks are ordered by their index and may arrive interleaved."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, assert_never
+
+from thinklsp.core.errors import StreamProtocolError
+from thinklsp.core.messages import (
+    AssistantMessage,
+    ContentBlock,
+    OpaqueBlock,
+    OpaqueState,
+    Origin,
+    RedactedThinkingBlock,
+    ServerToolBlock,
+    StopReason,
+    TextBlock,
+    ThinkingBlock,
+    ToolUseBlock,
+)
+from thinklsp.core.stream import (
+    BlockDelta,
+    BlockKind,
+    BlockStarted,
+    BlockStopped,
+    Delta,
+    FieldsDelta,
+    InputJsonDelta,
+    ItemDelta,
+    MessageFinished,
+    MessageStarted,
+    SignatureDelta,
+    StreamEvent,
+    TextDelta,
+    ThinkingDelta,
+)
+from thinklsp.core.usage import Usage
+
+_ARGUMENT_DEPTH = 64
+
+
+class _Draft:
+    """One block on its way. Pieces are kept in lists and joined once: appending to a string would be quadratic."""
+
+    __slots__ = ("kind", "pieces", "raw")
+
+    def __init__(self, kind: BlockKind, raw: Mapping[str, Any]) -> None:
+        self.kind = kind
+        self.raw = dict(raw)
+        self.pieces: dict[str, list[str]] = {}
+
+    def append(self, field: str, text: str) -> None:
+        self.pieces.setdefault(field, []).append(text)
+
+    def joined(self, field: str) -> str:
+        start = self.raw.get(field)
+        return (start if isinstance(start, str) else "") + "".join(self.pieces.get(field, ()))
+
+
+class MessageAccumulator:
+    """Owned by one model call. `apply` takes each event once; `message` and `usage` are valid when `finished`.
+
+    Raises StreamProtocolError where the stream contradicts itself. A delta that does not fit its block is counted in
+    `misfits` and left out; stopping a block twice changes nothing.
+    """
+
+    def __init__(self, origin: Origin) -> None:
+        self._origin = origin
+        self._drafts: dict[int, _Draft] = {}
+        self._blocks: dict[int, ContentBlock] = {}
+        self._started = False
+        self._stop_reason: StopReason | None = None
+        self.usage = Usage()
+        self.misfits = 0
+
+    @property
+    def finished(self) -> bool:
+        return self._stop_reason is not None
+
+    def apply(self, event: StreamEvent) -> None:
+        match event:
+            case MessageStarted():
+                self._started = True
+                self.usage = event.usage
+            case BlockStarted():
+                self._start(event)
+            case BlockDelta():
+                self._delta(event)
+            case BlockStopped():
+                self._stop(event)
+            case MessageFinished():
+                self._finish(event)
+            case _:
+                assert_never(event)
+
+    def message(self) -> AssistantMessage:
+        """The whole message. Raises StreamProtocolError when the terminal event has not come."""
+        if self._stop_reason is None:
+            raise StreamProtocolError("The answer ended before it was complete.")
+        blocks = tuple(self._blocks[index] for index in sorted(self._blocks))
+        return AssistantMessage(blocks, self._stop_reason)
+
+    def _start(self, event: BlockStarted) -> None:
+        if not self._started:
+            raise StreamProtocolError("The service sent a block before the message that holds it.")
+        if event.index in self._drafts or event.index in self._blocks:
+            raise StreamProtocolError(f"The service opened block {event.index} twice.")
+        self._drafts[event.index] = _Draft(event.kind, event.raw)
+
+    def _delta(self, event: BlockDelta) -> None:
+        draft = self._drafts.get(event.index)
+        if draft is None:
+            raise StreamProtocolError(f"The service sent a piece of block {event.index}, which is not open.")
+        if not _apply_delta(draft, event.delta):
+            self.misfits += 1
+
+    def _stop(self, event: BlockStopped) -> None:
+        draft = self._drafts.pop(event.index, None)
+        if draft is None:
+            if event.index not in self._blocks:
+                raise StreamProtocolError(f"The service closed block {event.index}, which was never open.")
+            return
+        self._blocks[event.index] = _finished(draft, event.raw, self._origin)
+
+    def _finish(self, event: MessageFinished) -> None:
+        if self._drafts:
+            raise StreamProtocolError("The service ended the message while a block of it was still open.")
+        self._stop_reason = event.stop_reason
+        self.usage = event.usage
+
+
+def _apply_delta(draft: _Draft, delta: Delta) -> bool:
+    """False when the delta does not fit the kind of block that it was sent for."""
+    match delta:
+        case TextDelta():
+            if draft.kind != "text":
+                return False
+            draft.append("text", delta.text)
+        case ThinkingDelta():
+            if draft.kind != "thinking":
+                return False
+            draft.append("thinking", delta.text)
+        case SignatureDelta():
+            if draft.kind != "thinking":
+                return False
+            draft.raw["signature"] = delta.signature
+        case InputJsonDelta():
+            if draft.kind not in ("tool_use", "server_tool"):
+                return False
+            draft.append("input", delta.partial_json)
+        case FieldsDelta():
+            draft.raw.update(delta.fields)
+        case ItemDelta():
+            current = draft.raw.get(delta.name)
+            draft.raw[delta.name] = [*(current if isinstance(current, list) else ()), delta.item]
+        case _:
+            assert_never(delta)
+    return True
+
+
+def _finished(draft: _Draft, whole: Mapping[str, Any] | None, origin: Origin) -> ContentBlock:
+    raw = draft.raw
+    tool_input: Mapping[str, Any] | None = None
+    match draft.kind:
+        case "text" | "thinking":
+            raw[draft.kind] = draft.joined(draft.kind)
+        case "tool_use" | "server_tool":
+            tool_input = _parse_input(draft)
+            # A call whose arguments did not parse is answered with an error result; for the replay it needs an
+            # object, and the empty one says nothing that the model did not say.
+            raw["input"] = {} if tool_input is None else tool_input
+        case "redacted_thinking" | "opaque":
+            pass
+        case _:
+            assert_never(draft.kind)
+    state = OpaqueState(json.dumps(raw if whole is None else whole), origin)
+    return _block(draft.kind, raw, tool_input, state)
+
+
+def _block(
+    kind: BlockKind, raw: Mapping[str, Any], tool_input: Mapping[str, Any] | None, state: OpaqueState
+) -> ContentBlock:
+    match kind:
+        case "text":
+            return TextBlock(raw["text"], state)
+        case "thinking":
+            return ThinkingBlock(raw["thinking"], state)
+        case "redacted_thinking":
+            return RedactedThinkingBlock(state)
+        case "tool_use":
+            return ToolUseBlock(str(raw.get("id", "")), str(raw.get("name", "")), tool_input, state)
+        case "server_tool":
+            return ServerToolBlock(str(raw.get("name", "")), state)
+        case "opaque":
+            return OpaqueBlock(str(raw.get("type", "")), state)
+        case _:
+            assert_never(kind)
+
+
+def _parse_input(draft: _Draft) -> Mapping[str, Any] | None:
+    """The arguments of a call: the streamed JSON, else what stood in the opened block. None when not an object."""
+    text = "".join(draft.pieces.get("input", ()))
+    if not text.strip():
+        start = draft.raw.get("input")
+        return start if isinstance(start, dict) else {}
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) and is_shallow(value, _ARGUMENT_DEPTH) else None
+
+
+def is_shallow(value: object, depth: int) -> bool:
+    """Whether containers nest at most `depth` deep. Deeper JSON can be readable here and yet fail to be written into
+    the next request, which would leave the conversation unusable."""
+    level = [value]
+    for _ in range(depth + 1):
+        level = [
+            child
+            for parent in level
+            if isinstance(parent, dict | list)
+            for child in (parent.values() if isinstance(parent, dict) else parent)
+        ]
+        if not level:
+            return True
+    return False

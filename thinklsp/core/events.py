@@ -1,0 +1,112 @@
+"""What the outside may learn about a turn while it runs. The only thing that a face (editor, terminal) sees."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from thinklsp.core.messages import AssistantMessage, UserMessage
+from thinklsp.core.usage import Usage
+
+TurnStopReason = Literal["end_turn", "cancelled", "refusal", "max_tokens", "max_steps", "budget", "context_window"]
+PlanStatus = Literal["pending", "in_progress", "completed"]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanEntry:
+    text: str
+    status: PlanStatus
+
+
+@dataclass(frozen=True, slots=True)
+class StepStarted:
+    """A model call goes out. `number` counts from 1."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class TextStreamed:
+    delta: str
+
+
+@dataclass(frozen=True, slots=True)
+class ThinkingStreamed:
+    """A piece of the provider's readable summary. Shown only where the user asked for summaries."""
+
+    delta: str
+
+
+@dataclass(frozen=True, slots=True)
+class ThinkingTick:
+    """The model thinks, whether or not the stream shows text. `tokens`: spent on it so far in this step, if told."""
+
+    tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolStarted:
+    """`title` is a short line for people, e.g. ``read src/app.py``."""
+
+    call_id: str
+    name: str
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolFinished:
+    """`plan` is set by the tool that shows one."""
+
+    call_id: str
+    name: str
+    title: str
+    is_error: bool
+    plan: tuple[PlanEntry, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepCommitted:
+    """The step is whole: the assistant message and, where it called tools, all their results."""
+
+    assistant: AssistantMessage
+    results: UserMessage | None
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class RetryScheduled:
+    """The model is asked again after `delay` seconds. `restart`: a partial message has been discarded."""
+
+    delay: float
+    reason: str
+    restart: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    level: Literal["info", "warning"]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class TurnFinished:
+    """The last event. `text` is the text of the turn's last message."""
+
+    stop_reason: TurnStopReason
+    text: str
+    thinking: str
+    usage: Usage
+
+
+TurnEvent = (
+    StepStarted
+    | TextStreamed
+    | ThinkingStreamed
+    | ThinkingTick
+    | ToolStarted
+    | ToolFinished
+    | StepCommitted
+    | RetryScheduled
+    | Notice
+    | TurnFinished
+)

@@ -1,0 +1,98 @@
+"""Arguments of the commands: at most one object, every field optional, nothing unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.alias_generators import to_camel
+
+from thinklsp.lsp.protocol.errors import InvalidParams
+
+
+class _Arguments(BaseModel):
+    model_config = ConfigDict(
+        alias_generator=to_camel, extra="forbid", frozen=True, strict=True, hide_input_in_errors=True
+    )
+
+
+class Position(_Arguments):
+    line: int = Field(ge=0, lt=2**31)
+    character: int = Field(ge=0, lt=2**31)
+
+
+class Range(_Arguments):
+    start: Position
+    end: Position
+
+
+class Location(_Arguments):
+    uri: str
+    range: Range | None = None
+
+
+Token = str | int
+EffortWish = Literal["auto", "low", "medium", "high", "xhigh", "max"]
+
+
+class ChatArguments(_Arguments):
+    prompt: str | None = None
+    session_id: str | None = None
+    uri: str | None = None
+    range: Range | None = None
+    references: list[str | Location] = []
+    mode: Literal["agent", "ask", "plan"] = "agent"
+    effort: EffortWish | None = None
+    model: str | None = Field(None, min_length=1, max_length=200)
+    partial_result_token: Token | None = None
+
+
+class ActionArguments(_Arguments):
+    name: str | None = None
+    uri: str | None = None
+    range: Range | None = None
+    diagnostics: list[dict[str, Any]] | None = None
+    instruction: str | None = None
+    version: int | None = None
+    effort: EffortWish | None = None
+    model: str | None = Field(None, min_length=1, max_length=200)
+    partial_result_token: Token | None = None
+
+
+class TurnArguments(_Arguments):
+    turn_id: str | None = None
+
+
+class ChoiceArguments(_Arguments):
+    value: str | None = None
+    session_id: str | None = None
+
+
+class SendArguments(_Arguments):
+    uri: str | None = None
+
+
+class NoArguments(_Arguments):
+    pass
+
+
+A = TypeVar("A", bound=_Arguments)
+
+
+def parsed(kind: type[A], arguments: Sequence[Any] | None) -> A:
+    """Raises InvalidParams that names the field."""
+    given = arguments or []
+    if len(given) > 1:
+        raise InvalidParams("The command takes at most one argument, an object.")
+    value = given[0] if given and given[0] is not None else {}
+    if not isinstance(value, dict):
+        raise InvalidParams("The argument of the command must be an object.")
+    try:
+        return kind.model_validate({key: item for key, item in value.items() if item is not None})
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        name = ".".join(str(part) for part in first["loc"])[:80]
+        if first["type"] == "extra_forbidden":
+            raise InvalidParams(f"The command knows no field {name}.") from None
+        raise InvalidParams(f"The field {name} is not valid: {first['msg'].lower()}.") from None

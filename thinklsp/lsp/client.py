@@ -1,0 +1,144 @@
+"""What the server asks of the editor, and what the editor said it can do. Messages are plain JSON values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from thinklsp.lsp.protocol.dispatch import Protocol
+from thinklsp.lsp.protocol.errors import ClientError
+
+_PROMPT_SECONDS = 120.0
+_REQUEST_SECONDS = 30.0
+_CONFIGURATION_SECONDS = 10.0
+
+Level = Literal["error", "warning", "info"]
+_LEVELS: dict[Level, int] = {"error": 1, "warning": 2, "info": 3}
+
+
+@dataclass(frozen=True, slots=True)
+class Abilities:
+    """The client capabilities that decide something here."""
+
+    apply_edit: bool = False
+    document_changes: bool = False
+    resource_operations: frozenset[str] = frozenset()
+    change_annotations: bool = False
+    work_done_progress: bool = False
+    show_document: bool = False
+    ask: bool = False
+    configuration: bool = False
+    watch_configuration: bool = False
+    code_action_literals: bool = False
+    code_action_tags: frozenset[int] = frozenset()
+
+    @staticmethod
+    def of(capabilities: Mapping[str, Any]) -> Abilities:
+        """Reads the client's capabilities as plain JSON; what is absent or odd counts as not announced."""
+
+        def at(path: str) -> Any:
+            value: Any = capabilities
+            for part in path.split("."):
+                value = value.get(part) if isinstance(value, Mapping) else None
+            return value
+
+        edit = "workspace.workspaceEdit"
+        return Abilities(
+            apply_edit=at("workspace.applyEdit") is True,
+            document_changes=at(f"{edit}.documentChanges") is True,
+            resource_operations=_names(at(f"{edit}.resourceOperations")),
+            change_annotations=at(f"{edit}.changeAnnotationSupport") is not None,
+            work_done_progress=at("window.workDoneProgress") is True,
+            show_document=at("window.showDocument.support") is True,
+            ask=at("window.showMessage") is not None,
+            configuration=at("workspace.configuration") is True,
+            watch_configuration=at("workspace.didChangeConfiguration.dynamicRegistration") is True,
+            code_action_literals=at("textDocument.codeAction.codeActionLiteralSupport") is not None,
+            code_action_tags=frozenset(
+                tag for tag in at("textDocument.codeAction.tagSupport.valueSet") or () if isinstance(tag, int)
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyReply:
+    applied: bool
+    reason: str | None = None
+
+
+class Client:
+    """The editor as seen from the server."""
+
+    def __init__(self, protocol: Protocol) -> None:
+        self._protocol = protocol
+        self.can = Abilities()
+
+    def show_message(self, level: Level, text: str) -> None:
+        self._protocol.tell("window/showMessage", {"type": _LEVELS[level], "message": text})
+
+    def progress(self, token: str | int, value: Mapping[str, Any]) -> None:
+        self._protocol.tell("$/progress", {"token": token, "value": value})
+
+    async def create_progress(self, token: str) -> bool:
+        """False when the editor shows no progress or refuses this one: the token must not be used then."""
+        if not self.can.work_done_progress:
+            return False
+        try:
+            await self._protocol.ask("window/workDoneProgress/create", {"token": token}, _REQUEST_SECONDS)
+        except (ClientError, TimeoutError):
+            return False
+        return True
+
+    async def question(self, text: str, options: Sequence[str]) -> str | None:
+        """The chosen option; None when dismissed, late, or answered with something else."""
+        params = {"type": _LEVELS["info"], "message": text, "actions": [{"title": option} for option in options]}
+        try:
+            reply = await self._protocol.ask("window/showMessageRequest", params, _PROMPT_SECONDS)
+        except (ClientError, TimeoutError):
+            return None
+        title = reply.get("title") if isinstance(reply, Mapping) else None
+        return title if title in options else None
+
+    async def apply_edit(self, label: str, edit: Mapping[str, Any]) -> ApplyReply:
+        """Waits as long as the user reviews the edit."""
+        try:
+            reply = await self._protocol.ask("workspace/applyEdit", {"label": label, "edit": edit}, None)
+        except ClientError:
+            return ApplyReply(False, "the editor answered with an error")
+        if not isinstance(reply, Mapping) or reply.get("applied") is not True:
+            reason = reply.get("failureReason") if isinstance(reply, Mapping) else None
+            return ApplyReply(False, str(reason)[:300] if reason else None)
+        return ApplyReply(True)
+
+    async def show_document(self, uri: str) -> None:
+        if self.can.show_document:
+            try:
+                await self._protocol.ask("window/showDocument", {"uri": uri, "takeFocus": True}, _REQUEST_SECONDS)
+            except (ClientError, TimeoutError):
+                return
+
+    async def configuration(self) -> object:
+        """The `thinklsp` section as the editor has it now; None when it does not say."""
+        try:
+            params = {"items": [{"section": "thinklsp"}]}
+            reply = await self._protocol.ask("workspace/configuration", params, _CONFIGURATION_SECONDS)
+        except (ClientError, TimeoutError):
+            return None
+        return reply[0] if isinstance(reply, list) and reply else None
+
+    async def watch_configuration(self) -> None:
+        """Some editors tell of changed settings only when asked to."""
+        registration = {
+            "id": "thinklsp-configuration",
+            "method": "workspace/didChangeConfiguration",
+            "registerOptions": {"section": "thinklsp"},
+        }
+        try:
+            await self._protocol.ask("client/registerCapability", {"registrations": [registration]}, _REQUEST_SECONDS)
+        except (ClientError, TimeoutError):
+            return
+
+
+def _names(value: object) -> frozenset[str]:
+    return frozenset(name for name in value if isinstance(name, str)) if isinstance(value, list) else frozenset()

@@ -1,0 +1,157 @@
+"""Which actions are offered where. A pure look at memory: no I/O, no model, no edit inside – except `apply`, which
+carries the edit that a turn has already made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lsprotocol import types
+
+from thinklsp.lsp.client import Abilities
+from thinklsp.lsp.documents import Document
+from thinklsp.lsp.places import comment_trigger, has_definition, is_unfinished
+
+QUICKFIX = "quickfix"
+REWRITE = "refactor.rewrite"
+
+_TITLE_LENGTH = 80
+_LLM_GENERATED = 1
+_INVOKED = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """One action before it is dressed for the client. `arguments` go to `command`; `edit` only with `apply`."""
+
+    name: str
+    title: str
+    kind: str
+    command: str
+    arguments: Mapping[str, Any]
+    diagnostics: tuple[Any, ...] = ()
+    edit: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A proposal that waits for this document. `edit`: ready to be applied, for clients that take edits in actions."""
+
+    turn_id: str
+    title: str
+    edit: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What a code-action request is answered from. `running` are turns that work for this document."""
+
+    document: Document
+    range: types.Range
+    diagnostics: Sequence[Mapping[str, Any]]
+    automatic: bool
+    held: Sequence[Held]
+    running: Sequence[str]
+    is_chat: bool
+    disabled: frozenset[str]
+
+
+def offers(situation: Situation) -> Iterator[Offer]:
+    found = _fixes(situation) if situation.automatic else _all(situation)
+    return (offer for offer in found if offer.name not in situation.disabled)
+
+
+def _all(situation: Situation) -> Iterator[Offer]:
+    yield from _fixes(situation)
+    yield from _running(situation)
+    if situation.is_chat:
+        yield Offer("send", "send", f"{REWRITE}.thinklsp.send", "thinklsp.send", {"uri": situation.document.uri})
+        return
+    document, line = situation.document, situation.range.start.line
+    selected = situation.range.start != situation.range.end
+    trigger = comment_trigger(document, line)
+    if trigger is not None:
+        text, mark = trigger
+        title = f"edit as the comment says: {text}" if mark == "!" else f"edit: answer the comment: {text}"
+        yield _rewrite("edit", title, situation, instruction=text if mark == "!" else f"Answer this: {text}")
+    elif selected:
+        yield _rewrite("edit", "edit the selection …", situation)
+    if is_unfinished(document, line):
+        yield _rewrite("complete", "complete this code", situation)
+    if has_definition(document, line):
+        yield _rewrite("document", "document this definition", situation)
+        yield _rewrite("test", "write tests for this definition", situation)
+    if selected:
+        yield _rewrite("simplify", "simplify the selection", situation)
+        yield _rewrite("explain", "explain the selection", situation)
+
+
+def _fixes(situation: Situation) -> Iterator[Offer]:
+    for diagnostic in situation.diagnostics:
+        message = " ".join(str(diagnostic.get("message", "")).split())
+        arguments = {**_place(situation, diagnostic.get("range")), "name": "fix", "diagnostics": [diagnostic]}
+        yield Offer("fix", f"fix {message}", QUICKFIX, "thinklsp.action", arguments, (diagnostic,))
+
+
+def _running(situation: Situation) -> Iterator[Offer]:
+    for turn_id in situation.running:
+        yield Offer("stop", "stop", f"{REWRITE}.thinklsp.stop", "thinklsp.cancel", {"turnId": turn_id})
+    for held in situation.held:
+        title = f"apply: {held.title}"
+        yield Offer(
+            "apply",
+            title,
+            f"{REWRITE}.thinklsp.apply",
+            "thinklsp.apply",
+            {"turnId": held.turn_id},
+            edit=held.edit,
+        )
+
+
+def _rewrite(name: str, title: str, situation: Situation, **extra: Any) -> Offer:
+    arguments = {**_place(situation), "name": name, **extra}
+    return Offer(name, title, f"{REWRITE}.thinklsp.{name}", "thinklsp.action", arguments)
+
+
+def _place(situation: Situation, where: Any = None) -> dict[str, Any]:
+    document, range_ = situation.document, situation.range
+    if not isinstance(where, Mapping):
+        where = {
+            "start": {"line": range_.start.line, "character": range_.start.character},
+            "end": {"line": range_.end.line, "character": range_.end.character},
+        }
+    return {"uri": document.uri, "version": document.version, "range": where}
+
+
+def wanted(kind: str, only: Sequence[str] | None) -> bool:
+    """Kinds are hierarchical: `refactor` asks for `refactor.rewrite` too. An empty text asks for any kind."""
+    if only is None:
+        return True
+    return any(not asked or kind == asked or kind.startswith(f"{asked}.") for asked in only)
+
+
+def dressed(offer: Offer, can: Abilities) -> dict[str, Any]:
+    """The offer as the client takes it: a CodeAction, or a plain Command for clients that know no other."""
+    title = _cut(f"thinklsp: {offer.title}")
+    command = {"title": title, "command": offer.command, "arguments": [dict(offer.arguments)]}
+    if not can.code_action_literals:
+        return command
+    action: dict[str, Any] = {"title": title, "kind": offer.kind, "isPreferred": False}
+    if offer.edit is not None:
+        # The edit brings this document up to date; the command after it brings the other files, if there are any.
+        action["edit"] = dict(offer.edit)
+    action["command"] = command
+    if offer.diagnostics:
+        action["diagnostics"] = [dict(diagnostic) for diagnostic in offer.diagnostics]
+    if _LLM_GENERATED in can.code_action_tags:
+        action["tags"] = [_LLM_GENERATED]
+    return action
+
+
+def is_automatic(context: types.CodeActionContext) -> bool:
+    return context.trigger_kind is not None and context.trigger_kind.value != _INVOKED
+
+
+def _cut(title: str) -> str:
+    return title if len(title) <= _TITLE_LENGTH else title[: _TITLE_LENGTH - 1] + "…"

@@ -1,0 +1,54 @@
+"""What stands at a place in a document: a definition, an unfinished piece of code, a comment that asks for something.
+
+Line patterns of the common languages, nothing more: code actions are answered from memory within milliseconds.
+"""
+
+from __future__ import annotations
+
+import re
+
+from thinklsp.lsp.documents import Document
+
+_DEFINITION = re.compile(
+    r"""^\s*(?:(?:export|default|public|private|protected|internal|static|abstract|final|sealed|async|pub(?:\([^)]*\))?
+    |unsafe|extern|inline|virtual|override|const|partial|open|suspend|local)\s+)*
+    (?:def|class|function\*?|func|fn|interface|struct|enum|trait|impl|type|module|namespace|record|object|protocol
+    |sub|defmodule|defn|macro_rules!)\b[\s(]""",
+    re.VERBOSE,
+)
+# Type first, as in C, C++, Java and C#: `int add(int a, int b) {`
+_TYPED_FUNCTION = re.compile(
+    r"^\s*(?!(?:return|else|new|throw|case|if|for|while|switch|catch|do|await|yield|delete|using|import)\b)"
+    r"[A-Za-z_][\w:<>,\[\]&* .]*\s+[*&]*[A-Za-z_~][\w:~]*\s*\([^;]*\)?[^;]*\{?\s*$"
+)
+_ARROW = re.compile(r"^\s*(?:export\s+)?(?:const|let|var)\s+\w+\s*(?::[^=]+)?=\s*(?:async\s+)?(?:\([^)]*\)|\w+)\s*=>")
+_TYPED_LANGUAGES = frozenset(("c", "cpp", "csharp", "java", "objective-c", "cuda-cpp", "dart", "arduino"))
+
+_TODO = re.compile(r"\b(?:TODO|FIXME)\b")
+_EMPTY = re.compile(r"^\s*(?:pass|\.\.\.|raise NotImplementedError(?:\(.*\))?|todo!\(\);?|unimplemented!\(.*\);?)\s*$")
+_EMPTY_BRACES = re.compile(r"\{\s*\}\s*;?\s*$")
+
+_TRIGGER = re.compile(r"^\s*(?:#+|//+|--+|;+|%+|\"|/\*+|<!--)\s*(?P<text>.*?)\s*\bAI(?P<mark>[!?])\s*(?:\*/|-->)?\s*$")
+
+
+def has_definition(document: Document, line: int) -> bool:
+    text = document.line(line)
+    if _DEFINITION.match(text) or _ARROW.match(text):
+        return True
+    return document.language_id in _TYPED_LANGUAGES and _TYPED_FUNCTION.match(text) is not None
+
+
+def is_unfinished(document: Document, line: int) -> bool:
+    """A TODO, or an empty body at this line or opened by it."""
+    text = document.line(line)
+    if _TODO.search(text) or _EMPTY.match(text):
+        return True
+    if not has_definition(document, line):
+        return False
+    return bool(_EMPTY_BRACES.search(text) or _EMPTY.match(document.line(line + 1)))
+
+
+def comment_trigger(document: Document, line: int) -> tuple[str, str] | None:
+    """A comment that ends with `AI!` or `AI?`: its text and the mark."""
+    match = _TRIGGER.match(document.line(line))
+    return (match["text"], match["mark"]) if match and match["text"] else None

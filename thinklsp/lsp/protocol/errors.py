@@ -1,0 +1,37 @@
+"""JSON-RPC error codes, and which of our errors becomes which. Texts are sentences; details stay in the log."""
+
+from __future__ import annotations
+
+from thinklsp.core.errors import ThinkLspError
+
+PARSE_ERROR = -32700
+INVALID_REQUEST = -32600
+METHOD_NOT_FOUND = -32601
+INVALID_PARAMS = -32602
+INTERNAL_ERROR = -32603
+NOT_INITIALIZED = -32002
+REQUEST_CANCELLED = -32800
+REQUEST_FAILED = -32803
+
+
+class InvalidParams(Exception):
+    """Arguments of the wrong shape; `str` names the field."""
+
+
+class ClientError(ThinkLspError):
+    """The editor answered one of our requests with an error."""
+
+
+def code_of(error: BaseException) -> int:
+    if isinstance(error, InvalidParams):
+        return INVALID_PARAMS
+    if isinstance(error, ThinkLspError):
+        return REQUEST_FAILED
+    return INTERNAL_ERROR
+
+
+def sentence_of(error: BaseException, error_id: str) -> str:
+    """What the client may read. A bug is named by an id that the log explains."""
+    if isinstance(error, InvalidParams | ThinkLspError):
+        return str(error)
+    return f"thinklsp had an internal error (number {error_id}); the server's log holds the details."

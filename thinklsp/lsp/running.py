@@ -1,0 +1,169 @@
+"""One running turn as the editor sees it: events to progress, the edit set to the editor, the outcome to the caller."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from thinklsp.core.errors import ThinkLspError
+from thinklsp.core.events import TurnFinished, TurnStopReason
+from thinklsp.engine import Turn
+from thinklsp.lsp.applying import Applying, Outcome
+from thinklsp.lsp.client import Client
+from thinklsp.lsp.edits import Scope, Status
+from thinklsp.lsp.progress import TurnProgress, usage_json
+
+_BUDGET_ANSWERS: dict[str, Literal["continue", "raise", "stop"]] = {
+    "Continue once": "continue",
+    "Lift the limit for this turn": "raise",
+    "Stop": "stop",
+}
+
+# Why an edit is not sent, by the way in which its turn ended.
+_HELD: dict[TurnStopReason, str] = {
+    "cancelled": "the turn was cancelled",
+    "refusal": "the service declined to answer",
+    "max_tokens": "the answer was cut at the output limit",
+    "max_steps": "the turn reached its limit of steps",
+    "budget": "the turn reached its budget",
+    "context_window": "the conversation outgrew the model's context window",
+}
+
+Deliver = Callable[[Turn, TurnFinished], Awaitable[None]]
+
+
+@dataclass(slots=True)
+class RunningTurn:
+    """`uri`: the document that it works for, if any. `stopped`: the user ended it, so that it answers `cancelled`."""
+
+    turn: Turn
+    client: Client
+    applying: Applying
+    progress: TurnProgress
+    uri: str | None
+    scope: Scope | None
+    deliver: Deliver | None
+    task: asyncio.Task[dict[str, Any]] | None = None
+    stopped: bool = False
+    outcome: Outcome | None = None
+    edit_sent: bool = False
+
+    def stop(self) -> None:
+        """Ends the turn as the user's wish; its caller is answered with what there is."""
+        self.stopped = True
+        if self.task is not None:
+            self.task.cancel()
+
+    async def run(self) -> dict[str, Any]:
+        """The turn from its first event to its TurnResult. Progress has ended and the session is free afterwards.
+
+        Raises CancelledError when the request was cancelled, ThinkLspError with a sentence when the turn failed.
+        """
+        outcome = "failed"
+        try:
+            with self.turn:
+                result = await self._result()
+            self.progress.finished(result)
+            outcome = _said(result)
+            return result
+        except asyncio.CancelledError:
+            outcome = "cancelled"
+            raise
+        except ThinkLspError as error:
+            outcome = str(error)
+            raise
+        finally:
+            self.progress.end(outcome)
+
+    async def _result(self) -> dict[str, Any]:
+        try:
+            finished = await self._finished()
+            if finished.stop_reason == "end_turn":
+                self.outcome = await self._send()
+            else:
+                self.outcome = self._hold(_HELD[finished.stop_reason])
+            if self.deliver is not None:
+                await self.deliver(self.turn, finished)
+        except asyncio.CancelledError:
+            self.outcome = self.outcome or self._hold(_HELD["cancelled"])
+            if not self.stopped:
+                raise
+            # The cancel has been answered here: it was meant for the turn, not for whoever waits for it.
+            if (task := asyncio.current_task()) is not None:
+                task.uncancel()
+            finished = TurnFinished("cancelled", "", "", self.turn.usage)
+        except ThinkLspError:
+            self.outcome = self.outcome or self._hold("the turn failed")
+            raise
+        return turn_result(self.turn, finished, self.outcome)
+
+    async def _finished(self) -> TurnFinished:
+        async with aclosing(self.turn.events(self._ask, self._ask_budget)) as events:
+            async for event in events:
+                self.progress.show(event)
+                if isinstance(event, TurnFinished):
+                    return event
+        raise AssertionError("a turn ends with TurnFinished or an error")
+
+    async def _send(self) -> Outcome | None:
+        files = self.turn.overlay.edit_set().files
+        if not files:
+            return None
+        self.progress.waiting()
+        self.edit_sent = True
+        return await self.applying.send(
+            self.turn.id, self.turn.spec.title, files, review=self.turn.review, scope=self.scope
+        )
+
+    def _hold(self, reason: str) -> Outcome | None:
+        files = self.turn.overlay.edit_set().files
+        if not files:
+            return None
+        if self.edit_sent:
+            reason = "the turn was ended while the editor was applying the edit"
+        status: Status = "unknown" if self.edit_sent else "held"
+        return self.applying.hold(self.turn.id, self.turn.spec.title, files, reason, status=status)
+
+    async def _ask(self, question: str, options: tuple[str, ...]) -> str | None:
+        if not self.client.can.ask:
+            return None
+        self.progress.waiting()
+        try:
+            return await self.client.question(question, options)
+        finally:
+            self.progress.resumed()
+
+    async def _ask_budget(self, text: str) -> Literal["continue", "raise", "stop"]:
+        answer = await self._ask(text, tuple(_BUDGET_ANSWERS))
+        return "stop" if answer is None else _BUDGET_ANSWERS[answer]
+
+
+def turn_result(turn: Turn, finished: TurnFinished, outcome: Outcome | None) -> dict[str, Any]:
+    return {
+        "turnId": turn.id,
+        "sessionId": turn.session.id,
+        "stopReason": finished.stop_reason,
+        "text": finished.text,
+        "thinking": (finished.thinking or None) if turn.display == "summary" else None,
+        "edits": None if outcome is None else outcome.json(),
+        "verified": None,
+        "usage": usage_json(finished.usage),
+        "notices": [*turn.said, *(outcome.notices if outcome is not None else ())],
+    }
+
+
+def _said(result: dict[str, Any]) -> str:
+    """The outcome in one line, for the end of the progress."""
+    edits = result["edits"]
+    if result["stopReason"] != "end_turn":
+        reason = result["stopReason"].replace("_", " ")
+        return f"{reason}; the edit is held" if edits else str(reason)
+    if edits is None:
+        return "done"
+    applied = sum(file["status"] == "applied" for file in edits["files"])
+    left = len(edits["files"]) - applied
+    files = "1 file" if applied == 1 else f"{applied} files"
+    return f"done, changed {files}" + (f"; {left} left: see the action to apply" if left else "")

@@ -1,0 +1,183 @@
+"""The language server of one connection: its registration table, and its life from `initialize` to `exit`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from lsprotocol import types
+from pygls.lsp.server import LanguageServer
+from pygls.protocol import default_converter
+
+from thinklsp import __version__
+from thinklsp.lsp import code_actions
+from thinklsp.lsp.client import Abilities, Client
+from thinklsp.lsp.progress import TurnProgress
+from thinklsp.lsp.protocol.dispatch import Protocol
+from thinklsp.lsp.protocol.errors import InvalidParams
+from thinklsp.lsp.state import ActionContext, State
+
+# Commands that run turns report progress, from before the engine is loaded.
+_TURNS = ("thinklsp.chat", "thinklsp.action", "thinklsp.send")
+COMMANDS = (
+    *_TURNS,
+    "thinklsp.cancel",
+    "thinklsp.apply",
+    "thinklsp.effort",
+    "thinklsp.thinking",
+    "thinklsp.model",
+    "thinklsp.doctor",
+)
+
+
+class Server(LanguageServer):
+    """pygls' server with our protocol; errors of handlers go to the log and never into a pop-up."""
+
+    protocol: Protocol
+
+    def __init__(self) -> None:
+        super().__init__(
+            "thinklsp", __version__, protocol_cls=Protocol, converter_factory=default_converter, max_workers=1
+        )
+        self.state = State(self.protocol, Client(self.protocol))
+        _register(self)
+
+    def report_server_error(self, error: Exception, source: Any) -> None:
+        del error, source
+
+    async def close(self) -> None:
+        """Ends every turn and lets go of connections and files."""
+        tasks = list(self.state.tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self.state.face is not None:
+            await self.state.face.close()
+
+
+def _register(server: Server) -> None:
+    state, protocol = server.state, server.protocol
+    features = server.protocol.fm
+    builtin: dict[str, Callable[..., Any]] = {
+        types.TEXT_DOCUMENT_DID_OPEN: state.documents.opened,
+        types.TEXT_DOCUMENT_DID_CHANGE: state.documents.changed,
+        types.TEXT_DOCUMENT_DID_CLOSE: state.documents.closed,
+        types.WORKSPACE_DID_CHANGE_WORKSPACE_FOLDERS: lambda params: state.set_folders(
+            params.event.added, params.event.removed
+        ),
+        types.WINDOW_WORK_DONE_PROGRESS_CANCEL: lambda params: _cancel_progress(state, params),
+        types.INITIALIZED: lambda _: _initialized(state),
+    }
+    for method, handler in builtin.items():
+        features.add_builtin_feature(method, handler)
+    server.feature(types.WORKSPACE_DID_CHANGE_CONFIGURATION)(lambda params: _configured(state, params))
+    server.feature(types.TEXT_DOCUMENT_DID_SAVE)(lambda _: None)
+    kinds = [code_actions.QUICKFIX, code_actions.REWRITE]
+    server.feature(types.TEXT_DOCUMENT_CODE_ACTION, types.CodeActionOptions(code_action_kinds=kinds))(
+        lambda params: _code_actions(state, params)
+    )
+    for command in COMMANDS:
+        server.command(command)(_never_called)
+    protocol.execute = lambda params: _execute(state, params)
+    protocol.on_initialize = lambda params: _initialize(state, params)
+
+
+def _never_called() -> None:
+    """Commands are announced through pygls and run by `_execute`."""
+
+
+def _initialize(state: State, params: types.InitializeParams) -> None:
+    capabilities = state.protocol.plain(params.capabilities)
+    state.client.can = Abilities.of(capabilities)
+    state.documents.encoding = state.protocol.position_encoding()
+    folders = list(params.workspace_folders or [])
+    if not folders and params.root_uri:
+        folders = [types.WorkspaceFolder(params.root_uri, "")]
+    state.set_folders(folders, [])
+    if params.initialization_options is not None:
+        state.raw_configurations.append(params.initialization_options)
+
+
+def _initialized(state: State) -> None:
+    state.spawn(_settle_in(state))
+
+
+async def _settle_in(state: State) -> None:
+    """After the handshake: settings as the editor has them, and the engine, loaded while nobody waits for it."""
+    if state.client.can.watch_configuration:
+        await state.client.watch_configuration()
+    if state.client.can.configuration:
+        _configure(state, await state.client.configuration())
+    await state.load_face()
+
+
+def _configured(state: State, params: types.DidChangeConfigurationParams) -> None:
+    if params.settings is not None:
+        _configure(state, params.settings)
+    elif state.client.can.configuration:
+        state.spawn(_pull(state))
+
+
+async def _pull(state: State) -> None:
+    _configure(state, await state.client.configuration())
+
+
+def _configure(state: State, raw: object) -> None:
+    if raw is None:
+        return
+    if state.face is None:
+        state.raw_configurations.append(raw)
+    else:
+        state.face.configure(raw)
+
+
+def _cancel_progress(state: State, params: types.WorkDoneProgressCancelParams) -> None:
+    if state.face is not None:
+        state.face.cancel_progress(params.token)
+
+
+def _code_actions(state: State, params: types.CodeActionParams) -> list[dict[str, Any]]:
+    document = state.documents.get(params.text_document.uri)
+    if document is None:
+        return []
+    context = params.context
+    diagnostics = [state.protocol.plain(diagnostic) for diagnostic in context.diagnostics]
+    state.last_action = ActionContext(document.uri, document.version, params.range, diagnostics)
+    face = state.face
+    situation = code_actions.Situation(
+        document=document,
+        range=params.range,
+        diagnostics=diagnostics,
+        automatic=code_actions.is_automatic(context),
+        held=[] if face is None else face.held_for(document.uri),
+        running=[] if face is None else face.running_for(document.uri),
+        is_chat=document.uri.endswith(".chat.md"),
+        disabled=frozenset() if face is None else face.disabled_actions(),
+    )
+    only = None if context.only is None else [getattr(kind, "value", kind) for kind in context.only]
+    return [
+        code_actions.dressed(offer, state.client.can)
+        for offer in code_actions.offers(situation)
+        if code_actions.wanted(offer.kind, only)
+    ]
+
+
+async def _execute(state: State, params: types.ExecuteCommandParams) -> Any:
+    if params.command not in COMMANDS:
+        raise InvalidParams(f"There is no command {params.command[:100]}.")
+    progress: TurnProgress | None = None
+    if params.command in _TURNS and params.work_done_token is not None:
+        progress = TurnProgress(state.client)
+        progress.begin(params.command.removeprefix("thinklsp."), params.work_done_token)
+    try:
+        face = await state.load_face()
+        return await face.execute(params.command, params.arguments, progress)
+    except Exception as error:
+        if progress is not None:
+            progress.end(str(error))
+        raise
+    finally:
+        if progress is not None:
+            # A turn ends its progress itself; this one never became a turn.
+            progress.end("cancelled")

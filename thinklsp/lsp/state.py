@@ -1,0 +1,95 @@
+"""What one connection knows. Changed by handlers between awaits only; everything handed down is a value."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from lsprotocol import types
+
+from thinklsp.lsp.client import Client
+from thinklsp.lsp.documents import Documents
+from thinklsp.lsp.protocol.dispatch import Protocol
+
+if TYPE_CHECKING:
+    from thinklsp.lsp.face import Face
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class ActionContext:
+    """Where the user last asked for code actions: what a command without arguments is about."""
+
+    uri: str
+    version: int
+    range: types.Range
+    diagnostics: list[dict[str, Any]]
+
+
+@dataclass(slots=True)
+class State:
+    """`raw_configurations` are editor settings that came before the engine was loaded, oldest first."""
+
+    protocol: Protocol
+    client: Client
+    environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    documents: Documents = field(default_factory=Documents)
+    folders: dict[str, str] = field(default_factory=dict)
+    raw_configurations: list[object] = field(default_factory=list)
+    last_action: ActionContext | None = None
+    tasks: set[asyncio.Task[Any]] = field(default_factory=set)
+    _face: Face | None = None
+    _loading: asyncio.Task[Face] | None = None
+
+    @property
+    def face(self) -> Face | None:
+        """What runs turns, once it is loaded."""
+        return self._face
+
+    async def load_face(self) -> Face:
+        """Loads the engine and its libraries: the first time in a thread, so that the editor is served meanwhile."""
+        if self._face is None:
+            if self._loading is None:
+                self._loading = asyncio.get_running_loop().create_task(self._load())
+            loading = self._loading
+            # Awaited from the side: a cancelled request must not stop the loading for all others.
+            await asyncio.wait([loading])
+            if loading.exception() is not None:
+                self._loading = None
+            return loading.result()
+        return self._face
+
+    async def _load(self) -> Face:
+        make = await asyncio.to_thread(_import_face)
+        self._face = make(self)
+        return self._face
+
+    def spawn(self, work: Coroutine[Any, Any, Any], *, awaited: bool = False) -> asyncio.Task[Any]:
+        """A task that belongs to the connection and ends with it. `awaited`: somebody else takes its errors."""
+        task = asyncio.get_running_loop().create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard if awaited else self._done)
+        return task
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self.tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("a background task failed", exc_info=error)
+
+    def set_folders(self, added: list[types.WorkspaceFolder], removed: list[types.WorkspaceFolder]) -> None:
+        for folder in removed:
+            self.folders.pop(folder.uri, None)
+        for folder in added:
+            self.folders[folder.uri] = folder.name
+
+
+def _import_face() -> Any:
+    # The one import inside a function: it pulls in HTTP, validation and the rest, after `initialize` has been answered.
+    from thinklsp.lsp.face import Face  # noqa: PLC0415
+
+    return Face

@@ -1,0 +1,212 @@
+"""The adapter for the Messages API: our requests to its wire form. Its stream and failures have modules of their own.
+
+Equal requests give equal bytes: no clock, no chance, keys in a fixed order; mappings keep the order they came in,
+since models read schemas and their own arguments in it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, assert_never
+
+from thinklsp.core.errors import ProviderError
+from thinklsp.core.messages import (
+    AssistantMessage,
+    ContentBlock,
+    Conversation,
+    OpaqueBlock,
+    Origin,
+    RedactedThinkingBlock,
+    ServerToolBlock,
+    TextBlock,
+    ThinkingBlock,
+    ToolResultBlock,
+    ToolSpec,
+    ToolUseBlock,
+    UserMessage,
+)
+from thinklsp.providers.anthropic_errors import failure_of_answer
+from thinklsp.providers.anthropic_stream import AnthropicDecoder
+from thinklsp.providers.base import Endpoint, HttpRequest, ModelRequest, StreamDecoder, Thinking
+from thinklsp.providers.catalog import lookup
+
+_VERSION = "2023-06-01"
+_OAUTH_BETA = "oauth-2025-04-20"
+_INTERLEAVED_BETA = "interleaved-thinking-2025-05-14"
+_EMPTY = "(no text)"
+_CACHED_MESSAGES = 2
+_FOREIGN_ID = re.compile(r"[^a-zA-Z0-9_-]")
+
+_Wire = dict[str, Any]
+
+
+class AnthropicAdapter:
+    """Stateless; satisfies `Adapter`."""
+
+    def encode(self, request: ModelRequest, endpoint: Endpoint) -> HttpRequest:
+        messages = _messages(request.conversation, endpoint.origin(request.model))
+        thinking = _possible_thinking(request.thinking, messages)
+        body: _Wire = {"model": request.model, "max_tokens": request.max_tokens, "stream": True}
+        body |= _thinking_fields(thinking)
+        if request.system:
+            body["system"] = [_cached({"type": "text", "text": request.system})]
+        if request.tools:
+            body["tools"] = _tools(request.tools)
+        body["messages"] = _with_breakpoints(messages)
+        return HttpRequest(
+            f"{endpoint.base_url.rstrip('/')}/v1/messages",
+            _headers(endpoint, _betas(request, endpoint, thinking)),
+            json.dumps(body, separators=(",", ":")).encode("ascii"),
+        )
+
+    def decoder(self) -> StreamDecoder:
+        return AnthropicDecoder()
+
+    def failure(self, status: int, headers: Mapping[str, str], body: bytes) -> ProviderError:
+        return failure_of_answer(status, headers, body)
+
+
+def _headers(endpoint: Endpoint, betas: Sequence[str]) -> dict[str, str]:
+    """The user's own headers come last and win; their beta list is joined with ours."""
+    own = {name.lower(): value for name, value in endpoint.headers.items()}
+    listed = [name.strip() for name in own.pop("anthropic-beta", "").split(",") if name.strip()]
+    headers = {
+        "content-type": "application/json",
+        "accept": "text/event-stream",
+        "anthropic-version": _VERSION,
+    }
+    if endpoint.api_key and endpoint.bearer:
+        headers["authorization"] = f"Bearer {endpoint.api_key}"
+    elif endpoint.api_key:
+        headers["x-api-key"] = endpoint.api_key
+    if beta := ",".join(dict.fromkeys((*betas, *listed))):
+        headers["anthropic-beta"] = beta
+    return headers | own
+
+
+def _betas(request: ModelRequest, endpoint: Endpoint, thinking: Thinking) -> list[str]:
+    betas = [_OAUTH_BETA] if endpoint.bearer else []
+    if thinking.form == "manual" and request.tools and lookup("anthropic", request.model).interleaved == "header":
+        betas.append(_INTERLEAVED_BETA)
+    return betas
+
+
+def _thinking_fields(thinking: Thinking) -> _Wire:
+    fields: _Wire = {}
+    display = {"display": "summarized" if thinking.summarized else "omitted"}
+    match thinking.form:
+        case "unset":
+            pass
+        case "off":
+            fields["thinking"] = {"type": "disabled"}
+        case "between_tools":
+            fields["thinking"] = {"type": "between_tools"}
+        case "adaptive":
+            fields["thinking"] = {"type": "adaptive", **display}
+        case "manual":
+            fields["thinking"] = {"type": "enabled", "budget_tokens": thinking.budget_tokens, **display}
+        case _:
+            assert_never(thinking.form)
+    if thinking.effort is not None:
+        fields["output_config"] = {"effort": thinking.effort}
+    return fields
+
+
+def _possible_thinking(thinking: Thinking, messages: Sequence[_Wire]) -> Thinking:
+    """With a manual budget the running tool loop must begin with thinking. Where that belongs to another model and
+    was left out, the loop goes on without; the next message of the user thinks again."""
+    if thinking.form != "manual":
+        return thinking
+    loop: list[_Wire] = []
+    for message in reversed(messages):
+        if message["role"] == "user" and message["content"][0]["type"] != "tool_result":
+            break
+        loop.append(message)
+    opening = next((message for message in reversed(loop) if message["role"] == "assistant"), None)
+    if opening is None or opening["content"][0].get("type") in ("thinking", "redacted_thinking"):
+        return thinking
+    return Thinking("off", effort=thinking.effort)
+
+
+def _tools(tools: Sequence[ToolSpec]) -> list[_Wire]:
+    wire: list[_Wire] = [
+        {"name": tool.name, "description": tool.description, "input_schema": tool.input_schema} for tool in tools
+    ]
+    return [*wire[:-1], _cached(wire[-1])]
+
+
+def _messages(conversation: Conversation, origin: Origin) -> list[_Wire]:
+    """Roles alternate; none is empty, tool results stand first, and no assistant message ends with thinking."""
+    merged: list[_Wire] = []
+    for message in conversation:
+        match message:
+            case UserMessage():
+                content = [wire for block in message.blocks if (wire := _user_block(block)) is not None]
+            case AssistantMessage():
+                content = [wire for block in message.blocks if (wire := _assistant_block(block, origin)) is not None]
+            case _:
+                assert_never(message)
+        if merged and merged[-1]["role"] == message.role:
+            merged[-1]["content"] += content
+        else:
+            merged.append({"role": message.role, "content": content})
+    for wire in merged:
+        wire["content"] = _whole_content(wire["role"], wire["content"])
+    return merged
+
+
+def _whole_content(role: str, content: list[_Wire]) -> list[_Wire]:
+    if role == "user":
+        content = sorted(content, key=lambda block: block["type"] != "tool_result")
+    ends_in_thinking = bool(content) and content[-1].get("type") in ("thinking", "redacted_thinking")
+    return content if content and not ends_in_thinking else [*content, {"type": "text", "text": _EMPTY}]
+
+
+def _user_block(block: ToolResultBlock | TextBlock) -> _Wire | None:
+    match block:
+        case TextBlock():
+            return {"type": "text", "text": block.text} if block.text.strip() else None
+        case ToolResultBlock():
+            result: _Wire = {"type": "tool_result", "tool_use_id": _wire_id(block.tool_use_id), "content": block.text}
+            return result | {"is_error": True} if block.is_error else result
+        case _:
+            assert_never(block)
+
+
+def _assistant_block(block: ContentBlock, origin: Origin) -> _Wire | None:
+    """What this endpoint and model issued goes back as it came; the rest is rebuilt from what anybody may read."""
+    if isinstance(block, TextBlock) and not block.text.strip():
+        return None
+    if block.raw is not None and block.raw.belongs_to(origin):
+        raw: _Wire = json.loads(block.raw.open_for(origin))
+        return raw
+    match block:
+        case TextBlock():
+            return {"type": "text", "text": block.text}
+        case ToolUseBlock():
+            return {"type": "tool_use", "id": _wire_id(block.id), "name": block.name, "input": block.input or {}}
+        case ThinkingBlock() | RedactedThinkingBlock() | ServerToolBlock() | OpaqueBlock():
+            return None
+        case _:
+            assert_never(block)
+
+
+def _wire_id(call_id: str) -> str:
+    """Ids of other services may hold characters that this one refuses; its own pass unchanged."""
+    return _FOREIGN_ID.sub("_", call_id) or "_"
+
+
+def _with_breakpoints(messages: Iterable[_Wire]) -> list[_Wire]:
+    """The prompt cache is marked at the last two user messages: one is read, one is written."""
+    marked = list(messages)
+    users = [index for index, message in enumerate(marked) if message["role"] == "user"]
+    for index in users[-_CACHED_MESSAGES:]:
+        *head, last = marked[index]["content"]
+        marked[index] = {"role": "user", "content": [*head, _cached(last)]}
+    return marked
+
+
+def _cached(block: _Wire) -> _Wire:
+    return {**block, "cache_control": {"type": "ephemeral"}}

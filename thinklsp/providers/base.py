@@ -1,0 +1,96 @@
+"""The contract that every provider adapter keeps: encode a request, decode a stream, classify a failure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Literal, Protocol
+from urllib.parse import urlsplit
+
+from thinklsp.core.errors import ProviderError
+from thinklsp.core.messages import Conversation, Origin, ToolSpec
+from thinklsp.core.stream import StreamEvent
+
+ThinkingForm = Literal["unset", "off", "between_tools", "adaptive", "manual"]
+Effort = Literal["low", "medium", "high", "xhigh", "max"]
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where requests go and with which key. `base_url` as the user gives it, without a trailing slash.
+
+    `bearer`: the key is an OAuth token, sent as ``Authorization: Bearer``. `headers`: the user's own extra headers.
+    """
+
+    provider: str
+    base_url: str
+    api_key: str = field(repr=False)
+    bearer: bool = False
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
+
+    @property
+    def host(self) -> str:
+        """Scheme and authority, e.g. ``https://api.anthropic.com``."""
+        parts = urlsplit(self.base_url)
+        return f"{parts.scheme}://{parts.netloc}"
+
+    def origin(self, model: str) -> Origin:
+        fingerprint = sha256(self.api_key.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        return Origin(self.provider, model, self.host, fingerprint)
+
+
+@dataclass(frozen=True, slots=True)
+class Thinking:
+    """The thinking configuration of one turn, already resolved against the model. It does not change in a tool loop.
+
+    `budget_tokens` only with form `manual`. `effort` None: send nothing. `summarized`: ask for readable summaries.
+    """
+
+    form: ThinkingForm = "unset"
+    budget_tokens: int | None = None
+    effort: Effort | None = None
+    summarized: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRequest:
+    """One model call as a value: equal requests encode to identical bytes."""
+
+    model: str
+    system: str
+    tools: tuple[ToolSpec, ...]
+    conversation: Conversation
+    thinking: Thinking
+    max_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class HttpRequest:
+    """A POST. Headers and body hold secrets and are kept out of `repr`."""
+
+    url: str
+    headers: Mapping[str, str] = field(repr=False, hash=False)
+    body: bytes = field(repr=False)
+
+
+class StreamDecoder(Protocol):
+    """Lives and dies with one stream. Both methods raise ProviderError where the service reports or makes an error."""
+
+    def feed(self, event: str, data: str) -> list[StreamEvent]:
+        """One server-sent event: its name (empty if none) and its data."""
+        ...
+
+    def finish(self) -> list[StreamEvent]:
+        """The stream has ended. Raises StreamProtocolError when the terminal event has not been seen."""
+        ...
+
+
+class Adapter(Protocol):
+    def encode(self, request: ModelRequest, endpoint: Endpoint) -> HttpRequest: ...
+
+    def decoder(self) -> StreamDecoder: ...
+
+    def failure(self, status: int, headers: Mapping[str, str], body: bytes) -> ProviderError:
+        """An HTTP answer that is no stream, as an error. Header names are lower case; `body` is cut by the caller."""
+        ...

@@ -1,0 +1,84 @@
+"""What all services' error answers have in common: Retry-After, a readable excerpt without secrets, retry overrides."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from thinklsp.core.errors import BadRequest
+
+_EXCERPT = 300
+# Keys with a vendor's prefix, bearer tokens, long hexadecimal runs.
+_KEY = re.compile(r"\bsk[-_][\w-]{8,}|\bAIza[\w-]{16,}|(?i:\bbearer)\s+\S+|\b[0-9a-fA-F]{32,}\b")
+# Signatures and encrypted blocks: a long run of base64.
+_BASE64 = re.compile(r"[A-Za-z0-9+/=_-]{24,}")
+_MASK = "[hidden]"
+
+
+class ThinkingRejected(BadRequest):
+    """The service no longer takes the thinking that stands in the conversation. Without it the request may pass."""
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds that the service asks to wait; None where it does not say, or says nonsense.
+
+    A date is measured against the answer's own `Date`, so that a wrong clock on this machine does no harm.
+    """
+    milliseconds = _number(headers.get("retry-after-ms"))
+    if milliseconds is not None:
+        return milliseconds / 1000
+    value = headers.get("retry-after")
+    seconds = _number(value)
+    if seconds is not None or value is None:
+        return seconds
+    try:
+        wait = (parsedate_to_datetime(value) - parsedate_to_datetime(headers["date"])).total_seconds()
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return None
+    return wait if wait >= 0 else None
+
+
+def should_retry(headers: Mapping[str, str]) -> bool | None:
+    """The service's own word on whether another try makes sense, None where it gives none."""
+    return {"true": True, "false": False}.get(headers.get("x-should-retry", "").strip().lower())
+
+
+def mask(text: str) -> str:
+    """The text without anything that looks like a key, a signature or encrypted thinking."""
+    return _BASE64.sub(_mask_run, _KEY.sub(_MASK, text))
+
+
+def excerpt(text: str) -> str:
+    """One line for people: printable, masked, at most 300 characters. Empty for HTML."""
+    if text.lstrip()[:1] == "<":
+        return ""
+    # Masked before it is cut, so that no half of a key slips through; bounded first, so that it stays cheap.
+    line = mask(" ".join(text[: 20 * _EXCERPT].split()))
+    line = "".join(char for char in line if char.isprintable())
+    return line if len(line) <= _EXCERPT else line[: _EXCERPT - 1] + "…"
+
+
+def json_object(body: bytes | str) -> Mapping[str, Any]:
+    """The body as a JSON object; empty where it is none."""
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _mask_run(run: re.Match[str]) -> str:
+    """Mixed case tells base64 from identifiers, model ids and host names."""
+    text = run[0]
+    return text if text.islower() or text.isupper() or text.isdigit() else _MASK
+
+
+def _number(value: str | None) -> float | None:
+    try:
+        number = float(value or "")
+    except ValueError:
+        return None
+    return number if 0 <= number < float("inf") else None

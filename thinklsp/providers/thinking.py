@@ -1,0 +1,178 @@
+"""From what the user wishes about thinking to what the model takes. Pure; every bend of a wish becomes a notice.
+
+A wish is never refused: where a model cannot do it, the nearest thing that it can do is chosen and said.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, assert_never
+
+from thinklsp.providers.base import Effort, Thinking, ThinkingForm
+from thinklsp.providers.catalog import ModelInfo
+
+ThinkingMode = Literal["auto", "off", "adaptive", "manual"]
+ThinkingDisplay = Literal["status", "summary", "off"]
+
+EFFORTS: tuple[Effort, ...] = ("low", "medium", "high", "xhigh", "max")
+LEAST_BUDGET = 1024
+
+_BUDGET_OF_EFFORT: dict[Effort, int] = {
+    "low": 2048,
+    "medium": 10_000,
+    "high": 16_384,
+    "xhigh": 32_768,
+    "max": 32_768,
+}
+_USUAL_MAX_TOKENS = 32_000
+_GREAT_MAX_TOKENS = 64_000
+_ROOM_FOR_ANSWER = 16_000
+
+
+@dataclass(frozen=True, slots=True)
+class ThinkingPlan:
+    """`notices` are sentences for the user, one for each wish that was bent."""
+
+    thinking: Thinking
+    max_tokens: int
+    notices: tuple[str, ...] = ()
+
+
+def plan_thinking(
+    model: ModelInfo,
+    *,
+    mode: ThinkingMode,
+    budget_tokens: int,
+    budget_explicit: bool,
+    effort: Effort | None,
+    display: ThinkingDisplay,
+    max_tokens: int | None,
+    interleaved: bool = False,
+) -> ThinkingPlan:
+    """`max_tokens` None: the figure that suits model and effort.
+
+    `interleaved`: every request of the plan carries tools, so on models that think between tool calls on request the
+    budget counts for the whole turn and may exceed `max_tokens`.
+    """
+    notices: list[str] = []
+    form = _form(model, mode, notices)
+    capped = _cap_output(model, max_tokens, notices)
+    if form == "manual" and capped is not None and capped <= LEAST_BUDGET:
+        form = _form_without_budget(model)
+        notices.append(
+            f"maxTokens {capped} leaves no room for a thinking budget, which is at least {LEAST_BUDGET}; "
+            f"{model.id} does without one."
+        )
+    level = _level(model, form, effort, notices, wants_off=mode == "off")
+    thinking_budget: int | None = None
+    if form == "manual":
+        wished = _wished_budget(model, mode, effort, budget_tokens, explicit=budget_explicit)
+        spans_turn = interleaved and model.interleaved == "header"
+        thinking_budget = _fit_budget(model, wished, capped, notices, spans_turn=spans_turn)
+    summarized = display == "summary" and form in ("adaptive", "manual")
+    return ThinkingPlan(
+        Thinking(form, thinking_budget, level, summarized),
+        capped or _auto_max_tokens(model, level or model.default_effort, thinking_budget),
+        tuple(notices),
+    )
+
+
+def _form(model: ModelInfo, mode: ThinkingMode, notices: list[str]) -> ThinkingForm:
+    thinks: ThinkingForm = "adaptive" if model.adaptive else "manual" if model.manual else "unset"
+    match mode:
+        case "auto":
+            return thinks
+        case "off":
+            return _off_form(model, notices)
+        case "adaptive":
+            if thinks == "manual":
+                notices.append(f"{model.id} has no adaptive thinking; it thinks with a token budget instead.")
+            return thinks
+        case "manual":
+            if model.manual:
+                return "manual"
+            notices.append(f"{model.id} takes no thinking budget; it decides itself how much to think.")
+            return thinks
+        case _:
+            assert_never(mode)
+
+
+def _off_form(model: ModelInfo, notices: list[str]) -> ThinkingForm:
+    if model.off is not None:
+        return model.off
+    if not model.adaptive and not model.manual:
+        return "unset"
+    notices.append(f"{model.id} cannot stop thinking; it is asked to think as little as it can.")
+    return "adaptive" if model.efforts or not model.manual else "manual"
+
+
+def _form_without_budget(model: ModelInfo) -> ThinkingForm:
+    return "adaptive" if model.adaptive else model.off or "unset"
+
+
+def _level(
+    model: ModelInfo, form: ThinkingForm, effort: Effort | None, notices: list[str], *, wants_off: bool
+) -> Effort | None:
+    """The effort to send, None to send nothing."""
+    is_off = form in ("off", "between_tools")
+    if wants_off and not is_off and model.efforts:
+        return model.efforts[0]
+    if effort is None:
+        return None
+    if not model.efforts:
+        if form != "manual":
+            notices.append(f"{model.id} has no effort levels; effort {effort} has no effect on it here.")
+        return None
+    level = nearest_effort(model.efforts, effort)
+    if level != effort:
+        notices.append(f"{model.id} has no effort {effort}; {level} is used.")
+    cap = model.effort_cap_when_off
+    if is_off and cap is not None and EFFORTS.index(level) > EFFORTS.index(cap):
+        notices.append(f"With thinking off {model.id} takes no effort above {cap}; {cap} is used.")
+        return cap
+    return level
+
+
+def nearest_effort(levels: tuple[Effort, ...], wish: Effort) -> Effort:
+    """The lowest level at or above the wish, else the highest. `levels` is not empty and ascends."""
+    return next((level for level in levels if EFFORTS.index(level) >= EFFORTS.index(wish)), levels[-1])
+
+
+def _cap_output(model: ModelInfo, max_tokens: int | None, notices: list[str]) -> int | None:
+    if max_tokens is None or max_tokens <= model.output_cap:
+        return max_tokens
+    notices.append(f"{model.id} writes at most {model.output_cap} tokens; maxTokens {max_tokens} was cut to that.")
+    return model.output_cap
+
+
+def _wished_budget(
+    model: ModelInfo, mode: ThinkingMode, effort: Effort | None, budget_tokens: int, *, explicit: bool
+) -> int:
+    """An explicit budget beats effort; effort becomes a budget only where the model has no levels of its own."""
+    if mode == "off":
+        return LEAST_BUDGET
+    if explicit or effort is None or model.efforts:
+        return budget_tokens
+    return _BUDGET_OF_EFFORT[effort]
+
+
+def _fit_budget(model: ModelInfo, wished: int, max_tokens: int | None, notices: list[str], *, spans_turn: bool) -> int:
+    """A budget is at least 1024 and below the output tokens. A cut one leaves a quarter of them for the answer."""
+    if wished < LEAST_BUDGET:
+        notices.append(f"A thinking budget is at least {LEAST_BUDGET} tokens; {wished} was raised to that.")
+        return LEAST_BUDGET
+    room = max_tokens or model.output_cap
+    if wished < room or spans_turn:
+        return wished
+    budget = max(LEAST_BUDGET, room * 3 // 4)
+    notices.append(
+        f"The thinking budget of {wished} tokens does not fit into {room} output tokens; it was cut to {budget}."
+    )
+    return budget
+
+
+def _auto_max_tokens(model: ModelInfo, effort: Effort | None, budget: int | None) -> int:
+    figure = _GREAT_MAX_TOKENS if effort in ("xhigh", "max") else _USUAL_MAX_TOKENS
+    if budget is not None:
+        figure = max(figure, budget + _ROOM_FOR_ANSWER)
+    return min(figure, model.output_cap)

@@ -1,0 +1,114 @@
+"""How to reach a provider: host and key, and where they come from. Reads the user's file and the environment only."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from thinklsp.core.errors import SettingsError
+from thinklsp.settings.resolve import UserSettings
+from thinklsp.settings.user_file import ProviderSection
+
+ProviderName = Literal["anthropic", "openai", "google", "openai-compatible"]
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """`source` names where the key comes from, for people; `bearer`: it is an OAuth token."""
+
+    provider: str
+    base_url: str
+    api_key: str = field(repr=False)
+    source: str
+    base_url_source: str
+    bearer: bool = False
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Variables:
+    keys: tuple[str, ...]
+    base_url: str
+    default_url: str
+    bearer: str | None = None
+
+
+# In the order in which `auto` looks.
+_PROVIDERS: dict[ProviderName, _Variables] = {
+    "anthropic": _Variables(
+        ("ANTHROPIC_API_KEY",), "ANTHROPIC_BASE_URL", "https://api.anthropic.com", "ANTHROPIC_AUTH_TOKEN"
+    ),
+    "openai": _Variables(("OPENAI_API_KEY",), "OPENAI_BASE_URL", "https://api.openai.com/v1"),
+    "google": _Variables(
+        ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+        "GOOGLE_GEMINI_BASE_URL",
+        "https://generativelanguage.googleapis.com",
+    ),
+    "openai-compatible": _Variables(("THINKLSP_COMPATIBLE_API_KEY",), "THINKLSP_COMPATIBLE_BASE_URL", ""),
+}
+
+
+def keyed_providers(user: UserSettings) -> tuple[ProviderName, ...]:
+    """Providers that the user has a key for (`openai-compatible`: a base URL), without running any key command."""
+    return tuple(name for name in _PROVIDERS if _is_keyed(name, user))
+
+
+def provider_access(name: ProviderName, user: UserSettings) -> Access:
+    """Host and key of a provider. May run the user's key command. Raises SettingsError that says what to set."""
+    variables, section = _PROVIDERS[name], user.file.providers.get(name, ProviderSection())
+    base_url = section.base_url or user.environment.get(variables.base_url) or variables.default_url
+    if not base_url:
+        raise SettingsError("base_url", f"{name} has no base URL. Set {variables.base_url}.")
+    key, source, bearer = _key(name, variables, section, user.environment)
+    where = (
+        "user file"
+        if section.base_url
+        else variables.base_url
+        if user.environment.get(variables.base_url)
+        else "default"
+    )
+    return Access(name, base_url.rstrip("/"), key, source, where, bearer, section.headers)
+
+
+def _is_keyed(name: ProviderName, user: UserSettings) -> bool:
+    variables, section = _PROVIDERS[name], user.file.providers.get(name, ProviderSection())
+    if name == "openai-compatible":
+        return bool(section.base_url or user.environment.get(variables.base_url))
+    names = (*variables.keys, *filter(None, (variables.bearer, section.api_key_env)))
+    return section.api_key_command is not None or any(user.environment.get(name) for name in names)
+
+
+def _key(
+    name: ProviderName, variables: _Variables, section: ProviderSection, environment: Mapping[str, str]
+) -> tuple[str, str, bool]:
+    if section.api_key_command is not None:
+        return _from_command(name, section.api_key_command), "the key command of the user file", False
+    named = (section.api_key_env,) if section.api_key_env else variables.keys
+    for variable in named:
+        if value := environment.get(variable, "").strip():
+            return value, f"the environment variable {variable}", False
+    if variables.bearer and (value := environment.get(variables.bearer, "").strip()):
+        return value, f"the environment variable {variables.bearer}", True
+    if name == "openai-compatible":
+        return "", "none needed", False
+    raise SettingsError("key", f"{name} has no key. Set {named[0]} in the environment of your editor.")
+
+
+def _from_command(name: str, argv: tuple[str, ...]) -> str:
+    try:
+        done = subprocess.run(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=10,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        raise SettingsError("key", f"The key command for {name} failed. Run it in a terminal to see why.") from None
+    key = done.stdout.decode("utf-8", "replace").strip()
+    if not key:
+        raise SettingsError("key", f"The key command for {name} printed nothing.")
+    return key

@@ -1,0 +1,185 @@
+"""Every setting with its type, default, limits and meaning. The schema and the README's table are made from this."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.alias_generators import to_camel
+
+Provider = Literal["auto", "anthropic", "openai", "google", "openai-compatible", "simulator"]
+EffortWish = Literal["auto", "low", "medium", "high", "xhigh", "max"]
+ThinkingMode = Literal["auto", "off", "adaptive", "manual"]
+Display = Literal["status", "summary", "off"]
+Review = Literal["auto", "always", "never"]
+
+
+class _Group(BaseModel):
+    model_config = ConfigDict(
+        alias_generator=to_camel,
+        populate_by_name=True,
+        extra="forbid",
+        frozen=True,
+        hide_input_in_errors=True,
+        strict=True,
+    )
+
+
+class ThinkingGroup(_Group):
+    mode: ThinkingMode = Field(
+        "auto",
+        description="`auto` thinks adaptively where the model can, else with the budget, else as the model does.",
+    )
+    budget_tokens: int = Field(
+        10_000,
+        ge=1_024,
+        lt=128_000,
+        description="Tokens of thinking in manual mode; must stay below the output limit. "
+        "An explicit budget beats effort.",
+    )
+    display: Display = Field(
+        "status",
+        description="`status` shows phase, elapsed time and token count; `summary` also the provider's readable "
+        "summary; `off` phase and elapsed time only.",
+    )
+
+
+class BudgetGroup(_Group):
+    usd_per_turn: float | None = Field(
+        None, gt=0, description="Cost of one turn in US dollars at which it pauses and asks."
+    )
+    tokens_per_turn: int | None = Field(
+        None, gt=0, description="Tokens, input and output, of one turn at which it pauses and asks."
+    )
+    usd_per_day: float | None = Field(
+        None, gt=0, description="Cost of a day in US dollars at which a turn pauses and asks."
+    )
+
+
+class CompactionGroup(_Group):
+    auto: bool = Field(True, description="Shorten a conversation that outgrows the model's context window.")
+    threshold: float = Field(
+        0.75, gt=0.1, le=0.95, description="Share of the context window at which a conversation is shortened."
+    )
+    thinking_after: Literal["keep", "off"] = Field(
+        "keep", description="`off` switches thinking off for the session after a compaction."
+    )
+
+
+class EditsGroup(_Group):
+    review: Review = Field(
+        "auto",
+        description="When the editor is asked to confirm changes: `auto` for changes outside the requested file or "
+        "range, deletions and renames.",
+    )
+
+
+class ActionsGroup(_Group):
+    disabled: tuple[str, ...] = Field((), strict=False, description="Names of code actions not to offer.")
+
+
+class ChatGroup(_Group):
+    file_suffix: str = Field(
+        ".chat.md",
+        pattern=r"^\.[^/\\]{1,40}$",
+        description="File name ending of documents in which chat works.",
+    )
+
+
+class Settings(_Group):
+    """All settings of one turn, resolved."""
+
+    provider: Provider = Field("auto", description="`auto` takes the first provider, in this order, that has a key.")
+    model: str | None = Field(
+        None, min_length=1, max_length=200, description="Model id; default: the provider's default."
+    )
+    effort: EffortWish = Field(
+        "auto",
+        description="How hard the model tries, clamped to what it offers; `auto` leaves it to the service.",
+    )
+    effort_by_action: dict[str, EffortWish] = Field(
+        {}, description='Effort for single actions, e.g. `{"document": "low"}`.'
+    )
+    thinking: ThinkingGroup = ThinkingGroup()
+    max_tokens: Annotated[int, Field(ge=1_024, le=1_000_000)] | Literal["auto"] = Field(
+        "auto", description="Output tokens of one model call; `auto` fits model and effort."
+    )
+    max_steps: int = Field(32, ge=1, le=1_000, description="Model calls in one turn.")
+    budget: BudgetGroup = BudgetGroup()
+    compaction: CompactionGroup = CompactionGroup()
+    edits: EditsGroup = EditsGroup()
+    verify: Literal["auto", "always", "off"] = Field(
+        "auto",
+        description="Whether a turn that edits runs the tests before it offers the edit, where commands are enabled.",
+    )
+    actions: ActionsGroup = ActionsGroup()
+    chat: ChatGroup = ChatGroup()
+
+
+def _keys(group: type[BaseModel], prefix: str = "") -> list[str]:
+    found: list[str] = []
+    for name, info in group.model_fields.items():
+        key = f"{prefix}{info.alias or name}"
+        if isinstance(info.annotation, type) and issubclass(info.annotation, _Group):
+            found += _keys(info.annotation, f"{key}.")
+        else:
+            found.append(key)
+    return found
+
+
+KEYS: tuple[str, ...] = tuple(_keys(Settings))
+"""Every setting in dotted form, in the spelling of the wire."""
+
+
+def nested(flat: Mapping[str, Any]) -> Settings:
+    """Settings from dotted keys. Raises pydantic's ValidationError."""
+    tree: dict[str, Any] = {}
+    for key, value in flat.items():
+        *groups, leaf = key.split(".")
+        place = tree
+        for group in groups:
+            place = place.setdefault(group, {})
+        place[leaf] = value
+    return Settings.model_validate(tree)
+
+
+def value_of(settings: Settings, key: str) -> Any:
+    value: Any = settings.model_dump(by_alias=True)
+    for part in key.split("."):
+        value = value[part]
+    return value
+
+
+def schema() -> dict[str, Any]:
+    """JSON Schema of every setting, in the nesting and spelling that editors use."""
+    made = Settings.model_json_schema(by_alias=True)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **made, "title": "thinklsp settings"}
+
+
+def sentence(key: str, error: ValidationError) -> str:
+    """One sentence for a refused value that names key and limit, never the value: it may be a misplaced secret."""
+    limits = dict.fromkeys(_limit(item) for item in error.errors(include_url=False, include_input=False))
+    return f"The setting {key} was refused: it must be {' or '.join(limits)}. The former value stays."
+
+
+# pydantic's error type -> what the value must be; `{}` takes the limit.
+_LIMITS = {
+    "literal_error": "one of {expected}",
+    "greater_than_equal": "at least {ge}",
+    "greater_than": "more than {gt}",
+    "less_than_equal": "at most {le}",
+    "less_than": "less than {lt}",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "string_type": "a text",
+    "list_type": "a list",
+    "tuple_type": "a list",
+    "dict_type": "an object",
+}
+
+
+def _limit(item: Any) -> str:
+    return _LIMITS.get(item["type"], "of the right form").format(**item.get("ctx", {}))

@@ -1,0 +1,212 @@
+"""What a request costs in tokens, and what of it the prompt cache already holds. Estimates, but steady ones.
+
+The same text always counts the same, so tests can compare figures; they are not the service's own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from thinklsp.simulator.anthropic_errors import extra, invalid
+from thinklsp.simulator.anthropic_messages import SIGNED, Conversation, content_blocks
+from thinklsp.simulator.anthropic_models import ModelTraits
+from thinklsp.simulator.anthropic_options import Mode
+from thinklsp.simulator.anthropic_replay import Replay
+
+_LIFETIMES = {"5m": 300.0, "1h": 3600.0}
+_LOOK_BACK = 20
+_MAX_BREAKPOINTS = 4
+_MAX_ENTRIES = 8192
+_IMAGE_TOKENS = 1200
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One cacheable unit of a request, in the order tools, system, messages. `key` stands for all up to it."""
+
+    key: str
+    tokens: int
+    ttl: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class InputUsage:
+    """Tokens of a request: read from the cache, written to it for five minutes or an hour, and the rest."""
+
+    read: int
+    written: Mapping[str, int]
+    rest: int
+
+    @property
+    def total(self) -> int:
+        return self.read + sum(self.written.values()) + self.rest
+
+
+def text_tokens(text: str, traits: ModelTraits) -> int:
+    """A quarter of the bytes, and three tenths more for the tokenizer of the newer models."""
+    tokens = (len(text.encode("utf-8", "surrogatepass")) + 3) // 4
+    return -(-tokens * 13 // 10) if traits.modern else tokens
+
+
+def items(
+    body: Mapping[str, Any], conversation: Conversation, traits: ModelTraits, mode: Mode, replay: Replay
+) -> tuple[Item, ...]:
+    """The request as cacheable units. Raises Refused for breakpoints that the service does not take."""
+    units = list(_units(body, conversation, traits, mode, replay))
+    marks = [_ttl(unit.control, unit.place) for unit in units]
+    _mark_last(body.get("cache_control"), units, marks)
+    used = sum(ttl is not None for ttl in marks)
+    if used > _MAX_BREAKPOINTS:
+        invalid(f"A maximum of {_MAX_BREAKPOINTS} blocks with cache_control may be provided. Found {used}.")
+    _check_order([ttl for ttl in marks if ttl is not None])
+    key = ""
+    result: list[Item] = []
+    for unit, ttl in zip(units, marks, strict=True):
+        key = hashlib.sha256(f"{key}{unit.content}".encode("utf-8", "surrogatepass")).hexdigest()
+        result.append(Item(key, unit.tokens, ttl))
+    return tuple(result)
+
+
+class PromptCache:
+    """Prefixes written by earlier requests and how long they live. Times come from the caller, in seconds."""
+
+    def __init__(self) -> None:
+        self._expires: OrderedDict[str, float] = OrderedDict()
+
+    def clear(self) -> None:
+        self._expires.clear()
+
+    def measure(self, request: Sequence[Item], minimum: int, now: float) -> InputUsage:
+        """What a request reads and writes; nothing changes until `commit`."""
+        sums = _sums(request)
+        total = sums[-1] if sums else 0
+        breakpoints = [i for i, item in enumerate(request) if item.ttl and sums[i] >= minimum]
+        hits = [hit for point in breakpoints if (hit := self._hit(request, point, now)) is not None]
+        read = max((sums[hit] for hit in hits), default=0)
+        written = {"5m": 0, "1h": 0}
+        done = read
+        for point in breakpoints:
+            if sums[point] > done:
+                written[request[point].ttl or "5m"] += sums[point] - done
+                done = sums[point]
+        return InputUsage(read, written, total - done)
+
+    def commit(self, request: Sequence[Item], minimum: int, now: float) -> None:
+        """The request was answered: its breakpoints are kept, what it read lives on."""
+        sums = _sums(request)
+        for index, item in enumerate(request):
+            if item.ttl is None or sums[index] < minimum:
+                continue
+            hit = self._hit(request, index, now)
+            for key in {item.key} | ({request[hit].key} if hit is not None else set()):
+                expires = now + _LIFETIMES[item.ttl]
+                self._expires[key] = max(expires, self._expires.pop(key, 0.0))
+        while len(self._expires) > _MAX_ENTRIES:
+            self._expires.popitem(last=False)
+
+    def _hit(self, request: Sequence[Item], point: int, now: float) -> int | None:
+        """The longest kept prefix within the look-back, which counts the breakpoint itself."""
+        for index in range(point, max(point - _LOOK_BACK, -1), -1):
+            if self._expires.get(request[index].key, 0.0) > now:
+                return index
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Unit:
+    """An item before its breakpoint is known. `content` tells it apart; thinking cannot carry a breakpoint."""
+
+    content: str
+    tokens: int
+    place: str
+    control: Any = None
+    thinking: bool = False
+
+
+def _units(
+    body: Mapping[str, Any], conversation: Conversation, traits: ModelTraits, mode: Mode, replay: Replay
+) -> Iterator[_Unit]:
+    opening = f"{traits.id}\n{body.get('speed')}\n"
+    for index, tool in enumerate(body.get("tools") or ()):
+        yield _unit(tool, traits, f"tools.{index}", opening)
+        opening = ""
+    for index, part in enumerate(content_blocks(body.get("system") or [], "system")):
+        if not isinstance(part, Mapping) or part.get("type") != "text" or not isinstance(part.get("text"), str):
+            invalid(f"system.{index}: Input should be a text block")
+        if not part["text"]:
+            invalid("system: text content blocks must be non-empty")
+        yield _unit(part, traits, f"system.{index}", opening + "system\n")
+        opening = ""
+    opening += f"{mode.kind} {mode.budget} {mode.effort} {json.dumps(body.get('tool_choice'))}\n"
+    for block in conversation.blocks:
+        if block.kind in SIGNED and "cache_control" in block.value:
+            extra(f"{block.path}.{block.kind}.cache_control")
+        if block.kind in SIGNED:
+            tokens = replay.tokens.get(block.path)
+            earlier_turn = block.message < conversation.loop_start
+            if tokens is None or (earlier_turn and not traits.keeps_thinking):
+                continue
+            yield _Unit(f"{opening}{json.dumps(block.value)}", tokens, block.path, thinking=True)
+        else:
+            yield _unit(block.value, traits, block.path, f"{opening}{block.role}\n")
+        opening = ""
+
+
+def _unit(value: Mapping[str, Any], traits: ModelTraits, place: str, opening: str) -> _Unit:
+    bare = {key: item for key, item in value.items() if key != "cache_control"}
+    # Key order is kept: a tool input written in another order is another prompt.
+    content = json.dumps(bare, ensure_ascii=False)
+    tokens = _IMAGE_TOKENS if value.get("type") == "image" else _tokens(bare, content, traits)
+    return _Unit(f"{opening}{content}", tokens, place, value.get("cache_control"))
+
+
+def _tokens(value: Mapping[str, Any], content: str, traits: ModelTraits) -> int:
+    return 3 + text_tokens(str(value["text"]) if value.get("type") == "text" else content, traits)
+
+
+def _ttl(control: Any, place: str) -> str | None:
+    if control is None:
+        return None
+    if not isinstance(control, Mapping) or control.get("type") != "ephemeral":
+        invalid(f"{place}.cache_control: Input should be an object of type 'ephemeral'")
+    for key in control:
+        if key not in ("type", "ttl"):
+            extra(f"{place}.cache_control.{key}")
+    ttl = control.get("ttl") or "5m"
+    if ttl not in _LIFETIMES:
+        invalid(f"{place}.cache_control.ttl: Input should be '5m' or '1h'")
+    return str(ttl)
+
+
+def _mark_last(control: Any, units: Sequence[_Unit], marks: list[str | None]) -> None:
+    """A top-level cache_control is a breakpoint on the last block that can carry one."""
+    ttl = _ttl(control, "request")
+    if ttl is None:
+        return
+    last = max((i for i, unit in enumerate(units) if not unit.thinking), default=None)
+    if last is None:
+        return
+    if marks[last] not in (None, ttl):
+        invalid("cache_control: the last block already has a cache_control with a different ttl")
+    marks[last] = ttl
+
+
+def _check_order(ttls: Sequence[str]) -> None:
+    if any(before == "5m" and after == "1h" for before, after in pairwise(ttls)):
+        invalid(
+            "a ttl='1h' cache_control block must not come after a ttl='5m' cache_control block. Note that blocks are "
+            "processed in the following order: `tools`, `system`, `messages`."
+        )
+
+
+def _sums(request: Sequence[Item]) -> list[int]:
+    sums: list[int] = []
+    for item in request:
+        sums.append((sums[-1] if sums else 0) + item.tokens)
+    return sums

@@ -1,0 +1,226 @@
+"""The simulator as a server on 127.0.0.1: accepts, records, plays replies on the clock, notices who hangs up.
+
+`Simulator` is for programs and tests, `serve` for the command line. What an answer says is decided in the dialects;
+the record is served beside them under `/__simulator/`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Self, assert_never
+from urllib.parse import urlsplit
+
+from thinklsp.core.errors import ThinkLspError
+from thinklsp.simulator.anthropic import AnthropicDialect
+from thinklsp.simulator.connection import Connection, UnreadableRequest
+from thinklsp.simulator.dialect import Dialect, Received
+from thinklsp.simulator.frames import Cut, Reply, Send, Streamed, Wait, Whole
+from thinklsp.simulator.journal import Journal, RecordedRequest
+from thinklsp.simulator.scenario import Scenario
+from thinklsp.simulator.script import Script
+
+_HOST = "127.0.0.1"
+_LOCAL_NAMES = frozenset({"127.0.0.1", "localhost"})
+
+
+class Simulator:
+    """Plays one scenario. Used as an async context manager; `base_url` is known once it is entered."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        port: int = 0,
+        *,
+        on_finished: Callable[[RecordedRequest], None] | None = None,
+    ) -> None:
+        self._port = port
+        self._script = Script(scenario)
+        self._dialects: tuple[Dialect, ...] = (AnthropicDialect(self._script),)
+        self._journal = Journal()
+        self._on_finished = on_finished
+        self._server: asyncio.Server | None = None
+        self._connections: set[asyncio.Task[None]] = set()
+
+    @property
+    def base_url(self) -> str:
+        """Scheme, host and port, without a path."""
+        return f"http://{_HOST}:{self._port}"
+
+    @property
+    def requests(self) -> list[RecordedRequest]:
+        """The latest requests, oldest first; requests to `/__simulator/` are not among them."""
+        return self._journal.requests
+
+    async def __aenter__(self) -> Self:
+        try:
+            self._server = await asyncio.start_server(self._accepted, _HOST, self._port)
+        except OSError as error:
+            raise ThinkLspError(
+                f"The simulator cannot listen on {_HOST}:{self._port} ({error.strerror}). "
+                "Choose another port, or 0 for any free one."
+            ) from None
+        self._port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._server is not None:
+            self._server.close()
+            for task in self._connections:
+                task.cancel()
+            await asyncio.gather(*self._connections, return_exceptions=True)
+            await self._server.wait_closed()
+            self._server = None
+
+    async def wait_for_requests(
+        self,
+        count: int,
+        timeout: float = 5.0,  # noqa: ASYNC109 - callers in tests say how long they wait
+    ) -> list[RecordedRequest]:
+        """Waits until `count` requests have come since the start or the last reset. Raises TimeoutError."""
+        await self._journal.wait_until(lambda: self._journal.seen >= count, timeout)
+        return self.requests
+
+    async def wait_until(
+        self,
+        holds: Callable[[list[RecordedRequest]], bool],
+        timeout: float = 5.0,  # noqa: ASYNC109 - callers in tests say how long they wait
+    ) -> None:
+        """Waits until `holds(self.requests)`. Raises TimeoutError."""
+        await self._journal.wait_until(lambda: holds(self.requests), timeout)
+
+    def reset(self) -> None:
+        """Forget requests, tries, cached prefixes and conversations; signed blocks stay valid."""
+        self._journal.clear()
+        self._script.reset()
+        for dialect in self._dialects:
+            dialect.reset()
+
+    async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - asyncio runs connection callbacks in tasks; this tells mypy
+        self._connections.add(task)
+        connection = Connection(reader, writer)
+        try:
+            await self._converse(connection)
+        except (ConnectionError, asyncio.CancelledError):
+            # Cancelled only by __aexit__, which waits for this task; a gone client needs no answer.
+            connection.tear_down()
+        finally:
+            self._connections.discard(task)
+            await connection.close()
+
+    async def _converse(self, connection: Connection) -> None:
+        try:
+            while (received := await connection.receive()) is not None:
+                if received.path.startswith("/__simulator/"):
+                    reply = self._about_itself(received)
+                    await connection.send_whole(reply.status, reply.headers, reply.body)
+                else:
+                    await self._exchange(connection, received)
+        except UnreadableRequest as error:
+            failure = self._dialects[0].failure(error.status, str(error))
+            headers = {**failure.headers, "connection": "close"}
+            await connection.send_whole(failure.status, headers, failure.body)
+
+    async def _exchange(self, connection: Connection, received: Received) -> None:
+        """Answer one request while listening for the client to leave; its leaving ends the answer."""
+        request = self._journal.open(received)
+        reply = self._dialect_for(received.path).reply(received)
+        request.played = reply.played
+        playing = asyncio.ensure_future(self._play(connection, reply, request))
+        watching = asyncio.ensure_future(connection.watch())
+        try:
+            await asyncio.wait({playing, watching}, return_when=asyncio.FIRST_COMPLETED)
+            left = not playing.done() or isinstance(playing.exception(), ConnectionError)
+        finally:
+            playing.cancel()
+            watching.cancel()
+            await asyncio.gather(playing, watching, return_exceptions=True)
+        if left:
+            self._journal.left(request)
+        else:
+            playing.result()
+            self._journal.finished(request)
+        if self._on_finished is not None:
+            self._on_finished(request)
+        if left:
+            raise ConnectionResetError("the client has left")
+
+    async def _play(self, connection: Connection, reply: Reply, request: RecordedRequest) -> None:
+        await asyncio.sleep(reply.delay_ms / 1000)
+        match reply:
+            case Whole(cut=True):
+                connection.tear_down()
+            case Whole():
+                self._journal.answered(request, reply.status)
+                await connection.send_whole(reply.status, reply.headers, reply.body)
+            case Streamed():
+                self._journal.answered(request, 200)
+                await connection.start(reply.headers)
+                await _play_frames(connection, reply)
+            case _:
+                assert_never(reply)
+
+    def _dialect_for(self, path: str) -> Dialect:
+        return next((dialect for dialect in self._dialects if dialect.serves(path)), self._dialects[0])
+
+    def _about_itself(self, received: Received) -> Whole:
+        """`/__simulator/requests` and `/__simulator/reset`. Web pages that reached us by a foreign name get nothing."""
+        host = urlsplit(f"//{received.headers.get('host', '')}").hostname
+        if host not in _LOCAL_NAMES:
+            return _json_reply(403, {"error": "The record is only for requests to 127.0.0.1 or localhost."})
+        match received.method, received.path:
+            case "GET", "/__simulator/requests":
+                return _json_reply(200, [request.as_json() for request in self.requests])
+            case "POST", "/__simulator/reset":
+                self.reset()
+                return _json_reply(200, {"reset": True})
+            case _:
+                known = "GET /__simulator/requests and POST /__simulator/reset"
+                return _json_reply(404, {"error": f"The simulator itself answers {known}."})
+
+
+async def serve(scenario: Scenario, port: int, announce: Callable[[str], None]) -> None:
+    """Play `scenario` until cancelled, telling `announce` the address and then one line per request."""
+
+    def tell(request: RecordedRequest) -> None:
+        outcome = "the client left" if request.closed_by_client else str(request.status or "cut off")
+        announce(f"{request.method} {request.path}: {outcome}" + (f" ({request.played})" if request.played else ""))
+
+    async with Simulator(scenario, port, on_finished=tell) as simulator:
+        announce(f"Playing the scenario “{scenario.name}” on {simulator.base_url}")
+        announce(f"Use it with ANTHROPIC_BASE_URL={simulator.base_url} and any ANTHROPIC_API_KEY.")
+        await asyncio.Event().wait()
+
+
+async def _play_frames(connection: Connection, reply: Streamed) -> None:
+    for frame in reply.frames:
+        match frame:
+            case Send():
+                await connection.piece(frame.data)
+            case Wait():
+                await _silence(connection, frame.ms, reply)
+            case Cut(cleanly=True):
+                break
+            case Cut():
+                connection.tear_down()
+                return
+            case _:
+                assert_never(frame)
+    await connection.finish()
+
+
+async def _silence(connection: Connection, ms: int, reply: Streamed) -> None:
+    every = reply.ping_every_ms
+    while every and ms > every:
+        await asyncio.sleep(every / 1000)
+        await connection.piece(reply.ping)
+        ms -= every
+    await asyncio.sleep(ms / 1000)
+
+
+def _json_reply(status: int, value: object) -> Whole:
+    body = json.dumps(value).encode("ascii")
+    return Whole(status, {"content-type": "application/json"}, body)

@@ -1,0 +1,32 @@
+"""Child processes of the tools: nothing inherited but a plain environment, and none outlives its block."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+
+_ENVIRONMENT = {"PATH": os.defpath, "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8"}
+
+
+@asynccontextmanager
+async def started(argv: Sequence[str], folder: str, *, fed: bool = False) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A child that does not outlive the block; it sees neither our environment nor our input and output."""
+    process = await asyncio.create_subprocess_exec(
+        *argv,
+        cwd=folder,
+        env=_ENVIRONMENT,
+        stdin=asyncio.subprocess.PIPE if fed else asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            with suppress(ProcessLookupError):
+                process.kill()
+            # A full pipe would keep the loop waiting for its end.
+            await process.communicate()

@@ -1,0 +1,38 @@
+"""The closed set of tools, and which of them a turn may use."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from thinklsp.core.messages import ToolSpec
+from thinklsp.tools.base import AnyTool
+from thinklsp.tools.edit import DeleteFile, EditFile, RenameFile, WriteFile
+from thinklsp.tools.read import ListFiles, ReadFile
+from thinklsp.tools.search import SearchText
+from thinklsp.tools.talk import AskUser, Plan
+
+Mode = Literal["agent", "ask", "plan"]
+
+# The order is part of every request's bytes.
+TOOLS: tuple[AnyTool, ...] = (
+    ReadFile(),
+    ListFiles(),
+    SearchText(),
+    EditFile(),
+    WriteFile(),
+    RenameFile(),
+    DeleteFile(),
+    AskUser(),
+    Plan(),
+)
+
+
+def tools_for(mode: Mode) -> tuple[AnyTool, ...]:
+    """`agent` has all of them; `ask` and `plan` have none that changes a file."""
+    return TOOLS if mode == "agent" else tuple(tool for tool in TOOLS if not tool.edits)
+
+
+def tool_specs(tools: Sequence[AnyTool]) -> tuple[ToolSpec, ...]:
+    """As the model sees them; the same tools always give the same specs."""
+    return tuple(tool.spec() for tool in tools)

@@ -1,0 +1,160 @@
+"""ripgrep as a process: found outside the workspace, started without configuration, stopped at the first chance.
+
+It runs over the disk by path, so what it prints is a hint about where to look and nothing more: the caller reads
+every file that it names through the gate and shows that text.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+import sys
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any
+
+from thinklsp.core.errors import ToolFailed
+from thinklsp.tools.child import started
+from thinklsp.workspace.paths import READ_LIMIT, real_path
+
+_CHUNK = 1 << 16
+_MOST_OUTPUT = 50 * 1024 * 1024
+_OPTIONS = ("--json", "--no-config", "--no-follow", "--no-messages", "--crlf", f"--max-filesize={READ_LIMIT}")
+# Exactly the rules of our own listings: hidden files too, .gitignore with or without git, no list from elsewhere.
+_TREE_OPTIONS = (
+    "--hidden",
+    "--no-require-git",
+    "--no-ignore-dot",
+    "--no-ignore-exclude",
+    "--no-ignore-global",
+    "--no-ignore-parent",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What to look for in each line. `globs` as ripgrep takes them."""
+
+    pattern: str
+    literal: bool = False
+    globs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """Line `number` counts ``\\n`` only. `columns`: where matches begin in `line`, in bytes of its UTF-8 form."""
+
+    path: str
+    number: int
+    line: bytes
+    columns: tuple[int, ...]
+
+
+class UnknownOption(Exception):
+    """This ripgrep is too old for the options that keep it within bounds."""
+
+
+def find_ripgrep(folders: Iterable[str], path: str | None = None) -> str | None:
+    """The system's program, else the one that was installed with us; never one that lies in a workspace folder.
+
+    The folder of our own interpreter is trusted even there: an environment inside the project is what runs us.
+    `path` defaults to the PATH of this process; entries that are not absolute do not count.
+    """
+    inside = [folder.rstrip("/") + "/" for folder in folders]
+    for entry in (os.environ.get("PATH", os.defpath) if path is None else path).split(os.pathsep):
+        if not os.path.isabs(entry):
+            continue
+        # The place of the name counts as well as that of the file: a link in the workspace could name any program.
+        written, program = os.path.join(real_path(entry), "rg"), real_path(os.path.join(entry, "rg"))
+        if _runs(program) and not any(place.startswith(tuple(inside)) for place in (written, program)):
+            return program
+    own = os.path.join(os.path.dirname(sys.executable), "rg")
+    return own if _runs(own) else None
+
+
+async def search_tree(
+    program: str, folder: str, start: Sequence[str], query: Query, *, ignore_file: bool = False
+) -> AsyncGenerator[Match, None]:
+    """Matches below `start` in no particular order. Close the iterator to stop the process.
+
+    `ignore_file`: the folder has a `.gitignore` that counts although the search begins below it.
+    """
+    argv = [program, *_OPTIONS, *_TREE_OPTIONS, *(("--ignore-file=.gitignore",) if ignore_file else ())]
+    argv += [f"--glob={glob}" for glob in query.globs]
+    argv += [*_pattern(query), "./" + "/".join(start)]
+    async with started(argv, folder) as process, aclosing(_messages(process)) as messages:
+        async for message in messages:
+            if (match := _match(message)) is not None:
+                yield match
+        await _check_end(process)
+
+
+async def search_texts(program: str, texts: Sequence[str], query: Query, *, most: int) -> list[tuple[int, Match]]:
+    """Matches in texts that are not on disk, with the index of the text, in order; at most `most`."""
+    # One process for all of them: the texts follow one another, each closed by a line end.
+    closed = [text if text.endswith("\n") or not text else text + "\n" for text in texts]
+    argv = [program, *_OPTIONS, "--text", "--encoding=none", f"--max-count={most}", *_pattern(query), "-"]
+    async with started(argv, "/", fed=True) as process:
+        output, errors = await process.communicate("".join(closed).encode("utf-8", "replace"))
+    _check(process.returncode, errors)
+    starts = [0]
+    for text in closed:
+        starts.append(starts[-1] + text.count("\n"))
+    found: list[tuple[int, Match]] = []
+    index = 0
+    for line in output.splitlines():
+        if (match := _match(json.loads(line))) is not None:
+            while match.number > starts[index + 1]:
+                index += 1
+            found.append((index, Match("", match.number - starts[index], match.line, match.columns)))
+    return found
+
+
+def _pattern(query: Query) -> list[str]:
+    """Everything behind the two dashes is data, whatever sign it begins with."""
+    return [*(("--fixed-strings",) if query.literal else ()), "--", query.pattern]
+
+
+def _runs(program: str) -> bool:
+    return os.path.isfile(program) and os.access(program, os.X_OK)
+
+
+async def _messages(process: asyncio.subprocess.Process) -> AsyncGenerator[Mapping[str, Any], None]:
+    assert process.stdout is not None  # noqa: S101 - states what PIPE above means, for the type checker.
+    rest, total = b"", 0
+    while total < _MOST_OUTPUT and (chunk := await process.stdout.read(_CHUNK)):
+        total += len(chunk)
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            yield json.loads(line)
+
+
+def _match(message: Mapping[str, Any]) -> Match | None:
+    if message["type"] != "match":
+        return None
+    found = message["data"]
+    columns = tuple(part["start"] for part in found["submatches"])
+    return Match(os.fsdecode(_bytes(found["path"])), found["line_number"], _bytes(found["lines"]), columns)
+
+
+def _bytes(value: Mapping[str, str]) -> bytes:
+    """Text where it is UTF-8, else base64."""
+    return value["text"].encode() if "text" in value else base64.b64decode(value["bytes"])
+
+
+async def _check_end(process: asyncio.subprocess.Process) -> None:
+    _, errors = await process.communicate()
+    _check(process.returncode, errors)
+
+
+def _check(status: int | None, errors: bytes) -> None:
+    """Files that cannot be read are passed over in silence; what is left on stderr is about the request."""
+    if status != 2 or not errors.strip():
+        return
+    text = errors[:1000].decode("utf-8", "replace").strip()
+    if "unrecognized flag" in text or "Found argument" in text:
+        raise UnknownOption(text)
+    raise ToolFailed(f"The search could not be made: {text.removeprefix('rg: ')}")

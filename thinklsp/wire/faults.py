@@ -1,0 +1,52 @@
+"""Failures of the network as sentences for people: what happened, with which host, what to do about it.
+
+The texts of libraries are not passed on: they may hold URLs. Only types are read, of an error and all behind it.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Iterator
+from urllib.parse import SplitResult
+
+from thinklsp.core.errors import TransportFailed
+
+
+def spoken_host(parts: SplitResult) -> str:
+    """The host for sentences, with its port where the URL names one."""
+    host = parts.hostname or "the service"
+    return f"{host}:{parts.port}" if parts.port else host
+
+
+def explain_cause(fault: Exception, host: str) -> TransportFailed | None:
+    """What the operating system or the TLS library said behind the error; None when they said nothing telling."""
+    causes = list(_causes(fault))
+    if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in causes):
+        return TransportFailed(
+            f"The certificate of {host} could not be verified. Behind a company proxy, set `ca_bundle` or "
+            "SSL_CERT_FILE to its certificates.",
+            retryable=False,
+        )
+    if any(isinstance(cause, ssl.SSLError) for cause in causes):
+        return TransportFailed(f"No secure connection to {host}: the TLS handshake failed.", retryable=False)
+    if any(isinstance(cause, socket.gaierror) for cause in causes):
+        return TransportFailed(f"The name {host} could not be found: check the network and the base URL.")
+    if any(isinstance(cause, ConnectionRefusedError) for cause in causes):
+        return TransportFailed(f"{host} refused the connection: nothing listens there, or a firewall is in the way.")
+    return None
+
+
+def _causes(fault: BaseException) -> Iterator[BaseException]:
+    """The error and everything behind it, members of groups included."""
+    pending: list[BaseException] = [fault]
+    seen: set[int] = set()
+    while pending:
+        cause = pending.pop()
+        if id(cause) in seen:
+            continue
+        seen.add(id(cause))
+        yield cause
+        pending += [link for link in (cause.__cause__, cause.__context__) if link is not None]
+        if isinstance(cause, BaseExceptionGroup):
+            pending += cause.exceptions

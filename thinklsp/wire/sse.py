@@ -1,0 +1,120 @@
+"""Server-sent events out of bytes, however they are cut. Pure: no I/O, no clock, no knowledge of what events mean.
+
+Lines end at LF, CR or CRLF and nowhere else. Text splitters also cut at U+2028, U+0085 and friends, which may
+stand raw inside a JSON string; therefore bytes are split first and decoded line by line.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import NoReturn
+
+from thinklsp.core.errors import StreamProtocolError
+
+_LINE_END = re.compile(rb"\r\n|\r|\n")
+_BOM = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSentEvent:
+    """`event` is empty where the stream names none; several data lines are joined with LF."""
+
+    event: str
+    data: str
+
+
+@dataclass(frozen=True, slots=True)
+class SseLimits:
+    """Bounds that no honest stream comes near; bytes for line and event."""
+
+    line: int = 8 * 1024 * 1024
+    event: int = 16 * 1024 * 1024
+    events: int = 100_000
+
+
+class SseDecoder:
+    """Lives with one response. Cost is linear in the bytes fed, whatever the size of the pieces.
+
+    Raises StreamProtocolError, not worth a retry, when the stream exceeds a limit.
+    """
+
+    def __init__(self, limits: SseLimits | None = None) -> None:
+        self._limits = limits or SseLimits()
+        self._line = bytearray()
+        self._after_cr = False
+        self._first_line = True
+        self._event = ""
+        self._data: list[str] = []
+        self._data_bytes = 0
+        self._count = 0
+
+    def feed(self, chunk: bytes) -> list[ServerSentEvent]:
+        """The events that this piece completed."""
+        if not chunk:
+            return []
+        # A CR in last place has ended its line already; a LF at the head of the next piece belongs to it.
+        start = 1 if self._after_cr and chunk.startswith(b"\n") else 0
+        self._after_cr = chunk.endswith(b"\r")
+        if start:
+            chunk = chunk[1:]
+        *ended, rest = _LINE_END.split(chunk)
+        events: list[ServerSentEvent] = []
+        for piece in ended:
+            self._extend(piece)
+            line = bytes(self._line)
+            self._line.clear()
+            self._take(line, events)
+        self._extend(rest)
+        return events
+
+    def finish(self) -> list[ServerSentEvent]:
+        """The stream has ended: the last event, even where the blank line after it is missing."""
+        events: list[ServerSentEvent] = []
+        if self._line:
+            line = bytes(self._line)
+            self._line.clear()
+            self._take(line, events)
+        self._dispatch(events)
+        return events
+
+    def _extend(self, piece: bytes) -> None:
+        self._line += piece
+        if len(self._line) > self._limits.line:
+            _refuse(f"one line of it is longer than {self._limits.line} bytes")
+
+    def _take(self, line: bytes, events: list[ServerSentEvent]) -> None:
+        if self._first_line:
+            self._first_line = False
+            line = line.removeprefix(_BOM)
+        if not line:
+            self._dispatch(events)
+            return
+        name, _, value = line.decode("utf-8", "replace").partition(":")
+        value = value.removeprefix(" ")
+        match name:
+            case "data":
+                self._data_bytes += len(line)
+                if self._data_bytes > self._limits.event:
+                    _refuse(f"one event of it is larger than {self._limits.event} bytes")
+                self._data.append(value)
+            case "event":
+                self._event = value
+            case _:
+                pass  # Comments keep the connection alive; `id` and `retry` are for reconnecting, which we never do.
+
+    def _dispatch(self, events: list[ServerSentEvent]) -> None:
+        if self._data:
+            self._count += 1
+            if self._count > self._limits.events:
+                _refuse(f"it has more than {self._limits.events} events")
+            events.append(ServerSentEvent(self._event, "\n".join(self._data)))
+            self._data.clear()
+            self._data_bytes = 0
+        self._event = ""
+
+
+def _refuse(reason: str) -> NoReturn:
+    error = StreamProtocolError(f"The service's stream was given up: {reason}.")
+    error.retryable = False
+    raise error

@@ -1,0 +1,325 @@
+"""What one turn may read: folders, open documents and disk, as they were when the turn began.
+
+Reading order: open document, text that the editor has applied but not saved, disk. A `WorkspaceView` does not change
+after it is made; files are read from disk once and then kept. It writes nothing and never follows a link.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from thinklsp.core.errors import PathRefused
+from thinklsp.workspace.paths import EDIT_LIMIT, Listing, Root
+from thinklsp.workspace.protected import ProtectedPaths
+from thinklsp.workspace.relpath import RelPath, quoted
+from thinklsp.workspace.uri import path_to_uri, uri_key, uri_to_path
+
+Source = Literal["document", "settled", "disk", "turn"]
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+# A URI of another kind. A plain name may hold a colon, too, but no slash behind it or `untitled` before it.
+_FOREIGN = re.compile(r"untitled:|[A-Za-z][A-Za-z0-9+.-]+:/")
+_BOM = "\ufeff"
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentSnapshot:
+    """An open document as the editor had it at `version`. `uri` as the editor spells it."""
+
+    uri: str
+    version: int
+    text: str
+    language_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkspaceFolder:
+    uri: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What a written path means. Equal keys are one file; `shown` is what people and models call it.
+
+    `root` and `path` are None for an open document without a path in a folder.
+    """
+
+    key: str
+    shown: str
+    uri: str
+    root: Root | None = None
+    path: RelPath | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FileText:
+    """`version` with source `document` only. `bom`: the disk file begins with a byte order mark, left out of `text`.
+
+    The text of a document is exactly what the editor sent, so that offsets in it are the editor's.
+    """
+
+    text: str
+    source: Source
+    version: int | None = None
+    bom: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FolderView:
+    """A folder under the name that paths begin with where there are several."""
+
+    folder: WorkspaceFolder
+    root: Root
+    name: str
+
+
+class WorkspaceView:
+    """Made before the first `await` of a turn. `documents` and `settled` are copied; roots are only borrowed."""
+
+    def __init__(
+        self,
+        folders: Iterable[tuple[WorkspaceFolder, Root]] = (),
+        documents: Iterable[DocumentSnapshot] = (),
+        *,
+        settled: Mapping[str, str] | None = None,
+        protected: ProtectedPaths | None = None,
+    ) -> None:
+        """`settled`: URI to text. `protected`: the rules for documents outside every folder."""
+        self.folders = _named(list(folders))
+        self._protected = protected or ProtectedPaths()
+        self._disk: dict[str, FileText | None] = {}
+        self._documents = {self._key(document.uri): document for document in documents}
+        self._settled = {self._key(uri): (uri, text) for uri, text in (settled or {}).items()}
+
+    @property
+    def documents(self) -> tuple[DocumentSnapshot, ...]:
+        return tuple(self._documents.values())
+
+    def resolve(self, written: str) -> Place:
+        """The file that a model means: a path, an absolute path or URI inside a folder, or an open document's URI.
+
+        Raises PathRefused with a sentence that says what to write instead. Says nothing about existence.
+        """
+        if "\0" in written or not written.strip():
+            raise PathRefused("The path is empty or holds a NUL character; give a path relative to the folder.")
+        document = self._documents.get(self._key(written)) if _SCHEME.match(written) else None
+        if document is not None:
+            return self._document_place(document)
+        if written.startswith("file:"):
+            return self._absolute(uri_to_path(written))
+        if _FOREIGN.match(written):
+            raise PathRefused(f"No open document has the URI {quoted(written)}.{self._open_ones()}")
+        if written.startswith("/"):
+            return self._absolute(os.path.normpath(written) if ".." not in written.split("/") else written)
+        return self._relative(written)
+
+    def resolve_folder(self, written: str | None) -> tuple[Place, ...]:
+        """Where a listing or search begins: one place, or every folder where `written` is absent, empty or `.`."""
+        if written is None or written.strip() in ("", ".", "./", "/"):
+            if not self.folders:
+                raise PathRefused(f"No folder is open.{self._open_ones()}")
+            return tuple(self.place_in(folder.root, ()) for folder in self.folders)
+        return (self.resolve(written),)
+
+    def place_in(self, root: Root, parts: tuple[str, ...]) -> Place:
+        """The place of components below a root of this view."""
+        folder = next((folder for folder in self.folders if folder.root is root), None)
+        if folder is None:
+            raise PathRefused("The workspace folder has been closed; its files can no longer be used.")
+        shown = "/".join(parts if len(self.folders) == 1 else (folder.name, *parts)) or "."
+        key = _key_of(root, parts)
+        known = self._documents.get(key)
+        settled = self._settled.get(key)
+        if known is not None:
+            uri = known.uri
+        elif settled is not None:
+            uri = settled[0]
+        else:
+            uri = path_to_uri(os.path.join(root.written, *parts))
+        return Place(key, shown, uri, root, RelPath.of(parts, shown))
+
+    def read(self, place: Place) -> FileText | None:
+        """The text, None where there is no such file. Raises PathRefused where it may not be read or is no text."""
+        return self._text(place, keep=True)
+
+    def peek(self, place: Place) -> FileText | None:
+        """The same for a look in passing: what comes from disk is not kept for the turn."""
+        return self._text(place, keep=False)
+
+    def kind(self, place: Place) -> Literal["file", "directory", "link", "other"] | None:
+        if place.key in self._documents or place.key in self._settled:
+            return "file"
+        if place.root is None or place.path is None:
+            return None
+        found = place.root.stat(place.path)
+        return None if found is None else found.kind
+
+    def check_writable(self, place: Place) -> None:
+        """Raises PathRefused unless this place may be created, changed, renamed or deleted."""
+        if place.root is not None and place.path is not None:
+            place.root.check_writable(place.path)
+        elif (reason := self._protected.writing_refused(_parts_of(place.uri))) is not None:
+            raise PathRefused(f"{quoted(place.shown)} {reason}")
+
+    def listing(self, place: Place) -> Listing | None:
+        """Names on disk, None where there is no such folder."""
+        return None if place.root is None or place.path is None else place.root.list(place.path)
+
+    def document_places(self) -> tuple[Place, ...]:
+        """Every open document, with or without a path in a folder."""
+        return tuple(self._known_place(key) for key in self._documents)
+
+    def unlike_disk(self) -> tuple[Place, ...]:
+        """Places below a folder whose text may differ from disk: open documents and settled ones."""
+        keys = dict.fromkeys((*self._documents, *self._settled))
+        places = (self._known_place(key) for key in keys)
+        return tuple(place for place in places if place.root is not None)
+
+    def unsaved(self) -> dict[str, str]:
+        """The settled texts, by URI, that disk does not hold yet and no open document has taken over."""
+        waiting: dict[str, str] = {}
+        for key, (uri, text) in self._settled.items():
+            if key in self._documents:
+                continue
+            try:
+                on_disk = self._from_disk(self._known_place(key))
+            except PathRefused:
+                on_disk = None
+            if on_disk is None or on_disk.text != text:
+                waiting[uri] = text
+        return waiting
+
+    def _text(self, place: Place, *, keep: bool) -> FileText | None:
+        parts = place.path.parts if place.path is not None else _parts_of(place.uri)
+        rules = place.root.protected if place.root is not None else self._protected
+        if (reason := rules.reading_refused(parts)) is not None:
+            raise PathRefused(f"{quoted(place.shown)} {reason}")
+        if (document := self._documents.get(place.key)) is not None:
+            return FileText(document.text, "document", document.version)
+        if (settled := self._settled.get(place.key)) is not None:
+            return FileText(settled[1], "settled")
+        if place.key in self._disk:
+            return self._disk[place.key]
+        found = self._from_disk(place)
+        if keep:
+            self._disk[place.key] = found
+        return found
+
+    def _from_disk(self, place: Place) -> FileText | None:
+        if place.root is None or place.path is None:
+            return None
+        data = place.root.read(place.path)
+        if data is None:
+            return None
+        try:
+            text = data.decode("utf-8")
+        except UnicodeDecodeError:
+            raise PathRefused(
+                f"{quoted(place.shown)} is not UTF-8 text; it can be used only while it is open in the editor."
+            ) from None
+        return FileText(text.removeprefix(_BOM), "disk", bom=text.startswith(_BOM))
+
+    def _relative(self, written: str) -> Place:
+        parts = tuple(part for part in written.split("/") if part not in ("", "."))
+        if ".." in parts:
+            raise PathRefused(f"{quoted(written)} holds `..`; give the path from the workspace folder on.")
+        if not self.folders:
+            raise PathRefused(f"No folder is open, so {quoted(written)} names nothing.{self._open_ones()}")
+        if len(self.folders) == 1:
+            return self._below(self.folders[0].root, parts)
+        folder = next((folder for folder in self.folders if parts and folder.name == parts[0]), None)
+        if folder is None:
+            names = ", ".join(f"{folder.name}/" for folder in self.folders)
+            raise PathRefused(f"{quoted(written)} must begin with the name of a folder: {names}.")
+        return self._below(folder.root, parts[1:])
+
+    def _absolute(self, path: str) -> Place:
+        found = self._locate(path)
+        if found is not None:
+            return self.place_in(*found)
+        if ".." in path.split("/"):
+            raise PathRefused(f"{quoted(path)} holds `..`; name the file by its own path.")
+        document = self._documents.get(uri_key(path_to_uri(path)))
+        if document is None:
+            raise PathRefused(f"{quoted(path)} is outside the workspace folders.{self._open_ones()}")
+        return self._document_place(document)
+
+    def _below(self, root: Root, parts: tuple[str, ...]) -> Place:
+        """Folders may lie in one another: a file belongs to the innermost."""
+        RelPath.of(parts)
+        found = self._locate(os.path.join(root.path, *parts))
+        return self.place_in(*(found or (root, parts)))
+
+    def _locate(self, path: str) -> tuple[Root, tuple[str, ...]] | None:
+        """The innermost root that holds an absolute path, compared by components."""
+        parts = tuple(part for part in path.split("/") if part)
+        best: tuple[Root, tuple[str, ...]] | None = None
+        if ".." in parts:
+            return None
+        for folder in self.folders:
+            for base in (folder.root.path, folder.root.written):
+                above = tuple(part for part in base.split("/") if part)
+                rest = parts[len(above) :]
+                if parts[: len(above)] == above and (best is None or len(rest) < len(best[1])):
+                    best = (folder.root, rest)
+        return best
+
+    def _key(self, uri: str) -> str:
+        """One key for every spelling, also of a folder that is reached through a link."""
+        try:
+            found = self._locate(uri_to_path(uri))
+        except (PathRefused, UnicodeError):
+            found = None
+        return uri_key(uri) if found is None else _key_of(*found)
+
+    def _known_place(self, key: str) -> Place:
+        document = self._documents.get(key)
+        uri = document.uri if document is not None else self._settled[key][0]
+        try:
+            found = self._locate(uri_to_path(uri))
+            return Place(key, uri, uri) if found is None else self.place_in(*found)
+        except (PathRefused, UnicodeError):
+            return Place(key, uri, uri)
+
+    def _document_place(self, document: DocumentSnapshot) -> Place:
+        return self._known_place(self._key(document.uri))
+
+    def _open_ones(self) -> str:
+        """A sentence with the URIs of documents that have no path; those in folders can be listed."""
+        outside = [place.shown for key in self._documents if (place := self._known_place(key)).root is None]
+        return f" Open documents: {', '.join(map(quoted, outside[:10]))}." if outside else ""
+
+
+def check_editable_size(place: Place, text: str) -> None:
+    """Raises PathRefused for a text that is too large to be edited by a turn."""
+    if len(text) > EDIT_LIMIT or len(text.encode("utf-8", "surrogatepass")) > EDIT_LIMIT:
+        raise PathRefused(f"{quoted(place.shown)} is larger than {EDIT_LIMIT // 1024} KiB, more than tools edit.")
+
+
+def _named(folders: Sequence[tuple[WorkspaceFolder, Root]]) -> tuple[FolderView, ...]:
+    """Folders of the same name get `-2`, `-3`. A slash in a name would look like a path."""
+    views: list[FolderView] = []
+    for folder, root in folders:
+        plain = (folder.name or os.path.basename(root.written)).replace("/", "-").strip() or "folder"
+        name, count = plain, 1
+        while any(view.name == name for view in views):
+            count += 1
+            name = f"{plain}-{count}"
+        views.append(FolderView(folder, root, name))
+    return tuple(views)
+
+
+def _key_of(root: Root, parts: tuple[str, ...]) -> str:
+    return path_to_uri(os.path.join(root.path, *parts))
+
+
+def _parts_of(uri: str) -> tuple[str, ...]:
+    """Components of the path in a URI, for the rules about names; any scheme may carry one."""
+    try:
+        return tuple(part for part in uri_to_path(uri).split("/") if part)
+    except (PathRefused, UnicodeError):
+        return tuple(part for part in uri.partition(":")[2].split("/") if part not in ("", ".", ".."))
