@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 
 def main() -> int:
-    from thinklsp.cli import run  # noqa: PLC0415 - nothing is imported before the command is known
+    _forget_working_directory()
+    from thinklsp.cli import run  # noqa: PLC0415 - nothing is imported before the search path is safe
 
     return run(sys.argv[1:])
+
+
+def _forget_working_directory() -> None:
+    """Editors start us in the opened folder, and `python -m` would import modules that lie there before its own."""
+    try:
+        here = os.getcwd()
+    except OSError:
+        return
+    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    if here != package:
+        sys.path[:] = [entry for entry in sys.path if entry not in ("", here)]
 
 
 if __name__ == "__main__":

@@ -24,7 +24,6 @@ from thinklsp.core.messages import (
 )
 from thinklsp.core.usage import Usage
 from thinklsp.providers.base import ModelRequest, Thinking
-from thinklsp.providers.catalog import Price
 from thinklsp.tools.base import ToolContext
 from thinklsp.tools.registry import TOOLS, Mode, tool_specs
 
@@ -53,7 +52,6 @@ class TurnConfig:
     max_tokens: int
     limits: Limits
     mode: Mode = "agent"
-    price: Price | None = None
 
 
 @dataclass(slots=True)
@@ -95,7 +93,6 @@ async def run_turn(
                     yield streamed
         if answer is None:
             raise AssertionError("a model call ends with CallFinished or an error")
-        answer = _priced(answer, config.price)
         async with aclosing(_after_answer(answer, turn, config, context)) as outcome:
             async for event in outcome:
                 yield event
@@ -112,11 +109,6 @@ def _request(conversation: Conversation, config: TurnConfig) -> ModelRequest:
     return ModelRequest(
         config.model, config.system, tool_specs(TOOLS), conversation, config.thinking, config.max_tokens
     )
-
-
-def _priced(answer: CallFinished, price: Price | None) -> CallFinished:
-    cost = None if price is None else price.cost(answer.usage)
-    return replace(answer, usage=replace(answer.usage, cost_usd=cost))
 
 
 async def _after_answer(

@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 
-from thinklsp.cli.state_folder import state_folder
+from thinklsp.sessions.state_folder import LOG_NAME, state_folder
 
 _LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _LOG_LIMIT = 1_000_000
@@ -31,7 +31,7 @@ def _set_up_logs() -> None:
     """Warnings and worse; the file is made when the first one comes, readable by the user alone."""
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format=_LINE)
     folder = state_folder(os.environ)
-    path = os.path.join(folder, "thinklsp.log")
+    path = os.path.join(folder, LOG_NAME)
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)
         if os.path.exists(path) and os.path.getsize(path) > _LOG_LIMIT:

@@ -1,65 +1,117 @@
-"""The report of `thinklsp doctor`: what would be used, why, and how to mend what is wrong. Never a key."""
+"""The report of `thinklsp doctor`: what would be used, why, and how to mend what is wrong. Never a key.
+
+It changes nothing and asks no model anything: the one thing that leaves the machine is an empty request, to see
+whether the way to the service is open.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import platform
+import sys
+from collections.abc import Mapping
 from typing import Any
 
 from thinklsp import __version__
 from thinklsp.core.errors import ThinkLspError
 from thinklsp.engine.engine import Engine, plan_for
 from thinklsp.engine.turn import Choices
-from thinklsp.settings import Access, EditorSettings, keyed_providers
+from thinklsp.providers.catalog import ModelInfo
+from thinklsp.sessions.state_folder import inspect, state_folder
+from thinklsp.settings import Access, EditorSettings, Resolved, keyed_providers
 from thinklsp.tools.ripgrep import find_ripgrep
 
 _PROBE_SECONDS = 3.0
 
 
+async def diagnose(environment: Mapping[str, str]) -> dict[str, Any]:
+    """The report for a process with this environment, also where its settings keep an engine from being made."""
+    try:
+        engine = Engine(environment)
+    except ThinkLspError as error:
+        problems = [str(error)]
+        found = _surroundings(environment, problems)
+        nothing = {"settings": None, "providers": {"keyed": []}, "model": None, "reachable": None}
+        return {**found, **nothing, "canRun": False, "problems": problems}
+    try:
+        return await report(engine, EditorSettings(), {})
+    finally:
+        await engine.aclose()
+
+
 async def report(engine: Engine, editor: EditorSettings, choices: Choices, *, probe: bool = True) -> dict[str, Any]:
-    """Plain JSON values. `problems` are sentences that each name a fix; network probes take at most three seconds."""
+    """Plain JSON values. `problems` are sentences that each name a fix; network probes take at most three seconds.
+
+    `canRun`: a turn that begins now would get through, as far as can be told without a model call.
+    """
     problems: list[str] = list(engine.user.problems)
     resolved = engine.resolved(editor, ("choice", choices))
     found: dict[str, Any] = {
-        "version": __version__,
+        **_surroundings(engine.user.environment, problems),
         "settings": {
             "file": engine.user.path,
             "sources": dict(resolved.sources),
             "values": resolved.settings.model_dump(by_alias=True),
         },
         "providers": {"keyed": list(keyed_providers(engine.user))},
-        "tools": _tools(problems),
-        "store": {"kind": "memory", "note": "sessions last as long as the server"},
     }
     try:
         provider, model = engine.target(resolved.settings)
-        plan = plan_for(resolved.settings, model)
         access = engine.access(provider)
+        found["model"] = _model(resolved, model, access)
     except ThinkLspError as error:
         problems.append(str(error))
-        return {**found, "model": None, "reachable": None, "problems": problems}
-    found["model"] = {
-        "provider": provider,
+        return {**found, "model": None, "reachable": None, "canRun": False, "problems": problems}
+    reachable = await _reachable(engine, access, problems) if probe and access is not None else None
+    return {**found, "reachable": reachable, "canRun": reachable is not False, "problems": problems}
+
+
+def _surroundings(environment: Mapping[str, str], problems: list[str]) -> dict[str, Any]:
+    """What does not depend on settings: the program, its own folder, the programs it uses."""
+    state = inspect(state_folder(environment))
+    problems.extend(state.problems)
+    ripgrep = find_ripgrep(())
+    if ripgrep is None:
+        problems.append("ripgrep was not found; search uses a slower fallback. Install the package ripgrep.")
+    return {
+        "version": __version__,
+        "system": {"python": platform.python_version(), "platform": sys.platform},
+        "tools": {"ripgrep": ripgrep is not None, "commands": False},
+        "store": {
+            "kind": "memory",
+            "note": "sessions last as long as the server",
+            "folder": state.folder,
+            "folderExists": state.exists,
+            "log": state.log,
+            "logBytes": state.log_bytes,
+        },
+    }
+
+
+def _model(resolved: Resolved, model: ModelInfo, access: Access | None) -> dict[str, Any]:
+    plan = plan_for(resolved.settings, model)
+    return {
+        "provider": model.provider if access is None else access.provider,
+        "providerSource": _source(resolved, "provider", "auto: the first that has a key"),
         "id": model.id,
+        "idSource": _source(resolved, "model", "the provider's default"),
         "known": model.known,
         "contextWindow": model.context_window,
         "baseUrl": None if access is None else access.base_url,
         "baseUrlSource": "in-process" if access is None else access.base_url_source,
         "keySource": "none needed" if access is None else access.source,
         "thinking": plan.thinking.form,
+        "thinkingSource": _source(resolved, "thinking.mode", "auto: the best that the model has"),
         "budgetTokens": plan.thinking.budget_tokens,
         "effort": plan.thinking.effort or f"{model.default_effort or 'none'} (the model's default)",
+        "effortSource": _source(resolved, "effort", "auto: nothing is sent"),
         "maxTokens": plan.max_tokens,
         "notices": list(plan.notices),
     }
-    found["reachable"] = await _reachable(engine, access, problems) if probe and access is not None else None
-    return {**found, "problems": problems}
 
 
-def _tools(problems: list[str]) -> dict[str, Any]:
-    ripgrep = find_ripgrep(())
-    if ripgrep is None:
-        problems.append("ripgrep was not found; search uses a slower fallback. Install the package ripgrep.")
-    return {"ripgrep": ripgrep is not None}
+def _source(resolved: Resolved, key: str, default: str) -> str:
+    return resolved.sources.get(key, default)
 
 
 async def _reachable(engine: Engine, access: Access, problems: list[str]) -> bool:
@@ -69,6 +121,6 @@ async def _reachable(engine: Engine, access: Access, problems: list[str]) -> boo
             async with engine.transport.post(access.base_url, {}, b""):
                 return True
     except (ThinkLspError, TimeoutError) as error:
-        reason = str(error) or "It did not answer within 3 seconds."
+        reason = str(error) or f"It did not answer within {_PROBE_SECONDS:.0f} seconds."
         problems.append(f"{access.provider} cannot be reached. {reason}")
         return False

@@ -50,6 +50,7 @@ class Engine:
         self._random = Random()  # noqa: S311 - it only spreads retries in time
         self._busy: dict[str, str] = {}
         self._simulator: Simulator | None = None
+        self._callers: dict[Endpoint, ModelCaller] = {}
         self._resources = AsyncExitStack()
 
     async def aclose(self) -> None:
@@ -140,9 +141,13 @@ class Engine:
             endpoint = Endpoint(provider, simulator.base_url, "simulator")
         else:
             endpoint = Endpoint(provider, access.base_url, access.api_key, access.bearer, access.headers)
-        return HttpModelCaller(
-            ADAPTERS[provider], endpoint, self.transport, policy=RetryPolicy(), rng=self._random.random
-        )
+        # One caller per endpoint for the life of the engine: it remembers which conversations had to go on without
+        # their earlier thinking.
+        if endpoint not in self._callers:
+            self._callers[endpoint] = HttpModelCaller(
+                ADAPTERS[provider], endpoint, self.transport, policy=RetryPolicy(), rng=self._random.random
+            )
+        return self._callers[endpoint]
 
     async def _running_simulator(self) -> Simulator:
         if self._simulator is None:
@@ -171,4 +176,4 @@ def plan_for(settings: Settings, model: ModelInfo) -> ThinkingPlan:
 def _config(model: ModelInfo, settings: Settings, plan: ThinkingPlan, spec: TurnSpec) -> TurnConfig:
     budget = settings.budget
     limits = Limits(settings.max_steps, budget.tokens_per_turn, budget.usd_per_turn)
-    return TurnConfig(model.id, SYSTEM, plan.thinking, plan.max_tokens, limits, spec.mode, model.price)
+    return TurnConfig(model.id, SYSTEM, plan.thinking, plan.max_tokens, limits, spec.mode)

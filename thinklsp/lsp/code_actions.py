@@ -149,6 +149,20 @@ def dressed(offer: Offer, can: Abilities) -> dict[str, Any]:
     return action
 
 
+def disabled_in(raw: object) -> frozenset[str]:
+    """`actions.disabled` in editor settings that nobody has validated yet, in any nesting of the key."""
+    found: frozenset[str] = frozenset()
+    for key, value in raw.items() if isinstance(raw, Mapping) else ():
+        match str(key).removeprefix("thinklsp.").split("."):
+            case ["actions", "disabled"] | ["disabled"] if isinstance(value, list):
+                found |= {name for name in value if isinstance(name, str)}
+            case ["thinklsp"] | ["actions"]:
+                found |= disabled_in(value)
+            case _:
+                pass
+    return found
+
+
 def is_automatic(context: types.CodeActionContext) -> bool:
     return context.trigger_kind is not None and context.trigger_kind.value != _INVOKED
 

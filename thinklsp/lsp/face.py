@@ -112,7 +112,8 @@ class Face:
     async def action(self, given: Arguments, progress: TurnProgress | None) -> Any:
         action = args.parsed(args.ActionArguments, given)
         if action.name not in ACTIONS:
-            raise InvalidParams(f"The field name must be one of {', '.join(ACTIONS)}.")
+            name = "" if action.name is None else f"; {action.name[:40]!r} is none of them"
+            raise InvalidParams(f"The field name must be one of {', '.join(ACTIONS)}{name}.")
         subject = required_subject(self._state, action.uri, action.range, action.version)
         if action.name == "edit" and not (action.instruction or "").strip():
             return await self._blank(subject)

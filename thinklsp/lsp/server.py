@@ -153,7 +153,7 @@ def _code_actions(state: State, params: types.CodeActionParams) -> list[dict[str
         held=[] if face is None else face.held_for(document.uri),
         running=[] if face is None else face.running_for(document.uri),
         is_chat=document.uri.endswith(".chat.md"),
-        disabled=frozenset() if face is None else face.disabled_actions(),
+        disabled=_disabled(state) if face is None else face.disabled_actions(),
     )
     only = None if context.only is None else [getattr(kind, "value", kind) for kind in context.only]
     return [
@@ -161,6 +161,11 @@ def _code_actions(state: State, params: types.CodeActionParams) -> list[dict[str
         for offer in code_actions.offers(situation)
         if code_actions.wanted(offer.kind, only)
     ]
+
+
+def _disabled(state: State) -> frozenset[str]:
+    """While the engine is still loading, the newest settings count as they came."""
+    return code_actions.disabled_in(state.raw_configurations[-1]) if state.raw_configurations else frozenset()
 
 
 async def _execute(state: State, params: types.ExecuteCommandParams) -> Any:

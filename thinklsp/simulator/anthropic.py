@@ -86,6 +86,8 @@ class AnthropicDialect:
             return self._route(request, request_id)
         except Refused as refusal:
             return _error(refusal.status, str(refusal), request_id)
+        except RecursionError:
+            return _error(400, "The request body is nested too deeply", request_id)
 
     def _route(self, request: Received, request_id: str) -> Reply:
         path, method = request.path.rstrip("/"), request.method

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, assert_never
 
 from thinklsp.simulator.anthropic_models import ModelTraits
@@ -57,7 +57,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A complete answer. `usage` in the service's words, as the end of the message tells it."""
+    """A complete answer. Usages in the service's words, as its start and its end tell them."""
 
     id: str
     model: str
@@ -66,7 +66,7 @@ class Message:
     first_usage: Mapping[str, Any]
     last_usage: Mapping[str, Any]
     issued: Issued
-    interval_ms: int = field(default=0)
+    transformations: tuple[Mapping[str, str], ...]
 
     @property
     def content(self) -> list[Mapping[str, Any]]:
@@ -95,7 +95,7 @@ def write_message(answer: Answer, asked: Asked, spent: InputUsage, sealer: Seale
         first,
         last,
         _issued(blocks, asked, paused=answer.stop_reason == "pause_turn"),
-        answer.pace.interval_ms,
+        tuple(asked.replay.dropped) if asked.replay.mode.reports else (),
     )
 
 
@@ -295,7 +295,8 @@ def _usages(
 
 def _head(message: Message, content: list[Mapping[str, Any]], usage: Mapping[str, Any]) -> dict[str, Any]:
     head = {"id": message.id, "type": "message", "role": "assistant", "model": message.model, "content": content}
-    return {**head, "stop_reason": None, "stop_sequence": None, "usage": usage}
+    told = {"input_transformations": message.transformations} if message.transformations else {}
+    return {**head, "stop_reason": None, "stop_sequence": None, "usage": usage, **told}
 
 
 def _event(name: str, **payload: Any) -> Send:

@@ -221,7 +221,7 @@ def _check_result(value: Mapping[str, Any], place: str) -> None:
     if content is None or isinstance(content, str):
         return
     for part in content_blocks(content, f"{place}.tool_result.content"):
-        if not isinstance(part, Mapping) or part.get("type") not in _USER_KINDS - {"tool_result"}:
+        if not isinstance(part, Mapping) or str(part.get("type")) not in _USER_KINDS - {"tool_result"}:
             invalid(f"{place}.tool_result.content: Input should be text, image, document or search_result blocks")
         _check_shape(part, f"{place}.tool_result.content")
 

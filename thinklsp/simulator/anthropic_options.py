@@ -13,13 +13,14 @@ from typing import Any, Literal
 from thinklsp.simulator.anthropic_errors import extra, invalid
 from thinklsp.simulator.anthropic_models import EFFORTS, ModelTraits
 
+Kind = Literal["adaptive", "between_tools", "disabled", "enabled"]
 Display = Literal["summarized", "omitted", "updates"]
 _INTERLEAVED = "interleaved-thinking-2025-05-14"
 _BINDING = "thinking-binding-controls-2026-08-01"
 _UPDATES = "thinking-display-updates-2026-08-18"
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 _USE_ADAPTIVE = 'Use "thinking.type.adaptive" and "output_config.effort" to control thinking behavior.'
-_FORMS: Mapping[str, frozenset[str]] = {
+_FORMS: Mapping[Kind, frozenset[str]] = {
     "adaptive": frozenset({"type", "display", "block_binding"}),
     "between_tools": frozenset({"type"}),
     "disabled": frozenset({"type"}),
@@ -35,7 +36,7 @@ class Mode:
     dropped instead of refused. `reports`: dropped blocks are told in the answer.
     """
 
-    kind: Literal["adaptive", "enabled", "disabled", "between_tools"]
+    kind: Kind
     display: Display
     budget: int | None = None
     effort: str | None = None
@@ -86,15 +87,11 @@ def check_effort(config: Any, traits: ModelTraits) -> str | None:
 def _mode(config: Any, traits: ModelTraits, betas: frozenset[str], effort: str | None) -> Mode:
     default: Display = "omitted" if traits.modern else "summarized"
     if config is None:
-        return Mode("adaptive" if traits.thinks_unasked else "disabled", default, effort=effort)
+        unasked: Kind = "adaptive" if traits.thinks_unasked else "disabled"
+        return Mode(unasked, default, effort=effort, reports=_BINDING in betas)
     if not isinstance(config, Mapping):
         invalid("thinking: Input should be a valid dictionary")
-    kind = config.get("type")
-    if kind is None:
-        invalid("thinking: Unable to extract tag using discriminator 'type'")
-    if kind not in _FORMS:
-        tags = ", ".join(f"'{name}'" for name in _FORMS)
-        invalid(f"thinking: Input tag '{kind}' found using 'type' does not match any of the expected tags: {tags}")
+    kind = _kind(config)
     for key in config:
         if key not in _FORMS[kind] or (key == "block_binding" and _BINDING not in betas):
             extra(f"thinking.{kind}.{key}")
@@ -108,6 +105,17 @@ def _mode(config: Any, traits: ModelTraits, betas: frozenset[str], effort: str |
         drop_unbound=_drops(config.get("block_binding"), kind),
         reports=_BINDING in betas,
     )
+
+
+def _kind(config: Mapping[str, Any]) -> Kind:
+    asked = config.get("type")
+    if asked is None:
+        invalid("thinking: Unable to extract tag using discriminator 'type'")
+    kind = next((kind for kind in _FORMS if asked == kind), None)
+    if kind is None:
+        tags = ", ".join(f"'{name}'" for name in _FORMS)
+        invalid(f"thinking: Input tag '{asked}' found using 'type' does not match any of the expected tags: {tags}")
+    return kind
 
 
 def _check_form(kind: str, traits: ModelTraits) -> None:
@@ -280,7 +288,7 @@ def _check_tool_choice(choice: Any, traits: ModelTraits, mode: Mode, names: froz
             invalid('tool_choice: type "tool" and "any" are not supported for this model.')
         if mode.kind == "enabled":
             invalid("Thinking may not be enabled when tool_choice forces tool use.")
-    if kind == "tool" and choice.get("name") not in names:
+    if kind == "tool" and str(choice.get("name")) not in names:
         invalid(f"Tool '{choice.get('name')}' not found in provided tools")
 
 

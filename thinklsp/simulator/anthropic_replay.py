@@ -118,8 +118,8 @@ class Hearing:
         known = self._issued(content) or self._memory.find(content_key([block.value for block in content]))
         if known is not None:
             return known.paused
-        results = {block.value.get("tool_use_id") for block in content}
-        return any(b.kind == "server_tool_use" and b.value.get("id") not in results for b in content)
+        results = {str(block.value.get("tool_use_id")) for block in content}
+        return any(b.kind == "server_tool_use" and str(b.value.get("id")) not in results for b in content)
 
     def _judge_block(self, block: Block, position: int, replay: Replay) -> None:
         seal = self._seals[block.path]
@@ -155,26 +155,30 @@ class Hearing:
         loop = [block for block in self._conversation.blocks if block.message >= self._conversation.loop_start]
         positions = {block.path: position for position, block in enumerate(self._conversation.blocks)}
         dropped = {entry["path"] for entry in replay.dropped}
-        stripped = not any(block.kind in SIGNED for block in loop)
+        known: list[tuple[list[Block], Sequence[Issued]]] = []
+        edited = False
         for role, run in runs(loop):
             if role == "assistant" and not any(block.path in dropped for block in run):
-                self._judge_run(run, self._prefixes_around(positions[run[-1].path]), stripped=stripped)
-
-    def _judge_run(self, run: Sequence[Block], prefixes: frozenset[str], *, stripped: bool) -> None:
-        tokens = [(block, token) for block in run if (token := _token(block)) is not None]
-        answers: dict[str, Issued] = {}
-        for block, _ in tokens:
-            issued = self._issued([block])
-            if issued is None or issued.model != self._traits.id:
-                return
-            answers[issued.id] = issued
+                answers = self._answers_in(run)
+                known.append((run, answers))
+                prefixes = self._prefixes_around(positions[run[-1].path])
+                edited |= any(issued.prefix not in prefixes for issued in answers)
         # Once history was edited, leaving out all thinking is the documented way on.
-        if stripped and not any(issued.prefix in prefixes for issued in answers.values()):
+        if edited and not any(block.kind in SIGNED for block in loop):
             return
-        expected = [token for issued in answers.values() for token in issued.order]
-        if [token for _, token in tokens] != expected:
-            pairs = enumerate(zip(tokens, expected, strict=False))
-            _modified(tokens[next((i for i, (found, wanted) in pairs if found[1] != wanted), -1)][0])
+        for run, answers in known:
+            _judge_run(run, answers)
+
+    def _answers_in(self, run: Sequence[Block]) -> Sequence[Issued]:
+        """The remembered answers that make up an assistant message; none if one is forgotten or another model's."""
+        answers: dict[str, Issued] = {}
+        for block in run:
+            if _token(block) is not None:
+                issued = self._issued([block])
+                if issued is None or issued.model != self._traits.id:
+                    return ()
+                answers[issued.id] = issued
+        return tuple(answers.values())
 
     def _mode_in_loop(self, mode: Mode) -> Mode:
         """Manual thinking needs a tool loop that began with it; switched on in the middle it silently waits."""
@@ -250,6 +254,14 @@ def _token(block: Block) -> str | None:
     if block.kind in SIGNED:
         return _mark(block)
     return str(block.value["id"]) if block.kind == "tool_use" else None
+
+
+def _judge_run(run: Sequence[Block], answers: Sequence[Issued]) -> None:
+    expected = [token for issued in answers for token in issued.order]
+    found = [(block, token) for block in run if (token := _token(block)) is not None]
+    if answers and [token for _, token in found] != expected:
+        pairs = enumerate(zip(found, expected, strict=False))
+        _modified(found[next((i for i, (pair, wanted) in pairs if pair[1] != wanted), -1)][0])
 
 
 def _opened(block: Block, sealer: Sealer) -> Seal:

@@ -179,9 +179,9 @@ def _ttl(control: Any, place: str) -> str | None:
         if key not in ("type", "ttl"):
             extra(f"{place}.cache_control.{key}")
     ttl = control.get("ttl") or "5m"
-    if ttl not in _LIFETIMES:
+    if not isinstance(ttl, str) or ttl not in _LIFETIMES:
         invalid(f"{place}.cache_control.ttl: Input should be '5m' or '1h'")
-    return str(ttl)
+    return ttl
 
 
 def _mark_last(control: Any, units: Sequence[_Unit], marks: list[str | None]) -> None:

@@ -63,7 +63,7 @@ class EditFile(Tool[EditFileArguments]):
         overlay.write(place, text.replace(old, new))
         count = text.count(old)
         where = f"at line {_line_numbers(text, starts)[0]}" if count == 1 else f"at {count} places"
-        return ToolOutput(f"Edited {shown_name(place.shown)} {where}.{_warning(args.new_text, args.old_text)}")
+        return ToolOutput(f"Edited {shown_name(place.shown)} {where}.{_warning(args.new_text, text)}")
 
 
 class WriteFileArguments(Arguments):
@@ -206,5 +206,6 @@ def _not_found(place: Place, text: str, old: str) -> str:
 
 def _warning(new: str, old: str) -> str:
     """Said to the model and, through it, to the user: characters that nobody would see in the editor."""
-    added = [char for char in invisible(new) if char not in invisible(old)]
+    known = ("<U+000D>", *invisible(old))
+    added = [char for char in invisible(new) if char not in known]
     return f" Note: the new text holds invisible characters: {visible(' '.join(added[:10]))}." if added else ""

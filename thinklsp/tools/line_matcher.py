@@ -32,9 +32,11 @@ def run(source: TextIO, target: TextIO) -> None:
 
 def matches(pattern: re.Pattern[str], text: str) -> Iterator[tuple[int, int]]:
     for number, line in enumerate(text.removesuffix("\n").split("\n") if text else (), start=1):
-        found = pattern.search(line.removesuffix("\r"))
-        if found is not None:
+        for found in pattern.finditer(line.removesuffix("\r")):
             yield number, len(line[: found.start()].encode("utf-8", "replace"))
+            # Only a lone `\r` makes one row several lines for the reader.
+            if "\r" not in line[:-1]:
+                break
 
 
 if __name__ == "__main__":

@@ -165,7 +165,7 @@ class FileWalk:
             if start.root is place.root and start.path is not None and place.path is not None and start.root:
                 depth = len(start.path.parts)
                 if place.path.parts[:depth] == start.path.parts and len(place.path.parts) > depth:
-                    ignored = IgnoreRules(start.root).ignored(place.path.parts, below=depth)
+                    ignored = IgnoreRules(start.root, start.path.parts).ignored(place.path.parts)
                     return not ignored and self._matches(place.path.parts, depth)
         return False
 
@@ -179,7 +179,11 @@ class FileWalk:
     def _walk(self, limit: int) -> list[Place]:
         view, deadline = self._overlay.view, time.monotonic() + _LISTING_SECONDS
         found: list[Place] = []
-        rules = {start.key: IgnoreRules(start.root) for start in self._starts if start.root is not None}
+        rules = {
+            start.key: IgnoreRules(start.root, start.path.parts)
+            for start in self._starts
+            if start.root is not None and start.path is not None
+        }
         own = {start.key for start in self._starts}
         waiting = deque((start, start) for start in self._starts)
         while waiting:

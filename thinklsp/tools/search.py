@@ -189,9 +189,9 @@ class _Search:
         if root is None or below is None:
             return
         query = Query(self._query.pattern, self._query.literal, self._globs(below.parts))
-        known = root.stat(RelPath.of((".gitignore",))) if below.parts else None
+        rules = IgnoreRules(root, below.parts)
+        known = root.stat(RelPath.of((".gitignore",))) if below.parts and not rules.start_ignored else None
         ignore_file = known is not None and known.kind == "file"
-        rules = IgnoreRules(root)
         texts: dict[str, _Text | None] = {}
         matches = search_tree(program, root.path, below.parts, query, ignore_file=ignore_file)
         async with aclosing(matches) as stream:
@@ -208,7 +208,7 @@ class _Search:
     def _through_gate(self, start: Place, parts: tuple[str, ...], rules: IgnoreRules) -> _Text | None:
         """The text that the gate gives for a path that ripgrep printed; None where its lines are not to be shown."""
         depth = len(start.path.parts) if start.path is not None else 0
-        if start.root is None or rules.ignored(parts, below=depth) or not self._matches(parts, depth):
+        if start.root is None or rules.ignored(parts) or not self._matches(parts, depth):
             return None
         try:
             place = self._overlay.view.place_in(start.root, parts)
@@ -241,7 +241,8 @@ class _Search:
             if start.root is place.root and start.root is not None and start.path is not None:
                 depth = len(start.path.parts)
                 if parts[:depth] == start.path.parts and len(parts) > depth:
-                    return not IgnoreRules(start.root).ignored(parts, below=depth) and self._matches(parts, depth)
+                    ignored = IgnoreRules(start.root, start.path.parts).ignored(parts)
+                    return not ignored and self._matches(parts, depth)
         return False
 
     def _readable(self, places: Iterable[Place]) -> list[_Text]:

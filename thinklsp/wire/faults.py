@@ -19,7 +19,7 @@ def spoken_host(parts: SplitResult) -> str:
     return f"{host}:{parts.port}" if parts.port else host
 
 
-def explain_cause(fault: Exception, host: str) -> TransportFailed | None:
+def explain_cause(fault: Exception, host: str, *, connecting: bool) -> TransportFailed | None:
     """What the operating system or the TLS library said behind the error; None when they said nothing telling."""
     causes = list(_causes(fault))
     if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in causes):
@@ -28,13 +28,19 @@ def explain_cause(fault: Exception, host: str) -> TransportFailed | None:
             "SSL_CERT_FILE to its certificates.",
             retryable=False,
         )
-    if any(isinstance(cause, ssl.SSLError) for cause in causes):
+    if connecting and any(_is_tls_refusal(cause) for cause in causes):
         return TransportFailed(f"No secure connection to {host}: the TLS handshake failed.", retryable=False)
     if any(isinstance(cause, socket.gaierror) for cause in causes):
         return TransportFailed(f"The name {host} could not be found: check the network and the base URL.")
     if any(isinstance(cause, ConnectionRefusedError) for cause in causes):
         return TransportFailed(f"{host} refused the connection: nothing listens there, or a firewall is in the way.")
     return None
+
+
+def _is_tls_refusal(cause: BaseException) -> bool:
+    """A handshake that ran out of time or was cut is no refusal: the next one may succeed."""
+    passing = (ssl.SSLWantReadError, ssl.SSLWantWriteError, ssl.SSLEOFError, ssl.SSLZeroReturnError)
+    return isinstance(cause, ssl.SSLError) and not isinstance(cause, passing)
 
 
 def _causes(fault: BaseException) -> Iterator[BaseException]:

@@ -257,7 +257,7 @@ def _refuse_coding(response: httpx.Response, host: str) -> None:
 
 
 def _explain(fault: Exception, host: str) -> TransportFailed:
-    if (known := explain_cause(fault, host)) is not None:
+    if (known := explain_cause(fault, host, connecting=isinstance(fault, httpx.ConnectError))) is not None:
         return known
     match fault:
         case httpx.ConnectTimeout():

@@ -13,7 +13,6 @@ from thinklsp.workspace.paths import Root
 from thinklsp.workspace.relpath import RelPath
 from thinklsp.workspace.view import Place, WorkspaceView
 
-
 _MARK = b"\xef\xbb\xbf"
 
 

@@ -18,21 +18,33 @@ from thinklsp.workspace.relpath import RelPath
 # Never listed and never searched: they hold no text of the project.
 PRUNED = (".git", ".thinklsp")
 _MOST_ALTERNATIVES = 64
+# How pathspec marks, in the regular expression of a pattern, the slash behind a folder that matches.
+_FOLDER_GROUP = "ps_d"
+_FOLDER_MARK = f"(?P<{_FOLDER_GROUP}>/)"
 _BRACES = re.compile(r"\{([^{}]*)\}")
 
 
 class IgnoreRules:
-    """The ignore files of one root, read when a question first needs them. Owned by one listing or search."""
+    """The ignore files of one root, read when a question first needs them. Owned by one listing or search.
 
-    def __init__(self, root: Root) -> None:
+    `start`: the folder that was asked for by name. It is wanted even where it is ignored; then only the rules below
+    it count.
+    """
+
+    def __init__(self, root: Root, start: tuple[str, ...] = ()) -> None:
         self._root = root
-        self._specs: dict[tuple[str, ...], GitIgnoreSpec | None] = {}
+        self._specs: dict[tuple[str, ...], _IgnoreFile | None] = {}
+        self._highest = 0
+        self._wanted = len(start)
+        self.start_ignored = any(self._excluded(start[:depth], is_directory=True) for depth in range(1, len(start) + 1))
+        if self.start_ignored:
+            self._highest = len(start)
 
-    def ignored(self, parts: tuple[str, ...], *, is_directory: bool = False, below: int = 0) -> bool:
-        """Whether the path or a folder above it is left out. The first `below` components are taken as wanted."""
+    def ignored(self, parts: tuple[str, ...]) -> bool:
+        """Whether a file, or a folder between it and the start, is left out."""
         return any(
-            self._excluded(parts[:depth], is_directory=is_directory or depth < len(parts))
-            for depth in range(below + 1, len(parts) + 1)
+            self._excluded(parts[:depth], is_directory=depth < len(parts))
+            for depth in range(self._wanted + 1, len(parts) + 1)
         )
 
     def entry_ignored(self, parts: tuple[str, ...], *, is_directory: bool) -> bool:
@@ -43,20 +55,20 @@ class IgnoreRules:
         """The deepest file with a pattern for it decides, and in there the last pattern."""
         if parts[-1] in PRUNED:
             return True
-        for depth in range(len(parts) - 1, -1, -1):
+        for depth in range(len(parts) - 1, self._highest - 1, -1):
             spec = self._spec(parts[:depth])
             if spec is not None:
-                verdict = spec.check_file("/".join(parts[depth:]) + ("/" if is_directory else "")).include
+                verdict = spec.verdict("/".join(parts[depth:]), is_directory=is_directory)
                 if verdict is not None:
                     return verdict
         return False
 
-    def _spec(self, folder: tuple[str, ...]) -> GitIgnoreSpec | None:
+    def _spec(self, folder: tuple[str, ...]) -> _IgnoreFile | None:
         if folder not in self._specs:
             self._specs[folder] = self._load(folder)
         return self._specs[folder]
 
-    def _load(self, folder: tuple[str, ...]) -> GitIgnoreSpec | None:
+    def _load(self, folder: tuple[str, ...]) -> _IgnoreFile | None:
         try:
             data = self._root.read(RelPath.of((*folder, ".gitignore")))
         except PathRefused:
@@ -64,7 +76,38 @@ class IgnoreRules:
         if data is None:
             return None
         lines = data.decode("utf-8", "replace").removeprefix("\ufeff").split("\n")
-        return GitIgnoreSpec.from_lines(line.removesuffix("\r") for line in lines if _usable(line))
+        return _IgnoreFile(line.removesuffix("\r") for line in lines if _usable(line))
+
+
+class _IgnoreFile:
+    """The patterns of one file, asked about entries of a walk.
+
+    pathspec's own answer takes in what lies below a matching folder. Here the folders above an entry have had their
+    turn already, and a pattern must be about the entry itself: else `!*/` would bring back every file in a folder.
+    """
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        self._patterns = [
+            (pattern.regex, bool(pattern.include))
+            for pattern in reversed(list(GitIgnoreSpec.from_lines(lines).patterns))
+            if pattern.regex is not None
+        ]
+        # One look for the many entries that no pattern is about.
+        bare = (f"(?:{regex.pattern.replace(_FOLDER_MARK, '/')})" for regex, _ in self._patterns)
+        self._any = re.compile("|".join(bare) or "(?!)")
+
+    def verdict(self, path: str, *, is_directory: bool) -> bool | None:
+        """True: left out; False: taken back in; None: not mentioned. The last pattern wins."""
+        closed = f"{path}/" if is_directory else path
+        if not self._any.search(closed):
+            return None
+        for regex, include in self._patterns:
+            if _FOLDER_GROUP not in regex.groupindex:
+                if regex.search(path):
+                    return include
+            elif any(match.end() == len(closed) for match in regex.finditer(closed)):
+                return include
+        return None
 
 
 class GlobFilter:

@@ -47,7 +47,7 @@ GUARDED = (
     "pip.conf", "pip.ini", ".condarc", ".yarnrc*", "*.pth", "sitecustomize.py", "usercustomize.py", ".pythonstartup",
     ".cargo/config", ".cargo/config.toml", ".bundle", ".gemrc", ".irbrc", ".pryrc", ".Rprofile", ".pnpmfile.*js",
     # Shells and tools that read a file of the folder they run in
-    ".ripgreprc", ".envrc", ".mise.toml", "mise.toml", ".tool-versions", ".bashrc", ".bash_profile", ".bash_login",
+    ".ripgreprc", ".mise.toml", "mise.toml", ".tool-versions", ".bashrc", ".bash_profile", ".bash_login",
     ".bash_logout", ".bash_aliases", ".profile", ".zshrc", ".zshenv", ".zprofile", ".zlogin", ".zlogout", ".kshrc",
     ".cshrc", ".tcshrc", ".login", ".inputrc", ".config/fish", ".tmux.conf", ".screenrc", ".curlrc", ".wgetrc",
     ".gdbinit", ".lldbinit", ".watchmanconfig",

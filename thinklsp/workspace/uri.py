@@ -31,8 +31,8 @@ def uri_to_path(uri: str) -> str:
         raise PathRefused("Only file: URIs name files of a folder.")
     rest = uri.removeprefix("file:")
     if rest.startswith("//"):
-        authority, _, rest = rest[2:].partition("/")
-        rest = "/" + rest
+        authority, slash, rest = rest[2:].partition("/")
+        rest = slash + rest
         if authority not in ("", "localhost"):
             raise PathRefused("The URI names another machine; only files of this one can be used.")
     if not rest.startswith("/") or rest.startswith("//"):

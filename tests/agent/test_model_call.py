@@ -1,0 +1,340 @@
+"""Model calls over real HTTP: pieces, tries, restarts, cancellation, and never an answer without its end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from tests.support.anthropic_cases import ENDPOINT, FOLDER, cases, expected, run, stream
+from tests.support.anthropic_requests import PLAIN, asked, call, loop, result, said, thinking
+from tests.support.sse_server import SseServer, Step, answer, chunk, head
+from thinklsp.agent.model_call import CallEvent, CallFinished, HttpModelCaller
+from thinklsp.core import errors
+from thinklsp.core.events import RetryScheduled, TextStreamed, ThinkingStreamed, ThinkingTick
+from thinklsp.core.messages import UserMessage
+from thinklsp.providers.anthropic import AnthropicAdapter
+from thinklsp.providers.base import Endpoint, ModelRequest
+from thinklsp.wire.retry import RetryPolicy
+from thinklsp.wire.transport import Timeouts, Transport
+
+GOOD: list[Step] = [head(), stream("text")]
+BUSY: list[Step] = answer(b'{"error":{"type":"overloaded_error","message":"Overloaded"}}', 529)
+BROKEN: list[Step] = [head(), stream("truncated")]
+QUICK = Timeouts(connect=2, write=2, pool=2, first_byte=3, idle=3, total=10, settle=0.05)
+
+
+@dataclass
+class Call:
+    """One model call and what came of it."""
+
+    endpoint: Endpoint = ENDPOINT
+    policy: RetryPolicy = field(default_factory=RetryPolicy)
+    waited: list[float] = field(default_factory=list)
+    events: list[CallEvent] = field(default_factory=list)
+    error: errors.ProviderError | None = None
+
+    def caller(self, server: SseServer, transport: Transport) -> HttpModelCaller:
+        endpoint = replace(self.endpoint, base_url=server.url)
+        return HttpModelCaller(
+            AnthropicAdapter(), endpoint, transport, policy=self.policy, rng=lambda: 0.5, sleep=self._sleep
+        )
+
+    async def _sleep(self, seconds: float) -> None:
+        self.waited.append(seconds)
+
+    async def run(self, caller: HttpModelCaller, request: ModelRequest = PLAIN) -> None:
+        self.events.clear()
+        try:
+            async with aclosing(caller.stream(request)) as events:
+                async for event in events:
+                    self.events.append(event)
+        except errors.ProviderError as error:
+            self.error = error
+
+    @property
+    def finished(self) -> CallFinished:
+        last = self.events[-1]
+        assert isinstance(last, CallFinished)
+        assert not any(isinstance(event, CallFinished) for event in self.events[:-1])
+        return last
+
+    @property
+    def retries(self) -> list[RetryScheduled]:
+        return [event for event in self.events if isinstance(event, RetryScheduled)]
+
+
+@pytest.fixture
+async def transport() -> AsyncIterator[Transport]:
+    transport = Transport(timeouts=QUICK)
+    yield transport
+    await transport.aclose()
+
+
+async def play(transport: Transport, *plays: Sequence[Step], **options: Any) -> tuple[Call, SseServer]:
+    one = Call(**options)
+    async with SseServer(plays) as server:
+        await one.run(one.caller(server, transport))
+    return one, server
+
+
+@pytest.mark.parametrize("case", cases(failing=False))
+async def test_recorded_answers_arrive_whole(transport: Transport, case: str) -> None:
+    one, server = await play(transport, [head(), stream(case)])
+    origin = replace(ENDPOINT, base_url=server.url).origin(PLAIN.model)
+    message, usage, explanation = run(stream(case), origin)
+    assert one.finished == CallFinished(message, replace(usage, cost_usd=one.finished.usage.cost_usd), explanation)
+    shown = "".join(event.delta for event in one.events if isinstance(event, TextStreamed))
+    assert shown == message.text
+    thought = "".join(event.delta for event in one.events if isinstance(event, ThinkingStreamed))
+    assert thought == message.thinking
+    assert not one.retries
+
+
+async def test_thinking_ticks_without_text_and_counts_where_told(transport: Transport) -> None:
+    one, _ = await play(transport, [head(), stream("estimated_tokens")])
+    ticks = [event for event in one.events if isinstance(event, ThinkingTick)]
+    assert ticks == [ThinkingTick(None), ThinkingTick(40), ThinkingTick(65)]
+
+
+async def test_cost_is_told_for_models_with_a_known_price(transport: Transport) -> None:
+    one, _ = await play(transport, [head(), stream("thinking_then_tool")])
+    dollars = (812 * 4.0 + 6100 * 0.2 + 77 * 20.0) / 1_000_000
+    assert one.finished.usage.cost_usd == pytest.approx(dollars)
+
+
+async def test_pieces_come_while_the_answer_is_being_written(transport: Transport) -> None:
+    gate = asyncio.Event()
+    start, _, rest = stream("text").partition(b"w\xc3\xb6rld")
+    one = Call()
+    async with (
+        SseServer([[head(transfer_encoding="chunked"), chunk(start), gate, chunk(b"w\xc3\xb6rld" + rest)]]) as server,
+        aclosing(one.caller(server, transport).stream(PLAIN)) as events,
+    ):
+        assert await anext(events) == TextStreamed("Hello ")
+        gate.set()
+        assert await anext(events) == TextStreamed("wörld \U0001f30d")
+
+
+async def test_the_connection_is_closed_before_the_message_is_handed_out(transport: Transport) -> None:
+    """The service keeps the line open after the end; the message comes nevertheless, and the line is cut first."""
+    one = Call()
+    async with SseServer([[*GOOD, "hold"]]) as server, aclosing(one.caller(server, transport).stream(PLAIN)) as events:
+        async for event in events:
+            if isinstance(event, CallFinished):
+                await asyncio.wait_for(server.gone.wait(), 1)
+                break
+        else:
+            pytest.fail("no message came")
+
+
+WHOLE = {
+    "type": "message",
+    "model": "m",
+    "content": [
+        {"type": "thinking", "thinking": "hm", "signature": "S"},
+        {"type": "text", "text": "Hello"},
+        {"type": "tool_use", "id": "t", "name": "read_file", "input": {"path": "a"}},
+    ],
+    "stop_reason": "tool_use",
+    "usage": {"input_tokens": 3, "output_tokens": 4},
+}
+
+
+async def test_a_whole_message_instead_of_a_stream(transport: Transport) -> None:
+    play_it = answer(json.dumps(WHOLE).encode(), content_type="application/json; charset=utf-8")
+    one, _ = await play(transport, play_it)
+    message = one.finished.message
+    assert [json.loads(block.raw.open_for(block.raw.origin)) for block in message.blocks if block.raw] == WHOLE[
+        "content"
+    ]
+    assert message.stop_reason == "tool_use"
+    assert message.tool_uses[0].input == {"path": "a"}
+    assert one.events[:-1] == [ThinkingTick(), ThinkingStreamed("hm"), TextStreamed("Hello")]
+    assert (one.finished.usage.input_tokens, one.finished.usage.output_tokens) == (3, 4)
+
+
+RETRIES: dict[str, tuple[list[list[Step]], list[tuple[float, bool]]]] = {
+    "busy once": ([BUSY, GOOD], [(0.5, False)]),
+    "busy three times": ([BUSY, BUSY, BUSY, GOOD], [(0.5, False), (1.0, False), (2.0, False)]),
+    "told to wait": ([answer(b"{}", 429, retry_after="17"), GOOD], [(17.0, False)]),
+    "told to wait in milliseconds": ([answer(b"{}", 503, retry_after_ms="250"), GOOD], [(0.25, False)]),
+    "closed without an answer": ([[], GOOD], [(0.5, False)]),
+    "stream without any content": ([[head(), stream("nothing_but_pings")], GOOD], [(0.5, False)]),
+    "error event before any content": ([[head(), stream("error_api")], GOOD], [(0.5, False)]),
+    "error as JSON under 200": (
+        [answer(b'{"type":"error","error":{"type":"overloaded_error"}}'), GOOD],
+        [(0.5, False)],
+    ),
+    "break in mid-answer": ([BROKEN, GOOD], [(0.5, True)]),
+    "two breaks": ([BROKEN, [head(), stream("error_overloaded")], GOOD], [(0.5, True), (1.0, True)]),
+    "reset in mid-answer": ([[head(content_length="9999"), stream("truncated"), "reset"], GOOD], [(0.5, True)]),
+    "end missing": ([[head(), stream("truncated_before_stop")], GOOD], [(0.5, True)]),
+    "break, then busy": ([BROKEN, BUSY, GOOD], [(0.5, True), (1.0, False)]),
+}
+
+
+@pytest.mark.parametrize("name", RETRIES)
+async def test_tries_and_restarts(transport: Transport, name: str) -> None:
+    plays, schedule = RETRIES[name]
+    one, server = await play(transport, *plays)
+    assert [(retry.delay, retry.restart) for retry in one.retries] == schedule
+    assert one.waited == [delay for delay, _ in schedule]
+    assert one.finished.message.text == "Hello wörld \U0001f30d\u2028 \u0085 next"
+    assert all(retry.reason.endswith(".") or "says:" in retry.reason for retry in one.retries)
+    assert len(server.received) == len(plays)
+    assert len({request.body for request in server.received}) == 1
+
+
+GIVEN_UP: dict[str, tuple[list[list[Step]], type[errors.ProviderError], str, int]] = {
+    "busy for good": ([BUSY], errors.Overloaded, "tried 4 times", 4),
+    "third break": ([BROKEN], errors.StreamProtocolError, "broke off 3 times", 3),
+    "wrong key": ([answer(b"{}", 401)], errors.AuthenticationFailed, "API key", 1),
+    "bad request": ([answer(b"{}", 400)], errors.BadRequest, "(400)", 1),
+    "asked to wait too long": ([answer(b"{}", 429, retry_after="3600")], errors.RateLimited, "wait 60 minutes", 1),
+    "spend limit": (
+        [answer(b'{"error":{"message":"m","details":{"error_code":"enforced_spend_limit_reached"}}}', 429)],
+        errors.RateLimited,
+        "spend limit",
+        1,
+    ),
+    "told not to try again": ([answer(b"{}", 529, x_should_retry="false")], errors.Overloaded, "(529)", 1),
+    "redirect": ([answer(b"", 308, location="https://elsewhere.example")], errors.TransportFailed, "elsewhere", 1),
+    "web page": ([answer(b"<html>", content_type="text/html")], errors.StreamProtocolError, "web page", 1),
+    "another success": ([answer(b"", 204)], errors.BadRequest, "base URL", 1),
+    "refused in mid-answer": (
+        [[head(), stream("truncated"), stream("error_invalid_request").partition(b"\n\n")[2]]],
+        errors.BadRequest,
+        "messages: bad",
+        1,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", GIVEN_UP)
+async def test_failures_that_stay(transport: Transport, name: str) -> None:
+    plays, kind, fragment, requests = GIVEN_UP[name]
+    one, server = await play(transport, *plays)
+    assert type(one.error) is kind
+    assert fragment in str(one.error)
+    assert len(server.received) == requests
+    assert not any(isinstance(event, CallFinished) for event in one.events)
+
+
+@pytest.mark.parametrize("case", [case for case in cases(failing=False) if expected(case)["blocks"]])
+async def test_a_stream_cut_before_its_end_is_never_an_answer(transport: Transport, case: str) -> None:
+    whole = stream(case)
+    end = whole.rindex(b"message_stop")
+    cuts = {end, whole.index(b"message_delta") if b"message_delta" in whole else end, end // 2}
+    for cut in cuts:
+        one, _ = await play(transport, [head(), whole[:cut]], policy=RetryPolicy(tries=1, restarts=0))
+        assert isinstance(one.error, errors.StreamProtocolError)
+        assert not any(isinstance(event, CallFinished) for event in one.events)
+
+
+@pytest.mark.parametrize("leave", ["cancel", "aclose"])
+async def test_going_away_closes_the_connection_within_a_second(transport: Transport, leave: str) -> None:
+    one = Call()
+    async with SseServer([[head(), stream("truncated"), "hold"]]) as server:
+        events = one.caller(server, transport).stream(PLAIN)
+        assert await anext(events) == TextStreamed("ha")
+        if leave == "cancel":
+            waiting = asyncio.ensure_future(anext(events))
+            await asyncio.sleep(0)
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+        else:
+            await events.aclose()
+        await asyncio.wait_for(server.gone.wait(), 1)
+        assert len(server.received) == 1
+
+
+async def test_cancel_before_the_answer_begins(transport: Transport) -> None:
+    one = Call()
+    async with SseServer([["hold"]]) as server:
+        task = asyncio.create_task(one.run(one.caller(server, transport)))
+        await server.arrived.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await asyncio.wait_for(server.gone.wait(), 1)
+
+
+async def test_a_key_that_comes_back_in_an_error_is_hidden(transport: Transport) -> None:
+    endpoint = replace(ENDPOINT, api_key="hunter22")
+    one, _ = await play(transport, answer(b'{"error":{"message":"no such key: hunter22!"}}', 401), endpoint=endpoint)
+    assert "hunter22" not in str(one.error)
+    assert "no such key: [hidden]!" in str(one.error)
+    retried, _ = await play(transport, answer(b'{"error":"hunter22"}', 500), GOOD, endpoint=endpoint)
+    assert "hunter22" not in retried.retries[0].reason
+
+
+REJECTED = answer(
+    b'{"error":{"type":"invalid_request_error","message":"messages.1.content.0: Invalid `signature` in `thinking` '
+    b'block. The block is bound to a different conversation."}}',
+    400,
+)
+
+
+def signatures(body: Any) -> list[str]:
+    return [
+        block.get("signature") or block["data"]
+        for message in body["messages"]
+        for block in message["content"]
+        if block["type"] in ("thinking", "redacted_thinking")
+    ]
+
+
+async def test_rejected_thinking_is_left_out_once_and_stays_out(transport: Transport) -> None:
+    """A changed tool list or system prompt makes newer models refuse earlier thinking; the session must go on."""
+    one = Call()
+    async with SseServer([REJECTED, GOOD]) as server:
+        caller = one.caller(server, transport)
+        host = {"host": server.url}
+        first = replace(PLAIN, conversation=loop(**host))
+        await one.run(caller, first)
+        assert one.finished
+        assert [(retry.delay, retry.restart) for retry in one.retries] == [(0.0, False)]
+        assert [signatures(request.json) for request in server.received] == [["Sig1", "Rd1", "Sig2"], []]
+
+        later = (
+            *first.conversation,
+            said(thinking("Sig3", **host), call("toolu_4", **host)),
+            asked(result("toolu_4")),
+        )
+        await one.run(caller, replace(first, conversation=later))
+        assert one.finished
+        assert not one.retries
+        assert signatures(server.received[-1].json) == ["Sig3"]
+
+        await one.run(caller, replace(first, conversation=(UserMessage.of("another session"), *loop(**host)[1:])))
+        assert signatures(server.received[-1].json) == ["Sig1", "Rd1", "Sig2"]
+
+
+async def test_rejected_again_without_thinking_is_the_end(transport: Transport) -> None:
+    one = Call()
+    async with SseServer([REJECTED]) as server:
+        await one.run(one.caller(server, transport), replace(PLAIN, conversation=loop(host=server.url)))
+        assert len(server.received) == 2
+    assert isinstance(one.error, errors.BadRequest)
+    assert "earlier thinking" in str(one.error)
+    plain, server = await play(transport, REJECTED)
+    assert len(server.received) == 1
+    assert isinstance(plain.error, errors.BadRequest)
+
+
+async def test_side_by_side_calls_do_not_mix(transport: Transport) -> None:
+    async with SseServer([GOOD, [head(), stream("refusal")]]) as server:
+        calls = [Call(), Call()]
+        await asyncio.gather(*(one.run(one.caller(server, transport)) for one in calls))
+    assert sorted(one.finished.message.text for one in calls) == ["Hello wörld \U0001f30d\u2028 \u0085 next", "I can"]
+
+
+def test_every_recorded_stream_has_its_expectation() -> None:
+    assert {path.stem for path in FOLDER.glob("*.sse")} == {path.stem for path in FOLDER.glob("*.json")}

@@ -1,0 +1,148 @@
+"""The accumulator: order, interleaving and contradictions, whatever the provider."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from thinklsp.core.accumulator import MessageAccumulator
+from thinklsp.core.errors import StreamProtocolError
+from thinklsp.core.messages import Origin, TextBlock, ThinkingBlock, ToolUseBlock
+from thinklsp.core.stream import (
+    BlockDelta,
+    BlockStarted,
+    BlockStopped,
+    FieldsDelta,
+    InputJsonDelta,
+    ItemDelta,
+    MessageFinished,
+    MessageStarted,
+    SignatureDelta,
+    StreamEvent,
+    TextDelta,
+    ThinkingDelta,
+)
+from thinklsp.core.usage import Usage
+
+ORIGIN = Origin("p", "m", "https://h", "k")
+STARTED = MessageStarted("m", Usage(input_tokens=3))
+FINISHED = MessageFinished("end_turn", Usage(input_tokens=3, output_tokens=4))
+
+
+def accumulate(*events: StreamEvent) -> MessageAccumulator:
+    accumulator = MessageAccumulator(ORIGIN)
+    for event in events:
+        accumulator.apply(event)
+    return accumulator
+
+
+def raws(accumulator: MessageAccumulator) -> list[Any]:
+    return [json.loads(block.raw.open_for(ORIGIN)) for block in accumulator.message().blocks if block.raw]
+
+
+def lane(index: int, kind: str, pieces: list[str]) -> list[StreamEvent]:
+    """One block as its own ordered list of events."""
+    if kind == "text":
+        opening = BlockStarted(index, "text", {"type": "text", "text": ""})
+        deltas = [BlockDelta(index, TextDelta(piece)) for piece in pieces]
+    elif kind == "thinking":
+        opening = BlockStarted(index, "thinking", {"type": "thinking", "thinking": "", "signature": ""})
+        deltas = [BlockDelta(index, ThinkingDelta(piece)) for piece in pieces]
+        deltas.append(BlockDelta(index, SignatureDelta(f"signature {index}")))
+    else:
+        opening = BlockStarted(index, "tool_use", {"type": "tool_use", "id": f"t{index}", "name": "n", "input": {}})
+        text = json.dumps({"pieces": pieces})
+        deltas = [BlockDelta(index, InputJsonDelta(text[i : i + 7])) for i in range(0, len(text), 7)]
+    return [opening, *deltas, BlockStopped(index)]
+
+
+_LANES = st.lists(
+    st.tuples(st.sampled_from(["text", "thinking", "tool_use"]), st.lists(st.text(max_size=8), max_size=4)), max_size=5
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(_LANES, st.permutations(range(5)), st.randoms(use_true_random=False))
+def test_any_interleaving_gives_the_same_message(
+    blocks: list[tuple[str, list[str]]], order: list[int], random: Any
+) -> None:
+    indexes = order[: len(blocks)]
+    lanes = [lane(index, kind, pieces) for index, (kind, pieces) in zip(indexes, blocks, strict=True)]
+    straight = accumulate(
+        STARTED, *(event for one in sorted(lanes, key=lambda x: x[0].index) for event in one), FINISHED
+    )  # type: ignore[union-attr]  # lanes hold block events only
+    mixed = MessageAccumulator(ORIGIN)
+    mixed.apply(STARTED)
+    waiting = [list(one) for one in lanes]
+    while waiting:
+        chosen = random.choice(waiting)
+        mixed.apply(chosen.pop(0))
+        waiting = [one for one in waiting if one]
+    mixed.apply(FINISHED)
+    assert mixed.message() == straight.message()
+    assert raws(mixed) == raws(straight)
+    for index, (kind, pieces) in zip(indexes, blocks, strict=True):
+        block = mixed.message().blocks[sorted(indexes).index(index)]
+        match block:
+            case TextBlock() | ThinkingBlock():
+                assert (block.kind, block.text) == (kind, "".join(pieces))
+            case ToolUseBlock():
+                assert block.input == {"pieces": pieces}
+
+
+def test_fields_and_items_complete_a_block() -> None:
+    accumulator = accumulate(
+        STARTED,
+        BlockStarted(0, "opaque", {"type": "x", "a": 1, "list": None}),
+        BlockDelta(0, FieldsDelta({"a": 2, "b": 3})),
+        BlockDelta(0, ItemDelta("list", "one")),
+        BlockDelta(0, ItemDelta("list", "two")),
+        BlockStopped(0),
+        FINISHED,
+    )
+    assert raws(accumulator) == [{"type": "x", "a": 2, "list": ["one", "two"], "b": 3}]
+
+
+def test_a_finished_block_sent_whole_replaces_the_pieces() -> None:
+    accumulator = accumulate(
+        STARTED,
+        BlockStarted(0, "text", {"type": "text", "text": "a"}),
+        BlockStopped(0, {"type": "text", "text": "a", "id": "z"}),
+        FINISHED,
+    )
+    assert raws(accumulator) == [{"type": "text", "text": "a", "id": "z"}]
+
+
+def test_the_opened_block_is_not_written_to() -> None:
+    opened: dict[str, Any] = {"type": "thinking", "thinking": "", "signature": ""}
+    accumulate(STARTED, BlockStarted(0, "thinking", opened), BlockDelta(0, SignatureDelta("s")), BlockStopped(0))
+    assert opened["signature"] == ""
+
+
+def test_misfits_are_counted_and_left_out() -> None:
+    accumulator = accumulate(
+        STARTED,
+        BlockStarted(0, "redacted_thinking", {"type": "redacted_thinking", "data": "d"}),
+        BlockDelta(0, TextDelta("x")),
+        BlockDelta(0, SignatureDelta("x")),
+        BlockStopped(0),
+        FINISHED,
+    )
+    assert accumulator.misfits == 2
+    assert raws(accumulator) == [{"type": "redacted_thinking", "data": "d"}]
+
+
+def test_usage_is_that_of_the_end() -> None:
+    assert accumulate(STARTED).usage == Usage(input_tokens=3)
+    assert accumulate(STARTED, FINISHED).usage == Usage(input_tokens=3, output_tokens=4)
+
+
+def test_without_the_terminal_event_there_is_no_message() -> None:
+    accumulator = accumulate(STARTED, BlockStarted(0, "text", {"type": "text", "text": ""}), BlockStopped(0))
+    assert not accumulator.finished
+    with pytest.raises(StreamProtocolError):
+        accumulator.message()

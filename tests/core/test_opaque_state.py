@@ -1,0 +1,80 @@
+"""Opaque state cannot be shown by accident, and only those who may open it do."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import dataclasses
+import json
+import pickle
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import thinklsp
+from thinklsp.core.messages import OpaqueState, Origin, RedactedThinkingBlock, ThinkingBlock
+
+ORIGIN = Origin("anthropic", "m", "https://h", "fingerprint")
+SECRET = "EqQBCkYICxgCKkDcanary"
+STATE = OpaqueState(json.dumps({"signature": SECRET}), ORIGIN)
+
+LEAKS: dict[str, Callable[[object], object]] = {
+    "str": str,
+    "format": lambda value: f"{value:>10}",
+    "f-string": lambda value: f"{value}",
+    "percent": lambda value: "%s" % value,  # noqa: UP031 - the old form is one of the ways to be tried
+    "pickle": pickle.dumps,
+    "pickle 0": lambda value: pickle.dumps(value, 0),
+    "deepcopy": copy.deepcopy,
+    "json": json.dumps,
+    "vars": vars,
+    "iterate": list,  # type: ignore[call-overload]  # it must fail, that is the test
+}
+
+
+@pytest.mark.parametrize("name", LEAKS)
+def test_there_is_no_way_to_turn_it_into_text(name: str) -> None:
+    with pytest.raises(TypeError) as caught:
+        LEAKS[name](STATE)
+    assert SECRET not in str(caught.value)
+
+
+def test_repr_of_it_and_of_blocks_that_hold_it_says_nothing() -> None:
+    for value in (STATE, [STATE], ThinkingBlock("", STATE), RedactedThinkingBlock(STATE)):
+        assert SECRET not in repr(value)
+        assert "opaque" in repr(value)
+
+
+def test_blocks_that_hold_it_cannot_be_pickled_or_dumped() -> None:
+    block = ThinkingBlock("", STATE)
+    for leak in (pickle.dumps, dataclasses.asdict, json.dumps):
+        with pytest.raises(TypeError):
+            leak(block)
+    assert SECRET not in json.dumps(block, default=str)
+    with pytest.raises(TypeError):
+        json.dumps(STATE, default=str)
+
+
+@pytest.mark.parametrize("field", ["provider", "model", "host", "key"])
+def test_only_the_issuer_gets_it_back(field: str) -> None:
+    foreign = replace(ORIGIN, **{field: "other"})
+    assert not STATE.belongs_to(foreign)
+    with pytest.raises(ValueError, match="did not issue") as caught:
+        STATE.open_for(foreign)
+    assert SECRET not in str(caught.value)
+    assert json.loads(STATE.open_for(ORIGIN)) == {"signature": SECRET}
+
+
+def test_only_encoders_and_the_store_open_it() -> None:
+    root = Path(thinklsp.__file__).parent
+    openers = {
+        path.relative_to(root).parts[0]
+        for path in root.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Attribute) and node.attr == "open_for"
+        if path.relative_to(root).as_posix() != "core/messages.py"
+    }
+    assert "providers" in openers
+    assert openers <= {"providers", "sessions"}

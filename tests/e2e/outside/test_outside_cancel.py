@@ -1,0 +1,104 @@
+"""Three ways to cancel are one: one reply, the provider's connection closed within a second, the session goes on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.e2e.outside.conftest import Begin
+from tests.support.outside import Outside, named, said
+from tests.support.raw_client import RawClient, Request, ResponseError
+from tests.support.signing_script import Hold, Redacted, Text, Thinking, answer, tool
+
+Cancel = Callable[[RawClient, Request, str], Any]
+
+WAYS: dict[str, Cancel] = {
+    "request": lambda client, request, token: client.cancel(request),
+    "progress": lambda client, request, token: client.notify("window/workDoneProgress/cancel", {"token": token}),
+    "command": lambda client, request, token: client.command("thinklsp.cancel"),
+}
+
+
+async def cancelled(outside: Outside, way: str, session: str, hold: Hold) -> None:
+    """Starts a turn, cancels it while `hold` stands, and checks the one reply and the closed connection."""
+    client, provider = outside.pair
+    token = outside.token()
+    turn = client.command("thinklsp.chat", {"prompt": f"Stop at {token}.", "sessionId": session}, token=token)
+    await hold.reached.wait()
+    at = time.monotonic()
+    answered = WAYS[way](client, turn, token)
+    if way == "request":
+        with pytest.raises(ResponseError) as refused:
+            await turn
+        assert refused.value.code == -32800
+    else:
+        result = await outside.result(turn)
+        assert (result["stopReason"], result["sessionId"]) == ("cancelled", session)
+        if way == "command":
+            assert await answered == {"cancelled": [result["turnId"]]}
+    seen = provider.requests[-1]
+    closed = await provider.wait_for(lambda: seen.closed_at, within=3, what="the provider's connection closed")
+    assert closed is not None
+    assert closed - at < 1
+    kinds = client.progress_kinds(token)
+    assert (kinds.count("begin"), kinds.count("end"), kinds[-1]) == (1, 1, "end")
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_cancel(begin: Begin, way: str) -> None:
+    in_stream, before_head = Hold(), Hold()
+    outside = await begin(
+        answer(Thinking("Hm."), Redacted(), Text("Ready.")),
+        answer(Thinking(), tool("read_file", path="app.py")),
+        answer(Thinking(), Text("Half a sen"), in_stream, Text("tence.")),
+        answer(Text("Never begun."), before=before_head),
+        answer(Thinking(), tool("read_file", path="app.py")),
+        answer(Thinking(), Text("Still here.")),
+        files={"app.py": "x = 1\n"},
+    )
+    client, provider = outside.pair
+    session = (await outside.turn("thinklsp.chat", {"prompt": "Ready?"}))["sessionId"]
+    await cancelled(outside, way, session, in_stream)
+    await cancelled(outside, way, session, before_head)
+    result = await outside.turn("thinklsp.chat", {"prompt": "Still there?", "sessionId": session})
+    assert (result["stopReason"], result["text"]) == ("end_turn", "Still here.")
+    assert "Ready." in said(provider.requests[-1].body)
+    assert "Half a sen" not in said(provider.requests[-1].body)
+    assert await client.command("thinklsp.cancel") == {"cancelled": []}
+    assert client.edits() == []
+
+
+async def test_a_cancelled_turn_holds_what_it_had_written(begin: Begin) -> None:
+    hold = Hold()
+    outside = await begin(
+        answer(Thinking(), tool("edit_file", path="app.py", old_text="1", new_text="2")),
+        answer(Thinking(), hold, Text("Never.")),
+        files={"app.py": "x = 1\n"},
+    )
+    client, _ = outside.pair
+    uri = outside.open("app.py")
+    turn = client.command("thinklsp.action", {"name": "edit", "uri": uri, "instruction": "Two."}, token="t")
+    await hold.reached.wait()
+    [stop] = named(await client.code_actions(uri, "x"), "stop")
+    await client.run_action(stop)
+    result = await outside.result(turn)
+    assert result["stopReason"] == "cancelled"
+    assert (result["edits"]["applied"], result["edits"]["files"][0]["status"]) == ("none", "held")
+    assert result["edits"]["files"][0]["reason"]
+    assert client.edits() == []
+    assert client.text(uri) == "x = 1\n"
+    assert (await client.command("thinklsp.apply", {"turnId": result["turnId"]}))["applied"] in (True, "all")
+    assert client.text(uri) == "x = 2\n"
+
+
+async def test_shutdown_in_the_middle_of_a_turn_ends_it(begin: Begin) -> None:
+    hold = Hold()
+    outside = await begin(answer(Thinking(), hold, Text("Never.")))
+    client, provider = outside.pair
+    client.command("thinklsp.chat", {"prompt": "Wait."}, token="t")
+    await hold.reached.wait()
+    assert await client.close() == 0  # That the command was answered too is seen by the protocol checker.
+    await provider.wait_for(lambda: provider.requests[0].closed_at, within=2, what="the connection closed")

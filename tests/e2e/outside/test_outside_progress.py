@@ -1,0 +1,98 @@
+"""What a waiting user sees: a begin at once, a sign of life every two seconds, never a flood; and its text."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from typing import Any
+
+from tests.e2e.outside.conftest import Begin
+from tests.support.outside import Outside
+from tests.support.signing_script import Hold, Text, Thinking, answer, tool
+
+SUMMARY = "First I look 🙂, then I think about it."
+
+
+def times(outside: Outside, token: str, kind: str) -> list[float]:
+    seen = outside.client.calls("$/progress")
+    return [r.at for r in seen if r.params["token"] == token and r.params["value"].get("kind") == kind]
+
+
+def most_in_a_second(at: list[float]) -> int:
+    # A little less than a second: the reader's clock is not the writer's.
+    return max((sum(1 for other in at if start <= other < start + 0.9) for start in at), default=0)
+
+
+async def test_a_silent_provider_is_no_silent_server(begin: Begin) -> None:
+    hold = Hold()
+    outside = await begin(answer(Thinking(), hold, Text("At last.")))
+    client = outside.client
+    sent = time.monotonic()
+    turn = client.command("thinklsp.chat", {"prompt": "Think long."}, token="t")
+    await hold.reached.wait()
+    silent = time.monotonic()
+    await client.wait_for(
+        lambda: times(outside, "t", "report")[-1:] >= [silent + 4.5], within=8, what="reports in the silence"
+    )
+    reports = [silent, *(at for at in times(outside, "t", "report") if at > silent)]
+    hold.release()
+    assert (await outside.result(turn))["text"] == "At last."
+    assert times(outside, "t", "begin")[0] - sent < 0.5
+    assert max(b - a for a, b in itertools.pairwise(reports)) < 2.4
+    assert most_in_a_second(times(outside, "t", "report")) <= 10
+    messages = [v["message"] for v in client.progress("t") if v["kind"] == "report"]
+    assert any("thinking" in message.lower() for message in messages)
+    assert len(set(messages[-3:])) > 1  # The clock in it moves.
+    assert all("percentage" not in value for value in client.progress("t"))
+
+
+async def test_a_quick_provider_is_no_flood(begin: Begin) -> None:
+    words = "one two three four five six seven eight nine ten " * 12
+    outside = await begin(answer(Thinking(words), Text(words), pace=0.01), options={"thinking": {"display": "summary"}})
+    result = await outside.turn("thinklsp.chat", {"prompt": "Talk.", "partialResultToken": "p"}, token="t")
+    assert result["text"] == words
+    assert most_in_a_second(times(outside, "t", "report")) <= 10
+    assert len(times(outside, "p", "text")) > 1
+
+
+async def test_partial_results(begin: Begin) -> None:
+    outside = await begin(
+        answer(Thinking(SUMMARY), Text("I read. "), tool("read_file", path="a.py"), tool("read_file", path="no.py")),
+        answer(Thinking("Enough."), Text("It is – 🙂 – one.")),
+        files={"a.py": "x = 1\n"},
+        options={"thinking": {"display": "summary"}},
+    )
+    result = await outside.turn("thinklsp.chat", {"prompt": "What is x?", "partialResultToken": "p"}, token="t")
+    values = outside.client.progress("p")
+    kinds = [value["kind"] for value in values]
+    assert set(kinds) <= {"text", "thinking", "tool", "plan", "usage", "notice", "finished"}
+    assert {"text", "thinking", "tool", "usage"} <= set(kinds)
+    assert (kinds[-1], kinds.count("finished")) == ("finished", 1)
+    assert values[-1] == {"kind": "finished", "result": result}
+    assert joined(values, "text") == "I read. It is – 🙂 – one."
+    assert result["text"] == "It is – 🙂 – one."
+    assert SUMMARY in joined(values, "thinking")
+    assert SUMMARY in result["thinking"]
+    assert outside.provider.requests[0].body["thinking"]["display"] == "summarized"
+
+    tools = [value for value in values if value["kind"] == "tool"]
+    for value in tools:
+        assert set(value) == {"kind", "toolCallId", "name", "title", "status"}
+        assert value["name"] == "read_file"
+    calls = {value["toolCallId"] for value in tools}
+    assert len(calls) == 2
+    ends = [[v["status"] for v in tools if v["toolCallId"] == call][-1] for call in sorted(calls)]
+    assert len(set(ends)) == 2  # The one that failed is told from the one that did not.
+
+
+def joined(values: list[Any], kind: str) -> str:
+    return "".join(value["delta"] for value in values if value["kind"] == kind)
+
+
+async def test_without_display_summary_no_thinking_is_shown(begin: Begin) -> None:
+    # This model shows its thinking unless it is asked not to; the setting decides, not the model.
+    outside = await begin(answer(Thinking(SUMMARY), Text("One.")), options={"model": "claude-opus-4-6"})
+    result = await outside.turn("thinklsp.chat", {"prompt": "What?", "partialResultToken": "p"}, token="t")
+    assert result["thinking"] is None
+    assert "thinking" not in outside.client.progress_kinds("p")
+    assert SUMMARY.encode() not in bytes(outside.client.stdout)

@@ -1,0 +1,133 @@
+"""Settings reach the wire of the next turn; wrong ones are refused by name; power does not come from the editor."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from tests.e2e.outside.conftest import Begin
+from tests.support.outside import Outside
+from tests.support.raw_editor import capabilities
+from tests.support.signing_script import Text, Thinking, answer
+
+MODEL = "claude-opus-4-6"  # Takes adaptive and manual thinking.
+DECOY_KEY = "sk-decoy-0123456789-0123456789-abcdef"
+
+
+async def wire(outside: Outside) -> tuple[Any, Any]:
+    """Thinking and effort of one more turn, as the provider sees them."""
+    outside.provider.say(answer(Thinking(), Text("Yes.")))
+    await outside.turn("thinklsp.chat", {"prompt": "Ready?"})
+    body = outside.provider.requests[-1].body
+    thinking = {name: value for name, value in body.get("thinking", {}).items() if name != "display"}
+    return thinking, body.get("output_config", {}).get("effort")
+
+
+@pytest.mark.parametrize("outer", [True, False], ids=["outer key", "bare"])
+async def test_pushed_settings_count_from_the_next_turn(begin: Begin, outer: bool) -> None:
+    announce = capabilities(workspace__configuration=None)
+    outside = await begin(options={"model": MODEL, "effort": "low"}, announce=announce)
+
+    def push(settings: dict[str, Any]) -> None:
+        outside.client.configure({"thinklsp": settings} if outer else settings)
+
+    manual = {"mode": "manual", "budgetTokens": 2048}
+    assert await wire(outside) == ({"type": "adaptive"}, "low")
+    push({"model": MODEL, "effort": "high", "thinking": manual})
+    assert await wire(outside) == ({"type": "enabled", "budget_tokens": 2048}, "high")
+    push({"model": MODEL, "effort": "high", "thinking": manual | {"budgetTokens": 512}})
+    await outside.until_told("thinking.budgetTokens", "1024")
+    assert await wire(outside) == ({"type": "enabled", "budget_tokens": 2048}, "high")
+    # A pushed configuration replaces the former one whole.
+    push({"model": MODEL})
+    assert await wire(outside) == ({"type": "adaptive"}, None)
+    push({"model": MODEL, "thinking": {"mode": "off"}})
+    thinking, _ = await wire(outside)
+    assert thinking in ({"type": "disabled"}, {})
+    assert outside.client.calls("workspace/configuration") == []
+
+
+async def test_pulled_settings_count_from_the_next_turn(begin: Begin) -> None:
+    outside = await begin(options={"model": MODEL, "effort": "low"})
+    client = outside.client
+    assert await wire(outside) == ({"type": "adaptive"}, "low")
+    manual = {"mode": "manual", "budgetTokens": 3000}
+    client.editor.settings = {"model": MODEL, "effort": "medium", "thinking": manual}
+    before = len(client.calls("workspace/configuration"))
+    client.configure(None)
+    await client.wait_for(lambda: len(client.calls("workspace/configuration")) > before, what="the pull")
+    assert await wire(outside) == ({"type": "enabled", "budget_tokens": 3000}, "medium")
+
+
+async def test_what_is_asked_for_one_turn_beats_the_settings(begin: Begin) -> None:
+    outside = await begin(options={"model": MODEL, "effort": "low", "effortByAction": {"explain": "high"}})
+    outside.provider.say(*(answer(Thinking(), Text("Yes.")) for _ in range(3)))
+    uri = outside.open("a.py", "x = 1\n")
+    await outside.turn("thinklsp.chat", {"prompt": "?", "effort": "max"})
+    await outside.turn("thinklsp.action", {"name": "explain", "uri": uri})
+    await outside.turn("thinklsp.chat", {"prompt": "?", "model": "claude-sonnet-4-5"})
+    bodies = [request.body for request in outside.provider.requests]
+    assert [body.get("output_config", {}).get("effort") for body in bodies] == ["max", "high", None]
+    assert [body["model"] for body in bodies] == [MODEL, MODEL, "claude-sonnet-4-5"]
+    assert bodies[2]["thinking"]["type"] == "enabled"
+
+
+WRONG: list[tuple[Any, str]] = [
+    ({"effort": "enormous"}, "effort"),
+    ({"maxSteps": "many"}, "maxSteps"),
+    ({"thinking": {"mode": 7}}, "thinking.mode"),
+    ({"thinking.budgetTokens": 512}, "thinking.budgetTokens"),
+]
+
+
+async def test_a_wrong_value_is_named_and_the_rest_still_counts(begin: Begin) -> None:
+    outside = await begin(options={"model": MODEL}, announce=capabilities(workspace__configuration=None))
+    for number, (settings, key) in enumerate(WRONG):
+        model = ["claude-sonnet-4-6", MODEL][number % 2]
+        outside.client.configure({"thinklsp": {"model": model} | settings})
+        await outside.until_told(key)
+        assert await wire(outside) == ({"type": "adaptive"}, None)
+        assert outside.provider.requests[-1].body["model"] == model
+
+
+@pytest.fixture
+async def decoy() -> AsyncIterator[tuple[str, bytearray]]:
+    """A host that the repository would like to hear from: its URL, and every byte that reached it."""
+    heard = bytearray()
+
+    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heard.extend(b"!" + await reader.read(65536))
+        writer.close()
+
+    server = await asyncio.start_server(listen, "127.0.0.1", 0)
+    yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", heard
+    server.close()
+    await server.wait_closed()
+
+
+async def test_hosts_and_keys_do_not_come_from_the_editor(begin: Begin, decoy: tuple[str, bytearray]) -> None:
+    url, heard = decoy
+    evil = {
+        "model": MODEL,
+        "baseUrl": url,
+        "apiKey": DECOY_KEY,
+        "anthropic": {"base_url": url, "apiKey": DECOY_KEY},
+        "providers": {"anthropic": {"baseUrl": url}},
+        "commands": {"enabled": True},
+        "proxy": url,
+    }
+    outside = await begin(options=evil, announce=capabilities(workspace__configuration=None))
+    message = await outside.until_told("baseUrl", "base_url", "apiKey", "commands", "proxy")
+    assert await wire(outside) == ({"type": "adaptive"}, None)
+    outside.client.configure({"thinklsp": evil})
+    assert await wire(outside) == ({"type": "adaptive"}, None)
+    assert outside.told() == []  # Once is enough.
+    assert bytes(heard) == b""
+    seen = bytes(outside.client.stdout + outside.client.stderr) + message.encode()
+    assert DECOY_KEY.encode() not in seen
+    assert url.encode() not in seen
+    tools = {tool["name"] for tool in outside.provider.requests[0].body["tools"]}
+    assert "run_command" not in tools

@@ -1,0 +1,214 @@
+"""The product from outside: the real server process, an editor that shares no code with it, and a signing provider.
+
+`Outside` is what a test holds; `finish` is what every test ends with, whatever it was about: a clean exit, no break of
+the protocol or of the provider's rules, no message that nobody expected, and not one secret outside the store.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import stat
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.support.canary import Canary
+from tests.support.raw_client import RawClient, Request
+from tests.support.raw_documents import range_of
+from tests.support.signing_server import Script, SigningServer
+
+Json = Any
+ROOT = Path(__file__).parents[2]
+MODEL = "claude-opus-5-5"
+
+TURN_RESULT = {
+    "turnId", "sessionId", "stopReason", "text", "thinking", "edits", "verified", "usage", "notices",
+}  # fmt: skip
+USAGE = {
+    "inputTokens", "outputTokens", "thinkingTokens", "cacheReadTokens", "cacheWriteTokens", "costUsd",
+}  # fmt: skip
+STOP_REASONS = {
+    "end_turn", "cancelled", "refusal", "max_tokens", "max_steps", "budget", "context_window",
+}  # fmt: skip
+
+
+@dataclass
+class Outside:
+    """`home` holds everything that the server may write to: state, config, temp. `root` is the workspace."""
+
+    client: RawClient
+    provider: SigningServer
+    root: Path
+    home: Path
+    _messages_read: int = 0
+    _tokens: int = 0
+    results: list[Json] = field(default_factory=list)
+
+    @property
+    def pair(self) -> tuple[RawClient, SigningServer]:
+        return self.client, self.provider
+
+    def uri(self, name: str) -> str:
+        return (self.root / name).as_uri()
+
+    def open(self, name: str, text: str | None = None) -> str:
+        return self.client.open(self.uri(name), text)
+
+    def token(self) -> str:
+        self._tokens += 1
+        return f"turn-{self._tokens}"
+
+    async def turn(self, command: str, argument: Json = None, *, token: str | None = None) -> Json:
+        """Runs a command with a work-done token; gives the checked TurnResult."""
+        return await self.result(self.client.command(command, argument, token=token or self.token()))
+
+    async def result(self, request: Request) -> Json:
+        result = await request
+        check_turn_result(result)
+        self.results.append(result)
+        return result
+
+    async def edit(self, uri: str, instruction: str = "Change it.", **argument: Any) -> Json:
+        return await self.turn("thinklsp.action", {"name": "edit", "uri": uri, "instruction": instruction} | argument)
+
+    def told(self) -> list[str]:
+        """The messages shown since the last call. Those that no test asks for fail it at the end."""
+        new = self.client.messages()[self._messages_read :]
+        self._messages_read += len(new)
+        return new
+
+    async def until_told(self, *parts: str) -> str:
+        """Waits for one message that contains all parts, ignoring case, and marks everything up to it as read."""
+
+        def found() -> str | None:
+            fresh = self.client.messages()[self._messages_read :]
+            return next((m for m in fresh if all(part.lower() in m.lower() for part in parts)), None)
+
+        message = await self.client.wait_for(found, what=f"a message with {parts}")
+        assert message is not None
+        self.told()
+        return message
+
+    async def finish(self) -> None:
+        assert await self.client.close() == 0
+        assert self.client.checker.violations == []
+        assert self.provider.violations == []
+        assert self.told() == []
+        assert [str(leak) for leak in self.leaks()] == []
+        assert loose_files(self.home / "state") == []
+
+    async def stop(self) -> None:
+        """Ends whatever still runs. Checks nothing."""
+        await self.provider.__aexit__()
+        if self.client.process.returncode is None:
+            self.client.process.kill()
+        await self.client.gone()
+
+    def leaks(self) -> list[Any]:
+        canary = Canary(self.provider.secrets())
+        messages = [received.message for received in self.client.received]
+        return [
+            *canary.search(bytes(self.client.stdout), "stdout"),
+            *canary.search(bytes(self.client.stderr), "stderr"),
+            *canary.search_messages(messages, "messages"),
+            *canary.search_tree(self.home),
+            *canary.search_tree(self.root, store_may_hold=False),
+        ]
+
+
+async def start(
+    tmp_path: Path,
+    *script: Script,
+    files: dict[str, str] | None = None,
+    options: Json = None,
+    announce: Json = None,
+    env: dict[str, str | None] | None = None,
+    initialize: bool = True,
+) -> Outside:
+    """Server, client and provider on a workspace with `files`. `env`: changes; None takes a variable away.
+
+    `options` are initializationOptions, and what the editor answers when it is asked for its configuration.
+    """
+    provider = SigningServer(f"sk-ant-canary-{secrets.token_hex(24)}", *script)
+    await provider.__aenter__()
+    root, home = tmp_path / "work", tmp_path / "home"
+    for name in ("work", "home/state", "home/config", "home/tmp"):
+        (tmp_path / name).mkdir(parents=True)
+    (home / "state").chmod(0o700)
+    for name, text in (files or {}).items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(text.encode())
+    variables = _environment(provider, home) | (env or {})
+    argv = [sys.executable, "-m", "thinklsp"]
+    given = {name: value for name, value in variables.items() if value is not None}
+    outside = Outside(await RawClient.start(argv, cwd=root, env=given), provider, root, home)
+    settings = {"model": MODEL} | (options or {})
+    outside.client.editor.settings = settings
+    try:
+        if initialize:
+            await outside.client.initialize(root, announce=announce, options=settings)
+    except BaseException:
+        await outside.stop()
+        raise
+    return outside
+
+
+def _environment(provider: SigningServer, home: Path) -> dict[str, str | None]:
+    return {
+        "PATH": os.environ["PATH"],
+        "LANG": "C.UTF-8",
+        "PYTHONPATH": str(ROOT),
+        "HOME": str(home),
+        "TMPDIR": str(home / "tmp"),
+        "XDG_CONFIG_HOME": str(home / "config"),
+        "THINKLSP_STATE_DIR": str(home / "state"),
+        "ANTHROPIC_API_KEY": provider.key,
+        "ANTHROPIC_BASE_URL": provider.url,
+    }
+
+
+def check_turn_result(result: Json) -> None:
+    assert set(result) == TURN_RESULT
+    assert set(result["usage"]) == USAGE
+    assert result["stopReason"] in STOP_REASONS
+    assert all(isinstance(result[name], str) and result[name] for name in ("turnId", "sessionId"))
+    assert isinstance(result["text"], str)
+    assert isinstance(result["notices"], list)
+    if result["edits"] is not None:
+        assert set(result["edits"]) == {"applied", "files", "proposalId"}
+        assert result["edits"]["applied"] in {"all", "some", "none"}
+        for file in result["edits"]["files"]:
+            assert set(file) == {"uri", "status", "reason"}
+            assert file["status"] in {"applied", "conflict", "refused", "held", "unknown"}
+
+
+def statuses(result: Json) -> dict[str, str]:
+    """Status by file name."""
+    return {file["uri"].rpartition("/")[2]: file["status"] for file in result["edits"]["files"]}
+
+
+def diagnostic(text: str, part: str, message: str, **more: Any) -> Json:
+    return {"range": range_of(text, part), "severity": 1, "source": "pyright", "message": message} | more
+
+
+def named(actions: list[Json], name: str) -> list[Json]:
+    """The actions whose title begins with `thinklsp: <name>`."""
+    return [action for action in actions if action["title"].startswith(f"thinklsp: {name}")]
+
+
+def said(body: Json) -> str:
+    """Everything that a request tells the model, as one text."""
+    return json.dumps(body["messages"], ensure_ascii=False)
+
+
+def loose_files(state: Path) -> list[str]:
+    """What others could read below the state folder."""
+    found = []
+    for path in [state, *state.rglob("*")]:
+        mode = stat.S_IMODE(path.lstat().st_mode)
+        if not path.is_symlink() and mode & 0o077:
+            found.append(f"{path} {mode:o}")
+    return found

@@ -1,0 +1,311 @@
+"""A stand-in for the Anthropic Messages service that signs what it says and demands it back.
+
+Plain sockets, own HTTP/1.1 and server-sent events; the script is Python values (`signing_script`), the demands are
+`signing_rules`. A request that breaks one gets a 400 in Anthropic's form and is noted in `violations`. Everything that
+came and when connections were closed is recorded. Shares no code with the product, its simulator included.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from tests.support.signing_rules import MODELS, Conversations, Issued, PromptCache, Refused, check_request
+from tests.support.signing_script import Answer, Cut, Event, Failure, Hold, Signer
+from tests.support.watching import Watched
+
+Json = Any
+Script = Answer | Failure | Callable[[Json], Answer]
+
+
+@dataclass
+class Seen:
+    """One request for a message. `closed_at`: when the client closed before the answer was whole (monotonic)."""
+
+    body: Json
+    headers: dict[str, str]
+    at: float
+    status: int = 200
+    usage: dict[str, int] = field(default_factory=dict)
+    finished: bool = False
+    closed_at: float | None = None
+
+    def tool_results(self) -> list[Json]:
+        """The results in the last message."""
+        content = self.body["messages"][-1]["content"]
+        return [b for b in content if b["type"] == "tool_result"] if isinstance(content, list) else []
+
+
+class SigningServer(Watched):
+    """`async with SigningServer(key, *answers) as provider:`; answers are given in the order of the requests."""
+
+    def __init__(self, key: str, *script: Script, bearer: bool = False) -> None:
+        super().__init__()
+        self.key = key
+        self.script = list(script)
+        self.bearer = bearer
+        self.requests: list[Seen] = []
+        self.violations: list[str] = []
+        self.connections = 0
+        self.signer = Signer()
+        self.cache = PromptCache()
+        self.conversations = Conversations()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
+        self.port: int = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._server.wait_closed()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def secrets(self) -> dict[str, str]:
+        """What must not be seen anywhere but in the store and on this wire."""
+        return self.signer.issued | {"api key": self.key}
+
+    def say(self, *script: Script) -> None:
+        self.script += script
+
+    async def asked(self, number: int) -> Seen:
+        """The request by number, from 1, once it has come."""
+        await self.wait_for(lambda: len(self.requests) >= number, what=f"request {number} of the provider")
+        return self.requests[number - 1]
+
+    def describe(self) -> str:
+        seen = [f"{r.status} finished={r.finished} messages={len(r.body['messages'])}" for r in self.requests]
+        return "\n".join([f"provider saw {len(seen)} requests:", *seen, *self.violations])
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        self.changed()
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        wire = _Wire(reader, writer)
+        try:
+            while (request := await wire.read_request()) is not None:
+                await self._serve(wire, *request)
+        except (ConnectionError, asyncio.CancelledError):
+            pass  # The client went, or the test is over.
+        except (ValueError, KeyError, TypeError) as unreadable:
+            self.violations.append(f"a request that cannot be read: {unreadable!r}")
+        finally:
+            self._tasks.discard(task)
+            writer.close()
+            with suppress(ConnectionError, asyncio.CancelledError):
+                await writer.wait_closed()
+
+    async def _serve(self, wire: _Wire, line: str, headers: dict[str, str], raw: bytes) -> None:
+        method, target, _ = line.split(" ")
+        path = target.partition("?")[0]
+        if (method, path) == ("POST", "/v1/messages/count_tokens"):
+            use = PromptCache().use(json.loads(raw))
+            await wire.json(200, {"input_tokens": use.rest + use.written})
+        elif (method, path) != ("POST", "/v1/messages"):
+            await wire.json(404, _error("not_found_error", f"{method} {path}"))
+        else:
+            await self._message(wire, Seen(json.loads(raw), headers, time.monotonic()))
+
+    async def _message(self, wire: _Wire, seen: Seen) -> None:
+        self.requests.append(seen)
+        self.changed()
+        scripted = self.script.pop(0) if self.script else None
+        if isinstance(scripted, Failure):
+            seen.status = scripted.status
+            await wire.json(scripted.status, _error(scripted.kind, scripted.message), scripted.headers)
+            return
+        refusal = self._refusal(seen)
+        if refusal is None and scripted is not None:
+            await self._stream_watched(wire, seen, scripted if isinstance(scripted, Answer) else scripted(seen.body))
+            return
+        sentence = refusal or "the script has no answer left for this request"
+        seen.status = 400
+        self.violations.append(f"request {len(self.requests)}: {sentence}")
+        self.changed()
+        await wire.json(400, _error("invalid_request_error", sentence))
+
+    def _refusal(self, seen: Seen) -> str | None:
+        try:
+            check_request(seen.body, seen.headers, self.key, bearer=self.bearer)
+            self.conversations.check(seen.body)
+        except Refused as refused:
+            return str(refused)
+        return None
+
+    async def _stream_watched(self, wire: _Wire, seen: Seen, script: Answer) -> None:
+        """Streams while looking for the moment in which the client closes."""
+        stream = asyncio.create_task(self._stream(wire, seen, script))
+        closed = asyncio.create_task(wire.closed())
+        try:
+            await asyncio.wait({stream, closed}, return_when=asyncio.FIRST_COMPLETED)
+            if not stream.done():
+                seen.closed_at = time.monotonic()
+                self.changed()
+                raise ConnectionResetError("the client has closed")
+            await stream
+        finally:
+            for task in (stream, closed):
+                task.cancel()
+            await asyncio.gather(stream, closed, return_exceptions=True)
+
+    async def _stream(self, wire: _Wire, seen: Seen, script: Answer) -> None:
+        if script.before is not None:
+            await script.before.wait()
+        issued = Issued(seen.body, [], script.reason)
+        self.conversations.issued.append(issued)
+        await wire.begin_stream()
+        await wire.event(self._message_start(seen), script.pace)
+        for step, content in self.signer.stream(script, summaries=_wants_summaries(seen.body)):
+            issued.content = content
+            match step:
+                case Hold():
+                    await step.wait()
+                case Cut():
+                    wire.abort()
+                    raise ConnectionResetError("cut by the script")
+                case Event():
+                    await wire.event(step, script.pace)
+        for event in self._message_end(seen, script.reason, issued.content):
+            await wire.event(event, script.pace)
+        issued.complete = seen.finished = True
+        await wire.end_stream()
+        self.changed()
+
+    def _message_start(self, seen: Seen) -> Event:
+        use = self.cache.use(seen.body)
+        seen.usage = {
+            "input_tokens": use.rest,
+            "cache_read_input_tokens": use.read,
+            "cache_creation_input_tokens": use.written,
+            "output_tokens": 1,
+        }
+        message = {
+            "id": f"msg_{secrets.token_hex(12)}", "type": "message", "role": "assistant", "model": seen.body["model"],
+            "content": [], "stop_reason": None, "stop_sequence": None, "usage": dict(seen.usage),
+        }  # fmt: skip
+        return Event("message_start", {"type": "message_start", "message": message})
+
+    def _message_end(self, seen: Seen, reason: str, content: list[Json]) -> list[Event]:
+        """Two deltas: usage is cumulative, and figures that the second leaves out stay."""
+        thinking = sum(50 for block in content if block["type"].endswith("thinking"))
+        seen.usage["output_tokens"] = thinking + sum(len(json.dumps(block)) // 40 + 1 for block in content)
+        seen.usage["thinking_tokens"] = thinking
+        first = {"output_tokens": 1, "output_tokens_details": {"thinking_tokens": thinking}}
+        second = {"output_tokens": seen.usage["output_tokens"]}
+        return [
+            Event("message_delta", {"type": "message_delta", "delta": {}, "usage": first}),
+            Event("message_delta", {
+                "type": "message_delta", "delta": {"stop_reason": reason, "stop_sequence": None}, "usage": second,
+            }),
+            Event("message_stop", {"type": "message_stop"}),
+        ]  # fmt: skip
+
+
+def _wants_summaries(body: Json) -> bool:
+    display = body.get("thinking", {}).get("display")
+    return bool(display == "summarized" or (display is None and MODELS[body["model"]].shows_thinking))
+
+
+def _error(kind: str, message: str) -> Json:
+    return {"type": "error", "error": {"type": kind, "message": message}, "request_id": f"req_{secrets.token_hex(8)}"}
+
+
+class _Wire:
+    """HTTP/1.1 on one connection. What arrives while an answer is streamed is kept for the next request."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+        self._buffer = bytearray()
+        self._cuts = Signer().random
+
+    async def read_request(self) -> tuple[str, dict[str, str], bytes] | None:
+        head = await self._until(b"\r\n\r\n")
+        if head is None:
+            return None
+        line, *rest = head.decode("latin-1").split("\r\n")
+        headers = {name.strip().lower(): value.strip() for name, _, value in (item.partition(":") for item in rest)}
+        return line, headers, await self._body(headers)
+
+    async def _body(self, headers: dict[str, str]) -> bytes:
+        if "chunked" not in headers.get("transfer-encoding", ""):
+            return await self._exactly(int(headers.get("content-length", "0")))
+        body = b""
+        while size := int(await self._until(b"\r\n") or b"0", 16):
+            body += await self._exactly(size)
+            await self._until(b"\r\n")
+        await self._until(b"\r\n")
+        return body
+
+    async def _until(self, mark: bytes) -> bytes | None:
+        while mark not in self._buffer:
+            if not await self._fill():
+                return None
+        found, _, rest = bytes(self._buffer).partition(mark)
+        self._buffer[:] = rest
+        return found
+
+    async def _exactly(self, size: int) -> bytes:
+        while len(self._buffer) < size:
+            if not await self._fill():
+                raise ConnectionResetError("the request ended early")
+        body = bytes(self._buffer[:size])
+        del self._buffer[:size]
+        return body
+
+    async def _fill(self) -> bool:
+        chunk = await self._reader.read(65536)
+        self._buffer += chunk
+        return bool(chunk)
+
+    async def closed(self) -> None:
+        """Returns when the client has closed its side."""
+        with suppress(ConnectionError):
+            while await self._fill():
+                pass
+
+    async def json(self, status: int, value: Json, headers: dict[str, str] | None = None) -> None:
+        body = json.dumps(value).encode()
+        extra = "".join(f"{name}: {text}\r\n" for name, text in (headers or {}).items())
+        head = f"HTTP/1.1 {status} X\r\ncontent-type: application/json\r\n{extra}content-length: {len(body)}\r\n\r\n"
+        self._writer.write(head.encode() + body)
+        await self._writer.drain()
+
+    async def begin_stream(self) -> None:
+        head = (
+            b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n"
+        )
+        self._writer.write(head)
+        await self._writer.drain()
+
+    async def event(self, event: Event, pace: float) -> None:
+        """In up to three chunks, cut anywhere, characters included."""
+        written = event.encode()
+        cuts = sorted(self._cuts.randrange(len(written)) for _ in range(2))
+        for start, end in zip([0, *cuts], [*cuts, len(written)], strict=True):
+            if piece := written[start:end]:
+                self._writer.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+                await self._writer.drain()
+        if pace:
+            await asyncio.sleep(pace)
+
+    async def end_stream(self) -> None:
+        self._writer.write(b"0\r\n\r\n")
+        await self._writer.drain()
+
+    def abort(self) -> None:
+        self._writer.transport.abort()

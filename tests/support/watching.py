@@ -1,0 +1,45 @@
+"""Waiting on observed state: whoever changes calls `changed`, whoever waits gives a predicate and a deadline.
+
+Nothing here sleeps. Shares no code with the product.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class Watched:
+    """Base of things that are watched from a test. Lives on one event loop."""
+
+    def __init__(self) -> None:
+        self._watchers: set[asyncio.Event] = set()
+
+    def changed(self) -> None:
+        for watcher in self._watchers:
+            watcher.set()
+
+    async def wait_for(self, predicate: Callable[[], T], *, within: float = 10.0, what: str = "") -> T:
+        """The first truthy value of `predicate`, which is asked again after each change.
+
+        Raises TimeoutError with `what` and the account that `describe` gives.
+        """
+        watcher = asyncio.Event()
+        self._watchers.add(watcher)
+        try:
+            async with asyncio.timeout(within):
+                while not (value := predicate()):
+                    await watcher.wait()
+                    watcher.clear()
+                return value
+        except TimeoutError:
+            raise TimeoutError(f"not seen within {within} s: {what or predicate}\n{self.describe()}") from None
+        finally:
+            self._watchers.discard(watcher)
+
+    def describe(self) -> str:
+        """What a person needs to see when a wait has failed."""
+        return ""

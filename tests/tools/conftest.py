@@ -1,0 +1,62 @@
+"""A folder on disk, a view and an overlay over it, and calls as a model makes them."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from thinklsp.core.messages import ToolUseBlock
+from thinklsp.tools.base import ToolContext, call
+from thinklsp.tools.registry import TOOLS
+from thinklsp.workspace.overlay import EditOverlay
+from thinklsp.workspace.paths import Root
+from thinklsp.workspace.view import DocumentSnapshot, WorkspaceFolder, WorkspaceView
+
+
+@dataclass
+class Bench:
+    path: Path
+    root: Root
+    tools: tuple = TOOLS
+    answer: str | None = None
+    asked: list = field(default_factory=list)
+    overlay: EditOverlay | None = None
+
+    def start(self, files=None, documents=None, **more):
+        """Files on disk and open documents by name (names with a colon are URIs); a new overlay over them."""
+        for name, text in (files or {}).items():
+            target = self.path / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(text if isinstance(text, bytes) else text.encode())
+        snapshots = [
+            DocumentSnapshot(name if ":" in name else (self.path / name).as_uri(), 5, text)
+            for name, text in (documents or {}).items()
+        ]
+        folders = [(WorkspaceFolder(self.path.as_uri(), "ws"), self.root)]
+        self.overlay = EditOverlay(WorkspaceView(folders, snapshots, **more))
+        return self
+
+    async def call(self, name, **arguments):
+        return await call(ToolUseBlock("call-1", name, arguments), self.tools, ToolContext(self.overlay, self._ask))
+
+    async def ok(self, name, **arguments):
+        output = await self.call(name, **arguments)
+        assert not output.is_error, output.text
+        return output.text
+
+    async def fails(self, name, **arguments):
+        output = await self.call(name, **arguments)
+        assert output.is_error, output.text
+        return output.text
+
+    async def _ask(self, question, options):
+        self.asked.append((question, options))
+        return self.answer
+
+
+@pytest.fixture
+def bench(tmp_path):
+    path = tmp_path / "ws"
+    path.mkdir()
+    with Root(str(path)) as root:
+        yield Bench(path, root)

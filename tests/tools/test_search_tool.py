@@ -1,0 +1,284 @@
+"""`search_text` against a search in plain Python, with ripgrep and without, and against hostile folders."""
+
+import asyncio
+import json
+import os
+import re
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from thinklsp.core.lines import split_lines
+from thinklsp.tools.ripgrep import find_ripgrep
+from thinklsp.tools.search import SearchText
+from thinklsp.tools.shown import RESULT_LIMIT
+
+RG = find_ripgrep([])
+ENGINES = [
+    pytest.param(lambda _: RG, id="ripgrep", marks=pytest.mark.skipif(RG is None, reason="ripgrep is not installed")),
+    pytest.param(lambda _: None, id="without"),
+]
+
+
+@pytest.fixture(params=ENGINES)
+def search(bench, request):
+    others = (tool for tool in bench.tools if tool.name != "search_text")
+    bench.tools = (*others, SearchText(request.param))
+    return bench
+
+
+def hits(text):
+    """{path: [line numbers]} of a report."""
+    found, path = {}, None
+    for line in text.split("\n"):
+        number = re.match(r"(\d+): ", line)
+        if number:
+            found[path].append(int(number[1]))
+        elif line and not re.match(r"\d+- |--$|\[|No matches", line):
+            path = line
+            found[path] = []
+    return found
+
+
+def expected(texts, pattern):
+    found = {}
+    for name, text in texts.items():
+        numbers = [n for n, line in enumerate(split_lines(text), 1) if re.search(pattern, line.rstrip("\r\n"))]
+        if numbers:
+            found[name] = numbers
+    return found
+
+
+lines = st.lists(st.sampled_from(["foo\n", "bar\r\n", "foo bar\n", "é foo\r", "", "\n", "  foo", "FOO\n"]), max_size=6)
+files = st.dictionaries(st.sampled_from(["a.py", "b.txt", "d/c.py", "d/e/f.md", "g"]), lines.map("".join), max_size=5)
+PATTERNS = ["foo", "^foo", "bar$", "fo+ b", "(?i)foo", "é"]
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    disk=files, opened=files, written=files, settled=files, pattern=st.sampled_from(PATTERNS),
+    deleted=st.sets(st.sampled_from(["a.py", "d/c.py", "g"])),
+)  # fmt: skip
+async def test_it_finds_what_python_finds(search, disk, opened, written, settled, deleted, pattern):
+    for old in search.path.rglob("*"):
+        if old.is_file():
+            old.unlink()
+    search.start(disk, opened, settled={(search.path / name).as_uri(): text for name, text in settled.items()})
+    texts = disk | settled | opened
+    for name, text in written.items():
+        await search.ok("write_file", path=name, content=text)
+        texts = texts | {name: search.overlay.read(search.overlay.view.resolve(name)).text}
+    for name in deleted & set(texts):
+        await search.ok("delete_file", path=name)
+        texts = {key: text for key, text in texts.items() if key != name}
+    found = await search.ok("search_text", pattern=pattern)
+    # ripgrep knows no line that ends at a lone `\r`, so it cannot anchor a pattern there.
+    anchored = "$" in pattern or "^" in pattern
+    if not (anchored and "\r" in "".join(texts.values()).replace("\r\n", "")):
+        assert hits(found) == expected(texts, pattern)
+
+
+TREE = {
+    "src/a.py": "needle one\nplain\nneedle two\n", "src/b.ts": "needle\n", "src/deep/c.py": "x\nneedle\n",
+    "top.md": "needle\n", "build/out.js": "needle\n",
+    "a.log": "needle\n", ".gitignore": "build/\n*.log\n", "src/gen/.gitignore": "*\n",
+    "src/gen/g.py": "needle\n", ".git/config": "needle\n", ".thinklsp/chat/a.chat.md": "needle\n", ".env": "needle\n",
+    ".hidden/h.py": "needle\n", "latin.txt": b"needle \xe9\n", "nul.bin": b"needle\0\n",
+    "utf16.txt": "needle\n".encode("utf-16"), "mark.py": b"\xef\xbb\xbfneedle\n",
+    "space name/-dash.py": "needle\n", "server.pem": "needle\n",
+}  # fmt: skip
+EVERYWHERE = {
+    "src/a.py": [1, 3], "src/b.ts": [1], "src/deep/c.py": [2], "top.md": [1], ".hidden/h.py": [1], "mark.py": [1],
+    "space name/-dash.py": [1],
+}  # fmt: skip
+SCOPES = {
+    '{}': EVERYWHERE,
+    '{"path": "src"}': {name: at for name, at in EVERYWHERE.items() if name.startswith("src/")},
+    '{"path": "src/a.py"}': {"src/a.py": [1, 3]},
+    '{"glob": "*.py"}': {name: at for name, at in EVERYWHERE.items() if name.endswith(".py")},
+    '{"glob": "*.{ts,md}"}': {"src/b.ts": [1], "top.md": [1]},
+    '{"glob": "src/**/*.py"}': {"src/a.py": [1, 3], "src/deep/c.py": [2]},
+    '{"path": "src", "glob": "deep/*.py"}': {"src/deep/c.py": [2]},
+    '{"path": "src", "glob": "src/*.py"}': {"src/a.py": [1, 3]},
+    '{"path": "src", "glob": "!*.py"}': {"src/b.ts": [1]},
+    '{"glob": "*.log"}': {},
+    '{"path": "build"}': {"build/out.js": [1]},
+    '{"path": "src/gen"}': {},
+    '{"path": "src/gen/g.py"}': {"src/gen/g.py": [1]},
+    '{"path": "space name"}': {"space name/-dash.py": [1]},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+async def test_scopes(search, scope):
+    search.start(TREE)
+    found = await search.ok("search_text", pattern="needle", **json.loads(scope))
+    assert hits(found) == SCOPES[scope]
+
+
+async def test_the_report(search):
+    search.start({"a.py": "one\ntwo foo\nthree\nfour\nfive\nsix foo\u202e\n", "x\ny.py": "foo" + "x" * 900})
+    text = await search.ok("search_text", pattern="foo", context=1)
+    body = "\n".join(line for line in text.split("\n") if not line.startswith("[searched without"))
+    assert body == (
+        "a.py\n1- one\n2: two foo\n3- three\n--\n5- five\n6: six foo<U+202E>\n\n"
+        '"x\\ny.py"\n1: foo' + "x" * 497 + " [line cut]"
+    )
+    assert (await search.ok("search_text", pattern="absent")).startswith("No matches.")
+
+
+@pytest.mark.parametrize("pattern", ["--files", "-e", "--pre=sh", "-f/etc/passwd", "a.c(", "[x", "$(id)", "*"])
+async def test_patterns_are_data(search, pattern):
+    search.start({"f": "x --files -e --pre=sh -f/etc/passwd a.c( [x $(id) *\n", "abc": "abc\n"})
+    assert hits(await search.ok("search_text", pattern=pattern, literal=True)) == {"f": [1]}
+
+
+@pytest.mark.parametrize("pattern", ["a(", "[", "(?P<x>", "*"])
+async def test_wrong_patterns_are_told(search, pattern):
+    search.start({"f": "x\n"})
+    text = await search.fails("search_text", pattern=pattern)
+    assert str(search.path) not in text
+    assert "line by line" in await search.fails("search_text", pattern="a\nb")
+
+
+async def test_results_are_bounded(search):
+    search.start(
+        {f"f{n}": "needle in a long line of hay, " * 4 + "\n" for n in range(1, 300)} | {"many": "needle\n" * 5000}
+    )
+    text = await search.ok("search_text", pattern="needle")
+    assert len(text) <= RESULT_LIMIT
+    assert "[stopped at 1000 lines" in text
+    assert 1 <= sum(map(len, hits(text).values())) <= 1000
+
+
+async def test_links_and_special_files_lead_nowhere(search, tmp_path):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret.py").write_text("needle\n")
+    search.start({"in.py": "needle\n", ".ripgreprc": "--follow\n", ".ignore": "in.py\n", ".rgignore": "in.py\n"})
+    for name, target in (("link.py", outside / "secret.py"), ("dir", outside), (".gitignore", outside / "secret.py")):
+        (search.path / name).symlink_to(target)
+    os.mkfifo(search.path / "fifo")
+    assert hits(await search.ok("search_text", pattern="needle")) == {"in.py": [1]}
+    for path in ("link.py", "dir", "dir/secret.py", "fifo", "no.py"):
+        await search.fails("search_text", pattern="needle", path=path)
+
+
+async def test_without_a_folder_open_documents_are_searched(search):
+    search.start(documents={"untitled:1": "x\nneedle\n", "untitled:2": "hay\n"})
+    search.overlay = type(search.overlay)(type(search.overlay.view)(documents=search.overlay.view.documents))
+    assert hits(await search.ok("search_text", pattern="needle")) == {"untitled:1": [2]}
+
+
+PLANTED = "#!/bin/sh\ntouch {mark}\n"
+
+
+def plant(folder, mark):
+    folder.mkdir(parents=True, exist_ok=True)
+    program = folder / "rg"
+    program.write_text(PLANTED.format(mark=mark))
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    return program
+
+
+def test_a_planted_program_is_not_found(tmp_path):
+    ws, system = tmp_path / "ws", tmp_path / "system"
+    plant(ws / "bin", tmp_path / "mark")
+    honest = plant(system, tmp_path / "mark")
+    (ws / "linked").symlink_to(ws / "bin")
+    (ws / "out").mkdir()
+    (ws / "out" / "rg").symlink_to("/bin/sh")
+    (tmp_path / "into").mkdir()
+    (tmp_path / "into" / "rg").symlink_to(ws / "bin" / "rg")
+    traps = [str(ws / "bin"), str(ws / "linked"), str(ws / "out"), str(tmp_path / "into"), "", ".", "bin", "ws/bin"]
+    own = Path(sys.executable).with_name("rg")
+    assert find_ripgrep([str(ws)], os.pathsep.join(traps)) == (str(own) if own.exists() else None)
+    assert find_ripgrep([str(ws)], os.pathsep.join([*traps, str(system)])) == str(honest)
+
+
+async def test_output_that_lies_is_not_shown(bench, tmp_path):
+    """A program that prints paths and lines of its own: only what the gate reads there is shown."""
+    (tmp_path / "secret").write_text("stolen\n")
+    bench.start({"a.py": "real\n", ".env": "stolen\n"})
+    (bench.path / "link").symlink_to(tmp_path / "secret")
+    program = tmp_path / "rg"
+    paths = [
+        "../secret",
+        str(tmp_path / "secret"),
+        "./link",
+        "./.env",
+        "./a.py",
+        "./no",
+        ".",
+        "",
+        "./a.py/../../secret",
+    ]
+    said = [
+        f'{{"type":"match","data":{{"path":{{"text":"{path}"}},"lines":{{"text":"{line}\\n"}},"line_number":1,'
+        '"submatches":[{"match":{"text":"x"},"start":0,"end":1}]}}'
+        for path in paths
+        for line in ("stolen", "made up")
+    ]
+    said.append(said[-1].replace(paths[-1], "./a.py").replace("made up", "real"))
+    program.write_text("#!/bin/sh\ncat <<'END'\n" + "\n".join(said) + "\nEND\n")
+    program.chmod(0o755)
+    bench.tools = (SearchText(lambda _: str(program)),)
+    assert await bench.ok("search_text", pattern="x") == "a.py\n1: real"
+
+
+async def test_an_old_ripgrep_is_not_used(bench, tmp_path):
+    program = tmp_path / "rg"
+    program.write_text("#!/bin/sh\necho 'error: Found argument --no-require-git' >&2\nexit 2\n")
+    program.chmod(0o755)
+    bench.start({"a.py": "needle\n"}).tools = (SearchText(lambda _: str(program)),)
+    text = await bench.ok("search_text", pattern="needle")
+    assert hits(text) == {"a.py": [1]}
+    assert "too old" in text
+
+
+@pytest.mark.parametrize("engine", ["rg", "python"])
+async def test_cancel_ends_the_child(bench, tmp_path, engine):
+    pid_file = tmp_path / "pid"
+    os.mkfifo(pid_file)
+    program = tmp_path / "rg"
+    program.write_text(f"#!/bin/sh\necho $$ > {pid_file}\nexec sleep 60\n")
+    program.chmod(0o755)
+    if engine == "rg":
+        bench.start({"a.py": "x"}).tools = (SearchText(lambda _: str(program)),)
+        task = asyncio.create_task(bench.call("search_text", pattern="x"))
+        with await asyncio.to_thread(open, pid_file) as pipe:
+            pid = int(pipe.read())
+    else:
+        bench.start({"a.py": "a" * 60 + "!"}).tools = (SearchText(lambda _: None),)
+        task = asyncio.create_task(bench.call("search_text", pattern="(a+)+$"))
+        pid = await asyncio.to_thread(_first_child)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def _first_child():
+    listed = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children")
+    if not listed.exists():
+        pytest.skip("this system does not list children")
+    while not (children := listed.read_text().split()):
+        pass
+    return int(children[0])
+
+
+async def test_children_see_no_environment(bench, tmp_path, monkeypatch):
+    for name in ("ANTHROPIC_API_KEY", "RIPGREP_CONFIG_PATH", "LD_PRELOAD_X"):
+        monkeypatch.setenv(name, "canary")
+    program = tmp_path / "rg"
+    program.write_text(f"#!/bin/sh\nenv > {tmp_path}/env\ncat > {tmp_path}/stdin\nexit 1\n")
+    program.chmod(0o755)
+    bench.start({"a.py": "x"}).tools = (SearchText(lambda _: str(program)),)
+    assert await bench.ok("search_text", pattern="x") == "No matches."
+    assert "canary" not in (tmp_path / "env").read_text()
+    assert (tmp_path / "stdin").read_text() == ""

@@ -1,0 +1,313 @@
+"""The transport against real sockets on loopback: every deadline, cut, cap and refusal."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import logging
+import socket
+import ssl
+import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+
+from tests.support.sse_server import SseServer, Step, answer, chunk, head
+from thinklsp.core.errors import TransportFailed
+from thinklsp.wire.transport import Timeouts, Transport
+
+QUICK = Timeouts(connect=2, write=2, pool=2, first_byte=5, idle=5, total=10, settle=0.2)
+
+
+async def fetch(transport: Transport, url: str, body: bytes = b"{}", **headers: str) -> bytes:
+    async with transport.post(f"{url}/v1/messages", headers, body) as response:
+        return b"".join([piece async for piece in response.chunks()])
+
+
+@pytest.fixture
+async def transport() -> AsyncIterator[Transport]:
+    transport = Transport(timeouts=QUICK)
+    yield transport
+    await transport.aclose()
+
+
+async def failure(plays: list[Step], timeouts: Timeouts = QUICK, **options: int) -> TransportFailed:
+    transport = Transport(timeouts=timeouts, **options)
+    async with SseServer([plays]) as server:
+        with pytest.raises(TransportFailed) as caught:
+            await fetch(transport, server.url + "/secret-path?secret=query", x_key="secret-key")
+        await transport.aclose()
+        text = str(caught.value)
+        assert "secret" not in text
+        assert "Traceback" not in text
+        assert server.url.removeprefix("http://") in text
+        return caught.value
+
+
+async def test_a_request_and_its_answer(transport: Transport) -> None:
+    body = b"x" * 300_000
+    async with SseServer([answer(b"hello", 201, "Text/Plain; charset=utf-8", X_Thing="a")]) as server:
+        async with transport.post(f"{server.url}/p?q=1", {"x-api-key": "k"}, body) as response:
+            assert (response.status, response.content_type, response.headers["x-thing"]) == (201, "text/plain", "a")
+            assert await response.read(3) == b"hel"
+        received = server.received[0]
+    assert (received.target, received.body) == ("/p?q=1", body)
+    assert received.headers["x-api-key"] == "k"
+    assert received.headers["accept-encoding"] == "identity"
+    assert received.headers["user-agent"].startswith("thinklsp/")
+    assert "transfer-encoding" not in received.headers
+
+
+async def test_a_drip_is_no_silence() -> None:
+    gates = [asyncio.Event() for _ in range(6)]
+    plays: list[Step] = [head()]
+    for gate in gates:
+        plays += [gate, b": ping\n"]
+    transport = Transport(timeouts=replace(QUICK, idle=0.4))
+    loop = asyncio.get_running_loop()
+    start = loop.time()
+    for number, gate in enumerate(gates, 1):
+        loop.call_later(0.15 * number, gate.set)
+    async with SseServer([plays]) as server:
+        assert await fetch(transport, server.url) == b": ping\n" * 6
+    assert loop.time() - start > 0.8
+    await transport.aclose()
+
+
+TIMEOUTS: dict[str, tuple[list[Step], Timeouts, str, bool]] = {
+    "silence before the head": (["hold"], replace(QUICK, first_byte=0.2), "did not begin to answer", True),
+    "head in drips": ([b"HTTP/1.1 200 OK\r\nx:", "hold"], replace(QUICK, first_byte=0.2), "did not begin", True),
+    "silence in the body": ([head(), b"data: 1\n", "hold"], replace(QUICK, idle=0.2), "fell silent", True),
+    "too long in all": ([head(), b"data: 1\n", "hold"], replace(QUICK, total=0.3), "took longer than", False),
+    "too long before the head": (["hold"], replace(QUICK, total=0.2), "took longer than", False),
+}
+
+
+@pytest.mark.parametrize("name", TIMEOUTS)
+async def test_deadlines(name: str) -> None:
+    plays, timeouts, sentence, retryable = TIMEOUTS[name]
+    start = time.monotonic()
+    error = await failure(plays, timeouts)
+    assert sentence in str(error)
+    assert error.retryable is retryable
+    assert time.monotonic() - start < 2
+
+
+CHUNKED = head(transfer_encoding="chunked")
+BREAKS: dict[str, tuple[list[Step], str, bool]] = {
+    "cut in a chunked body": ([CHUNKED, chunk(b"data: 1\n")], "broke off", True),
+    "cut in a counted body": ([head(content_length="100"), b"data: 1\n"], "broke off", True),
+    "reset in the body": ([head(content_length="100"), b"data: 1\n", "reset"], "broke off", True),
+    "closed without an answer": ([], "broke off", True),
+    "not HTTP": ([b"SSH-2.0-OpenSSH_9\r\n\r\n"], "broke off", True),
+    "redirect": (
+        [head(307, location="https://elsewhere.example/secret?secret=1"), "hold"],
+        "redirects to elsewhere.example.",
+        False,
+    ),
+    "redirect to nowhere": ([head(302), "hold"], "redirects to", False),
+    "unasked compression": ([head(content_encoding="br"), b"x"], "compression", False),
+    "nested compression": ([head(content_encoding="gzip, gzip"), b"x"], "compression", False),
+    "damaged compression": ([head(content_encoding="gzip"), b"nonsense"], "damaged", True),
+}
+
+
+@pytest.mark.parametrize("name", BREAKS)
+async def test_breaks_and_refusals(name: str) -> None:
+    plays, sentence, retryable = BREAKS[name]
+    error = await failure(plays)
+    assert sentence in str(error)
+    assert error.retryable is retryable
+
+
+@pytest.mark.parametrize("packed", [False, True])
+async def test_an_oversized_answer_is_given_up(packed: bool) -> None:
+    body = b"x" * 2_000_000
+    play: list[Step] = [head(content_encoding="gzip"), gzip.compress(body)] if packed else [head(), body]
+    error = await failure(play, response_limit=1024 * 1024)
+    assert "larger than 1 MiB" in str(error)
+    assert not error.retryable
+
+
+async def test_refused_port_and_unknown_name(transport: Transport) -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        port = closed.getsockname()[1]
+        with pytest.raises(TransportFailed, match=rf"127\.0\.0\.1:{port} refused the connection") as caught:
+            await fetch(transport, f"http://127.0.0.1:{port}")
+    assert caught.value.retryable
+    with pytest.raises(TransportFailed, match=r"name no-such-host\.invalid could not be found"):
+        await fetch(transport, "https://no-such-host.invalid")
+
+
+async def test_no_tls_on_the_other_side(transport: Transport) -> None:
+    async def speak_first(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(speak_first, "127.0.0.1", 0)
+    with pytest.raises(TransportFailed, match="TLS handshake") as caught:
+        await fetch(transport, f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    assert not caught.value.retryable
+    server.close()
+    await server.wait_closed()
+
+
+async def test_a_handshake_that_does_not_come_about_may_be_tried_again() -> None:
+    transport = Transport(timeouts=replace(QUICK, connect=0.2))
+    for cut, sentence in ((False, "in time"), (True, "No connection|broke off")):
+        writers: list[asyncio.StreamWriter] = []
+
+        def accept(
+            _reader: asyncio.StreamReader,
+            writer: asyncio.StreamWriter,
+            cut: bool = cut,
+            writers: list[asyncio.StreamWriter] = writers,
+        ) -> None:
+            writers.append(writer)
+            if cut:
+                writer.close()
+
+        server = await asyncio.start_server(accept, "127.0.0.1", 0)
+        with pytest.raises(TransportFailed, match=sentence) as caught:
+            await fetch(transport, f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        assert caught.value.retryable
+        for writer in writers:
+            writer.close()
+        server.close()
+        await server.wait_closed()
+    await transport.aclose()
+
+
+async def test_an_untrusted_certificate(transport: Transport, untrusted_tls: ssl.SSLContext) -> None:
+    server = await asyncio.start_server(lambda _r, w: w.close(), "127.0.0.1", 0, ssl=untrusted_tls)
+    port = server.sockets[0].getsockname()[1]
+    with pytest.raises(TransportFailed, match="certificate of localhost") as caught:
+        await fetch(transport, f"https://localhost:{port}")
+    assert not caught.value.retryable
+    server.close()
+    await server.wait_closed()
+
+
+@pytest.mark.parametrize(
+    ("url", "sentence"),
+    [
+        ("http://api.example", "plain http"),
+        ("http://10.0.0.1", "plain http"),
+        ("http://127.0.0.1.example", "plain http"),
+        ("http://localhost.example", "plain http"),
+        ("https://user:secret@api.example", "user name"),
+        ("http://secret@127.0.0.1", "user name"),
+        ("ftp://api.example", "https://"),
+        ("api.example", "https://"),
+        ("https://", "https://"),
+        ("https://[::1", "cannot be read"),
+        ("https://host:port", "cannot be read"),
+        ("file:///etc/secret", "https://"),
+    ],
+)
+async def test_addresses_that_are_not_spoken_to(transport: Transport, url: str, sentence: str) -> None:
+    with pytest.raises(TransportFailed, match=sentence) as caught:
+        await fetch(transport, url)
+    assert not caught.value.retryable
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", ["k\u00e4y\u20ac-secret", "two\nlines-secret"])
+async def test_a_key_that_is_no_header(transport: Transport, value: str) -> None:
+    async with SseServer([answer(b"")]) as server:
+        with pytest.raises(TransportFailed, match="character that HTTP does not allow") as caught:
+            await fetch(transport, server.url, key=value)
+    assert "secret" not in str(caught.value)
+
+
+async def test_cancel_closes_the_socket_at_once(transport: Transport) -> None:
+    for plays in (["hold"], [head(), b"data: 1\n\n", "hold"]):
+        async with SseServer([plays]) as server:
+            task = asyncio.create_task(fetch(transport, server.url))
+            await server.arrived.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            await asyncio.wait_for(server.gone.wait(), 1)
+
+
+async def test_leaving_the_block_closes_the_socket(transport: Transport) -> None:
+    async with SseServer([[head(), b"data: 1\n\n", "hold"]]) as server:
+        async with transport.post(server.url, {}, b"") as response:
+            async for piece in response.chunks():
+                assert piece
+                break
+        await asyncio.wait_for(server.gone.wait(), 1)
+
+
+async def test_closing_the_transport_ends_requests_under_way(transport: Transport) -> None:
+    async with SseServer([[head(), b"data: 1\n\n", "hold"]]) as server:
+        task = asyncio.create_task(fetch(transport, server.url))
+        await server.arrived.wait()
+        await asyncio.wait_for(transport.aclose(), 0.5)
+        with pytest.raises(TransportFailed):
+            await asyncio.wait_for(task, 2)
+
+
+async def test_proxies_of_the_environment_never_see_loopback(
+    transport: Transport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with SseServer([answer(b"proxy")]) as proxy, SseServer([answer(b"direct")]) as server:
+        for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy", "HTTPS_PROXY", "https_proxy"):
+            monkeypatch.setenv(name, proxy.url)
+        for name in ("NO_PROXY", "no_proxy"):
+            monkeypatch.delenv(name, raising=False)
+        assert await fetch(transport, server.url) == b"direct"
+        assert await fetch(transport, server.url.replace("127.0.0.1", "localhost")) == b"direct"
+        explicit = Transport(timeouts=QUICK, proxy=proxy.url)
+        assert await fetch(explicit, server.url) == b"direct"
+        assert not proxy.received
+        for sender in (transport, explicit):
+            with pytest.raises(TransportFailed):
+                await fetch(sender, "https://api.example")
+        assert [request.target for request in proxy.received] == ["api.example:443"] * 2
+        await explicit.aclose()
+
+
+@pytest.mark.parametrize("options", [{"ca_bundle": "/nowhere/secret.pem"}, {"proxy": "nonsense://secret"}])
+async def test_unusable_options_are_named_without_their_value(options: dict[str, str]) -> None:
+    transport = Transport(**options)
+    with pytest.raises(TransportFailed, match="ca_bundle") as caught:
+        await fetch(transport, "https://api.example")
+    assert "secret" not in str(caught.value)
+
+
+async def test_a_finished_answer_leaves_its_connection_open(transport: Transport) -> None:
+    """The end of the body may trail the last event; it is awaited so that the next call needs no new handshake."""
+    connections = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        try:
+            while await reader.readuntil(b"\r\n\r\n"):
+                writer.write(
+                    b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n" + chunk(b"data: 1\n\n") + chunk(b"")
+                )
+        except asyncio.IncompleteReadError:
+            writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    for _ in range(3):
+        async with transport.post(url, {}, b"") as response:
+            async for _piece in response.chunks():
+                break
+    assert connections == 1
+    await transport.aclose()
+    server.close()
+    await server.wait_closed()
+
+
+async def test_libraries_log_neither_addresses_nor_keys(transport: Transport, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    async with SseServer([answer(b"ok")]) as server:
+        await fetch(transport, server.url + "/secret", x_key="secret")
+    assert "secret" not in caplog.text

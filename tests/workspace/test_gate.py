@@ -1,0 +1,291 @@
+"""The gate against hostile names, links and special files; and what its operations do to honest ones."""
+
+import os
+import socket
+import stat
+import subprocess
+import sys
+import threading
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from thinklsp.core.errors import PathRefused
+from thinklsp.workspace.paths import EDIT_LIMIT, READ_LIMIT, Root
+from thinklsp.workspace.relpath import RelPath
+
+CANARY = b"outside-canary"
+
+
+@pytest.fixture
+def farm(tmp_path, monkeypatch):
+    """A workspace full of ways out, and the canary outside that none of them may reach."""
+    outside, ws = tmp_path / "ws-evil", tmp_path / "ws"
+    for folder in (outside / "sub", ws / "dir" / "deep", ws / "a"):
+        folder.mkdir(parents=True)
+    for file in (outside / "secret.txt", outside / "sub" / "secret.txt"):
+        file.write_bytes(CANARY)
+    (ws / "plain.txt").write_bytes(b"plain")
+    (ws / "dir" / "deep" / "x.txt").write_bytes(b"deep")
+    links = {
+        "abs_file": outside / "secret.txt", "rel_file": "../ws-evil/secret.txt", "abs_dir": outside,
+        "rel_dir": "../ws-evil", "up": "..", "root": "/", "self": ".", "loop": "loop", "inner_file": "plain.txt",
+        "inner_dir": "dir", "dangling": "nowhere", "proc": "/proc/self/root", "fd": "/proc/self/fd",
+        "dir/out": "../../ws-evil", "dir/deep/out": outside / "sub", "a/b": "../../ws-evil/sub",
+        "chain1": "chain2", "chain2": "../ws-evil/secret.txt",
+        "dev": "/dev/zero", "trailing": "../ws-evil/", "double": "..//ws-evil//secret.txt",
+    }  # fmt: skip
+    for name, target in links.items():
+        (ws / name).symlink_to(target)
+    os.link(outside / "secret.txt", ws / "hard.txt")
+    os.mkfifo(ws / "fifo")
+    with socket.socket(socket.AF_UNIX) as listener:
+        # The path of a socket may be no longer than about a hundred bytes.
+        monkeypatch.chdir(ws)
+        listener.bind("socket")
+    return ws, list(links)
+
+
+def reach(root, parts):
+    """What the gate gives, by any operation that reads."""
+    try:
+        path = RelPath.of(parts)
+    except PathRefused:
+        return None
+    found = []
+    for operation in (root.read, root.list, root.stat):
+        try:
+            found.append(operation(path))
+        except PathRefused as refused:
+            found.append(str(refused))
+    return found
+
+
+def test_no_link_leads_anywhere(farm):
+    ws, links = farm
+    shapes = [
+        (*link.split("/"), *tail) for link in links for tail in ((), ("secret.txt",), ("sub", "secret.txt"), ("x.txt",))
+    ]
+    with Root(str(ws)) as root:
+        for shape in shapes:
+            read, listed, _ = reach(root, shape)
+            assert read is None or isinstance(read, str), shape
+            assert listed is None or isinstance(listed, str), shape
+        listing = root.list(RelPath.of(()))
+        assert listing.files == ("hard.txt", "plain.txt")
+        assert listing.directories == ("a", "dir")
+
+
+def test_no_link_is_written_through(farm):
+    ws, links = farm
+    with Root(str(ws)) as root:
+        for link in links:
+            path = RelPath.of(tuple(link.split("/")))
+            attempts = (
+                lambda path=path: root.replace(path, b"x"),
+                lambda path=path: root.create(path, b"x"),
+                lambda path=path: root.create(path.child("new.txt"), b"x"),
+                lambda path=path: root.delete(path),
+                lambda path=path: root.rename(RelPath.of(("plain.txt",)), path),
+                lambda path=path: root.rename(path, RelPath.of(("fresh.txt",))),
+            )
+            for attempt in attempts:
+                with pytest.raises(PathRefused):
+                    attempt()
+        for name in ("hard.txt", "fifo", "socket", "dir"):
+            for operation in (lambda p: root.replace(p, b"x"), root.delete, lambda p: root.create(p, b"x")):
+                with pytest.raises(PathRefused):
+                    operation(RelPath.of((name,)))
+    assert (ws.parent / "ws-evil" / "secret.txt").read_bytes() == CANARY
+    assert sorted(os.listdir(ws.parent / "ws-evil")) == ["secret.txt", "sub"]
+    assert (ws / "plain.txt").read_bytes() == b"plain"
+
+
+@pytest.mark.parametrize("name", ["fifo", "socket", "dir"])
+def test_special_files_are_refused_without_waiting(farm, name):
+    with Root(str(farm[0])) as root, pytest.raises(PathRefused, match=r"regular file|folder"):
+        root.read(RelPath.of((name,)))
+
+
+components = st.one_of(
+    st.sampled_from(
+        ["..", ".", "", "ws-evil", "secret.txt", "up", "abs_dir", "rel_dir", "root", "dir", "deep", "self"]
+    ),
+    st.sampled_from(["a/../../ws-evil", "/etc", "a\0b", "..\\", "%2e%2e", "....", "\u2025", "x" * 300, "\udc80"]),
+    st.text(max_size=8),
+)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(parts=st.lists(components, max_size=6))
+def test_no_components_reach_the_canary(farm, parts):
+    with Root(str(farm[0])) as root:
+        found = reach(root, tuple(parts))
+    if found is not None and tuple(parts) != ("hard.txt",):
+        assert found[0] != CANARY
+        listing = found[1]
+        assert not hasattr(listing, "files") or "secret.txt" not in listing.files
+
+
+def test_sizes_are_bounded(tmp_path):
+    (tmp_path / "big").write_bytes(b"x" * (READ_LIMIT + 1))
+    (tmp_path / "fits").write_bytes(b"x" * READ_LIMIT)
+    with Root(str(tmp_path)) as root:
+        with pytest.raises(PathRefused, match="larger than 5120 KiB"):
+            root.read(RelPath.of(("big",)))
+        assert len(root.read(RelPath.of(("fits",)))) == READ_LIMIT
+        with pytest.raises(PathRefused, match="larger than 1024 KiB"):
+            root.create(RelPath.of(("new", "file")), b"x" * (EDIT_LIMIT + 1))
+    assert sorted(os.listdir(tmp_path)) == ["big", "fits"]
+
+
+def test_missing_is_none_and_not_an_error(tmp_path):
+    with Root(str(tmp_path)) as root:
+        for parts in [("no",), ("no", "such", "file")]:
+            assert reach(root, parts) == [None, None, None]
+
+
+def test_a_file_is_no_folder(tmp_path):
+    (tmp_path / "file").write_text("x")
+    with Root(str(tmp_path)) as root, pytest.raises(PathRefused, match="not a folder"):
+        root.create(RelPath.of(("file", "below")), b"x")
+
+
+def test_a_linked_root_is_resolved_once(tmp_path):
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "f").write_text(name)
+    (tmp_path / "link").symlink_to("one")
+    with Root(str(tmp_path / "link")) as root:
+        (tmp_path / "link").unlink()
+        (tmp_path / "link").symlink_to("two")
+        assert root.read(RelPath.of(("f",))) == b"one"
+        (tmp_path / "one").rename(tmp_path / "moved")
+        (tmp_path / "two").rename(tmp_path / "one")
+        assert root.read(RelPath.of(("f",))) == b"one"
+
+
+def test_a_closed_root_refuses_everything(tmp_path):
+    (tmp_path / "f").write_text("x")
+    root = Root(str(tmp_path))
+    root.close()
+    root.close()
+    for operation in (root.read, root.list, root.stat, root.delete):
+        with pytest.raises(PathRefused, match="closed"):
+            operation(RelPath.of(("f",)))
+
+
+@pytest.mark.parametrize("where", ["/", "~", "~/.."])
+def test_the_home_folder_and_what_holds_it_need_consent(tmp_path, monkeypatch, where):
+    home = tmp_path / "users" / "me"
+    home.mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(home))
+    path = os.path.expanduser(where)
+    with pytest.raises(PathRefused, match="home folder"):
+        Root(path)
+    Root(path, allow_wide=True).close()
+    (home / "project").mkdir()
+    Root(str(home / "project")).close()
+
+
+def test_create_replace_rename_delete_do_what_they_say(tmp_path):
+    with Root(str(tmp_path)) as root:
+        file, moved = RelPath.of(("new", "dir", "f.sh")), RelPath.of(("else", "g.sh"))
+        root.create(file, b"one")
+        with pytest.raises(PathRefused, match="exists already"):
+            root.create(file, b"two")
+        path = tmp_path / "new" / "dir" / "f.sh"
+        assert stat.S_IMODE(path.stat().st_mode) == 0o666 & ~umask()
+        path.chmod(0o751)
+        with pytest.raises(PathRefused, match="changed on disk"):
+            root.replace(file, b"three", expected=b"other")
+        root.replace(file, b"three", expected=b"one")
+        assert (path.read_bytes(), stat.S_IMODE(path.stat().st_mode)) == (b"three", 0o751)
+        root.create(moved, b"in the way")
+        with pytest.raises(PathRefused, match="exists already"):
+            root.rename(file, moved)
+        root.delete(moved)
+        with pytest.raises(PathRefused, match="does not exist"):
+            root.delete(moved)
+        root.rename(file, moved)
+        with pytest.raises(PathRefused, match="does not exist"):
+            root.rename(file, RelPath.of(("third",)))
+        assert (tmp_path / "else" / "g.sh").read_bytes() == b"three"
+    assert sorted(str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file()) == ["else/g.sh"]
+
+
+def umask():
+    present = os.umask(0)
+    os.umask(present)
+    return present
+
+
+def test_no_descriptor_is_left_behind(farm):
+    before = len(os.listdir("/dev/fd"))
+    with Root(str(farm[0])) as root:
+        for name in ("plain.txt", "up", "fifo", "no", "dir", "abs_file", "loop"):
+            reach(root, (name,))
+            reach(root, ("dir", name, "x"))
+    assert len(os.listdir("/dev/fd")) == before
+
+
+@pytest.mark.parametrize("kind", ["gate", "control"])
+def test_swapping_a_folder_for_a_link_gains_nothing(tmp_path, kind):
+    """X-2: another process swaps a folder and a link as fast as it can. The control checks and then opens by name."""
+    ws, outside = tmp_path / "ws", tmp_path / "out"
+    (ws / "d").mkdir(parents=True)
+    outside.mkdir()
+    (ws / "d" / "f").write_bytes(b"inside")
+    (outside / "f").write_bytes(CANARY)
+    (ws / "link").symlink_to(outside)
+    stop = threading.Event()
+    with subprocess.Popen([sys.executable, "-I", "-S", "-c", SWAPPER], cwd=ws) as swapper:
+        try:
+            with Root(str(ws)) as root:
+                escaped = _race(root, ws, kind, stop)
+        finally:
+            swapper.kill()
+    assert escaped > 0 if kind == "control" else escaped == 0
+
+
+SWAPPER = """
+import os
+while True:
+    os.rename("d", "t")
+    os.rename("link", "d")
+    os.rename("d", "link")
+    os.rename("t", "d")
+"""
+
+
+def _race(root, ws, kind, stop):
+    """Tries for a second, the control only until it has lost once."""
+    timer = threading.Timer(1.5 if kind == "gate" else 20, stop.set)
+    timer.start()
+    escaped = honest = 0
+    while not stop.is_set() and not (kind == "control" and escaped):
+        data = _by_gate(root) if kind == "gate" else _by_name(ws)
+        escaped += data == CANARY
+        honest += data == b"inside"
+    timer.cancel()
+    timer.join()
+    assert honest > 0 or kind == "control"
+    return escaped
+
+
+def _by_gate(root):
+    try:
+        return root.read(RelPath.of(("d", "f")))
+    except PathRefused:
+        return None
+
+
+def _by_name(ws):
+    try:
+        if os.path.realpath(ws / "d" / "f") != str(ws / "d" / "f"):
+            return None
+        with open(ws / "d" / "f", "rb") as file:
+            return file.read()
+    except OSError:
+        return None

@@ -1,0 +1,101 @@
+""".gitignore as git means it, and globs as tools take them."""
+
+import shutil
+import subprocess
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from thinklsp.core.errors import PathRefused
+from thinklsp.workspace.ignore import GlobFilter, IgnoreRules, expand_braces
+from thinklsp.workspace.paths import Root
+
+GIT = shutil.which("git")
+FILES = [
+    "a.py",
+    "a.log",
+    "b/a.py",
+    "b/a.log",
+    "b/keep.log",
+    "b/c/a.py",
+    "build/x",
+    "b/build/x",
+    "docs/build",
+    ".hidden",
+]
+PATTERNS = st.sampled_from(
+    ["*.log", "!keep.log", "build/", "/build", "b/c", "/a.py", "**/a.py", "b/**", "!b/c/", "*", "!*/", "!*.py",
+     "# a.py", "", "docs/*", "a.*", "**/", "b/*", "!b/keep.log", "/*", "!/b", "\\!x", ".hidden", "c", "[ab].py"]
+)  # fmt: skip
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(top=st.lists(PATTERNS, max_size=5), nested=st.lists(PATTERNS, max_size=3))
+def test_git_ignores_the_same_files(tmp_path, top, nested):
+    if GIT is None:
+        pytest.skip("git is not installed")
+    for name in FILES:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("x")
+    (tmp_path / ".gitignore").write_text("\n".join(top))
+    (tmp_path / "b" / ".gitignore").write_text("\r\n".join(nested))
+    if not (tmp_path / ".git").exists():
+        subprocess.run([GIT, "init", "-q", "."], cwd=tmp_path, check=True)
+    listed = subprocess.run(
+        [GIT, "-c", "core.excludesFile=/dev/null", "ls-files", "-co", "--exclude-standard", "-z"],
+        cwd=tmp_path, capture_output=True, check=True,
+    ).stdout.decode().split("\0")  # fmt: skip
+    with Root(str(tmp_path)) as root:
+        rules = IgnoreRules(root)
+        taken = [name for name in FILES if not rules.ignored(tuple(name.split("/")))]
+    assert taken == [name for name in FILES if name in listed]
+
+
+def test_a_linked_or_broken_ignore_file_counts_for_nothing(tmp_path):
+    (tmp_path / "elsewhere").write_text("*\n")
+    ws = tmp_path / "ws"
+    ws.mkdir()
+    (ws / ".gitignore").symlink_to("../elsewhere")
+    (ws / "sub").mkdir()
+    (ws / "sub" / ".gitignore").write_bytes(b"\xff\xfe\n!\n[\n*.tmp\n")
+    with Root(str(ws)) as root:
+        rules = IgnoreRules(root)
+        assert not rules.ignored(("x",))
+        assert rules.ignored(("sub", "x.tmp"))
+        assert rules.ignored((".git", "config"))
+        assert not rules.ignored(("sub", "x"))
+
+
+GLOBS = {
+    "*.py": (["a.py", "b/c/a.py"], ["a.pyc", "py"]),
+    "src/**/*.ts": (["src/a.ts", "src/x/y/a.ts"], ["lib/src/a.ts", "a.ts"]),
+    "src/*.{ts,tsx}": (["src/a.ts", "src/a.tsx"], ["src/x/a.ts", "src/a.js"]),
+    "!*.md": (["a.py"], ["a.md", "b/a.md"]),
+    "tests": (["tests/a.py", "x/tests"], ["test/a"]),
+    "#x": (["#x"], ["x"]),
+    "{a,b{c,d}}.txt": (["a.txt", "bc.txt", "bd.txt"], ["b.txt"]),
+}
+
+
+@pytest.mark.parametrize("glob", GLOBS)
+def test_globs(glob):
+    takes = GlobFilter(glob).takes
+    yes, no = GLOBS[glob]
+    assert [path for path in yes if not takes(path.split("/"))] == []
+    assert [path for path in no if takes(path.split("/"))] == []
+
+
+@pytest.mark.parametrize("glob", ["!", "/", "", "{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}"])
+def test_useless_globs_are_refused(glob):
+    with pytest.raises(PathRefused):
+        GlobFilter(glob)
+
+
+@given(st.text(alphabet="{},ab*", max_size=14))
+def test_braces_end(glob):
+    try:
+        patterns = expand_braces(glob)
+    except PathRefused:
+        return
+    assert 1 <= len(patterns) <= 64

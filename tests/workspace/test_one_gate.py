@@ -1,0 +1,96 @@
+"""S-28: only the gate opens files of the workspace. Read from the sources, so that a new module is covered at once."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import thinklsp
+
+PACKAGE = Path(thinklsp.__file__).parent
+
+# Rooms and modules that may touch the file system, and which files these are.
+ALLOWED = {
+    "workspace/paths.py": "the gate itself",
+    "tools/ripgrep.py": "looks for the rg program outside the workspace; file text comes through the gate",
+    "tools/child.py": "starts rg and the pattern matcher, both without access of their own to what is shown",
+    "providers/catalog.py": "the catalogue of models that ships in the package",
+    "settings": "the user's own configuration file",
+    "sessions": "the session store in the state folder",
+    "simulator": "scenario files of the package or named by the user",
+    "wire": "certificates",
+    "cli": "terminal commands: what the user names on the command line, logs, the demo's own folder",
+    "lsp": "log files in the state folder",
+    "__main__.py": "the standard streams",
+}
+
+# Functions that only compute with names.
+PURE = {
+    "os": {"fsdecode", "fsencode", "fspath", "getpid", "environ", "sep", "pathsep", "defpath", "linesep", "PathLike"},
+    "os.path": {"join", "normpath", "basename", "dirname", "isabs", "commonpath", "splitext", "split", "sep"},
+}
+MODULES = {"shutil", "tempfile", "glob", "io", "subprocess", "mmap", "fileinput", "linecache", "codecs", "tokenize"}
+METHODS = {
+    "read_text", "read_bytes", "write_text", "write_bytes", "iterdir", "rglob", "touch", "unlink", "rmdir", "mkdir",
+    "symlink_to", "hardlink_to", "is_file", "is_dir", "exists", "lstat", "create_subprocess_exec",
+    "create_subprocess_shell",
+}  # fmt: skip
+
+
+def faults(source):
+    """Every place in a module that could reach the file system or start a program."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=names):
+                yield from (alias.name for alias in names if alias.name.split(".")[0] in MODULES)
+            case ast.ImportFrom(module=str(module), names=names):
+                if module.split(".")[0] in MODULES:
+                    yield module
+                if module in PURE:
+                    yield from (alias.name for alias in names if alias.name not in PURE[module])
+                if module == "pathlib":
+                    yield from (alias.name for alias in names if not alias.name.startswith("Pure"))
+            case ast.Call(func=ast.Name(id="open" | "__import__" | "exec" | "eval" as name)):
+                yield name
+            case ast.Attribute(value=ast.Name(id="os"), attr=attr) if attr not in PURE["os"] | {"path"}:
+                yield f"os.{attr}"
+            case ast.Attribute(value=ast.Attribute(value=ast.Name(id="os"), attr="path"), attr=attr):
+                if attr not in PURE["os.path"]:
+                    yield f"os.path.{attr}"
+            case ast.Attribute(value=ast.Name(id="pathlib"), attr=attr) if not attr.startswith("Pure"):
+                yield f"pathlib.{attr}"
+            case ast.Attribute(attr=attr) if attr in METHODS:
+                yield attr
+
+
+def modules():
+    for path in sorted(PACKAGE.rglob("*.py")):
+        name = path.relative_to(PACKAGE).as_posix()
+        if name not in ALLOWED and name.split("/")[0] not in ALLOWED:
+            yield name
+
+
+@pytest.mark.parametrize("name", list(modules()))
+def test_no_other_module_touches_files(name):
+    assert list(faults((PACKAGE / name).read_text())) == []
+
+
+PLANTED = [
+    "open('x')", "import os\nos.open('x', 0)", "import os\nos.path.exists('x')", "from os import stat",
+    "from os.path import isfile", "from pathlib import Path", "import pathlib\npathlib.Path('x')", "import shutil",
+    "import subprocess", "from io import open", "path.read_text()",
+    "import asyncio\nasyncio.create_subprocess_exec('x')",
+    "import os\nos.environ.get('x')\nos.listdir('/')",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("source", PLANTED)
+def test_planted_faults_are_found(source):
+    assert list(faults(source))
+
+
+def test_what_is_allowed_exists():
+    assert [
+        name for name in ALLOWED if name.startswith(("workspace/", "tools/")) and not (PACKAGE / name).exists()
+    ] == []

@@ -1,0 +1,131 @@
+"""Every entry of the list, in every spelling that some disk takes for the same name, for every operation."""
+
+import unicodedata
+
+import pytest
+
+from thinklsp.core.errors import PathRefused
+from thinklsp.workspace.overlay import EditOverlay
+from thinklsp.workspace.paths import Root
+from thinklsp.workspace.protected import GUARDED, OWN, SECRET, ProtectedPaths
+from thinklsp.workspace.relpath import RelPath
+from thinklsp.workspace.view import WorkspaceFolder, WorkspaceView
+
+# What the product promises, independent of how the list spells it.
+PROMISED = [
+    ".git/config", ".git/hooks/pre-commit", ".gitmodules", ".gitattributes", ".gitconfig", ".hg/hgrc",
+    ".vscode/settings.json", ".vscode/tasks.json", "a.code-workspace", ".idea/workspace.xml",
+    ".fleet/settings.json", ".zed/settings.json", ".helix/config.toml", ".nvim.lua", ".nvimrc", ".exrc",
+    ".vimrc", ".dir-locals.el", ".dir-locals-2.el", "x.sublime-project", ".envrc", ".env", ".env.local",
+    ".env.production", ".mcp.json", "mcp.json", ".cursor/mcp.json", ".cursorrules", ".claude/settings.json",
+    ".codex/config.toml", ".gemini/settings.json", ".windsurfrules", ".kiro/x", ".amazonq/x", ".roo/mcp.json",
+    ".clinerules", ".aider.conf.yml", ".continue/config.json", ".thinklsp/chat/x.chat.md", "AGENTS.md",
+    "CLAUDE.md", ".devcontainer/devcontainer.json", ".github/workflows/ci.yml", ".gitlab-ci.yml",
+    ".husky/pre-commit", ".pre-commit-config.yaml", ".npmrc", ".yarnrc", ".yarnrc.yml", ".pypirc", "pip.conf",
+    "evil.pth", "sitecustomize.py", "usercustomize.py", ".ripgreprc", ".bashrc", ".zshrc", ".profile",
+    ".ssh/id_rsa", ".ssh/authorized_keys", ".aws/credentials", ".netrc", ".gnupg/x",
+    ".github/copilot-instructions.md",
+]  # fmt: skip
+SECRETS = [".env", ".env.local", ".ssh/config", ".aws/credentials", ".netrc", ".gnupg/x", "keys/server.pem", "id_rsa"]
+FREE = [
+    "src/app.py", "README.md", "git/config", "env.py", "src/environment.ts", ".github/dependabot.yml", ".gitignore",
+    "docs/agents.rst", "gitattributes", "a/mcp.jsonl", ".github/CODEOWNERS", "workflows/ci.yml", "x.pth.py",
+]  # fmt: skip
+
+
+def spellings(path):
+    """The same names as some disk would take them."""
+    head, _, tail = path.rpartition("/")
+    yield path
+    yield path.upper()
+    yield path.title()
+    yield unicodedata.normalize("NFD", path)
+    yield path.replace("s", "\u017f").replace("k", "\u212a")
+    yield "/".join(f"{part}." for part in path.split("/"))
+    yield "/".join(f"{part} " for part in path.split("/"))
+    yield f"{path[:2]}\u200c{path[2:]}"
+    yield f"deep/er/{path}"
+    yield f"{head}/{tail}::$DATA" if head else f"{path}::$DATA"
+
+
+def parts_of(path):
+    return tuple(part for part in path.split("/") if part)
+
+
+@pytest.mark.parametrize("path", PROMISED)
+def test_promised_names_cannot_be_written_in_any_spelling(path):
+    rules = ProtectedPaths()
+    assert [form for form in spellings(path) if rules.writing_refused(parts_of(form)) is None] == []
+
+
+@pytest.mark.parametrize("pattern", [*OWN, *SECRET, *GUARDED])
+def test_every_entry_of_the_list_works(pattern):
+    example = pattern.replace("[0-9]", "1").replace("*", "x")
+    rules = ProtectedPaths()
+    for form in (*spellings(example), f"{example}/below"):
+        assert rules.writing_refused(parts_of(form)) is not None, form
+    assert (rules.reading_refused(parts_of(example)) is not None) == (pattern in (*OWN, *SECRET))
+
+
+@pytest.mark.parametrize("path", SECRETS)
+def test_secrets_cannot_be_read(path):
+    assert all(ProtectedPaths().reading_refused(parts_of(form)) for form in spellings(path))
+
+
+@pytest.mark.parametrize("path", FREE)
+def test_other_names_are_free(path):
+    assert ProtectedPaths().writing_refused(parts_of(path)) is None
+
+
+def test_the_user_can_allow_one_by_one():
+    rules = ProtectedPaths(
+        allow=("AGENTS.md", ".vscode/settings.json", ".env.example", ".thinklsp", ".github/workflows")
+    )
+    free = ["AGENTS.md", "sub/agents.MD", ".vscode/settings.json", ".env.example", ".github/workflows/x/ci.yml"]
+    kept = [".git/AGENTS.md", ".vscode/tasks.json", ".env", ".thinklsp/x", ".vscode", ".env.example/.ssh"]
+    assert [path for path in free if rules.writing_refused(parts_of(path))] == []
+    assert [path for path in kept if not rules.writing_refused(parts_of(path))] == []
+
+
+@pytest.mark.parametrize("exists", [True, False])
+@pytest.mark.parametrize("path", PROMISED[::3])
+def test_no_operation_gets_through_by_gate_or_overlay(tmp_path, path, exists):
+    target = tmp_path / path
+    if exists:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text("old\n")
+    (tmp_path / "free.txt").write_text("free\n")
+    with Root(str(tmp_path)) as root:
+        place = RelPath.of(parts_of(path))
+        free = RelPath.of(("free.txt",))
+        overlay = EditOverlay(WorkspaceView([(WorkspaceFolder(tmp_path.as_uri(), "w"), root)]))
+        written, other = overlay.view.resolve(path), overlay.view.resolve("free.txt")
+        attempts = [
+            lambda: root.create(place, b"x"),
+            lambda: root.replace(place, b"x"),
+            lambda: root.delete(place),
+            lambda: root.rename(place, RelPath.of(("y",))),
+            lambda: root.rename(free, place),
+            lambda: overlay.write(written, "x"),
+            lambda: overlay.delete(written),
+            lambda: overlay.rename(written, overlay.view.resolve("y")),
+            lambda: overlay.rename(other, written),
+        ]
+        for attempt in attempts:
+            with pytest.raises(PathRefused):
+                attempt()
+        assert not overlay.edit_set()
+    assert target.exists() == exists
+    assert (tmp_path / "free.txt").read_text() == "free\n"
+
+
+def test_git_directories_of_any_name_are_closed(tmp_path):
+    bare = tmp_path / "looks" / "harmless"
+    for name in ("objects", "refs", "hooks"):
+        (bare / name).mkdir(parents=True)
+    (bare / "HEAD").write_text("ref: refs/heads/main\n")
+    with Root(str(tmp_path)) as root:
+        for parts in [("looks", "harmless", "config"), ("looks", "harmless", "hooks", "pre-commit")]:
+            with pytest.raises(PathRefused, match="git directory"):
+                root.create(RelPath.of(parts), b"x")
+        root.create(RelPath.of(("looks", "config")), b"x")

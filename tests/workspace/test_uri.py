@@ -1,0 +1,106 @@
+"""File URIs are taken strictly and compared whatever their spelling."""
+
+import os
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from thinklsp.core.errors import PathRefused
+from thinklsp.workspace.uri import path_to_uri, same_uri, uri_key, uri_to_path
+
+REFUSED = [
+    "file://evil/share/x", "file:////evil/x", "file://evil.example/x", "file:////x", "file://127.0.0.1/x",
+    "file:///ws/%2e%2e/x", "file:///ws/../x", "file:///ws/..%2fx", "file:///ws/.%2e/x", "file:///ws/%2E./x",
+    "file:///a%00b", "file:///a\0b", "file:///a%5Cb", "file:///a%5cb", "file:///a\\b", "file:///..\\x",
+    "file:///a?query", "file:///a#fragment", "file:///a%3", "file:///a%zz", "file:///100%",
+    "file:relative", "file:", "file://", "file://host", "FILE:///x", "File:///x", "http://x/y", "untitled:Untitled-1",
+    "git:/x", "", "/plain/path", "vscode-remote://ssh/x", "file://user@localhost/x", "file://localhost:80/x",
+]  # fmt: skip
+
+TAKEN = {
+    "file:///": "/",
+    "file:///a/b": "/a/b",
+    "file:/a/b": "/a/b",
+    "file://localhost/a": "/a",
+    "file:///a//b/": "/a/b",
+    "file:///a/./b": "/a/b",
+    "file:///a%20b": "/a b",
+    "file:///%E2%82%AC": "/€",
+    "file:///€": "/€",
+    "file:///a%253F": "/a%3F",
+    "file:///...": "/...",
+    "file:///a%3Fb%23c": "/a?b#c",
+}
+
+SAME = [
+    ("file:///a%20b", "file:///a b"),
+    ("file:///C%3A/x", "file:///C:/x"),
+    ("file:///%61", "file:///a"),
+    ("file://localhost/x", "file:///x"),
+    ("file:/x", "file:///x"),
+    ("file:///%e2%82%ac", "file:///%E2%82%AC"),
+    ("file:///x@y+z(1)", "file:///x%40y%2Bz%281%29"),
+    ("untitled:a%7Eb", "untitled:a~b"),
+    ("Untitled:1", "untitled:1"),
+]
+
+DIFFERENT = [
+    ("file:///a", "file:///A"),
+    ("file:///a", "file:///a.b"),
+    ("untitled:a%2Fb", "untitled:a/b"),
+    ("file:///a%2Fb", "file:///a/b"),
+    ("untitled:1", "file:///1"),
+]
+
+
+@pytest.mark.parametrize("uri", REFUSED)
+def test_hostile_or_foreign_uris_are_refused(uri):
+    with pytest.raises(PathRefused, match=r"\.$"):
+        uri_to_path(uri)
+    assert isinstance(uri_key(uri), str)
+
+
+@pytest.mark.parametrize("uri", TAKEN)
+def test_plain_uris_give_a_clean_absolute_path(uri):
+    assert uri_to_path(uri) == TAKEN[uri]
+
+
+@pytest.mark.parametrize(("a", "b"), SAME)
+def test_spellings_of_one_uri_have_one_key(a, b):
+    assert same_uri(a, b)
+
+
+@pytest.mark.parametrize(("a", "b"), DIFFERENT)
+def test_different_files_have_different_keys(a, b):
+    assert not same_uri(a, b)
+
+
+names = st.binary(min_size=1, max_size=12).filter(
+    lambda name: not set(name) & set(b"/\0\\") and name not in (b".", b"..")
+)
+
+
+@given(st.lists(names, max_size=5))
+def test_every_path_survives_the_way_there_and_back(parts):
+    path = os.fsdecode(b"/" + b"/".join(parts))
+    uri = path_to_uri(path)
+    assert uri.isascii()
+    assert uri_to_path(uri) == path
+    assert uri_key(uri) == uri
+
+
+@given(st.text())
+def test_the_key_of_anything_exists_and_is_stable(uri):
+    assert uri_key(uri_key(uri)) == uri_key(uri)
+
+
+@given(st.text(alphabet="./%25eE2fF5cC0\\a:#?é\0", max_size=20))
+def test_no_accepted_uri_climbs(rest):
+    try:
+        path = uri_to_path("file:///" + rest)
+    except PathRefused:
+        return
+    assert path.startswith("/")
+    assert "\0" not in path
+    assert os.path.normpath(path) == path

@@ -1,0 +1,68 @@
+"""The folder where the program keeps what is its own: logs, and the session store. Light, so that the server may
+import it before it answers `initialize`."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from platformdirs import user_state_dir
+
+LOG_NAME = "thinklsp.log"
+
+
+def state_folder(environment: Mapping[str, str]) -> str:
+    return environment.get("THINKLSP_STATE_DIR") or user_state_dir("thinklsp", appauthor=False)
+
+
+@dataclass(frozen=True, slots=True)
+class StateReport:
+    """`problems` are sentences that each name their fix. `log_bytes` None: no log has been written yet."""
+
+    folder: str
+    exists: bool
+    log: str
+    log_bytes: int | None
+    problems: tuple[str, ...]
+
+
+def inspect(folder: str) -> StateReport:
+    """Looks at the folder and its log without changing either. What does not exist yet is no problem."""
+    log = os.path.join(folder, LOG_NAME)
+    status, log_status = _status(folder), _status(log)
+    problems = tuple(_folder_problems(folder, status))
+    if status is not None and log_status is not None:
+        problems += tuple(_private(f"The log {log}", log_status, f"chmod 600 {log}"))
+    return StateReport(folder, status is not None, log, None if log_status is None else log_status.st_size, problems)
+
+
+def _folder_problems(folder: str, status: os.stat_result | None) -> Iterator[str]:
+    if status is None:
+        above = folder
+        while not os.path.exists(above):
+            above = os.path.dirname(above) or "."
+        if not os.access(above, os.W_OK | os.X_OK):
+            yield f"The state folder {folder} cannot be made in {above}. Set THINKLSP_STATE_DIR to a folder of yours."
+        return
+    if not stat.S_ISDIR(status.st_mode):
+        yield f"The state folder {folder} is not a folder. Move it away or set THINKLSP_STATE_DIR."
+        return
+    yield from _private(f"The state folder {folder}", status, f"chmod 700 {folder}")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        yield f"The state folder {folder} cannot be written. Set THINKLSP_STATE_DIR to a folder of yours."
+
+
+def _private(what: str, status: os.stat_result, command: str) -> Iterator[str]:
+    if status.st_uid != os.getuid():
+        yield f"{what} belongs to another user. Set THINKLSP_STATE_DIR to a folder of yours."
+    elif status.st_mode & 0o077:
+        yield f"{what} can be read by other users. Run {command}."
+
+
+def _status(path: str) -> os.stat_result | None:
+    try:
+        return os.stat(path)
+    except OSError:
+        return None
