@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+import time
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -67,6 +68,17 @@ def test_a_linked_or_broken_ignore_file_counts_for_nothing(tmp_path):
         assert not rules.ignored(("sub", "x"))
 
 
+def test_patterns_that_would_take_for_ever_are_passed_over(tmp_path):
+    (tmp_path / ".gitignore").write_text("*a*a*a*a*a*a*a*a*b\n" * 50 + "*a*a*a\n")
+    with Root(str(tmp_path)) as root:
+        rules = IgnoreRules(root)
+        began = time.process_time()
+        assert not rules.ignored(("b" * 200,))
+        assert rules.ignored(("a" * 200,))
+        assert not rules.ignored(("a" * 200 + "b",))
+        assert time.process_time() - began < 1
+
+
 GLOBS = {
     "*.py": (["a.py", "b/c/a.py"], ["a.pyc", "py"]),
     "src/**/*.ts": (["src/a.ts", "src/x/y/a.ts"], ["lib/src/a.ts", "a.ts"]),
@@ -86,7 +98,9 @@ def test_globs(glob):
     assert [path for path in no if takes(path.split("/"))] == []
 
 
-@pytest.mark.parametrize("glob", ["!", "/", "", "{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}"])
+@pytest.mark.parametrize(
+    "glob", ["!", "/", "", "*a*a*a*a*b", "**/a/**/b/**/c/**/d", "{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}"]
+)
 def test_useless_globs_are_refused(glob):
     with pytest.raises(PathRefused):
         GlobFilter(glob)

@@ -60,7 +60,7 @@ def faults(source):
                     yield f"os.path.{attr}"
             case ast.Attribute(value=ast.Name(id="pathlib"), attr=attr) if not attr.startswith("Pure"):
                 yield f"pathlib.{attr}"
-            case ast.Attribute(attr=attr) if attr in METHODS:
+            case ast.Call(func=ast.Attribute(attr=attr)) if attr in METHODS:
                 yield attr
 
 

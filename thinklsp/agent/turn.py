@@ -13,6 +13,7 @@ from typing import Literal
 
 from thinklsp.agent.model_call import CallFinished, ModelCaller
 from thinklsp.agent.tool_runner import ToolResults, run_tool_calls
+from thinklsp.core.errors import ContextWindowExceeded
 from thinklsp.core.events import Notice, StepCommitted, StepStarted, TurnEvent, TurnFinished, TurnStopReason
 from thinklsp.core.messages import (
     AssistantMessage,
@@ -85,12 +86,17 @@ async def run_turn(
     for number in range(1, config.limits.max_steps + 1):
         yield StepStarted(number)
         answer: CallFinished | None = None
-        async with aclosing(caller.stream(_request(turn.conversation, config))) as events:
-            async for streamed in events:
-                if isinstance(streamed, CallFinished):
-                    answer = streamed
-                else:
-                    yield streamed
+        try:
+            async with aclosing(caller.stream(_request(turn.conversation, config))) as events:
+                async for streamed in events:
+                    if isinstance(streamed, CallFinished):
+                        answer = streamed
+                    else:
+                        yield streamed
+        except ContextWindowExceeded as error:
+            yield Notice("warning", str(error))
+            yield turn.finished("context_window")
+            return
         if answer is None:
             raise AssertionError("a model call ends with CallFinished or an error")
         async with aclosing(_after_answer(answer, turn, config, context)) as outcome:

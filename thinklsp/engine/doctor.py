@@ -11,6 +11,7 @@ import platform
 import sys
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 from thinklsp import __version__
 from thinklsp.core.errors import ThinkLspError
@@ -97,7 +98,7 @@ def _model(resolved: Resolved, model: ModelInfo, access: Access | None) -> dict[
         "idSource": _source(resolved, "model", "the provider's default"),
         "known": model.known,
         "contextWindow": model.context_window,
-        "baseUrl": None if access is None else access.base_url,
+        "baseUrl": None if access is None else _without_secrets(access.base_url),
         "baseUrlSource": "in-process" if access is None else access.base_url_source,
         "keySource": "none needed" if access is None else access.source,
         "thinking": plan.thinking.form,
@@ -108,6 +109,12 @@ def _model(resolved: Resolved, model: ModelInfo, access: Access | None) -> dict[
         "maxTokens": plan.max_tokens,
         "notices": list(plan.notices),
     }
+
+
+def _without_secrets(url: str) -> str:
+    """A base URL as it may be shown: some people put a password or a key into it."""
+    parts = urlsplit(url)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
 def _source(resolved: Resolved, key: str, default: str) -> str:

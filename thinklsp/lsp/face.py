@@ -111,30 +111,31 @@ class Face:
 
     async def action(self, given: Arguments, progress: TurnProgress | None) -> Any:
         action = args.parsed(args.ActionArguments, given)
-        if action.name not in ACTIONS:
-            name = "" if action.name is None else f"; {action.name[:40]!r} is none of them"
-            raise InvalidParams(f"The field name must be one of {', '.join(ACTIONS)}{name}.")
+        if action.name is not None and action.name not in ACTIONS:
+            known = ", ".join(ACTIONS)
+            raise InvalidParams(f"The field name must be one of {known}; {action.name[:40]!r} is none of them.")
         subject = required_subject(self._state, action.uri, action.range, action.version)
-        if action.name == "edit" and not (action.instruction or "").strip():
+        name = action.name or ("fix" if subject.diagnostics else "edit")
+        if name == "edit" and not (action.instruction or "").strip():
             return await self._blank(subject)
         diagnostics: Sequence[Mapping[str, Any]] | None = action.diagnostics
-        if diagnostics is None and action.name == "fix":
+        if diagnostics is None and name == "fix":
             diagnostics = subject.diagnostics
         place = Reference(subject.uri, lines_of(subject.range, subject.line_count))
         view = self._snapshots.view()
         spec = TurnSpec(
-            f"{action.name} {view.resolve(subject.uri).shown}",
-            ActionTask(action.name, place, problems_of(diagnostics or ()), action.instruction or ""),
+            f"{name} {view.resolve(subject.uri).shown}",
+            ActionTask(name, place, problems_of(diagnostics or ()), action.instruction or ""),
             view,
             self._snapshots.key,
             effort=action.effort,
             model=action.model,
         )
         lines = None if subject.range is None else (subject.range.start.line, subject.range.end.line)
-        scope = Scope(subject.uri, lines if action.name in _SELECTING else None)
-        words = action.instruction or action.name
+        scope = Scope(subject.uri, lines if name in _SELECTING else None)
+        words = action.instruction or name
         prompt = f"{words} {mention(subject.uri, view, place.lines)}"
-        explains = action.name == "explain" and action.partial_result_token is None
+        explains = name == "explain" and action.partial_result_token is None
         return await self._start(
             spec, progress, action.partial_result_token, prompt, uri=subject.uri, scope=scope, document=explains
         )

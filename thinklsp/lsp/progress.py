@@ -31,6 +31,18 @@ _HEARTBEAT = 1.8
 _AT_MOST_EVERY = 0.11
 _SUMMARY_TAIL = 120
 
+_PHASES = {
+    "read_file": "reading",
+    "list_files": "listing",
+    "search_text": "searching",
+    "edit_file": "editing",
+    "write_file": "writing",
+    "rename_file": "renaming",
+    "delete_file": "deleting",
+    "plan": "planning",
+    "ask_user": "asking",
+}
+
 
 class TurnProgress:
     """The progress of one turn on up to two tokens. `begin`, then `show` for each event, then `end` exactly once.
@@ -90,7 +102,7 @@ class TurnProgress:
                 self._enter("writing")
                 self._stream("text", event.delta)
             case ToolStarted():
-                self._enter(event.title)
+                self._enter(_doing(event.name, event.title))
                 self._tool(event.call_id, event.name, event.title, "in_progress")
             case ToolFinished():
                 self._tool(event.call_id, event.name, event.title, "failed" if event.is_error else "completed")
@@ -192,6 +204,12 @@ def usage_json(usage: Usage) -> dict[str, Any]:
         "cacheWriteTokens": usage.cache_write_tokens,
         "costUsd": usage.cost_usd,
     }
+
+
+def _doing(tool: str, title: str) -> str:
+    """``read src/app.py`` as what is going on: ``reading src/app.py``."""
+    verb, _, rest = title.partition(" ")
+    return f"{_PHASES.get(tool, verb)} {rest}".rstrip()
 
 
 def _elapsed(seconds: float) -> str:

@@ -139,7 +139,7 @@ class Simulator:
             watching.cancel()
             await asyncio.gather(playing, watching, return_exceptions=True)
         if left:
-            self._journal.finished(request)
+            self._journal.left(request)
         else:
             playing.result()
             self._journal.finished(request)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from typing import ClassVar
 
@@ -18,7 +17,8 @@ from thinklsp.workspace.view import Place
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _NUMBERS_NAMED = 20
-_LINES_COMPARED = 5_000
+_WORD = re.compile(r"\w+")
+_LIKE = 0.5
 _PATH = "Path of the file, relative to the workspace folder, or the URI of an open document."
 
 
@@ -195,13 +195,18 @@ def _not_found(place: Place, text: str, old: str) -> str:
             last = first + len(wanted)
             where = f"Line {last} differs" if len(wanted) == 1 else f"Lines {first + 1}-{last} differ"
             return f"{head} {where} from it in white space only; copy the text exactly."
-    sought = next((line.strip() for line in wanted if line.strip()), "")
-    known = [line.strip() for line in lines[:_LINES_COMPARED]]
-    near = difflib.get_close_matches(sought[:200], [line[:200] for line in known], n=1)
-    if not near:
+    sought = next((set(_WORD.findall(line)) for line in wanted if line.strip()), set())
+    score, number = max(
+        ((_likeness(sought, set(_WORD.findall(line))), -n) for n, line in enumerate(lines, 1)), default=(0.0, 0)
+    )
+    if score < _LIKE:
         return f"{head} No line is like its first one; read the file again."
-    number = next(n for n, line in enumerate(known, start=1) if line[:200] == near[0])
-    return f"{head} The nearest line is {number}: {near[0]}"
+    return f"{head} The nearest line is {-number}: {lines[-number - 1].strip()[:200]}"
+
+
+def _likeness(a: set[str], b: set[str]) -> float:
+    """Share of common words, 0 to 1: linear, where a comparison by characters would hold everything up."""
+    return 2 * len(a & b) / max(1, len(a) + len(b))
 
 
 def _warning(new: str, old: str) -> str:

@@ -170,11 +170,7 @@ class FileWalk:
         return False
 
     def _matches(self, parts: tuple[str, ...], depth: int) -> bool:
-        """A glob may be meant from the listed folder or from the workspace folder on."""
-        if self._glob is None:
-            return True
-        verdicts = (self._glob.takes(parts[depth:]), self._glob.takes(parts))
-        return all(verdicts) if self._glob.leaves_out else any(verdicts)
+        return self._glob is None or self._glob.takes(parts, below=depth)
 
     def _walk(self, limit: int) -> list[Place]:
         view, deadline = self._overlay.view, time.monotonic() + _LISTING_SECONDS

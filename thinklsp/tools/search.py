@@ -227,10 +227,7 @@ class _Search:
         return (*globs, *(f"!{name}" for name in PRUNED))
 
     def _matches(self, parts: tuple[str, ...], depth: int) -> bool:
-        if self._glob is None:
-            return True
-        verdicts = (self._glob.takes(parts[depth:]), self._glob.takes(parts))
-        return all(verdicts) if self._glob.leaves_out else any(verdicts)
+        return self._glob is None or self._glob.takes(parts, below=depth)
 
     def _wanted(self, place: Place) -> bool:
         """Whether a text that stands in for a file would have been found on disk."""

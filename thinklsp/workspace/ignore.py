@@ -18,6 +18,8 @@ from thinklsp.workspace.relpath import RelPath
 # Never listed and never searched: they hold no text of the project.
 PRUNED = (".git", ".thinklsp")
 _MOST_ALTERNATIVES = 64
+_MOST_WILDCARDS = 3
+_LARGEST_FILE = 256 * 1024
 # How pathspec marks, in the regular expression of a pattern, the slash behind a folder that matches.
 _FOLDER_GROUP = "ps_d"
 _FOLDER_MARK = f"(?P<{_FOLDER_GROUP}>/)"
@@ -70,7 +72,7 @@ class IgnoreRules:
 
     def _load(self, folder: tuple[str, ...]) -> _IgnoreFile | None:
         try:
-            data = self._root.read(RelPath.of((*folder, ".gitignore")))
+            data = self._root.read(RelPath.of((*folder, ".gitignore")), limit=_LARGEST_FILE)
         except PathRefused:
             return None
         if data is None:
@@ -93,8 +95,7 @@ class _IgnoreFile:
             if pattern.regex is not None
         ]
         # One look for the many entries that no pattern is about.
-        bare = (f"(?:{regex.pattern.replace(_FOLDER_MARK, '/')})" for regex, _ in self._patterns)
-        self._any = re.compile("|".join(bare) or "(?!)")
+        self._any = _union(regex for regex, _ in self._patterns)
 
     def verdict(self, path: str, *, is_directory: bool) -> bool | None:
         """True: left out; False: taken back in; None: not mentioned. The last pattern wins."""
@@ -120,10 +121,13 @@ class GlobFilter:
         if not all(pattern.strip("/") and _usable(pattern) for pattern in self.patterns):
             raise PathRefused(f"The glob `{glob}` cannot be used; write it like `*.py` or `src/**/*.ts`.")
         # A leading sign would turn a pattern around; as a glob it is a plain character.
-        self._spec = GitIgnoreSpec.from_lines(re.sub(r"^([!#])", r"\\\1", pattern) for pattern in self.patterns)
+        lines = (re.sub(r"^([!#])", r"\\\1", pattern) for pattern in self.patterns)
+        self._any = _union(pattern.regex for pattern in GitIgnoreSpec.from_lines(lines).patterns)
 
-    def takes(self, parts: Iterable[str]) -> bool:
-        return self._spec.match_file("/".join(parts)) != self.leaves_out
+    def takes(self, parts: tuple[str, ...], *, below: int = 0) -> bool:
+        """A glob may be meant from the workspace folder on, or from the folder `below` components into it."""
+        found = self._any.search("/".join(parts)) or (below and self._any.search("/".join(parts[below:])))
+        return bool(found) != self.leaves_out
 
 
 def expand_braces(glob: str) -> tuple[str, ...]:
@@ -142,8 +146,20 @@ def expand_braces(glob: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(done))
 
 
+def _union(patterns: Iterable[re.Pattern[str] | None]) -> re.Pattern[str]:
+    """One expression for all; of none it matches nothing."""
+    bare = [f"(?:{regex.pattern.replace(_FOLDER_MARK, '/')})" for regex in patterns if regex is not None]
+    return re.compile("|".join(bare) or "(?!)")
+
+
 def _usable(line: str) -> bool:
-    """One line that no matcher understands must not take the others down."""
+    """One line that no matcher understands must not take the others down, nor one that takes for ever.
+
+    Python tries every way to share a name out among its wildcards, so their number is bounded.
+    """
+    parts = line.split("/")
+    if parts.count("**") > _MOST_WILDCARDS or any(part.count("*") > _MOST_WILDCARDS for part in parts):
+        return False
     try:
         GitIgnoreSpec.from_lines([line])
     except ValueError:

@@ -1,0 +1,82 @@
+"""How terminal commands print: consoles, paragraphs, diffs in colour, figures. What goes to a file or a pipe is the
+same text without colour, without cursor movements and without line breaks of ours."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, TextIO
+
+from rich.console import Console
+from rich.text import Text
+
+from thinklsp.tools.shown import visible
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def console_for(stream: TextIO) -> Console:
+    """Colour and movement only where `stream` is a terminal, whatever FORCE_COLOR says."""
+    terminal = stream.isatty()
+    if isinstance(stream, io.TextIOWrapper):
+        stream.reconfigure(errors="replace")
+    return Console(
+        file=stream,
+        force_terminal=terminal,
+        color_system="auto" if terminal else None,
+        soft_wrap=not terminal,
+        highlight=False,
+        markup=False,
+        emoji=False,
+    )
+
+
+def is_live(console: Console) -> bool:
+    """Whether a line can be rewritten in place."""
+    return console.is_terminal and not console.is_dumb_terminal
+
+
+def harmless(text: str) -> str:
+    """Streamed text without anything that would steer a terminal; tabs and line feeds stay."""
+    return _CONTROL.sub(lambda found: f"<U+{ord(found[0]):04X}>", text.replace("\r\n", "\n"))
+
+
+def paragraph(console: Console, text: str, *, style: str = "", indent: int = 0) -> list[Text]:
+    """The lines of a text, wrapped to the terminal; to a file as they are."""
+    body = Text(visible(text).strip("\n"), style=style)
+    if console.is_terminal:
+        lines = list(body.wrap(console, max(20, console.width - indent - 1)))
+    else:
+        lines = list(body.split("\n"))
+    return [Text(" " * indent).append_text(line) if line.plain else Text() for line in lines]
+
+
+def diff_lines(diff: str, *, indent: int = 0) -> Iterator[Text]:
+    """A unified diff as styled lines."""
+    for line in diff.split("\n")[:-1]:
+        shown = visible(line)
+        yield Text(" " * indent).append_text(Text(shown, style=_diff_style(line)))
+
+
+def _diff_style(line: str) -> str:
+    if line.startswith(("diff ", "--- ", "+++ ", "rename ", "new file", "deleted file")):
+        return "bold"
+    if line.startswith("@@"):
+        return "cyan"
+    return {"+": "green", "-": "red"}.get(line[:1], "")
+
+
+def usage_line(usage: Mapping[str, Any]) -> str:
+    """A TurnResult's usage in words; figures that are not known are left out."""
+    total, cached = usage["inputTokens"], usage["cacheReadTokens"]
+    parts = []
+    if total is not None:
+        share = f" ({round(100 * cached / total)} % from the cache)" if total and cached is not None else ""
+        parts.append(f"{total:,} tokens in{share}")
+    if usage["outputTokens"] is not None:
+        thinking = usage["thinkingTokens"]
+        parts.append(f"{usage['outputTokens']:,} out" + (f" ({thinking:,} thinking)" if thinking else ""))
+    if usage["costUsd"] is not None:
+        parts.append(f"${usage['costUsd']:.4f}")
+    return " · ".join(parts)
