@@ -174,6 +174,17 @@ async def test_without_a_folder_open_documents_are_searched(search):
     assert hits(await search.ok("search_text", pattern="needle")) == {"untitled:1": [2]}
 
 
+async def test_open_documents_and_edits_stand_in_for_the_disk(search):
+    search.start(
+        {"open": "needle\nhay\n", "edited": "needle\nhay\n", "gone": "needle\n", "same": "needle\n"},
+        {"open": "needle\nneedle\n"},
+    )
+    await search.ok("edit_file", path="edited", old_text="hay", new_text="needle")
+    await search.ok("delete_file", path="gone")
+    found = await search.ok("search_text", pattern="needle")
+    assert hits(found) == {"edited": [1, 2], "open": [1, 2], "same": [1]}
+
+
 PLANTED = "#!/bin/sh\ntouch {mark}\n"
 
 
@@ -203,7 +214,7 @@ def test_a_planted_program_is_not_found(tmp_path):
 async def test_output_that_lies_is_not_shown(bench, tmp_path):
     """A program that prints paths and lines of its own: only what the gate reads there is shown."""
     (tmp_path / "secret").write_text("stolen\n")
-    bench.start({"a.py": "real\n", ".env": "stolen\n"})
+    bench.start({"a.py": "real\nother\n", ".env": "stolen\n"})
     (bench.path / "link").symlink_to(tmp_path / "secret")
     program = tmp_path / "rg"
     paths = [
@@ -223,7 +234,9 @@ async def test_output_that_lies_is_not_shown(bench, tmp_path):
         for path in paths
         for line in ("stolen", "made up")
     ]
-    said.append(said[-1].replace(paths[-1], "./a.py").replace("made up", "real"))
+    honest = said[-1].replace(paths[-1], "./a.py").replace("made up", "real")
+    wrong = (honest.replace('"line_number":1', f'"line_number":{number}') for number in (2, 3, 99))
+    said += (honest, *wrong)
     program.write_text("#!/bin/sh\ncat <<'END'\n" + "\n".join(said) + "\nEND\n")
     program.chmod(0o755)
     bench.tools = (SearchText(lambda _: str(program)),)

@@ -21,7 +21,7 @@ from types import FrameType
 from typing import Any
 
 from thinklsp.cli import demo_project
-from thinklsp.cli.demo_client import DemoFailed, ServerProcess, started
+from thinklsp.cli.demo_client import DemoFailed, ServerGone, ServerProcess, started
 from thinklsp.cli.demo_editor import Editor
 from thinklsp.cli.demo_screen import Screen
 from thinklsp.cli.terminal import console_for, usage_line
@@ -33,9 +33,10 @@ _KEY = "demo-key"
 _QUESTION = "Why did both files have to change?"
 _REVIEW = "Review this folder and propose what to do first."
 _NEXT = """\
-Set ANTHROPIC_API_KEY in the environment of your editor, and the same server talks to a real model.
-`thinklsp doctor` says what would be used and what is missing; the README shows the set-up for each editor.
-`thinklsp ask "…"` runs one turn in the terminal, `thinklsp demo --workspace .` one on your own folder."""
+Set ANTHROPIC_API_KEY for your editor, and the same server talks to a real model.
+`thinklsp doctor` says what would be used and what is missing.
+`thinklsp demo --workspace .` looks at your folder; `thinklsp ask "…"` runs one turn here.
+The README shows the set-up for each editor."""
 
 # Settings of the person who looks must not change what the demo shows.
 _THEIRS = ("THINKLSP_", "ANTHROPIC_", "OPENAI_", "GEMINI_", "GOOGLE_")
@@ -88,7 +89,7 @@ def _unpaced(step: Any) -> Any:
 
 async def _play(scenario: Scenario, folder: str, workspace: str | None, screen: Screen) -> None:
     begun = time.monotonic()
-    screen.title("thinklsp demo", "offline: no key, no network, none of your files is written")
+    screen.title("thinklsp demo", aside="offline: no key, no network, none of your files is written")
     project = os.path.join(folder, "shop") if workspace is None else workspace
     if workspace is None:
         demo_project.make(project)
@@ -97,8 +98,10 @@ async def _play(scenario: Scenario, folder: str, workspace: str | None, screen: 
         async with Simulator(scenario) as simulator, _server(editor, simulator.base_url, folder) as server:
             stage = Stage(screen, server, editor)
             usage = await (_sample(stage, root.path) if workspace is None else _own_folder(stage, root.path))
-    screen.say(f"\n{usage}, as the simulator counts them · {time.monotonic() - begun:.1f} s in all", style="dim")
-    screen.title("\nWhere to go next", "")
+    screen.blank()
+    screen.note(f"{time.monotonic() - begun:.1f} s · simulated: {usage}")
+    screen.blank()
+    screen.title("Where to go next")
     screen.say(_NEXT)
 
 
@@ -116,9 +119,14 @@ async def _server(editor: Editor, base_url: str, folder: str) -> AsyncIterator[S
     kept = {name: value for name, value in os.environ.items() if not name.startswith(_THEIRS)}
     environment = {**kept, **_importable(kept), **own}
     argv = (sys.executable, "-m", "thinklsp")
-    with open(os.path.join(folder, "server.log"), "wb") as log:
-        async with started(argv, editor, environment=environment, folder=folder, log=log) as server:
-            yield server
+    with open(os.path.join(folder, "server.log"), "w+b") as log:
+        try:
+            async with started(argv, editor, environment=environment, folder=folder, log=log) as server:
+                yield server
+        except ServerGone as gone:
+            log.seek(0)
+            said = log.read().decode("utf-8", "replace").strip().rpartition("\n")[2]
+            raise DemoFailed(f"{gone} It last said: {said}" if said else str(gone)) from None
 
 
 def _importable(environment: Mapping[str, str]) -> dict[str, str]:
@@ -133,6 +141,7 @@ async def _sample(stage: Stage, folder: str) -> str:
     """The sample project: red, a code action, the edit, green, a question. Returns the usage in words."""
     screen, editor, server = stage.screen, stage.editor, stage.server
     screen.heading(1, "A small project with a bug")
+    screen.note(f"{', '.join(demo_project.SHOWN)} in a temporary folder")
     before = await _tests(stage, folder)
     if before.passed or before.failure is None:
         raise DemoFailed("The tests of the sample project do not fail as they should before the fix.")

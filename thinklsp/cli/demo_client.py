@@ -23,6 +23,10 @@ class DemoFailed(ThinkLspError):
     """The demo did not come to its good end; the sentence says where."""
 
 
+class ServerGone(DemoFailed):
+    """The server's process ended too early."""
+
+
 class Answering(Protocol):
     """What the editor does with what the server sends of its own accord."""
 
@@ -45,7 +49,9 @@ class ServerProcess:
         self._number = 0
 
     async def request(self, method: str, params: Any) -> Any:
-        """The result. Raises DemoFailed with the server's sentence for an error, or when the server has ended."""
+        """The result. Raises DemoFailed with the server's sentence for an error, ServerGone when it has ended."""
+        if self._process.returncode is not None:
+            raise ServerGone("The server has ended.")
         self._number += 1
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting[self._number] = future
@@ -77,7 +83,7 @@ class ServerProcess:
                 answer.cancel()
             for future in self._waiting.values():
                 if not future.done():
-                    future.set_exception(DemoFailed("The server ended before it had answered."))
+                    future.set_exception(ServerGone("The server ended before it had answered."))
 
     def _send(self, message: Mapping[str, Any]) -> None:
         body = json.dumps({"jsonrpc": "2.0", **message}).encode()

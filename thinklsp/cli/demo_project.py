@@ -46,7 +46,7 @@ def total(items: list[tuple[str, int]]) -> str:
     return shown(gross(items))
 '''
 
-_TESTS = '''\
+_TESTS = """\
 import unittest
 
 from shop.invoice import total
@@ -61,7 +61,7 @@ class TotalTest(unittest.TestCase):
 
     def test_a_book(self):
         self.assertEqual(total([("19.99", 1)]), "23.79 €")
-'''
+"""
 
 TEST_FILE = "tests/test_invoice.py"
 FILES = {
@@ -72,6 +72,7 @@ FILES = {
     "tests/__init__.py": "",
     TEST_FILE: _TESTS,
 }
+SHOWN = ("shop/invoice.py", "shop/money.py", TEST_FILE)
 
 _PLACE = re.compile(rf'File "[^"]*{re.escape(TEST_FILE)}", line (\d+)')
 _KEPT = re.compile(r"(FAIL|ERROR): |\w*(Error|Exception)\b|Ran \d+|FAILED|OK")

@@ -45,8 +45,13 @@ class Screen:
         self.quiet()
         self._live.stop()
 
-    def title(self, text: str, aside: str) -> None:
-        self._print(Text(text, style="bold").append(f"   {aside}", style="not bold dim"))
+    def title(self, text: str, *, aside: str = "") -> None:
+        self.settle()
+        self._print(Text(text, style="bold").append(f"   {aside}" if aside else "", style="not bold dim"))
+
+    def blank(self) -> None:
+        self.settle()
+        self._print(Text())
 
     def heading(self, number: int, text: str) -> None:
         self.settle()
@@ -89,11 +94,10 @@ class Screen:
         self._print(Text())
         self.say(f"workspace/applyEdit: {files}" + ("" if applied else ", shown and not written"), style="bold")
         if to_confirm:
-            self.say("These changes lie outside the place that was asked about; editors show them before they are made.")
+            self.note("outside the place that was asked about, so editors show it before it is made")
         self._print(Text())
         for line in diff_lines(diff(edit_set), indent=_INDENT):
             self._print(line)
-        self._print(Text())
 
     def stream(self, kind: Stream, delta: str) -> None:
         if kind != self._kind:
@@ -103,7 +107,8 @@ class Screen:
 
     def status(self, message: str) -> None:
         """The live line; nothing where nothing can live."""
-        text = Text(harmless(message).splitlines()[0] if message else "", style="cyan", no_wrap=True, overflow="ellipsis")
+        text = Text(" ".join(harmless(message).split()), style="cyan")
+        text.truncate(max(10, self._console.width - _INDENT - 4), overflow="ellipsis")
         if self._spinner is None:
             self._spinner = Spinner("dots", text=text, style="cyan")
         else:

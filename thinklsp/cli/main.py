@@ -1,12 +1,15 @@
-"""Reads the command line and hands over. Exit codes: 0 good, 1 failed, 2 wrong usage."""
+"""Reads the command line and hands over. Exit codes: 0 good, 1 failed, 2 wrong usage, 130 after Ctrl-C."""
 
 from __future__ import annotations
 
 import argparse
+import os
+import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 
 from thinklsp import __version__
+from thinklsp.core.errors import ThinkLspError
 
 # Subcommand -> its module, which has `add_arguments(parser)` and `run(args) -> exit code`, and its help line.
 COMMANDS = {
@@ -14,8 +17,9 @@ COMMANDS = {
     "ask": "one chat turn in the terminal",
     "simulate": "the offline stand-in for the model services, alone",
     "doctor": "what would be used, why, and how to mend what is wrong",
-    "config": "the settings: `config schema` prints their JSON Schema",
+    "config": "the settings: their JSON Schema, or a table of them",
 }
+_INTERRUPTED = 130
 
 
 def run(argv: Sequence[str]) -> int:
@@ -23,24 +27,43 @@ def run(argv: Sequence[str]) -> int:
     if not argv or argv[0] in ("--stdio", "serve"):
         return _entry("serve", argv[1:])
     if argv[0] in COMMANDS:
-        return _entry(argv[0], argv[1:])
+        return _guarded(argv[0], argv[1:])
     parser = argparse.ArgumentParser(
         prog="thinklsp",
+        usage="thinklsp [--stdio | --version | --help | COMMAND …]",
         description="A language server that thinks. Without a command it serves one editor on standard input and "
         "output.",
-        epilog="commands:\n" + "\n".join(f"  {name:<10}{text}" for name, text in COMMANDS.items()),
+        epilog="commands (each has a --help of its own):\n"
+        + "\n".join(f"  {name:<10}{text}" for name, text in COMMANDS.items()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"thinklsp {__version__}")
     parser.add_argument("--stdio", action="store_true", help="serve an editor on standard input and output (default)")
     parser.add_argument("command", nargs="?", choices=sorted(COMMANDS), help=argparse.SUPPRESS)
     parser.parse_args(list(argv))
-    return 2
+    parser.error("options of a command stand behind its name")
+
+
+def _guarded(name: str, argv: Sequence[str]) -> int:
+    """A terminal command: what goes wrong is one sentence on standard error."""
+    try:
+        return _entry(name, argv)
+    except ThinkLspError as error:
+        sys.stderr.write(f"thinklsp {name}: {error}\n")
+        return 1
+    except KeyboardInterrupt:
+        sys.stderr.write(f"\nthinklsp {name}: stopped.\n")
+        return _INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has enough, such as `head`. Nothing must be flushed into the closed pipe at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
 
 
 def _entry(name: str, argv: Sequence[str]) -> int:
     module = import_module(f"thinklsp.cli.{name}")
-    parser = argparse.ArgumentParser(prog=f"thinklsp {name}", description=module.__doc__)
+    prog = "thinklsp" if name == "serve" else f"thinklsp {name}"
+    parser = argparse.ArgumentParser(prog=prog, description=module.__doc__)
     module.add_arguments(parser)
     command: Callable[[argparse.Namespace], int] = module.run
     return command(parser.parse_args(list(argv)))

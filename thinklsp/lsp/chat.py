@@ -34,11 +34,9 @@ class ChatDocuments:
         self._state = state
         self._snapshots = snapshots
         self._engine = engine
+        self.suffix = ".chat.md"
         self._by_session: dict[str, str] = {}
         self._latest: str | None = None
-
-    def is_chat(self, uri: str, suffix: str) -> bool:
-        return uri.endswith(suffix)
 
     def sent_from(self, uri: str | None) -> Sent:
         """Raises TurnRefused when there is no such document or nothing in it to send."""
@@ -115,7 +113,7 @@ class ChatDocuments:
         if folder is None:
             return None
         root, parts = folder.root, tuple(chat_documents.FOLDER.split("/"))
-        suffix = ".chat.md"
+        suffix = self.suffix
 
         def taken(file: str) -> bool:
             uri = path_to_uri("/".join((root.written, *parts, file)))

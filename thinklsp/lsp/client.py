@@ -27,7 +27,6 @@ class Abilities:
     change_annotations: bool = False
     work_done_progress: bool = False
     show_document: bool = False
-    ask: bool = False
     configuration: bool = False
     watch_configuration: bool = False
     code_action_literals: bool = False
@@ -51,7 +50,6 @@ class Abilities:
             change_annotations=at(f"{edit}.changeAnnotationSupport") is not None,
             work_done_progress=at("window.workDoneProgress") is True,
             show_document=at("window.showDocument.support") is True,
-            ask=at("window.showMessage") is not None,
             configuration=at("workspace.configuration") is True,
             watch_configuration=at("workspace.didChangeConfiguration.dynamicRegistration") is True,
             code_action_literals=at("textDocument.codeAction.codeActionLiteralSupport") is not None,

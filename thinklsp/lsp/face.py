@@ -17,7 +17,7 @@ from thinklsp.lsp.chat import ChatDocuments, mention
 from thinklsp.lsp.code_actions import Held
 from thinklsp.lsp.edits import Scope
 from thinklsp.lsp.progress import Token, TurnProgress
-from thinklsp.lsp.protocol.errors import InvalidParams
+from thinklsp.lsp.protocol.errors import InvalidParams, spoken
 from thinklsp.lsp.running import Deliver, RunningTurn
 from thinklsp.lsp.snapshots import Snapshots
 from thinklsp.lsp.state import State
@@ -38,6 +38,7 @@ class Face:
         self._state = state
         self.engine = Engine(state.environment)
         self.editor = EditorSettings()
+        self.settings = self.engine.resolved(self.editor).settings
         self.choices: Choices = {}
         workspace = self.engine.user.file.workspace
         self._snapshots = Snapshots(state, workspace.allow_protected, workspace.allow_home)
@@ -52,11 +53,10 @@ class Face:
     def configure(self, raw: object) -> None:
         """New editor settings; what was refused or ignored is said once."""
         self.editor, sentences = self.editor.updated(raw)
+        self.settings = self.engine.resolved(self.editor).settings
+        self._chat.suffix = self.settings.chat.file_suffix
         for sentence in sentences:
             self._state.client.show_message("warning", sentence)
-
-    def disabled_actions(self) -> frozenset[str]:
-        return frozenset(self.engine.resolved(self.editor).settings.actions.disabled)
 
     async def close(self) -> None:
         await self.engine.aclose()
@@ -86,8 +86,6 @@ class Face:
                 return self.choose(command.removeprefix("thinklsp."), given)
             case _:
                 raise InvalidParams(f"There is no command {command[:100]}.")
-
-    # --- turns ---------------------------------------------------------------------------------------------------
 
     async def chat(self, given: Arguments, progress: TurnProgress | None) -> Any:
         chat = args.parsed(args.ChatArguments, given)
@@ -188,8 +186,6 @@ class Face:
         args.parsed(args.NoArguments, given)
         return await report(self.engine, self.editor, self.choices)
 
-    # --- the way of a turn ---------------------------------------------------------------------------------------
-
     async def _start(
         self,
         spec: TurnSpec,
@@ -232,8 +228,10 @@ class Face:
             created = await self._state.client.create_progress(token)
             running.progress.begin(running.turn.spec.title, token if created else None)
             await self._run(running)
-        except ThinkLspError as error:
-            self._state.client.show_message("error", str(error))
+        except Exception as error:
+            self._state.client.show_message("error", spoken(error))
+            if not isinstance(error, ThinkLspError):
+                raise
         finally:
             running.turn.release()
             self.running.pop(running.turn.id, None)

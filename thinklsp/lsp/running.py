@@ -8,13 +8,13 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from thinklsp.core.errors import ThinkLspError
 from thinklsp.core.events import TurnFinished, TurnStopReason
 from thinklsp.engine import Turn
 from thinklsp.lsp.applying import Applying, Outcome
 from thinklsp.lsp.client import Client
 from thinklsp.lsp.edits import Scope, Status
 from thinklsp.lsp.progress import TurnProgress, usage_json
+from thinklsp.lsp.protocol.errors import spoken
 
 _BUDGET_ANSWERS: dict[str, Literal["continue", "raise", "stop"]] = {
     "Continue once": "continue",
@@ -72,8 +72,8 @@ class RunningTurn:
         except asyncio.CancelledError:
             outcome = "cancelled"
             raise
-        except ThinkLspError as error:
-            outcome = str(error)
+        except Exception as error:
+            outcome = spoken(error)
             raise
         finally:
             self.progress.end(outcome)
@@ -95,7 +95,7 @@ class RunningTurn:
             if (task := asyncio.current_task()) is not None:
                 task.uncancel()
             finished = TurnFinished("cancelled", "", "", self.turn.usage)
-        except ThinkLspError:
+        except Exception:
             self.outcome = self.outcome or self._hold("the turn failed")
             raise
         return turn_result(self.turn, finished, self.outcome)
@@ -128,8 +128,6 @@ class RunningTurn:
         return self.applying.hold(self.turn.id, self.turn.spec.title, files, reason, status=status)
 
     async def _ask(self, question: str, options: tuple[str, ...]) -> str | None:
-        if not self.client.can.ask:
-            return None
         self.progress.waiting()
         try:
             return await self.client.question(question, options)

@@ -14,6 +14,7 @@ from thinklsp import __version__
 from thinklsp.lsp import code_actions
 from thinklsp.lsp.client import Abilities, Client
 from thinklsp.lsp.progress import TurnProgress
+from thinklsp.lsp.protocol import errors
 from thinklsp.lsp.protocol.dispatch import Protocol
 from thinklsp.lsp.protocol.errors import InvalidParams
 from thinklsp.lsp.state import ActionContext, State
@@ -152,8 +153,8 @@ def _code_actions(state: State, params: types.CodeActionParams) -> list[dict[str
         automatic=code_actions.is_automatic(context),
         held=[] if face is None else face.held_for(document.uri),
         running=[] if face is None else face.running_for(document.uri),
-        is_chat=document.uri.endswith(".chat.md"),
-        disabled=_disabled(state) if face is None else face.disabled_actions(),
+        is_chat=document.uri.endswith(".chat.md" if face is None else face.settings.chat.file_suffix),
+        disabled=_disabled(state) if face is None else frozenset(face.settings.actions.disabled),
     )
     only = None if context.only is None else [getattr(kind, "value", kind) for kind in context.only]
     return [
@@ -180,7 +181,7 @@ async def _execute(state: State, params: types.ExecuteCommandParams) -> Any:
         return await face.execute(params.command, params.arguments, progress)
     except Exception as error:
         if progress is not None:
-            progress.end(str(error))
+            progress.end(errors.spoken(error))
         raise
     finally:
         if progress is not None:

@@ -17,7 +17,7 @@ from thinklsp.lsp.server import Server
 _log = logging.getLogger(__name__)
 
 _CHUNK = 256 * 1024
-_PARENT_CHECK_SECONDS = 3.0
+_CLIENT_CHECK_SECONDS = 3.0
 _GOODBYE_SECONDS = 1.0
 
 
@@ -49,7 +49,7 @@ async def _serve(writer: FrameWriter) -> int:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, leave, 128 + number)
     threading.Thread(target=_read, args=(loop, server, leave), daemon=True, name="reader").start()
-    watch = loop.create_task(_watch_parent(server, leave))
+    watch = loop.create_task(_watch_client(server, writer, leave))
     code = await leaving
     watch.cancel()
     try:
@@ -65,8 +65,8 @@ def _read(loop: asyncio.AbstractEventLoop, server: Server, leave: Callable[[int]
     frames = FrameDecoder()
     try:
         while chunk := os.read(0, _CHUNK):
-            for body in frames.feed(chunk):
-                loop.call_soon_threadsafe(server.protocol.receive, body)
+            for frame in frames.feed(chunk):
+                loop.call_soon_threadsafe(server.protocol.receive, frame)
     except FramingError as error:
         _log.error("the input cannot be followed any further: %s", error)
     except OSError:
@@ -74,12 +74,13 @@ def _read(loop: asyncio.AbstractEventLoop, server: Server, leave: Callable[[int]
     loop.call_soon_threadsafe(leave, 1)
 
 
-async def _watch_parent(server: Server, leave: Callable[[int], None]) -> None:
-    """A client that died without closing the pipe, because another process holds it, is noticed here."""
+async def _watch_client(server: Server, writer: FrameWriter, leave: Callable[[int], None]) -> None:
+    """A client that died without closing the pipe, because another process holds it, is noticed here; so is one that
+    does not read what is written to it."""
     while True:
-        await asyncio.sleep(_PARENT_CHECK_SECONDS)
+        await asyncio.sleep(_CLIENT_CHECK_SECONDS)
         parent = server.process_id
-        if parent is not None and not _is_alive(parent):
+        if writer.lost or (parent is not None and not _is_alive(parent)):
             leave(1)
 
 

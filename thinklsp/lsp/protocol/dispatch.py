@@ -7,26 +7,29 @@ because pygls leaves malformed requests unanswered and keeps one table for both 
 from __future__ import annotations
 
 import asyncio
+import inspect
 import itertools
 import json
 import logging
 import secrets
-from collections.abc import Callable
-from concurrent.futures import Future
-from typing import Any, NoReturn
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Self, assert_never
 
 from lsprotocol import types
-from pygls.exceptions import JsonRpcException
 from pygls.protocol import LanguageServerProtocol, lsp_method
 
 from thinklsp.lsp.convert import Encoding
-from thinklsp.lsp.protocol import errors
+from thinklsp.lsp.protocol import envelope, errors
+from thinklsp.lsp.protocol.frames import BadFrame
 from thinklsp.lsp.protocol.writer import FrameWriter
 
 _log = logging.getLogger(__name__)
 
-_MAX_ID = 256
+_MAX_RUNNING = 64
 _MAX_WAITING = 100
+_LONGEST_ECHO = 100
 
 
 class Protocol(LanguageServerProtocol):
@@ -44,78 +47,102 @@ class Protocol(LanguageServerProtocol):
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._numbers = itertools.count(1)
 
-    # --- what comes in -------------------------------------------------------------------------------------------
-
-    def receive(self, body: bytes) -> None:
-        """One message body. Never raises."""
-        try:
-            message = json.loads(body.decode("utf-8"), parse_constant=_no_constant)
-        except (ValueError, RecursionError):
-            self._reply_error(None, errors.PARSE_ERROR, "The message is not valid JSON.")
-            return
-        if not isinstance(message, dict):
-            self._reply_error(None, errors.INVALID_REQUEST, "A message must be one JSON object.")
-        elif "method" in message:
-            self._receive_call(message)
-        elif "id" in message:
-            self._receive_reply(message)
+    def receive(self, frame: bytes | BadFrame) -> None:
+        """One message. Never raises."""
+        if isinstance(frame, BadFrame):
+            message: envelope.Message = envelope.Fault(None, errors.INVALID_REQUEST, frame.reason)
         else:
-            self._reply_error(None, errors.INVALID_REQUEST, "The message is neither a request nor a response.")
+            message = envelope.read(frame)
+        match message:
+            case envelope.Fault():
+                self._reply_error(message.id, message.code, message.text)
+            case envelope.Reply():
+                self._receive_reply(message)
+            case envelope.Request():
+                self._receive_request(message)
+            case envelope.Notification():
+                self._receive_notification(message)
+            case None:
+                pass
+            case _:
+                assert_never(message)
 
-    def _receive_call(self, message: dict[str, Any]) -> None:
-        is_request, request_id, method = "id" in message, message.get("id"), message["method"]
-        if is_request and not _is_id(request_id):
-            self._reply_error(None, errors.INVALID_REQUEST, "The id of a request must be an integer or a short text.")
-        elif message.get("jsonrpc") != "2.0" or not isinstance(method, str) or not 0 < len(method) <= _MAX_ID:
-            if is_request:
-                self._reply_error(request_id, errors.INVALID_REQUEST, "The request is not valid JSON-RPC 2.0.")
-        elif is_request:
-            self._receive_request(request_id, method, message)
-        elif method == types.EXIT or (self._initialized and not self._shutdown):
-            self._receive_notification(method, message)
-
-    def _receive_request(self, request_id: Any, method: str, message: dict[str, Any]) -> None:
-        if not self._initialized and method != types.INITIALIZE:
-            self._reply_error(request_id, errors.NOT_INITIALIZED, "The server has not been initialized yet.")
-        elif self._initialized and method == types.INITIALIZE:
-            self._reply_error(request_id, errors.INVALID_REQUEST, "The server has been initialized already.")
-        elif self._shutdown:
-            self._reply_error(request_id, errors.INVALID_REQUEST, "The server is shutting down.")
-        elif request_id in self._request_futures:
-            self._reply_error(request_id, errors.INVALID_REQUEST, "A request with this id is still running.")
-        elif (params := self._structured(method, message)) is None:
-            self._reply_error(request_id, errors.INVALID_PARAMS, f"The params of {method[:100]} are not valid.")
-        else:
-            self._handle_request(request_id, method, params.params if hasattr(params, "params") else None)
-
-    def _receive_notification(self, method: str, message: dict[str, Any]) -> None:
-        structured = self._structured(method, message)
-        if structured is None:
-            _log.warning("a notification %s with invalid params was ignored", method[:100])
+    def _receive_request(self, request: envelope.Request) -> None:
+        if (refusal := self._refusal(request)) is not None:
+            self._reply_error(request.id, *refusal)
             return
-        self._handle_notification(method, getattr(structured, "params", None))
+        handler = self._handler(request.method)
+        if handler is None:
+            method = request.method[:_LONGEST_ECHO]
+            self._reply_error(request.id, errors.METHOD_NOT_FOUND, f"There is no method {method}.")
+        elif inspect.iscoroutinefunction(handler):
+            self._start(request, handler)
+        else:
+            with _Guard() as made:
+                made.result = handler(self._params(request.method, request.message))
+            self._answer(request.id, made)
 
-    def _structured(self, method: str, message: dict[str, Any]) -> Any:
-        """The typed message, or None when its params do not fit. An unknown method passes as it is."""
-        kind = self.get_message_type(method)
-        if kind is None:
-            return types.ShutdownRequest(id=0)
+    def _refusal(self, request: envelope.Request) -> tuple[int, str] | None:
+        """Why the request cannot be taken in this phase of the connection's life."""
+        initializes = request.method == types.INITIALIZE
+        if not self._initialized and not initializes:
+            return errors.NOT_INITIALIZED, "The server has not been initialized yet."
+        if self._shutdown:
+            return errors.INVALID_REQUEST, "The server is shutting down."
+        if self._initialized and initializes:
+            return errors.INVALID_REQUEST, "The server has been initialized already."
+        if request.id in self._request_futures:
+            return errors.INVALID_REQUEST, "A request with this id is still running."
+        if len(self._request_futures) >= _MAX_RUNNING:
+            return errors.REQUEST_FAILED, "The server is busy with too many requests. Wait for one of them."
+        return None
+
+    def _start(self, request: envelope.Request, handler: Callable[[Any], Awaitable[Any]]) -> None:
+        async def attempt() -> _Guard:
+            with _Guard() as made:
+                made.result = await handler(self._params(request.method, request.message))
+            return made
+
+        task = asyncio.get_running_loop().create_task(attempt())
+        self._request_futures[request.id] = task  # type: ignore[assignment] # pygls' table of what still runs
+        task.add_done_callback(partial(self._finished, request.id))
+
+    def _receive_notification(self, notification: envelope.Notification) -> None:
+        method = notification.method
+        if method != types.EXIT and (not self._initialized or self._shutdown):
+            return
+        handler = self._cancel if method == types.CANCEL_REQUEST else self._handler(method)
+        if handler is None:
+            return
+        with _Guard() as made:
+            handler(self._params(method, notification.message))
+        if isinstance(made.error, errors.InvalidParams):
+            _log.warning("a notification %s with invalid params was ignored", method[:_LONGEST_ECHO])
+        elif made.error is not None:
+            _log.error("the notification %s failed", method[:_LONGEST_ECHO], exc_info=made.error)
+
+    def _handler(self, method: str) -> Callable[[Any], Any] | None:
+        found: Callable[..., Any] | None = self.fm.builtin_features.get(method) or self.fm.features.get(method)
+        if found is not None and inspect.isgeneratorfunction(found):
+            return lambda params: _returned(found(params))
+        return found
+
+    def _params(self, method: str, message: envelope.Json) -> Any:
+        """The typed params. Raises InvalidParams."""
         try:
-            return self._converter.structure(message, kind)
+            typed = self._converter.structure(message, self.get_message_type(method))
         except Exception:  # noqa: BLE001 - cattrs raises groups of anything; all of it means that params do not fit
-            return None
+            raise errors.InvalidParams(f"The params of {method[:_LONGEST_ECHO]} are not valid.") from None
+        return getattr(typed, "params", None)
 
-    def _receive_reply(self, message: dict[str, Any]) -> None:
-        reply_id = message["id"]
-        future = self._waiting.pop(reply_id, None) if isinstance(reply_id, int) else None
+    def _receive_reply(self, reply: envelope.Reply) -> None:
+        future = self._waiting.pop(reply.id, None) if isinstance(reply.id, int) else None
         if future is None or future.done():
             return
-        if message.get("error") is not None:
+        if reply.failed:
             future.set_exception(errors.ClientError("The editor refused a request of the server."))
         else:
-            future.set_result(message.get("result"))
-
-    # --- what goes out -------------------------------------------------------------------------------------------
+            future.set_result(reply.result)
 
     def connect(self, writer: FrameWriter) -> None:
         self._out = writer
@@ -134,7 +161,7 @@ class Protocol(LanguageServerProtocol):
         self._waiting[number] = future
         if len(self._waiting) > _MAX_WAITING:
             oldest = self._waiting.pop(next(iter(self._waiting)))
-            oldest.cancel()
+            oldest.set_exception(errors.ClientError("The editor left too many requests of the server unanswered."))
         self._send({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
         try:
             async with asyncio.timeout(timeout):
@@ -151,56 +178,64 @@ class Protocol(LanguageServerProtocol):
         agreed = self.server_capabilities.position_encoding or types.PositionEncodingKind.Utf16
         return str(getattr(agreed, "value", agreed))  # type: ignore[return-value] # pygls picks one of the three
 
-    def _send_data(self, data: Any) -> None:
-        """What pygls sends: replies, made of typed values."""
-        try:
-            self._send(json.loads(json.dumps(data, default=self._serialize_message, allow_nan=False)))
-        except (TypeError, ValueError):
-            _log.exception("a reply could not be written as JSON")
-            self._reply_error(getattr(data, "id", None), errors.INTERNAL_ERROR, "The result cannot be sent as JSON.")
-
-    def _send(self, message: dict[str, Any]) -> None:
+    def _send(self, message: Any) -> None:
+        """Raises TypeError or ValueError, and sends nothing, where the message cannot be JSON."""
         if self._out is not None:
             # Escaped ASCII: lone surrogates from buffers cannot break the stream.
-            self._out.write(json.dumps(message, allow_nan=False, separators=(",", ":")).encode("ascii"))
+            text = json.dumps(message, default=self._serialize_message, allow_nan=False, separators=(",", ":"))
+            self._out.write(text.encode("ascii"))
+
+    def _reply(self, request_id: envelope.Id, result: Any) -> None:
+        try:
+            self._send({"jsonrpc": "2.0", "id": request_id, "result": result})
+        except Exception:
+            _log.exception("a result could not be written as JSON")
+            self._reply_error(request_id, errors.INTERNAL_ERROR, "The result cannot be sent as JSON.")
 
     def _reply_error(self, request_id: Any, code: int, text: str) -> None:
         self._send({"jsonrpc": "2.0", "id": request_id, "error": {"code": code, "message": text}})
 
-    def _send_handler_result(self, future: Future[Any], *, msg_id: Any) -> None:
+    def _finished(self, request_id: envelope.Id, task: asyncio.Task[_Guard]) -> None:
+        """A handler that was cancelled before it began has no outcome of its own."""
+        self._request_futures.pop(request_id, None)
+        self._answer(request_id, _Guard(error=asyncio.CancelledError()) if task.cancelled() else task.result())
+
+    def _answer(self, request_id: envelope.Id, made: _Guard) -> None:
         """The reply of one request; called once, when its handler has ended."""
-        self._request_futures.pop(msg_id, None)
-        if future.cancelled():
-            self._reply_error(msg_id, errors.REQUEST_CANCELLED, "The request was cancelled.")
-        elif (error := future.exception()) is None:
-            self._send_response(msg_id, result=future.result())
-        elif isinstance(error, JsonRpcException):
-            self._reply_error(msg_id, error.code, str(error.message))
+        error = made.error
+        if error is None:
+            self._reply(request_id, made.result)
+        elif isinstance(error, asyncio.CancelledError):
+            self._reply_error(request_id, errors.REQUEST_CANCELLED, "The request was cancelled.")
         else:
             error_id = secrets.token_hex(4)
             code = errors.code_of(error)
             if code == errors.INTERNAL_ERROR:
                 _log.error("internal error %s", error_id, exc_info=error)
-            self._reply_error(msg_id, code, errors.sentence_of(error, error_id))
+            self._reply_error(request_id, code, errors.sentence_of(error, error_id))
 
-    def _handle_cancel_notification(self, msg_id: Any) -> None:
+    def _cancel(self, params: types.CancelParams) -> None:
         """The handler is cancelled and answers by itself when it has cleaned up; its reply is the only one."""
-        future = self._request_futures.get(msg_id)
+        future = self._request_futures.get(params.id)
         if future is not None:
             future.cancel()
 
-    # --- requests that pygls treats in its own way ---------------------------------------------------------------
-
     @lsp_method(types.INITIALIZE)
     def lsp_initialize(self, params: types.InitializeParams) -> types.InitializeResult:  # type: ignore[override] # pygls runs a generator; a plain function answers at once
-        self._initialized = True
         result: types.InitializeResult = _returned(super().lsp_initialize(params))
         self.on_initialize(params)
+        self._initialized = True
         commands = result.capabilities.execute_command_provider
         if commands is not None:
             # pygls leaves it out; without it a conforming client never sends a progress token.
             commands.work_done_progress = True
         return result
+
+    @lsp_method(types.SHUTDOWN)
+    def lsp_shutdown(self, *_: Any) -> None:  # type: ignore[override] # pygls runs a generator here, too
+        self._shutdown = True
+        for future in self._request_futures.values():
+            future.cancel()
 
     @lsp_method(types.WORKSPACE_EXECUTE_COMMAND)
     async def lsp_workspace__execute_command(  # type: ignore[override] # a coroutine instead of a generator, see below
@@ -214,6 +249,22 @@ class Protocol(LanguageServerProtocol):
         self.on_exit(0 if self._shutdown else 1)
 
 
+@dataclass(slots=True)
+class _Guard:
+    """What a handler has come to. Whatever it raises ends here, so that a fault of one handler neither ends the
+    process nor leaves a request without its answer."""
+
+    result: Any = None
+    error: BaseException | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
+        self.error = error
+        return True
+
+
 def _returned(generator: Any) -> Any:
     """The result of a pygls generator that waits for no user handler."""
     try:
@@ -221,13 +272,3 @@ def _returned(generator: Any) -> Any:
             next(generator)
     except StopIteration as stop:
         return stop.value
-
-
-def _is_id(value: object) -> bool:
-    if isinstance(value, bool):
-        return False
-    return isinstance(value, int) or (isinstance(value, str) and len(value) <= _MAX_ID)
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")

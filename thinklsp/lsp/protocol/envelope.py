@@ -48,8 +48,11 @@ class Fault:
     text: str
 
 
-def read(body: bytes) -> Request | Notification | Reply | Fault | None:
-    """None for what must be passed over in silence: a notification or a reply that is none."""
+Message = Request | Notification | Reply | Fault | None
+"""None is what must be passed over in silence: a notification or a reply that is none."""
+
+
+def read(body: bytes) -> Message:
     repeated: list[str] = []
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

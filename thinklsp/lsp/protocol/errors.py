@@ -30,6 +30,11 @@ def code_of(error: BaseException) -> int:
     return INTERNAL_ERROR
 
 
+def spoken(error: BaseException) -> str:
+    """The sentence of an error that is meant for people, else words that say nothing about our insides."""
+    return str(error) if isinstance(error, InvalidParams | ThinkLspError) else "an internal error; see the server's log"
+
+
 def sentence_of(error: BaseException, error_id: str) -> str:
     """What the client may read. A bug is named by an id that the log explains."""
     if isinstance(error, InvalidParams | ThinkLspError):

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import os
-import select
 import threading
 from collections import deque
+from time import monotonic
 
-_log = logging.getLogger(__name__)
-
+_PIECE = 64 * 1024
 _MOST_WAITING = 8 * 1024 * 1024
 _PATIENCE_SECONDS = 30.0
 _LAST_WORDS_SECONDS = 0.5
@@ -18,8 +16,8 @@ _LAST_WORDS_SECONDS = 0.5
 class FrameWriter:
     """Owns a private duplicate of the client's pipe. `write` never waits; a thread brings the frames out.
 
-    A client that is gone is no error: its reader sees the end of input. One that has not read for `patience` seconds
-    while more than `most_waiting` bytes lie ready for it is given up: `lost` is set, and nothing more is written.
+    `lost` is true once the client is gone, or has read nothing for `patience` seconds while more than `most_waiting`
+    bytes lay ready for it: nothing more is written then.
     """
 
     def __init__(
@@ -30,10 +28,10 @@ class FrameWriter:
         self._patience = patience
         self._frames: deque[bytes] = deque()
         self._waiting = 0
+        self._moved = monotonic()
         self._changed = threading.Condition()
         self._closing = False
-        self.lost = threading.Event()
-        os.set_blocking(descriptor, False)
+        self.lost = False
         self._thread = threading.Thread(target=self._bring_out, daemon=True, name="writer")
         self._thread.start()
 
@@ -41,7 +39,11 @@ class FrameWriter:
         """Safe from any thread."""
         frame = b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
         with self._changed:
-            if not self._closing and not self.lost.is_set():
+            if not self._waiting:
+                self._moved = monotonic()
+            elif self._waiting > self._most_waiting and monotonic() - self._moved > self._patience:
+                self._give_up()
+            if not self._closing and not self.lost:
                 self._frames.append(frame)
                 self._waiting += len(frame)
                 self._changed.notify()
@@ -54,35 +56,35 @@ class FrameWriter:
         self._thread.join(_LAST_WORDS_SECONDS)
 
     def _bring_out(self) -> None:
+        # Blocking writes: the pipe may be shared, and then another end of it would turn non-blocking as well.
         try:
             while (frame := self._next()) is not None:
-                self._write_all(frame)
+                for start in range(0, len(frame), _PIECE):
+                    self._write_all(frame[start : start + _PIECE])
         except OSError:
-            _log.info("the client has closed its end of the output")
-        finally:
-            self.lost.set()
-            os.close(self._descriptor)
+            # The client has closed its end; the reader sees the end of input and ends the process.
+            with self._changed:
+                self._give_up()
+        os.close(self._descriptor)
 
     def _next(self) -> bytes | None:
         with self._changed:
             while not self._frames:
-                if self._closing:
+                if self._closing or self.lost:
                     return None
                 self._changed.wait()
             return self._frames.popleft()
 
-    def _write_all(self, frame: bytes) -> None:
-        view = memoryview(frame)
-        ready = select.poll()
-        ready.register(self._descriptor, select.POLLOUT)
+    def _write_all(self, piece: bytes) -> None:
+        view = memoryview(piece)
         while view:
-            while not ready.poll(self._patience * 1000):
-                if self._waiting > self._most_waiting:
-                    raise BrokenPipeError
-            try:
-                written = os.write(self._descriptor, view)
-            except BlockingIOError:
-                continue
+            written = os.write(self._descriptor, view)
             view = view[written:]
             with self._changed:
                 self._waiting -= written
+                self._moved = monotonic()
+
+    def _give_up(self) -> None:
+        self.lost = True
+        self._frames.clear()
+        self._changed.notify()

@@ -1,0 +1,206 @@
+"""One chat turn in the terminal, through the same engine that editors use.
+
+The answer goes to standard output, everything else to standard error. Changed files are shown as a diff and written
+only after a yes, or with --apply.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, aclosing, contextmanager
+from typing import Any, Literal
+
+from thinklsp.cli.ask_screen import AskScreen
+from thinklsp.cli.terminal import console_for, diff_lines, usage_line
+from thinklsp.cli.terminal_question import can_ask, choose, confirm
+from thinklsp.core.edits import EditSet
+from thinklsp.core.errors import PathRefused, ThinkLspError
+from thinklsp.core.events import TurnFinished
+from thinklsp.core.unified import diff
+from thinklsp.engine import ChatTask, Choices, Engine, Reference, Turn, TurnSpec
+from thinklsp.lsp.applying import Outcome
+from thinklsp.lsp.edits import FileStatus
+from thinklsp.lsp.running import turn_result
+from thinklsp.settings import EditorSettings
+from thinklsp.workspace.apply import apply_to_disk
+from thinklsp.workspace.paths import Root
+from thinklsp.workspace.protected import ProtectedPaths
+from thinklsp.workspace.uri import path_to_uri
+from thinklsp.workspace.view import WorkspaceFolder, WorkspaceView
+
+_EFFORTS = ("auto", "low", "medium", "high", "xhigh", "max")
+_LINES = re.compile(r"(.+?):L?(\d+)(?:-L?(\d+))?")
+_BUDGET_ANSWERS: Mapping[str, Literal["continue", "raise"]] = {
+    "Continue once": "continue",
+    "Lift the limit for this turn": "raise",
+}
+# How a turn that gave no whole answer ended.
+_ENDINGS = {
+    "cancelled": "The turn was cancelled.",
+    "refusal": "The service declined to answer.",
+    "max_tokens": "The answer was cut at the output limit. Raise maxTokens or ask for less.",
+    "max_steps": "The turn reached its limit of steps. Raise maxSteps or ask for less.",
+    "budget": "The turn reached its budget.",
+    "context_window": "The conversation outgrew the model's context window. Ask about less at once.",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("prompt", nargs="?", help="the question; `-` or none reads standard input")
+    parser.add_argument(
+        "--file",
+        metavar="F[:L1-L2]",
+        action="append",
+        default=[],
+        help="put this file, or lines of it, before the model",
+    )
+    parser.add_argument("--thinking", action="store_true", help="show the model's summary of its thinking")
+    parser.add_argument("--json", action="store_true", help="print the result as one JSON object and nothing else")
+    parser.add_argument("--apply", action="store_true", help="write the proposed changes without asking")
+    parser.add_argument("--model", metavar="ID", help="the model to ask")
+    parser.add_argument("--effort", choices=_EFFORTS, help="how hard it tries")
+
+
+def run(args: argparse.Namespace) -> int:
+    """0 when the model gave its whole answer and every wish to write was met."""
+    prompt = _prompt(args.prompt)
+    places = tuple(_reference(written) for written in args.file)
+    with ExitStack() as stack:
+        engine = Engine(os.environ)
+        view, note = _view(engine, stack)
+        if note is not None and places:
+            raise ThinkLspError(note)
+        workspace = path_to_uri(os.getcwd())
+        spec = TurnSpec("ask", ChatTask(prompt, places), view, workspace, effort=args.effort, model=args.model)
+        turn, finished = asyncio.run(_turn(engine, spec, args, note))
+        edit_set = turn.overlay.edit_set()
+        outcome = _written(edit_set, view, finished, args) if edit_set else None
+    result = turn_result(turn, finished, outcome)
+    if args.json:
+        print(json.dumps(result))
+    else:
+        console_for(sys.stderr).print(usage_line(result["usage"]), style="dim")
+    return _exit_code(result, args)
+
+
+def _exit_code(result: Mapping[str, Any], args: argparse.Namespace) -> int:
+    if (ending := _ENDINGS.get(result["stopReason"])) is not None:
+        said = result["text"] if result["stopReason"] == "refusal" else ""
+        sys.stderr.write(f"thinklsp ask: {ending} {said}".rstrip() + "\n")
+        return 1
+    edits = result["edits"]
+    return 1 if args.apply and edits is not None and edits["applied"] != "all" else 0
+
+
+def _prompt(given: str | None) -> str:
+    if given not in (None, "-"):
+        return str(given)
+    if sys.stdin.isatty():
+        sys.stderr.write("Your question, ended by Ctrl-D on a line of its own:\n")
+    return sys.stdin.buffer.read().decode("utf-8", "replace")
+
+
+def _view(engine: Engine, stack: ExitStack) -> tuple[WorkspaceView, str | None]:
+    """The current folder; without files, and a sentence why, where tools may not look at all of it."""
+    workspace = engine.user.file.workspace
+    protected = ProtectedPaths(workspace.allow_protected)
+    folder = os.getcwd()
+    try:
+        root = stack.enter_context(Root(folder, protected=protected, allow_wide=workspace.allow_home))
+    except PathRefused as refused:
+        return WorkspaceView(protected=protected), f"No files are used. {refused}"
+    return WorkspaceView([(WorkspaceFolder(path_to_uri(folder), ""), root)], protected=protected), None
+
+
+def _reference(written: str) -> Reference:
+    """`F`, `F:10` or `F:10-20`; a file whose own name ends like that is meant where it exists."""
+    found = None if os.path.exists(written) else _LINES.fullmatch(written)
+    name, lines = written, None
+    if found is not None:
+        name, first, last = found[1], int(found[2]), int(found[3] or found[2])
+        if not 1 <= first <= last:
+            raise ThinkLspError(f"--file {written} names no lines; they count from 1, the smaller number first.")
+        lines = (first, last)
+    return Reference(path_to_uri(os.path.abspath(name)), lines)
+
+
+async def _turn(
+    engine: Engine, spec: TurnSpec, args: argparse.Namespace, note: str | None
+) -> tuple[Turn, TurnFinished]:
+    choices: Choices = {"thinking.display": "summary"} if args.thinking else {}
+    aside = console_for(sys.stderr)
+    answer = None if args.json else sys.stdout
+    screen = AskScreen(answer, aside, thinking=args.thinking, tools=not args.json or aside.is_terminal)
+    try:
+        with engine.begin(spec, EditorSettings(), choices) as turn, screen:
+            for text in (*engine.user.problems, *filter(None, [note])):
+                screen.note(text, warning=True)
+            return turn, await _finished(turn, screen)
+    finally:
+        await engine.aclose()
+
+
+async def _finished(turn: Turn, screen: AskScreen) -> TurnFinished:
+    async def ask(question: str, options: tuple[str, ...]) -> str | None:
+        if not can_ask():
+            return None
+        with _paused(screen):
+            return await choose(question, options)
+
+    async def ask_budget(text: str) -> Literal["continue", "raise", "stop"]:
+        answer = await ask(text, (*_BUDGET_ANSWERS, "Stop"))
+        return _BUDGET_ANSWERS.get(answer or "", "stop")
+
+    async with aclosing(turn.events(ask, ask_budget)) as events:
+        async for event in events:
+            screen.show(event)
+            if isinstance(event, TurnFinished):
+                return event
+    raise AssertionError("a turn ends with TurnFinished or an error")
+
+
+@contextmanager
+def _paused(screen: AskScreen) -> Iterator[None]:
+    screen.pause()
+    try:
+        yield
+    finally:
+        screen.resume("working")
+
+
+def _written(edit_set: EditSet, view: WorkspaceView, finished: TurnFinished, args: argparse.Namespace) -> Outcome:
+    """Shows the edit and writes it where the user wants it written."""
+    out, aside = console_for(sys.stdout), console_for(sys.stderr)
+    if not args.json:
+        out.print()
+        for line in diff_lines(diff(edit_set)):
+            out.print(line, soft_wrap=True)
+    if finished.stop_reason != "end_turn":
+        outcome = _all(edit_set, "held", "the turn did not end well, so its edit is not complete")
+    elif args.apply or (not args.json and can_ask() and confirm("\nWrite these changes?")):
+        outcome = _apply(edit_set, view)
+    else:
+        outcome = _all(edit_set, "refused", "nothing was written; give --apply to write")
+    for file in outcome.files:
+        if file.status == "applied":
+            aside.print(f"written: {view.resolve(file.uri).shown}", style="green", soft_wrap=True)
+    for reason in dict.fromkeys(file.reason for file in outcome.files if file.reason is not None):
+        aside.print(reason[0].upper() + reason[1:].rstrip(".") + ".", style="yellow", soft_wrap=True)
+    return outcome
+
+
+def _all(edit_set: EditSet, status: Literal["held", "refused"], reason: str) -> Outcome:
+    return Outcome(tuple(FileStatus(file.uri, status, reason) for file in edit_set.files))
+
+
+def _apply(edit_set: EditSet, view: WorkspaceView) -> Outcome:
+    files = []
+    for made in apply_to_disk(edit_set, view):
+        files.append(FileStatus(made.uri, "applied" if made.reason is None else "refused", made.reason))
+    return Outcome(tuple(files))

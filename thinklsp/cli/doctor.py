@@ -1,0 +1,102 @@
+"""What would be used and why, and how to mend what is wrong. Asks no model anything and never prints a key."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from thinklsp.cli.terminal import console_for, harmless
+from thinklsp.engine.doctor import diagnose
+
+_WIDTH = 12
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print the report as one JSON object")
+
+
+def run(args: argparse.Namespace) -> int:
+    """0 when a turn could run."""
+    report = asyncio.run(diagnose(os.environ))
+    if args.json:
+        print(json.dumps(report, indent=2))
+    else:
+        _print(console_for(sys.stdout), report)
+    return 0 if report["canRun"] else 1
+
+
+def _print(console: Console, report: Mapping[str, Any]) -> None:
+    version, system = report["version"], report["system"]
+    console.print(Text(f"thinklsp {version}", style="bold").append(f"   {_system(system)}", style="not bold dim"))
+    console.print()
+    for name, value, why in _rows(report):
+        line = Text(f"{name:<{_WIDTH}} ").append(harmless(value), style="bold")
+        console.print(line.append(f"   {harmless(why)}" if why else "", style="not bold dim"), soft_wrap=True)
+    console.print()
+    for problem in report["problems"]:
+        console.print(
+            Text("! ", style="bold yellow").append(harmless(problem), style="not bold yellow"), soft_wrap=True
+        )
+    if report["canRun"]:
+        console.print(Text("✓ A turn could run now.", style="green"))
+    else:
+        console.print(Text("✗ No turn can run before this is mended.", style="red"))
+
+
+def _system(system: Mapping[str, str]) -> str:
+    return f"Python {system['python']} on {system['platform']}"
+
+
+def _rows(report: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Name, value, and why it is so."""
+    if (model := report["model"]) is not None:
+        yield from _model_rows(model, report["reachable"])
+    else:
+        keyed = ", ".join(report["providers"]["keyed"])
+        yield "provider", "none", f"with a key: {keyed}" if keyed else "no provider has a key"
+    yield "search", *(("ripgrep", "") if report["tools"]["ripgrep"] else ("slow", "ripgrep was not found"))
+    yield "commands", "off", "this version runs none"
+    yield from _file_rows(report)
+
+
+def _model_rows(model: Mapping[str, Any], reachable: bool | None) -> Iterator[tuple[str, str, str]]:
+    yield "provider", model["provider"], model["providerSource"]
+    yield "key", "found" if model["baseUrl"] else "not needed", model["keySource"] if model["baseUrl"] else ""
+    if model["baseUrl"]:
+        answer = {True: "reachable", False: "not reachable", None: "not tried"}[reachable]
+        yield "host", model["baseUrl"], f"{model['baseUrlSource']} · {answer}"
+    known = "" if model["known"] else " · not in the catalogue, treated as the newest form"
+    yield "model", model["id"], model["idSource"] + known
+    budget = f", {model['budgetTokens']:,} tokens" if model["budgetTokens"] else ""
+    yield "thinking", f"{model['thinking']}{budget}", model["thinkingSource"]
+    yield "effort", model["effort"], model["effortSource"]
+    yield "output", f"at most {model['maxTokens']:,} tokens", f"window {model['contextWindow']:,}"
+    for notice in model["notices"]:
+        yield "", notice, ""
+
+
+def _file_rows(report: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    if (settings := report["settings"]) is not None:
+        yield "settings", settings["file"], "" if os.path.exists(settings["file"]) else "not there, which is fine"
+        for key, source in sorted(settings["sources"].items()):
+            yield "", f"{key} = {_value(settings['values'], key)}", source
+    store = report["store"]
+    yield "sessions", f"in {store['kind']}", store["note"]
+    yield "own folder", store["folder"], "" if store["folderExists"] else "made when it is needed"
+    log = "nothing logged yet" if store["logBytes"] is None else f"{store['logBytes']:,} bytes"
+    yield "log", store["log"], log
+
+
+def _value(values: Mapping[str, Any], key: str) -> str:
+    value: Any = values
+    for part in key.split("."):
+        value = value[part]
+    return json.dumps(value)
