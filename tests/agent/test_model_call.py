@@ -12,12 +12,11 @@ from typing import Any
 import pytest
 
 from tests.support.anthropic_cases import ENDPOINT, FOLDER, cases, expected, run, stream
-from tests.support.anthropic_requests import PLAIN, asked, call, loop, result, said, thinking
+from tests.support.anthropic_requests import PLAIN
 from tests.support.sse_server import SseServer, Step, answer, chunk, head
 from thinklsp.agent.model_call import CallEvent, CallFinished, HttpModelCaller
 from thinklsp.core import errors
 from thinklsp.core.events import RetryScheduled, TextStreamed, ThinkingStreamed, ThinkingTick
-from thinklsp.core.messages import UserMessage
 from thinklsp.providers.anthropic import AnthropicAdapter
 from thinklsp.providers.base import Endpoint, ModelRequest
 from thinklsp.wire.retry import RetryPolicy
@@ -273,60 +272,6 @@ async def test_a_key_that_comes_back_in_an_error_is_hidden(transport: Transport)
     assert "no such key: [hidden]!" in str(one.error)
     retried, _ = await play(transport, answer(b'{"error":"hunter22"}', 500), GOOD, endpoint=endpoint)
     assert "hunter22" not in retried.retries[0].reason
-
-
-REJECTED = answer(
-    b'{"error":{"type":"invalid_request_error","message":"messages.1.content.0: Invalid `signature` in `thinking` '
-    b'block. The block is bound to a different conversation."}}',
-    400,
-)
-
-
-def signatures(body: Any) -> list[str]:
-    return [
-        block.get("signature") or block["data"]
-        for message in body["messages"]
-        for block in message["content"]
-        if block["type"] in ("thinking", "redacted_thinking")
-    ]
-
-
-async def test_rejected_thinking_is_left_out_once_and_stays_out(transport: Transport) -> None:
-    """A changed tool list or system prompt makes newer models refuse earlier thinking; the session must go on."""
-    one = Call()
-    async with SseServer([REJECTED, GOOD]) as server:
-        caller = one.caller(server, transport)
-        host = {"host": server.url}
-        first = replace(PLAIN, conversation=loop(**host))
-        await one.run(caller, first)
-        assert one.finished
-        assert [(retry.delay, retry.restart) for retry in one.retries] == [(0.0, False)]
-        assert [signatures(request.json) for request in server.received] == [["Sig1", "Rd1", "Sig2"], []]
-
-        later = (
-            *first.conversation,
-            said(thinking("Sig3", **host), call("toolu_4", **host)),
-            asked(result("toolu_4")),
-        )
-        await one.run(caller, replace(first, conversation=later))
-        assert one.finished
-        assert not one.retries
-        assert signatures(server.received[-1].json) == ["Sig3"]
-
-        await one.run(caller, replace(first, conversation=(UserMessage.of("another session"), *loop(**host)[1:])))
-        assert signatures(server.received[-1].json) == ["Sig1", "Rd1", "Sig2"]
-
-
-async def test_rejected_again_without_thinking_is_the_end(transport: Transport) -> None:
-    one = Call()
-    async with SseServer([REJECTED]) as server:
-        await one.run(one.caller(server, transport), replace(PLAIN, conversation=loop(host=server.url)))
-        assert len(server.received) == 2
-    assert isinstance(one.error, errors.BadRequest)
-    assert "earlier thinking" in str(one.error)
-    plain, server = await play(transport, REJECTED)
-    assert len(server.received) == 1
-    assert isinstance(plain.error, errors.BadRequest)
 
 
 async def test_side_by_side_calls_do_not_mix(transport: Transport) -> None:

@@ -1,4 +1,4 @@
-"""One stream of the simulator, read by the vendor's client and by ours: the same message, and a replay that is taken."""
+"""A stream of the simulator, read by the vendor's client and by ours: one message, and a replay that is taken."""
 
 from __future__ import annotations
 
@@ -29,7 +29,11 @@ block = [
   { tool = "search_text", input = { pattern = "x\\\\ny" } },
 ]
 [[turn.step]]
-block = [{ thinking = "" }, { tool = "list_files" }, { raw = { type = "new_thing", id = "n1", deep = { a = [1, 2.50] } } }]
+block = [
+  { thinking = "" },
+  { tool = "list_files" },
+  { raw = { type = "new_thing", id = "n1", deep = { a = [1, 2.50] } } },
+]
 [[turn.step]]
 block = [{ thinking = "Done." }, { text = "Here it is." }]
 """

@@ -80,6 +80,7 @@ class RawClient(Watched):
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         super().__init__()
         self.process = process
+        self.shutting_down = False
         self.stdout, self.stderr = bytearray(), bytearray()
         self.received: list[Received] = []
         self.checker = TrafficChecker()
@@ -127,7 +128,8 @@ class RawClient(Watched):
     async def close(self) -> int:
         """Shutdown and exit in order; returns the exit code. Afterwards the checker has the last word."""
         if self.process.returncode is None:
-            await self.request("shutdown")
+            if not self.shutting_down:
+                await self.request("shutdown")
             self.notify("exit")
         return await self.gone()
 
@@ -153,6 +155,7 @@ class RawClient(Watched):
     # Talking
 
     def request(self, method: str, params: Json = None) -> Request:
+        self.shutting_down |= method == "shutdown"
         identity = next(self._ids)
         future: asyncio.Future[Json] = asyncio.get_running_loop().create_future()
         self._futures[identity] = future

@@ -153,7 +153,7 @@ class SigningServer(Watched):
         closed = asyncio.create_task(wire.closed())
         try:
             await asyncio.wait({stream, closed}, return_when=asyncio.FIRST_COMPLETED)
-            if not stream.done():
+            if not stream.done() or _client_left(stream):
                 seen.closed_at = time.monotonic()
                 self.changed()
                 raise ConnectionResetError("the client has closed")
@@ -177,7 +177,7 @@ class SigningServer(Watched):
                     await step.wait()
                 case Cut():
                     wire.abort()
-                    raise ConnectionResetError("cut by the script")
+                    raise _CutByScript
                 case Event():
                     await wire.event(step, script.pace)
         for event in self._message_end(seen, script.reason, issued.content):
@@ -214,6 +214,16 @@ class SigningServer(Watched):
             }),
             Event("message_stop", {"type": "message_stop"}),
         ]  # fmt: skip
+
+
+class _CutByScript(ConnectionError):
+    """We hung up, not the client."""
+
+
+def _client_left(stream: asyncio.Task[None]) -> bool:
+    """A write can fail before the end of the client's side is read."""
+    broken = stream.exception()
+    return isinstance(broken, ConnectionError) and not isinstance(broken, _CutByScript)
 
 
 def _wants_summaries(body: Json) -> bool:

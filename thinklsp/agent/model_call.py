@@ -7,21 +7,16 @@ closed before the message is handed out, and at once when the caller goes away.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from thinklsp.agent.remedies import Remedies
 from thinklsp.core.accumulator import MessageAccumulator
 from thinklsp.core.errors import ProviderError, StreamProtocolError
-from thinklsp.core.events import RetryScheduled, TextStreamed, ThinkingStreamed, ThinkingTick
-from thinklsp.core.messages import (
-    AssistantMessage,
-    Conversation,
-    RedactedThinkingBlock,
-    ThinkingBlock,
-)
+from thinklsp.core.events import Notice, RetryScheduled, TextStreamed, ThinkingStreamed, ThinkingTick
+from thinklsp.core.messages import AssistantMessage
 from thinklsp.core.stream import (
     BlockDelta,
     BlockStarted,
@@ -41,8 +36,6 @@ from thinklsp.wire.transport import HttpResponse, Transport
 _ERROR_BODY = 64 * 1024
 _WHOLE_BODY = 64 * 1024 * 1024
 _SHORTEST_KEY = 6
-_REMEMBERED = 16
-_ASKING_BARE = "Earlier thinking is no longer accepted; asking without it."
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +48,7 @@ class CallFinished:
 
 
 Streamed = TextStreamed | ThinkingStreamed | ThinkingTick
-CallEvent = Streamed | RetryScheduled | CallFinished
+CallEvent = Streamed | RetryScheduled | Notice | CallFinished
 
 
 class ModelCaller(Protocol):
@@ -133,11 +126,11 @@ class HttpModelCaller:
         self._policy = policy
         self._rng = rng
         self._sleep = sleep
-        self._rejected: deque[Conversation] = deque(maxlen=_REMEMBERED)
+        self._remedies = Remedies()
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[CallEvent, None]:
         history = CallHistory()
-        whole, request = request, self._without_rejected(request)
+        whole, request = request, self._remedies.applied(request)
         while True:
             attempt = _Attempt(MessageAccumulator(self._endpoint.origin(request.model)))
             try:
@@ -147,9 +140,11 @@ class HttpModelCaller:
                 finished = self._finished(request, attempt)
             except ProviderError as error:
                 self._hide_key(error)
-                if isinstance(error, ThinkingRejected) and (bare := _without_thinking(whole)) != request:
-                    self._rejected.appendleft(whole.conversation)
-                    retry, request = RetryScheduled(0.0, _ASKING_BARE), bare
+                remedy = self._remedies.after(error, whole, request) if isinstance(error, ThinkingRejected) else None
+                if remedy is not None:
+                    request, said = remedy
+                    yield Notice("warning", said)
+                    retry = RetryScheduled(0.0, said)
                 else:
                     retry, history = self._next_try(error, attempt, history)
             else:
@@ -182,13 +177,6 @@ class HttpModelCaller:
                         yield piece
                     if attempt.accumulator.finished:
                         break
-
-    def _without_rejected(self, request: ModelRequest) -> ModelRequest:
-        """Thinking that was rejected stays away for the rest of the conversation; what came later is bound to that."""
-        for beginning in self._rejected:
-            if request.conversation[: len(beginning)] == beginning:
-                return _without_thinking(request, len(beginning))
-        return request
 
     def _finished(self, request: ModelRequest, attempt: _Attempt) -> CallFinished:
         usage = attempt.accumulator.usage
@@ -230,22 +218,6 @@ async def _streamed(chunks: AsyncGenerator[bytes, None], decoder: StreamDecoder)
     for sent in sse.finish():
         for event in decoder.feed(sent.event, sent.data):
             yield event
-
-
-def _without_thinking(request: ModelRequest, messages: int | None = None) -> ModelRequest:
-    """The first `messages` messages, or all, lose it whole: a gap in the middle would be refused just as well."""
-    count = len(request.conversation) if messages is None else messages
-    conversation: Conversation = tuple(
-        replace(message, blocks=tuple(block for block in message.blocks if not _is_thinking(block)))
-        if isinstance(message, AssistantMessage) and index < count
-        else message
-        for index, message in enumerate(request.conversation)
-    )
-    return replace(request, conversation=conversation)
-
-
-def _is_thinking(block: object) -> bool:
-    return isinstance(block, ThinkingBlock | RedactedThinkingBlock)
 
 
 def _not_the_service() -> StreamProtocolError:

@@ -50,6 +50,9 @@ _TASKS = {
 }
 ACTIONS = tuple(_TASKS)
 
+# Actions that only read; their answer goes to a chat document.
+READING = frozenset(("explain",))
+
 
 @dataclass(frozen=True, slots=True)
 class Excerpt:

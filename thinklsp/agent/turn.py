@@ -11,6 +11,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from thinklsp.agent.budget import DaySpending
 from thinklsp.agent.model_call import CallFinished, ModelCaller
 from thinklsp.agent.tool_runner import ToolResults, run_tool_calls
 from thinklsp.core.errors import ContextWindowExceeded
@@ -18,6 +19,7 @@ from thinklsp.core.events import Notice, StepCommitted, StepStarted, TurnEvent, 
 from thinklsp.core.messages import (
     AssistantMessage,
     Conversation,
+    RedactedThinkingBlock,
     TextBlock,
     ThinkingBlock,
     ToolUseBlock,
@@ -41,6 +43,7 @@ class Limits:
     max_steps: int
     tokens: int | None = None
     usd: float | None = None
+    usd_per_day: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,7 @@ class _Progress:
     conversation: Conversation
     usage: Usage
     limits: Limits
+    spending: DaySpending
     text: str = ""
     thinking: str = ""
     nudged: bool = False
@@ -77,13 +81,19 @@ async def run_turn(
     caller: ModelCaller,
     context: ToolContext,
     ask_budget: AskBudget,
+    spending: DaySpending | None = None,
 ) -> AsyncGenerator[TurnEvent, None]:
     """One turn. `conversation` ends with the user's message. The last event is TurnFinished unless an error is raised.
 
+    `spending` is what the day has cost so far; the turn adds its own model calls to it.
+
     Raises ProviderError when the model cannot be reached or refuses the request; steps committed by then stand.
     """
-    turn = _Progress(conversation, Usage(), config.limits)
+    turn = _Progress(conversation, Usage(), config.limits, spending or DaySpending())
     for number in range(1, config.limits.max_steps + 1):
+        if (stopped := await _budget_spent(turn, config.limits, ask_budget)) is not None:
+            yield stopped
+            return
         yield StepStarted(number)
         answer: CallFinished | None = None
         try:
@@ -104,9 +114,6 @@ async def run_turn(
                 yield event
                 if isinstance(event, TurnFinished):
                     return
-        if (stopped := await _budget_spent(turn, ask_budget)) is not None:
-            yield stopped
-            return
     yield turn.finished("max_steps")
 
 
@@ -123,6 +130,7 @@ async def _after_answer(
     """Commits the step, runs its tools, ends the turn where the model has ended it."""
     message = answer.message
     turn.usage += answer.usage
+    turn.spending.add(answer.usage.cost_usd)
     turn.text = message.text or turn.text
     turn.thinking = "\n\n".join(filter(None, (turn.thinking, message.thinking)))
     match message.stop_reason:
@@ -134,9 +142,10 @@ async def _after_answer(
             if (kept := _without_unfinished(message)) is not None:
                 yield _commit(turn, kept, None, answer.usage)
             yield turn.finished(message.stop_reason)
-        case "pause_turn":
+        case "pause_turn" if _can_go_back(message) and not message.tool_uses:
+            # Sent back as it is, it makes the service go on.
             yield _commit(turn, message, None, answer.usage)
-        case "end_turn" | "tool_use" | "stop_sequence" | "other":
+        case "end_turn" | "tool_use" | "stop_sequence" | "pause_turn" | "other":
             if message.tool_uses:
                 async with aclosing(_run_tools(answer, turn, config, context)) as events:
                     async for event in events:
@@ -178,17 +187,22 @@ def _commit(turn: _Progress, message: AssistantMessage, results: UserMessage | N
     return StepCommitted(message, results, usage)
 
 
+def _can_go_back(message: AssistantMessage) -> bool:
+    """Blank text is refused, so an answer of nothing else would stand empty at the end of the request."""
+    return any(not isinstance(block, TextBlock) or block.text.strip() for block in message.blocks)
+
+
 def _without_unfinished(message: AssistantMessage) -> AssistantMessage | None:
     """A cut answer as it may be kept: without calls, which might be incomplete, and without thinking at its end."""
     blocks = [block for block in message.blocks if not isinstance(block, ToolUseBlock)]
-    while blocks and isinstance(blocks[-1], ThinkingBlock):
+    while blocks and isinstance(blocks[-1], ThinkingBlock | RedactedThinkingBlock):
         blocks.pop()
     if not any(isinstance(block, TextBlock) and block.text.strip() for block in blocks):
         return None
     return replace(message, blocks=tuple(blocks))
 
 
-async def _budget_spent(turn: _Progress, ask: AskBudget) -> TurnFinished | None:
+async def _budget_spent(turn: _Progress, budget: Limits, ask: AskBudget) -> TurnFinished | None:
     """Asks the user when a limit is reached. Continuing once allows the same amount again."""
     limits, usage = turn.limits, turn.usage
     tokens = (usage.input_tokens or 0) + (usage.output_tokens or 0)
@@ -197,16 +211,31 @@ async def _budget_spent(turn: _Progress, ask: AskBudget) -> TurnFinished | None:
     elif limits.usd is not None and (usage.cost_usd or 0.0) >= limits.usd:
         said = f"This turn has cost ${usage.cost_usd:.2f}; its budget is ${limits.usd:.2f}."
     else:
-        return None
+        return await _day_spent(turn, budget, ask)
     match await ask(said):
         case "continue":
             turn.limits = replace(
                 limits,
-                tokens=limits.tokens and tokens + limits.tokens,
-                usd=limits.usd and (usage.cost_usd or 0.0) + limits.usd,
+                tokens=budget.tokens and tokens + budget.tokens,
+                usd=budget.usd and (usage.cost_usd or 0.0) + budget.usd,
             )
         case "raise":
             turn.limits = replace(limits, tokens=None, usd=None)
+        case "stop":
+            return turn.finished("budget")
+    return await _day_spent(turn, budget, ask)
+
+
+async def _day_spent(turn: _Progress, budget: Limits, ask: AskBudget) -> TurnFinished | None:
+    """The same for the budget of the day, which the turn shares with others; an answer counts for this turn alone."""
+    limit, spent = turn.limits.usd_per_day, turn.spending.usd
+    if limit is None or spent < limit:
+        return None
+    match await ask(f"Today's turns have cost ${spent:.2f}; the budget of the day is ${limit:.2f}."):
+        case "continue":
+            turn.limits = replace(turn.limits, usd_per_day=budget.usd_per_day and spent + budget.usd_per_day)
+        case "raise":
+            turn.limits = replace(turn.limits, usd_per_day=None)
         case "stop":
             return turn.finished("budget")
     return None

@@ -200,7 +200,5 @@ def _all(edit_set: EditSet, status: Literal["held", "refused"], reason: str) -> 
 
 
 def _apply(edit_set: EditSet, view: WorkspaceView) -> Outcome:
-    files = []
-    for made in apply_to_disk(edit_set, view):
-        files.append(FileStatus(made.uri, "applied" if made.reason is None else "refused", made.reason))
-    return Outcome(tuple(files))
+    made = apply_to_disk(edit_set, view)
+    return Outcome(tuple(FileStatus(o.uri, "applied" if o.reason is None else "refused", o.reason) for o in made))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from types import TracebackType
-from typing import Self, TextIO, assert_never
+from typing import IO, Self, TextIO, assert_never
 
 from rich.console import Console
 from rich.status import Status
@@ -45,7 +45,7 @@ class AskScreen:
         self._phase = "starting"
         self._begun = time.monotonic()
         self._tokens_done = self._tokens_now = 0
-        self._open_line: TextIO | None = None
+        self._open_line: IO[str] | None = None
         self._answered = self._new_paragraph = False
         self._pulse: asyncio.Task[None] | None = None
 
@@ -154,7 +154,7 @@ class AskScreen:
             self.pause()
             self._open_line = self._aside.file
         self._aside.print(Text(harmless(delta), style="dim italic"), end="", soft_wrap=True)
-        self._open_line.flush()
+        self._aside.file.flush()
 
     def _tool(self, event: ToolFinished) -> None:
         if self._show_tools:

@@ -46,7 +46,10 @@ def _resolved(part: Mapping[str, Any], whole: Mapping[str, Any]) -> Mapping[str,
 
 def _values(part: Mapping[str, Any]) -> str:
     default = part.get("default")
-    first = "none" if default is None else f"`{json.dumps(default) if not isinstance(default, str) else default}`"
+    if default is None or default == "":
+        first = "none"
+    else:
+        first = f"`{default if isinstance(default, str) else json.dumps(default)}`"
     return ", ".join(dict.fromkeys((first, *_kinds(part))))
 
 
@@ -61,11 +64,18 @@ def _kinds(part: Mapping[str, Any]) -> Iterator[str]:
         elif choice.get("type") in ("integer", "number"):
             yield _number(choice)
         elif choice.get("type") == "string":
-            yield "a text" if "pattern" not in choice else f"a text like `{part['default']}`"
+            yield _text(choice, part)
         elif choice.get("type") == "array":
             yield "a list of texts"
         elif choice.get("type") == "object":
             yield "an object"
+
+
+def _text(choice: Mapping[str, Any], part: Mapping[str, Any]) -> str:
+    """`a text of at most 200 characters`, or `a text like` the default where a pattern is asked for."""
+    if "pattern" in choice and part.get("default"):
+        return f"a text like `{part['default']}`"
+    return f"a text of at most {choice['maxLength']:,} characters" if "maxLength" in choice else "a text"
 
 
 def _number(part: Mapping[str, Any]) -> str:

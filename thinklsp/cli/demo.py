@@ -14,10 +14,9 @@ import sys
 import sysconfig
 import tempfile
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from types import FrameType
 from typing import Any
 
 from thinklsp.cli import demo_project
@@ -25,10 +24,11 @@ from thinklsp.cli.demo_client import DemoFailed, ServerGone, ServerProcess, star
 from thinklsp.cli.demo_editor import Editor
 from thinklsp.cli.demo_screen import Screen
 from thinklsp.cli.terminal import console_for, usage_line
-from thinklsp.simulator.scenario import Pacing, Scenario, load, packaged
+from thinklsp.simulator.scenario import Pacing, Scenario, Step, load, packaged
 from thinklsp.simulator.server import Simulator
 from thinklsp.workspace.paths import Root
 
+_TERMINATED = 128 + signal.SIGTERM
 _KEY = "demo-key"
 _QUESTION = "Why did both files have to change?"
 _REVIEW = "Review this folder and propose what to do first."
@@ -65,24 +65,28 @@ def run(args: argparse.Namespace) -> int:
     console = console_for(sys.stdout)
     if not console.is_terminal and args.scenario in (None, *packaged()):
         scenario = _hurried(scenario)
-    signal.signal(signal.SIGTERM, _terminated)
     with tempfile.TemporaryDirectory(prefix="thinklsp-demo-") as folder, Screen(console) as screen:
-        asyncio.run(_play(scenario, os.path.realpath(folder), args.workspace, screen))
+        try:
+            asyncio.run(_stoppable(_play(scenario, os.path.realpath(folder), args.workspace, screen)))
+        except asyncio.CancelledError:
+            return _TERMINATED
     return 0
 
 
-def _terminated(number: int, _: FrameType | None) -> None:
-    """Leaves through every `finally`, so that server and folder are gone as after Ctrl-C."""
-    sys.exit(128 + number)
+async def _stoppable(play: Coroutine[Any, Any, None]) -> None:
+    """Told to end, it leaves through every `finally`, so that server and folder are gone as after Ctrl-C."""
+    playing = asyncio.ensure_future(play)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, playing.cancel)
+    await playing
 
 
 def _hurried(scenario: Scenario) -> Scenario:
     """The same course without pauses: nobody is watching."""
-    steps = [turn.model_copy(update={"step": tuple(_unpaced(step) for step in turn.step)}) for turn in scenario.turn]
-    return scenario.model_copy(update={"pacing": Pacing(), "turn": tuple(steps)})
+    turns = [turn.model_copy(update={"step": tuple(map(_unpaced, turn.step))}) for turn in scenario.turn]
+    return scenario.model_copy(update={"pacing": Pacing(), "turn": tuple(turns)})
 
 
-def _unpaced(step: Any) -> Any:
+def _unpaced(step: Step) -> Step:
     blocks = tuple(part.model_copy(update={"delay_ms": 0}) for part in step.block)
     return step.model_copy(update={"pacing": Pacing(), "block": blocks})
 
@@ -119,7 +123,7 @@ async def _server(editor: Editor, base_url: str, folder: str) -> AsyncIterator[S
     kept = {name: value for name, value in os.environ.items() if not name.startswith(_THEIRS)}
     environment = {**kept, **_importable(kept), **own}
     argv = (sys.executable, "-m", "thinklsp")
-    with open(os.path.join(folder, "server.log"), "w+b") as log:
+    with tempfile.TemporaryFile() as log:
         try:
             async with started(argv, editor, environment=environment, folder=folder, log=log) as server:
                 yield server
@@ -173,6 +177,7 @@ async def _own_folder(stage: Stage, folder: str) -> str:
     screen.heading(2, f"It asks in chat: {_REVIEW}")
     result = await editor.turn(server, "thinklsp.chat", {"prompt": _REVIEW})
     _check_edit(stage, result, applied="none")
+    screen.blank()
     screen.note("Nothing was written: this is your folder.")
     return usage_line(result["usage"])
 

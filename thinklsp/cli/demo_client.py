@@ -17,6 +17,7 @@ from thinklsp.core.errors import ThinkLspError
 _GOODBYE_SECONDS = 3.0
 _METHOD_NOT_FOUND = -32601
 _INTERNAL_ERROR = -32603
+_GONE = "The server ended before it had answered."
 
 
 class DemoFailed(ThinkLspError):
@@ -51,7 +52,7 @@ class ServerProcess:
     async def request(self, method: str, params: Any) -> Any:
         """The result. Raises DemoFailed with the server's sentence for an error, ServerGone when it has ended."""
         if self._process.returncode is not None:
-            raise ServerGone("The server has ended.")
+            raise ServerGone(_GONE)
         self._number += 1
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting[self._number] = future
@@ -83,7 +84,7 @@ class ServerProcess:
                 answer.cancel()
             for future in self._waiting.values():
                 if not future.done():
-                    future.set_exception(ServerGone("The server ended before it had answered."))
+                    future.set_exception(ServerGone(_GONE))
 
     def _send(self, message: Mapping[str, Any]) -> None:
         body = json.dumps({"jsonrpc": "2.0", **message}).encode()

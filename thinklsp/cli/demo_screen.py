@@ -108,7 +108,8 @@ class Screen:
     def status(self, message: str) -> None:
         """The live line; nothing where nothing can live."""
         text = Text(" ".join(harmless(message).split()), style="cyan")
-        text.truncate(max(10, self._console.width - _INDENT - 4), overflow="ellipsis")
+        # Room for the spinner, and for the ^C that a terminal echoes: a wrapped line could not be taken back.
+        text.truncate(max(10, self._console.width - _INDENT - 8), overflow="ellipsis")
         if self._spinner is None:
             self._spinner = Spinner("dots", text=text, style="cyan")
         else:

@@ -41,13 +41,17 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument("--stdio", action="store_true", help="serve an editor on standard input and output (default)")
     parser.add_argument("command", nargs="?", choices=sorted(COMMANDS), help=argparse.SUPPRESS)
     parser.parse_args(list(argv))
-    parser.error("options of a command stand behind its name")
+    # Known options end the program above; what is left is an option in front of its command.
+    parser.print_usage(sys.stderr)
+    return 2
 
 
 def _guarded(name: str, argv: Sequence[str]) -> int:
     """A terminal command: what goes wrong is one sentence on standard error."""
     try:
-        return _entry(name, argv)
+        code = _entry(name, argv)
+        sys.stdout.flush()
+        return code
     except ThinkLspError as error:
         sys.stderr.write(f"thinklsp {name}: {error}\n")
         return 1

@@ -19,7 +19,7 @@ from thinklsp.engine.engine import Engine, plan_for
 from thinklsp.engine.turn import Choices
 from thinklsp.providers.catalog import ModelInfo
 from thinklsp.sessions.state_folder import inspect, state_folder
-from thinklsp.settings import Access, EditorSettings, Resolved, keyed_providers
+from thinklsp.settings import Access, EditorSettings, Provider, Resolved, keyed_providers
 from thinklsp.tools.ripgrep import find_ripgrep
 
 _PROBE_SECONDS = 3.0
@@ -32,7 +32,7 @@ async def diagnose(environment: Mapping[str, str]) -> dict[str, Any]:
     except ThinkLspError as error:
         problems = [str(error)]
         found = _surroundings(environment, problems)
-        nothing = {"settings": None, "providers": {"keyed": []}, "model": None, "reachable": None}
+        nothing: dict[str, Any] = {"settings": None, "providers": {"keyed": []}, "model": None, "reachable": None}
         return {**found, **nothing, "canRun": False, "problems": problems}
     try:
         return await report(engine, EditorSettings(), {})
@@ -41,7 +41,7 @@ async def diagnose(environment: Mapping[str, str]) -> dict[str, Any]:
 
 
 async def report(engine: Engine, editor: EditorSettings, choices: Choices, *, probe: bool = True) -> dict[str, Any]:
-    """Plain JSON values. `problems` are sentences that each name a fix; network probes take at most three seconds.
+    """Plain JSON values. `problems` are sentences that each name a fix. It takes three seconds at most.
 
     `canRun`: a turn that begins now would get through, as far as can be told without a model call.
     """
@@ -58,13 +58,19 @@ async def report(engine: Engine, editor: EditorSettings, choices: Choices, *, pr
     }
     try:
         provider, model = engine.target(resolved.settings)
-        access = engine.access(provider)
-        found["model"] = _model(resolved, model, access)
+        host = engine.host(provider)
+        found["model"] = _model(resolved, model, host)
     except ThinkLspError as error:
         problems.append(str(error))
         return {**found, "model": None, "reachable": None, "canRun": False, "problems": problems}
-    reachable = await _reachable(engine, access, problems) if probe and access is not None else None
-    return {**found, "reachable": reachable, "canRun": reachable is not False, "problems": problems}
+    # Side by side: together they may take no longer than one of them.
+    has_key, reachable = await asyncio.gather(
+        _has_key(engine, provider, problems),
+        _reachable(engine, host, problems) if probe and host is not None else _not_tried(),
+    )
+    if not has_key:
+        found["model"] = None
+    return {**found, "reachable": reachable, "canRun": has_key and reachable is not False, "problems": problems}
 
 
 def _surroundings(environment: Mapping[str, str], problems: list[str]) -> dict[str, Any]:
@@ -119,6 +125,24 @@ def _without_secrets(url: str) -> str:
 
 def _source(resolved: Resolved, key: str, default: str) -> str:
     return resolved.sources.get(key, default)
+
+
+async def _has_key(engine: Engine, provider: Provider, problems: list[str]) -> bool:
+    try:
+        async with asyncio.timeout(_PROBE_SECONDS):
+            await engine.access(provider)
+    except TimeoutError:
+        said = f"The key command for {provider} did not end within {_PROBE_SECONDS:.0f} seconds."
+        problems.append(f"{said} Run it in a terminal to see why.")
+        return False
+    except ThinkLspError as error:
+        problems.append(str(error))
+        return False
+    return True
+
+
+async def _not_tried() -> None:
+    return None
 
 
 async def _reachable(engine: Engine, access: Access, problems: list[str]) -> bool:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from random import Random
 
+from thinklsp.agent.budget import DaySpending
 from thinklsp.agent.model_call import HttpModelCaller, ModelCaller
 from thinklsp.agent.prompts import SYSTEM
 from thinklsp.agent.turn import Limits, TurnConfig
@@ -24,10 +26,12 @@ from thinklsp.settings import (
     Provider,
     Resolved,
     Settings,
+    key_command,
     keyed_providers,
     load_user_settings,
     provider_access,
     resolve,
+    run_key_command,
 )
 from thinklsp.simulator.scenario import load
 from thinklsp.simulator.server import Simulator
@@ -40,7 +44,8 @@ ADAPTERS: Mapping[Provider, Adapter] = {"anthropic": AnthropicAdapter(), "simula
 
 
 class Engine:
-    """Mutable state: the store, the transport, the in-process simulator once it is asked for, and who is busy."""
+    """Mutable state: the store, the transport, the in-process simulator once it is asked for, who is busy, what key
+    commands have printed, and what the day has cost."""
 
     def __init__(self, environment: Mapping[str, str], store: SessionStore | None = None) -> None:
         self.user = load_user_settings(environment)
@@ -48,6 +53,9 @@ class Engine:
         network = self.user.file.network
         self.transport = Transport(proxy=network.proxy, ca_bundle=network.ca_bundle)
         self._random = Random()  # noqa: S311 - it only spreads retries in time
+        self._spending = DaySpending()
+        self._printed: dict[tuple[str, ...], str] = {}
+        self._one_command = asyncio.Lock()
         self._busy: dict[str, str] = {}
         self._simulator: Simulator | None = None
         self._callers: dict[Endpoint, ModelCaller] = {}
@@ -83,7 +91,7 @@ class Engine:
         settings = self._settings(spec, editor, choices, known)
         provider, model = self.target(settings)
         plan = plan_for(settings, model)
-        access = self.access(provider)
+        self.host(provider)
         session = known or self.session(None, spec.workspace)
         turn_id = secrets.token_hex(8)
         self._busy[session.id] = turn_id
@@ -95,9 +103,10 @@ class Engine:
             config=_config(model, settings, plan, spec),
             display=settings.thinking.display,
             review=settings.edits.review,
-            notices=plan.notices,
-            connect=lambda: self._connect(provider, access),
-            put=self.store.put,
+            notices=(*plan.notices, *_unpriced(settings, model)),
+            connect=lambda: self._connect(provider),
+            spending=self._spending,
+            update=self.store.update,
             release=lambda: self._release(session.id, turn_id),
         )
 
@@ -117,9 +126,22 @@ class Engine:
             raise TurnRefused(f"This version cannot talk to {provider} yet. Set thinklsp.provider to anthropic.")
         return provider, lookup(provider, settings.model or default_model(provider))
 
-    def access(self, provider: Provider) -> Access | None:
-        """Host and key; None for the simulator, which has neither before it runs."""
+    def host(self, provider: Provider) -> Access | None:
+        """As `access`, but at once and without what a key command prints. Raises SettingsError."""
         return None if provider == "simulator" or provider == "auto" else provider_access(provider, self.user)
+
+    async def access(self, provider: Provider) -> Access | None:
+        """Host and key; None for the simulator, which has neither before it runs.
+
+        A key command runs once in the life of the engine and may take seconds. Raises SettingsError.
+        """
+        if provider == "simulator" or provider == "auto" or (command := key_command(provider, self.user)) is None:
+            return self.host(provider)
+        # Turns that begin together would else make the command ask for its password twice.
+        async with self._one_command:
+            if command not in self._printed:
+                self._printed[command] = await run_key_command(provider, command)
+        return provider_access(provider, self.user, printed=self._printed[command])
 
     def _settings(self, spec: TurnSpec, editor: EditorSettings, choices: Choices, session: Session | None) -> Settings:
         session_choices = {} if session is None else session.choices
@@ -135,7 +157,8 @@ class Engine:
         except ValueError:
             raise SettingsError("effort", "The effort must be auto, low, medium, high, xhigh or max.") from None
 
-    async def _connect(self, provider: Provider, access: Access | None) -> ModelCaller:
+    async def _connect(self, provider: Provider) -> ModelCaller:
+        access = await self.access(provider)
         if access is None:
             simulator = await self._running_simulator()
             endpoint = Endpoint(provider, simulator.base_url, "simulator")
@@ -175,5 +198,14 @@ def plan_for(settings: Settings, model: ModelInfo) -> ThinkingPlan:
 
 def _config(model: ModelInfo, settings: Settings, plan: ThinkingPlan, spec: TurnSpec) -> TurnConfig:
     budget = settings.budget
-    limits = Limits(settings.max_steps, budget.tokens_per_turn, budget.usd_per_turn)
+    limits = Limits(settings.max_steps, budget.tokens_per_turn, budget.usd_per_turn, budget.usd_per_day)
     return TurnConfig(model.id, SYSTEM, plan.thinking, plan.max_tokens, limits, spec.mode)
+
+
+def _unpriced(settings: Settings, model: ModelInfo) -> tuple[str, ...]:
+    """Said when a budget in dollars cannot be kept. What the simulator answers costs nothing."""
+    budget = settings.budget
+    if model.price is not None or model.provider == "simulator" or not (budget.usd_per_turn or budget.usd_per_day):
+        return ()
+    said = f"The price of {model.id} is not known, so the budget in US dollars cannot be kept."
+    return (f"{said} budget.tokensPerTurn works for every model.",)

@@ -8,17 +8,19 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
+from thinklsp.agent.budget import DaySpending
 from thinklsp.agent.model_call import ModelCaller
-from thinklsp.agent.prompts import Excerpt, Problem, action_prompt, chat_prompt
+from thinklsp.agent.prompts import READING, Excerpt, Problem, action_prompt, chat_prompt
 from thinklsp.agent.turn import AskBudget, TurnConfig, run_turn
 from thinklsp.core.errors import TurnRefused
-from thinklsp.core.events import Notice, StepCommitted, TurnEvent
+from thinklsp.core.events import Notice, StepCommitted, TurnEvent, TurnFinished
 from thinklsp.core.lines import split_lines
 from thinklsp.core.usage import Usage
 from thinklsp.sessions.session import Session
 from thinklsp.settings.model import Display, Review
 from thinklsp.tools.base import Ask, ToolContext
 from thinklsp.tools.registry import Mode
+from thinklsp.tools.shown import visible
 from thinklsp.workspace.overlay import EditOverlay
 from thinklsp.workspace.view import WorkspaceView
 
@@ -70,14 +72,15 @@ class TurnSpec:
     def mode(self) -> Mode:
         if isinstance(self.task, ChatTask):
             return self.task.mode
-        return "ask" if self.task.name == "explain" else "agent"
+        return "ask" if self.task.name in READING else "agent"
 
 
 @dataclass(slots=True)
 class Turn:
     """Owns its session until it is left (`with turn:`). `events` runs once; `overlay` then holds the edits.
 
-    `put` stores the session; a step is announced only after it has been stored.
+    `update` stores the session; a step is announced only after it has been stored. `text` and `thinking` are those of
+    the steps so far.
     """
 
     id: str
@@ -89,10 +92,13 @@ class Turn:
     review: Review
     notices: tuple[str, ...]
     connect: Callable[[], Awaitable[ModelCaller]]
-    put: Callable[[Session], Session]
+    update: Callable[[str, Callable[[Session], Session]], Session]
     release: Callable[[], None]
+    spending: DaySpending = field(default_factory=DaySpending)
     said: list[str] = field(default_factory=list)
     usage: Usage = field(default_factory=Usage)
+    text: str = ""
+    thinking: str = ""
 
     def __enter__(self) -> Self:
         return self
@@ -107,22 +113,53 @@ class Turn:
         for text in self.notices:
             self.said.append(text)
             yield Notice("info", text)
-        self.session = self.put(self.session.with_user(user_text(self.spec)))
-        context = ToolContext(self.overlay, ask)
-        caller = await self.connect()
-        turn = run_turn(self.session.conversation, self.config, caller=caller, context=context, ask_budget=ask_budget)
+        prompt = user_text(self.spec)
+        self._update(lambda session: session.with_user(prompt))
+        finished = False
+        try:
+            caller = await self.connect()
+            async with aclosing(self._run(caller, ToolContext(self.overlay, ask), ask_budget)) as events:
+                async for event in events:
+                    finished = isinstance(event, TurnFinished)
+                    if finished:
+                        self._leave(complete=True)
+                    yield event
+        finally:
+            if not finished:
+                self._leave(complete=False)
+
+    async def _run(
+        self, caller: ModelCaller, context: ToolContext, ask_budget: AskBudget
+    ) -> AsyncGenerator[TurnEvent, None]:
+        conversation = self.session.conversation
+        turn = run_turn(
+            conversation,
+            self.config,
+            caller=caller,
+            context=context,
+            ask_budget=ask_budget,
+            spending=self.spending,
+        )
         async with aclosing(turn) as events:
             async for event in events:
                 if isinstance(event, StepCommitted):
-                    event = self._stored(event)
+                    self._commit(event)
                 elif isinstance(event, Notice):
                     self.said.append(event.text)
                 yield event
 
-    def _stored(self, step: StepCommitted) -> StepCommitted:
-        self.session = self.put(self.session.with_step(step.assistant, step.results, step.usage))
+    def _commit(self, step: StepCommitted) -> None:
+        self._update(lambda session: session.with_step(step.assistant, step.results, step.usage))
         self.usage += step.usage
-        return step
+        self.text = step.assistant.text or self.text
+        self.thinking = "\n\n".join(filter(None, (self.thinking, step.assistant.thinking)))
+
+    def _leave(self, *, complete: bool) -> None:
+        if self.session.unanswered or not complete:
+            self._update(lambda session: session.cut_short())
+
+    def _update(self, change: Callable[[Session], Session]) -> None:
+        self.session = self.update(self.session.id, change)
 
 
 def user_text(spec: TurnSpec) -> str:
@@ -131,9 +168,12 @@ def user_text(spec: TurnSpec) -> str:
     if isinstance(task, ChatTask):
         if not task.prompt.strip():
             raise TurnRefused("There is nothing to send: the prompt is empty.")
-        return chat_prompt(task.prompt, [excerpt(spec.view, place) for place in task.references], task.mode)
-    place = excerpt(spec.view, task.place)
-    return action_prompt(task.name, place, problems=task.problems, instruction=task.instruction)
+        text = chat_prompt(task.prompt, [excerpt(spec.view, place) for place in task.references], task.mode)
+    else:
+        place = excerpt(spec.view, task.place)
+        text = action_prompt(task.name, place, problems=task.problems, instruction=task.instruction)
+    # Editors can send half of a character pair; a service refuses it, now and in every later request of the session.
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def excerpt(view: WorkspaceView, reference: Reference) -> Excerpt:
@@ -146,5 +186,5 @@ def excerpt(view: WorkspaceView, reference: Reference) -> Excerpt:
     first, last = reference.lines or (1, len(lines))
     first = max(1, min(first, len(lines)))
     last = max(first, min(last, len(lines), first + _EXCERPT_LINES - 1))
-    text = "\n".join(line.rstrip("\r\n") for line in lines[first - 1 : last])
+    text = visible("\n".join(line.rstrip("\r\n") for line in lines[first - 1 : last]))
     return Excerpt(place.shown, first, last, text, len(lines))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from thinklsp.core.edits import FileEdit
+from thinklsp.lsp.documents import Document
 from thinklsp.lsp.edits import (
     Draft,
     FileStatus,
@@ -23,6 +26,10 @@ from thinklsp.lsp.snapshots import Snapshots
 from thinklsp.lsp.state import State
 
 _KEPT = 50
+_QUIET = 0.25
+_LONGEST_PAUSE = 2.0
+# Lines above which a look at a document no longer makes the edit of a proposal.
+_LARGE = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,21 +54,32 @@ class Outcome:
 
 @dataclass(slots=True)
 class Kept:
-    """Edits of a turn that the user can still take. `offer` caches what a code action shows for one document state."""
+    """Edits of a turn that the user can still take. `conflicted`: files whose conflict the user has been told of, so
+    that asking for them again means the turn's text. `offer` caches what a code action shows for a document state."""
 
     turn_id: str
     title: str
     files: tuple[FileEdit, ...]
-    offer: tuple[str, int, Mapping[str, Any] | None] | None = None
+    conflicted: frozenset[str] = frozenset()
+    offer: tuple[str, int, Offered | None] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """`edit` None: the command does it, because the edit is too large to be made at every look, or conflicts."""
+
+    edit: Mapping[str, Any] | None
 
 
 class Applying:
-    """Owns the proposals of a connection; the newest fifty are kept."""
+    """Owns the proposals of a connection; the newest fifty are kept. Edits are sent one after the other: two drafts
+    of a file that is not open would be made for the same text, and the second would land beside its place."""
 
     def __init__(self, state: State, snapshots: Snapshots) -> None:
         self._state = state
         self._snapshots = snapshots
         self._kept: OrderedDict[str, Kept] = OrderedDict()
+        self._turnstile = asyncio.Lock()
 
     def kept(self, turn_id: str | None) -> Kept | None:
         """The proposal of a turn, or the newest one."""
@@ -73,7 +91,7 @@ class Applying:
         self, turn_id: str, title: str, files: Sequence[FileEdit], reason: str, *, status: Status = "held"
     ) -> Outcome:
         """Keeps finished edits of a turn that did not end well; `apply` offers them."""
-        self._keep(turn_id, title, tuple(files))
+        self._keep(Kept(turn_id, title, tuple(files)))
         return Outcome(tuple(FileStatus(file.uri, status, reason) for file in files), turn_id)
 
     async def send(
@@ -83,52 +101,70 @@ class Applying:
         files: Sequence[FileEdit],
         *,
         review: Review,
-        scope: Scope | None = None,
-        ours_wins: bool = False,
+        scope: Callable[[], Scope | None] = lambda: None,
+        ours_wins: frozenset[str] = frozenset(),
     ) -> Outcome:
         """One workspace edit for all files that can be changed; the others are named and kept."""
-        for last_try in (False, True):
-            made = self._draft(files, ours_wins=ours_wins)
-            if not made.ready:
-                return self._outcome(turn_id, title, files, made.left_out)
-            if not self._state.client.can.apply_edit:
-                refused = self._refused(made, "the editor takes no edits from a server; use the action to apply it")
-                return self._outcome(turn_id, title, files, refused)
-            reply = await self._state.client.apply_edit(
-                f"thinklsp: {title}", self._edit(made, title, review=review, scope=scope)
-            )
-            if reply.applied:
-                return self._applied(turn_id, title, files, made)
-            if last_try or not self._raced(made.ready):
-                refused = self._refused(made, reply.reason or "the editor did not apply the edit")
-                return self._outcome(turn_id, title, files, refused)
+        async with self._turnstile:
+            await self._pause_in_typing(files)
+            for last_try in (False, True):
+                made = self._draft(files, ours_wins)
+                if not made.ready:
+                    return self._outcome(turn_id, title, files, made.left_out)
+                if not self._state.client.can.apply_edit:
+                    refused = _refused(made, "the editor takes no edits from a server; use the action to apply it")
+                    return self._outcome(turn_id, title, files, refused)
+                edit = self._edit(made, title, review=review, scope=scope())
+                reply = await self._state.client.apply_edit(f"thinklsp: {title}", edit)
+                if reply.applied:
+                    return self._applied(turn_id, title, files, made)
+                if last_try or not self._raced(made.ready):
+                    refused = _refused(made, reply.reason or "the editor did not apply the edit")
+                    return self._outcome(turn_id, title, files, refused)
         raise AssertionError("the second try always returns")
 
-    def offers_for(self, uri: str) -> list[tuple[Kept, Mapping[str, Any]]]:
-        """Proposals that would still change this open document, each with the edit that does it. From memory alone."""
+    def offers_for(self, uri: str) -> list[tuple[Kept, Mapping[str, Any] | None]]:
+        """Proposals that would still change this open document, with the edit that does it. From memory alone."""
         document = self._state.documents.get(uri)
-        found: list[tuple[Kept, Mapping[str, Any]]] = []
+        found: list[tuple[Kept, Mapping[str, Any] | None]] = []
         if document is None:
             return found
         for kept in reversed(self._kept.values()):
             if kept.offer is None or kept.offer[:2] != (uri, document.version):
-                kept.offer = (uri, document.version, self._offer(kept, uri))
-            if (edit := kept.offer[2]) is not None:
-                found.append((kept, edit))
+                kept.offer = (uri, document.version, self._offer(kept, document))
+            if (offered := kept.offer[2]) is not None:
+                found.append((kept, offered.edit))
         return found
 
-    def _offer(self, kept: Kept, uri: str) -> Mapping[str, Any] | None:
-        document = self._state.documents.get(uri)
-        files = [file for file in kept.files if file.uri == uri]
-        if document is None or not files:
+    def _offer(self, kept: Kept, document: Document) -> Offered | None:
+        files = [file for file in kept.files if file.uri == document.uri]
+        if not files:
             return None
-        present = {uri: Present(document.text, document.version, document.desynced)}
-        made = draft(files, present, self._state.client.can, ours_wins=True)
-        return self._edit(made, kept.title, review="never", scope=None) if made.ready else None
+        can = self._state.client.can
+        if document.line_count > _LARGE and can.apply_edit:
+            return Offered(None)
+        present = {document.uri: Present(document.text, document.version, document.desynced)}
+        present |= {file.new_uri: Present(None) for file in files if file.new_uri is not None}
+        made = draft(files, present, can, ours_wins=kept.conflicted)
+        if made.ready:
+            return Offered(self._edit(made, kept.title, review="never", scope=None))
+        return None if made.left_out[0].status == "applied" else Offered(None)
 
-    def _draft(self, files: Sequence[FileEdit], *, ours_wins: bool) -> Draft:
+    async def _pause_in_typing(self, files: Sequence[FileEdit]) -> None:
+        """Some editors tell of changes late and check no version: an edit that meets typing would land beside its
+        place. So it waits for a moment of quiet, but not for ever."""
+        documents = [self._state.documents.get(file.uri) for file in files]
+        give_up = time.monotonic() + _LONGEST_PAUSE
+        while (now := time.monotonic()) < give_up:
+            quiet_at = max((document.changed_at + _QUIET for document in documents if document), default=now)
+            if quiet_at <= now:
+                return
+            await asyncio.sleep(min(quiet_at, give_up) - now)
+
+    def _draft(self, files: Sequence[FileEdit], ours_wins: frozenset[str]) -> Draft:
         view = self._snapshots.view()
-        present = {file.uri: self._snapshots.present(file, view) for file in files}
+        uris = {uri for file in files for uri in (file.uri, file.new_uri) if uri is not None}
+        present = {uri: self._snapshots.present(uri, view) for uri in uris}
         return draft(files, present, self._state.client.can, ours_wins=ours_wins)
 
     def _edit(self, made: Draft, title: str, *, review: Review, scope: Scope | None) -> dict[str, Any]:
@@ -156,31 +192,27 @@ class Applying:
             self._snapshots.settle(item.file.new_uri or item.file.uri, item.after)
         done = tuple(FileStatus(item.file.uri, "applied") for item in made.ready)
         outcome = self._outcome(turn_id, title, files, (*done, *made.left_out))
-        unsaved = self._unsaved({item.file.uri for item in made.ready})
-        return Outcome(outcome.files, outcome.proposal_id, unsaved)
-
-    def _unsaved(self, uris: set[str]) -> tuple[str, ...]:
-        view = self._snapshots.view()
-        names = [view.resolve(uri).shown for uri in view.unsaved() if uri in uris]
-        if not names:
-            return ()
-        return (f"Changed but not saved yet: {', '.join(sorted(names))}. Save all files to keep the change.",)
+        names = ", ".join(sorted(self._snapshots.unsaved()))
+        said = (f"Changed but not saved yet: {names}. Save all files to keep the change.",) if names else ()
+        return Outcome(outcome.files, outcome.proposal_id, said)
 
     def _outcome(self, turn_id: str, title: str, files: Sequence[FileEdit], statuses: Sequence[FileStatus]) -> Outcome:
         """In the order of the edit set; what was not applied is kept, what was is no longer."""
         by_uri = {status.uri: status for status in statuses}
         left = tuple(file for file in files if by_uri[file.uri].status != "applied")
         if left:
-            self._keep(turn_id, title, left)
+            conflicted = frozenset(uri for uri, status in by_uri.items() if status.status == "conflict")
+            self._keep(Kept(turn_id, title, left, conflicted))
         else:
             self._kept.pop(turn_id, None)
         return Outcome(tuple(by_uri[file.uri] for file in files), turn_id if left else None)
 
-    def _refused(self, made: Draft, reason: str) -> tuple[FileStatus, ...]:
-        return (*(FileStatus(item.file.uri, "refused", reason) for item in made.ready), *made.left_out)
-
-    def _keep(self, turn_id: str, title: str, files: tuple[FileEdit, ...]) -> None:
-        self._kept[turn_id] = Kept(turn_id, title, files)
-        self._kept.move_to_end(turn_id)
+    def _keep(self, kept: Kept) -> None:
+        self._kept[kept.turn_id] = kept
+        self._kept.move_to_end(kept.turn_id)
         while len(self._kept) > _KEPT:
             self._kept.popitem(last=False)
+
+
+def _refused(made: Draft, reason: str) -> tuple[FileStatus, ...]:
+    return (*(FileStatus(item.file.uri, "refused", reason) for item in made.ready), *made.left_out)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from thinklsp.core.edits import TextEdit
 from thinklsp.core.errors import PathRefused, SessionError, TurnRefused
 from thinklsp.core.events import TurnFinished
 from thinklsp.engine import ChatTask, Engine, Reference, Turn, TurnSpec
 from thinklsp.lsp import chat_documents
+from thinklsp.lsp.chat_documents import NO_TEXT, Answer, new_document, with_answer, with_exchange
 from thinklsp.lsp.convert import Lines
+from thinklsp.lsp.edits import CREATE_OPTIONS
 from thinklsp.lsp.snapshots import Snapshots
 from thinklsp.lsp.state import State
 from thinklsp.workspace.relpath import RelPath
@@ -17,6 +21,8 @@ from thinklsp.workspace.uri import path_to_uri, uri_to_path
 from thinklsp.workspace.view import WorkspaceView
 
 _TRIES = 20
+_RACES = 5
+_MESSAGE = 4_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +42,8 @@ class ChatDocuments:
         self._engine = engine
         self.suffix = ".chat.md"
         self._by_session: dict[str, str] = {}
+        # Documents that could not be told the session which was begun for them.
+        self._unwritten: dict[str, str] = {}
         self._latest: str | None = None
 
     def sent_from(self, uri: str | None) -> Sent:
@@ -53,38 +61,50 @@ class ChatDocuments:
     def spec_of(self, sent: Sent, view: WorkspaceView) -> tuple[TurnSpec, str | None]:
         """The turn that a document asks for, and a notice when its session could not be continued."""
         session_id, notice = sent.chat.session_id, None
-        if session_id is not None:
-            try:
-                self._engine.session(session_id, self._snapshots.key)
-            except SessionError:
-                session_id = None
-                notice = "The session of this document is not known here, so a new one was begun."
+        if session_id is not None and not self._is_known(session_id):
+            session_id = None
+            notice = "The session of this document is not known here, so a new one was begun."
+        begun = self._unwritten.get(sent.uri)
+        if session_id is None and begun is not None and self._is_known(begun):
+            session_id, notice = begun, None
         references = tuple(Reference(m.path, m.lines) for m in chat_documents.mentions(sent.chat.prompt))
         task = ChatTask(sent.chat.prompt, tuple(r for r in references if _exists(view, r)))
         return TurnSpec("chat", task, view, self._snapshots.key, session_id), notice
 
-    async def answer(self, sent: Sent, turn: Turn, finished: TurnFinished) -> None:
-        """Puts the answer below everything that stands in the document now."""
-        self._by_session[turn.session.id] = sent.uri
-        await self._append(sent.uri, turn.session.id, finished.text)
-
-    async def deliver(self, turn: Turn, finished: TurnFinished, prompt: str) -> None:
-        """The answer of a turn whose caller shows no text: into the session's document, made if need be, and shown."""
-        if not finished.text.strip():
+    async def answer(self, sent: Sent, turn: Turn, finished: TurnFinished, notices: tuple[str, ...] = ()) -> None:
+        """Puts the answer below everything that stands in the document now; elsewhere when that cannot be edited."""
+        session_id, answer = turn.session.id, Answer(finished.text, notices)
+        if await self._change(sent.uri, lambda text: with_answer(text, session_id, answer)):
+            self._by_session[session_id] = sent.uri
+            self._unwritten.pop(sent.uri, None)
             return
-        session_id = turn.session.id
+        self._unwritten[sent.uri] = session_id
+        await self._show(session_id, sent.chat.prompt, answer)
+
+    async def deliver(self, turn: Turn, finished: TurnFinished, prompt: str, notices: tuple[str, ...] = ()) -> None:
+        """The answer of a turn whose caller shows no text: into the session's document, made if need be, and shown."""
+        session_id, answer = turn.session.id, Answer(finished.text, notices)
+        if not answer:
+            return
         known = self._by_session.get(session_id)
-        if known is not None and self._state.documents.get(known) is not None:
-            section = f"{prompt}\n{chat_documents.answer_section(finished.text)}"
-            made = await self._append(known, session_id, section, whole=True)
+        if known is None or not await self._change(known, lambda text: with_exchange(text, session_id, prompt, answer)):
+            await self._show(session_id, prompt, answer)
         else:
-            made = await self._make(session_id, chat_documents.new_document(session_id, prompt, finished.text))
-        if not made:
-            self._state.client.show_message("info", finished.text[:4_000])
+            await self._state.client.show_document(known, take_focus=False)
 
     async def open_blank(self, prompt: str) -> bool:
         """A document that waits for the user's text."""
         return await self._make(None, chat_documents.blank_document(prompt))
+
+    async def _show(self, session_id: str, prompt: str, answer: Answer) -> None:
+        """In a document of its own, or as a message where none can be made or there are only notices to tell."""
+        text = answer.text.strip()
+        if text and await self._make(session_id, new_document(session_id, prompt, answer)):
+            return
+        if len(text) > _MESSAGE:
+            text = f"{text[:_MESSAGE]}… The whole answer: thinklsp sessions show {session_id}"
+        said = "\n".join(answer.notices)
+        self._state.client.show_message("info", "\n\n".join(filter(None, (text, said))) or NO_TEXT)
 
     async def _make(self, session_id: str | None, text: str) -> bool:
         """False where the client can create no file or there is no folder to create it in."""
@@ -93,18 +113,18 @@ class ChatDocuments:
         if place is None or not (can.apply_edit and can.document_changes and "create" in can.resource_operations):
             return False
         uri, ignore_uri = place
-        changes: list[dict[str, Any]] = []
-        if ignore_uri is not None:
-            changes += _creation(ignore_uri, chat_documents.IGNORE)
-        reply = await self._state.client.apply_edit(
-            "thinklsp: chat document", {"documentChanges": [*changes, *_creation(uri, text)]}
-        )
-        if not reply.applied:
-            return False
+        files = {uri: text} if ignore_uri is None else {ignore_uri: chat_documents.IGNORE, uri: text}
+        # In two edits: within one, lsp-mode of Emacs writes the text before it has made folder and file.
+        for changes in ([_creation(name) for name in files], [_first_text(name, files[name]) for name in files]):
+            edit = {"documentChanges": changes}
+            reply = await self._state.client.apply_edit("thinklsp: chat document", edit)
+            if not reply.applied:
+                return False
         self._latest = uri
         if session_id is not None:
             self._by_session[session_id] = uri
-        await self._state.client.show_document(uri)
+        # An answer comes when it is ready: the cursor stays where the user may be typing.
+        await self._state.client.show_document(uri, take_focus=session_id is None)
         return True
 
     def _free_place(self, name: str) -> tuple[str, str | None] | None:
@@ -129,28 +149,29 @@ class ChatDocuments:
             return None
         return None if file is None else (path_to_uri("/".join((root.written, *parts, file))), ignore)
 
-    async def _append(self, uri: str, session_id: str, text: str, *, whole: bool = False) -> bool:
-        """Adds an answer at the end; tried once more when the user typed at that moment."""
-        section = text if whole else chat_documents.answer_section(text)
-        for _ in range(2):
+    async def _change(self, uri: str, changes: Callable[[str], tuple[TextEdit, ...]]) -> bool:
+        """Edits an open document; tried again when the user typed at that moment. False where it cannot be done."""
+        for _ in range(_RACES):
             document = self._state.documents.get(uri)
-            if document is None:
-                break
+            if document is None or document.desynced or not self._state.client.can.apply_edit:
+                return False
             now, version = document.text, document.version
             lines = Lines(now, self._state.documents.encoding)
-            seam = "" if now.endswith("\n") or not now else "\n"
-            edits = [{"range": lines.range(len(now), len(now)), "newText": seam + section}]
-            chat = chat_documents.parse(now)
-            if chat.session_id != session_id and now.startswith("<!-- thinklsp session:"):
-                first = now.find("\n") if "\n" in now else len(now)
-                line = f"<!-- thinklsp session: {session_id} -->"
-                edits.insert(0, {"range": lines.range(0, first), "newText": line})
+            edits = [{"range": lines.range(e.start, e.end), "newText": e.new_text} for e in changes(now)]
             reply = await self._state.client.apply_edit("thinklsp: answer", self._edit(uri, version, edits))
             if reply.applied:
                 return True
             if document.version == version:
-                break
+                return False
         return False
+
+    def _is_known(self, session_id: str) -> bool:
+        """`last` names no session here: a document that came with a repository must not find the user's newest one."""
+        try:
+            self._engine.session(session_id, self._snapshots.key)
+        except SessionError:
+            return False
+        return session_id != "last"
 
     def _edit(self, uri: str, version: int, edits: list[dict[str, Any]]) -> dict[str, Any]:
         if not self._state.client.can.document_changes:
@@ -158,15 +179,14 @@ class ChatDocuments:
         return {"documentChanges": [{"textDocument": {"uri": uri, "version": version}, "edits": edits}]}
 
 
-def _creation(uri: str, text: str) -> list[dict[str, Any]]:
+def _creation(uri: str) -> dict[str, Any]:
+    return {"kind": "create", "uri": uri, "options": dict(CREATE_OPTIONS)}
+
+
+def _first_text(uri: str, text: str) -> dict[str, Any]:
     start = {"line": 0, "character": 0}
-    return [
-        {"kind": "create", "uri": uri, "options": {"ignoreIfExists": True}},
-        {
-            "textDocument": {"uri": uri, "version": None},
-            "edits": [{"range": {"start": start, "end": start}, "newText": text}],
-        },
-    ]
+    edits = [{"range": {"start": start, "end": start}, "newText": text}]
+    return {"textDocument": {"uri": uri, "version": None}, "edits": edits}
 
 
 def _exists(view: WorkspaceView, reference: Reference) -> bool:

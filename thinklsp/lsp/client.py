@@ -43,19 +43,22 @@ class Abilities:
             return value
 
         edit = "workspace.workspaceEdit"
+        operations = _names(at(f"{edit}.resourceOperations"))
+        versioned = at(f"{edit}.documentChanges")
+        tags = at("textDocument.codeAction.tagSupport.valueSet")
+        tags = tags if isinstance(tags, list) else []
         return Abilities(
             apply_edit=at("workspace.applyEdit") is True,
-            document_changes=at(f"{edit}.documentChanges") is True,
-            resource_operations=_names(at(f"{edit}.resourceOperations")),
+            # Neovim announces operations alone; they exist within document changes only, so it takes these too.
+            document_changes=bool(operations) if versioned is None else versioned is True,
+            resource_operations=operations,
             change_annotations=at(f"{edit}.changeAnnotationSupport") is not None,
             work_done_progress=at("window.workDoneProgress") is True,
             show_document=at("window.showDocument.support") is True,
             configuration=at("workspace.configuration") is True,
             watch_configuration=at("workspace.didChangeConfiguration.dynamicRegistration") is True,
             code_action_literals=at("textDocument.codeAction.codeActionLiteralSupport") is not None,
-            code_action_tags=frozenset(
-                tag for tag in at("textDocument.codeAction.tagSupport.valueSet") or () if isinstance(tag, int)
-            ),
+            code_action_tags=frozenset(tag for tag in tags if isinstance(tag, int)),
         )
 
 
@@ -109,10 +112,11 @@ class Client:
             return ApplyReply(False, str(reason)[:300] if reason else None)
         return ApplyReply(True)
 
-    async def show_document(self, uri: str) -> None:
+    async def show_document(self, uri: str, *, take_focus: bool) -> None:
         if self.can.show_document:
+            params = {"uri": uri, "takeFocus": take_focus}
             try:
-                await self._protocol.ask("window/showDocument", {"uri": uri, "takeFocus": True}, _REQUEST_SECONDS)
+                await self._protocol.ask("window/showDocument", params, _REQUEST_SECONDS)
             except (ClientError, TimeoutError):
                 return
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import math
+import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from lsprotocol import types
@@ -14,6 +16,7 @@ from thinklsp.lsp.convert import Encoding, column_of, split_keeping_ends, units
 _log = logging.getLogger(__name__)
 
 _REMEMBERED_CHANGES = 500
+_LAST_COLUMN = 2**31 - 1
 
 Point = tuple[int, int]
 """Line and character as the client counts them."""
@@ -21,23 +24,28 @@ Point = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """One change of a document, in the client's units. `end` is where the replaced range ended, `new_end` the new."""
+    """One change of a document, in the client's units: what stood from `start` to `end` lies between the new points.
+
+    The starts differ only where a `\\r` in front has become one line end with a `\\n` behind the change.
+    """
 
     version: int
     start: Point
     end: Point
+    new_start: Point
     new_end: Point
 
 
 class Document:
     """Live text of one open document. `desynced`: the client's versions or ranges made no sense; no edits for it
-    until it is sent whole again."""
+    until it is sent whole again. `changed_at`: monotonic seconds of the last change."""
 
     def __init__(self, item: types.TextDocumentItem, encoding: Encoding) -> None:
         self.uri = item.uri
         self.language_id = item.language_id
         self.version = item.version
         self.desynced = False
+        self.changed_at = -math.inf
         self._encoding: Encoding = encoding
         self._lines = split_keeping_ends(item.text)
         self._text: str | None = item.text
@@ -68,6 +76,7 @@ class Document:
             else:
                 self._replace_all(version, change.text)
         self.version = version
+        self.changed_at = time.monotonic()
         self._text = None
 
     def moved(self, point: Point, version: int) -> Point | None:
@@ -79,11 +88,13 @@ class Document:
         for change in self._changes:
             if change.version <= version:
                 continue
+            if change.start < point < change.end:
+                return None
             if point > change.start:
-                if point < change.end:
-                    return None
                 point = _shifted(point, change)
-        return point
+            elif point == change.start:
+                point = change.new_start
+        return point[0], min(point[1], _LAST_COLUMN)
 
     def _replace_all(self, version: int, text: str) -> None:
         self._lines = split_keeping_ends(text)
@@ -94,30 +105,33 @@ class Document:
     def _replace(self, version: int, where: types.Range, text: str) -> None:
         start, end = sorted((self._point(where.start), self._point(where.end)))
         first, last = self._lines[start[0]], self._lines[end[0]]
-        head = first[: column_of(first, start[1], self._encoding)]
-        tail = last[column_of(last, end[1], self._encoding) :]
-        joined, begin, stop = head + text + tail, start[0], end[0] + 1
-        if joined.startswith("\n") and begin > 0 and self._lines[begin - 1].endswith("\r"):
+        head, tail = first[: start[1]], last[end[1] :]
+        begin, stop = start[0], end[0] + 1
+        removed = (start[0], units(head, self._encoding)), (end[0], units(last[: end[1]], self._encoding))
+        if (head + text + tail).startswith("\n") and begin > 0 and self._lines[begin - 1].endswith("\r"):
             # What stood between \r and \n is gone: together they are one line end.
             begin -= 1
-            joined = self._lines[begin] + joined
-        new = split_keeping_ends(joined)
+            head = self._lines[begin] + head
+        new = split_keeping_ends(head + text + tail)
         if stop < len(self._lines) and new[-1] == "":
             new.pop()
         self._lines[begin:stop] = new
-        self._changes.append(_Change(version, start, end, self._end_of(start, text)))
+        added = self._place(new, begin, len(head)), self._place(new, begin, len(head) + len(text))
+        self._changes.append(_Change(version, *removed, *added))
 
     def _point(self, position: types.Position) -> Point:
-        if position.line >= len(self._lines):
-            last = len(self._lines) - 1
-            return last, units(self._lines[last].rstrip("\r\n"), self._encoding)
-        line = self._lines[position.line].rstrip("\r\n")
-        return position.line, min(position.character, units(line, self._encoding))
+        """Line and code points before a position, clamped to the text."""
+        line = min(position.line, len(self._lines) - 1)
+        character = position.character if line == position.line else _LAST_COLUMN
+        return line, column_of(self._lines[line], character, self._encoding)
 
-    def _end_of(self, start: Point, text: str) -> Point:
-        lines = split_keeping_ends(text)
-        width = units(lines[-1], self._encoding)
-        return (start[0] + len(lines) - 1, width if len(lines) > 1 else start[1] + width)
+    def _place(self, lines: Sequence[str], first: int, offset: int) -> Point:
+        """The point at an offset of `lines`, the first of which is line `first` of the document."""
+        for number, line in enumerate(lines, first):
+            if offset < len(line) or (offset == len(line) and line[-1:] not in ("\r", "\n")):
+                return number, units(line.rstrip("\r\n")[:offset], self._encoding)
+            offset -= len(line)
+        return first + len(lines), 0
 
 
 class Documents:
@@ -125,6 +139,7 @@ class Documents:
 
     def __init__(self) -> None:
         self.encoding: Encoding = "utf-16"
+        self.on_open: Callable[[str], None] = lambda _: None
         self._open: dict[str, Document] = {}
 
     def get(self, uri: str) -> Document | None:
@@ -135,6 +150,7 @@ class Documents:
 
     def opened(self, params: types.DidOpenTextDocumentParams) -> None:
         self._open[params.text_document.uri] = Document(params.text_document, self.encoding)
+        self.on_open(params.text_document.uri)
 
     def changed(self, params: types.DidChangeTextDocumentParams) -> None:
         document = self._open.get(params.text_document.uri)

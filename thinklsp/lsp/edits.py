@@ -5,7 +5,7 @@ Pure: present texts and client abilities in, plain JSON and an outcome for every
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -20,6 +20,10 @@ Review = Literal["auto", "always", "never"]
 _REQUESTED = "thinklsp"
 _ELSEWHERE = "thinklsp-elsewhere"
 _BOM = "\ufeff"
+
+# Written out: told to ignore a file that exists, Neovim makes no folder for a new one, which then cannot be saved;
+# and lsp-mode of Emacs fails where there are no options at all.
+CREATE_OPTIONS: Mapping[str, bool] = {"overwrite": False, "ignoreIfExists": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,27 +87,34 @@ class _Sink:
 
 
 def draft(
-    files: Sequence[FileEdit], present: Mapping[str, Present], can: Abilities, *, ours_wins: bool = False
+    files: Sequence[FileEdit], present: Mapping[str, Present], can: Abilities, *, ours_wins: Collection[str] = ()
 ) -> Draft:
-    """What of the edit set can be sent now. `ours_wins`: the user asked for it; conflicts take the turn's text."""
+    """What of the edit set can be sent now. `present` holds every file by its URI, new names of renames included.
+
+    `ours_wins`: files whose conflict the user knows and whose proposal they asked for; they take the turn's text.
+    """
     ready: list[Proposal] = []
     left_out: list[FileStatus] = []
     for file in files:
-        made = _ready(file, present[file.uri], can, ours_wins=ours_wins)
+        target = None if file.new_uri is None else present[file.new_uri]
+        made = _ready(file, present[file.uri], target, can, ours_wins=file.uri in ours_wins)
         if isinstance(made, Proposal):
-            if made.after != made.present.text or file.new_uri is not None:
-                ready.append(made)
-            else:
-                # The user has made the same change; there is nothing left to send.
-                left_out.append(FileStatus(file.uri, "applied"))
+            ready.append(made)
         else:
             left_out.append(made)
     return Draft(tuple(ready), tuple(left_out))
 
 
-def _ready(file: FileEdit, now: Present, can: Abilities, *, ours_wins: bool) -> Proposal | FileStatus:
+def _ready(
+    file: FileEdit, now: Present, target: Present | None, can: Abilities, *, ours_wins: bool
+) -> Proposal | FileStatus:
+    if _is_done(file, now, target):
+        return FileStatus(file.uri, "applied")
     if now.refusal is not None:
         return FileStatus(file.uri, "refused", now.refusal)
+    if target is not None and (target.refusal is not None or target.text is not None):
+        reason = target.refusal or "a file of the new name has been made meanwhile"
+        return FileStatus(file.uri, "conflict" if target.refusal is None else "refused", reason)
     if now.desynced:
         reason = "the editor's changes of this document did not arrive in order; close and open it again"
         return FileStatus(file.uri, "refused", reason)
@@ -115,18 +126,30 @@ def _ready(file: FileEdit, now: Present, can: Abilities, *, ours_wins: bool) -> 
         return FileStatus(file.uri, "conflict", "a file of this name has been made meanwhile")
     if now.text is None:
         return FileStatus(file.uri, "conflict", "the file was deleted meanwhile")
+    # Whether a text holds the byte order mark depends on whether it came from disk or from the editor: it belongs to
+    # neither side, and the present text keeps what it has.
+    before, present = file.before.removeprefix(_BOM), now.text.removeprefix(_BOM)
     if file.after is None:
-        if now.text.removeprefix(_BOM) == file.before or ours_wins:
+        if present == before or ours_wins:
             return Proposal(file, now, None)
         return FileStatus(file.uri, "conflict", "the file was changed meanwhile, so it was not deleted")
-    # A byte order mark that the editor keeps in its text belongs to neither side.
     mark = _BOM if now.text.startswith(_BOM) else ""
-    merged = merge(file.before, file.after, now.text.removeprefix(_BOM), ours_wins=ours_wins)
+    merged = merge(before, file.after.removeprefix(_BOM), present, ours_wins=ours_wins)
     if isinstance(merged, Conflict):
         first, last = merged.regions[0]
         where = f"line {first}" if last <= first else f"lines {first}-{last}"
         return FileStatus(file.uri, "conflict", f"you changed the same place meanwhile ({where}); your text stays")
-    return Proposal(file, now, mark + merged.text)
+    after = mark + merged.text
+    if after == now.text and target is None:
+        return FileStatus(file.uri, "applied")
+    return Proposal(file, now, after)
+
+
+def _is_done(file: FileEdit, now: Present, target: Present | None) -> bool:
+    """The user, or an action that carried the edit, has brought the file there already."""
+    if target is not None:
+        return now.text is None and target.text == file.after
+    return now.refusal is None and now.text == file.after
 
 
 def _missing_ability(file: FileEdit, can: Abilities) -> str | None:
@@ -158,17 +181,21 @@ def workspace_edit(
 
 def _document_changes(item: Proposal, sink: _Sink) -> Iterator[dict[str, Any]]:
     file = item.file
-    mark = _annotate(sink, _confirms(sink, file.uri, None, structural=file.deletes or file.new_uri is not None))
     if file.deletes:
-        yield {"kind": "delete", "uri": file.uri, "options": {"ignoreIfNotExists": True}, **mark}
+        yield {"kind": "delete", "uri": file.uri, "options": {"ignoreIfNotExists": True}, **_looked_at(file, sink)}
         return
     if item.present.text is None:
-        yield {"kind": "create", "uri": file.uri, "options": {"ignoreIfExists": True}, **mark}
+        yield {"kind": "create", "uri": file.uri, "options": dict(CREATE_OPTIONS), **_looked_at(file, sink)}
     edits = [_annotated(edit, file.uri, sink) for edit in _edits(item, sink.encoding)]
     if edits:
         yield {"textDocument": {"uri": file.uri, "version": item.present.version}, "edits": edits}
     if file.new_uri is not None:
-        yield {"kind": "rename", "oldUri": file.uri, "newUri": file.new_uri, **mark}
+        yield {"kind": "rename", "oldUri": file.uri, "newUri": file.new_uri, **_looked_at(file, sink)}
+
+
+def _looked_at(file: FileEdit, sink: _Sink) -> dict[str, str]:
+    """The annotation of an operation on a whole file."""
+    return _annotate(sink, _confirms(sink, file.uri, None, structural=file.deletes or file.new_uri is not None))
 
 
 def _edits(item: Proposal, encoding: Encoding) -> list[dict[str, Any]]:

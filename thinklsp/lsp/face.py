@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from thinklsp.agent.prompts import ACTIONS
-from thinklsp.core.errors import ThinkLspError, TurnRefused
+from lsprotocol import types
+
+from thinklsp.agent.prompts import ACTIONS, READING
+from thinklsp.core.errors import TurnRefused
 from thinklsp.core.events import TurnFinished
 from thinklsp.engine import ActionTask, ChatTask, Choices, Engine, Reference, Turn, TurnSpec
 from thinklsp.engine.choices import choose
@@ -17,16 +19,13 @@ from thinklsp.lsp.chat import ChatDocuments, mention
 from thinklsp.lsp.code_actions import Held
 from thinklsp.lsp.edits import Scope
 from thinklsp.lsp.progress import Token, TurnProgress
-from thinklsp.lsp.protocol.errors import InvalidParams, spoken
-from thinklsp.lsp.running import Deliver, RunningTurn
+from thinklsp.lsp.protocol.errors import InvalidParams
+from thinklsp.lsp.running import Deliver
 from thinklsp.lsp.snapshots import Snapshots
 from thinklsp.lsp.state import State
 from thinklsp.lsp.subjects import Subject, lines_of, plain_range, problems_of, required_subject, subject_of
-from thinklsp.settings import EditorSettings
-
-# Actions whose range is what the user selected: changes outside it are worth a look.
-_SELECTING = frozenset(("edit", "simplify"))
-
+from thinklsp.lsp.turns import Asked, Turns, no_scope
+from thinklsp.settings import EditorSettings, ignored
 
 Arguments = Sequence[Any] | None
 
@@ -44,7 +43,7 @@ class Face:
         self._snapshots = Snapshots(state, workspace.allow_protected, workspace.allow_home)
         self.applying = Applying(state, self._snapshots)
         self._chat = ChatDocuments(state, self._snapshots, self.engine)
-        self.running: dict[str, RunningTurn] = {}
+        self._turns = Turns(state, self.applying, lambda spec: self.engine.begin(spec, self.editor, self.choices))
         for problem in self.engine.user.problems:
             state.client.show_message("warning", problem)
         for raw in state.raw_configurations:
@@ -53,9 +52,10 @@ class Face:
     def configure(self, raw: object) -> None:
         """New editor settings; what was refused or ignored is said once."""
         self.editor, sentences = self.editor.updated(raw)
+        self.editor, loosening = ignored(self.engine.user, self.editor, keyed=self.engine.keyed())
         self.settings = self.engine.resolved(self.editor).settings
         self._chat.suffix = self.settings.chat.file_suffix
-        for sentence in sentences:
+        for sentence in (*sentences, *loosening):
             self._state.client.show_message("warning", sentence)
 
     async def close(self) -> None:
@@ -65,8 +65,7 @@ class Face:
         return [Held(kept.turn_id, kept.title, edit) for kept, edit in self.applying.offers_for(uri)]
 
     def running_for(self, uri: str) -> list[str]:
-        """Turns that work for this document, or for none in particular."""
-        return [running.turn.id for running in self.running.values() if running.uri in (uri, None)]
+        return self._turns.for_document(uri)
 
     async def execute(self, command: str, given: Arguments, progress: TurnProgress | None) -> Any:
         match command:
@@ -105,7 +104,15 @@ class Face:
             chat.effort,
             chat.model,
         )
-        return await self._start(spec, progress, chat.partial_result_token, chat.prompt, uri=None, scope=None)
+        token = chat.partial_result_token
+        shows = progress is not None or token is not None
+        deliver = None if shows else self._delivery(chat.prompt)
+        scope = (
+            no_scope
+            if chat.uri is None
+            else self._scope(chat.uri, None if chat.range is None else plain_range(chat.range))
+        )
+        return await self._turns.start(Asked(spec, progress, token, scope=scope, deliver=deliver))
 
     async def action(self, given: Arguments, progress: TurnProgress | None) -> Any:
         action = args.parsed(args.ActionArguments, given)
@@ -129,43 +136,38 @@ class Face:
             effort=action.effort,
             model=action.model,
         )
-        lines = None if subject.range is None else (subject.range.start.line, subject.range.end.line)
-        scope = Scope(subject.uri, lines if name in _SELECTING else None)
+        token = action.partial_result_token
+        # An explanation is there to be read: it goes to a chat document unless the caller takes the text itself.
+        shows = token is not None or (progress is not None and name not in READING)
         words = action.instruction or name
-        prompt = f"{words} {mention(subject.uri, view, place.lines)}"
-        explains = name == "explain" and action.partial_result_token is None
-        return await self._start(
-            spec, progress, action.partial_result_token, prompt, uri=subject.uri, scope=scope, document=explains
-        )
+        deliver = None if shows else self._delivery(f"{words} {mention(subject.uri, view, place.lines)}")
+        scope = self._scope(subject.uri, None if name == "fix" else subject.range)
+        return await self._turns.start(Asked(spec, progress, token, subject.uri, scope, deliver))
 
     async def send(self, given: Arguments, progress: TurnProgress | None) -> Any:
         sent = self._chat.sent_from(args.parsed(args.SendArguments, given).uri)
         spec, notice = self._chat.spec_of(sent, self._snapshots.view())
 
-        async def answer(turn: Turn, finished: TurnFinished) -> None:
-            await self._chat.answer(sent, turn, finished)
+        async def answer(turn: Turn, finished: TurnFinished, notices: tuple[str, ...]) -> None:
+            await self._chat.answer(sent, turn, finished, notices)
 
-        return await self._start(spec, progress, None, "", uri=sent.uri, scope=None, deliver=answer, notice=notice)
+        return await self._turns.start(Asked(spec, progress, None, sent.uri, deliver=answer, notice=notice))
 
     def cancel(self, given: Arguments) -> dict[str, Any]:
-        turn_id = args.parsed(args.TurnArguments, given).turn_id
-        running = next(reversed(self.running.values()), None) if turn_id is None else self.running.get(turn_id)
-        if running is None:
-            return {"cancelled": []}
-        running.stop()
-        return {"cancelled": [running.turn.id]}
+        return {"cancelled": self._turns.stop(args.parsed(args.TurnArguments, given).turn_id)}
 
     def cancel_progress(self, token: Token) -> None:
-        for running in list(self.running.values()):
-            if running.progress.work_token == token:
-                running.stop()
+        self._turns.stop_by_token(token)
 
     async def apply(self, given: Arguments) -> dict[str, Any]:
         turn_id = args.parsed(args.TurnArguments, given).turn_id
         kept = self.applying.kept(turn_id)
         if kept is None:
             raise TurnRefused("There is no edit of a turn that waits to be applied.")
-        outcome = await self.applying.send(kept.turn_id, kept.title, kept.files, review="never", ours_wins=True)
+        review = self.settings.edits.review
+        outcome = await self.applying.send(
+            kept.turn_id, kept.title, kept.files, review=review, ours_wins=kept.conflicted
+        )
         return {"applied": outcome.applied, "files": [file.json() for file in outcome.files]}
 
     def choose(self, key: str, given: Arguments) -> dict[str, Any]:
@@ -176,8 +178,7 @@ class Face:
             session = self.engine.session(wish.session_id, self._snapshots.key)
         answer, made = choose(self.engine, self.editor, key, wish.value, connection=self.choices, session=session)
         if made and session is not None:
-            for name, value in made.items():
-                session = self.engine.store.put(session.with_choice(name, value))
+            self.engine.store.update(session.id, lambda session: session.with_choices(made))
         elif made:
             self.choices = {**self.choices, **made}
         return answer
@@ -186,59 +187,9 @@ class Face:
         args.parsed(args.NoArguments, given)
         return await report(self.engine, self.editor, self.choices)
 
-    async def _start(
-        self,
-        spec: TurnSpec,
-        progress: TurnProgress | None,
-        partial_token: Token | None,
-        prompt: str,
-        *,
-        uri: str | None,
-        scope: Scope | None,
-        document: bool = False,
-        deliver: Deliver | None = None,
-        notice: str | None = None,
-    ) -> Any:
-        """The token rule: with a work-done token the answer is the TurnResult, without one TurnStarted at once."""
-        turn = self.engine.begin(spec, self.editor, self.choices)
-        if notice is not None:
-            turn.said.append(notice)
-        shown = progress or TurnProgress(self._state.client)
-        shown.use(partial_token, turn.display)
-        if deliver is None and (document or (progress is None and partial_token is None)):
-            deliver = self._delivery(prompt)
-        running = RunningTurn(turn, self._state.client, self.applying, shown, uri, scope, deliver)
-        self.running[turn.id] = running
-        if progress is not None:
-            running.task = self._state.spawn(self._run(running), awaited=True)
-            return await running.task
-        running.task = self._state.spawn(self._run_unwatched(running))
-        return {"turnId": turn.id, "sessionId": turn.session.id}
-
-    async def _run(self, running: RunningTurn) -> dict[str, Any]:
-        try:
-            return await running.run()
-        finally:
-            self.running.pop(running.turn.id, None)
-
-    async def _run_unwatched(self, running: RunningTurn) -> None:
-        """A turn whose command has been answered already: what goes wrong is said by progress and one message."""
-        token = f"thinklsp-{running.turn.id}"
-        try:
-            created = await self._state.client.create_progress(token)
-            running.progress.begin(running.turn.spec.title, token if created else None)
-            await self._run(running)
-        except Exception as error:
-            self._state.client.show_message("error", spoken(error))
-            if not isinstance(error, ThinkLspError):
-                raise
-        finally:
-            running.turn.release()
-            self.running.pop(running.turn.id, None)
-
     def _delivery(self, prompt: str) -> Deliver:
-        async def deliver(turn: Turn, finished: TurnFinished) -> None:
-            await self._chat.deliver(turn, finished, prompt)
+        async def deliver(turn: Turn, finished: TurnFinished, notices: tuple[str, ...]) -> None:
+            await self._chat.deliver(turn, finished, prompt, notices)
 
         return deliver
 
@@ -256,3 +207,18 @@ class Face:
         where = None if range_ is None else plain_range(range_)
         count = document.line_count if document is not None else 2**31
         return Reference(uri, lines_of(where, count))
+
+    def _scope(self, uri: str, where: types.Range | None) -> Callable[[], Scope | None]:
+        """What the user pointed at, followed through what they type until the edit is sent."""
+        document = self._state.documents.get(uri)
+        if document is None or where is None or where.start == where.end:
+            return lambda: Scope(uri)
+        version, first, last = document.version, where.start.line, where.end.line
+
+        def scope() -> Scope:
+            now = self._state.documents.get(uri)
+            begin = None if now is None else now.moved((first, 0), version)
+            end = None if now is None else now.moved((last, 0), version)
+            return Scope(uri, (first if begin is None else begin[0], last if end is None else end[0]))
+
+        return scope

@@ -10,16 +10,21 @@ import re
 from thinklsp.lsp.documents import Document
 
 _DEFINITION = re.compile(
-    r"""^\s*(?:(?:export|default|public|private|protected|internal|static|abstract|final|sealed|async|pub(?:\([^)]*\))?
-    |unsafe|extern|inline|virtual|override|const|partial|open|suspend|local)\s+)*
-    (?:def|class|function\*?|func|fn|interface|struct|enum|trait|impl|type|module|namespace|record|object|protocol
-    |sub|defmodule|defn|macro_rules!)\b[\s(]""",
+    r"""^\s*\(?(?:(?:export|default|public|private|protected|internal|static|abstract|final|sealed|async|pub(?:\([^)]*\))?
+    |unsafe|extern|inline|virtual|override|const|partial|open|suspend|local|data)\s+)*
+    (?:def|class|function\*?|func|fun|fn|interface|struct|enum|trait|impl|type|module|namespace|record|object|protocol
+    |extension|sub|defmodule|defp|defn-?|defun|macro_rules!)(?<=[\w!*-])[\s(]""",
     re.VERBOSE,
 )
 # Type first, as in C, C++, Java and C#: `int add(int a, int b) {`
 _TYPED_FUNCTION = re.compile(
     r"^\s*(?!(?:return|else|new|throw|case|if|for|while|switch|catch|do|await|yield|delete|using|import)\b)"
     r"[A-Za-z_][\w:<>,\[\]&* .]*\s+[*&]*[A-Za-z_~][\w:~]*\s*\([^;]*\)?[^;]*\{?\s*$"
+)
+# A method in a class of JavaScript, a function of a shell: `render(props) {`
+_BARE_FUNCTION = re.compile(
+    r"^\s*(?!(?:if|for|while|switch|catch|with|function|return|do|else|select|match)\b)"
+    r"(?:(?:async|static|get|set|public|private|protected)\s+)*[*#]*[\w$-]+\s*\([^()]*\)\s*(?::[^={]+)?\{\s*\}?\s*$"
 )
 _ARROW = re.compile(r"^\s*(?:export\s+)?(?:const|let|var)\s+\w+\s*(?::[^=]+)?=\s*(?:async\s+)?(?:\([^)]*\)|\w+)\s*=>")
 _TYPED_LANGUAGES = frozenset(("c", "cpp", "csharp", "java", "objective-c", "cuda-cpp", "dart", "arduino"))
@@ -28,12 +33,17 @@ _TODO = re.compile(r"\b(?:TODO|FIXME)\b")
 _EMPTY = re.compile(r"^\s*(?:pass|\.\.\.|raise NotImplementedError(?:\(.*\))?|todo!\(\);?|unimplemented!\(.*\);?)\s*$")
 _EMPTY_BRACES = re.compile(r"\{\s*\}\s*;?\s*$")
 
-_TRIGGER = re.compile(r"^\s*(?:#+|//+|--+|;+|%+|\"|/\*+|<!--)\s*(?P<text>.*?)\s*\bAI(?P<mark>[!?])\s*(?:\*/|-->)?\s*$")
+# A comment that has its line to itself, or follows code; signs that are also operators or quotes only begin a line.
+_TRIGGER = re.compile(
+    r"""(?:^\s*(?:--+|;+|%+|"|\*+|REM)|(?:^|\s)(?:\#+|//+|/\*+|<!--|\(\*))
+    \s*(?P<text>.*?)\s*\bAI(?P<mark>[!?])\s*(?:\*/|-->|\*\))?\s*$""",
+    re.VERBOSE,
+)
 
 
 def has_definition(document: Document, line: int) -> bool:
     text = document.line(line)
-    if _DEFINITION.match(text) or _ARROW.match(text):
+    if _DEFINITION.match(text) or _ARROW.match(text) or _BARE_FUNCTION.match(text):
         return True
     return document.language_id in _TYPED_LANGUAGES and _TYPED_FUNCTION.match(text) is not None
 
@@ -50,5 +60,5 @@ def is_unfinished(document: Document, line: int) -> bool:
 
 def comment_trigger(document: Document, line: int) -> tuple[str, str] | None:
     """A comment that ends with `AI!` or `AI?`: its text and the mark."""
-    match = _TRIGGER.match(document.line(line))
+    match = _TRIGGER.search(document.line(line))
     return (match["text"], match["mark"]) if match and match["text"] else None

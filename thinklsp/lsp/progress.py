@@ -48,6 +48,7 @@ class TurnProgress:
     """The progress of one turn on up to two tokens. `begin`, then `show` for each event, then `end` exactly once.
 
     The work token takes work-done progress; the partial token takes our own values, for clients that gave one.
+    `cancelled`: the user has pressed Cancel, perhaps before there was a turn to cancel.
     """
 
     def __init__(self, client: Client) -> None:
@@ -64,6 +65,7 @@ class TurnProgress:
         self._pulse: asyncio.Task[None] | None = None
         self._retry_until: float | None = None
         self._ended = False
+        self.cancelled = False
 
     def begin(self, title: str, work_token: Token | None) -> None:
         loop = asyncio.get_running_loop()
@@ -123,6 +125,11 @@ class TurnProgress:
                 self._enter("finishing")
             case _:
                 assert_never(event)
+
+    def failed(self, sentence: str) -> None:
+        """The turn has no result; the caller is told why instead."""
+        self._notice("error", sentence)
+        self._send_partial({"kind": "finished", "result": None})
 
     def finished(self, result: Mapping[str, Any]) -> None:
         self._send_partial({"kind": "finished", "result": result})

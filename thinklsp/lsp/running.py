@@ -32,21 +32,23 @@ _HELD: dict[TurnStopReason, str] = {
     "context_window": "the conversation outgrew the model's context window",
 }
 
-Deliver = Callable[[Turn, TurnFinished], Awaitable[None]]
+Deliver = Callable[[Turn, TurnFinished, tuple[str, ...]], Awaitable[None]]
 
 
 @dataclass(slots=True)
 class RunningTurn:
-    """`uri`: the document that it works for, if any. `stopped`: the user ended it, so that it answers `cancelled`."""
+    """`uri`: the document that it works for, if any. `scope` is asked for when the edit is sent, as the place may move.
+    `stopped`: the user ended it, so that it answers `cancelled`."""
 
     turn: Turn
     client: Client
     applying: Applying
     progress: TurnProgress
     uri: str | None
-    scope: Scope | None
+    scope: Callable[[], Scope | None]
     deliver: Deliver | None
     task: asyncio.Task[dict[str, Any]] | None = None
+    begun: bool = False
     stopped: bool = False
     outcome: Outcome | None = None
     edit_sent: bool = False
@@ -54,7 +56,8 @@ class RunningTurn:
     def stop(self) -> None:
         """Ends the turn as the user's wish; its caller is answered with what there is."""
         self.stopped = True
-        if self.task is not None:
+        # A task that is cancelled before its first step never runs; this one sees by itself that it was stopped.
+        if self.begun and self.task is not None:
             self.task.cancel()
 
     async def run(self) -> dict[str, Any]:
@@ -62,6 +65,7 @@ class RunningTurn:
 
         Raises CancelledError when the request was cancelled, ThinkLspError with a sentence when the turn failed.
         """
+        self.begun = True
         outcome = "failed"
         try:
             with self.turn:
@@ -74,6 +78,7 @@ class RunningTurn:
             raise
         except Exception as error:
             outcome = spoken(error)
+            self.progress.failed(outcome)
             raise
         finally:
             self.progress.end(outcome)
@@ -86,21 +91,30 @@ class RunningTurn:
             else:
                 self.outcome = self._hold(_HELD[finished.stop_reason])
             if self.deliver is not None:
-                await self.deliver(self.turn, finished)
+                await self.deliver(self.turn, finished, self._notices())
         except asyncio.CancelledError:
             self.outcome = self.outcome or self._hold(_HELD["cancelled"])
             if not self.stopped:
                 raise
             # The cancel has been answered here: it was meant for the turn, not for whoever waits for it.
-            if (task := asyncio.current_task()) is not None:
+            if (task := asyncio.current_task()) is not None and task.cancelling():
                 task.uncancel()
-            finished = TurnFinished("cancelled", "", "", self.turn.usage)
+            finished = TurnFinished("cancelled", self.turn.text, self.turn.thinking, self.turn.usage)
         except Exception:
             self.outcome = self.outcome or self._hold("the turn failed")
             raise
         return turn_result(self.turn, finished, self.outcome)
 
+    def _notices(self) -> tuple[str, ...]:
+        """What the user should know beside the answer: sentences, files that were not changed first."""
+        outcome = self.outcome or Outcome(())
+        left = [file for file in outcome.files if file.status != "applied"]
+        names = (f"{file.uri.rpartition('/')[2]} was not changed: {file.reason}." for file in left)
+        return (*names, *self.turn.said, *outcome.notices)
+
     async def _finished(self) -> TurnFinished:
+        if self.stopped:
+            raise asyncio.CancelledError
         async with aclosing(self.turn.events(self._ask, self._ask_budget)) as events:
             async for event in events:
                 self.progress.show(event)

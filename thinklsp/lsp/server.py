@@ -49,10 +49,8 @@ class Server(LanguageServer):
 
     async def close(self) -> None:
         """Ends every turn and lets go of connections and files."""
-        tasks = list(self.state.tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        self.state.stop()
+        await asyncio.gather(*self.state.tasks, return_exceptions=True)
         if self.state.face is not None:
             await self.state.face.close()
 
@@ -81,6 +79,7 @@ def _register(server: Server) -> None:
     for command in COMMANDS:
         server.command(command)(_never_called)
     protocol.execute = lambda params: _execute(state, params)
+    protocol.on_shutdown = state.stop
     protocol.on_initialize = lambda params: _initialize(state, params)
 
 
@@ -89,8 +88,7 @@ def _never_called() -> None:
 
 
 def _initialize(state: State, params: types.InitializeParams) -> None:
-    capabilities = state.protocol.plain(params.capabilities)
-    state.client.can = Abilities.of(capabilities)
+    state.client.can = Abilities.of(state.protocol.capabilities)
     state.documents.encoding = state.protocol.position_encoding()
     folders = list(params.workspace_folders or [])
     if not folders and params.root_uri:
@@ -134,6 +132,8 @@ def _configure(state: State, raw: object) -> None:
 
 
 def _cancel_progress(state: State, params: types.WorkDoneProgressCancelParams) -> None:
+    if (starting := state.starting.get(params.token)) is not None:
+        starting.cancelled = True
     if state.face is not None:
         state.face.cancel_progress(params.token)
 
@@ -176,6 +176,7 @@ async def _execute(state: State, params: types.ExecuteCommandParams) -> Any:
     if params.command in _TURNS and params.work_done_token is not None:
         progress = TurnProgress(state.client)
         progress.begin(params.command.removeprefix("thinklsp."), params.work_done_token)
+        state.starting[params.work_done_token] = progress
     try:
         face = await state.load_face()
         return await face.execute(params.command, params.arguments, progress)
@@ -187,3 +188,4 @@ async def _execute(state: State, params: types.ExecuteCommandParams) -> Any:
         if progress is not None:
             # A turn ends its progress itself; this one never became a turn.
             progress.end("cancelled")
+            state.starting = {token: other for token, other in state.starting.items() if other is not progress}

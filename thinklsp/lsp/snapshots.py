@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import dataclass
 
-from thinklsp.core.edits import FileEdit
 from thinklsp.core.errors import PathRefused
 from thinklsp.lsp.edits import Present
 from thinklsp.lsp.state import State
 from thinklsp.workspace.paths import Root
 from thinklsp.workspace.protected import ProtectedPaths
-from thinklsp.workspace.uri import uri_to_path
+from thinklsp.workspace.uri import uri_key, uri_to_path
 from thinklsp.workspace.view import DocumentSnapshot, WorkspaceFolder, WorkspaceView
 
 
 class Snapshots:
-    """Owns the opened workspace folders and the texts that the editor has applied without saving."""
+    """Owns the opened workspace folders and the texts that the editor has applied without saving.
+
+    Such a text counts until its file is opened, or disk no longer holds what it held when the edit was applied: then
+    it has been saved, perhaps formatted on the way, or somebody else has written the file.
+    """
 
     def __init__(self, state: State, allow_protected: tuple[str, ...] = (), allow_home: bool = False) -> None:
         self._state = state
         self._protected = ProtectedPaths(allow_protected)
         self._allow_home = allow_home
         self._roots: dict[str, Root] = {}
-        self._settled: dict[str, str] = {}
-        self.refused_folders: dict[str, str] = {}
+        self._settled: dict[str, _Settled] = {}
+        self._refused: set[str] = set()
+        self._key: str | None = None
+        state.documents.on_open = self.forget
 
     def view(self) -> WorkspaceView:
         """What a turn that begins now may see."""
@@ -31,18 +36,21 @@ class Snapshots:
             DocumentSnapshot(document.uri, document.version, document.text, document.language_id)
             for document in self._state.documents.all()
         ]
-        self._forget_opened()
-        view = WorkspaceView(self._folders(), documents, settled=self._settled, protected=self._protected)
-        self._settled = view.unsaved()
-        return view
+        folders = self._folders()
+        disk = WorkspaceView(folders, protected=self._protected)
+        self._settled = {
+            uri: settled for uri, settled in self._settled.items() if _text_of(disk, uri) == settled.on_disk
+        }
+        settled = {uri: settled.text for uri, settled in self._settled.items()}
+        return WorkspaceView(folders, documents, settled=settled, protected=self._protected)
 
-    def present(self, file: FileEdit, view: WorkspaceView) -> Present:
+    def present(self, uri: str, view: WorkspaceView) -> Present:
         """The file as it is in `view`, which should be fresh."""
-        document = self._state.documents.get(file.uri)
+        document = self._state.documents.get(uri)
         if document is not None:
             return Present(document.text, document.version, document.desynced)
         try:
-            place = view.resolve(file.uri)
+            place = view.resolve(uri)
             view.check_writable(place)
             found = view.read(place)
         except PathRefused as refused:
@@ -52,18 +60,31 @@ class Snapshots:
         return Present(found.text, found.version)
 
     def settle(self, uri: str, text: str | None) -> None:
-        """The editor has this text for a file that is not open; tools read it until disk agrees."""
-        if self._state.documents.get(uri) is not None:
+        """The editor has made this edit. Where the file is not open, tools read the text until disk has moved on."""
+        self._settled.pop(uri, None)
+        if text is None or self._state.documents.get(uri) is not None:
             return
-        if text is None:
-            self._settled.pop(uri, None)
-        else:
-            self._settled[uri] = text
+        disk = WorkspaceView(self._folders(), protected=self._protected)
+        on_disk = _text_of(disk, uri)
+        if on_disk != text and _in_folder(disk, uri):
+            self._settled[uri] = _Settled(text, on_disk)
+
+    def unsaved(self) -> tuple[str, ...]:
+        """Paths of files whose new text only the editor holds."""
+        view = self.view()
+        return tuple(view.resolve(uri).shown for uri in self._settled)
+
+    def forget(self, uri: str) -> None:
+        """The file has been opened: from now on the document says what it holds."""
+        key = uri_key(uri)
+        self._settled = {other: settled for other, settled in self._settled.items() if uri_key(other) != key}
 
     @property
     def key(self) -> str:
-        """What sessions of this workspace are found by."""
-        return "\n".join(sorted(self._state.folders)) or "no folder"
+        """What sessions of this workspace are found by: its first folder, kept when others come and go."""
+        if self._key is None:
+            self._key = next(iter(self._state.folders), None)
+        return self._key or "no folder"
 
     def _folders(self) -> list[tuple[WorkspaceFolder, Root]]:
         folders: list[tuple[WorkspaceFolder, Root]] = []
@@ -73,7 +94,9 @@ class Snapshots:
                     uri_to_path(uri), protected=self._protected, allow_wide=self._allow_home
                 )
             except PathRefused as refused:
-                self.refused_folders[uri] = str(refused)
+                if uri not in self._refused:
+                    self._refused.add(uri)
+                    self._state.client.show_message("warning", f"{refused} Tools see open documents only.")
                 continue
             self._roots[uri] = root
             folders.append((WorkspaceFolder(uri, name), root))
@@ -81,6 +104,25 @@ class Snapshots:
             self._roots.pop(uri).close()
         return folders
 
-    def _forget_opened(self) -> None:
-        settled: Mapping[str, str] = self._settled
-        self._settled = {uri: text for uri, text in settled.items() if self._state.documents.get(uri) is None}
+
+@dataclass(frozen=True, slots=True)
+class _Settled:
+    """`on_disk`: what the file held when the edit was applied, None where there was none."""
+
+    text: str
+    on_disk: str | None
+
+
+def _text_of(view: WorkspaceView, uri: str) -> str | None:
+    try:
+        found = view.peek(view.resolve(uri))
+    except PathRefused:
+        return None
+    return None if found is None else found.text
+
+
+def _in_folder(view: WorkspaceView, uri: str) -> bool:
+    try:
+        return view.resolve(uri).root is not None
+    except PathRefused:
+        return False

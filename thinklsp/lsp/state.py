@@ -13,6 +13,7 @@ from lsprotocol import types
 
 from thinklsp.lsp.client import Client
 from thinklsp.lsp.documents import Documents
+from thinklsp.lsp.progress import TurnProgress
 from thinklsp.lsp.protocol.dispatch import Protocol
 
 if TYPE_CHECKING:
@@ -33,7 +34,8 @@ class ActionContext:
 
 @dataclass(slots=True)
 class State:
-    """`raw_configurations` are editor settings that came before the engine was loaded, oldest first."""
+    """`raw_configurations` are editor settings that came before the engine was loaded, oldest first.
+    `starting` are the progresses of commands that run, by token."""
 
     protocol: Protocol
     client: Client
@@ -43,6 +45,7 @@ class State:
     raw_configurations: list[object] = field(default_factory=list)
     last_action: ActionContext | None = None
     tasks: set[asyncio.Task[Any]] = field(default_factory=set)
+    starting: dict[str | int, TurnProgress] = field(default_factory=dict)
     _face: Face | None = None
     _loading: asyncio.Task[Face] | None = None
 
@@ -81,6 +84,11 @@ class State:
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("a background task failed", exc_info=error)
 
+    def stop(self) -> None:
+        """Ends every task of the connection."""
+        for task in list(self.tasks):
+            task.cancel()
+
     def set_folders(self, added: list[types.WorkspaceFolder], removed: list[types.WorkspaceFolder]) -> None:
         for folder in removed:
             self.folders.pop(folder.uri, None)
@@ -90,6 +98,6 @@ class State:
 
 def _import_face() -> Any:
     # The one import inside a function: it pulls in HTTP, validation and the rest, after `initialize` has been answered.
-    from thinklsp.lsp.face import Face  # noqa: PLC0415
+    from thinklsp.lsp.face import Face  # noqa: PLC0415 - see above
 
     return Face

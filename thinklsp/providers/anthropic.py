@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, assert_never
 
 from thinklsp.core.errors import ProviderError
@@ -35,6 +36,7 @@ from thinklsp.providers.catalog import lookup
 _VERSION = "2023-06-01"
 _OAUTH_BETA = "oauth-2025-04-20"
 _INTERLEAVED_BETA = "interleaved-thinking-2025-05-14"
+_BINDING_BETA = "thinking-binding-controls-2026-08-01"
 _EMPTY = "(no text)"
 _CACHED_MESSAGES = 2
 _FOREIGN_ID = re.compile(r"[^a-zA-Z0-9_-]")
@@ -47,7 +49,7 @@ class AnthropicAdapter:
 
     def encode(self, request: ModelRequest, endpoint: Endpoint) -> HttpRequest:
         messages = _messages(request.conversation, endpoint.origin(request.model))
-        thinking = _possible_thinking(request.thinking, messages)
+        thinking = _possible_thinking(request, messages)
         body: _Wire = {"model": request.model, "max_tokens": request.max_tokens, "stream": True}
         body |= _thinking_fields(thinking)
         if request.system:
@@ -90,6 +92,8 @@ def _betas(request: ModelRequest, endpoint: Endpoint, thinking: Thinking) -> lis
     betas = [_OAUTH_BETA] if endpoint.bearer else []
     if thinking.form == "manual" and request.tools and lookup("anthropic", request.model).interleaved == "header":
         betas.append(_INTERLEAVED_BETA)
+    if thinking.form == "adaptive" and thinking.drop_mismatched:
+        betas.append(_BINDING_BETA)
     return betas
 
 
@@ -105,6 +109,8 @@ def _thinking_fields(thinking: Thinking) -> _Wire:
             fields["thinking"] = {"type": "between_tools"}
         case "adaptive":
             fields["thinking"] = {"type": "adaptive", **display}
+            if thinking.drop_mismatched:
+                fields["thinking"]["block_binding"] = {"prefix_mismatch_behavior": "drop_block"}
         case "manual":
             fields["thinking"] = {"type": "enabled", "budget_tokens": thinking.budget_tokens, **display}
         case _:
@@ -114,9 +120,10 @@ def _thinking_fields(thinking: Thinking) -> _Wire:
     return fields
 
 
-def _possible_thinking(thinking: Thinking, messages: Sequence[_Wire]) -> Thinking:
-    """With a manual budget the running tool loop must begin with thinking. Where that belongs to another model and
-    was left out, the loop goes on without; the next message of the user thinks again."""
+def _possible_thinking(request: ModelRequest, messages: Sequence[_Wire]) -> Thinking:
+    """With a manual budget the running tool loop must begin with thinking. Where it did not, or that belongs to
+    another model and was left out, the loop goes on without a budget; the next message of the user has one again."""
+    thinking = request.thinking
     if thinking.form != "manual":
         return thinking
     loop: list[_Wire] = []
@@ -127,6 +134,8 @@ def _possible_thinking(thinking: Thinking, messages: Sequence[_Wire]) -> Thinkin
     opening = next((message for message in reversed(loop) if message["role"] == "assistant"), None)
     if opening is None or opening["content"][0].get("type") in ("thinking", "redacted_thinking"):
         return thinking
+    if lookup("anthropic", request.model).off is None:
+        return replace(thinking, form="adaptive", budget_tokens=None)
     return Thinking("off", effort=thinking.effort)
 
 
@@ -138,7 +147,10 @@ def _tools(tools: Sequence[ToolSpec]) -> list[_Wire]:
 
 
 def _messages(conversation: Conversation, origin: Origin) -> list[_Wire]:
-    """Roles alternate; none is empty, tool results stand first, and no assistant message ends with thinking."""
+    """Roles alternate; none is empty, tool results stand first, and no answered message ends with thinking.
+
+    A paused answer at the end goes back as it came: what the model adds to it is bound to exactly that.
+    """
     merged: list[_Wire] = []
     for message in conversation:
         match message:
@@ -153,15 +165,15 @@ def _messages(conversation: Conversation, origin: Origin) -> list[_Wire]:
         else:
             merged.append({"role": message.role, "content": content})
     for wire in merged:
-        wire["content"] = _whole_content(wire["role"], wire["content"])
+        wire["content"] = _whole_content(wire["role"], wire["content"], paused=wire is merged[-1])
     return merged
 
 
-def _whole_content(role: str, content: list[_Wire]) -> list[_Wire]:
+def _whole_content(role: str, content: list[_Wire], *, paused: bool) -> list[_Wire]:
     if role == "user":
         content = sorted(content, key=lambda block: block["type"] != "tool_result")
     ends_in_thinking = bool(content) and content[-1].get("type") in ("thinking", "redacted_thinking")
-    return content if content and not ends_in_thinking else [*content, {"type": "text", "text": _EMPTY}]
+    return content if content and (paused or not ends_in_thinking) else [*content, {"type": "text", "text": _EMPTY}]
 
 
 def _user_block(block: ToolResultBlock | TextBlock) -> _Wire | None:

@@ -34,7 +34,8 @@ _STATUS_OF_TYPE = {
     "overloaded_error": 529,
 }
 _TOO_LONG = ("prompt is too long", "exceed context limit")
-_FOREIGN_THINKING = ("invalid `signature` in `thinking` block", "bound to a different conversation")
+_BOUND = "bound to a different conversation"
+_FOREIGN_THINKING = ("invalid `signature` in `thinking` block", "cannot be modified", _BOUND)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +123,11 @@ def _bad_request(report: _Report) -> ProviderError:
             f"The conversation is longer than the model can read: compact it or begin a new one.{report.said}"
         )
     if any(fragment in text for fragment in _FOREIGN_THINKING):
-        return ThinkingRejected(
+        rejected = ThinkingRejected(
             "The service no longer takes the earlier thinking of this conversation: compact it or begin a new one."
         )
+        rejected.bound = _BOUND in text
+        return rejected
     if "credit balance is too low" in text:
         return _no_credit(report)
     if "reached your specified api usage limits" in text:

@@ -45,12 +45,14 @@ class Thinking:
     """The thinking configuration of one turn, already resolved against the model. It does not change in a tool loop.
 
     `budget_tokens` only with form `manual`. `effort` None: send nothing. `summarized`: ask for readable summaries.
+    `drop_mismatched`: thinking that no longer fits what stands before it is to be left out instead of refused.
     """
 
     form: ThinkingForm = "unset"
     budget_tokens: int | None = None
     effort: Effort | None = None
     summarized: bool = False
+    drop_mismatched: bool = False
 
 
 @dataclass(frozen=True, slots=True)

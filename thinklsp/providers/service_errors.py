@@ -19,7 +19,12 @@ _MASK = "[hidden]"
 
 
 class ThinkingRejected(BadRequest):
-    """The service no longer takes the thinking that stands in the conversation. Without it the request may pass."""
+    """The service no longer takes the thinking that stands in the conversation. Without it the request may pass.
+
+    `bound`: because what stands before it is not what it was when the model thought so.
+    """
+
+    bound = False
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:

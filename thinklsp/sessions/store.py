@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from dataclasses import replace
+from collections.abc import Callable
 from typing import Protocol
 
 from thinklsp.core.errors import SessionError
@@ -19,9 +19,9 @@ class SessionStore(Protocol):
 
     def latest(self, workspace: str) -> Session: ...
 
-    def put(self, session: Session) -> Session:
-        """Stores the next state of a session and returns it with its new revision. A step is acknowledged only when
-        this has returned."""
+    def update(self, session_id: str, change: Callable[[Session], Session]) -> Session:
+        """Replaces the session by what `change` makes of it now, so that no update is lost. A step is acknowledged
+        only when this has returned."""
         ...
 
 
@@ -48,14 +48,11 @@ class MemoryStore:
                 return session
         raise SessionError("This workspace has no session yet. Leave sessionId out to begin one.")
 
-    def put(self, session: Session) -> Session:
-        stored = self._sessions.get(session.id)
+    def update(self, session_id: str, change: Callable[[Session], Session]) -> Session:
+        stored = self._sessions.pop(session_id, None)
         if stored is None:
             raise SessionError("This session was deleted while it was in use.")
-        if stored.revision != session.revision:
-            raise SessionError("This session was changed from elsewhere while it was in use. Try again.")
-        renewed = replace(session, revision=session.revision + 1)
-        # The newest one stands last, which is what `latest` looks for.
-        del self._sessions[session.id]
-        self._sessions[session.id] = renewed
-        return renewed
+        # Put back at the end: the newest one stands last, which is what `latest` looks for.
+        self._sessions[session_id] = stored
+        self._sessions[session_id] = change(stored)
+        return self._sessions[session_id]

@@ -4,9 +4,9 @@ Weakest first: default, user file, environment, editor settings (which only choo
 command argument. Keys, hosts and power come from the user's file and the environment alone.
 """
 
-from thinklsp.settings.access import Access, keyed_providers, provider_access
+from thinklsp.settings.access import Access, key_command, keyed_providers, provider_access, run_key_command
 from thinklsp.settings.model import KEYS, Provider, Settings, schema, sentence
-from thinklsp.settings.resolve import EditorSettings, Resolved, UserSettings, load_user_settings, resolve
+from thinklsp.settings.resolve import EditorSettings, Resolved, UserSettings, ignored, load_user_settings, resolve
 
 __all__ = [
     "KEYS",
@@ -16,10 +16,13 @@ __all__ = [
     "Resolved",
     "Settings",
     "UserSettings",
+    "ignored",
+    "key_command",
     "keyed_providers",
     "load_user_settings",
     "provider_access",
     "resolve",
+    "run_key_command",
     "schema",
     "sentence",
 ]

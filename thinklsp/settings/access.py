@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
+from urllib.parse import urlsplit
 
 from thinklsp.core.errors import SettingsError
 from thinklsp.settings.resolve import UserSettings
@@ -55,13 +57,22 @@ def keyed_providers(user: UserSettings) -> tuple[ProviderName, ...]:
     return tuple(name for name in _PROVIDERS if _is_keyed(name, user))
 
 
-def provider_access(name: ProviderName, user: UserSettings) -> Access:
-    """Host and key of a provider. May run the user's key command. Raises SettingsError that says what to set."""
+def provider_access(name: ProviderName, user: UserSettings, *, printed: str = "") -> Access:
+    """Host and key of a provider. Raises SettingsError that says what to set.
+
+    `printed`: what the provider's key command has said, where there is one. This function runs no command.
+    """
     variables, section = _PROVIDERS[name], user.file.providers.get(name, ProviderSection())
     base_url = section.base_url or user.environment.get(variables.base_url) or variables.default_url
     if not base_url:
         raise SettingsError("base_url", f"{name} has no base URL. Set {variables.base_url}.")
-    key, source, bearer = _key(name, variables, section, user.environment)
+    if "@" in urlsplit(base_url).netloc:
+        raise SettingsError("base_url", f"The base URL of {name} holds a user name or password; leave them out.")
+    key, source, bearer = (
+        (printed, "the key command of the user file", False)
+        if section.api_key_command is not None
+        else _key(name, variables, section, user.environment)
+    )
     where = (
         "user file"
         if section.base_url
@@ -76,16 +87,18 @@ def _is_keyed(name: ProviderName, user: UserSettings) -> bool:
     variables, section = _PROVIDERS[name], user.file.providers.get(name, ProviderSection())
     if name == "openai-compatible":
         return bool(section.base_url or user.environment.get(variables.base_url))
-    names = (*variables.keys, *filter(None, (variables.bearer, section.api_key_env)))
-    return section.api_key_command is not None or any(user.environment.get(name) for name in names)
+    names = (*_key_variables(variables, section), *filter(None, (variables.bearer,)))
+    return section.api_key_command is not None or any(user.environment.get(name, "").strip() for name in names)
+
+
+def _key_variables(variables: _Variables, section: ProviderSection) -> tuple[str, ...]:
+    return (section.api_key_env,) if section.api_key_env else variables.keys
 
 
 def _key(
     name: ProviderName, variables: _Variables, section: ProviderSection, environment: Mapping[str, str]
 ) -> tuple[str, str, bool]:
-    if section.api_key_command is not None:
-        return _from_command(name, section.api_key_command), "the key command of the user file", False
-    named = (section.api_key_env,) if section.api_key_env else variables.keys
+    named = _key_variables(variables, section)
     for variable in named:
         if value := environment.get(variable, "").strip():
             return value, f"the environment variable {variable}", False
@@ -96,19 +109,39 @@ def _key(
     raise SettingsError("key", f"{name} has no key. Set {named[0]} in the environment of your editor.")
 
 
-def _from_command(name: str, argv: tuple[str, ...]) -> str:
+def key_command(name: ProviderName, user: UserSettings) -> tuple[str, ...] | None:
+    return user.file.providers.get(name, ProviderSection()).api_key_command
+
+
+async def run_key_command(name: ProviderName, argv: tuple[str, ...], *, seconds: float = 10.0) -> str:
+    """The key that the user's command prints. It may wait for the user; it does not outlive this call.
+
+    Raises SettingsError with a sentence when it fails, prints nothing or takes longer than `seconds`.
+    """
     try:
-        done = subprocess.run(
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            timeout=10,
-            check=True,
+        process = subprocess.Popen(  # noqa: ASYNC220 - starting is quick; its end is waited for in a thread
+            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
-    except (OSError, subprocess.SubprocessError):
+        try:
+            key = (await asyncio.to_thread(_output, process, seconds)).decode("utf-8", "replace").strip()
+        finally:
+            process.kill()
+    except subprocess.TimeoutExpired:
+        said = f"The key command for {name} did not end within {seconds:.0f} seconds."
+        raise SettingsError("key", f"{said} Run it in a terminal to see why.") from None
+    except (OSError, ValueError, subprocess.SubprocessError):
         raise SettingsError("key", f"The key command for {name} failed. Run it in a terminal to see why.") from None
-    key = done.stdout.decode("utf-8", "replace").strip()
     if not key:
         raise SettingsError("key", f"The key command for {name} printed nothing.")
     return key
+
+
+def _output(process: subprocess.Popen[bytes], seconds: float) -> bytes:
+    with process:
+        try:
+            output, _ = process.communicate(timeout=seconds)
+        finally:
+            process.kill()
+        if process.returncode:
+            raise subprocess.CalledProcessError(process.returncode, process.args)
+    return output

@@ -53,7 +53,9 @@ class BudgetGroup(_Group):
         None, gt=0, description="Tokens, input and output, of one turn at which it pauses and asks."
     )
     usd_per_day: float | None = Field(
-        None, gt=0, description="Cost of a day in US dollars at which a turn pauses and asks."
+        None,
+        gt=0,
+        description="Cost of a UTC day in US dollars, since the server started, at which a turn pauses and asks.",
     )
 
 
@@ -82,8 +84,9 @@ class ActionsGroup(_Group):
 class ChatGroup(_Group):
     file_suffix: str = Field(
         ".chat.md",
-        pattern=r"^\.[^/\\]{1,40}$",
-        description="File name ending of documents in which chat works.",
+        # An opened folder can set it: an ending like `.py` would take the actions away from the user's code.
+        pattern=r"^\.[^/\\\s]{1,37}\.md$",
+        description="File name ending of documents in which chat works; it ends in `.md` with something before it.",
     )
 
 
@@ -175,6 +178,10 @@ _LIMITS = {
     "float_type": "a number",
     "bool_type": "true or false",
     "string_type": "a text",
+    "string_unicode": "a text",
+    "string_too_short": "at least {min_length} character long",
+    "string_too_long": "at most {max_length} characters long",
+    "string_pattern_mismatch": "a text that matches {pattern}",
     "list_type": "a list",
     "tuple_type": "a list",
     "dict_type": "an object",

@@ -7,8 +7,8 @@ import os
 import re
 import stat
 import tomllib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from platformdirs import user_config_path
@@ -22,14 +22,27 @@ Flat = Mapping[str, Any]
 
 _DEFAULTS = Settings()
 
+# Settings that are objects with entries of the user's choice.
+_MAPPINGS = tuple(key for key in KEYS if isinstance(value_of(_DEFAULTS, key), dict))
+
+# Settings whose values are more or less strict, the loosest first. An editor may go only to the right.
+_STRICTNESS: Mapping[str, tuple[str, ...]] = {
+    "edits.review": ("never", "auto", "always"),
+    "verify": ("off", "auto", "always"),
+    "compaction.thinkingAfter": ("keep", "off"),
+}
+
 # Names that choose keys, hosts or power, compared without case, "_" and "-". In editor settings they may come from
-# the opened repository, so they are ignored there at any level.
+# the opened repository, so they are ignored there at any level. `actions` is here for the user's own actions; the
+# settings below it are known by their full name.
 _POWER = frozenset(
     (
-        *("baseurl", "host", "url", "endpoint", "proxy", "cabundle", "headers", "network", "providers"),
-        *("apikey", "apikeyenv", "apikeycommand", "authtoken", "token", "key", "secret", "password"),
-        *("commands", "permissions", "sandbox", "mcp", "mcpservers", "trust", "extraroots", "allowprotected"),
-        "loglevel",
+        *("baseurl", "host", "url", "endpoint", "headers", "extraheaders", "network", "providers"),
+        *("proxy", "httpproxy", "httpsproxy", "cabundle", "cafile", "verifytls"),
+        *("apikey", "apikeyenv", "apikeycommand", "keysource", "keycommand", "keyring", "key"),
+        *("authtoken", "token", "secret", "password"),
+        *("commands", "permissions", "sandbox", "mcp", "mcpservers", "trust", "actions"),
+        *("extraroots", "allowprotected", "allowhome", "log", "loglevel"),
     )
 )
 
@@ -56,14 +69,18 @@ class EditorSettings:
     def updated(self, raw: object) -> tuple[EditorSettings, tuple[str, ...]]:
         """A pushed or pulled configuration replaces the former one whole; a refused value keeps its former one.
 
-        Returns the new settings and the sentences to show.
+        Returns the new settings and the sentences to show. What is no object at all changes nothing.
         """
-        flat = {key.removeprefix("thinklsp."): value for key, value in _flatten(raw)}
+        if not isinstance(raw, Mapping):
+            return self, ()
+        flat = _collected((key.removeprefix("thinklsp."), value) for key, value in _flatten(_own_part(raw)))
         values, sentences = _checked({key: value for key, value in flat.items() if key in KEYS})
         for key in flat:
             if key in KEYS and key not in values and key in self.values:
                 values[key] = self.values[key]
-        ignored = {_shown(key) for key in flat if key not in KEYS and _is_power(key)} - self.told
+        groups = [key for key in flat if _holds_settings(key) and not _is_power(key)]
+        sentences += [f"The setting {key} was refused: it must be an object." for key in groups]
+        ignored = {_shown(key) for key in flat if key not in (*KEYS, *groups) and _is_power(key)} - self.told
         if ignored:
             sentences.append(
                 "These editor settings were ignored, because an opened folder could set them: "
@@ -84,11 +101,13 @@ def load_user_settings(environment: Mapping[str, str]) -> UserSettings:
     """Reads the user's file once. Raises SettingsError where it cannot be trusted or understood."""
     path = environment.get("THINKLSP_CONFIG") or str(user_config_path("thinklsp") / "config.toml")
     raw = _read_toml(path)
-    flat = {key: value for key, value in _flatten(_camel(raw)) if key in KEYS}
     file = UserFile.parse(raw)
-    from_file, problems = _checked(flat)
-    from_environment, more = _checked(dict(_environment_values(environment)))
-    return UserSettings(file, path, from_file, from_environment, environment, (*problems, *more))
+    own = {key: value for key, value in raw.items() if key not in UserFile.model_fields}
+    rest = _collected(_flatten(own, spell=_camel))
+    from_file, problems = _checked({key: value for key, value in rest.items() if key in KEYS})
+    unknown = [f"Your config.toml sets {_shown(key)}, which this version does not know." for key in rest.keys() - KEYS]
+    from_environment, more = _checked(_collected(_environment_values(environment)))
+    return UserSettings(file, path, from_file, from_environment, environment, (*sorted(unknown), *problems, *more))
 
 
 def resolve(
@@ -112,7 +131,7 @@ def resolve(
         values |= flat
         sources |= dict.fromkeys(flat, name)
     for key, value in (editor.values if editor else {}).items():
-        if _may_tighten(key, value, values.get(key, value_of(_DEFAULTS, key)), keyed):
+        if _counts(key, value, _own(user, key), keyed):
             values[key] = value
             sources[key] = "editor settings"
     for name, flat in overrides:
@@ -121,11 +140,38 @@ def resolve(
     return Resolved(nested(values), sources)
 
 
-def _may_tighten(key: str, value: Any, own: Any, keyed: frozenset[str]) -> bool:
+def ignored(
+    user: UserSettings, editor: EditorSettings, *, keyed: frozenset[str]
+) -> tuple[EditorSettings, tuple[str, ...]]:
+    """Sentences about editor settings that `resolve` leaves out, and the settings that know that these were told."""
+    left_out = {
+        key
+        for key, value in editor.values.items()
+        if key not in editor.told and value != (own := _own(user, key)) and not _counts(key, value, own, keyed)
+    }
+    sentences = []
+    if loosening := sorted(left_out - {"provider"}):
+        sentences.append(
+            f"These editor settings were ignored, because they would loosen your own: {', '.join(loosening)}. "
+            "Set them in your own config.toml or the environment."
+        )
+    if "provider" in left_out:
+        name = editor.values["provider"]
+        sentences.append(f"The editor setting provider was ignored, because you have no key for {name}.")
+    return replace(editor, told=editor.told | left_out), tuple(sentences)
+
+
+def _own(user: UserSettings, key: str) -> Any:
+    """What the user has said without an editor, else the default."""
+    return user.from_environment.get(key, user.from_file.get(key, value_of(_DEFAULTS, key)))
+
+
+def _counts(key: str, value: Any, own: Any, keyed: frozenset[str]) -> bool:
+    """Whether an editor's value counts: where it could loosen, only one that is stricter than the user's own."""
     if key == "maxSteps" or key.startswith("budget."):
         return value is not None and (own is None or value < own)
-    if key == "edits.review":
-        return bool(value != "never")
+    if (order := _STRICTNESS.get(key)) is not None:
+        return order.index(value) > order.index(own)
     if key == "provider":
         return value in keyed or value in ("auto", "simulator")
     return True
@@ -142,21 +188,50 @@ def _checked(flat: Flat) -> tuple[dict[str, Any], list[str]]:
     return values, sentences
 
 
-def _flatten(raw: object, prefix: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
+def _own_part(raw: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Some editors send the settings of every server. Beside our own section only what would be power for us counts."""
+    if not any(str(key).split(".")[0] == "thinklsp" for key in raw):
+        return raw
+    return {key: value for key, value in raw.items() if (top := str(key).split(".")[0]) == "thinklsp" or _is_power(top)}
+
+
+def _flatten(
+    raw: object, prefix: str = "", depth: int = 0, *, spell: Callable[[str], str] = str
+) -> Iterator[tuple[str, Any]]:
     """Nested objects and dotted keys to dotted leaves. A null says that nothing is set."""
     if not isinstance(raw, Mapping) or depth > 8:
         return
     for name, value in raw.items():
-        key = f"{prefix}{name}"
+        key = f"{prefix}{spell(str(name))}"
         if value is None:
             continue
         if isinstance(value, Mapping) and key.removeprefix("thinklsp.") not in KEYS:
-            if _is_power(str(name)):
+            if _is_power(str(name)) and not _holds_settings(key):
                 yield key, value
             else:
-                yield from _flatten(value, f"{key}.", depth + 1)
+                yield from _flatten(value, f"{key}.", depth + 1, spell=spell)
         else:
             yield key, value
+
+
+def _collected(leaves: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """Leaves by key. Entries of a mapping setting that came as dotted keys stand in the mapping."""
+    flat: dict[str, Any] = {}
+    entries: dict[str, Any] = {}
+    for key, value in leaves:
+        owner = next((name for name in _MAPPINGS if f"{key}.".startswith(f"{name}.")), None)
+        if owner is None or (key == owner and not isinstance(value, Mapping)):
+            flat[key] = value
+        elif key == owner:
+            entries.setdefault(owner, {}).update(_flatten(value))
+        else:
+            entries.setdefault(owner, {})[key.removeprefix(f"{owner}.")] = value
+    return entries | flat
+
+
+def _holds_settings(key: str) -> bool:
+    group = f"{key.removeprefix('thinklsp.')}."
+    return any(known.startswith(group) for known in KEYS)
 
 
 def _is_power(key: str) -> bool:
@@ -174,6 +249,10 @@ def _environment_values(environment: Mapping[str, str]) -> Iterator[tuple[str, A
         text = environment.get(name)
         if text:
             yield key, _from_text(key, text)
+        if key in _MAPPINGS:
+            for longer in sorted(environment):
+                if longer.startswith(f"{name}_") and environment[longer]:
+                    yield f"{key}.{longer.removeprefix(f'{name}_').lower()}", environment[longer]
 
 
 def _from_text(key: str, text: str) -> Any:
@@ -186,10 +265,8 @@ def _from_text(key: str, text: str) -> Any:
         return [part.strip() for part in text.split(",")] if key == "actions.disabled" else text
 
 
-def _camel(raw: object) -> object:
-    if not isinstance(raw, Mapping):
-        return raw
-    return {re.sub(r"_([a-z])", lambda m: m[1].upper(), str(k)): _camel(v) for k, v in raw.items()}
+def _camel(name: str) -> str:
+    return re.sub(r"_([a-z])", lambda match: match[1].upper(), name)
 
 
 def _read_toml(path: str) -> Mapping[str, Any]:
@@ -200,10 +277,11 @@ def _read_toml(path: str) -> Mapping[str, Any]:
         return {}
     except OSError as error:
         raise SettingsError("config", f"Your config.toml cannot be read: {error.strerror}.") from None
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode) or status.st_size > 1_000_000:
+        os.close(descriptor)
+        raise SettingsError("config", "Your config.toml is not a file of settings; move it away.")
     with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode) or status.st_size > 1_000_000:
-            raise SettingsError("config", "Your config.toml is not a file of settings; move it away.")
         if status.st_mode & 0o022 or status.st_uid not in (os.getuid(), 0):
             raise SettingsError(
                 "config",

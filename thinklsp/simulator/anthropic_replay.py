@@ -238,8 +238,12 @@ def _digest(*values: Any) -> str:
 
 
 def content_key(content: Sequence[Mapping[str, Any]]) -> str:
-    """A name for the content of an answer, the same when it comes back as it went out."""
-    return _digest("content", [_bare(dict(value)) for value in content])
+    """A name for the content of an answer, the same when it comes back as it went out. Blank text has to stay away."""
+    return _digest("content", [_bare(dict(value)) for value in content if not _is_blank(value)])
+
+
+def _is_blank(block: Mapping[str, Any]) -> bool:
+    return block.get("type") == "text" and not str(block.get("text")).strip()
 
 
 def _signature(block: Block) -> str:

@@ -34,6 +34,8 @@ async def test_a_change_elsewhere_is_merged(begin: Begin) -> None:
     client = outside.client
     client.change(uri, "line 3 🙂", "line three 🙂🙂")
     client.change(uri, "line 30 🙂 = 30\n", "line 30 🙂 = 30\nand more\n")
+    # The answer tells that the changes before it have been read.
+    await client.code_actions(uri, "line 1")
     hold.release()
     result = await outside.result(turn)
     assert statuses(result) == {"app.py": "applied"}

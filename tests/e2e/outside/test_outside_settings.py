@@ -93,6 +93,15 @@ async def test_a_wrong_value_is_named_and_the_rest_still_counts(begin: Begin) ->
         assert outside.provider.requests[-1].body["model"] == model
 
 
+async def test_what_would_loosen_is_ignored_and_told_once(begin: Begin) -> None:
+    loose = {"model": MODEL, "maxSteps": 99, "edits": {"review": "never"}}
+    outside = await begin(options=loose, announce=capabilities(workspace__configuration=None))
+    await outside.until_told("maxSteps", "edits.review")
+    outside.client.configure({"thinklsp": loose})
+    assert await wire(outside) == ({"type": "adaptive"}, None)
+    assert outside.told() == []
+
+
 @pytest.fixture
 async def decoy() -> AsyncIterator[tuple[str, bytearray]]:
     """A host that the repository would like to hear from: its URL, and every byte that reached it."""

@@ -12,7 +12,8 @@ import itertools
 import json
 import logging
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Self, assert_never
@@ -30,18 +31,22 @@ _log = logging.getLogger(__name__)
 _MAX_RUNNING = 64
 _MAX_WAITING = 100
 _LONGEST_ECHO = 100
+# What `initialize` is about when its capabilities cannot be read as a whole.
+_NEEDED = ("processId", "rootUri", "workspaceFolders", "initializationOptions")
 
 
 class Protocol(LanguageServerProtocol):
-    """One per connection. `execute` is the coroutine that runs commands, `on_initialize` sees the
-    client before it is answered, `on_exit` is told the exit code."""
+    """One per connection. `execute` is the coroutine that runs commands, `on_initialize` sees the client before it is
+    answered, `on_shutdown` ends what runs by itself, `on_exit` is told the exit code."""
 
     execute: Callable[[types.ExecuteCommandParams], Any]
     on_initialize: Callable[[types.InitializeParams], None]
+    on_shutdown: Callable[[], None]
     on_exit: Callable[[int], None]
 
     def __init__(self, server: Any, converter: Any) -> None:
         super().__init__(server, converter)
+        self.capabilities: Mapping[str, Any] = {}
         self._initialized = False
         self._out: FrameWriter | None = None
         self._waiting: dict[int, asyncio.Future[Any]] = {}
@@ -128,12 +133,31 @@ class Protocol(LanguageServerProtocol):
         return found
 
     def _params(self, method: str, message: envelope.Json) -> Any:
-        """The typed params. Raises InvalidParams."""
+        """The typed params; as they came for a method of our own. Raises InvalidParams."""
+        kind = self.get_message_type(method)
+        if kind is None:
+            return message.get("params")
+        if method == types.INITIALIZE:
+            return self._initialize_params(message)
         try:
-            typed = self._converter.structure(message, self.get_message_type(method))
+            typed = self._converter.structure(message, kind)
         except Exception:  # noqa: BLE001 - cattrs raises groups of anything; all of it means that params do not fit
             raise errors.InvalidParams(f"The params of {method[:_LONGEST_ECHO]} are not valid.") from None
         return getattr(typed, "params", None)
+
+    def _initialize_params(self, message: envelope.Json) -> types.InitializeParams:
+        """Capabilities of a newer or a careless client may not fit the types; they must not lock it out."""
+        params = message.get("params")
+        capabilities = params.get("capabilities") if isinstance(params, Mapping) else None
+        if not isinstance(params, Mapping) or not isinstance(capabilities, Mapping):
+            raise errors.InvalidParams("The params of initialize are not valid.")
+        self.capabilities = capabilities
+        known = {name: params[name] for name in _NEEDED if name in params}
+        general = capabilities.get("general")
+        for tried in (params, known | {"capabilities": {"general": general}}, known | {"capabilities": {}}):
+            with suppress(Exception):
+                return self._converter.structure(tried, types.InitializeParams)
+        raise errors.InvalidParams("The params of initialize are not valid.")
 
     def _receive_reply(self, reply: envelope.Reply) -> None:
         future = self._waiting.pop(reply.id, None) if isinstance(reply.id, int) else None
@@ -166,6 +190,10 @@ class Protocol(LanguageServerProtocol):
         try:
             async with asyncio.timeout(timeout):
                 return await future
+        except (asyncio.CancelledError, TimeoutError):
+            # The editor should take its prompt or preview away: nobody waits for the answer any more.
+            self.tell(types.CANCEL_REQUEST, {"id": number})
+            raise
         finally:
             self._waiting.pop(number, None)
 
@@ -188,7 +216,7 @@ class Protocol(LanguageServerProtocol):
     def _reply(self, request_id: envelope.Id, result: Any) -> None:
         try:
             self._send({"jsonrpc": "2.0", "id": request_id, "result": result})
-        except Exception:
+        except Exception:  # noqa: BLE001 - a result of any kind passes through converters of any kind
             _log.exception("a result could not be written as JSON")
             self._reply_error(request_id, errors.INTERNAL_ERROR, "The result cannot be sent as JSON.")
 
@@ -236,6 +264,7 @@ class Protocol(LanguageServerProtocol):
         self._shutdown = True
         for future in self._request_futures.values():
             future.cancel()
+        self.on_shutdown()
 
     @lsp_method(types.WORKSPACE_EXECUTE_COMMAND)
     async def lsp_workspace__execute_command(  # type: ignore[override] # a coroutine instead of a generator, see below

@@ -14,7 +14,8 @@ MAX_HEADER_LINES = 16
 MAX_BODY = 64 * 1024 * 1024
 MAX_SKIPPED = 1024 * 1024
 
-_HEADER = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+[ \t]*:")
+# A header line; one with the length in its middle follows a body that was longer than announced.
+_HEADER = re.compile(rb"(?!.+content-length)[!#$%&'*+.^_`|~0-9A-Za-z-]+[ \t]*:", re.IGNORECASE)
 _LENGTH = re.compile(rb"content-length[ \t]*:[ \t]*([0-9]{1,12})[ \t]*", re.IGNORECASE)
 _TYPE = re.compile(rb"content-type[ \t]*:", re.IGNORECASE)
 _CHARSET = re.compile(rb"charset[ \t]*=[ \t]*\"?([^\s;\"]+)", re.IGNORECASE)

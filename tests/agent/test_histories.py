@@ -1,0 +1,19 @@
+"""Invariant: a stored conversation can always be sent. Random sessions against the strict simulator, in small.
+
+`tests/slow/test_histories.py` plays the same by the thousand.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.histories import play_histories
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+async def test_every_stored_conversation_can_be_sent(seed: int) -> None:
+    outcome = await play_histories(seed, 120)
+    assert outcome.refused == []
+    assert outcome.turns >= 120
+    for kind in ("end_turn", "cancelled", "left", "error", "refusal", "tool", "failed tool", "retry", "restart"):
+        assert outcome.seen[kind], f"no history came to {kind}: it tests less than it says"

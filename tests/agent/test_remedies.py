@@ -1,0 +1,275 @@
+"""When the service refuses earlier thinking the conversation goes on: with what fits, then without; never a loop."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from tests.support.anthropic_cases import ENDPOINT, stream
+from tests.support.anthropic_requests import PLAIN, asked, call, loop, result, said, thinking
+from tests.support.sse_server import Received, SseServer, Step, answer, head
+from thinklsp.agent.model_call import CallEvent, CallFinished, HttpModelCaller
+from thinklsp.agent.remedies import BARE, DROPPING
+from thinklsp.core import errors
+from thinklsp.core.events import Notice, RetryScheduled, TurnEvent, TurnFinished
+from thinklsp.core.messages import UserMessage
+from thinklsp.engine import ChatTask, Engine, Turn, TurnSpec
+from thinklsp.providers.anthropic import AnthropicAdapter
+from thinklsp.providers.base import ModelRequest, Thinking
+from thinklsp.settings import EditorSettings
+from thinklsp.simulator.journal import RecordedRequest
+from thinklsp.simulator.scenario import Scenario
+from thinklsp.simulator.server import Simulator
+from thinklsp.wire.retry import RetryPolicy
+from thinklsp.wire.transport import Timeouts, Transport
+from thinklsp.workspace.view import WorkspaceView
+
+BETA = "thinking-binding-controls-2026-08-01"
+DROP = {"prefix_mismatch_behavior": "drop_block"}
+ALL = ["Sig1", "Rd1", "Sig2"]
+GOOD: list[Step] = [head(), stream("text")]
+
+
+def refusal(message: str) -> list[Step]:
+    escaped = message.replace('"', '\\"')
+    return answer(f'{{"error":{{"type":"invalid_request_error","message":"{escaped}"}}}}'.encode(), 400)
+
+
+BOUND = refusal(
+    "messages.1.content.0: Invalid `signature` in `thinking` block. The block is bound to a different conversation. "
+    'Remove the block, or set `thinking.block_binding.prefix_mismatch_behavior` to "drop_block".'
+)
+INVALID = refusal("messages.1.content.0: Invalid `signature` in `thinking` block")
+MODIFIED = refusal(
+    "messages.1.content.0: `thinking` or `redacted_thinking` blocks in the latest assistant message cannot be modified."
+)
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What of a request this is about."""
+
+    signatures: list[str]
+    drops: bool
+
+
+def sent(request: Received | RecordedRequest) -> Sent:
+    body = request.json if isinstance(request, Received) else request.body
+    binding = body.get("thinking", {}).get("block_binding")
+    announced = BETA in request.headers.get("anthropic-beta", "")
+    assert (binding == DROP) is announced, "the field without its header is refused, and the other way round"
+    found = [
+        block.get("signature") or block["data"]
+        for message in body["messages"]
+        for block in message["content"]
+        if block["type"] in ("thinking", "redacted_thinking")
+    ]
+    return Sent(found, announced)
+
+
+@dataclass
+class Talk:
+    """Calls of one caller, one after the other."""
+
+    caller: HttpModelCaller
+    seen: list[CallEvent] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
+    error: errors.ProviderError | None = None
+
+    async def ask(self, request: ModelRequest) -> bool:
+        """Whether an answer came."""
+        self.seen.clear()
+        try:
+            async with aclosing(self.caller.stream(request)) as events:
+                async for event in events:
+                    self.seen.append(event)
+        except errors.ProviderError as error:
+            self.error = error
+        self.notices = [event.text for event in self.seen if isinstance(event, Notice)]
+        retries = [event for event in self.seen if isinstance(event, RetryScheduled)]
+        assert [(retry.delay, retry.restart, retry.reason) for retry in retries] == [
+            (0.0, False, said) for said in self.notices
+        ]
+        return bool(self.seen) and isinstance(self.seen[-1], CallFinished)
+
+
+@pytest.fixture
+async def transport() -> AsyncIterator[Transport]:
+    transport = Transport(timeouts=Timeouts(connect=2, write=2, pool=2, first_byte=3, idle=3, total=10, settle=0.05))
+    yield transport
+    await transport.aclose()
+
+
+def talk(server: SseServer, transport: Transport) -> Talk:
+    endpoint = replace(ENDPOINT, base_url=server.url)
+    return Talk(HttpModelCaller(AnthropicAdapter(), endpoint, transport, policy=RetryPolicy(), rng=lambda: 0.0))
+
+
+def longer(server: SseServer) -> tuple[Any, ...]:
+    """The tool loop, one step further: the model has thought again since."""
+    host = {"host": server.url}
+    return (*loop(**host), said(thinking("Sig3", **host), call("toolu_4", **host)), asked(result("toolu_4")))
+
+
+ADAPTIVE, OFF = Thinking("adaptive", effort="high"), Thinking("off")
+WHOLE, DROPPED, NONE = Sent(ALL, drops=False), Sent(ALL, drops=True), Sent([], drops=False)
+COURSES: dict[str, tuple[Thinking, list[list[Step]], list[Sent], list[str], Sent]] = {
+    # What was refused, what goes out, what the user hears, and what the next request of the conversation is like.
+    "bound": (ADAPTIVE, [BOUND, GOOD], [WHOLE, DROPPED], [DROPPING], Sent([*ALL, "Sig3"], drops=True)),
+    "bound, and dropping does not help": (
+        ADAPTIVE,
+        [BOUND, BOUND, GOOD],
+        [WHOLE, DROPPED, NONE],
+        [DROPPING, BARE],
+        Sent(["Sig3"], drops=False),
+    ),
+    "bound, then a signature": (
+        ADAPTIVE,
+        [BOUND, INVALID, GOOD],
+        [WHOLE, DROPPED, NONE],
+        [DROPPING, BARE],
+        Sent(["Sig3"], drops=False),
+    ),
+    "bound with thinking off": (OFF, [BOUND, GOOD], [WHOLE, NONE], [BARE], Sent(["Sig3"], drops=False)),
+    "a signature": (ADAPTIVE, [INVALID, GOOD], [WHOLE, NONE], [BARE], Sent(["Sig3"], drops=False)),
+    "cannot be modified": (ADAPTIVE, [MODIFIED, GOOD], [WHOLE, NONE], [BARE], Sent(["Sig3"], drops=False)),
+}
+
+
+@pytest.mark.parametrize("name", COURSES)
+async def test_what_is_tried_is_tried_once_said_and_kept(transport: Transport, name: str) -> None:
+    form, plays, requests, notices, later = COURSES[name]
+    async with SseServer(plays) as server:
+        one = talk(server, transport)
+        first = replace(PLAIN, conversation=loop(host=server.url), thinking=form)
+        assert await one.ask(first)
+        assert [sent(request) for request in server.received] == requests
+        assert one.notices == notices
+
+        assert await one.ask(replace(first, conversation=longer(server)))
+        assert one.notices == [], "it is said once"
+        assert [sent(request) for request in server.received[len(requests) :]] == [later]
+
+        other = (UserMessage.of("another session"), *loop(host=server.url)[1:])
+        assert await one.ask(replace(first, conversation=other))
+        assert sent(server.received[-1]) == WHOLE, "it is remembered for this conversation alone"
+
+
+@pytest.mark.parametrize(
+    ("play", "tries"), [(BOUND, [WHOLE, DROPPED, NONE]), (INVALID, [WHOLE, NONE]), (MODIFIED, [WHOLE, NONE])]
+)
+async def test_a_refusal_after_everything_was_tried_is_the_end(
+    transport: Transport, play: list[Step], tries: list[Sent]
+) -> None:
+    async with SseServer([play]) as server:
+        one = talk(server, transport)
+        assert not await one.ask(replace(PLAIN, conversation=loop(host=server.url)))
+        assert [sent(request) for request in server.received] == tries
+        assert isinstance(one.error, errors.BadRequest)
+        assert "earlier thinking" in str(one.error)
+        assert not await one.ask(replace(PLAIN, conversation=loop(host=server.url)))
+        assert [sent(request) for request in server.received[len(tries) :]] == [NONE], "and no second round"
+
+
+@pytest.mark.parametrize("play", [BOUND, INVALID, MODIFIED])
+async def test_where_there_is_no_thinking_nothing_can_be_left_out(transport: Transport, play: list[Step]) -> None:
+    async with SseServer([play]) as server:
+        one = talk(server, transport)
+        assert not await one.ask(PLAIN)
+        assert len(server.received) == 1
+        assert one.notices == []
+
+
+STEPS = [
+    {"block": [{"thinking": "First."}, {"text": "Looking."}, {"tool": "list_files"}]},
+    {"block": [{"thinking": "Second."}, {"tool": "list_files"}, {"tool": "list_files"}]},
+    {"block": [{"thinking": "Third."}, {"text": "Done."}]},
+]
+SCENARIO = Scenario.model_validate({"turn": [{"step": STEPS}] * 5})
+MODEL = "claude-opus-5-5"
+
+
+def engine_for(simulator: Simulator) -> Engine:
+    place = {"THINKLSP_CONFIG": "/nonexistent/config.toml", "ANTHROPIC_BASE_URL": simulator.base_url}
+    return Engine({**place, "ANTHROPIC_API_KEY": "sk-ant-canary-0123456789"})
+
+
+async def turn_of(engine: Engine, session_id: str | None, *, system: str | None = None, **choices: str) -> Turn:
+    """Plays a whole turn; it must end with an answer."""
+    spec = TurnSpec("chat", ChatTask("Go on."), WorkspaceView((), []), "w", session_id=session_id)
+    turn = engine.begin(spec, EditorSettings(), {"model": MODEL, **choices})
+    if system is not None:
+        turn.config = replace(turn.config, system=system)
+    last: TurnEvent | None = None
+    with turn:
+        async with aclosing(turn.events(_nobody, _nobody)) as events:
+            async for event in events:
+                last = event
+    assert isinstance(last, TurnFinished)
+    assert (last.stop_reason, last.text) == ("end_turn", "Done.")
+    return turn
+
+
+async def _nobody(*_: object) -> Any:
+    raise AssertionError("nobody is asked")
+
+
+async def test_a_system_prompt_that_changes_in_mid_session() -> None:
+    """The newest models bind thinking to everything before it. The turn succeeds, says why, and so does the next."""
+    async with Simulator(SCENARIO) as simulator:
+        engine = engine_for(simulator)
+        session = (await turn_of(engine, None)).session.id
+        assert [sent(request).drops for request in simulator.requests] == [False] * 3
+        changed = await turn_of(engine, session, system="Other instructions.")
+        assert changed.said == [DROPPING]
+        requests = simulator.requests[3:]
+        assert [(request.status, sent(request).drops) for request in requests] == [
+            (400, False),
+            (200, True),
+            (200, True),
+            (200, True),
+        ]
+        following = await turn_of(engine, session, system="Other instructions.")
+        assert following.said == []
+        again = await turn_of(engine, session, system="Changed once more.")
+        assert again.said == [], "dropping goes on, so nothing is refused any more"
+        assert [request.status for request in simulator.requests[7:]] == [200] * 6
+        # What was thought since stays: the service decides what fits.
+        assert len(sent(simulator.requests[-1]).signatures) == 11
+        bare = await turn_of(engine, session, **{"model": "claude-haiku-5-5", "thinking.mode": "off"})
+        assert bare.said == []
+        await engine.aclose()
+
+
+async def test_thinking_that_nobody_knows_any_more() -> None:
+    """Another process of the simulator has another secret: every signature is invalid there."""
+    async with Simulator(SCENARIO) as simulator:
+        engine = engine_for(simulator)
+        session = (await turn_of(engine, None)).session.id
+        port = int(simulator.base_url.rpartition(":")[2])
+    async with Simulator(SCENARIO, port) as simulator:
+        turn = await turn_of(engine, session)
+        assert turn.said == [BARE]
+        following = await turn_of(engine, session)
+        assert following.said == []
+        assert [request.status for request in simulator.requests] == [400] + [200] * 6
+        assert len(sent(simulator.requests[-1]).signatures) == 5
+        await engine.aclose()
+
+
+async def test_a_changed_prompt_while_thinking_is_off() -> None:
+    """Without thinking there is nothing to set, so the earlier thinking stays away whole."""
+    haiku = {"model": "claude-haiku-5-5"}
+    async with Simulator(SCENARIO) as simulator:
+        engine = engine_for(simulator)
+        session = (await turn_of(engine, None, **haiku)).session.id
+        turn = await turn_of(engine, session, system="Other.", **haiku, **{"thinking.mode": "off"})
+        assert turn.said == [BARE]
+        on = await turn_of(engine, session, system="Other.", **haiku)
+        assert on.said == []
+        assert [request.status for request in simulator.requests] == [200] * 3 + [400] + [200] * 6
+        await engine.aclose()

@@ -1,0 +1,497 @@
+"""The loop of one turn against a model that plays a script: what is told, what is committed, what is sent next."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any, Literal, assert_never
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.scripted_model import (
+    Answer,
+    ScriptedModel,
+    check_sendable,
+    is_sendable,
+    redacted,
+    says,
+    text,
+    thinking,
+    tool,
+)
+from thinklsp.agent.turn import Limits, TurnConfig, run_turn
+from thinklsp.core.errors import Overloaded, ProviderError
+from thinklsp.core.events import (
+    Notice,
+    RetryScheduled,
+    StepCommitted,
+    StepStarted,
+    TextStreamed,
+    ThinkingStreamed,
+    ThinkingTick,
+    ToolFinished,
+    ToolStarted,
+    TurnEvent,
+    TurnFinished,
+)
+from thinklsp.core.messages import AssistantMessage, Conversation, TextBlock, ToolResultBlock, UserMessage
+from thinklsp.core.usage import Usage
+from thinklsp.providers.base import Thinking
+from thinklsp.sessions.session import Session
+from thinklsp.tools.base import ToolContext
+from thinklsp.tools.registry import Mode
+from thinklsp.workspace.overlay import EditOverlay
+from thinklsp.workspace.view import DocumentSnapshot, WorkspaceView
+
+A, B = "untitled:a.py", "untitled:b.py"
+TEXTS = {A: "one\ntwo\n", B: "three\n"}
+
+Choice = Literal["continue", "raise", "stop"]
+
+
+@dataclass
+class Played:
+    """A turn and what came of it. `session` is stored step by step, as the engine does it."""
+
+    script: Sequence[Answer | Exception]
+    documents: dict[str, str] = field(default_factory=lambda: dict(TEXTS))
+    mode: Mode = "agent"
+    limits: Limits = field(default_factory=lambda: Limits(max_steps=10))
+    choices: list[Choice] = field(default_factory=list)
+    hold_asking: bool = False
+
+    def __post_init__(self) -> None:
+        snapshots = [DocumentSnapshot(uri, 1, words) for uri, words in self.documents.items()]
+        self.overlay = EditOverlay(WorkspaceView((), snapshots))
+        self.model = ScriptedModel(self.script)
+        self.session = Session("s", "w").with_user("Do it.")
+        self.events: list[TurnEvent] = []
+        self.questions: list[str] = []
+        self.budget_questions: list[str] = []
+
+    async def run(self) -> None:
+        config = TurnConfig("m", "system", Thinking("adaptive"), 1000, self.limits, self.mode)
+        context = ToolContext(self.overlay, self._ask)
+        turn = run_turn(
+            self.session.conversation, config, caller=self.model, context=context, ask_budget=self._ask_budget
+        )
+        async with aclosing(turn) as events:
+            async for event in events:
+                if isinstance(event, StepCommitted):
+                    self.session = self.session.with_step(event.assistant, event.results, event.usage)
+                self.events.append(event)
+
+    async def _ask(self, question: str, options: tuple[str, ...]) -> str | None:
+        self.questions.append(question)
+        await (asyncio.get_running_loop().create_future() if self.hold_asking else asyncio.sleep(0))
+        return options[0]
+
+    async def _ask_budget(self, said: str) -> Choice:
+        self.budget_questions.append(said)
+        await asyncio.sleep(0)
+        return self.choices.pop(0) if self.choices else "stop"
+
+    @property
+    def finished(self) -> TurnFinished:
+        last = self.events[-1]
+        assert isinstance(last, TurnFinished)
+        return last
+
+    @property
+    def results(self) -> list[tuple[str, bool]]:
+        """Text and error mark of every tool result that the model has been given."""
+        return [
+            (block.text, block.is_error)
+            for message in self.session.conversation
+            if isinstance(message, UserMessage)
+            for block in message.blocks
+            if block.kind == "tool_result"
+        ]
+
+    def check_next(self) -> None:
+        """The stored conversation can be continued by the user at any time."""
+        check_sendable(self.session.with_user("And now?").conversation)
+
+
+def told(events: Sequence[TurnEvent]) -> list[str]:
+    return [_word(event) for event in events]
+
+
+def _word(event: TurnEvent) -> str:
+    match event:
+        case StepStarted():
+            return f"step {event.number}"
+        case TextStreamed():
+            return f"text {event.delta}"
+        case ThinkingStreamed():
+            return f"thinking {event.delta}"
+        case ThinkingTick():
+            return "tick"
+        case ToolStarted():
+            return f"start {event.call_id}"
+        case ToolFinished():
+            return f"{'failed' if event.is_error else 'done'} {event.call_id}"
+        case StepCommitted():
+            return "commit"
+        case RetryScheduled():
+            return "retry"
+        case Notice():
+            return f"notice {event.level}"
+        case TurnFinished():
+            return f"end {event.stop_reason}"
+        case _:
+            assert_never(event)
+
+
+async def check_turn(script: Sequence[Answer | Exception], workspace: dict[str, str], events: list[str]) -> Played:
+    """Plays the script and compares what was told; what was sent and what is stored must always be sendable."""
+    played = Played(script, workspace)
+    await played.run()
+    assert told(played.events) == events
+    played.check_next()
+    assert played.model.open == 0
+    return played
+
+
+async def test_an_answer() -> None:
+    played = await check_turn(
+        [says(thinking("Hm."), "Hello.")],
+        {},
+        ["step 1", "tick", "thinking Hm.", "text Hello.", "commit", "end end_turn"],
+    )
+    assert played.finished == TurnFinished("end_turn", "Hello.", "Hm.", Usage(input_tokens=10, output_tokens=5))
+
+
+async def test_readers_run_together_and_writers_in_order() -> None:
+    read_a = tool("r1", "read_file", {"path": A})
+    read_b = tool("r2", "read_file", {"path": B})
+    first = tool("w1", "edit_file", {"path": A, "old_text": "one", "new_text": "1"})
+    second = tool("w2", "edit_file", {"path": A, "old_text": "1\n", "new_text": "uno\n"})
+    again = tool("r3", "read_file", {"path": A})
+    played = await check_turn(
+        [says("Go.", read_a, read_b, first, second, again), says("Done.")],
+        TEXTS,
+        [
+            *("step 1", "text Go.", "start r1", "start r2", "done r1", "done r2"),
+            *("start w1", "done w1", "start w2", "done w2", "start r3", "done r3", "commit"),
+            *("step 2", "text Done.", "commit", "end end_turn"),
+        ],
+    )
+    [file] = played.overlay.edit_set().files
+    assert (file.uri, file.version, file.after) == (A, 1, "uno\ntwo\n")
+    # Results come back in the order of the calls, and a reader after a writer sees what it wrote.
+    read = [result for result, _ in played.results]
+    assert ("one" in read[0], "three" in read[1], "uno" in read[4]) == (True, True, True)
+
+
+async def test_a_tool_that_fails_tells_the_model_and_the_turn_goes_on() -> None:
+    calls = [
+        tool("t1", "read_file", broken=True),
+        tool("t2", "no_such_tool", {"x": 1}),
+        tool("t3", "read_file", {"path": A, "colour": "red"}),
+        tool("t4", "edit_file", {"path": A, "old_text": "nowhere", "new_text": "x"}),
+        tool("t5", "read_file", {"path": "untitled:none"}),
+    ]
+    played = await check_turn(
+        [says(*calls), says("I see.")],
+        TEXTS,
+        [
+            *("step 1", "start t1", "failed t1", "start t2", "failed t2", "start t3", "failed t3"),
+            *("start t4", "failed t4", "start t5", "failed t5", "commit"),
+            *("step 2", "text I see.", "commit", "end end_turn"),
+        ],
+    )
+    assert all(failed and said.strip() for said, failed in played.results)
+    assert not played.overlay.edit_set()
+
+
+@pytest.mark.parametrize("mode", ["ask", "plan"])
+async def test_modes_that_only_read_refuse_writers(mode: Mode) -> None:
+    played = Played(
+        [
+            says(
+                tool("t1", "read_file", {"path": A}),
+                tool("t2", "edit_file", {"path": A, "old_text": "one", "new_text": "1"}),
+                tool("t3", "write_file", {"path": "new.py", "content": ""}),
+                tool("t4", "delete_file", {"path": A}),
+            )
+        ],
+        mode=mode,
+    )
+    await played.run()
+    assert [failed for _, failed in played.results] == [False, True, True, True]
+    assert not played.overlay.edit_set()
+    # The tools that are offered stay the same bytes in every mode.
+    agent = Played([])
+    await agent.run()
+    assert played.model.requests[0].tools == agent.model.requests[0].tools
+    assert played.finished.stop_reason == "end_turn"
+
+
+async def test_a_refusal_keeps_nothing_of_the_answer_and_runs_no_tool() -> None:
+    edit = tool("w", "edit_file", {"path": A, "old_text": "one", "new_text": "1"})
+    played = await check_turn(
+        [says("I will", edit, stop="refusal", explanation="That is not allowed.")],
+        TEXTS,
+        ["step 1", "text I will", "end refusal"],
+    )
+    assert played.finished.text == "That is not allowed."
+    assert not played.overlay.edit_set()
+    assert played.session.conversation == (UserMessage.of("Do it."),)
+
+
+@pytest.mark.parametrize("stop", ["max_tokens", "context_window"])
+@pytest.mark.parametrize(
+    ("blocks", "kept"),
+    [
+        ((thinking("Hm."), text("Half a"), tool("w", "edit_file", broken=True)), True),
+        ((thinking("Hm."), text("Half a"), thinking("more"), redacted()), True),
+        ((thinking("Hm."), tool("w", "edit_file", {"path": A, "old_text": "one", "new_text": "1"})), False),
+        ((thinking("Hm."), redacted()), False),
+        ((text("  "),), False),
+        ((), False),
+    ],
+)
+async def test_a_cut_answer_keeps_its_text_and_runs_no_tool(
+    stop: Literal["max_tokens", "context_window"], blocks: tuple[Any, ...], kept: bool
+) -> None:
+    played = Played([says(*blocks, stop=stop)])
+    await played.run()
+    assert played.finished.stop_reason == stop
+    answers = played.session.conversation[1:]
+    assert [[block.kind for block in answer.blocks] for answer in answers] == ([["thinking", "text"]] if kept else [])
+    assert not any(isinstance(event, ToolStarted) for event in played.events)
+    assert not played.overlay.edit_set()
+    played.check_next()
+
+
+async def test_thinking_alone_is_asked_to_go_on_once() -> None:
+    played = await check_turn(
+        [says(thinking("Hm.")), says("So.")],
+        {},
+        ["step 1", "tick", "thinking Hm.", "commit", "step 2", "text So.", "commit", "end end_turn"],
+    )
+    assert played.finished.text == "So."
+    again = await check_turn(
+        [says(thinking("Hm.")), says()],
+        {},
+        ["step 1", "tick", "thinking Hm.", "commit", "step 2", "commit", "notice warning", "end end_turn"],
+    )
+    assert again.finished.text.strip()
+
+
+async def test_a_pause_is_sent_back_as_it_is() -> None:
+    played = await check_turn(
+        [says("Searching", stop="pause_turn"), says(", found.")],
+        {},
+        ["step 1", "text Searching", "commit", "step 2", "text , found.", "commit", "end end_turn"],
+    )
+    assert isinstance(played.model.requests[1].conversation[-1], AssistantMessage)
+
+
+@pytest.mark.parametrize("blocks", [(tool("r", "read_file", {"path": A}),), (), (thinking(),)])
+async def test_a_pause_with_calls_or_without_anything_stays_sendable(blocks: tuple[Any, ...]) -> None:
+    played = Played([says(*blocks, stop="pause_turn")])
+    await played.run()
+    assert played.finished.text == "Done."
+    assert len(played.results) == sum(block.kind == "tool_use" for block in blocks)
+    played.check_next()
+
+
+async def test_steps_are_limited() -> None:
+    calls = [says(tool(f"t{number}", "read_file", {"path": A})) for number in range(20)]
+    played = Played(calls, limits=Limits(max_steps=3))
+    await played.run()
+    assert played.finished.stop_reason == "max_steps"
+    assert len(played.model.requests) == 3
+    played.check_next()
+
+
+def _spending(tokens: int = 0, usd: float = 0.0) -> list[Answer]:
+    usage = Usage(input_tokens=tokens, output_tokens=0, cost_usd=usd)
+    return [says(tool(f"t{number}", "read_file", {"path": A}), usage=usage) for number in range(9)]
+
+
+# 40 tokens a step under a budget of 100: reached after step 3, 6 (another 100) and 8 (another 100).
+BUDGETS: list[tuple[list[Choice], str, int]] = [
+    (["stop"], "budget", 3),
+    ([], "budget", 3),
+    (["continue", "stop"], "budget", 6),
+    (["continue", "continue", "stop"], "budget", 9),
+    (["raise"], "end_turn", 10),
+]
+
+
+@pytest.mark.parametrize(("choices", "stop", "calls"), BUDGETS)
+async def test_a_budget_asks_and_does_what_the_user_chose(choices: list[Choice], stop: str, calls: int) -> None:
+    played = Played(_spending(tokens=40), limits=Limits(20, tokens=100), choices=list(choices))
+    await played.run()
+    assert (played.finished.stop_reason, len(played.model.requests)) == (stop, calls)
+    assert "100" in played.budget_questions[0]
+    played.check_next()
+
+
+async def test_a_budget_of_the_last_step_asks_nothing() -> None:
+    played = Played([says("Done.", usage=Usage(input_tokens=1000))], limits=Limits(20, tokens=100))
+    await played.run()
+    assert (played.finished.stop_reason, played.budget_questions) == ("end_turn", [])
+
+
+async def test_an_error_of_the_model_ends_the_turn_and_steps_so_far_stand() -> None:
+    played = Played([says(tool("r", "read_file", {"path": A})), Overloaded("The service is busy.")])
+    with pytest.raises(ProviderError, match="busy"):
+        await played.run()
+    assert played.session.steps == 1
+    assert played.model.open == 0
+    played.check_next()
+
+
+async def test_within_one_tool_loop_the_thinking_configuration_does_not_change() -> None:
+    calls = [says(thinking(), tool(f"t{number}", "read_file", {"path": A})) for number in range(4)]
+    played = Played(calls)
+    await played.run()
+    requests = played.model.requests
+    assert len({(r.thinking, r.system, r.max_tokens, r.model) for r in requests}) == 1
+    assert all(r.tools == requests[0].tools for r in requests)
+    for earlier, later in itertools.pairwise(requests):
+        assert later.conversation[: len(earlier.conversation)] == earlier.conversation
+
+
+_arguments = st.sampled_from(
+    [
+        ("read_file", {"path": A}),
+        ("read_file", {"path": "untitled:none"}),
+        ("edit_file", {"path": A, "old_text": "one", "new_text": "1"}),
+        ("write_file", {"path": B, "content": "x"}),
+        ("ask_user", {"question": "?", "options": ["yes", "no"]}),
+        ("plan", {"entries": []}),
+        ("no_such_tool", {}),
+        ("read_file", None),
+    ]
+)
+_block_kinds = st.sampled_from(["text", "empty", "thinking", "redacted", "tool", "tool", "tool"])
+_stops = st.sampled_from(
+    [None] * 6 + ["max_tokens", "context_window", "refusal", "pause_turn", "stop_sequence", "other"]
+)
+
+
+@st.composite
+def scripts(draw: st.DrawFn) -> list[Answer | Exception]:
+    script: list[Answer | Exception] = []
+    for number in range(draw(st.integers(1, 4))):
+        if draw(st.integers(0, 11)) == 0:
+            script.append(Overloaded("busy"))
+            continue
+        blocks: list[Any] = []
+        for index, kind in enumerate(draw(st.lists(_block_kinds, max_size=4))):
+            match kind:
+                case "text":
+                    blocks.append(text("Words."))
+                case "empty":
+                    blocks.append(text(" "))
+                case "thinking":
+                    blocks.append(thinking("Hm."))
+                case "redacted":
+                    blocks.append(redacted())
+                case _:
+                    name, arguments = draw(_arguments)
+                    blocks.append(tool(f"t{number}-{index}", name, arguments, broken=arguments is None))
+        script.append(says(*blocks, stop=draw(_stops)))
+    return script
+
+
+@settings(max_examples=200, deadline=None)
+@given(scripts(), st.sampled_from(["agent", "ask"]))
+def test_a_stored_conversation_can_always_be_sent(script: list[Answer | Exception], mode: Mode) -> None:
+    """Whatever the model says: each request is checked by the model itself, the stored conversation here."""
+
+    async def run() -> None:
+        played = Played(script, mode=mode, limits=Limits(max_steps=5))
+        try:
+            await played.run()
+        except Overloaded:
+            pass
+        else:
+            assert isinstance(played.events[-1], TurnFinished)
+        played.check_next()
+
+    asyncio.run(run())
+
+
+@settings(max_examples=100, deadline=None)
+@given(scripts(), st.integers(0, 60), st.booleans())
+def test_a_turn_cancelled_at_any_moment_leaves_a_conversation_that_can_be_sent(
+    script: list[Answer | Exception], moment: int, hold: bool
+) -> None:
+    async def run() -> None:
+        played = Played(script, limits=Limits(max_steps=5), hold_asking=hold)
+        task = asyncio.create_task(played.run())
+        for _ in range(moment):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+        # Nothing of it runs on: neither a stream nor a tool.
+        assert played.model.open == 0
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        played.check_next()
+        committed = [event for event in played.events if isinstance(event, StepCommitted)]
+        assert played.session.steps == len(committed)
+
+    asyncio.run(run())
+
+
+async def test_every_await_of_a_turn_is_a_place_to_cancel() -> None:
+    """The same exhaustively for one turn that has everything: as many moments as it has."""
+    script = [
+        says(thinking("Hm."), "Go.", tool("r1", "read_file", {"path": A}), tool("r2", "read_file", {"path": B})),
+        says(
+            tool("q", "ask_user", {"question": "?", "options": ["yes"]}),
+            tool("w", "write_file", {"path": B, "content": ""}),
+        ),
+        says("Done."),
+    ]
+    ends: set[str] = set()
+    for moment in range(200):
+        played = Played(script)
+        task = asyncio.create_task(played.run())
+        for _ in range(moment):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+        assert played.model.open == 0
+        played.check_next()
+        ends.add(told(played.events)[-1] if played.events else "nothing")
+        if not task.cancelled():
+            break
+    assert task.result() is None
+    assert ends >= {"nothing", "step 1", "text Go.", "step 2", "start q", "step 3", "end end_turn"}
+
+
+WRONG: dict[str, Conversation] = {
+    "nothing": (),
+    "no user": (AssistantMessage((text("x"),)),),
+    "assistant last": (UserMessage.of("x"), AssistantMessage((text("x"),))),
+    "a call without result": (UserMessage.of("x"), AssistantMessage((tool("t", "n"),)), UserMessage.of("x")),
+    "empty": (UserMessage.of("x"), AssistantMessage(()), UserMessage.of("x")),
+    "a result without call": (
+        UserMessage.of("x"),
+        AssistantMessage((text("x"),)),
+        UserMessage((ToolResultBlock("t", "x"),)),
+    ),
+    "text before results": (
+        UserMessage.of("x"),
+        AssistantMessage((tool("t", "n"),)),
+        UserMessage((TextBlock("x"), ToolResultBlock("t", "x"))),
+    ),
+    "blank": (UserMessage.of(" "),),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_the_checker_finds_what_is_wrong(case: str) -> None:
+    assert not is_sendable(WRONG[case])

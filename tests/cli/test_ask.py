@@ -1,0 +1,177 @@
+"""`thinklsp ask`: the answer on standard output, the rest on standard error, and files only after a yes."""
+
+import asyncio
+import json
+import re
+from contextlib import asynccontextmanager
+
+import pytest
+
+from tests.support.outside import TURN_RESULT, USAGE
+from thinklsp.simulator.scenario import parse
+from thinklsp.simulator.server import Simulator
+
+SIMULATED = {"THINKLSP_PROVIDER": "simulator"}
+
+EDITING = """
+[[turn]]
+[[turn.step]]
+block = [
+  { thinking = "Two changes." },
+  { tool = "edit_file", input = { path = "a.py", old_text = "x = 1", new_text = "x = 2" } },
+  { tool = "write_file", input = { path = "b.py", content = "y = 1\\n" } },
+]
+[[turn.step]]
+block = [{ text = "Both are \\u001b[31mmade\\u001b[0m." }]
+"""
+ASKING = """
+[[turn]]
+[[turn.step]]
+block = [{ tool = "ask_user", input = { question = "Which colour?", options = ["red", "blue"] } }]
+[[turn.step]]
+block = [{ text = "I was told: {{result:1}}" }]
+"""
+ECHO = """
+[[turn]]
+[[turn.step]]
+block = [{ text = "I heard: {{user}}" }]
+"""
+CUT = """
+[[turn]]
+[[turn.step]]
+stop_reason = "max_tokens"
+block = [{ text = "Half an ans" }]
+"""
+EDITING_CUT = EDITING.replace(
+    "[[turn.step]]\nblock = [{ text", '[[turn.step]]\nstop_reason = "max_tokens"\nblock = [{ text'
+)
+
+
+@asynccontextmanager
+async def service(text):
+    """The environment of a command that talks to a simulator which plays this."""
+    async with Simulator(parse(text, "test")) as simulator:
+        yield {"ANTHROPIC_BASE_URL": simulator.base_url, "ANTHROPIC_API_KEY": "sk-test-key-0123456789"}
+
+
+async def ask(cli, *args, stdin="", **env):
+    done = await asyncio.to_thread(cli.run, "ask", *args, stdin=stdin, **env)
+    assert "sk-test-key" not in done.stdout + done.stderr
+    assert "\x1b" not in done.stdout + done.stderr
+    return done
+
+
+def files_of(folder):
+    return {path.name: path.read_text() for path in folder.iterdir()}
+
+
+def test_the_answer_alone_is_on_standard_output(cli):
+    (cli.folder / "app.py").write_text("print()\n")
+    done = cli.run("ask", "What is here?", "--file", "app.py:1", "--thinking", **SIMULATED)
+    assert done.returncode == 0
+    assert done.stdout.startswith("I am the offline simulator")
+    assert done.stdout.endswith("to get other answers.\n")
+    assert "You asked: What is here?" in done.stdout
+    assert "I am asked about something in this workspace." in done.stderr
+    assert "✓ list files" in done.stderr
+    assert "from the cache" in done.stderr
+    assert cli.left_behind() == []
+
+
+async def test_json_is_one_turn_result_and_the_prompt_may_come_through_a_pipe(cli):
+    async with service(ECHO) as env:
+        done = await ask(cli, "--json", stdin="Is this a pipe?\n", **env)
+    assert (done.returncode, done.stderr) == (0, "")
+    result = json.loads(done.stdout)
+    assert result.keys() == TURN_RESULT
+    assert result["usage"].keys() == USAGE
+    assert (result["stopReason"], result["edits"], result["thinking"]) == ("end_turn", None, None)
+    assert "Is this a pipe?" in result["text"]
+
+
+async def test_changes_are_written_only_on_demand(cli):
+    (cli.folder / "a.py").write_text("x = 1\n")
+    async with service(EDITING) as env:
+        shown = await ask(cli, "Change it.", **env)
+        assert shown.returncode == 0
+        assert "-x = 1\n+x = 2\n" in shown.stdout
+        assert "+++ b/b.py" in shown.stdout
+        assert "Both are <U+001B>[31mmade" in shown.stdout
+        assert "Nothing was written; give --apply to write." in shown.stderr
+        assert files_of(cli.folder) == {"a.py": "x = 1\n"}
+
+        as_json = json.loads((await ask(cli, "Change it.", "--json", **env)).stdout)
+        assert as_json["edits"]["applied"] == "none"
+        assert [file["status"] for file in as_json["edits"]["files"]] == ["refused", "refused"]
+        assert files_of(cli.folder) == {"a.py": "x = 1\n"}
+
+        applied = json.loads((await ask(cli, "Change it.", "--json", "--apply", "--thinking", **env)).stdout)
+        assert applied["edits"]["applied"] == "all"
+        assert applied["edits"]["files"][0] == {
+            "uri": (cli.folder / "a.py").as_uri(),
+            "status": "applied",
+            "reason": None,
+        }
+        assert applied["thinking"] == "Two changes."
+        assert files_of(cli.folder) == {"a.py": "x = 2\n", "b.py": "y = 1\n"}
+
+
+@pytest.mark.parametrize(("answer", "written"), [("y\n", True), ("\n", False)])
+async def test_at_a_terminal_a_yes_is_asked_for(cli, answer, written):
+    (cli.folder / "a.py").write_text("x = 1\n")
+    async with service(EDITING) as env:
+        with cli.terminal("ask", "Change it.", **env) as terminal:
+            await asyncio.to_thread(terminal.until, "Write these changes? [y/N]")
+            terminal.type(answer)
+            assert await asyncio.to_thread(terminal.end) == 0
+    assert "\x1b[31m-x = 1" in terminal.output
+    assert ("b.py" in files_of(cli.folder)) is written
+    assert ("written: a.py" in terminal.output) is written
+
+
+async def test_at_a_terminal_the_model_can_ask(cli):
+    async with service(ASKING) as env:
+        with cli.terminal("ask", "Paint it.", **env) as terminal:
+            await asyncio.to_thread(terminal.until, "Your choice [1-2]: ")
+            terminal.type("2\n")
+            assert await asyncio.to_thread(terminal.end) == 0
+        assert "I was told: The user chose: blue" in terminal.output
+        unattended = await ask(cli, "Paint it.", **env)
+        assert "gave no answer" in unattended.stdout
+
+
+async def test_a_turn_without_a_whole_answer_fails_and_holds_its_edits(cli):
+    (cli.folder / "a.py").write_text("x = 1\n")
+    async with service(CUT) as env:
+        done = await ask(cli, "Tell me.", **env)
+        assert (done.returncode, done.stdout) == (1, "Half an ans\n")
+        assert "The answer was cut at the output limit." in done.stderr
+    async with service(EDITING_CUT) as env:
+        done = await ask(cli, "Change it.", "--apply", "--json", **env)
+        assert done.returncode == 1
+        assert {file["status"] for file in json.loads(done.stdout)["edits"]["files"]} == {"held"}
+        assert files_of(cli.folder) == {"a.py": "x = 1\n"}
+
+
+ERRORS = {
+    "no key": (["Hello"], {}, "No model provider has a key."),
+    "nothing asked": ([" "], SIMULATED, "the prompt is empty"),
+    "no such file": (["Hello", "--file", "none.py"], SIMULATED, "There is no file none.py"),
+    "outside": (["Hello", "--file", "/etc/hostname"], SIMULATED, "outside the workspace"),
+    "lines": (["Hello", "--file", "a.py:9-3"], SIMULATED, "names no lines"),
+    "no service": (["Hello"], {"ANTHROPIC_API_KEY": "k", "ANTHROPIC_BASE_URL": "ftp://127.0.0.1"}, "base URL"),
+}
+
+
+@pytest.mark.parametrize(("args", "env", "words"), ERRORS.values(), ids=ERRORS)
+def test_an_error_is_one_sentence(inside, args, env, words):
+    done = inside("ask", *args, **env)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert re.fullmatch(r"thinklsp ask: [^\n]+\n", done.stderr)
+    assert words in done.stderr
+
+
+def test_in_the_home_folder_no_files_are_used(cli, inside):
+    done = inside("ask", "Hello", **SIMULATED, HOME=str(cli.folder))
+    assert done.returncode == 0
+    assert "No files are used." in done.stderr

@@ -1,0 +1,152 @@
+"""The command line itself, `config` and `simulate`."""
+
+import json
+import re
+import signal
+import subprocess
+
+import pytest
+
+from thinklsp import __version__
+from thinklsp.cli.config import settings_table
+from thinklsp.cli.main import COMMANDS
+from thinklsp.settings import KEYS, Settings
+
+# The documented defaults and choices, from the public contract.
+DOCUMENTED = {
+    "provider": ["auto", "anthropic", "openai", "google", "openai-compatible", "simulator"],
+    "model": [None],
+    "effort": ["auto", "low", "medium", "high", "xhigh", "max"],
+    "effortByAction": [{}],
+    "thinking.mode": ["auto", "off", "adaptive", "manual"],
+    "thinking.budgetTokens": [10000],
+    "thinking.display": ["status", "summary", "off"],
+    "maxTokens": ["auto"],
+    "maxSteps": [32],
+    "budget.usdPerTurn": [None],
+    "budget.tokensPerTurn": [None],
+    "budget.usdPerDay": [None],
+    "compaction.auto": [True],
+    "compaction.threshold": [0.75],
+    "compaction.thinkingAfter": ["keep", "off"],
+    "edits.review": ["auto", "always", "never"],
+    "verify": ["auto", "always", "off"],
+    "actions.disabled": [[]],
+    "chat.fileSuffix": [".chat.md"],
+}
+
+TWO_STEPS = """
+[[turn]]
+[[turn.step]]
+block = [{ tool = "list_files" }]
+[[turn.step]]
+block = [{ text = "Done." }]
+"""
+
+WRONG = [
+    ["nonsense"], ["--nonsense"], ["--stdio", "more"], ["config"], ["config", "nonsense"], ["demo", "--nonsense"],
+    ["doctor", "more"], ["ask", "a", "b"], ["ask", "a", "--effort", "huge"], ["simulate", "--port", "70000"],
+    ["simulate", "--port", "many"],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("args", WRONG, ids=" ".join)
+def test_wrong_usage_is_exit_code_2(inside, args):
+    done = inside(*args)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("usage: thinklsp")
+
+
+def test_the_exit_code_reaches_the_shell(cli):
+    done = cli.run("nonsense")
+    assert done.returncode == 2
+    assert "'nonsense'" in done.stderr
+
+
+def test_version_and_help(cli):
+    assert cli.run("--version").stdout == f"thinklsp {__version__}\n"
+    told = cli.run("--help")
+    assert told.returncode == 0
+    assert [name for name in COMMANDS if f"\n  {name} " not in told.stdout] == []
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_explains_itself(inside, name):
+    told = inside(name, "--help")
+    assert told.returncode == 0
+    assert told.stdout.startswith(f"usage: thinklsp {name}")
+    assert COMMANDS[name] in inside("--help").stdout
+
+
+def part_of(schema, key):
+    part = schema
+    for name in key.split("."):
+        part = part["properties"][name]
+        if "$ref" in part:
+            part = {**schema["$defs"][part["$ref"].rpartition("/")[2]], **part}
+    return part
+
+
+def test_the_schema_holds_the_documented_settings(inside):
+    done = inside("config", "schema")
+    schema = json.loads(done.stdout)
+    assert set(KEYS) == set(DOCUMENTED)
+    for key, (default, *others) in DOCUMENTED.items():
+        part = part_of(schema, key)
+        assert part["default"] == default, key
+        assert part["description"], key
+        assert "enum" not in part or part["enum"] == [default, *others], key
+    assert schema["additionalProperties"] is False
+    nested = {}
+    for key, (default, *_) in DOCUMENTED.items():
+        place = nested
+        *groups, leaf = key.split(".")
+        for group in groups:
+            place = place.setdefault(group, {})
+        place[leaf] = default
+    assert Settings.model_validate(nested) == Settings()
+
+
+def test_the_table_names_every_setting_once_with_its_default_first(inside):
+    done = inside("config", "table")
+    assert done.stdout == settings_table() + "\n"
+    rows = [line.split(" | ") for line in done.stdout.splitlines()[2:]]
+    assert [row[0] for row in rows] == [f"| `{key}`" for key in KEYS]
+    for row, (key, choices) in zip(rows, ((key, DOCUMENTED[key]) for key in KEYS), strict=True):
+        words = [choice if isinstance(choice, str) else json.dumps(choice) for choice in choices if choice is not None]
+        shown = [f"`{word}`" for word in words] or ["none"]
+        assert row[1].startswith(", ".join(shown)), key
+
+
+def test_a_reader_who_has_enough_is_no_failure_to_explain(cli):
+    with subprocess.Popen(
+        cli.argv("config", "schema"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=cli.env()
+    ) as process:
+        process.stdout.close()
+        assert process.stderr.read() == b""
+
+
+def test_simulate_tells_how_to_use_it_and_what_was_asked(cli, tmp_path):
+    scenario = tmp_path / "mine.toml"
+    scenario.write_text(TWO_STEPS)
+    argv = cli.argv("simulate", "--scenario", str(scenario), "--port", "0")
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=cli.env()) as process:
+        assert re.search(r"“mine” on http://127\.0\.0\.1:\d+", process.stdout.readline())
+        exports = dict(process.stdout.readline().split()[1].split("=", 1) for _ in range(2))
+        assert exports.keys() == {"ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY"}
+        assert cli.run("ask", "Hello", **exports).returncode == 0
+        assert process.stdout.readline() == "POST /v1/messages: 200 (turn 1, step 1)\n"
+        assert process.stdout.readline() == "POST /v1/messages: 200 (turn 1, step 2)\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(10) == 0
+        assert process.stderr.read() == ""
+
+
+def test_simulate_says_when_a_port_is_taken(cli):
+    argv = cli.argv("simulate")
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env=cli.env()) as process:
+        port = re.search(r":(\d+) ", process.stdout.readline())[1]
+        done = cli.run("simulate", "--port", port)
+        process.send_signal(signal.SIGINT)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"thinklsp simulate: The simulator cannot listen on 127.0.0.1:{port}")

@@ -1,0 +1,118 @@
+"""`thinklsp doctor`: what would be used and why, a fix for each problem, and never a key."""
+
+import asyncio
+import json
+
+import pytest
+
+from thinklsp.sessions.state_folder import state_folder
+from thinklsp.simulator.scenario import load
+from thinklsp.simulator.server import Simulator
+
+KEY = "sk-ant-secret-0123456789abcdef"
+
+
+def report_of(inside, code, **env):
+    """The JSON report; the words for people have been checked for the key, too."""
+    for form in ([], ["--json"]):
+        done = inside("doctor", *form, **env)
+        assert (done.returncode, done.stderr) == (code, "")
+        assert KEY not in done.stdout
+        assert "\x1b" not in done.stdout
+    return json.loads(done.stdout)
+
+
+def test_without_a_key_it_says_what_to_set(cli, inside):
+    report = report_of(inside, 1)
+    assert report["canRun"] is False
+    assert report["model"] is None
+    assert [p for p in report["problems"] if "Set ANTHROPIC_API_KEY" in p]
+    assert (
+        report["store"]["folder"] == state_folder({"HOME": str(cli.home)} | cli.environment)
+        or "home" in report["store"]["folder"]
+    )
+    assert cli.left_behind() == []
+
+
+async def test_with_a_key_it_says_what_and_why(cli):
+    async with Simulator(load("sample")) as simulator:
+        env = {"ANTHROPIC_API_KEY": KEY, "ANTHROPIC_BASE_URL": simulator.base_url, "THINKLSP_EFFORT": "low"}
+        plain, as_json = [await asyncio.to_thread(cli.run, "doctor", *form, **env) for form in ([], ["--json"])]
+        # One probe each, without a key and without a model call.
+        assert [(request.body, "x-api-key" in request.headers) for request in simulator.requests] == [(None, False)] * 2
+    assert KEY not in plain.stdout + plain.stderr + as_json.stdout + as_json.stderr
+    assert (plain.returncode, plain.stderr) == (0, "")
+    words, report = plain.stdout, json.loads(as_json.stdout)
+    model = report["model"]
+    assert report["canRun"] is True
+    assert report["reachable"] is True
+    assert (model["provider"], model["keySource"]) == ("anthropic", "the environment variable ANTHROPIC_API_KEY")
+    assert (model["effort"], model["effortSource"]) == ("low", "environment")
+    assert (model["baseUrl"], model["baseUrlSource"]) == (simulator.base_url, "ANTHROPIC_BASE_URL")
+    for shown in (
+        "the environment variable ANTHROPIC_API_KEY",
+        model["id"],
+        "adaptive",
+        "reachable",
+        "A turn could run",
+    ):
+        assert shown in words
+
+
+def test_the_simulator_needs_nothing(inside):
+    report = report_of(inside, 0, THINKLSP_PROVIDER="simulator")
+    assert report["model"]["provider"] == "simulator"
+    assert report["reachable"] is None
+
+
+def write(path, text, mode):
+    path.write_text(text)
+    path.chmod(mode)
+    return str(path)
+
+
+CONFIGS = {
+    "open to others": ('effort = "low"', 0o666, "Run chmod 600"),
+    "no TOML": ("effort = ", 0o600, "not valid TOML"),
+    "a typo": ("[network]\nproxi = 'x'", 0o600, "network.proxi"),
+}
+
+
+@pytest.mark.parametrize(("text", "mode", "words"), CONFIGS.values(), ids=CONFIGS)
+def test_a_user_file_that_cannot_be_used_is_the_problem(inside, tmp_path, text, mode, words):
+    env = {"THINKLSP_CONFIG": write(tmp_path / "config.toml", text, mode), "ANTHROPIC_API_KEY": KEY}
+    report = report_of(inside, 1, **env)
+    assert [problem for problem in report["problems"] if words in problem]
+    assert report["settings"] is None
+
+
+def test_an_unreachable_host_and_a_password_in_its_address(inside):
+    report = report_of(inside, 1, ANTHROPIC_API_KEY="k", ANTHROPIC_BASE_URL="http://127.0.0.1:9")
+    assert report["reachable"] is False
+    assert report["model"]["baseUrl"] == "http://127.0.0.1:9"
+    report = report_of(inside, 1, ANTHROPIC_API_KEY="k", ANTHROPIC_BASE_URL=f"http://user:{KEY}@127.0.0.1:9")
+    assert (report["reachable"], report["model"]) == (None, None)
+    assert [problem for problem in report["problems"] if "holds a user name or password" in problem]
+
+
+def test_the_own_folder_is_looked_at(inside, tmp_path):
+    state = tmp_path / "state"
+    env = {"THINKLSP_PROVIDER": "simulator", "THINKLSP_STATE_DIR": str(state)}
+    assert report_of(inside, 0, **env)["problems"] == []
+    assert not state.exists()
+    state.mkdir(mode=0o755)
+    write(state / "thinklsp.log", "x", 0o644)
+    report = report_of(inside, 0, **env)
+    assert report["store"]["logBytes"] == 1
+    folder, log = report["problems"]
+    assert f"Run chmod 700 {state}" in folder
+    assert f"Run chmod 600 {state / 'thinklsp.log'}" in log
+    state.chmod(0o700)
+    (state / "thinklsp.log").chmod(0o600)
+    assert report_of(inside, 0, **env)["problems"] == []
+
+
+def test_a_state_folder_that_is_a_file(inside, tmp_path):
+    place = write(tmp_path / "state", "", 0o600)
+    report = report_of(inside, 0, THINKLSP_PROVIDER="simulator", THINKLSP_STATE_DIR=place)
+    assert "is not a folder" in report["problems"][0]

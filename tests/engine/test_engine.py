@@ -1,0 +1,252 @@
+"""Where settings, session, model and workspace become a turn: what is refused before it begins, and what is kept."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.settings.test_sources import NO_FILE
+from tests.support.scripted_model import ScriptedModel, check_sendable, says, thinking, tool
+from thinklsp.core.errors import Overloaded, PathRefused, SessionError, SettingsError, ThinkLspError, TurnRefused
+from thinklsp.core.events import Notice, StepCommitted, TurnEvent, TurnFinished
+from thinklsp.core.messages import TextBlock, UserMessage
+from thinklsp.engine import ActionTask, ChatTask, Engine, Reference, Turn, TurnSpec
+from thinklsp.engine.choices import choose
+from thinklsp.engine.doctor import report
+from thinklsp.settings import EditorSettings
+from thinklsp.workspace.view import DocumentSnapshot, WorkspaceView
+
+A = "untitled:a.py"
+KEY = "sk-canary-0123456789-abcdefghijkl"
+PLAIN = EditorSettings()
+
+
+@pytest.fixture
+async def engine() -> AsyncIterator[Engine]:
+    made = Engine(NO_FILE | {"ANTHROPIC_API_KEY": KEY})
+    yield made
+    await made.aclose()
+
+
+def spec(prompt: str = "Hello.", **more: Any) -> TurnSpec:
+    view = WorkspaceView((), [DocumentSnapshot(A, 1, "".join(f"line {n}\n" for n in range(1, 501)))])
+    task = more.pop("task", None) or ChatTask(prompt, more.pop("references", ()), more.pop("mode", "agent"))
+    return TurnSpec("chat", task, view, more.pop("workspace", "w"), **more)
+
+
+def play(turn: Turn, *script: Any) -> ScriptedModel:
+    """The turn will talk to a scripted model."""
+    model = ScriptedModel(script)
+
+    async def connect() -> ScriptedModel:
+        return model
+
+    turn.connect = connect
+    return model
+
+
+async def run(turn: Turn) -> list[TurnEvent]:
+    async def ask(question: str, options: tuple[str, ...]) -> str | None:
+        return None
+
+    async def budget(said: str) -> Any:
+        return "stop"
+
+    seen = []
+    with turn:
+        async with aclosing(turn.events(ask, budget)) as events:
+            async for event in events:
+                if isinstance(event, StepCommitted):
+                    # A step is announced only after it has been stored.
+                    assert turn.session.conversation[-1] in (event.assistant, event.results)
+                seen.append(event)
+    return seen
+
+
+async def test_a_turn_is_stored_step_by_step_and_frees_its_session(engine: Engine) -> None:
+    turn = engine.begin(spec(references=(Reference(A, (2, 3)),)), PLAIN, {})
+    with pytest.raises(SessionError, match="busy"):
+        engine.begin(spec(session_id=turn.session.id), PLAIN, {})
+    model = play(turn, says(thinking(), tool("r", "read_file", {"path": A, "end_line": 2})), says("Done."))
+    events = await run(turn)
+    assert isinstance(events[-1], TurnFinished)
+    stored = engine.store.get(turn.session.id, "w")
+    assert (stored, stored.steps) == (turn.session, 2)
+    check_sendable(stored.with_user("x").conversation)
+    first = stored.conversation[0].blocks[0]
+    assert isinstance(first, TextBlock)
+    assert "Hello." in first.text
+    assert "2  line 2\n     3  line 3\n" in first.text
+    assert "line 4" not in first.text
+    again = engine.begin(spec("More.", session_id="last"), PLAIN, {})
+    assert again.session == stored
+    play(again)
+    await run(again)
+    # History is append-only: earlier messages are the same bytes in the next request.
+    assert model.requests[1].conversation == stored.conversation[:3]
+
+
+@pytest.mark.parametrize("fault", ["error", "cancel"])
+async def test_a_turn_that_fails_leaves_its_session_free_and_sendable(engine: Engine, fault: str) -> None:
+    turn = engine.begin(spec(), PLAIN, {})
+    step = says(tool("r", "read_file", {"path": A}))
+    model = play(turn, step, Overloaded("busy"))
+    if fault == "cancel":
+        task = asyncio.create_task(run(turn))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert model.requests
+        task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled()
+    else:
+        with pytest.raises(ThinkLspError):
+            await run(turn)
+    now = engine.store.get(turn.session.id, "w")
+    check_sendable(now.with_user("Again?").conversation)
+    following = engine.begin(spec(session_id=turn.session.id), PLAIN, {})
+    play(following)
+    assert isinstance((await run(following))[-1], TurnFinished)
+
+
+def place(uri: str = A, first: int = 1) -> Reference:
+    return Reference(uri, (first, first))
+
+
+async def test_what_cannot_begin_is_refused_and_changes_nothing(engine: Engine) -> None:
+    wrong: list[tuple[TurnSpec, type[ThinkLspError]]] = [
+        (spec(" \n"), TurnRefused),
+        (spec(session_id="unknown"), SessionError),
+        (spec(session_id="last"), SessionError),
+        (spec(references=(Reference("untitled:none"),)), PathRefused),
+        (spec(task=ActionTask("fix", place("file:///etc/passwd"))), PathRefused),
+        (spec(effort="enormous"), SettingsError),
+    ]
+    for given, error in wrong:
+        with pytest.raises(error) as refused:
+            engine.begin(given, PLAIN, {})
+        assert str(refused.value).endswith(".")
+    with pytest.raises(SessionError):
+        engine.store.latest("w")
+
+
+async def test_without_a_key_it_says_what_to_set() -> None:
+    engine = Engine(NO_FILE)
+    with pytest.raises(TurnRefused, match="ANTHROPIC_API_KEY"):
+        engine.begin(spec(), PLAIN, {})
+    other = PLAIN.updated({"provider": "simulator"})[0]
+    assert engine.begin(spec(), other, {}).config.model
+    await engine.aclose()
+
+
+async def test_settings_of_a_turn(engine: Engine) -> None:
+    model = "claude-opus-4-6"
+    editor = PLAIN.updated({"model": model, "effort": "low", "effortByAction": {"document": "high"}})[0]
+    document = spec(task=ActionTask("document", place()))
+
+    def effort(given: TurnSpec, choices: dict[str, object] | None = None) -> str | None:
+        turn = engine.begin(given, editor, choices or {})
+        turn.release()
+        return turn.config.thinking.effort
+
+    assert effort(spec()) == "low"
+    assert effort(document) == "high"
+    assert effort(spec(), {"effort": "medium"}) == "medium"
+    session = engine.store.create("w")
+    engine.store.update(session.id, lambda now: now.with_choices({"effort": "high"}))
+    assert effort(spec(session_id=session.id), {"effort": "medium"}) == "high"
+    assert effort(spec(session_id=session.id, effort="max"), {"effort": "medium"}) == "max"
+    assert effort(replace(document, effort="medium")) == "medium"
+
+
+@pytest.mark.parametrize(
+    ("task", "mode"),
+    [
+        (ChatTask("x"), "agent"),
+        (ChatTask("x", mode="plan"), "plan"),
+        (ActionTask("fix", place()), "agent"),
+        (ActionTask("explain", place()), "ask"),
+    ],
+)
+async def test_modes(engine: Engine, task: Any, mode: str) -> None:
+    assert engine.begin(spec(task=task), PLAIN, {}).config.mode == mode
+
+
+async def test_the_same_spec_is_the_same_text_and_volatile_context_goes_to_the_end(engine: Engine) -> None:
+    texts = []
+    for _ in range(2):
+        turn = engine.begin(spec(task=ActionTask("fix", Reference(A))), PLAIN, {})
+        model = play(turn)
+        await run(turn)
+        texts.append((model.requests[0].system, model.requests[0].conversation))
+    assert texts[0] == texts[1]
+    [message] = texts[0][1]
+    assert isinstance(message, UserMessage)
+    [block] = message.blocks
+    assert isinstance(block, TextBlock)
+    assert "line 400" in block.text
+    assert "line 401" not in block.text, "an excerpt is bounded; the model reads further by itself"
+
+
+async def test_half_of_a_character_pair_reaches_neither_model_nor_store(engine: Engine) -> None:
+    turn = engine.begin(spec("a\ud800b \ud83d\ude00 😀"), PLAIN, {})
+    play(turn)
+    await run(turn)
+    [block] = engine.store.get(turn.session.id, "w").conversation[0].blocks
+    assert isinstance(block, TextBlock)
+    assert block.text == "a\ufffdb 😀 😀"
+
+
+async def test_notices_of_the_plan_are_told_first(engine: Engine) -> None:
+    editor = PLAIN.updated({"model": "claude-sonnet-4-5", "effort": "max"})[0]
+    turn = engine.begin(spec(), editor, {})
+    play(turn)
+    events = await run(turn)
+    notices = [event.text for event in events if isinstance(event, Notice)]
+    assert notices == turn.said
+    assert len(notices) == len(turn.notices)
+
+
+CHOICES: list[tuple[str, str, dict[str, object]]] = [
+    ("effort", "high", {"effort": "high"}),
+    ("effort", "auto", {"effort": "auto"}),
+    ("thinking", "off", {"thinking.mode": "off"}),
+    ("thinking", "normal", {"thinking.mode": "auto", "effort": "auto"}),
+    ("thinking", "ultra", {"thinking.mode": "auto", "effort": "max"}),
+    ("model", "claude-opus-4-6", {"model": "claude-opus-4-6"}),
+]
+
+
+@pytest.mark.parametrize(("key", "value", "made"), CHOICES)
+async def test_choices(engine: Engine, key: str, value: str, made: dict[str, object]) -> None:
+    answer, kept = choose(engine, PLAIN, key, value, connection={}, session=None)
+    assert kept == made
+    assert set(answer) == {"value", "effective", "choices", "notice"}
+    assert answer["effective"]
+    assert answer["choices"]
+    told, nothing = choose(engine, PLAIN, key, None, connection=kept, session=None)
+    assert (told["value"], nothing) == (answer["value"], {})
+
+
+@pytest.mark.parametrize(("key", "value"), [("effort", "huge"), ("thinking", "x"), ("model", ""), ("model", "m" * 201)])
+async def test_a_choice_that_is_none_is_refused(engine: Engine, key: str, value: str) -> None:
+    with pytest.raises(SettingsError, match=key):
+        choose(engine, PLAIN, key, value, connection={}, session=None)
+
+
+async def test_the_report_says_what_would_be_used_and_never_the_key(engine: Engine) -> None:
+    found = await report(engine, PLAIN, {"effort": "high"}, probe=False)
+    assert found["model"]["provider"] == "anthropic"
+    assert "ANTHROPIC_API_KEY" in found["model"]["keySource"]
+    assert KEY not in str(found)
+    assert found["settings"]["sources"] == {"effort": "choice"}
+    empty = Engine(NO_FILE)
+    without = await report(empty, PLAIN, {}, probe=False)
+    assert without["model"] is None
+    assert any("ANTHROPIC_API_KEY" in problem for problem in without["problems"])
+    await empty.aclose()

@@ -1,0 +1,179 @@
+"""Key commands run when a turn connects and not before, once; and what the day has cost is asked about."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import time
+from contextlib import aclosing
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.engine.test_engine import PLAIN, play, spec
+from tests.settings.test_sources import NO_FILE
+from tests.support.scripted_model import Answer, says, tool
+from thinklsp.agent.budget import DaySpending
+from thinklsp.core.errors import SettingsError
+from thinklsp.core.events import Notice, TurnEvent, TurnFinished
+from thinklsp.core.usage import Usage
+from thinklsp.engine import Engine, Turn
+from thinklsp.engine.doctor import report
+
+MODEL = "claude-opus-4-6"
+READ = ("read_file", {"path": "untitled:a.py"})
+
+
+def with_command(folder: Path, script: str, **environment: str) -> Engine:
+    path = folder / "config.toml"
+    path.write_text(f"[providers.anthropic]\napi_key_command = ['sh', '-c', {script!r}]")
+    path.chmod(0o600)
+    return Engine({"THINKLSP_CONFIG": str(path)} | environment)
+
+
+async def test_a_key_command_runs_when_a_turn_connects_and_once(tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    engine = with_command(tmp_path, f"echo x >> {runs}; echo key")
+    turns = [engine.begin(spec(), PLAIN, {}) for _ in range(3)]
+    assert not runs.exists()
+    callers = await asyncio.gather(*(turn.connect() for turn in turns))
+    assert runs.read_text() == "x\n"
+    assert callers[0] is callers[1] is callers[2]
+    found = await engine.access("anthropic")
+    assert found is not None
+    assert found.api_key == "key"
+    await engine.aclose()
+
+
+async def test_a_turn_that_is_stopped_stops_its_key_command(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "begun")
+    engine = with_command(tmp_path, f"echo x > {tmp_path / 'begun'}; exec sleep 60")
+    connecting = asyncio.ensure_future(engine.begin(spec(), PLAIN, {}).connect())
+    assert await asyncio.to_thread((tmp_path / "begun").read_text) == "x\n"
+    connecting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await connecting
+    # The command is not waited for: ending the pool of threads takes no time.
+    async with asyncio.timeout(5):
+        await asyncio.get_running_loop().shutdown_default_executor()
+    await engine.aclose()
+
+
+async def test_a_key_command_that_fails_is_told_by_the_turn_and_tried_again(tmp_path: Path) -> None:
+    engine = with_command(tmp_path, f"test -e {tmp_path / 'good'} && echo key")
+    turn = engine.begin(spec(), PLAIN, {})
+    with pytest.raises(SettingsError, match="key command for anthropic failed"):
+        await turn.connect()
+    (tmp_path / "good").touch()
+    assert await turn.connect()
+    await engine.aclose()
+
+
+async def test_the_doctor_waits_for_a_key_command_and_a_host_three_seconds_in_all(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        host = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        engine = with_command(tmp_path, "exec sleep 60", ANTHROPIC_BASE_URL=host)
+        begun = time.monotonic()
+        found = await report(engine, PLAIN, {})
+        assert time.monotonic() - begun < 3.9
+    assert (found["model"], found["reachable"], found["canRun"]) == (None, False, False)
+    assert [said for said in found["problems"] if "key command for anthropic did not end within 3 seconds" in said]
+    await engine.aclose()
+
+
+def priced(*usd: float) -> list[Answer]:
+    """Steps that call a tool, with what they cost; after them the model is done."""
+    return [says(tool(str(n), *READ), usage=Usage(10, 5, cost_usd=cost)) for n, cost in enumerate(usd)]
+
+
+async def asked(turn: Turn, *answers: str) -> tuple[list[str], list[TurnEvent]]:
+    questions: list[str] = []
+    left = list(answers)
+
+    async def ask(question: str, options: tuple[str, ...]) -> str | None:
+        raise AssertionError(question)
+
+    async def budget(said: str) -> Any:
+        questions.append(said)
+        return left.pop(0)
+
+    with turn:
+        async with aclosing(turn.events(ask, budget)) as events:
+            return questions, [event async for event in events]
+
+
+def reason(events: list[TurnEvent]) -> str:
+    last = events[-1]
+    assert isinstance(last, TurnFinished)
+    return last.stop_reason
+
+
+async def test_the_budget_of_the_day_is_shared_by_turns_and_asks() -> None:
+    engine = Engine(NO_FILE | {"ANTHROPIC_API_KEY": "k", "THINKLSP_BUDGET_USD_PER_DAY": "1", "THINKLSP_MODEL": MODEL})
+    first, second, third = (engine.begin(spec(), PLAIN, {}) for _ in range(3))
+    play(first, *priced(0.25, 0.5))
+    questions, events = await asked(first)
+    assert (questions, reason(events)) == ([], "end_turn")
+    play(second, *priced(0.5, 0.5, 0.5))
+    questions, events = await asked(second, "continue", "stop")
+    assert questions == [
+        "Today's turns have cost $1.25; the budget of the day is $1.00.",
+        "Today's turns have cost $2.25; the budget of the day is $2.25.",
+    ]
+    assert reason(events) == "budget"
+    # What is spent already is asked about before the first call of the next turn.
+    model = play(third)
+    questions, events = await asked(third, "stop")
+    assert (len(questions), reason(events), model.requests) == (1, "budget", [])
+    fourth = engine.begin(spec(), PLAIN, {})
+    play(fourth, *priced(5, 5))
+    questions, events = await asked(fourth, "raise")
+    assert (len(questions), reason(events)) == (1, "end_turn")
+    await engine.aclose()
+
+
+async def test_a_budget_of_the_turn_and_one_of_the_day_are_both_asked_about() -> None:
+    environment = {"ANTHROPIC_API_KEY": "k", "THINKLSP_BUDGET_USD_PER_DAY": "1", "THINKLSP_BUDGET_USD_PER_TURN": "1"}
+    engine = Engine(NO_FILE | environment)
+    turn = engine.begin(spec(), PLAIN, {})
+    model = play(turn, *priced(1.5))
+    questions, events = await asked(turn, "continue", "stop")
+    assert ["This turn" in question for question in questions] == [True, False]
+    assert (reason(events), len(model.requests)) == ("budget", 1)
+    await engine.aclose()
+
+
+def test_a_day_ends_at_midnight() -> None:
+    days = [date(2030, 1, 1)]
+    spending = DaySpending(lambda: days[-1])
+    spending.add(1.5)
+    spending.add(None)
+    assert spending.usd == 1.5
+    days.append(date(2030, 1, 2))
+    assert spending.usd == 0.0
+    spending.add(0.5)
+    assert spending.usd == 0.5
+
+
+UNPRICED: list[tuple[dict[str, Any], int]] = [
+    ({"model": "unheard-of", "budget": {"usdPerTurn": 1, "usdPerDay": 1}}, 1),
+    ({"model": "unheard-of", "budget": {"usdPerDay": 1}}, 1),
+    ({"model": "unheard-of", "budget": {"tokensPerTurn": 1}}, 0),
+    ({"model": MODEL, "budget": {"usdPerDay": 1}}, 0),
+    ({"provider": "simulator", "budget": {"usdPerDay": 1}}, 0),
+]
+
+
+@pytest.mark.parametrize(("settings", "count"), UNPRICED)
+async def test_a_budget_that_cannot_be_kept_is_told(settings: dict[str, Any], count: int) -> None:
+    engine = Engine(NO_FILE | {"ANTHROPIC_API_KEY": "k"})
+    turn = engine.begin(spec(), PLAIN.updated(settings)[0], {})
+    play(turn)
+    _, events = await asked(turn)
+    told = [event.text for event in events if isinstance(event, Notice) and "price" in event.text]
+    assert len(told) == count
+    assert all("unheard-of" in text and "cannot be kept" in text for text in told)
+    await engine.aclose()

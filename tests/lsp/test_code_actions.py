@@ -1,0 +1,232 @@
+"""Which actions are offered where, and in what dress: the contract's table."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import Any
+
+import pytest
+from lsprotocol import types
+
+from tests.support.in_process import in_process
+from thinklsp.lsp import code_actions
+from thinklsp.lsp.client import Abilities
+from thinklsp.lsp.code_actions import Held, Offer, Situation, disabled_in, dressed, is_automatic, offers, wanted
+from thinklsp.lsp.documents import Document
+
+URI = "file:///ws/a.py"
+TEXT = "x = 1\ndef f():\n    pass\n# TODO: more\n# make it two AI!\n# why AI?\ny = 2\n"
+PLAIN, DEFINITION, BODY, TODO, ORDER, QUESTION = 0, 1, 2, 3, 4, 5
+LITERALS = Abilities(code_action_literals=True)
+
+
+def span(line: int, start: int = 0, end: int = 0) -> dict[str, Any]:
+    return {"start": {"line": line, "character": start}, "end": {"line": line, "character": end}}
+
+
+def problem(line: int = 0, message: str = "name 'x' is not defined") -> dict[str, Any]:
+    return {"range": span(line, 0, 1), "message": message, "severity": 1, "source": "other"}
+
+
+def situation(line: int = 0, *, selected: bool = False, **more: Any) -> Situation:
+    where = types.Range(types.Position(line, 0), types.Position(line, 3 if selected else 0))
+    document = Document(types.TextDocumentItem(URI, "python", 4, TEXT), "utf-16")
+    given = {
+        "diagnostics": [],
+        "automatic": False,
+        "held": [],
+        "running": [],
+        "is_chat": False,
+        "disabled": frozenset(),
+    }
+    return Situation(document=document, range=where, **(given | more))
+
+
+def named(found: Situation) -> list[str]:
+    return [offer.name for offer in offers(found)]
+
+
+HELD = Held("t1", "edit a.py", {"documentChanges": []})
+
+OFFERED: list[tuple[str, Situation, list[str]]] = [
+    ("nothing here", situation(PLAIN), []),
+    ("a selection", situation(PLAIN, selected=True), ["edit", "simplify", "explain"]),
+    ("a definition", situation(DEFINITION), ["complete", "document", "test"]),
+    ("an empty body", situation(BODY), ["complete"]),
+    ("a TODO", situation(TODO), ["complete"]),
+    ("an order", situation(ORDER), ["edit"]),
+    ("a question", situation(QUESTION), ["edit"]),
+    ("diagnostics", situation(PLAIN, diagnostics=[problem(), problem(6)]), ["fix", "fix"]),
+    ("a running turn", situation(PLAIN, running=["t1", "t2"]), ["stop", "stop"]),
+    ("a held edit", situation(PLAIN, held=[HELD]), ["apply"]),
+    ("a chat document", situation(DEFINITION, selected=True, is_chat=True), ["send"]),
+    ("a chat document with a turn", situation(is_chat=True, running=["t1"]), ["stop", "send"]),
+    (
+        "everything",
+        situation(DEFINITION, selected=True, diagnostics=[problem()], running=["t"], held=[HELD]),
+        ["fix", "stop", "apply", "edit", "complete", "document", "test", "simplify", "explain"],
+    ),
+    (
+        "automatically",
+        situation(DEFINITION, selected=True, diagnostics=[problem()], running=["t"], held=[HELD], automatic=True),
+        ["fix"],
+    ),
+    ("automatically without diagnostics", situation(DEFINITION, selected=True, automatic=True), []),
+    (
+        "disabled",
+        situation(DEFINITION, selected=True, diagnostics=[problem()], disabled=frozenset(("fix", "test", "edit"))),
+        ["complete", "document", "simplify", "explain"],
+    ),
+    ("disabled, automatically", situation(diagnostics=[problem()], automatic=True, disabled=frozenset(("fix",))), []),
+]
+
+
+@pytest.mark.parametrize(("found", "names"), [row[1:] for row in OFFERED], ids=[row[0] for row in OFFERED])
+def test_what_is_offered(found: Situation, names: list[str]) -> None:
+    assert sorted(named(found)) == sorted(names)
+
+
+# name -> kind and the beginning of the title.
+DRESS: dict[str, tuple[str, str]] = {
+    "fix": ("quickfix", "thinklsp: fix name 'x' is not defined"),
+    "edit": ("refactor.rewrite.thinklsp.edit", "thinklsp: edit"),
+    "complete": ("refactor.rewrite.thinklsp.complete", "thinklsp: complete"),
+    "document": ("refactor.rewrite.thinklsp.document", "thinklsp: document"),
+    "test": ("refactor.rewrite.thinklsp.test", "thinklsp: write tests"),
+    "simplify": ("refactor.rewrite.thinklsp.simplify", "thinklsp: simplify"),
+    "explain": ("refactor.rewrite.thinklsp.explain", "thinklsp: explain"),
+    "send": ("refactor.rewrite.thinklsp.send", "thinklsp: send"),
+    "apply": ("refactor.rewrite.thinklsp.apply", "thinklsp: apply"),
+    "stop": ("refactor.rewrite.thinklsp.stop", "thinklsp: stop"),
+}
+
+
+def everything() -> list[Offer]:
+    found = situation(DEFINITION, selected=True, diagnostics=[problem()], running=["t"], held=[HELD])
+    chat = situation(is_chat=True)
+    return [*offers(found), *offers(situation(ORDER)), *offers(situation(QUESTION)), *offers(chat)]
+
+
+def test_every_action_in_its_dress() -> None:
+    assert {offer.name for offer in everything()} == set(DRESS)
+    for offer in everything():
+        kind, title = DRESS[offer.name]
+        action = dressed(offer, LITERALS)
+        assert action["kind"] == kind
+        assert action["title"].startswith(title)
+        assert len(action["title"]) <= 80
+        assert action["isPreferred"] is False
+        assert action["command"]["title"] == action["title"]
+        assert action["command"]["command"].startswith("thinklsp.")
+        assert len(action["command"]["arguments"]) == 1
+        assert ("edit" in action) == (offer.name == "apply"), "a look must not cost money"
+        assert ("diagnostics" in action) == (offer.name == "fix")
+        assert "tags" not in action
+        assert not kind.startswith("source")
+        # Clients without literal support know nothing but commands.
+        plain = dressed(offer, Abilities())
+        assert plain == action["command"]
+        tagged = dressed(offer, Abilities(code_action_literals=True, code_action_tags=frozenset((1,))))
+        assert tagged["tags"] == [1]
+
+
+def test_a_fix_is_about_its_own_diagnostic() -> None:
+    found = [problem(0, "a\n  b"), problem(6, "x" * 200)]
+    first, second = (dressed(offer, LITERALS) for offer in offers(situation(diagnostics=found)))
+    assert first["title"] == "thinklsp: fix a b"
+    assert len(second["title"]) == 80
+    assert second["title"].endswith("…")
+    assert second["diagnostics"] == [found[1]]
+    assert second["command"]["arguments"] == [
+        {"uri": URI, "version": 4, "range": found[1]["range"], "name": "fix", "diagnostics": [found[1]]}
+    ]
+
+
+def test_comments_are_instructions() -> None:
+    [order] = offers(situation(ORDER))
+    assert (order.arguments["instruction"], order.arguments["name"]) == ("make it two", "edit")
+    [question] = offers(situation(QUESTION))
+    assert "why" in question.arguments["instruction"]
+    # A selection that begins at such a comment is meant by it, and gets no second `edit`.
+    assert named(situation(ORDER, selected=True)).count("edit") == 1
+
+
+ONLY: list[tuple[list[str] | None, list[str]]] = [
+    (None, ["fix", "edit"]),
+    ([], []),
+    (["quickfix"], ["fix"]),
+    (["refactor"], ["edit"]),
+    (["refactor.rewrite"], ["edit"]),
+    (["refactor.rewrite.thinklsp"], ["edit"]),
+    (["refactor.rewrite.thinklsp.edit"], ["edit"]),
+    (["refactor.rewrite.thinklsp.edi"], []),
+    (["refactor.rewrite.thinklsp.edit.more"], []),
+    (["refactor.extract"], []),
+    (["source", "source.fixAll"], []),
+    (["", "quickfix"], ["fix", "edit"]),
+    (["quickfix", "refactor"], ["fix", "edit"]),
+]
+
+
+@pytest.mark.parametrize(("only", "names"), ONLY)
+def test_kinds_are_hierarchical(only: list[str] | None, names: list[str]) -> None:
+    assert [name for name in ("fix", "edit") if wanted(DRESS[name][0], only)] == names
+
+
+def test_triggers() -> None:
+    kind = types.CodeActionTriggerKind
+    for trigger, automatic in ((None, False), (kind.Invoked, False), (kind.Automatic, True)):
+        assert is_automatic(types.CodeActionContext([], trigger_kind=trigger)) is automatic
+
+
+DISABLED: list[tuple[Any, set[str]]] = [
+    ({"actions": {"disabled": ["fix"]}}, {"fix"}),
+    ({"actions.disabled": ["fix"]}, {"fix"}),
+    ({"thinklsp": {"actions": {"disabled": ["fix", 5]}}}, {"fix"}),
+    ({"thinklsp.actions.disabled": ["fix"]}, {"fix"}),
+    ({"thinklsp": {"actions.disabled": ["fix"]}}, {"fix"}),
+    ({"actions": {"disabled": "fix"}}, set()),
+    ({"actions": [1]}, set()),
+    ({}, set()),
+    (None, set()),
+    (["fix"], set()),
+]
+
+
+@pytest.mark.parametrize(("raw", "names"), DISABLED)
+def test_settings_that_nobody_has_read_yet_already_count(raw: Any, names: set[str]) -> None:
+    assert disabled_in(raw) == names
+
+
+async def test_no_action_costs_a_model_call_or_a_look_at_the_disk() -> None:
+    """A request is answered from memory, in one go: nothing is opened, no connection made, nothing left running."""
+    touched: list[str] = []
+    watching = False
+
+    def watch(event: str, args: Any) -> None:
+        if watching and event.split(".", maxsplit=1)[0] in ("open", "os", "socket", "subprocess"):
+            touched.append(event)
+
+    async with in_process() as editor:
+        await editor.initialize({"textDocument": {"codeAction": {"codeActionLiteralSupport": {}}}})
+        await editor.server.state.load_face()
+        item = {"uri": URI, "languageId": "python", "version": 4, "text": TEXT}
+        editor.notify("textDocument/didOpen", {"textDocument": item})
+        tasks = asyncio.all_tasks()
+        sys.addaudithook(watch)
+        watching = True
+        try:
+            for line in range(7):
+                params = {
+                    "textDocument": {"uri": URI},
+                    "range": span(line, 0, 3),
+                    "context": {"diagnostics": [problem()]},
+                }
+                editor.request(line, "textDocument/codeAction", params)
+        finally:
+            watching = False
+        assert asyncio.all_tasks() == tasks
+        answers = [await editor.answer(line) for line in range(7)]
+    assert touched == []
+    assert all(code_actions.QUICKFIX in [action["kind"] for action in answer["result"]] for answer in answers)

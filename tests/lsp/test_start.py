@@ -1,0 +1,219 @@
+"""The process: what is loaded before the first answer, how it ends, and that nothing else writes to its output."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+_HEADER = re.compile(rb"Content-Length: (\d+)\r\n\r\n")
+INITIALIZE = {"processId": None, "rootUri": None, "capabilities": {}}
+DEADLINE = 20.0
+
+
+class Process:
+    """The server as a subprocess, spoken to in lock step."""
+
+    def __init__(self, argv: Sequence[str], home: Path) -> None:
+        kept = {name: value for name, value in os.environ.items() if name in ("PATH", "LANG", "PYTHONPATH")}
+        self.home = home
+        self.process = subprocess.Popen(
+            [sys.executable, "-W", "error", *argv],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=kept | {"HOME": str(home), "THINKLSP_STATE_DIR": str(home / "state"), "XDG_CONFIG_HOME": str(home)},
+        )
+
+    def send(self, data: bytes) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(data)
+        self.process.stdin.flush()
+
+    def tell(self, method: str, params: Any = None, **more: Any) -> None:
+        body = json.dumps({"jsonrpc": "2.0", "method": method, "params": params} | more).encode()
+        self.send(b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
+
+    def receive(self) -> Any:
+        """The next message; anything else on the output is a failure."""
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        match = _HEADER.match(line + self.process.stdout.readline())
+        assert match, line
+        return json.loads(self.process.stdout.read(int(match[1])))
+
+    def ask(self, identity: int, method: str, params: Any = None) -> Any:
+        self.tell(method, params, id=identity)
+        while (message := self.receive()).get("id") != identity:
+            pass
+        return message
+
+    def initialize(self, **more: Any) -> Any:
+        answer = self.ask(0, "initialize", INITIALIZE | more)
+        self.tell("initialized", {})
+        return answer["result"]
+
+    def end(self) -> tuple[int, str]:
+        """Waits for the end that must come by itself: exit code and standard error."""
+        _, errors = self.process.communicate(timeout=DEADLINE)
+        return self.process.returncode, errors.decode()
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Process]:
+    yield from _running(["-m", "thinklsp"], tmp_path)
+
+
+def _running(argv: Sequence[str], home: Path) -> Iterator[Process]:
+    running = Process(argv, home)
+    try:
+        yield running
+    finally:
+        running.process.kill()
+        running.process.communicate()
+
+
+# Says which modules are loaded when the answer to `initialize` goes out. `ssl` is not asked about: asyncio itself
+# imports it.
+WITNESS = """
+import os, runpy, sys
+real = os.write
+def write(descriptor, data):
+    if b'"serverInfo"' in bytes(data):
+        real(2, ("loaded: " + " ".join(sorted(sys.modules)) + "\\n").encode())
+    return real(descriptor, data)
+os.write = write
+sys.argv = ["thinklsp"]
+runpy.run_module("thinklsp", run_name="__main__", alter_sys=True)
+"""
+HEAVY = {"httpx", "httpcore", "h11", "pydantic", "pydantic_core", "sqlite3", "tree_sitter", "pathspec", "rich"}
+
+
+def test_nothing_heavy_is_loaded_before_initialize_has_been_answered(tmp_path: Path) -> None:
+    for server in _running(["-c", WITNESS], tmp_path):
+        server.initialize()
+        server.ask(1, "shutdown")
+        server.tell("exit")
+        code, errors = server.end()
+        [line] = [line for line in errors.splitlines() if line.startswith("loaded: ")]
+        loaded = {name.split(".")[0] for name in line.split()[1:]}
+        assert "thinklsp" in loaded
+        assert loaded & HEAVY == set()
+        assert code == 0
+
+
+def test_shutdown_and_exit(server: Process) -> None:
+    result = server.initialize()
+    assert result["serverInfo"]["name"] == "thinklsp"
+    at = time.monotonic()
+    assert server.ask(1, "shutdown")["result"] is None
+    assert time.monotonic() - at < 2
+    server.tell("exit")
+    assert server.end() == (0, "")
+
+
+@pytest.mark.parametrize("initialized", [True, False])
+def test_exit_without_shutdown(server: Process, initialized: bool) -> None:
+    if initialized:
+        server.initialize()
+    server.tell("exit")
+    assert server.end()[0] == 1
+
+
+@pytest.mark.parametrize("shut_down", [True, False])
+def test_the_end_of_the_input_counts_as_no_exit(server: Process, shut_down: bool) -> None:
+    server.initialize()
+    if shut_down:
+        server.ask(1, "shutdown")
+    assert server.end()[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)], ids=["TERM", "INT", "HUP"]
+)
+def test_signals(server: Process, number: signal.Signals, code: int) -> None:
+    server.initialize()
+    server.ask(1, "textDocument/hover", {})
+    server.process.send_signal(number)
+    assert server.process.wait(DEADLINE) == code
+    assert "Traceback" not in server.end()[1]
+
+
+def test_the_death_of_the_editor_is_noticed_although_the_input_stays_open(server: Process) -> None:
+    argv = [sys.executable, "-c", "import sys; sys.stdin.read()"]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE) as editor:
+        server.initialize(processId=editor.pid)
+        assert server.ask(1, "textDocument/hover", {})["error"]["code"] == -32601
+        editor.kill()
+        editor.wait()
+        at = time.monotonic()
+        assert server.process.wait(DEADLINE) == 1
+        assert time.monotonic() - at < 6
+
+
+def test_input_that_makes_no_sense_is_answered_and_passed_over(server: Process) -> None:
+    server.initialize()
+    server.send(b"Content-Length: 99999999999999999999\r\n\r\n")
+    assert server.receive()["error"]["code"] == -32600
+    server.send(b"content-length:2\n\n[]")
+    assert server.receive()["error"]["code"] == -32600
+    assert server.ask(1, "shutdown")["result"] is None
+    server.tell("exit")
+    assert server.end()[0] == 0
+
+
+def test_input_that_cannot_be_followed_is_the_end(server: Process) -> None:
+    server.initialize()
+    server.send(b"x" * 5000)
+    assert server.process.wait(DEADLINE) == 1
+
+
+# A library of the process that prints: it does so whenever something is logged, in three ways.
+PRINTING = """
+import logging, os, runpy, subprocess, sys
+class Printing(logging.Handler):
+    def emit(self, record):
+        print("stray print", flush=True)
+        os.write(1, b"stray write\\n")
+        subprocess.run(["echo", "stray child"])
+logging.getLogger("thinklsp").addHandler(Printing())
+sys.argv = ["thinklsp"]
+runpy.run_module("thinklsp", run_name="__main__", alter_sys=True)
+"""
+
+
+def test_stray_prints_do_not_reach_the_editor(tmp_path: Path) -> None:
+    for server in _running(["-c", PRINTING], tmp_path):
+        server.initialize()
+        server.tell("textDocument/didOpen", {"textDocument": "no document"})
+        for identity in range(1, 4):
+            assert server.ask(identity, "textDocument/hover", {})["error"]["code"] == -32601
+        server.ask(9, "shutdown")
+        server.tell("exit")
+        code, errors = server.end()
+        assert code == 0
+        for way in ("print", "write", "child"):
+            assert f"stray {way}" in errors
+
+
+def test_what_it_writes_is_readable_by_the_user_alone(server: Process) -> None:
+    server.initialize()
+    server.tell("textDocument/didOpen", {"textDocument": "a reason to log"})
+    server.ask(1, "shutdown")
+    server.tell("exit")
+    server.end()
+    state = server.home / "state"
+    assert stat.S_IMODE(state.stat().st_mode) == 0o700
+    files = [path for path in state.rglob("*") if path.is_file()]
+    assert files
+    assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}

@@ -1,0 +1,374 @@
+"""Where settings come from, which source wins, and what an editor (or the repository behind it) may not set."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from thinklsp.settings import (
+    KEYS,
+    EditorSettings,
+    Settings,
+    UserSettings,
+    ignored,
+    load_user_settings,
+    resolve,
+    schema,
+)
+from thinklsp.settings.model import value_of
+
+NO_FILE = {"THINKLSP_CONFIG": "/nonexistent/config.toml"}
+SECRET = "sk-canary-0123456789-abcdefghijkl"
+
+
+def user(toml: str = "", folder: Path | None = None, **environment: str) -> UserSettings:
+    if not toml:
+        return load_user_settings(NO_FILE | environment)
+    assert folder is not None
+    path = folder / "config.toml"
+    path.write_text(toml)
+    path.chmod(0o600)
+    return load_user_settings({"THINKLSP_CONFIG": str(path)} | environment)
+
+
+def editor(raw: object) -> EditorSettings:
+    return EditorSettings().updated(raw)[0]
+
+
+# The contract's table: key -> default and, where it is a choice, the choices in their order.
+CONTRACT: dict[str, tuple[Any, list[str] | None]] = {
+    "provider": ("auto", ["auto", "anthropic", "openai", "google", "openai-compatible", "simulator"]),
+    "model": (None, None),
+    "effort": ("auto", ["auto", "low", "medium", "high", "xhigh", "max"]),
+    "effortByAction": ({}, None),
+    "thinking.mode": ("auto", ["auto", "off", "adaptive", "manual"]),
+    "thinking.budgetTokens": (10_000, None),
+    "thinking.display": ("status", ["status", "summary", "off"]),
+    "maxTokens": ("auto", None),
+    "maxSteps": (32, None),
+    "budget.usdPerTurn": (None, None),
+    "budget.tokensPerTurn": (None, None),
+    "budget.usdPerDay": (None, None),
+    "compaction.auto": (True, None),
+    "compaction.threshold": (0.75, None),
+    "compaction.thinkingAfter": ("keep", ["keep", "off"]),
+    "edits.review": ("auto", ["auto", "always", "never"]),
+    "verify": ("auto", ["auto", "always", "off"]),
+    "actions.disabled": ((), None),
+    "chat.fileSuffix": (".chat.md", None),
+}
+
+
+def test_the_settings_are_those_of_the_contract() -> None:
+    assert set(KEYS) == set(CONTRACT)
+    for key, (default, _) in CONTRACT.items():
+        assert value_of(Settings(), key) == default, key
+
+
+@pytest.mark.parametrize("key", CONTRACT)
+def test_the_schema_knows_every_setting(key: str) -> None:
+    default, choices = CONTRACT[key]
+    whole = schema()
+    place: dict[str, Any] = whole
+    for part in key.split("."):
+        reference = place.get("$ref") or (place.get("allOf") or [{}])[0].get("$ref")
+        place = whole["$defs"][reference.rpartition("/")[2]] if reference else place
+        place = place["properties"][part]
+    assert place["description"].endswith(".")
+    assert place["default"] == (list(default) if isinstance(default, tuple) else default)
+    assert place.get("enum") == choices
+    assert whole["additionalProperties"] is False
+
+
+# Weakest first. Each source sets what is above it, so the last one that speaks wins.
+SOURCES = ["default", "user file", "environment", "editor settings", "session", "command"]
+
+
+@pytest.mark.parametrize("strongest", range(len(SOURCES)))
+def test_the_order_of_the_sources(strongest: int, tmp_path: Path) -> None:
+    says = {name: f"model of {name}" for name in SOURCES[1 : strongest + 1]}
+    toml = f'model = "{says["user file"]}"' if "user file" in says else ""
+    environment = {"THINKLSP_MODEL": says["environment"]} if "environment" in says else {}
+    made = resolve(
+        user(toml, tmp_path, **environment),
+        editor({"model": says["editor settings"]}) if "editor settings" in says else None,
+        overrides=tuple((name, {"model": says[name]}) for name in ("session", "command") if name in says),
+    )
+    name = SOURCES[strongest]
+    assert made.settings.model == says.get(name)
+    assert made.sources.get("model", "default") == name
+
+
+# What the user has, what the editor says, and what counts then.
+TIGHTEN: list[tuple[str, Any, Any, Any]] = [
+    ("maxSteps", None, 10, 10),
+    ("maxSteps", None, 33, 32),
+    ("maxSteps", 5, 10, 5),
+    ("maxSteps", 5, 3, 3),
+    ("budget.usdPerTurn", None, 2.0, 2.0),
+    ("budget.usdPerTurn", 1.0, 2.0, 1.0),
+    ("budget.usdPerTurn", 1.0, 0.5, 0.5),
+    ("budget.tokensPerTurn", 1000, 2000, 1000),
+    ("budget.usdPerDay", 3.0, 1, 1.0),
+    ("edits.review", None, "never", "auto"),
+    ("edits.review", "always", "never", "always"),
+    ("edits.review", None, "always", "always"),
+    ("edits.review", "always", "auto", "always"),
+    ("edits.review", "never", "always", "always"),
+    ("edits.review", "never", "auto", "auto"),
+    ("edits.review", "never", "never", "never"),
+    ("provider", None, "openai", "auto"),
+    ("provider", None, "google", "google"),
+    ("provider", "anthropic", "auto", "auto"),
+    ("effort", "low", "max", "max"),
+    ("thinking.mode", "off", "manual", "manual"),
+    ("thinking.display", "off", "summary", "summary"),
+    ("verify", "always", "off", "always"),
+    ("verify", "always", "auto", "always"),
+    ("verify", "off", "auto", "auto"),
+    ("verify", None, "always", "always"),
+    ("compaction.thinkingAfter", "off", "keep", "off"),
+    ("compaction.thinkingAfter", None, "off", "off"),
+]
+
+
+@pytest.mark.parametrize(("key", "own", "asked", "counts"), TIGHTEN)
+def test_editor_settings_can_only_choose_or_tighten(key: str, own: Any, asked: Any, counts: Any) -> None:
+    variable = {"maxSteps": "THINKLSP_MAX_STEPS"}.get(key) or "THINKLSP_" + "".join(
+        f"_{c}" if c.isupper() else "_" if c == "." else c for c in key
+    ).upper()
+    settings = user(**({} if own is None else {variable: str(own)}))
+    assert settings.problems == ()
+    keyed = frozenset(("anthropic", "google"))
+    made = resolve(settings, editor({key: asked}), keyed=keyed)
+    assert value_of(made.settings, key) == counts
+    # What does not count is said by its key, unless it makes no difference, and it is said once.
+    told, sentences = ignored(settings, editor({key: asked}), keyed=keyed)
+    assert [key in sentence for sentence in sentences] == ([] if asked == counts else [True])
+    assert ignored(settings, told, keyed=keyed) == (told, ())
+    assert ignored(settings, told.updated({key: asked})[0], keyed=keyed)[1] == ()
+
+
+def test_all_that_would_loosen_is_one_sentence() -> None:
+    asked = editor({"maxSteps": 99, "edits": {"review": "never"}, "budget": {"usdPerTurn": 2}, "provider": "openai"})
+    loosening, unkeyed = ignored(user(THINKLSP_BUDGET_USD_PER_TURN="1"), asked, keyed=frozenset())[1]
+    assert ": budget.usdPerTurn, edits.review, maxSteps." in loosening
+    assert "provider" in unkeyed
+    assert "no key for openai" in unkeyed
+
+
+FORMS: list[Any] = [
+    {"thinking": {"mode": "manual", "budgetTokens": 2048}, "model": "m"},
+    {"thinking.mode": "manual", "thinking.budgetTokens": 2048, "model": "m"},
+    {"thinklsp": {"thinking": {"mode": "manual", "budgetTokens": 2048}, "model": "m"}},
+    {"thinklsp": {"thinking.mode": "manual", "thinking.budgetTokens": 2048, "model": "m"}},
+    {"thinklsp.thinking": {"mode": "manual", "budgetTokens": 2048}, "thinklsp.model": "m"},
+    {"thinklsp.thinking.mode": "manual", "thinklsp.thinking.budgetTokens": 2048, "thinklsp": {"model": "m"}},
+    {"thinklsp": {"thinking": {"mode": "manual", "budgetTokens": 2048, "display": None}, "model": "m", "effort": None}},
+    {"thinklsp": {"thinking": {"mode": "manual", "budgetTokens": 2048}, "model": "m"}, "pylsp": {"model": "not ours"}},
+]
+
+
+@pytest.mark.parametrize("raw", FORMS)
+def test_every_form_of_a_key_means_the_same(raw: Any) -> None:
+    made, sentences = EditorSettings().updated(raw)
+    assert dict(made.values) == {"thinking.mode": "manual", "thinking.budgetTokens": 2048, "model": "m"}
+    assert sentences == ()
+
+
+def test_a_setting_with_keys_of_its_own_is_taken_whole() -> None:
+    made = editor(
+        {"thinklsp": {"effortByAction": {"fix": "high", "own.action": "low"}, "actions": {"disabled": ["x"]}}}
+    )
+    assert made.values == {"effortByAction": {"fix": "high", "own.action": "low"}, "actions.disabled": ("x",)}
+
+
+ENTRIES: list[Any] = [
+    {"effortByAction.fix": "high", "effortByAction.own.action": "low"},
+    {"thinklsp": {"effortByAction.fix": "high", "effortByAction": {"own.action": "low"}}},
+    {"thinklsp.effortByAction.fix": "high", "thinklsp.effortByAction": {"own.action": "low", "edit": None}},
+    {"thinklsp.effortByAction": {"own.action": "low"}, "thinklsp": {"effortByAction": {"fix": "high"}}},
+    {"effortByAction": {"own": {"action": "low"}, "fix": "high"}},
+]
+
+
+@pytest.mark.parametrize("raw", ENTRIES)
+def test_entries_of_a_setting_may_be_dotted_keys(raw: Any) -> None:
+    made, sentences = EditorSettings().updated(raw)
+    assert (dict(made.values), sentences) == ({"effortByAction": {"fix": "high", "own.action": "low"}}, ())
+
+
+def test_entries_of_a_setting_in_every_other_source(tmp_path: Path) -> None:
+    for toml in (
+        'effort_by_action.fix = "high"\neffort_by_action.own_action = "low"',
+        '"effort_by_action.fix" = "high"\n[effort_by_action]\nown_action = "low"',
+    ):
+        made = user(toml, tmp_path)
+        assert (made.problems, made.from_file) == ((), {"effortByAction": {"fix": "high", "own_action": "low"}})
+    made = user(THINKLSP_EFFORT_BY_ACTION='{"edit": "low"}', THINKLSP_EFFORT_BY_ACTION_FIX="high")
+    assert (made.problems, made.from_environment) == ((), {"effortByAction": {"edit": "low", "fix": "high"}})
+    wrong = user(THINKLSP_EFFORT_BY_ACTION_FIX=SECRET)
+    assert ["effortByAction" in problem for problem in wrong.problems] == [True]
+    assert SECRET not in wrong.problems[0]
+
+
+def test_a_pushed_configuration_replaces_the_former_one_whole() -> None:
+    first = editor({"model": "m", "effort": "high"})
+    assert dict(first.updated({"model": "n"})[0].values) == {"model": "n"}
+    assert dict(first.updated({})[0].values) == {}
+
+
+@pytest.mark.parametrize("raw", [None, 5, "x", [1, 2], True])
+def test_what_is_no_object_changes_nothing(raw: object) -> None:
+    first = editor({"model": "m"})
+    assert first.updated(raw) == (first, ())
+
+
+REFUSED: list[tuple[str, Any, str]] = [
+    ("effort", "enormous", "'auto', 'low'"),
+    ("effort", 5, "'auto', 'low'"),
+    ("provider", "nobody", "'anthropic'"),
+    ("maxSteps", 0, "at least 1"),
+    ("maxSteps", 1001, "at most 1000"),
+    ("maxSteps", "ten", "a whole number"),
+    ("maxSteps", True, "a whole number"),
+    ("maxSteps", 1.5, "a whole number"),
+    ("thinking.budgetTokens", 1023, "at least 1024"),
+    ("thinking.mode", ["manual"], "'auto', 'off'"),
+    ("maxTokens", 5, "at least 1024"),
+    ("budget.usdPerTurn", 0, "more than 0"),
+    ("budget.usdPerTurn", "1", "a number"),
+    ("compaction.auto", "yes", "true or false"),
+    ("compaction.threshold", 1.5, "at most 0.95"),
+    ("actions.disabled", "fix", "a list"),
+    ("effortByAction", {"fix": "huge"}, "'auto', 'low'"),
+    ("effortByAction", "low", "an object"),
+    ("effortByAction.fix", "huge", "'auto', 'low'"),
+    ("chat.fileSuffix", "no dot", "a text that matches"),
+    ("chat.fileSuffix", "./../x.md", "a text that matches"),
+    ("chat.fileSuffix", ".py", r"\.md$"),
+    ("chat.fileSuffix", ".md", r"\.md$"),
+    ("chat.fileSuffix", ".chat.md.py", r"\.md$"),
+    ("chat.fileSuffix", f".{'x' * 99}.md", "{1,37}"),
+    ("chat.fileSuffix", 5, "a text"),
+    ("model", "", "at least 1 character"),
+    ("model", "m" * 201, "at most 200 characters"),
+    ("model", "m\ud800", "a text"),
+    ("thinking", "manual", "an object"),
+    ("budget", 5, "an object"),
+]
+
+
+@pytest.mark.parametrize(("key", "value", "limit"), REFUSED)
+def test_a_refused_value_is_named_with_its_limit_and_the_former_one_stays(key: str, value: Any, limit: str) -> None:
+    former = {"model": "m", "maxSteps": 7, "thinking": {"budgetTokens": 2048}, "effort": "low"}
+    first = editor(former)
+    second, sentences = first.updated(
+        former | {key: value} if key in former else former | {"verify": "off", key: value}
+    )
+    [sentence] = sentences
+    assert key.removesuffix(".fix") in sentence
+    assert limit in sentence
+    assert "right form" not in sentence
+    assert not isinstance(value, str) or len(value) < 4 or value not in sentence.replace(key, "")
+    if key in KEYS:
+        assert second.values.get(key) == first.values.get(key)
+    # The rest of the same message still counts.
+    assert second.values["model" if key != "model" else "effort"] in ("m", "low")
+
+
+POWER: list[Any] = [
+    "base_url", "baseUrl", "BASE-URL", "anthropic.base_url", "providers.anthropic.baseUrl", "openai.apiKey", "api_key",
+    "proxy", "caBundle", "ca_bundle", "headers", "commands.enabled", "permissions", "mcp.servers", "mcpServers",
+    "sandbox", "log.level", "logLevel", "extraRoots", "network.proxy", "trust", "a.b.c.token", "thinking.apiKey",
+    "workspace.allow_home",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("outer", [True, False])
+@pytest.mark.parametrize("dotted", [True, False])
+@pytest.mark.parametrize("key", POWER)
+def test_power_from_the_editor_is_ignored_and_told_once_without_its_value(key: str, dotted: bool, outer: bool) -> None:
+    raw: Any = SECRET
+    if dotted:
+        raw = {key: raw}
+    else:
+        for part in reversed(key.split(".")):
+            raw = {part: raw}
+    raw = {"model": "m"} | raw
+    first, sentences = EditorSettings().updated({"thinklsp": raw} if outer else raw)
+    [sentence] = sentences
+    assert any(part in sentence for part in key.split("."))
+    assert SECRET not in sentence
+    assert dict(first.values) == {"model": "m"}
+    again, silence = first.updated(raw)
+    assert silence == ()
+    assert again.updated(raw | {"secret": SECRET})[1] != ()
+
+
+def test_own_actions_come_only_from_the_user() -> None:
+    made, [sentence] = EditorSettings().updated({"thinklsp": {"actions": [{"title": "x", "prompt": SECRET}]}})
+    assert "actions" in sentence
+    assert SECRET not in sentence
+    assert made.values == {}
+
+
+def test_power_of_other_servers_is_no_business_of_ours() -> None:
+    raw = {"thinklsp": {"model": "m"}, "pylsp": {"plugins": {"proxy": "x"}}, "http.proxy": "x", "gopls": {"token": "x"}}
+    assert EditorSettings().updated(raw)[1] == ()
+    assert EditorSettings().updated(raw | {"baseUrl": "x"})[1] != ()
+
+
+_json = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from([*KEYS, "thinklsp", "thinking", "baseUrl", "x"]), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+@given(_json, _json)
+def test_any_json_gives_settings_and_sentences(first: Any, second: Any) -> None:
+    one, _ = EditorSettings().updated(first)
+    two, sentences = one.updated(second)
+    assert all(sentence.endswith(".") for sentence in sentences)
+    assert isinstance(resolve(user(), two).settings, Settings)
+
+
+ENVIRONMENT: list[tuple[str, str, str, Any]] = [
+    ("THINKLSP_THINKING_MODE", "manual", "thinking.mode", "manual"),
+    ("THINKLSP_THINKING_BUDGET_TOKENS", "4096", "thinking.budgetTokens", 4096),
+    ("THINKLSP_MAX_STEPS", "7", "maxSteps", 7),
+    ("THINKLSP_MAX_TOKENS", "auto", "maxTokens", "auto"),
+    ("THINKLSP_MAX_TOKENS", "8000", "maxTokens", 8000),
+    ("THINKLSP_MODEL", "123", "model", "123"),
+    ("THINKLSP_MODEL", "claude", "model", "claude"),
+    ("THINKLSP_BUDGET_USD_PER_TURN", "0.5", "budget.usdPerTurn", 0.5),
+    ("THINKLSP_COMPACTION_AUTO", "false", "compaction.auto", False),
+    ("THINKLSP_COMPACTION_THINKING_AFTER", "off", "compaction.thinkingAfter", "off"),
+    ("THINKLSP_ACTIONS_DISABLED", "fix, edit", "actions.disabled", ("fix", "edit")),
+    ("THINKLSP_ACTIONS_DISABLED", '["fix"]', "actions.disabled", ("fix",)),
+    ("THINKLSP_EFFORT_BY_ACTION", '{"fix": "high"}', "effortByAction", {"fix": "high"}),
+    ("THINKLSP_CHAT_FILE_SUFFIX", ".ai.md", "chat.fileSuffix", ".ai.md"),
+    ("THINKLSP_EFFORT", "", "effort", "auto"),
+]
+
+
+@pytest.mark.parametrize(("variable", "text", "key", "value"), ENVIRONMENT)
+def test_any_setting_can_come_from_the_environment(variable: str, text: str, key: str, value: Any) -> None:
+    made = user(**{variable: text})
+    assert made.problems == ()
+    assert value_of(resolve(made).settings, key) == value
+
+
+def test_a_wrong_variable_is_named_and_left_out() -> None:
+    made = user(THINKLSP_MAX_STEPS="many", THINKLSP_MODEL="m")
+    [problem] = made.problems
+    assert "maxSteps" in problem
+    assert (resolve(made).settings.max_steps, resolve(made).settings.model) == (32, "m")

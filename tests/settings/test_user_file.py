@@ -1,0 +1,246 @@
+"""The user's own file, and keys and hosts: who can write it, what it may hold, and that no secret shows."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.settings.test_sources import NO_FILE, SECRET, user
+from thinklsp.core.errors import SettingsError
+from thinklsp.providers.base import Endpoint
+from thinklsp.settings import (
+    key_command,
+    keyed_providers,
+    load_user_settings,
+    provider_access,
+    resolve,
+    run_key_command,
+)
+from thinklsp.settings.model import value_of
+
+
+def load(path: Path) -> Any:
+    return load_user_settings({"THINKLSP_CONFIG": str(path)})
+
+
+@pytest.mark.parametrize(
+    ("mode", "allowed"), [(0o600, True), (0o644, True), (0o620, False), (0o602, False), (0o666, False)]
+)
+def test_a_file_that_others_can_write_is_refused(tmp_path: Path, mode: int, allowed: bool) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text('model = "m"')
+    path.chmod(mode)
+    # A link is judged by what it leads to: dotfiles are often kept that way.
+    link = tmp_path / "link.toml"
+    link.symlink_to(path)
+    for way in (path, link):
+        if allowed:
+            assert load(way).from_file == {"model": "m"}
+        else:
+            with pytest.raises(SettingsError, match="chmod 600"):
+                load(way)
+
+
+def test_what_is_no_file_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "big").write_text("#" * 1_000_001)
+    (tmp_path / "big").chmod(0o600)
+    for path in (tmp_path / "pipe", tmp_path, Path("/dev/zero"), tmp_path / "big"):
+        with pytest.raises(SettingsError, match="not a file of settings"):
+            load(path)
+    assert load(tmp_path / "absent").from_file == {}
+
+
+WRONG: dict[str, tuple[str, str]] = {
+    "no TOML": ('model = "m', "not valid TOML"),
+    "a key in the file": (f'[providers.anthropic]\napi_key = "{SECRET}"', "providers.anthropic.api_key"),
+    "another provider": (f'[providers.other]\nbase_url = "{SECRET}"', "providers"),
+    "a wrong type": (f'[network]\nproxy = ["{SECRET}"]', "network.proxy"),
+    "a command that is none": ("[providers.anthropic]\napi_key_command = []", "api_key_command"),
+    "a log level": ('[log]\nlevel = "debug"', "log.level"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_mistakes_in_the_file_are_named(tmp_path: Path, case: str) -> None:
+    toml, named = WRONG[case]
+    with pytest.raises(SettingsError) as refused:
+        user(toml, tmp_path)
+    assert named in str(refused.value)
+    assert SECRET not in "".join(traceback.format_exception(refused.value))
+
+
+def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_bytes(b'model = "\xff"')
+    path.chmod(0o600)
+    with pytest.raises(SettingsError, match="not valid TOML"):
+        load(path)
+
+
+def test_settings_stand_in_the_file_in_the_way_of_toml(tmp_path: Path) -> None:
+    made = user(
+        'max_steps = 5\neffort_by_action = {own_action = "low"}\n[thinking]\nmode = "manual"\nbudget_tokens = 2048\n'
+        '[budget]\nusd_per_turn = 1\n[actions]\ndisabled = ["fix"]\n[chat]\nfile_suffix = ".ai.md"',
+        tmp_path,
+    )
+    assert made.problems == ()
+    settings = resolve(made).settings
+    for key, value in {
+        "maxSteps": 5,
+        "effortByAction": {"own_action": "low"},
+        "thinking.mode": "manual",
+        "thinking.budgetTokens": 2048,
+        "budget.usdPerTurn": 1.0,
+        "actions.disabled": ("fix",),
+        "chat.fileSuffix": ".ai.md",
+    }.items():
+        assert value_of(settings, key) == value
+
+
+def test_wrong_and_unknown_settings_in_the_file_are_told_and_the_rest_counts(tmp_path: Path) -> None:
+    made = user(f'model = "m"\neffort = "{SECRET}"\n[thinkin]\nmode = "{SECRET}"', tmp_path)
+    assert [name for name in ("thinkin.mode", "effort") if any(name in problem for problem in made.problems)] == [
+        "thinkin.mode",
+        "effort",
+    ]
+    assert SECRET not in "".join(made.problems)
+    assert made.from_file == {"model": "m"}
+
+
+ACCESS: list[tuple[str, str, dict[str, str], tuple[str, str, str, bool]]] = [
+    # provider, file, environment -> base URL, key, source, bearer
+    ("anthropic", "", {"ANTHROPIC_API_KEY": " k "}, ("https://api.anthropic.com", "k", "ANTHROPIC_API_KEY", False)),
+    ("anthropic", "", {"ANTHROPIC_AUTH_TOKEN": "t"}, ("https://api.anthropic.com", "t", "ANTHROPIC_AUTH_TOKEN", True)),
+    (
+        "anthropic",
+        "",
+        {"ANTHROPIC_API_KEY": "k", "ANTHROPIC_AUTH_TOKEN": "t", "ANTHROPIC_BASE_URL": "http://localhost:1/"},
+        ("http://localhost:1", "k", "ANTHROPIC_API_KEY", False),
+    ),
+    ("openai", "", {"OPENAI_API_KEY": "k"}, ("https://api.openai.com/v1", "k", "OPENAI_API_KEY", False)),
+    (
+        "google",
+        "",
+        {"GOOGLE_API_KEY": "k"},
+        ("https://generativelanguage.googleapis.com", "k", "GOOGLE_API_KEY", False),
+    ),
+    (
+        "openai-compatible",
+        "",
+        {"THINKLSP_COMPATIBLE_BASE_URL": "http://localhost:1/v1"},
+        ("http://localhost:1/v1", "", "none needed", False),
+    ),
+    (
+        "anthropic",
+        '[providers.anthropic]\nbase_url = "https://proxy.example"\napi_key_env = "MINE"',
+        {"MINE": "k", "ANTHROPIC_API_KEY": "other", "ANTHROPIC_BASE_URL": "https://other.example"},
+        ("https://proxy.example", "k", "MINE", False),
+    ),
+]
+
+
+@pytest.mark.parametrize(("provider", "toml", "environment", "expected"), ACCESS)
+def test_host_and_key(
+    tmp_path: Path, provider: Any, toml: str, environment: dict[str, str], expected: tuple[str, str, str, bool]
+) -> None:
+    made = user(toml, tmp_path, **environment)
+    assert provider in keyed_providers(made)
+    access = provider_access(provider, made)
+    assert (access.base_url, access.api_key, access.bearer) == (expected[0], expected[1], expected[3])
+    assert expected[2] in access.source
+
+
+NO_KEY: list[tuple[str, str, dict[str, str], str]] = [
+    ("anthropic", "", {}, "Set ANTHROPIC_API_KEY"),
+    ("anthropic", "", {"ANTHROPIC_API_KEY": "  "}, "Set ANTHROPIC_API_KEY"),
+    ("anthropic", '[providers.anthropic]\napi_key_env = "MINE"', {"ANTHROPIC_API_KEY": "k"}, "Set MINE"),
+    ("openai-compatible", "", {"THINKLSP_COMPATIBLE_API_KEY": "k"}, "Set THINKLSP_COMPATIBLE_BASE_URL"),
+]
+
+
+@pytest.mark.parametrize(("provider", "toml", "environment", "said"), NO_KEY)
+def test_without_a_key_it_says_what_to_set(
+    tmp_path: Path, provider: Any, toml: str, environment: dict[str, str], said: str
+) -> None:
+    made = user(toml, tmp_path, **environment)
+    assert provider not in keyed_providers(made)
+    with pytest.raises(SettingsError, match=said):
+        provider_access(provider, made)
+
+
+async def test_a_key_command_beats_the_environment_and_runs_only_when_asked(tmp_path: Path) -> None:
+    ran = tmp_path / "ran"
+    argv = ("sh", "-c", f"echo ' from command '; touch {ran}")
+    made = user(f"[providers.anthropic]\napi_key_command = {list(argv)}", tmp_path, ANTHROPIC_API_KEY="other")
+    assert "anthropic" in keyed_providers(made)
+    assert key_command("anthropic", made) == argv
+    assert key_command("openai", made) is None
+    access = provider_access("anthropic", made)
+    assert ("key command" in access.source, access.api_key, ran.exists()) == (True, "", False)
+    assert await run_key_command("anthropic", argv) == "from command"
+    assert ran.exists()
+    assert provider_access("anthropic", made, printed="k").api_key == "k"
+
+
+FAILING: list[tuple[list[str], str]] = [
+    (["false"], "failed"),
+    (["/nonexistent/command"], "failed"),
+    (["a\0b"], "failed"),
+    ([sys.executable, "-c", f"raise SystemExit({SECRET!r})"], "failed"),
+    (["sh", "-c", f"echo {SECRET}; exit 3"], "failed"),
+    (["true"], "printed nothing"),
+    (["sleep", "60"], "did not end within 0 seconds"),
+    (["sh", "-c", "sleep 60 & sleep 60"], "did not end"),
+]
+
+
+@pytest.mark.parametrize(("argv", "said"), FAILING)
+async def test_a_key_command_that_fails_is_told(argv: list[str], said: str) -> None:
+    with pytest.raises(SettingsError, match=f"key command for anthropic {said}") as failed:
+        await run_key_command("anthropic", tuple(argv), seconds=0.3 if "sleep" in str(argv) else 10)
+    assert SECRET not in "".join(traceback.format_exception(failed.value))
+
+
+async def test_a_key_command_ends_with_whoever_waits_for_it(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    task = asyncio.create_task(
+        run_key_command("anthropic", ("sh", "-c", f"exec cat > {tmp_path / 'pipe'} < /dev/zero"))
+    )
+    with await asyncio.to_thread(open, tmp_path / "pipe", "rb") as pipe:
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        # The pipe ends because its writer has been ended.
+        while await asyncio.to_thread(pipe.read, 65536):
+            pass
+
+
+def test_a_base_url_with_a_password_is_refused_without_showing_it() -> None:
+    made = user(ANTHROPIC_API_KEY="k", ANTHROPIC_BASE_URL=f"https://me:{SECRET}@host")
+    with pytest.raises(SettingsError, match="password") as refused:
+        provider_access("anthropic", made)
+    assert SECRET not in str(refused.value)
+
+
+@given(st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=8, max_size=40))
+def test_no_secret_shows_in_any_text_form(tail: str) -> None:
+    secret = f"canary{tail}"
+    environment = NO_FILE | dict.fromkeys(
+        ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "OPENAI_API_KEY", "GEMINI_API_KEY", "THINKLSP_EFFORT"), secret
+    )
+    made = load_user_settings(environment)
+    access = provider_access("anthropic", made)
+    endpoint = Endpoint("anthropic", access.base_url, access.api_key, access.bearer, {"x-secret": secret})
+    shown = [made, access, endpoint, endpoint.origin("m"), resolve(made), made.problems]
+    for value in shown:
+        assert secret not in f"{value!r}{value!s}"
+    assert access.api_key == secret

@@ -1,0 +1,23 @@
+"""How much the slow suites do: `SLOW=commit` (the default, what CI runs) or `SLOW=full`, and the seed of what is random.
+
+`SLOW_SEED` takes another course through the same suites; the seed of a failing run is in the name of the test.
+"""
+
+from __future__ import annotations
+
+import os
+
+STEP = os.environ.get("SLOW", "commit")
+SEED = int(os.environ.get("SLOW_SEED", "20261120"))
+
+if STEP not in ("commit", "full"):
+    raise ValueError(f"SLOW is commit or full, not {STEP!r}")
+
+
+def sized(*, commit: int, full: int) -> int:
+    return full if STEP == "full" else commit
+
+
+def lots(total: int, size: int) -> list[int]:
+    """`total` cut into lots of at most `size`, one per server process."""
+    return [min(size, total - start) for start in range(0, total, size)]

@@ -1,0 +1,290 @@
+"""Random courses of sessions: what the model says, what breaks, when the user stops or changes model, mode and effort.
+
+They run through the engine and real HTTP against the strict simulator, which answers 400 to whatever the service would
+refuse. The only thing that is not real is the waiting between tries.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, Literal
+
+from tests.support.scripted_model import check_sendable
+from thinklsp.agent.model_call import HttpModelCaller
+from thinklsp.agent.remedies import BARE, DROPPING
+from thinklsp.core.errors import ProviderError
+from thinklsp.core.events import Notice, RetryScheduled, ToolFinished, TurnFinished
+from thinklsp.core.messages import AssistantMessage, ThinkingBlock
+from thinklsp.engine import ChatTask, Engine, Turn, TurnSpec
+from thinklsp.providers.anthropic import AnthropicAdapter
+from thinklsp.providers.base import Endpoint
+from thinklsp.providers.catalog import known_models
+from thinklsp.settings import EditorSettings
+from thinklsp.simulator.dialect import Dialect, Received
+from thinklsp.simulator.frames import Whole
+from thinklsp.simulator.journal import RecordedRequest
+from thinklsp.simulator.scenario import Scenario
+from thinklsp.simulator.server import Simulator
+from thinklsp.wire.retry import RetryPolicy
+from thinklsp.workspace.view import DocumentSnapshot, WorkspaceView
+
+_KEY = "sk-ant-canary-0123456789"
+_DOCUMENT = "untitled:a.py"
+_MODES = ("auto", "off", "adaptive", "manual")
+_EFFORTS = ("auto", "low", "medium", "high", "xhigh", "max")
+_NUDGED = "held only thinking"
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class PlannedTurn:
+    """`stop_after`: cycles of the event loop, or events of the turn, after which the user stops it."""
+
+    name: str
+    choices: Mapping[str, object]
+    mode: Literal["agent", "ask", "plan"]
+    steps: Sequence[Json]
+    stop_after: tuple[Literal["cycles", "events"], int] | None
+
+
+@dataclass
+class Outcome:
+    """`refused`: requests that the simulator turned down on its own account. `seen` counts what came about."""
+
+    turns: int = 0
+    seen: Counter[str] = field(default_factory=Counter)
+    refused: list[str] = field(default_factory=list)
+
+    def take(self, request: RecordedRequest, dialect: Dialect) -> None:
+        self.seen[f"answered {request.status}"] += 1
+        if request.played is None:
+            # Asked again, since the record holds no answers; a refusal changes nothing.
+            again = dialect.reply(Received(request.method, request.path, "", request.headers, request.raw))
+            said = again.body.decode() if isinstance(again, Whole) else "accepted at the second try"
+            self.refused.append(f"{said}\n{_shape(request.body)}")
+
+
+def _shape(body: Json) -> str:
+    """A request in short, for a person who looks for what is wrong with it."""
+    lines = [f"{body.get('thinking')} {body.get('output_config')} max_tokens {body.get('max_tokens')}"]
+    for number, message in enumerate(body["messages"]):
+        blocks = (
+            f"{b['type']}:{(b.get('id') or b.get('tool_use_id') or b.get('text') or '')[:24]!r}"
+            for b in message["content"]
+        )
+        lines.append(f"{number} {message['role']}: {', '.join(blocks)}")
+    return "\n".join(lines)
+
+
+async def play_histories(seed: int, turns: int, *, per_batch: int = 100) -> Outcome:
+    """`turns` turns in sessions of one to nine. Raises AssertionError, naming the seed of the history, at a fault."""
+    outcome = Outcome()
+    while outcome.turns < turns:
+        number, planned = 0, []
+        while sum(map(len, planned)) < min(per_batch, turns - outcome.turns):
+            planned.append(_history(Random(f"{seed}.{outcome.turns}.{number}"), number))
+            number += 1
+        where = f"seed {seed}, batch from turn {outcome.turns}"
+        async with _stage(planned, outcome, Random(seed + outcome.turns)) as (engine, caller):
+            for history in planned:
+                await _play(history, engine, caller, outcome, where)
+    return outcome
+
+
+@asynccontextmanager
+async def _stage(
+    histories: Sequence[Sequence[PlannedTurn]], outcome: Outcome, rng: Random
+) -> AsyncIterator[tuple[Engine, HttpModelCaller]]:
+    turns: list[Json] = [{"when": f"ask {turn.name};", "step": turn.steps} for history in histories for turn in history]
+    turns.append({"when": _NUDGED, "step": [_step(rng, "tools"), _step(rng, rng.choice(("text", "silence")))]})
+    scenario = Scenario.model_validate({"turn": turns, "pacing": {"chunk_chars": 40}})
+    simulator = Simulator(scenario, on_finished=lambda request: outcome.take(request, dialect))
+    dialect = simulator._dialects[0]
+    async with simulator:
+        # No file of the user is read.
+        place = {"THINKLSP_CONFIG": "/nonexistent/config.toml", "ANTHROPIC_BASE_URL": simulator.base_url}
+        engine = Engine({**place, "ANTHROPIC_API_KEY": _KEY})
+        endpoint = Endpoint("anthropic", simulator.base_url, _KEY)
+        caller = HttpModelCaller(
+            AnthropicAdapter(), endpoint, engine.transport, policy=RetryPolicy(), rng=rng.random, sleep=_at_once
+        )
+        try:
+            yield engine, caller
+        finally:
+            await engine.aclose()
+
+
+async def _at_once(_seconds: float) -> None:
+    await asyncio.sleep(0)
+
+
+async def _play(
+    history: Sequence[PlannedTurn], engine: Engine, caller: HttpModelCaller, outcome: Outcome, where: str
+) -> None:
+    session = engine.store.create("w")
+    for planned in history:
+        view = WorkspaceView((), [DocumentSnapshot(_DOCUMENT, 1, "one\ntwo\nthree\n")])
+        task = ChatTask(f"ask {planned.name};", mode=planned.mode)
+        turn = engine.begin(TurnSpec("chat", task, view, "w", session_id=session.id), EditorSettings(), planned.choices)
+
+        async def connect() -> HttpModelCaller:
+            return caller
+
+        turn.connect = connect
+        ended = await _run(turn, planned, outcome)
+        outcome.turns += 1
+        outcome.seen[ended] += 1
+        session = engine.store.get(session.id, "w")
+        said = f"{where}, turn {planned.name} ({planned.choices}) ended with {ended}"
+        check_sendable(session.with_user("More.").conversation)
+        assert not outcome.refused, f"{said}; the service refused {outcome.refused[0]}"
+        assert not {DROPPING, BARE} & set(turn.said), f"{said}; earlier thinking was refused"
+        for message in session.conversation:
+            if isinstance(message, AssistantMessage):
+                outcome.seen["kept thinking"] += any(isinstance(block, ThinkingBlock) for block in message.blocks)
+
+
+async def _run(turn: Turn, planned: PlannedTurn, outcome: Outcome) -> str:
+    """How it ended."""
+    running = asyncio.create_task(_events(turn, planned, outcome))
+    if planned.stop_after is not None and planned.stop_after[0] == "cycles":
+        for _ in range(planned.stop_after[1]):
+            await asyncio.sleep(0)
+        running.cancel()
+    await asyncio.wait([running])
+    if running.cancelled():
+        return "cancelled"
+    error = running.exception()
+    if isinstance(error, ProviderError):
+        return "error"
+    if error is not None:
+        raise error
+    return running.result()
+
+
+async def _events(turn: Turn, planned: PlannedTurn, outcome: Outcome) -> str:
+    async def ask(_question: str, _options: Sequence[str]) -> str | None:
+        return None
+
+    async def ask_budget(_said: str) -> Literal["stop"]:
+        return "stop"
+
+    left = planned.stop_after[1] if planned.stop_after and planned.stop_after[0] == "events" else None
+    with turn:
+        async with aclosing(turn.events(ask, ask_budget)) as events:
+            async for event in events:
+                match event:
+                    case TurnFinished():
+                        return event.stop_reason
+                    case RetryScheduled():
+                        outcome.seen["restart" if event.restart else "retry"] += 1
+                    case ToolFinished():
+                        outcome.seen["failed tool" if event.is_error else "tool"] += 1
+                    case Notice():
+                        outcome.seen["notice"] += 1
+                    case _:
+                        pass
+                if left is not None:
+                    left -= 1
+                    if left <= 0:
+                        return "left"
+    raise AssertionError("a turn ends with TurnFinished or an error")
+
+
+def _history(rng: Random, number: int) -> list[PlannedTurn]:
+    """A session: it begins with some settings, and now and then the user changes one of them."""
+    choices: dict[str, object] = {"model": rng.choice(known_models("anthropic"))}
+    turns = []
+    for index in range(rng.choice((1, 2, 3, 5, 9))):
+        if rng.random() < 0.3:
+            choices["model"] = rng.choice(known_models("anthropic"))
+        if rng.random() < 0.5:
+            choices["effort"] = rng.choice(_EFFORTS)
+        if rng.random() < 0.5:
+            choices["thinking.mode"] = rng.choice(_MODES)
+        if rng.random() < 0.2:
+            choices["thinking.display"] = rng.choice(("status", "summary", "off"))
+        if rng.random() < 0.2:
+            choices["maxTokens"] = rng.choice(("auto", 1024, 4096, 64_000, 500_000))
+        if rng.random() < 0.2:
+            choices["thinking.budgetTokens"] = rng.choice((1024, 8000, 100_000))
+        kinds = rng.choices(_KINDS, weights=_WEIGHTS, k=rng.randint(0, 3))
+        steps = [_step(rng, kind) for kind in (*kinds, rng.choice(("text", "text", "tools")))]
+        stop: tuple[Literal["cycles", "events"], int] | None = None
+        if rng.random() < 0.3:
+            stop = rng.choice((("cycles", int(2 ** rng.uniform(0, 12))), ("events", rng.randint(1, 30))))
+        mode: Literal["agent", "ask", "plan"] = rng.choice(("agent", "agent", "agent", "ask", "plan"))
+        turns.append(PlannedTurn(f"h{number}t{index}", dict(choices), mode, steps, stop))
+    return turns
+
+
+_TOOLS: tuple[Json, ...] = (
+    {"tool": "read_file", "input": {"path": _DOCUMENT}},
+    {"tool": "read_file", "input": {"path": "../outside"}},
+    {"tool": "read_file", "input_json": '{"path": "a.p'},
+    {"tool": "read_file", "input_json": "[1]"},
+    {"tool": "list_files"},
+    {"tool": "list_files", "input_json": ""},
+    {"tool": "edit_file", "input": {"path": _DOCUMENT, "old_text": "two\n", "new_text": "2\n"}},
+    {"tool": "edit_file", "input": {"path": _DOCUMENT, "old_text": "not there", "new_text": ""}},
+    {"tool": "plan", "input": {"entries": [{"text": "look", "status": "pending"}]}},
+    {"tool": "ask_user", "input": {"question": "Which?", "options": ["a", "b"]}},
+    {"tool": "no_such_tool", "input": {"x": "\u2028 \U0001f30d"}},
+)
+_TEXTS = ("Words.", "More \u2028 words \U0001f30d, and\u0085 so on. " * 3, " ", "x")
+_KINDS = ("tools", "text", "silence", "refusal", "max_tokens", "pause_turn", "context_window", "fault")
+_WEIGHTS = (8, 1, 2, 1, 2, 3, 1, 5)
+
+
+def _step(rng: Random, kind: str) -> Json:
+    if kind == "fault":
+        return {
+            **_step(rng, rng.choice(("tools", "text", "silence", "max_tokens", "pause_turn"))),
+            "fault": _fault(rng),
+        }
+    blocks = _thoughts(rng)
+    if kind != "silence":
+        for _ in range(rng.randint(0, 2)):
+            blocks += [{"text": rng.choice(_TEXTS)}, *_thoughts(rng)]
+    if kind == "text":
+        blocks.append({"text": "An answer."})
+    if kind == "tools" or (kind in ("max_tokens", "refusal", "context_window") and rng.random() < 0.6):
+        for _ in range(rng.randint(1, 3)):
+            blocks += [rng.choice(_TOOLS), *_thoughts(rng, 0.15)]
+        if rng.random() < 0.2:
+            blocks.append({"text": "Behind the calls."})
+    step: Json = {"block": blocks}
+    if kind in ("refusal", "max_tokens", "pause_turn", "context_window"):
+        step["stop_reason"] = kind
+    return step
+
+
+def _thoughts(rng: Random, share: float = 0.6) -> list[Json]:
+    """No, one or several thinking blocks in a row, some of them redacted."""
+    blocks: list[Json] = []
+    while rng.random() < share and len(blocks) < 3:
+        blocks.append({"redacted_thinking": "hidden"} if rng.random() < 0.25 else {"thinking": "I think. " * 5})
+    return blocks
+
+
+def _fault(rng: Random) -> Json:
+    times: Json = {"times": rng.choice((1, 1, 1, 2, 5))}
+    match rng.choice(("http", "http", "event", "cut", "cut")):
+        case "http":
+            status = rng.choice((400, 400, 401, 408, 409, 413, 429, 500, 502, 529))
+            error: Json = {"status": status}
+            if status == 400 and rng.random() < 0.5:
+                error["message"] = "prompt is too long: 2 tokens > 1 maximum"
+            if status == 502:
+                error["body"] = "<html>Bad gateway</html>"
+            return times | {"http_error": error}
+        case "event":
+            kind = rng.choice(("overloaded_error", "api_error", "invalid_request_error", "rate_limit_error"))
+            return times | {"error_event": {"type": kind, "message": "Broken", "after_events": rng.randint(0, 12)}}
+        case _:
+            return times | {"cut_after_events": rng.randint(0, 25), "cut_cleanly": rng.random() < 0.5}

@@ -1,0 +1,102 @@
+"""The real server of one connection inside the test's process, behind a real pipe: bodies in, messages out."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.support.watching import Watched
+from thinklsp.lsp.protocol.writer import FrameWriter
+from thinklsp.lsp.server import Server
+
+Json = Any
+_HEADER = re.compile(rb"Content-Length: (\d+)\r\n\r\n")
+
+
+class InProcess(Watched):
+    """`received` is everything that the server has written. `codes` are exit codes that it was left with."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        super().__init__()
+        self.server = Server()
+        self.server.state.environment = dict(environment)
+        self.received: list[Json] = []
+        self.codes: list[int] = []
+        self.server.protocol.on_exit = self.codes.append
+        self._unread = bytearray()
+        self._barriers = 0
+
+    def send(self, message: Json) -> None:
+        self.server.protocol.receive(message if isinstance(message, bytes) else json.dumps(message).encode())
+
+    def request(self, identity: Json, method: str, params: Json = None) -> None:
+        self.send({"jsonrpc": "2.0", "id": identity, "method": method, "params": params})
+
+    def notify(self, method: str, params: Json = None) -> None:
+        self.send({"jsonrpc": "2.0", "method": method, "params": params})
+
+    async def answer(self, identity: Json) -> Json:
+        """The one answer to a request; waits for it."""
+
+        def found() -> list[Json]:
+            return [m for m in self.received if "method" not in m and m["id"] == identity]
+
+        await self.wait_for(found, what=f"the answer to {identity!r}")
+        [only] = found()
+        return only
+
+    async def initialize(self, capabilities: Json = None, *, root: Path | None = None, **more: Json) -> Json:
+        folders = [{"uri": root.as_uri(), "name": root.name}] if root else None
+        params = {"processId": None, "rootUri": None, "capabilities": capabilities or {}, "workspaceFolders": folders}
+        self.request("initialize", "initialize", params | more)
+        answer = await self.answer("initialize")
+        self.received.remove(answer)
+        self.notify("initialized", {})
+        return answer["result"]
+
+    async def settled(self) -> list[Json]:
+        """What was received, once everything sent so far has been dealt with and nothing is running any more."""
+        while running := [*self.server.protocol._request_futures.values()]:
+            await asyncio.wait(running, timeout=10)
+        self._barriers += 1
+        name = f"barrier {self._barriers}"
+        self.request(name, "$/barrier")
+        barrier = await self.answer(name)
+        self.received.remove(barrier)
+        return self.received
+
+    def take(self, descriptor: int) -> None:
+        data = os.read(descriptor, 1 << 20)
+        self._unread += data
+        while (header := _HEADER.match(self._unread)) and len(self._unread) >= header.end() + int(header[1]):
+            end = header.end() + int(header[1])
+            self.received.append(json.loads(self._unread[header.end() : end]))
+            del self._unread[:end]
+        self.changed()
+
+    def describe(self) -> str:
+        return "\n".join(json.dumps(message)[:300] for message in self.received)
+
+
+@asynccontextmanager
+async def in_process(environment: Mapping[str, str] | None = None) -> AsyncIterator[InProcess]:
+    """`environment`: by default one without keys and without a file of settings."""
+    made = InProcess({"THINKLSP_CONFIG": "/nonexistent/config.toml"} if environment is None else environment)
+    reading, writing = os.pipe()
+    writer = FrameWriter(writing)
+    made.server.protocol.connect(writer)
+    loop = asyncio.get_running_loop()
+    loop.add_reader(reading, made.take, reading)
+    try:
+        yield made
+    finally:
+        await made.server.close()
+        loop.remove_reader(reading)
+        writer.close()
+        os.close(reading)
