@@ -405,7 +405,7 @@ def scripts(draw: st.DrawFn) -> list[Answer | Exception]:
     return script
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(scripts(), st.sampled_from(["agent", "ask"]))
 def test_a_stored_conversation_can_always_be_sent(script: list[Answer | Exception], mode: Mode) -> None:
     """Whatever the model says: each request is checked by the model itself, the stored conversation here."""

@@ -34,7 +34,7 @@ SPEAKING = ("workspace/didChangeConfiguration", "thinklsp.chat", "thinklsp.actio
 
 VALUES: list[Any] = [
     None, True, False, 0, -1, 7, 2**31, 2**53 + 1, -(2**63), 10**30, 1.5, 1e308, "", "x", "7", "\ud800", "\0", "🙂" * 3,
-    "file:///ws/a.py", "file://evil/share", "untitled:1", "../../etc/passwd", "shutdown", "thinklsp.cancel", "x" * 1_000,
+    "file:///ws/a.py", "file://evil/share", "untitled:1", "../../etc/passwd", "thinklsp.cancel", "x" * 1_000,
     [], {}, [[]], [None], {"jsonrpc": "2.0", "method": "shutdown", "id": 5}, {"a": {"b": [1, {"c": None}]}},
     {"line": -1, "character": 2**40}, [{"uri": "file:///"}] * 50, "$/cancelRequest", "initialized",
 ]  # fmt: skip
@@ -76,7 +76,7 @@ def mutated(chance: random.Random, source: list[Json], number: int) -> bytes:
         message["id"] = chance.choice([number + 1_000_000, f"fuzz-{number}"])
     for _ in range(chance.randint(1, 3)):
         path = chance.choice(places(message)[1:] or [("x",)])
-        if chance.random() < 0.3 and "id" in message:
+        if chance.random() < 0.12 and "id" in message:
             path = chance.choice([("id",), ("method",), ("jsonrpc",), ("params",)])
         new = chance.choice(HUGE)() if chance.random() < 0.02 else chance.choice(VALUES)
         kind = chance.randrange(4)
@@ -185,7 +185,8 @@ def check_decent(outside: Outside) -> None:
     out = bytes(outside.client.stdout)
     signs = [b"Traceback", b"site-packages", str(ROOT).encode(), b"-32603"]
     assert [sign for sign in signs if sign in out] == []
-    assert b"Traceback" not in outside.client.stderr, bytes(outside.client.stderr[-3000:]).decode(errors="replace")
+    log = bytes(outside.client.stderr).decode(errors="replace")
+    assert "Traceback" not in log, log[log.index("Traceback") - 300 :][:4000]
 
 
 @pytest.mark.parametrize("part", ["quiet", "speaking"])
@@ -274,6 +275,8 @@ async def test_mutated_frames(tmp_path: Path) -> None:
         servers += 1
         async with running(tmp_path / str(servers), finish=False) as outside:
             client = outside.client
+            # Loaded by now, the engine does not hold up the way out.
+            await client.command("thinklsp.cancel")
             while number < total and client.process.returncode is None:
                 number += 1
                 data = bad_frames(chance, number)

@@ -32,7 +32,7 @@ async def run_tool_calls(
                 running[asyncio.create_task(_run(tool_use, mode, context))] = tool_use
             while running:
                 done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
+                for task in [task for task in running if task in done]:
                     tool_use = running.pop(task)
                     output = outputs[tool_use.id] = task.result()
                     yield _finished(tool_use, output)

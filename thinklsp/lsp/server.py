@@ -16,6 +16,7 @@ from thinklsp.lsp.client import Abilities, Client
 from thinklsp.lsp.progress import TurnProgress
 from thinklsp.lsp.protocol import errors
 from thinklsp.lsp.protocol.dispatch import Protocol
+from thinklsp.lsp.protocol.envelope import is_id
 from thinklsp.lsp.protocol.errors import InvalidParams
 from thinklsp.lsp.state import ActionContext, State
 
@@ -132,6 +133,9 @@ def _configure(state: State, raw: object) -> None:
 
 
 def _cancel_progress(state: State, params: types.WorkDoneProgressCancelParams) -> None:
+    # The types of params say what a token is, and are not checked for it.
+    if not is_id(params.token):
+        return
     if (starting := state.starting.get(params.token)) is not None:
         starting.cancelled = True
     if state.face is not None:
@@ -172,6 +176,8 @@ def _disabled(state: State) -> frozenset[str]:
 async def _execute(state: State, params: types.ExecuteCommandParams) -> Any:
     if params.command not in COMMANDS:
         raise InvalidParams(f"There is no command {params.command[:100]}.")
+    if params.work_done_token is not None and not is_id(params.work_done_token):
+        raise InvalidParams("The field workDoneToken must be an integer or a short text.")
     progress: TurnProgress | None = None
     if params.command in _TURNS and params.work_done_token is not None:
         progress = TurnProgress(state.client)

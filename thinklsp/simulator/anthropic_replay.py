@@ -115,7 +115,10 @@ class Hearing:
         """Whether the last, unanswered assistant message is one that was paused, so that it may stand last."""
         last = self._conversation.blocks[-1].message if self._conversation.blocks else -1
         content = [block for block in self._conversation.blocks if block.message == last]
-        known = self._issued(content) or self._memory.find(content_key([block.value for block in content]))
+        values = [block.value for block in content]
+        # An answer that was paused twice may come back as one message.
+        endings = (self._memory.find(content_key(values[start:])) for start in range(len(values)))
+        known = self._issued(content) or next(filter(None, endings), None)
         if known is not None:
             return known.paused
         results = {str(block.value.get("tool_use_id")) for block in content}

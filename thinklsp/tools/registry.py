@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import lru_cache
 from typing import Literal
 
 from thinklsp.core.messages import ToolSpec
@@ -33,6 +33,7 @@ def tools_for(mode: Mode) -> tuple[AnyTool, ...]:
     return TOOLS if mode == "agent" else tuple(tool for tool in TOOLS if not tool.edits)
 
 
-def tool_specs(tools: Sequence[AnyTool]) -> tuple[ToolSpec, ...]:
-    """As the model sees them; the same tools always give the same specs."""
+@lru_cache(maxsize=8)
+def tool_specs(tools: tuple[AnyTool, ...]) -> tuple[ToolSpec, ...]:
+    """As the model sees them; the same tools always give the same specs. Schemas are slow to make, so they are kept."""
     return tuple(tool.spec() for tool in tools)

@@ -244,7 +244,8 @@ class Protocol(LanguageServerProtocol):
 
     def _cancel(self, params: types.CancelParams) -> None:
         """The handler is cancelled and answers by itself when it has cleaned up; its reply is the only one."""
-        future = self._request_futures.get(params.id)
+        # An id that is none could pass for another one: true equals 1.
+        future = self._request_futures.get(params.id) if envelope.is_id(params.id) else None
         if future is not None:
             future.cancel()
 
