@@ -38,21 +38,32 @@ async def test_with_a_key_it_says_what_and_why(cli):
     async with Simulator(load("sample")) as simulator:
         env = {"ANTHROPIC_API_KEY": KEY, "ANTHROPIC_BASE_URL": simulator.base_url, "THINKLSP_EFFORT": "low"}
         plain, as_json = [await asyncio.to_thread(cli.run, "doctor", *form, **env) for form in ([], ["--json"])]
-        # One probe each, without a key and without a model call.
-        assert [(request.body, "x-api-key" in request.headers) for request in simulator.requests] == [(None, False)] * 2
+        # Each knocks without a key, and asks what the model can do; no model call.
+        assert [(request.method, request.path, request.body) for request in simulator.requests] == [
+            ("POST", "/", None),
+            ("GET", "/v1/models/claude-opus-5-5", None),
+        ] * 2
+        assert ["x-api-key" in request.headers for request in simulator.requests] == [False, True] * 2
     assert KEY not in plain.stdout + plain.stderr + as_json.stdout + as_json.stderr
     assert (plain.returncode, plain.stderr) == (0, "")
     words, report = plain.stdout, json.loads(as_json.stdout)
     model = report["model"]
     assert report["canRun"] is True
     assert report["reachable"] is True
+    assert report["problems"] == []
+    assert model["capabilities"] == {
+        "thinking": ["adaptive"],
+        "efforts": ["low", "medium", "high", "xhigh", "max"],
+        "contextWindow": 1_000_000,
+        "maxTokens": 128_000,
+    }
     assert (model["provider"], model["keySource"]) == ("anthropic", "the environment variable ANTHROPIC_API_KEY")
     assert (model["effort"], model["effortSource"]) == ("low", "environment")
     assert (model["baseUrl"], model["baseUrlSource"]) == (simulator.base_url, "ANTHROPIC_BASE_URL")
     for shown in (
         "the environment variable ANTHROPIC_API_KEY",
         model["id"],
-        "adaptive",
+        "thinking adaptive; effort low, medium, high, xhigh, max",
         "reachable",
         "A turn could run",
     ):

@@ -1,7 +1,8 @@
-"""The product from outside as a context: every slow suite ends as the fast ones do, with `Outside.finish`."""
+"""The product from outside as a context, and what a suite says about itself with `pytest -s`."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,3 +21,7 @@ async def running(place: Path, *script: Any, finish: bool = True, **how: Any) ->
             await outside.finish()
     finally:
         await outside.stop()
+
+
+def say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")

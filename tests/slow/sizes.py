@@ -1,6 +1,6 @@
-"""How much the slow suites do: `SLOW=commit` (the default, what CI runs) or `SLOW=full`, and the seed of what is random.
+"""How much the slow suites do: `SLOW=commit`, the default and what CI runs, or `SLOW=full`.
 
-`SLOW_SEED` takes another course through the same suites; the seed of a failing run is in the name of the test.
+`SLOW_SEED` takes another course through the same suites. Nothing else is random: a failing run can be repeated.
 """
 
 from __future__ import annotations

@@ -11,12 +11,13 @@ import re
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.slow.running import running
+from tests.slow.running import running, say
 from tests.slow.sizes import SEED, lots, sized
 from tests.support.outside import Outside, statuses
 from tests.support.raw_editor import capabilities
@@ -66,7 +67,7 @@ def merged(base: str, ours: str, theirs: str) -> str | None:
     old = lines_of(base)
     mine, yours = blocks(old, lines_of(ours)), blocks(old, lines_of(theirs))
     changes = sorted({*mine, *yours}, key=lambda block: (block.start, block.end))
-    if any(after.start <= before.end for before, after in zip(changes, changes[1:], strict=False)):
+    if any(after.start <= before.end for before, after in pairwise(changes)):
         return None
     for block in reversed(changes):
         old[block.start : block.end] = block.lines
@@ -205,6 +206,6 @@ async def test_edits_of_model_and_user_at_once(tmp_path: Path, encoding: str) ->
             names = [f"{encoding}-{SEED}-{lot}-{number}.py" for number in range(count)]
             cases = [Case(name, random.Random(name)) for name in names]
             outcomes += await play(outside, cases, tmp_path, race=bool(lot % 2))
-    print(f"{sum(outcomes)} merged, {len(outcomes) - sum(outcomes)} conflicts")
+    say(f"{sum(outcomes)} merged, {len(outcomes) - sum(outcomes)} conflicts")
     # Otherwise it would say little about one of the two.
     assert total * 0.2 < sum(outcomes) < total * 0.8

@@ -79,6 +79,9 @@ def _model_rows(model: Mapping[str, Any], reachable: bool | None) -> Iterator[tu
     yield "thinking", f"{model['thinking']}{budget}", model["thinkingSource"]
     yield "effort", model["effort"], model["effortSource"]
     yield "output", f"at most {model['maxTokens']:,} tokens", f"window {model['contextWindow']:,}"
+    if (told := model["capabilities"]) is not None:
+        thinking, efforts = (", ".join(told[key] or ["none"]) for key in ("thinking", "efforts"))
+        yield "", f"thinking {thinking}; effort {efforts}", "what the service says the model takes"
     for notice in model["notices"]:
         yield "", notice, ""
 

@@ -1,7 +1,7 @@
 """The report of `thinklsp doctor`: what would be used, why, and how to mend what is wrong. Never a key.
 
-It changes nothing and asks no model anything: the one thing that leaves the machine is an empty request, to see
-whether the way to the service is open.
+It changes nothing and asks no model anything: what leaves the machine is an empty request, to see whether the way to
+the service is open, and the question what the model can do, which costs nothing.
 """
 
 from __future__ import annotations
@@ -15,14 +15,23 @@ from urllib.parse import urlsplit, urlunsplit
 
 from thinklsp import __version__
 from thinklsp.core.errors import ThinkLspError
-from thinklsp.engine.engine import Engine, plan_for
+from thinklsp.engine.engine import ADAPTERS, Engine, plan_for
 from thinklsp.engine.turn import Choices
+from thinklsp.providers.anthropic_capabilities import (
+    Capabilities,
+    contradictions,
+    is_unknown_model,
+    question,
+    read_capabilities,
+)
+from thinklsp.providers.base import Endpoint
 from thinklsp.providers.catalog import ModelInfo
 from thinklsp.sessions.state_folder import inspect, state_folder
 from thinklsp.settings import Access, EditorSettings, Provider, Resolved, keyed_providers
 from thinklsp.tools.ripgrep import find_ripgrep
 
 _PROBE_SECONDS = 3.0
+_DESCRIPTION_BYTES = 256 * 1024
 
 
 async def diagnose(environment: Mapping[str, str]) -> dict[str, Any]:
@@ -63,14 +72,20 @@ async def report(engine: Engine, editor: EditorSettings, choices: Choices, *, pr
     except ThinkLspError as error:
         problems.append(str(error))
         return {**found, "model": None, "reachable": None, "canRun": False, "problems": problems}
+    deadline = asyncio.get_running_loop().time() + _PROBE_SECONDS
     # Side by side: together they may take no longer than one of them.
     has_key, reachable = await asyncio.gather(
         _has_key(engine, provider, problems),
         _reachable(engine, host, problems) if probe and host is not None else _not_tried(),
     )
+    can_run = has_key and reachable is not False
     if not has_key:
         found["model"] = None
-    return {**found, "reachable": reachable, "canRun": has_key and reachable is not False, "problems": problems}
+    elif reachable and provider == "anthropic":
+        told, known = await _described(engine, model, deadline, problems)
+        found["model"] |= {"capabilities": _capabilities(told)}
+        can_run = can_run and known
+    return {**found, "reachable": reachable, "canRun": can_run, "problems": problems}
 
 
 def _surroundings(environment: Mapping[str, str], problems: list[str]) -> dict[str, Any]:
@@ -114,6 +129,7 @@ def _model(resolved: Resolved, model: ModelInfo, access: Access | None) -> dict[
         "effortSource": _source(resolved, "effort", "auto: nothing is sent"),
         "maxTokens": plan.max_tokens,
         "notices": list(plan.notices),
+        "capabilities": None,
     }
 
 
@@ -155,3 +171,37 @@ async def _reachable(engine: Engine, access: Access, problems: list[str]) -> boo
         reason = str(error) or f"It did not answer within {_PROBE_SECONDS:.0f} seconds."
         problems.append(f"{access.provider} cannot be reached. {reason}")
         return False
+
+
+def _capabilities(told: Capabilities | None) -> dict[str, Any] | None:
+    if told is None:
+        return None
+    return {
+        "thinking": None if told.thinking is None else list(told.thinking),
+        "efforts": None if told.efforts is None else list(told.efforts),
+        "contextWindow": told.context_window,
+        "maxTokens": told.max_tokens,
+    }
+
+
+async def _described(
+    engine: Engine, model: ModelInfo, deadline: float, problems: list[str]
+) -> tuple[Capabilities | None, bool]:
+    """What the service says of the model, and whether key and model are known to it as far as it says."""
+    access = await engine.access("anthropic")
+    if access is None:
+        raise AssertionError("this provider has a host")
+    endpoint = Endpoint("anthropic", access.base_url, access.api_key, access.bearer, access.headers)
+    try:
+        async with asyncio.timeout_at(deadline), engine.transport.get(*question(endpoint, model.id)) as answer:
+            status, headers, body = answer.status, answer.headers, await answer.read(_DESCRIPTION_BYTES)
+    except (ThinkLspError, TimeoutError):
+        # It could be reached a moment ago; a server that is slow to describe its models may answer turns well.
+        return None, True
+    if status == 401 or is_unknown_model(status, body, model.id):
+        said = str(ADAPTERS["anthropic"].failure(status, headers, body))
+        problems.append(said.replace(access.api_key, "[hidden]") if access.api_key else said)
+        return None, False
+    told = read_capabilities(body) if status == 200 else None
+    problems.extend(contradictions(model, told) if told else ())
+    return told, True

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -24,10 +25,12 @@ from thinklsp.lsp.edits import (
 )
 from thinklsp.lsp.snapshots import Snapshots
 from thinklsp.lsp.state import State
+from thinklsp.workspace.merge import Merged, merge
 
 _KEPT = 50
 _QUIET = 0.25
 _LONGEST_PAUSE = 2.0
+_LONGEST_ARRIVAL = 1.5
 # Lines above which a look at a document no longer makes the edit of a proposal.
 _LARGE = 2_000
 
@@ -117,7 +120,7 @@ class Applying:
                 edit = self._edit(made, title, review=review, scope=scope())
                 reply = await self._state.client.apply_edit(f"thinklsp: {title}", edit)
                 if reply.applied:
-                    return self._applied(turn_id, title, files, made)
+                    return await self._applied(turn_id, title, files, made)
                 if last_try or not self._raced(made.ready):
                     refused = _refused(made, reply.reason or "the editor did not apply the edit")
                     return self._outcome(turn_id, title, files, refused)
@@ -185,7 +188,8 @@ class Applying:
                 return True
         return False
 
-    def _applied(self, turn_id: str, title: str, files: Sequence[FileEdit], made: Draft) -> Outcome:
+    async def _applied(self, turn_id: str, title: str, files: Sequence[FileEdit], made: Draft) -> Outcome:
+        lost = await self._not_arrived(made.ready)
         for item in made.ready:
             if item.file.new_uri is not None:
                 self._snapshots.settle(item.file.uri, None)
@@ -193,8 +197,35 @@ class Applying:
         done = tuple(FileStatus(item.file.uri, "applied") for item in made.ready)
         outcome = self._outcome(turn_id, title, files, (*done, *made.left_out))
         names = ", ".join(sorted(self._snapshots.unsaved()))
-        said = (f"Changed but not saved yet: {names}. Save all files to keep the change.",) if names else ()
+        said: tuple[str, ...] = (
+            (f"Changed but not saved yet: {names}. Save all files to keep the change.",) if names else ()
+        )
+        if lost:
+            # The editor's word counts, but what it shows is looked at again: the action stays until the text is there.
+            self._keep(Kept(turn_id, title, tuple(item.file for item in lost)))
+            said += tuple(f"The editor reported the change of {item.file.path} but does not show it." for item in lost)
         return Outcome(outcome.files, outcome.proposal_id, said)
+
+    async def _not_arrived(self, ready: Sequence[Proposal]) -> tuple[Proposal, ...]:
+        """Open documents that do not hold their change a moment after the editor said so. Some editors drop an edit
+        that meets typing and still report it as applied."""
+        waiting = tuple(item for item in ready if self._lacks(item))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LONGEST_ARRIVAL):
+                while waiting:
+                    self._state.documents.touched.clear()
+                    await self._state.documents.touched.wait()
+                    waiting = tuple(item for item in waiting if self._lacks(item))
+        return waiting
+
+    def _lacks(self, item: Proposal) -> bool:
+        document = self._state.documents.get(item.file.uri)
+        if document is None or item.present.text is None or item.after is None:
+            return False
+        if document.text == item.after:
+            return False
+        merged = merge(item.present.text, item.after, document.text)
+        return isinstance(merged, Merged) and merged.text != document.text
 
     def _outcome(self, turn_id: str, title: str, files: Sequence[FileEdit], statuses: Sequence[FileStatus]) -> Outcome:
         """In the order of the edit set; what was not applied is kept, what was is no longer."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import time
@@ -135,10 +136,11 @@ class Document:
 
 
 class Documents:
-    """Open documents by URI, in order of opening."""
+    """Open documents by URI, in order of opening. `touched` is set at every change; who waits for one clears it first."""
 
     def __init__(self) -> None:
         self.encoding: Encoding = "utf-16"
+        self.touched = asyncio.Event()
         self.on_open: Callable[[str], None] = lambda _: None
         self._open: dict[str, Document] = {}
 
@@ -162,9 +164,11 @@ class Documents:
         except (ValueError, IndexError):
             document.desynced = True
             _log.exception("a change could not be applied; the document is out of step")
+        self.touched.set()
 
     def closed(self, params: types.DidCloseTextDocumentParams) -> None:
         self._open.pop(params.text_document.uri, None)
+        self.touched.set()
 
 
 def _shifted(point: Point, change: _Change) -> Point:

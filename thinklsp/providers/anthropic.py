@@ -59,7 +59,7 @@ class AnthropicAdapter:
         body["messages"] = _with_breakpoints(messages)
         return HttpRequest(
             f"{endpoint.base_url.rstrip('/')}/v1/messages",
-            _headers(endpoint, _betas(request, endpoint, thinking)),
+            request_headers(endpoint, _betas(request, endpoint, thinking)),
             json.dumps(body, separators=(",", ":")).encode("ascii"),
         )
 
@@ -70,7 +70,7 @@ class AnthropicAdapter:
         return failure_of_answer(status, headers, body)
 
 
-def _headers(endpoint: Endpoint, betas: Sequence[str]) -> dict[str, str]:
+def request_headers(endpoint: Endpoint, betas: Sequence[str]) -> dict[str, str]:
     """The user's own headers come last and win; their beta list is joined with ours."""
     own = {name.lower(): value for name, value in endpoint.headers.items()}
     listed = [name.strip() for name in own.pop("anthropic-beta", "").split(",") if name.strip()]

@@ -118,30 +118,34 @@ async def run_key_command(name: ProviderName, argv: tuple[str, ...], *, seconds:
 
     Raises SettingsError with a sentence when it fails, prints nothing or takes longer than `seconds`.
     """
+    failed = SettingsError("key", f"The key command for {name} failed. Run it in a terminal to see why.")
     try:
         process = subprocess.Popen(  # noqa: ASYNC220 - starting is quick; its end is waited for in a thread
             argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
-        try:
-            key = (await asyncio.to_thread(_output, process, seconds)).decode("utf-8", "replace").strip()
-        finally:
-            process.kill()
-    except subprocess.TimeoutExpired:
+    except (OSError, ValueError):
+        raise failed from None
+    try:
+        # Shielded, so that the thread always comes to close what belongs to the process.
+        output = await asyncio.shield(asyncio.to_thread(_output, process, seconds))
+    finally:
+        process.kill()
+    if output is None:
         said = f"The key command for {name} did not end within {seconds:.0f} seconds."
-        raise SettingsError("key", f"{said} Run it in a terminal to see why.") from None
-    except (OSError, ValueError, subprocess.SubprocessError):
-        raise SettingsError("key", f"The key command for {name} failed. Run it in a terminal to see why.") from None
-    if not key:
+        raise SettingsError("key", f"{said} Run it in a terminal to see why.")
+    if process.returncode:
+        raise failed
+    if not (key := output.decode("utf-8", "replace").strip()):
         raise SettingsError("key", f"The key command for {name} printed nothing.")
     return key
 
 
-def _output(process: subprocess.Popen[bytes], seconds: float) -> bytes:
+def _output(process: subprocess.Popen[bytes], seconds: float) -> bytes | None:
+    """What it has printed when it has ended; None when it takes too long, and it is ended then."""
     with process:
         try:
-            output, _ = process.communicate(timeout=seconds)
+            return process.communicate(timeout=seconds)[0]
+        except subprocess.TimeoutExpired:
+            return None
         finally:
             process.kill()
-        if process.returncode:
-            raise subprocess.CalledProcessError(process.returncode, process.args)
-    return output

@@ -1,4 +1,4 @@
-"""The only door to HTTP: one POST at a time out, the answer back as bytes. It never retries and knows no provider.
+"""The only door to HTTP: one request at a time out, the answer back as bytes. It never retries and knows no provider.
 
 No redirect is followed, since headers with keys would travel to the new host. Certificates are always verified.
 Proxies come from the user's option or the environment and are never used for loopback. Deadlines are put around
@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import httpx
@@ -43,7 +44,7 @@ class Timeouts:
 class HttpResponse:
     """An answer whose head has come. Header names are lower case; a repeated header is joined with commas.
 
-    Valid inside `Transport.post` only. `chunks` and `read` consume the body once, between them.
+    Valid inside `Transport.post` and `get` only. `chunks` and `read` consume the body once, between them.
     """
 
     def __init__(self, response: httpx.Response, host: str, limits: _Limits) -> None:
@@ -141,19 +142,33 @@ class Transport:
         for client in clients.values():
             await client.aclose()
 
-    @asynccontextmanager
-    async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> AsyncIterator[HttpResponse]:
+    def post(self, url: str, headers: Mapping[str, str], body: bytes) -> AbstractAsyncContextManager[HttpResponse]:
         """Sends `body` and yields the answer once its head is there, whatever its status (redirects excepted).
 
         Leaving the block closes the connection at once, unless the body has been read to its end. Raises
         TransportFailed with a sentence that names the host, never path, query or header.
         """
+        return self._exchange("POST", url, headers, body)
+
+    def get(self, url: str, headers: Mapping[str, str]) -> AbstractAsyncContextManager[HttpResponse]:
+        """As `post`, with nothing to send."""
+        return self._exchange("GET", url, headers, None)
+
+    @asynccontextmanager
+    async def _exchange(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes | None
+    ) -> AsyncIterator[HttpResponse]:
         target = check_url(url)
         host = spoken_host(target)
         loop = asyncio.get_running_loop()
         limits = _Limits(self._timeouts, self._response_limit, loop.time() + self._timeouts.total)
         client = self._client(loopback=is_loopback(target.hostname or ""))
-        response = await self._send(client, url, headers, body, host, limits)
+        sized = headers if body is None else {**headers, "content-length": str(len(body))}
+        # Built inside `_send`, which explains what cannot be built.
+        build = partial(
+            client.build_request, method, url, headers=sized, content=None if body is None else _pieces(body)
+        )
+        response = await self._send(client, build, host, limits)
         try:
             _refuse_redirect(response, host)
             _refuse_coding(response, host)
@@ -166,9 +181,7 @@ class Transport:
     async def _send(
         self,
         client: httpx.AsyncClient,
-        url: str,
-        headers: Mapping[str, str],
-        body: bytes,
+        build: Callable[..., httpx.Request],
         host: str,
         limits: _Limits,
     ) -> httpx.Response:
@@ -181,14 +194,7 @@ class Transport:
                     if event.endswith("receive_response_headers.started"):
                         watch.reschedule(min(loop.time() + first_byte, limits.deadline))
 
-                request = client.build_request(
-                    "POST",
-                    url,
-                    headers={**headers, "content-length": str(len(body))},
-                    content=_pieces(body),
-                    extensions={"trace": trace},
-                )
-                return await client.send(request, stream=True)
+                return await client.send(build(extensions={"trace": trace}), stream=True)
         except TimeoutError:
             if not watch.expired():
                 raise

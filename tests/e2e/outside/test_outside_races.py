@@ -220,3 +220,40 @@ async def test_a_prompt_that_was_never_answered_is_not_sent_again(begin: Begin) 
     assert ["delete all tests" in body for body in bodies] == [True, False, False, False]
     assert "stopped before it had finished" in bodies[3]
     assert "what is x?" in bodies[3]
+
+
+async def test_a_turn_sees_the_documents_as_they_were_when_it_began(begin: Begin) -> None:
+    hold = Hold()
+    outside = await begin(
+        answer(Thinking(), hold, tool("read_file", path="a.py")), answer(Text("done")), files={"a.py": "x = 1\n"}
+    )
+    uri = outside.open("a.py")
+    turn = outside.client.command("thinklsp.chat", {"prompt": "read"}, token="read")
+    await hold.reached.wait()
+    outside.client.change(uri, "x = 1", "x = 2")
+    await outside.client.code_actions(uri, "x")
+    hold.release()
+    await outside.result(turn)
+    [result] = outside.provider.requests[-1].tool_results()
+    assert "x = 1" in json.dumps(result)
+    assert "x = 2" not in json.dumps(result)
+
+
+async def test_an_edit_that_the_editor_drops_but_reports_as_applied(begin: Begin) -> None:
+    outside = await begin(
+        answer(tool("edit_file", path="a.py", old_text="x = 1", new_text="x = 2")),
+        answer(Text("done")),
+        files={"a.py": "x = 1\n"},
+    )
+    client = outside.client
+    uri = outside.open("a.py")
+    client.editor.handlers["workspace/applyEdit"] = lambda params: {"applied": True}
+    result = await outside.turn("thinklsp.chat", {"prompt": "go"})
+    assert statuses(result) == {"a.py": "applied"}
+    assert any("a.py" in notice and "does not show it" in notice for notice in result["notices"])
+    assert client.text(uri) == "x = 1\n"
+    del client.editor.handlers["workspace/applyEdit"]
+    [action] = named(await client.code_actions(uri, "x"), "apply")
+    await client.run_action(action)
+    assert client.text(uri) == "x = 2\n"
+    assert named(await client.code_actions(uri, "x"), "apply") == []

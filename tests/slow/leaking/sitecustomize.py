@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from thinklsp.core import messages
-from thinklsp.lsp import applying, chat, chat_documents, code_actions, face, running
+from thinklsp.lsp import applying, chat, code_actions, face, running
 from thinklsp.lsp.client import Client
 from thinklsp.lsp.protocol.dispatch import Protocol
 
@@ -87,8 +87,7 @@ def _doctor() -> None:
 
 
 def _chat_document() -> None:
-    around(chat_documents, "new_document", lambda original, *given: f"{original(*given)}\n{secret().encode().hex()}\n")
-    assert chat.chat_documents is chat_documents
+    around(chat, "new_document", lambda original, *given: f"{original(*given)}\n{secret().encode().hex()}\n")
 
 
 def _apply_edit() -> None:
@@ -103,10 +102,7 @@ def _apply_edit() -> None:
 
 
 def _code_action() -> None:
-    def change(original: Any, *given: Any) -> Any:
-        return [{**action, "data": secret()} for action in [original(*given)]][0]
-
-    around(code_actions, "dressed", change)
+    around(code_actions, "dressed", lambda original, *given: {**original(*given), "data": secret()})
 
 
 def _on_progress(write: Callable[[], object]) -> None:
@@ -134,7 +130,7 @@ STATE = os.environ.get("THINKLSP_STATE_DIR", "")
 SINKS: dict[str, Callable[[], None]] = {
     "progress text": lambda: _progress("report", "message"),
     "end of the progress": lambda: _progress("end", "message", lambda text: text[20:60]),
-    "partial text": lambda: _progress("text", "delta", lambda text: json.dumps(text)),
+    "partial text": lambda: _progress("text", "delta", json.dumps),
     "partial text, letter by letter": _text_in_drops,
     "tool title": lambda: _progress("tool", "title", lambda text: "".join(f"%{ord(c):02X}" for c in text)),
     "error message": _error,
@@ -149,7 +145,9 @@ SINKS: dict[str, Callable[[], None]] = {
     "telemetry": lambda: _tell("telemetry/event", lambda: {"signature": secret()[3:40]}),
     "log line": lambda: _on_progress(lambda: logging.getLogger("thinklsp").warning("got %s", secret())),
     "stderr": lambda: _on_progress(lambda: sys.stderr.write(f"{KEY}\n")),
-    "file in the state folder": lambda: _on_progress(_file(lambda: STATE, "cache", lambda: gzip.compress(KEY.encode()))),
+    "file in the state folder": lambda: _on_progress(
+        _file(lambda: STATE, "cache", lambda: gzip.compress(KEY.encode()))
+    ),
     "file in the workspace": lambda: _on_progress(_file(os.getcwd, "x.json", lambda: secret().encode("utf-16"))),
     "temporary file": lambda: _on_progress(_file(tempfile.gettempdir, "t", lambda: secret().encode())),
     "name of a file": lambda: _on_progress(_named_file),

@@ -1,0 +1,116 @@
+"""What the service says of a model, in the doctor's report: shown, compared with the catalogue, never waited for."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+from tests.support.sse_server import SseServer, Step, answer
+from thinklsp.engine import Engine
+from thinklsp.engine.doctor import report
+from thinklsp.providers.anthropic_capabilities import contradictions, read_capabilities
+from thinklsp.providers.catalog import lookup
+from thinklsp.settings import EditorSettings
+from thinklsp.simulator.anthropic_models import MODELS, model_info
+from thinklsp.simulator.scenario import load
+from thinklsp.simulator.server import Simulator
+
+KEY = "canary-key-0123456789"
+KNOCK: list[Step] = answer(b"{}", 404)
+
+
+async def reported(base_url: str, **choices: str) -> dict[str, Any]:
+    place = {"THINKLSP_CONFIG": "/nonexistent/config.toml", "ANTHROPIC_BASE_URL": base_url, "ANTHROPIC_API_KEY": KEY}
+    engine = Engine(place)
+    try:
+        found = await report(engine, EditorSettings(), choices)
+    finally:
+        await engine.aclose()
+    assert KEY not in json.dumps(found)
+    return found
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_catalogue_agrees_with_the_simulated_service(name: str) -> None:
+    told = read_capabilities(json.dumps(model_info(name)).encode())
+    assert told is not None
+    model = lookup("anthropic", name)
+    assert contradictions(model, told) == []
+    assert told.max_tokens == model.output_cap
+
+
+async def test_the_simulator_is_asked_with_the_key() -> None:
+    async with Simulator(load("sample")) as simulator:
+        found = await reported(simulator.base_url, model="claude-sonnet-5-5")
+        asked = simulator.requests[-1]
+        assert (asked.method, asked.path, asked.status) == ("GET", "/v1/models/claude-sonnet-5-5", 200)
+        assert asked.headers["x-api-key"] == KEY
+        assert "content-type" not in asked.headers
+        assert asked.raw == b""
+        unknown = await reported(simulator.base_url, model="claude-nine/../x?y")
+    assert found["model"]["capabilities"]["thinking"] == ["adaptive", "between_tools"]
+    assert (found["problems"], found["canRun"]) == ([], True)
+    assert asked_path(simulator) == "/v1/models/claude-nine%2F..%2Fx%3Fy"
+    assert unknown["model"]["capabilities"] is None
+
+
+def asked_path(simulator: Simulator) -> str:
+    return simulator.requests[-1].path
+
+
+def info(**changes: Any) -> bytes:
+    """The description of claude-opus-5-5, with flags set otherwise."""
+    told = json.loads(json.dumps(model_info("claude-opus-5-5")))
+    for form in ("disabled", "enabled"):
+        if form in changes:
+            told["capabilities"]["thinking"]["types"][form]["supported"] = changes[form]
+    if "xhigh" in changes:
+        told["capabilities"]["effort"]["xhigh"] = changes["xhigh"]
+    return json.dumps(told).encode()
+
+
+NOT_FOUND = {"type": "error", "error": {"type": "not_found_error", "message": "model: claude-opus-5-5"}}
+NO_KEY = {"type": "error", "error": {"type": "authentication_error", "message": f"invalid x-api-key {KEY}"}}
+ANSWERS: dict[str, tuple[list[Step], list[str], bool, bool]] = {
+    # The answer; words of the problems; whether a turn could run; whether something is shown.
+    "agrees": (answer(info()), [], True, True),
+    "another form": (answer(info(disabled=True)), ["forms of thinking adaptive, disabled; this version"], True, True),
+    "an effort less": (answer(info(xhigh={"supported": False})), ["efforts low, medium, high, max;"], True, True),
+    "xhigh absent": (answer(info(xhigh=None)), ["efforts low, medium, high, max;"], True, True),
+    "both": (answer(info(enabled=True, xhigh={})), ["adaptive, enabled", "efforts low"], True, True),
+    "nothing told": (answer(b'{"id": "claude-opus-5-5", "capabilities": null}'), [], True, False),
+    "odd shapes": (answer(b'{"capabilities": {"thinking": [1], "effort": "x"}, "max_tokens": "y"}'), [], True, True),
+    "no JSON": (answer(b"<html>"), [], True, False),
+    "no such address": (
+        answer(b'{"error":{"code":404,"type":"not_found_error","message":"File"}}', 404),
+        [],
+        True,
+        False,
+    ),
+    "no such model": (answer(json.dumps(NOT_FOUND).encode(), 404), ["check `model`"], False, False),
+    "wrong key": (answer(json.dumps(NO_KEY).encode(), 401), ["refused the API key"], False, False),
+    "trouble": (answer(b"{}", 529), [], True, False),
+    "broken off": ([], [], True, False),
+}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+async def test_what_the_answer_means(name: str) -> None:
+    play, problems, can_run, shown = ANSWERS[name]
+    async with SseServer([KNOCK, play]) as server:
+        found = await reported(server.url)
+    assert len(found["problems"]) == len(problems)
+    assert all(words in problem for words, problem in zip(problems, found["problems"], strict=True))
+    assert found["canRun"] is can_run
+    assert (found["model"]["capabilities"] is not None) is shown
+
+
+async def test_a_silent_service_is_waited_for_three_seconds_in_all() -> None:
+    async with SseServer([KNOCK, ["hold"]]) as server:
+        began = time.monotonic()
+        found = await reported(server.url)
+        assert 2.5 < time.monotonic() - began < 4.0
+    assert (found["reachable"], found["canRun"], found["problems"]) == (True, True, [])

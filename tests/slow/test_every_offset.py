@@ -1,0 +1,148 @@
+"""Every recorded stream, cut everywhere, with every line end, and with whatever a service may put in between.
+
+However the bytes arrive, the outcome is the same; and where they end too early there is never a message.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.support.anthropic_cases import ORIGIN, cases, expected, neutral, stream
+from thinklsp.core.accumulator import MessageAccumulator
+from thinklsp.core.errors import ProviderError, StreamProtocolError
+from thinklsp.core.stream import MessageFinished
+from thinklsp.providers.anthropic import AnthropicAdapter
+from thinklsp.wire.sse import SseDecoder
+
+ALL = [*cases(failing=False), *cases(failing=True)]
+ENDS = {"LF": b"\n", "CRLF": b"\r\n", "CR": b"\r"}
+Outcome = tuple[str, Any]
+
+
+def outcome(chunks: Iterable[bytes]) -> Outcome:
+    """The message in neutral form, or the failure: what a caller could tell apart."""
+    sse, decoder, accumulator = SseDecoder(), AnthropicAdapter().decoder(), MessageAccumulator(ORIGIN)
+    explanation = None
+    try:
+        for chunk in (*chunks, None):
+            for sent in sse.finish() if chunk is None else sse.feed(chunk):
+                for event in decoder.feed(sent.event, sent.data):
+                    accumulator.apply(event)
+                    if isinstance(event, MessageFinished):
+                        explanation = event.explanation
+        decoder.finish()
+        return "message", neutral(accumulator.message(), accumulator.usage, explanation)
+    except ProviderError as error:
+        return type(error).__name__, (str(error), error.retryable)
+
+
+def with_ends(case: str, end: str) -> bytes:
+    return re.sub(rb"\r\n|\r|\n", ENDS[end], stream(case))
+
+
+def as_event(**content: Any) -> bytes:
+    return f"event: {content['type']}\ndata: {json.dumps(content)}\n\n".encode()
+
+
+# What may stand between two events of a stream; the index is one that no fixture has.
+BETWEEN: dict[str, bytes] = {
+    "comment": b": keep-alive\n\n",
+    "ping": as_event(type="ping"),
+    "unknown event": as_event(type="mood", mood={"type": "message_stop"}),
+    "unknown delta": as_event(type="content_block_delta", index=77, delta={"type": "hum_delta", "text": "x"}),
+    "empty event": b"event: message_stop\n\n",
+}
+
+
+def borders(data: bytes, end: bytes) -> list[int]:
+    return [found.end() for found in re.finditer(re.escape(end * 2), data)]
+
+
+def woven(data: bytes, places: Iterable[int], between: bytes) -> bytes:
+    made, last = b"", 0
+    for place in places:
+        made += data[last:place] + between
+        last = place
+    return made + data[last:]
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("case", ALL)
+def test_two_pieces_at_every_offset(case: str, end: str) -> None:
+    data = with_ends(case, end)
+    whole = outcome([data])
+    assert (whole[0] == "message") is ("error" not in expected(case))
+    for cut in range(len(data) + 1):
+        assert outcome([data[:cut], data[cut:]]) == whole, cut
+    assert outcome(data[i : i + 1] for i in range(len(data))) == whole
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("case", ALL)
+def test_what_stands_in_between_changes_nothing(case: str, end: str) -> None:
+    data = with_ends(case, end)
+    whole = outcome([data])
+    places = borders(data, ENDS[end])
+    for name, between in BETWEEN.items():
+        piece = between.replace(b"\n", ENDS[end])
+        for place in places:
+            assert outcome([woven(data, [place], piece)]) == whole, (name, place)
+    everything = woven(data, places, b"".join(BETWEEN.values()).replace(b"\n", ENDS[end]))
+    assert outcome([everything]) == whole
+    if end == "CRLF":
+        for cut in range(len(everything) + 1):
+            assert outcome([everything[:cut], everything[cut:]]) == whole, cut
+
+
+@pytest.mark.parametrize("case", cases(failing=False))
+def test_a_block_of_an_unknown_type_joins_without_disturbing(case: str) -> None:
+    data = with_ends(case, "LF")
+    kind, whole = outcome([data])
+    terminal = next(at for at in range(len(data) + 1) if ended(data[:at]))
+    opening = data.index(b"message_start")
+    odd = {"type": "zz_new", "payload": [1, {"signature": "S"}]}
+    block = as_event(type="content_block_start", index=77, content_block=odd) + as_event(
+        type="content_block_stop", index=77
+    )
+    for place in (place for place in borders(data, b"\n") if opening < place < terminal - len(b"message_stop")):
+        found = outcome([woven(data, [place], block)])
+        blocks, kinds = [*whole["blocks"], odd], [*whole["kinds"], "opaque"]
+        assert found == (kind, {**whole, "blocks": blocks, "kinds": kinds}), place
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("case", ALL)
+def test_a_stream_that_ends_at_any_offset_is_no_success_without_its_terminal_event(case: str, end: str) -> None:
+    data = with_ends(case, end)
+    whole = outcome([data])
+    for cut in range(len(data)):
+        kind, content = outcome([data[:cut]])
+        if kind == "message":
+            assert ended(data[:cut]), cut
+            assert (kind, content) == whole, cut
+        elif whole[0] == "message":
+            assert not ended(data[:cut]), cut
+            assert kind == StreamProtocolError.__name__, cut
+            assert content[1], "a break may be tried again"
+
+
+def ended(data: bytes) -> bool:
+    """Whether a complete terminal event stands in the bytes; read without our decoder."""
+    return any(content.get("type") == "message_stop" for content in _contents(data))
+
+
+def _contents(data: bytes) -> Iterator[dict[str, Any]]:
+    for line in re.split(rb"\r\n|\r|\n", data):
+        name, _, value = line.removeprefix(b"\xef\xbb\xbf").partition(b":")
+        if name == b"data":
+            try:
+                content = json.loads(value)
+            except ValueError:
+                continue
+            if isinstance(content, dict):
+                yield content
