@@ -303,6 +303,15 @@ async def test_a_pause_with_calls_or_without_anything_stays_sendable(blocks: tup
     played.check_next()
 
 
+async def test_a_pause_with_nothing_but_blank_text_does_not_stand_at_the_end() -> None:
+    """Blank text is refused, so the message would be empty; the model is asked to go on instead."""
+    played = Played([says(" \n", stop="pause_turn")])
+    await played.run()
+    assert isinstance(played.model.requests[1].conversation[-1], UserMessage)
+    assert played.finished.text == "Done."
+    played.check_next()
+
+
 async def test_steps_are_limited() -> None:
     calls = [says(tool(f"t{number}", "read_file", {"path": A})) for number in range(20)]
     played = Played(calls, limits=Limits(max_steps=3))

@@ -136,7 +136,7 @@ class Document:
 
 
 class Documents:
-    """Open documents by URI, in order of opening. `touched` is set at every change; who waits for one clears it first."""
+    """Open documents by URI, in order of opening. `touched` is set at every change; who waits clears it first."""
 
     def __init__(self) -> None:
         self.encoding: Encoding = "utf-16"
