@@ -157,3 +157,24 @@ def test_a_client_that_is_gone_is_no_error() -> None:
     writer.write(b"x")
     writer.close()
     assert writer.lost
+
+
+def test_a_report_that_nobody_has_read_gives_way_to_the_next() -> None:
+    reading, writing = os.pipe()
+    writer = FrameWriter(writing)
+    writer.write(b"x" * 1_000_000)  # More than the pipe holds: from here on everything waits.
+    for number in range(1_000):
+        writer.write(b"report %d" % number, replaces=("report", "a"))
+        if number % 100 == 0:
+            writer.write(b"answer %d" % number)
+    writer.write(b"other", replaces=("report", "b"))
+    decoder, frames = FrameDecoder(), []
+    while not frames or frames[-1] != b"other":
+        frames += decoder.feed(os.read(reading, 1 << 20))
+    writer.close()
+    os.close(reading)
+    answers = [b"answer %d" % number for number in range(0, 1_000, 100)]
+    assert [frame for frame in frames[1:] if frame.startswith(b"answer")] == answers
+    reports = [frame for frame in frames if frame.startswith(b"report")]
+    assert reports[-1] == b"report 999"
+    assert len(reports) <= 2, "at most one was on its way when the others came"

@@ -60,7 +60,7 @@ class Screen:
     def __init__(self) -> None:
         self.told: list[tuple[float, Any, dict[str, Any]]] = []
 
-    def tell(self, method: str, params: dict[str, Any]) -> None:
+    def tell(self, method: str, params: dict[str, Any], *, replaces: object = None) -> None:
         assert method == "$/progress"
         self.told.append((asyncio.get_running_loop().time(), params["token"], params["value"]))
 

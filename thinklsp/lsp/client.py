@@ -79,7 +79,8 @@ class Client:
         self._protocol.tell("window/showMessage", {"type": _LEVELS[level], "message": text})
 
     def progress(self, token: str | int, value: Mapping[str, Any]) -> None:
-        self._protocol.tell("$/progress", {"token": token, "value": value})
+        report = ("report", token) if value["kind"] == "report" else None
+        self._protocol.tell("$/progress", {"token": token, "value": value}, replaces=report)
 
     async def create_progress(self, token: str) -> bool:
         """False when the editor shows no progress or refuses this one: the token must not be used then."""

@@ -12,7 +12,7 @@ import itertools
 import json
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -171,9 +171,10 @@ class Protocol(LanguageServerProtocol):
     def connect(self, writer: FrameWriter) -> None:
         self._out = writer
 
-    def tell(self, method: str, params: Any) -> None:
-        """A notification to the client, as plain JSON values."""
-        self._send({"jsonrpc": "2.0", "method": method, "params": params})
+    def tell(self, method: str, params: Any, *, replaces: Hashable = None) -> None:
+        """A notification to the client, as plain JSON values. An earlier one with the same `replaces` that the client
+        has not read yet is left out."""
+        self._send({"jsonrpc": "2.0", "method": method, "params": params}, replaces)
 
     async def ask(self, method: str, params: Any, timeout: float | None) -> Any:  # noqa: ASYNC109 - part of the contract
         """A request to the client; its result as plain JSON values.
@@ -206,12 +207,12 @@ class Protocol(LanguageServerProtocol):
         agreed = self.server_capabilities.position_encoding or types.PositionEncodingKind.Utf16
         return str(getattr(agreed, "value", agreed))  # type: ignore[return-value] # pygls picks one of the three
 
-    def _send(self, message: Any) -> None:
+    def _send(self, message: Any, replaces: Hashable = None) -> None:
         """Raises TypeError or ValueError, and sends nothing, where the message cannot be JSON."""
         if self._out is not None:
             # Escaped ASCII: lone surrogates from buffers cannot break the stream.
             text = json.dumps(message, default=self._serialize_message, allow_nan=False, separators=(",", ":"))
-            self._out.write(text.encode("ascii"))
+            self._out.write(text.encode("ascii"), replaces=replaces)
 
     def _reply(self, request_id: envelope.Id, result: Any) -> None:
         try:

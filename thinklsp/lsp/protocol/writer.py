@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
+from collections.abc import Hashable
 from time import monotonic
 
 _PIECE = 64 * 1024
@@ -26,7 +27,7 @@ class FrameWriter:
         self._descriptor = descriptor
         self._most_waiting = most_waiting
         self._patience = patience
-        self._frames: deque[bytes] = deque()
+        self._frames: deque[tuple[Hashable, bytes]] = deque()
         self._waiting = 0
         self._moved = monotonic()
         self._changed = threading.Condition()
@@ -35,8 +36,8 @@ class FrameWriter:
         self._thread = threading.Thread(target=self._bring_out, daemon=True, name="writer")
         self._thread.start()
 
-    def write(self, body: bytes) -> None:
-        """Safe from any thread."""
+    def write(self, body: bytes, *, replaces: Hashable = None) -> None:
+        """Safe from any thread. A frame with the same `replaces` that still waits is dropped: the new one says more."""
         frame = b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
         with self._changed:
             if not self._waiting:
@@ -44,7 +45,9 @@ class FrameWriter:
             elif self._waiting > self._most_waiting and monotonic() - self._moved > self._patience:
                 self._give_up()
             if not self._closing and not self.lost:
-                self._frames.append(frame)
+                if replaces is not None:
+                    self._drop(replaces)
+                self._frames.append((replaces, frame))
                 self._waiting += len(frame)
                 self._changed.notify()
 
@@ -73,7 +76,7 @@ class FrameWriter:
                 if self._closing or self.lost:
                     return None
                 self._changed.wait()
-            return self._frames.popleft()
+            return self._frames.popleft()[1]
 
     def _write_all(self, piece: bytes) -> None:
         view = memoryview(piece)
@@ -83,6 +86,13 @@ class FrameWriter:
             with self._changed:
                 self._waiting -= written
                 self._moved = monotonic()
+
+    def _drop(self, replaces: Hashable) -> None:
+        for index, (key, frame) in enumerate(self._frames):
+            if key == replaces:
+                del self._frames[index]
+                self._waiting -= len(frame)
+                return
 
     def _give_up(self) -> None:
         self.lost = True
