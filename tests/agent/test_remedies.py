@@ -273,3 +273,38 @@ async def test_a_changed_prompt_while_thinking_is_off() -> None:
         assert on.said == []
         assert [request.status for request in simulator.requests] == [200] * 3 + [400] + [200] * 6
         await engine.aclose()
+
+
+MANUAL = Thinking("manual", budget_tokens=2_000)
+FORMS: dict[str, tuple[Thinking, str, Any]] = {
+    # What was asked for, what the service says about it, and what it is asked for instead.
+    "adaptive on an old model": (ADAPTIVE, "adaptive thinking is not supported on this model", None),
+    "a budget on a new model": (MANUAL, '"thinking.type.enabled" is not supported for this model.', "adaptive"),
+    "off on a model that always thinks": (OFF, '"thinking.type.disabled" is not supported.', "adaptive"),
+    "off where it has another name": (
+        OFF,
+        'To turn thinking off on this model, send "thinking": {"type": "between_tools"} instead of …',
+        "between_tools",
+    ),
+}
+
+
+@pytest.mark.parametrize("course", FORMS)
+async def test_a_form_of_thinking_that_the_model_does_not_take_is_changed_once(
+    transport: Transport, course: str
+) -> None:
+    wanted, words, instead = FORMS[course]
+    request = replace(PLAIN, thinking=wanted)
+    async with SseServer([refusal(words), GOOD, GOOD, refusal(words)]) as server:
+        one = talk(server, transport)
+        assert await one.ask(request)
+        [notice] = one.notices
+        assert PLAIN.model in notice
+        assert await one.ask(request), "the next request knows"
+        assert one.notices == []
+        forms = [received.json.get("thinking", {}).get("type") for received in server.received]
+        assert forms[1:] == [instead, instead]
+        assert forms[0] != instead
+        assert not await one.ask(request), "refused in both forms, it is said"
+        assert isinstance(one.error, errors.BadRequest)
+        assert len(server.received) == 4

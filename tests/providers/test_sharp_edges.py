@@ -205,7 +205,11 @@ ROWS: dict[int, Row] = {
     18: Row("sampling keys", (test_row_18_no_request_has_sampling_keys,)),
     19: Row(
         "a budget on new models, adaptive on old ones",
-        (f"{CATALOGUE}::test_every_request_of_a_tool_loop_is_accepted", f"{PLAN}::test_rule"),
+        (
+            f"{CATALOGUE}::test_every_request_of_a_tool_loop_is_accepted",
+            f"{PLAN}::test_rule",
+            f"{REMEDIES}::test_a_form_of_thinking_that_the_model_does_not_take_is_changed_once",
+        ),
     ),
     20: Row("Sonnet 5.5 is switched off by between_tools", (test_row_20_between_tools_stands_alone,)),
     21: Row("effort above high with thinking off", (f"{CATALOGUE}::test_every_request_of_a_tool_loop_is_accepted",)),

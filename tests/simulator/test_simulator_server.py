@@ -14,7 +14,7 @@ from simulator_talk import HEADERS, LOOP, parsed, request
 from thinklsp.core.errors import ThinkLspError
 from thinklsp.simulator.connection import MAX_BODY
 from thinklsp.simulator.scenario import parse
-from thinklsp.simulator.server import Simulator, serve
+from thinklsp.simulator.server import Simulator
 
 STEP = "[[turn]]\n[[turn.step]]\n"
 BLOCK = 'block=[{thinking="Some thinking here."},{text="And an answer."}]\n'
@@ -196,20 +196,11 @@ async def test_a_body_over_the_limit_is_413() -> None:
         assert answer.json()["error"]["type"] == "request_too_large"
 
 
-async def test_serve_announces_itself_and_every_request() -> None:
-    lines: asyncio.Queue[str] = asyncio.Queue()
-    serving = asyncio.ensure_future(serve(parse(LOOP, "test"), 0, lines.put_nowait))
-    first, second = await lines.get(), await lines.get()
-    url = first.rsplit(" ", 1)[-1]
-    assert f"ANTHROPIC_BASE_URL={url}" in second
-    async with httpx.AsyncClient(base_url=url, headers=HEADERS, trust_env=False) as http:
-        await http.post("/v1/messages", json=request("plain"))
-        assert await lines.get() == "POST /v1/messages: 200 (turn 2, step 1)"
-        with pytest.raises(ThinkLspError, match=r"cannot listen on 127\.0\.0\.1:"):
-            await serve(parse(LOOP, "test"), int(url.rsplit(":")[-1]), lines.put_nowait)
-    serving.cancel()
-    await asyncio.wait({serving})
-    assert serving.cancelled()
+async def test_a_taken_port_is_told_in_a_sentence() -> None:
+    async with Simulator(parse(LOOP, "test")) as first:
+        port = int(first.base_url.rsplit(":")[-1])
+        with pytest.raises(ThinkLspError, match="Choose another port"):
+            await Simulator(parse(LOOP, "test"), port).__aenter__()
 
 
 async def test_waiting_in_vain_is_told() -> None:

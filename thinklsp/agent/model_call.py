@@ -28,7 +28,6 @@ from thinklsp.core.stream import (
 from thinklsp.core.usage import Usage
 from thinklsp.providers.base import Adapter, Endpoint, HttpRequest, ModelRequest, StreamDecoder
 from thinklsp.providers.catalog import price_of
-from thinklsp.providers.service_errors import ThinkingRejected
 from thinklsp.wire.retry import CallHistory, GiveUp, RetryPolicy, after, decide
 from thinklsp.wire.sse import SseDecoder
 from thinklsp.wire.transport import HttpResponse, Transport
@@ -140,7 +139,7 @@ class HttpModelCaller:
                 finished = self._finished(request, attempt)
             except ProviderError as error:
                 self._hide_key(error)
-                remedy = self._remedies.after(error, whole, request) if isinstance(error, ThinkingRejected) else None
+                remedy = self._remedies.after(error, whole, request)
                 if remedy is not None:
                     request, said = remedy
                     yield Notice("warning", said)

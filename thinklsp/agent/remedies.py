@@ -1,24 +1,41 @@
-"""What a conversation needs since the service refused its earlier thinking.
+"""What a request needs since the service refused the thinking in it, or the way in which it asked for thinking.
 
-Two things help. Where thinking is bound to everything before it and that has changed, the service is asked to leave out
-what no longer fits. Otherwise the thinking so far stays away whole: a gap in the middle would be refused just as well.
-Either is tried once and then kept for the conversation; a refusal after both is the end.
+Where thinking is bound to everything before it and that has changed, the service is asked to leave out what no longer
+fits. Otherwise the thinking so far stays away whole: a gap in the middle would be refused just as well. Either is tried
+once and then kept for the conversation; a refusal after both is the end. A form of thinking that the model does not
+take, because the catalogue was wrong about it, is changed once and then kept for the model.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from thinklsp.core.errors import ProviderError
 from thinklsp.core.messages import AssistantMessage, Conversation, RedactedThinkingBlock, ThinkingBlock
-from thinklsp.providers.base import ModelRequest
-from thinklsp.providers.service_errors import ThinkingRejected
+from thinklsp.providers.base import ModelRequest, ThinkingForm
+from thinklsp.providers.service_errors import ThinkingFormRefused, ThinkingRejected
 
 _REMEMBERED = 16
 DROPPING = (
     "Something before the model's earlier thinking has changed, so the service leaves out the thinking that no longer "
     "fits. The conversation goes on."
 )
+_NAMES: Mapping[ThinkingForm, str] = {
+    "unset": "thinking",
+    "off": "thinking switched off",
+    "between_tools": "thinking between tools alone",
+    "adaptive": "adaptive thinking",
+    "manual": "a thinking budget",
+}
+_THEN: Mapping[ThinkingForm, str] = {
+    "unset": "answers as it does by itself",
+    "off": "answers without thinking",
+    "between_tools": "thinks between tool calls only",
+    "adaptive": "thinks adaptively",
+    "manual": "thinks with a budget",
+}
 BARE = "The service no longer takes the model's earlier thinking; the conversation goes on without it."
 
 
@@ -35,18 +52,45 @@ class Remedies:
 
     def __init__(self) -> None:
         self._known: deque[_Remedy] = deque(maxlen=_REMEMBERED)
+        self._forms: dict[tuple[str, ThinkingForm], ThinkingForm] = {}
 
     def applied(self, request: ModelRequest) -> ModelRequest:
         """The request as it can be sent, as far as that is known."""
+        form = self._forms.get((request.model, request.thinking.form))
+        if form is not None:
+            request = _in_form(request, form)
         for remedy in self._known:
             if request.conversation[: len(remedy.beginning)] == remedy.beginning:
                 return _treated(request, remedy)
         return request
 
-    def after(
+    def after(self, error: ProviderError, whole: ModelRequest, sent: ModelRequest) -> tuple[ModelRequest, str] | None:
+        """What to send instead of `sent`, and the sentence for the user. None when there is nothing left to try.
+
+        `whole` is the request as it was before anything was left out of it.
+        """
+        if isinstance(error, ThinkingRejected):
+            # In the form that the model takes, if that has been found out meanwhile.
+            form, budget = sent.thinking.form, sent.thinking.budget_tokens
+            whole = replace(whole, thinking=replace(whole.thinking, form=form, budget_tokens=budget))
+            return self._after_rejection(error, whole, sent)
+        if isinstance(error, ThinkingFormRefused):
+            return self._after_form(error, whole, sent)
+        return None
+
+    def _after_form(
+        self, error: ThinkingFormRefused, whole: ModelRequest, sent: ModelRequest
+    ) -> tuple[ModelRequest, str] | None:
+        asked = (whole.model, whole.thinking.form)
+        if asked in self._forms or sent.thinking.form == error.instead:
+            return None
+        self._forms[asked] = error.instead
+        said = f"{sent.model} does not take {_NAMES[sent.thinking.form]}; it {_THEN[error.instead]}."
+        return _in_form(sent, error.instead), said
+
+    def _after_rejection(
         self, error: ThinkingRejected, whole: ModelRequest, sent: ModelRequest
     ) -> tuple[ModelRequest, str] | None:
-        """What to send instead of `sent`, and the sentence for the user. None when there is nothing left to try."""
         if _treated(whole, _Remedy(whole.conversation, drops=False)) == whole:
             # There is no thinking that could be left out.
             return None
@@ -58,6 +102,11 @@ class Remedies:
             return None
         self._known.appendleft(remedy)
         return treated, DROPPING if binds else BARE
+
+
+def _in_form(request: ModelRequest, form: ThinkingForm) -> ModelRequest:
+    """Levels of effort stay: they have a refusal of their own."""
+    return replace(request, thinking=replace(request.thinking, form=form, budget_tokens=None))
 
 
 def _treated(request: ModelRequest, remedy: _Remedy) -> ModelRequest:

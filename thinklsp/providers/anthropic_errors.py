@@ -18,7 +18,15 @@ from thinklsp.core.errors import (
     ProviderError,
     RateLimited,
 )
-from thinklsp.providers.service_errors import ThinkingRejected, excerpt, json_object, retry_after, should_retry
+from thinklsp.providers.base import ThinkingForm
+from thinklsp.providers.service_errors import (
+    ThinkingFormRefused,
+    ThinkingRejected,
+    excerpt,
+    json_object,
+    retry_after,
+    should_retry,
+)
 
 _STATUS_OF_TYPE = {
     "invalid_request_error": 400,
@@ -34,6 +42,14 @@ _STATUS_OF_TYPE = {
     "overloaded_error": 529,
 }
 _TOO_LONG = ("prompt is too long", "exceed context limit")
+# What the service says about a form of thinking -> the form that the model takes instead.
+_REFUSED_FORMS: Mapping[str, ThinkingForm] = {
+    '"type": "between_tools"} instead of': "between_tools",
+    "adaptive thinking is not supported on this model": "unset",
+    '"thinking.type.enabled" is not supported': "adaptive",
+    '"thinking.type.disabled" is not supported': "adaptive",
+    '"thinking.type.between_tools" is not supported': "off",
+}
 _BOUND = "bound to a different conversation"
 _FOREIGN_THINKING = ("invalid `signature` in `thinking` block", "cannot be modified", _BOUND)
 
@@ -128,6 +144,11 @@ def _bad_request(report: _Report) -> ProviderError:
         )
         rejected.bound = _BOUND in text
         return rejected
+    for fragment, instead in _REFUSED_FORMS.items():
+        if fragment in text:
+            return ThinkingFormRefused(
+                f"The model does not take thinking as it was asked for: change thinking.mode.{report.said}", instead
+            )
     if "credit balance is too low" in text:
         return _no_credit(report)
     if "reached your specified api usage limits" in text:

@@ -9,6 +9,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 from thinklsp.core.errors import BadRequest
+from thinklsp.providers.base import ThinkingForm
 
 _EXCERPT = 300
 # Keys with a vendor's prefix, bearer tokens, long hexadecimal runs.
@@ -25,6 +26,14 @@ class ThinkingRejected(BadRequest):
     """
 
     bound = False
+
+
+class ThinkingFormRefused(BadRequest):
+    """The model does not take thinking in the form that was asked for. `instead`: the form that may pass."""
+
+    def __init__(self, message: str, instead: ThinkingForm) -> None:
+        super().__init__(message)
+        self.instead: ThinkingForm = instead
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:

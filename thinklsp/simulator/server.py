@@ -1,7 +1,6 @@
 """The simulator as a server on 127.0.0.1: accepts, records, plays replies on the clock, notices who hangs up.
 
-`Simulator` is for programs and tests, `serve` for the command line. What an answer says is decided in the dialects;
-the record is served beside them under `/__simulator/`.
+What an answer says is decided in the dialects; the record is served beside them under `/__simulator/`.
 """
 
 from __future__ import annotations
@@ -180,19 +179,6 @@ class Simulator:
             case _:
                 known = "GET /__simulator/requests and POST /__simulator/reset"
                 return _json_reply(404, {"error": f"The simulator itself answers {known}."})
-
-
-async def serve(scenario: Scenario, port: int, announce: Callable[[str], None]) -> None:
-    """Play `scenario` until cancelled, telling `announce` the address and then one line per request."""
-
-    def tell(request: RecordedRequest) -> None:
-        outcome = "the client left" if request.closed_by_client else str(request.status or "cut off")
-        announce(f"{request.method} {request.path}: {outcome}" + (f" ({request.played})" if request.played else ""))
-
-    async with Simulator(scenario, port, on_finished=tell) as simulator:
-        announce(f"Playing the scenario “{scenario.name}” on {simulator.base_url}")
-        announce(f"Use it with ANTHROPIC_BASE_URL={simulator.base_url} and any ANTHROPIC_API_KEY.")
-        await asyncio.Event().wait()
 
 
 async def _play_frames(connection: Connection, reply: Streamed) -> None:
