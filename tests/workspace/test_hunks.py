@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from thinklsp.core.edits import EditSet, FileEdit, TextEdit, apply_edits, hunks, map_offset, map_range
+from thinklsp.core.edits import EditSet, FileEdit, TextEdit, apply_edits, hunks
 from thinklsp.core.lines import changed_blocks, matching_blocks, split_lines
 from thinklsp.core.unified import diff
 
@@ -107,28 +107,6 @@ def test_edits_that_overlap_are_a_fault():
         apply_edits("abc", [TextEdit(0, 2, ""), TextEdit(1, 3, "")])
     with pytest.raises(ValueError, match="outside"):
         apply_edits("abc", [TextEdit(2, 4, "")])
-
-
-@given(texts, texts, st.data())
-def test_a_mapped_range_holds_the_same_text(before, after, data):
-    start = data.draw(st.integers(0, len(before)))
-    end = data.draw(st.integers(start, len(before)))
-    mapped = map_range(start, end, hunks(before, after))
-    if mapped is not None:
-        assert after[mapped[0] : mapped[1]] == before[start:end]
-    else:
-        assert before != after
-
-
-def test_ranges_move_or_are_lost():
-    edits = [TextEdit(2, 2, "xx"), TextEdit(5, 7, ""), TextEdit(9, 9, "y")]
-    assert map_range(0, 2, edits) == (0, 2)
-    assert map_range(2, 5, edits) == (4, 7)
-    assert map_range(7, 9, edits) == (7, 9)
-    assert map_range(4, 6, edits) is None
-    assert map_range(8, 10, edits) is None
-    assert map_range(5, 7, edits) is None
-    assert [map_offset(at, edits) for at in (0, 2, 5, 6, 7, 9, 10)] == [0, 4, 7, None, 7, 10, 11]
 
 
 def test_the_diff_reads_well():

@@ -5,7 +5,7 @@ Offsets are code points of the text they refer to; UTF-16 exists only in `lsp/co
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from thinklsp.core.lines import changed_blocks, split_lines
@@ -78,33 +78,6 @@ def apply_edits(text: str, edits: Iterable[TextEdit]) -> str:
         pieces += (text[at : edit.start], edit.new_text)
         at = edit.end
     return "".join((*pieces, text[at:]))
-
-
-def map_offset(offset: int, edits: Sequence[TextEdit]) -> int | None:
-    """Where the place at `offset` is after `edits` (sorted, disjoint); None inside a replaced stretch.
-
-    An insert exactly at the place moves it behind the new text.
-    """
-    shift = 0
-    for edit in edits:
-        if edit.end <= offset:
-            shift += len(edit.new_text) - (edit.end - edit.start)
-        elif edit.start < offset:
-            return None
-        else:
-            break
-    return offset + shift
-
-
-def map_range(start: int, end: int, edits: Sequence[TextEdit]) -> tuple[int, int] | None:
-    """Where `[start, end)` is after `edits` (sorted, disjoint); None when one of them changes anything inside.
-
-    Edits that end where the range starts, or start where it ends, leave it whole.
-    """
-    moved = map_offset(start, edits)
-    if moved is None or any(start < edit.end and edit.start < end for edit in edits):
-        return None
-    return moved, moved + end - start
 
 
 def _starts(lines: list[str]) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
@@ -49,6 +50,7 @@ class Engine:
 
     def __init__(self, environment: Mapping[str, str], store: SessionStore | None = None) -> None:
         self.user = load_user_settings(environment)
+        logging.getLogger("thinklsp").setLevel(self.user.file.log.level.upper())
         self.store: SessionStore = MemoryStore() if store is None else store
         network = self.user.file.network
         self.transport = Transport(proxy=network.proxy, ca_bundle=network.ca_bundle)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -23,6 +24,8 @@ from thinklsp.tools.registry import Mode
 from thinklsp.tools.shown import visible
 from thinklsp.workspace.overlay import EditOverlay
 from thinklsp.workspace.view import WorkspaceView
+
+_log = logging.getLogger(__name__)
 
 _EXCERPT_LINES = 400
 
@@ -151,6 +154,7 @@ class Turn:
     def _commit(self, step: StepCommitted) -> None:
         self._update(lambda session: session.with_step(step.assistant, step.results, step.usage))
         self.usage += step.usage
+        _log.info("turn %s: step ended with %s, %s", self.id, step.assistant.stop_reason, step.usage)
         self.text = step.assistant.text or self.text
         self.thinking = "\n\n".join(filter(None, (self.thinking, step.assistant.thinking)))
 

@@ -67,10 +67,6 @@ def uri_key(uri: str) -> str:
         return scheme.lower() + colon + _ESCAPE.sub(_normal_escape, quote_from_bytes(raw, safe=_KEPT))
 
 
-def same_uri(a: str, b: str) -> bool:
-    return uri_key(a) == uri_key(b)
-
-
 def _normal_escape(match: re.Match[str]) -> str:
     char = chr(int(match[0][1:], 16))
     return char if char in _UNRESERVED else match[0].upper()
