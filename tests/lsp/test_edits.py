@@ -36,7 +36,8 @@ def made(
     present = {file.uri: now}
     if file.new_uri is not None:
         present[file.new_uri] = target or Present(None)
-    return draft([file], present, can, ours_wins=[file.uri] if wins else [])
+    told = {file.uri: now.text} if wins and now.text is not None else {}
+    return draft([file], present, can, told=told)
 
 
 def text_of(result: Draft) -> str | None:

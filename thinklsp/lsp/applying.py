@@ -7,7 +7,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from thinklsp.core.edits import FileEdit
@@ -57,13 +57,13 @@ class Outcome:
 
 @dataclass(slots=True)
 class Kept:
-    """Edits of a turn that the user can still take. `conflicted`: files whose conflict the user has been told of, so
-    that asking for them again means the turn's text. `offer` caches what a code action shows for a document state."""
+    """Edits of a turn that the user can still take. `told`: by URI, the text in which the user was told of a conflict,
+    so that asking again means the turn's text. `offer` caches what a code action shows for a document state."""
 
     turn_id: str
     title: str
     files: tuple[FileEdit, ...]
-    conflicted: frozenset[str] = frozenset()
+    told: Mapping[str, str] = field(default_factory=dict)
     offer: tuple[str, int, Offered | None] | None = None
 
 
@@ -105,25 +105,33 @@ class Applying:
         *,
         review: Review,
         scope: Callable[[], Scope | None] = lambda: None,
-        ours_wins: frozenset[str] = frozenset(),
+        told: Mapping[str, str] | None = None,
+        sent: Callable[[], None] = lambda: None,
+        applied: Callable[[Outcome], None] = lambda _: None,
     ) -> Outcome:
-        """One workspace edit for all files that can be changed; the others are named and kept."""
+        """One workspace edit for all files that can be changed; the others are named and kept.
+
+        `sent` is called when the editor is asked, `applied` when it has said yes: no cancel changes that any more.
+        """
         async with self._turnstile:
             await self._pause_in_typing(files)
             for last_try in (False, True):
-                made = self._draft(files, ours_wins)
+                made, present = self._draft(files, told)
                 if not made.ready:
-                    return self._outcome(turn_id, title, files, made.left_out)
+                    return self._outcome(turn_id, title, files, made.left_out, present)
                 if not self._state.client.can.apply_edit:
                     refused = _refused(made, "the editor takes no edits from a server; use the action to apply it")
-                    return self._outcome(turn_id, title, files, refused)
+                    return self._outcome(turn_id, title, files, refused, present)
                 edit = self._edit(made, title, review=review, scope=scope())
+                sent()
                 reply = await self._state.client.apply_edit(f"thinklsp: {title}", edit)
                 if reply.applied:
-                    return await self._applied(turn_id, title, files, made)
+                    outcome = self._applied(turn_id, title, files, made, present)
+                    applied(outcome)
+                    return await self._seen(outcome, made.ready, turn_id, title)
                 if last_try or not self._raced(made.ready):
                     refused = _refused(made, reply.reason or "the editor did not apply the edit")
-                    return self._outcome(turn_id, title, files, refused)
+                    return self._outcome(turn_id, title, files, refused, present)
         raise AssertionError("the second try always returns")
 
     def offers_for(self, uri: str) -> list[tuple[Kept, Mapping[str, Any] | None]]:
@@ -148,7 +156,7 @@ class Applying:
             return Offered(None)
         present = {document.uri: Present(document.text, document.version, document.desynced)}
         present |= {file.new_uri: Present(None) for file in files if file.new_uri is not None}
-        made = draft(files, present, can, ours_wins=kept.conflicted)
+        made = draft(files, present, can, told=kept.told)
         if made.ready:
             return Offered(self._edit(made, kept.title, review="never", scope=None))
         return None if made.left_out[0].status == "applied" else Offered(None)
@@ -164,11 +172,11 @@ class Applying:
                 return
             await asyncio.sleep(min(quiet_at, give_up) - now)
 
-    def _draft(self, files: Sequence[FileEdit], ours_wins: frozenset[str]) -> Draft:
+    def _draft(self, files: Sequence[FileEdit], told: Mapping[str, str] | None) -> tuple[Draft, Mapping[str, Present]]:
         view = self._snapshots.view()
         uris = {uri for file in files for uri in (file.uri, file.new_uri) if uri is not None}
         present = {uri: self._snapshots.present(uri, view) for uri in uris}
-        return draft(files, present, self._state.client.can, ours_wins=ours_wins)
+        return draft(files, present, self._state.client.can, told=told), present
 
     def _edit(self, made: Draft, title: str, *, review: Review, scope: Scope | None) -> dict[str, Any]:
         return workspace_edit(
@@ -188,23 +196,29 @@ class Applying:
                 return True
         return False
 
-    async def _applied(self, turn_id: str, title: str, files: Sequence[FileEdit], made: Draft) -> Outcome:
-        lost = await self._not_arrived(made.ready)
+    def _applied(
+        self, turn_id: str, title: str, files: Sequence[FileEdit], made: Draft, present: Mapping[str, Present]
+    ) -> Outcome:
         for item in made.ready:
             if item.file.new_uri is not None:
                 self._snapshots.settle(item.file.uri, None)
             self._snapshots.settle(item.file.new_uri or item.file.uri, item.after)
         done = tuple(FileStatus(item.file.uri, "applied") for item in made.ready)
-        outcome = self._outcome(turn_id, title, files, (*done, *made.left_out))
+        outcome = self._outcome(turn_id, title, files, (*done, *made.left_out), present)
         names = ", ".join(sorted(self._snapshots.unsaved()))
-        said: tuple[str, ...] = (
-            (f"Changed but not saved yet: {names}. Save all files to keep the change.",) if names else ()
-        )
-        if lost:
-            # The editor's word counts, but what it shows is looked at again: the action stays until the text is there.
-            self._keep(Kept(turn_id, title, tuple(item.file for item in lost)))
-            said += tuple(f"The editor reported the change of {item.file.path} but does not show it." for item in lost)
+        said = (f"Changed but not saved yet: {names}. Save all files to keep the change.",) if names else ()
         return Outcome(outcome.files, outcome.proposal_id, said)
+
+    async def _seen(self, outcome: Outcome, ready: Sequence[Proposal], turn_id: str, title: str) -> Outcome:
+        """The editor's word counts, but what it shows is looked at again: the action stays until the text is there."""
+        lost = await self._not_arrived(ready)
+        if not lost:
+            return outcome
+        kept = self._kept.get(turn_id) or Kept(turn_id, title, ())
+        files = (*kept.files, *(item.file for item in lost))
+        self._keep(Kept(turn_id, title, files, kept.told))
+        said = (f"The editor reported the change of {item.file.path} but does not show it." for item in lost)
+        return Outcome(outcome.files, turn_id, (*outcome.notices, *said))
 
     async def _not_arrived(self, ready: Sequence[Proposal]) -> tuple[Proposal, ...]:
         """Open documents that do not hold their change a moment after the editor said so. Some editors drop an edit
@@ -227,13 +241,21 @@ class Applying:
         merged = merge(item.present.text, item.after, document.text)
         return isinstance(merged, Merged) and merged.text != document.text
 
-    def _outcome(self, turn_id: str, title: str, files: Sequence[FileEdit], statuses: Sequence[FileStatus]) -> Outcome:
+    def _outcome(
+        self,
+        turn_id: str,
+        title: str,
+        files: Sequence[FileEdit],
+        statuses: Sequence[FileStatus],
+        present: Mapping[str, Present],
+    ) -> Outcome:
         """In the order of the edit set; what was not applied is kept, what was is no longer."""
         by_uri = {status.uri: status for status in statuses}
         left = tuple(file for file in files if by_uri[file.uri].status != "applied")
         if left:
-            conflicted = frozenset(uri for uri, status in by_uri.items() if status.status == "conflict")
-            self._keep(Kept(turn_id, title, left, conflicted))
+            conflicts = (uri for uri, status in by_uri.items() if status.status == "conflict")
+            texts = {uri: present[uri].text for uri in conflicts}
+            self._keep(Kept(turn_id, title, left, {uri: text for uri, text in texts.items() if text is not None}))
         else:
             self._kept.pop(turn_id, None)
         return Outcome(tuple(by_uri[file.uri] for file in files), turn_id if left else None)

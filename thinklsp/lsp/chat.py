@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -42,6 +43,7 @@ class ChatDocuments:
         self._engine = engine
         self.suffix = ".chat.md"
         self._by_session: dict[str, str] = {}
+        self._making = asyncio.Lock()
         # Documents that could not be told the session which was begun for them.
         self._unwritten: dict[str, str] = {}
         self._latest: str | None = None
@@ -108,6 +110,11 @@ class ChatDocuments:
 
     async def _make(self, session_id: str | None, text: str) -> bool:
         """False where the client can create no file or there is no folder to create it in."""
+        # One after the other: two that look for a free name at once would find the same.
+        async with self._making:
+            return await self._make_alone(session_id, text)
+
+    async def _make_alone(self, session_id: str | None, text: str) -> bool:
         can = self._state.client.can
         place = self._free_place(session_id or "new")
         if place is None or not (can.apply_edit and can.document_changes and "create" in can.resource_operations):

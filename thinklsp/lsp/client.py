@@ -11,6 +11,8 @@ from thinklsp.lsp.protocol.errors import ClientError
 
 _PROMPT_SECONDS = 120.0
 _REQUEST_SECONDS = 30.0
+# A turn waits for this answer before it begins.
+_CREATE_SECONDS = 3.0
 _CONFIGURATION_SECONDS = 10.0
 
 Level = Literal["error", "warning", "info"]
@@ -87,7 +89,7 @@ class Client:
         if not self.can.work_done_progress:
             return False
         try:
-            await self._protocol.ask("window/workDoneProgress/create", {"token": token}, _REQUEST_SECONDS)
+            await self._protocol.ask("window/workDoneProgress/create", {"token": token}, _CREATE_SECONDS)
         except (ClientError, TimeoutError):
             return False
         return True

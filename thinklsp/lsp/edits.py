@@ -5,14 +5,14 @@ Pure: present texts and client abilities in, plain JSON and an outcome for every
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from thinklsp.core.edits import FileEdit, TextEdit, hunks
 from thinklsp.lsp.client import Abilities
 from thinklsp.lsp.convert import Encoding, Lines
-from thinklsp.workspace.merge import Conflict, merge
+from thinklsp.workspace.merge import Conflict, Merged, merge
 
 Status = Literal["applied", "conflict", "refused", "held", "unknown"]
 Review = Literal["auto", "always", "never"]
@@ -87,17 +87,18 @@ class _Sink:
 
 
 def draft(
-    files: Sequence[FileEdit], present: Mapping[str, Present], can: Abilities, *, ours_wins: Collection[str] = ()
+    files: Sequence[FileEdit], present: Mapping[str, Present], can: Abilities, *, told: Mapping[str, str] | None = None
 ) -> Draft:
     """What of the edit set can be sent now. `present` holds every file by its URI, new names of renames included.
 
-    `ours_wins`: files whose conflict the user knows and whose proposal they asked for; they take the turn's text.
+    `told`: texts in which the user was told of a conflict, by URI, and asks for the proposal all the same. The turn's
+    text wins over what stood there then; what was typed since is merged as ever.
     """
     ready: list[Proposal] = []
     left_out: list[FileStatus] = []
     for file in files:
         target = None if file.new_uri is None else present[file.new_uri]
-        made = _ready(file, present[file.uri], target, can, ours_wins=file.uri in ours_wins)
+        made = _ready(file, present[file.uri], target, can, told=(told or {}).get(file.uri))
         if isinstance(made, Proposal):
             ready.append(made)
         else:
@@ -106,7 +107,7 @@ def draft(
 
 
 def _ready(
-    file: FileEdit, now: Present, target: Present | None, can: Abilities, *, ours_wins: bool
+    file: FileEdit, now: Present, target: Present | None, can: Abilities, *, told: str | None
 ) -> Proposal | FileStatus:
     if _is_done(file, now, target):
         return FileStatus(file.uri, "applied")
@@ -121,7 +122,7 @@ def _ready(
     if (missing := _missing_ability(file, can)) is not None:
         return FileStatus(file.uri, "refused", f"the editor cannot {missing} files on a server's request")
     if file.before is None:
-        if now.text is None or now.text == file.after or ours_wins:
+        if now.text is None or now.text == told:
             return Proposal(file, now, file.after)
         return FileStatus(file.uri, "conflict", "a file of this name has been made meanwhile")
     if now.text is None:
@@ -130,11 +131,11 @@ def _ready(
     # neither side, and the present text keeps what it has.
     before, present = file.before.removeprefix(_BOM), now.text.removeprefix(_BOM)
     if file.after is None:
-        if present == before or ours_wins:
+        if present == before or now.text == told:
             return Proposal(file, now, None)
         return FileStatus(file.uri, "conflict", "the file was changed meanwhile, so it was not deleted")
     mark = _BOM if now.text.startswith(_BOM) else ""
-    merged = merge(before, file.after.removeprefix(_BOM), present, ours_wins=ours_wins)
+    merged = _merged(before, file.after.removeprefix(_BOM), present, told)
     if isinstance(merged, Conflict):
         first, last = merged.regions[0]
         where = f"line {first}" if last <= first else f"lines {first}-{last}"
@@ -143,6 +144,15 @@ def _ready(
     if after == now.text and target is None:
         return FileStatus(file.uri, "applied")
     return Proposal(file, now, after)
+
+
+def _merged(before: str, after: str, now: str, told: str | None) -> Merged | Conflict:
+    merged = merge(before, after, now)
+    if told is None or isinstance(merged, Merged):
+        return merged
+    told = told.removeprefix(_BOM)
+    winning = merge(before, after, told, ours_wins=True)
+    return merge(told, winning.text, now) if isinstance(winning, Merged) else winning
 
 
 def _is_done(file: FileEdit, now: Present, target: Present | None) -> bool:

@@ -165,9 +165,7 @@ class Face:
         if kept is None:
             raise TurnRefused("There is no edit of a turn that waits to be applied.")
         review = self.settings.edits.review
-        outcome = await self.applying.send(
-            kept.turn_id, kept.title, kept.files, review=review, ours_wins=kept.conflicted
-        )
+        outcome = await self.applying.send(kept.turn_id, kept.title, kept.files, review=review, told=kept.told)
         return {"applied": outcome.applied, "files": [file.json() for file in outcome.files]}
 
     def choose(self, key: str, given: Arguments) -> dict[str, Any]:

@@ -75,6 +75,7 @@ class RunningTurn:
             return result
         except asyncio.CancelledError:
             outcome = "cancelled"
+            self.progress.failed("The turn was cancelled.")
             raise
         except Exception as error:
             outcome = spoken(error)
@@ -127,10 +128,21 @@ class RunningTurn:
         if not files:
             return None
         self.progress.waiting()
-        self.edit_sent = True
         return await self.applying.send(
-            self.turn.id, self.turn.spec.title, files, review=self.turn.review, scope=self.scope
+            self.turn.id,
+            self.turn.spec.title,
+            files,
+            review=self.turn.review,
+            scope=self.scope,
+            sent=self._edit_is_sent,
+            applied=self._edit_is_applied,
         )
+
+    def _edit_is_sent(self) -> None:
+        self.edit_sent = True
+
+    def _edit_is_applied(self, outcome: Outcome) -> None:
+        self.outcome = outcome
 
     def _hold(self, reason: str) -> Outcome | None:
         files = self.turn.overlay.edit_set().files
@@ -171,8 +183,10 @@ def _said(result: dict[str, Any]) -> str:
     """The outcome in one line, for the end of the progress."""
     edits = result["edits"]
     if result["stopReason"] != "end_turn":
-        reason = result["stopReason"].replace("_", " ")
-        return f"{reason}; the edit is held" if edits else str(reason)
+        reason = str(result["stopReason"].replace("_", " "))
+        if edits is None:
+            return reason
+        return f"{reason}; the edit is {'in' if edits['applied'] == 'all' else 'held'}"
     if edits is None:
         return "done"
     applied = sum(file["status"] == "applied" for file in edits["files"])

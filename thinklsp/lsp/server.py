@@ -178,6 +178,8 @@ async def _execute(state: State, params: types.ExecuteCommandParams) -> Any:
         raise InvalidParams(f"There is no command {params.command[:100]}.")
     if params.work_done_token is not None and not is_id(params.work_done_token):
         raise InvalidParams("The field workDoneToken must be an integer or a short text.")
+    if params.work_done_token in state.starting:
+        raise InvalidParams("The field workDoneToken names a token that is in use.")
     progress: TurnProgress | None = None
     if params.command in _TURNS and params.work_done_token is not None:
         progress = TurnProgress(state.client)
@@ -185,13 +187,17 @@ async def _execute(state: State, params: types.ExecuteCommandParams) -> Any:
         state.starting[params.work_done_token] = progress
     try:
         face = await state.load_face()
-        return await face.execute(params.command, params.arguments, progress)
+        result = await face.execute(params.command, params.arguments, progress)
     except Exception as error:
         if progress is not None:
             progress.end(errors.spoken(error))
         raise
+    else:
+        if progress is not None:
+            progress.end("done")
+        return result
     finally:
         if progress is not None:
-            # A turn ends its progress itself; this one never became a turn.
+            # A turn ends its progress itself, and only the first end counts.
             progress.end("cancelled")
             state.starting = {token: other for token, other in state.starting.items() if other is not progress}

@@ -116,7 +116,7 @@ class _Limits:
 
 
 class Transport:
-    """Owns the HTTP clients of one event loop: connections are kept between requests, eight at most per way out.
+    """Owns the HTTP clients of one event loop. Idle connections are kept between requests, eight at most per way out.
 
     `proxy` and `ca_bundle` (a file) come from the user's own configuration, never from an editor. `response_limit`
     is in bytes after decoding.
@@ -224,7 +224,7 @@ class Transport:
                 trust_env=not loopback,
                 follow_redirects=False,
                 headers={"user-agent": f"thinklsp/{__version__}", "accept-encoding": "identity"},
-                limits=httpx.Limits(max_connections=8, max_keepalive_connections=8, keepalive_expiry=60.0),
+                limits=httpx.Limits(max_connections=64, max_keepalive_connections=8, keepalive_expiry=60.0),
                 timeout=httpx.Timeout(connect=timeouts.connect, write=timeouts.write, pool=timeouts.pool, read=None),
             )
         except (OSError, ValueError, httpx.InvalidURL) as fault:

@@ -257,3 +257,69 @@ async def test_an_edit_that_the_editor_drops_but_reports_as_applied(begin: Begin
     await client.run_action(action)
     assert client.text(uri) == "x = 2\n"
     assert named(await client.code_actions(uri, "x"), "apply") == []
+
+
+async def test_a_conflict_that_was_not_told_is_told_before_the_proposal_wins(begin: Begin) -> None:
+    edits = [
+        tool("edit_file", path="a.py", old_text="l3\n", new_text="THREE\n"),
+        tool("edit_file", path="a.py", old_text="l8\n", new_text="EIGHT\n"),
+    ]
+    outside = await begin(answer(*edits), answer(Text("cut"), stop_reason="max_tokens"), files={"a.py": TEN})
+    uri = outside.open("a.py")
+    turn = {"turnId": (await outside.turn("thinklsp.chat", {"prompt": "go"}))["turnId"]}
+    outside.client.change(uri, "l3\n", "mine 3\n")
+    assert (await outside.client.command("thinklsp.apply", turn))["files"][0]["status"] == "conflict"
+    outside.client.change(uri, "l8\n", "mine 8\n")
+    again = await outside.client.command("thinklsp.apply", turn)
+    assert again["files"][0]["status"] == "conflict", "line 8 was typed after the user had been told of line 3"
+    assert outside.client.text(uri) == TEN.replace("l3\n", "mine 3\n").replace("l8\n", "mine 8\n")
+    outside.client.change(uri, "l10\n", "mine 10\n")
+    assert (await outside.client.command("thinklsp.apply", turn))["applied"] == "all"
+    expected = TEN.replace("l3\n", "THREE\n").replace("l8\n", "EIGHT\n").replace("l10\n", "mine 10\n")
+    assert outside.client.text(uri) == expected
+
+
+async def test_a_cancel_after_the_editor_has_applied_changes_nothing(begin: Begin) -> None:
+    outside = await begin(
+        answer(
+            tool("edit_file", path="a.py", old_text="x = 1", new_text="x = 2"),
+            tool("edit_file", path="b.py", old_text="l1\n", new_text="l1\nNEW\n"),
+        ),
+        answer(Text("done")),
+        files={"a.py": "x = 1\n", "b.py": TEN},
+    )
+    client = outside.client
+    uri = outside.open("a.py")
+    client.editor.handlers["workspace/applyEdit"] = lambda params: {"applied": True}
+    turn = client.command("thinklsp.chat", {"prompt": "go"}, token="late")
+    await client.wait_for(lambda: client.calls("workspace/applyEdit"))
+    # The edit of the open document does not show, so the server looks for it a while: in this while comes the cancel.
+    await client.code_actions(uri, "x")
+    client.notify("window/workDoneProgress/cancel", {"token": "late"})
+    result = await outside.result(turn)
+    assert set(statuses(result).values()) == {"applied"}
+    assert len(client.edits()) == 1
+
+
+async def test_a_failed_or_cancelled_turn_ends_on_the_partial_token_too(begin: Begin) -> None:
+    hold = Hold()
+    outside = await begin(answer(Text("half"), hold), files={"a.py": "x = 1\n"})
+    client = outside.client
+    turn = client.command("thinklsp.chat", {"prompt": "go", "partialResultToken": "text"}, token="work")
+    await hold.reached.wait()
+    client.cancel(turn)
+    assert await outcome(turn) == -32800
+    assert client.progress("text")[-1] == {"kind": "finished", "result": None}
+
+
+async def test_one_token_serves_one_command(begin: Begin) -> None:
+    hold = Hold()
+    outside = await begin(answer(Text("half"), hold, Text("done")), files={"a.py": "x = 1\n"})
+    first = outside.client.command("thinklsp.chat", {"prompt": "one"}, token="same")
+    second = outside.client.command("thinklsp.chat", {"prompt": "two"}, token="same")
+    assert await outcome(second) == -32602
+    await hold.reached.wait()
+    hold.release()
+    assert (await outside.result(first))["stopReason"] == "end_turn"
+    # What the checker saw is this test's own misuse of a token.
+    outside.client.checker.violations.clear()

@@ -98,7 +98,7 @@ class Protocol(LanguageServerProtocol):
             return errors.INVALID_REQUEST, "The server has been initialized already."
         if request.id in self._request_futures:
             return errors.INVALID_REQUEST, "A request with this id is still running."
-        if len(self._request_futures) >= _MAX_RUNNING:
+        if len(self._request_futures) >= _MAX_RUNNING and not _makes_room(request):
             return errors.REQUEST_FAILED, "The server is busy with too many requests. Wait for one of them."
         return None
 
@@ -294,6 +294,13 @@ class _Guard:
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
         self.error = error
         return True
+
+
+def _makes_room(request: envelope.Request) -> bool:
+    """What ends others' work is never turned away."""
+    params = request.message.get("params")
+    command = params.get("command") if isinstance(params, Mapping) else None
+    return request.method == types.SHUTDOWN or command == "thinklsp.cancel"
 
 
 def _returned(generator: Any) -> Any:
