@@ -15,6 +15,8 @@ from collections.abc import Sequence
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 # Edit scripts longer than this are not searched for step by step: the cost grows with its square.
 _LONGEST_SCRIPT = 300
+# How often the search may go on from the best place that it has come to, where no line occurs only once.
+_MOST_STAGES = 20
 
 Block = tuple[int, int, int]
 """`(i, j, n)`: `a[i:i+n] == b[j:j+n]`."""
@@ -54,6 +56,7 @@ def _match(a: list[int], b: list[int]) -> list[Block]:
     """An explicit stack instead of recursion: anchors of a large file may nest deeply."""
     found: list[Block] = []
     open_regions = [(0, len(a), 0, len(b))]
+    stages = 0
     while open_regions:
         i1, i2, j1, j2 = open_regions.pop()
         head = _common_head(a, b, i1, i2, j1, j2)
@@ -62,9 +65,9 @@ def _match(a: list[int], b: list[int]) -> list[Block]:
         i1, i2, j1, j2 = i1 + head, i2 - tail, j1 + head, j2 - tail
         if i1 == i2 or j1 == j2:
             continue
-        short = _shortest_script(a[i1:i2], b[j1:j2])
-        if short is not None:
-            found.extend((i + i1, j + j1, n) for i, j, n in short)
+        blocks, (x, y) = _shortest_script(a[i1:i2], b[j1:j2])
+        if (x, y) == (i2 - i1, j2 - j1):
+            found.extend((i + i1, j + j1, n) for i, j, n in blocks)
             continue
         anchors = _anchors(a[i1:i2], b[j1:j2])
         for i, j in anchors:
@@ -75,6 +78,10 @@ def _match(a: list[int], b: list[int]) -> list[Block]:
                 (i1 + edges[k][0] + 1, i1 + edges[k + 1][0], j1 + edges[k][1] + 1, j1 + edges[k + 1][1])
                 for k in range(len(edges) - 1)
             )
+        elif blocks and stages < _MOST_STAGES:
+            stages += 1
+            found.extend((i + i1, j + j1, n) for i, j, n in blocks)
+            open_regions.append((i1 + x, i2, j1 + y, j2))
     return sorted(found)
 
 
@@ -96,8 +103,9 @@ def _common_tail(a: list[int], b: list[int], i1: int, i2: int, j1: int, j2: int)
     return count
 
 
-def _shortest_script(a: list[int], b: list[int]) -> list[Block] | None:
-    """Greedy search along diagonals (Myers); None when more than `_LONGEST_SCRIPT` lines differ."""
+def _shortest_script(a: list[int], b: list[int]) -> tuple[list[Block], tuple[int, int]]:
+    """Greedy search along diagonals (Myers), and where it has come to: the end of both, unless more than
+    `_LONGEST_SCRIPT` lines differ; then the place for which the most lines have been read."""
     n, m = len(a), len(b)
     furthest = {1: 0}
     trail: list[dict[int, int]] = []
@@ -111,8 +119,11 @@ def _shortest_script(a: list[int], b: list[int]) -> list[Block] | None:
                 x, y = x + 1, y + 1
             furthest[k] = x
             if x >= n and y >= m:
-                return _walk_back(trail, n, m)
-    return None
+                return _walk_back(trail, n, m), (n, m)
+    last = len(trail) - 1
+    reached = [(furthest[k], furthest[k] - k) for k in range(-last, last + 1, 2)]
+    x, y = max(((x, y) for x, y in reached if x <= n and y <= m), key=sum, default=(0, 0))
+    return (_walk_back(trail, x, y) if x + y else []), (x, y)
 
 
 def _walk_back(trail: list[dict[int, int]], x: int, y: int) -> list[Block]:

@@ -120,7 +120,7 @@ class Engine:
             found = next((name for name in ADAPTERS if name in keyed), None)
             if found is None:
                 raise TurnRefused(
-                    "No model provider has a key. Set ANTHROPIC_API_KEY in the environment of your editor, or set "
+                    "No model provider has a key. Set ANTHROPIC_API_KEY in the environment, or the setting "
                     "thinklsp.provider to simulator to look around without one."
                 )
             provider = found

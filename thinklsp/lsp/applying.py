@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from thinklsp.core.edits import FileEdit
-from thinklsp.lsp.documents import Document
 from thinklsp.lsp.edits import (
     Draft,
     FileStatus,
@@ -23,16 +21,14 @@ from thinklsp.lsp.edits import (
     draft,
     workspace_edit,
 )
+from thinklsp.lsp.proposals import Kept, Proposals
 from thinklsp.lsp.snapshots import Snapshots
 from thinklsp.lsp.state import State
 from thinklsp.workspace.merge import Merged, merge
 
-_KEPT = 50
 _QUIET = 0.25
 _LONGEST_PAUSE = 2.0
 _LONGEST_ARRIVAL = 1.5
-# Lines above which a look at a document no longer makes the edit of a proposal.
-_LARGE = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,57 +51,27 @@ class Outcome:
         return {"applied": self.applied, "files": files, "proposalId": self.proposal_id}
 
 
-@dataclass(slots=True)
-class Kept:
-    """Edits of a turn that the user can still take. `told`: by URI, the text in which the user was told of a conflict,
-    so that asking again means the turn's text. `offer` caches what a code action shows for a document state."""
-
-    turn_id: str
-    title: str
-    files: tuple[FileEdit, ...]
-    told: Mapping[str, str] = field(default_factory=dict)
-    offer: tuple[str, int, Offered | None] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Offered:
-    """`edit` None: the command does it, because the edit is too large to be made at every look, or conflicts."""
-
-    edit: Mapping[str, Any] | None
-
-
 class Applying:
-    """Owns the proposals of a connection; the newest fifty are kept. Edits are sent one after the other: two drafts
-    of a file that is not open would be made for the same text, and the second would land beside its place."""
+    """Edits are sent one after the other: two drafts of a file that is not open would be made for the same text, and
+    the second would land beside its place. What is not applied goes to `proposals`."""
 
     def __init__(self, state: State, snapshots: Snapshots) -> None:
         self._state = state
         self._snapshots = snapshots
-        self._kept: OrderedDict[str, Kept] = OrderedDict()
         self._turnstile = asyncio.Lock()
+        self.proposals = Proposals(state)
 
-    def kept(self, turn_id: str | None) -> Kept | None:
-        """The proposal of a turn, or the newest one."""
-        if turn_id is None:
-            return next(reversed(self._kept.values()), None)
-        return self._kept.get(turn_id)
-
-    def hold(
-        self, turn_id: str, title: str, files: Sequence[FileEdit], reason: str, *, status: Status = "held"
-    ) -> Outcome:
+    def hold(self, proposed: Kept, reason: str, *, status: Status = "held") -> Outcome:
         """Keeps finished edits of a turn that did not end well; `apply` offers them."""
-        self._keep(Kept(turn_id, title, tuple(files)))
-        return Outcome(tuple(FileStatus(file.uri, status, reason) for file in files), turn_id)
+        self.proposals.keep(proposed)
+        return Outcome(tuple(FileStatus(file.uri, status, reason) for file in proposed.files), proposed.turn_id)
 
     async def send(
         self,
-        turn_id: str,
-        title: str,
-        files: Sequence[FileEdit],
+        proposed: Kept,
         *,
         review: Review,
         scope: Callable[[], Scope | None] = lambda: None,
-        told: Mapping[str, str] | None = None,
         sent: Callable[[], None] = lambda: None,
         applied: Callable[[Outcome], None] = lambda _: None,
     ) -> Outcome:
@@ -114,52 +80,25 @@ class Applying:
         `sent` is called when the editor is asked, `applied` when it has said yes: no cancel changes that any more.
         """
         async with self._turnstile:
-            await self._pause_in_typing(files)
+            await self._pause_in_typing(proposed.files)
             for last_try in (False, True):
-                made, present = self._draft(files, told)
+                made, present = self._draft(proposed)
                 if not made.ready:
-                    return self._outcome(turn_id, title, files, made.left_out, present)
+                    return self._outcome(proposed, made.left_out, present)
                 if not self._state.client.can.apply_edit:
                     refused = _refused(made, "the editor takes no edits from a server; use the action to apply it")
-                    return self._outcome(turn_id, title, files, refused, present)
-                edit = self._edit(made, title, review=review, scope=scope())
+                    return self._outcome(proposed, refused, present)
+                edit = self._edit(made, proposed.title, review=review, scope=scope())
                 sent()
-                reply = await self._state.client.apply_edit(f"thinklsp: {title}", edit)
+                reply = await self._state.client.apply_edit(f"thinklsp: {proposed.title}", edit)
                 if reply.applied:
-                    outcome = self._applied(turn_id, title, files, made, present)
+                    outcome = self._applied(proposed, made, present)
                     applied(outcome)
-                    return await self._seen(outcome, made.ready, turn_id, title)
+                    return await self._seen(outcome, proposed, made.ready)
                 if last_try or not self._raced(made.ready):
                     refused = _refused(made, reply.reason or "the editor did not apply the edit")
-                    return self._outcome(turn_id, title, files, refused, present)
+                    return self._outcome(proposed, refused, present)
         raise AssertionError("the second try always returns")
-
-    def offers_for(self, uri: str) -> list[tuple[Kept, Mapping[str, Any] | None]]:
-        """Proposals that would still change this open document, with the edit that does it. From memory alone."""
-        document = self._state.documents.get(uri)
-        found: list[tuple[Kept, Mapping[str, Any] | None]] = []
-        if document is None:
-            return found
-        for kept in reversed(self._kept.values()):
-            if kept.offer is None or kept.offer[:2] != (uri, document.version):
-                kept.offer = (uri, document.version, self._offer(kept, document))
-            if (offered := kept.offer[2]) is not None:
-                found.append((kept, offered.edit))
-        return found
-
-    def _offer(self, kept: Kept, document: Document) -> Offered | None:
-        files = [file for file in kept.files if file.uri == document.uri]
-        if not files:
-            return None
-        can = self._state.client.can
-        if document.line_count > _LARGE and can.apply_edit:
-            return Offered(None)
-        present = {document.uri: Present(document.text, document.version, document.desynced)}
-        present |= {file.new_uri: Present(None) for file in files if file.new_uri is not None}
-        made = draft(files, present, can, told=kept.told)
-        if made.ready:
-            return Offered(self._edit(made, kept.title, review="never", scope=None))
-        return None if made.left_out[0].status == "applied" else Offered(None)
 
     async def _pause_in_typing(self, files: Sequence[FileEdit]) -> None:
         """Some editors tell of changes late and check no version: an edit that meets typing would land beside its
@@ -172,11 +111,11 @@ class Applying:
                 return
             await asyncio.sleep(min(quiet_at, give_up) - now)
 
-    def _draft(self, files: Sequence[FileEdit], told: Mapping[str, str] | None) -> tuple[Draft, Mapping[str, Present]]:
+    def _draft(self, proposed: Kept) -> tuple[Draft, Mapping[str, Present]]:
         view = self._snapshots.view()
-        uris = {uri for file in files for uri in (file.uri, file.new_uri) if uri is not None}
+        uris = {uri for file in proposed.files for uri in (file.uri, file.new_uri) if uri is not None}
         present = {uri: self._snapshots.present(uri, view) for uri in uris}
-        return draft(files, present, self._state.client.can, told=told), present
+        return draft(proposed.files, present, self._state.client.can, told=proposed.told), present
 
     def _edit(self, made: Draft, title: str, *, review: Review, scope: Scope | None) -> dict[str, Any]:
         return workspace_edit(
@@ -196,29 +135,26 @@ class Applying:
                 return True
         return False
 
-    def _applied(
-        self, turn_id: str, title: str, files: Sequence[FileEdit], made: Draft, present: Mapping[str, Present]
-    ) -> Outcome:
+    def _applied(self, proposed: Kept, made: Draft, present: Mapping[str, Present]) -> Outcome:
         for item in made.ready:
             if item.file.new_uri is not None:
                 self._snapshots.settle(item.file.uri, None)
             self._snapshots.settle(item.file.new_uri or item.file.uri, item.after)
         done = tuple(FileStatus(item.file.uri, "applied") for item in made.ready)
-        outcome = self._outcome(turn_id, title, files, (*done, *made.left_out), present)
+        outcome = self._outcome(proposed, (*done, *made.left_out), present)
         names = ", ".join(sorted(self._snapshots.unsaved()))
         said = (f"Changed but not saved yet: {names}. Save all files to keep the change.",) if names else ()
-        return Outcome(outcome.files, outcome.proposal_id, said)
+        return replace(outcome, notices=said)
 
-    async def _seen(self, outcome: Outcome, ready: Sequence[Proposal], turn_id: str, title: str) -> Outcome:
+    async def _seen(self, outcome: Outcome, proposed: Kept, ready: Sequence[Proposal]) -> Outcome:
         """The editor's word counts, but what it shows is looked at again: the action stays until the text is there."""
         lost = await self._not_arrived(ready)
         if not lost:
             return outcome
-        kept = self._kept.get(turn_id) or Kept(turn_id, title, ())
-        files = (*kept.files, *(item.file for item in lost))
-        self._keep(Kept(turn_id, title, files, kept.told))
+        kept = self.proposals.get(proposed.turn_id) or replace(proposed, files=())
+        self.proposals.keep(replace(kept, files=(*kept.files, *(item.file for item in lost))))
         said = (f"The editor reported the change of {item.file.path} but does not show it." for item in lost)
-        return Outcome(outcome.files, turn_id, (*outcome.notices, *said))
+        return Outcome(outcome.files, proposed.turn_id, (*outcome.notices, *said))
 
     async def _not_arrived(self, ready: Sequence[Proposal]) -> tuple[Proposal, ...]:
         """Open documents that do not hold their change a moment after the editor said so. Some editors drop an edit
@@ -241,30 +177,18 @@ class Applying:
         merged = merge(item.present.text, item.after, document.text)
         return isinstance(merged, Merged) and merged.text != document.text
 
-    def _outcome(
-        self,
-        turn_id: str,
-        title: str,
-        files: Sequence[FileEdit],
-        statuses: Sequence[FileStatus],
-        present: Mapping[str, Present],
-    ) -> Outcome:
+    def _outcome(self, proposed: Kept, statuses: Sequence[FileStatus], present: Mapping[str, Present]) -> Outcome:
         """In the order of the edit set; what was not applied is kept, what was is no longer."""
         by_uri = {status.uri: status for status in statuses}
-        left = tuple(file for file in files if by_uri[file.uri].status != "applied")
+        left = tuple(file for file in proposed.files if by_uri[file.uri].status != "applied")
         if left:
-            conflicts = (uri for uri, status in by_uri.items() if status.status == "conflict")
-            texts = {uri: present[uri].text for uri in conflicts}
-            self._keep(Kept(turn_id, title, left, {uri: text for uri, text in texts.items() if text is not None}))
+            texts = {file.uri: present[file.uri].text for file in left if by_uri[file.uri].status == "conflict"}
+            told = {uri: text for uri, text in texts.items() if text is not None}
+            self.proposals.keep(replace(proposed, files=left, told=told))
         else:
-            self._kept.pop(turn_id, None)
-        return Outcome(tuple(by_uri[file.uri] for file in files), turn_id if left else None)
-
-    def _keep(self, kept: Kept) -> None:
-        self._kept[kept.turn_id] = kept
-        self._kept.move_to_end(kept.turn_id)
-        while len(self._kept) > _KEPT:
-            self._kept.popitem(last=False)
+            self.proposals.drop(proposed.turn_id)
+        files = tuple(by_uri[file.uri] for file in proposed.files)
+        return Outcome(files, proposed.turn_id if left else None)
 
 
 def _refused(made: Draft, reason: str) -> tuple[FileStatus, ...]:

@@ -103,10 +103,10 @@ class ChatDocuments:
         text = answer.text.strip()
         if text and await self._make(session_id, new_document(session_id, prompt, answer)):
             return
-        if len(text) > _MESSAGE:
-            text = f"{text[:_MESSAGE]}… The whole answer: thinklsp sessions show {session_id}"
-        said = "\n".join(answer.notices)
-        self._state.client.show_message("info", "\n\n".join(filter(None, (text, said))) or NO_TEXT)
+        whole = "\n\n".join(filter(None, (text, "\n".join(answer.notices)))) or NO_TEXT
+        # A long answer comes in several messages: there is no other place where it could be read.
+        for start in range(0, len(whole), _MESSAGE):
+            self._state.client.show_message("info", whole[start : start + _MESSAGE])
 
     async def _make(self, session_id: str | None, text: str) -> bool:
         """False where the client can create no file or there is no folder to create it in."""

@@ -62,7 +62,8 @@ class Face:
         await self.engine.aclose()
 
     def held_for(self, uri: str) -> list[Held]:
-        return [Held(kept.turn_id, kept.title, edit) for kept, edit in self.applying.offers_for(uri)]
+        offered = self.applying.proposals.offered(uri)
+        return [Held(offer.kept.turn_id, offer.kept.title, offer.edit) for offer in offered]
 
     def running_for(self, uri: str) -> list[str]:
         return self._turns.for_document(uri)
@@ -161,11 +162,11 @@ class Face:
 
     async def apply(self, given: Arguments) -> dict[str, Any]:
         turn_id = args.parsed(args.TurnArguments, given).turn_id
-        kept = self.applying.kept(turn_id)
+        kept = self.applying.proposals.get(turn_id)
         if kept is None:
             raise TurnRefused("There is no edit of a turn that waits to be applied.")
         review = self.settings.edits.review
-        outcome = await self.applying.send(kept.turn_id, kept.title, kept.files, review=review, told=kept.told)
+        outcome = await self.applying.send(kept, review=review)
         return {"applied": outcome.applied, "files": [file.json() for file in outcome.files]}
 
     def choose(self, key: str, given: Arguments) -> dict[str, Any]:

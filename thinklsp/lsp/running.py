@@ -14,6 +14,7 @@ from thinklsp.lsp.applying import Applying, Outcome
 from thinklsp.lsp.client import Client
 from thinklsp.lsp.edits import Scope, Status
 from thinklsp.lsp.progress import TurnProgress, usage_json
+from thinklsp.lsp.proposals import Kept
 from thinklsp.lsp.protocol.errors import spoken
 
 _BUDGET_ANSWERS: dict[str, Literal["continue", "raise", "stop"]] = {
@@ -129,9 +130,7 @@ class RunningTurn:
             return None
         self.progress.waiting()
         return await self.applying.send(
-            self.turn.id,
-            self.turn.spec.title,
-            files,
+            Kept(self.turn.id, self.turn.spec.title, files),
             review=self.turn.review,
             scope=self.scope,
             sent=self._edit_is_sent,
@@ -151,7 +150,7 @@ class RunningTurn:
         if self.edit_sent:
             reason = "the turn was ended while the editor was applying the edit"
         status: Status = "unknown" if self.edit_sent else "held"
-        return self.applying.hold(self.turn.id, self.turn.spec.title, files, reason, status=status)
+        return self.applying.hold(Kept(self.turn.id, self.turn.spec.title, files), reason, status=status)
 
     async def _ask(self, question: str, options: tuple[str, ...]) -> str | None:
         self.progress.waiting()

@@ -106,7 +106,7 @@ def _key(
         return value, f"the environment variable {variables.bearer}", True
     if name == "openai-compatible":
         return "", "none needed", False
-    raise SettingsError("key", f"{name} has no key. Set {named[0]} in the environment of your editor.")
+    raise SettingsError("key", f"{name} has no key. Set {named[0]} in the environment.")
 
 
 def key_command(name: ProviderName, user: UserSettings) -> tuple[str, ...] | None:

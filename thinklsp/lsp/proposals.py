@@ -1,0 +1,92 @@
+"""Edits of turns that wait for the user: kept until they are taken, offered where they would still change something."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from thinklsp.core.edits import FileEdit
+from thinklsp.lsp.documents import Document
+from thinklsp.lsp.edits import Present, draft, workspace_edit
+from thinklsp.lsp.state import State
+
+_KEPT = 50
+# Lines above which a look at a document no longer makes the edit of a proposal.
+_LARGE = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A turn's edit as the user can take it. `told`: by URI, the text in which they were told of a conflict, so that
+    asking again means the turn's text."""
+
+    turn_id: str
+    title: str
+    files: tuple[FileEdit, ...]
+    told: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """`edit` None: the command does it, because the edit is too large to be made at every look, or conflicts."""
+
+    kept: Kept
+    edit: Mapping[str, Any] | None
+
+
+class Proposals:
+    """One per connection; the newest fifty are kept."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._kept: OrderedDict[str, Kept] = OrderedDict()
+        self._looks: dict[str, tuple[str, int, Offered | None]] = {}
+
+    def get(self, turn_id: str | None) -> Kept | None:
+        """The proposal of a turn, or the newest one."""
+        if turn_id is None:
+            return next(reversed(self._kept.values()), None)
+        return self._kept.get(turn_id)
+
+    def keep(self, kept: Kept) -> None:
+        self.drop(kept.turn_id)
+        self._kept[kept.turn_id] = kept
+        while len(self._kept) > _KEPT:
+            self.drop(next(iter(self._kept)))
+
+    def drop(self, turn_id: str) -> None:
+        self._kept.pop(turn_id, None)
+        self._looks.pop(turn_id, None)
+
+    def offered(self, uri: str) -> list[Offered]:
+        """What would still change this open document, newest first. From memory alone."""
+        document = self._state.documents.get(uri)
+        if document is None:
+            return []
+        looks = [self._look(kept, document) for kept in reversed(self._kept.values())]
+        return [look for look in looks if look is not None]
+
+    def _look(self, kept: Kept, document: Document) -> Offered | None:
+        """Remembered for as long as the document stays as it is: editors ask at every move of the cursor."""
+        seen = self._looks.get(kept.turn_id)
+        if seen is None or seen[:2] != (document.uri, document.version):
+            seen = (document.uri, document.version, self._offer(kept, document))
+            self._looks[kept.turn_id] = seen
+        return seen[2]
+
+    def _offer(self, kept: Kept, document: Document) -> Offered | None:
+        files = [file for file in kept.files if file.uri == document.uri]
+        if not files:
+            return None
+        can = self._state.client.can
+        if document.line_count > _LARGE and can.apply_edit:
+            return Offered(kept, None)
+        present = {document.uri: Present(document.text, document.version, document.desynced)}
+        present |= {file.new_uri: Present(None) for file in files if file.new_uri is not None}
+        made = draft(files, present, can, told=kept.told)
+        if not made.ready:
+            return None if made.left_out[0].status == "applied" else Offered(kept, None)
+        encoding = self._state.documents.encoding
+        return Offered(kept, workspace_edit(made.ready, can, encoding=encoding, title=kept.title, review="never"))
