@@ -17,7 +17,7 @@ from tests.support.sse_server import SseServer, Step, answer, chunk, head
 from thinklsp.agent.model_call import CallEvent, CallFinished, HttpModelCaller
 from thinklsp.core import errors
 from thinklsp.core.events import RetryScheduled, TextStreamed, ThinkingStreamed, ThinkingTick
-from thinklsp.providers.anthropic import AnthropicAdapter
+from thinklsp.providers.anthropic.adapter import AnthropicAdapter
 from thinklsp.providers.base import Endpoint, ModelRequest
 from thinklsp.wire.retry import RetryPolicy
 from thinklsp.wire.transport import Timeouts, Transport
@@ -85,7 +85,7 @@ async def play(transport: Transport, *plays: Sequence[Step], **options: Any) -> 
 @pytest.mark.parametrize("case", cases(failing=False))
 async def test_recorded_answers_arrive_whole(transport: Transport, case: str) -> None:
     one, server = await play(transport, [head(), stream(case)])
-    origin = replace(ENDPOINT, base_url=server.url).origin(PLAIN.model)
+    origin = replace(ENDPOINT, base_url=server.url).origin(PLAIN.model.id)
     message, usage, explanation = run(stream(case), origin)
     assert one.finished == CallFinished(message, replace(usage, cost_usd=one.finished.usage.cost_usd), explanation)
     shown = "".join(event.delta for event in one.events if isinstance(event, TextStreamed))

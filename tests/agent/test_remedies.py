@@ -18,7 +18,7 @@ from thinklsp.core import errors
 from thinklsp.core.events import Notice, RetryScheduled, TurnEvent, TurnFinished
 from thinklsp.core.messages import UserMessage
 from thinklsp.engine import ChatTask, Engine, Turn, TurnSpec
-from thinklsp.providers.anthropic import AnthropicAdapter
+from thinklsp.providers.anthropic.adapter import AnthropicAdapter
 from thinklsp.providers.base import ModelRequest, Thinking
 from thinklsp.settings import EditorSettings
 from thinklsp.simulator.journal import RecordedRequest
@@ -299,7 +299,7 @@ async def test_a_form_of_thinking_that_the_model_does_not_take_is_changed_once(
         one = talk(server, transport)
         assert await one.ask(request)
         [notice] = one.notices
-        assert PLAIN.model in notice
+        assert PLAIN.model.id in notice
         assert await one.ask(request), "the next request knows"
         assert one.notices == []
         forms = [received.json.get("thinking", {}).get("type") for received in server.received]

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.scripted_model import (
+    SCRIPTED,
     Answer,
     ScriptedModel,
     check_sendable,
@@ -75,7 +76,7 @@ class Played:
         self.budget_questions: list[str] = []
 
     async def run(self) -> None:
-        config = TurnConfig("m", "system", Thinking("adaptive"), 1000, self.limits, self.mode)
+        config = TurnConfig(SCRIPTED, "system", Thinking("adaptive"), 1000, self.limits, self.mode)
         context = ToolContext(self.overlay, self._ask)
         turn = run_turn(
             self.session.conversation, config, caller=self.model, context=context, ask_budget=self._ask_budget

@@ -11,8 +11,9 @@ import httpx
 from tests.support.anthropic_cases import raw, run
 from tests.support.sse_server import SseServer, head
 from thinklsp.core.messages import Conversation, ToolResultBlock, UserMessage
-from thinklsp.providers.anthropic import AnthropicAdapter
+from thinklsp.providers.anthropic.adapter import AnthropicAdapter
 from thinklsp.providers.base import Endpoint, ModelRequest, Thinking
+from thinklsp.providers.catalog import lookup
 from thinklsp.simulator.scenario import load, parse
 from thinklsp.simulator.server import Simulator
 from thinklsp.tools.registry import TOOLS, tool_specs
@@ -64,7 +65,9 @@ async def test_the_vendor_and_we_read_the_same_message() -> None:
 
 async def asked(conversation: Conversation, endpoint: Endpoint) -> tuple[Any, bytes]:
     thinking = Thinking("adaptive", summarized=True)
-    request = ModelRequest("claude-opus-5-5", "Be brief.", tool_specs(TOOLS), conversation, thinking, 8_000)
+    request = ModelRequest(
+        lookup("anthropic", "claude-opus-5-5"), "Be brief.", tool_specs(TOOLS), conversation, thinking, 8_000
+    )
     encoded = AnthropicAdapter().encode(request, endpoint)
     async with httpx.AsyncClient(trust_env=False) as client:
         answer = await client.post(encoded.url, headers=dict(encoded.headers), content=encoded.body)

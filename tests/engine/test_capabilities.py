@@ -11,10 +11,10 @@ import pytest
 from tests.support.sse_server import SseServer, Step, answer
 from thinklsp.engine import Engine
 from thinklsp.engine.doctor import report
-from thinklsp.providers.anthropic_capabilities import contradictions, read_capabilities
+from thinklsp.providers.anthropic.capabilities import contradictions, read_capabilities
 from thinklsp.providers.catalog import lookup
 from thinklsp.settings import EditorSettings
-from thinklsp.simulator.anthropic_models import MODELS, model_info
+from thinklsp.simulator.anthropic.models import MODELS, model_info
 from thinklsp.simulator.scenario import load
 from thinklsp.simulator.server import Simulator
 

@@ -12,6 +12,7 @@ from tests.support.anthropic_cases import ENDPOINT
 from tests.support.anthropic_requests import PLAIN, REQUESTS, loop
 from tests.support.anthropic_wire import ADAPTER, body_of, marks
 from thinklsp.providers.base import Endpoint, ModelRequest, Thinking
+from thinklsp.providers.catalog import lookup
 
 MARK = {"cache_control": {"type": "ephemeral"}}
 
@@ -93,7 +94,7 @@ HEADERS: dict[str, tuple[ModelRequest, Endpoint, dict[str, str]]] = {
         {"authorization": f"Bearer {ENDPOINT.api_key}", "anthropic-beta": OAUTH},
     ),
     "own headers win, betas are joined": (
-        replace(BUDGET, model="claude-opus-4-5"),
+        replace(BUDGET, model=lookup("anthropic", "claude-opus-4-5")),
         replace(
             ENDPOINT,
             bearer=True,
@@ -108,7 +109,7 @@ HEADERS: dict[str, tuple[ModelRequest, Endpoint, dict[str, str]]] = {
     ),
     **{
         f"interleaved {model}": (
-            replace(BUDGET, model=model),
+            replace(BUDGET, model=lookup("anthropic", model)),
             ENDPOINT,
             {"x-api-key": ENDPOINT.api_key, **({"anthropic-beta": INTERLEAVED} if needed else {})},
         )
@@ -122,11 +123,15 @@ HEADERS: dict[str, tuple[ModelRequest, Endpoint, dict[str, str]]] = {
         }.items()
     },
     "no tools, nothing to interleave": (
-        replace(BUDGET, model="claude-opus-4-5", tools=()),
+        replace(BUDGET, model=lookup("anthropic", "claude-opus-4-5"), tools=()),
         ENDPOINT,
         {"x-api-key": ENDPOINT.api_key},
     ),
-    "adaptive needs no header": (replace(PLAIN, model="claude-sonnet-4-6"), ENDPOINT, {"x-api-key": ENDPOINT.api_key}),
+    "adaptive needs no header": (
+        replace(PLAIN, model=lookup("anthropic", "claude-sonnet-4-6")),
+        ENDPOINT,
+        {"x-api-key": ENDPOINT.api_key},
+    ),
 }
 
 

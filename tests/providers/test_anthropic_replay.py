@@ -24,6 +24,7 @@ from thinklsp.core.messages import (
     UserMessage,
 )
 from thinklsp.providers.base import Thinking
+from thinklsp.providers.catalog import lookup
 
 BUDGET = replace(PLAIN, thinking=Thinking("manual", 10_000))
 
@@ -191,7 +192,7 @@ MANUAL_LOOPS: dict[str, tuple[Conversation, str]] = {
 @pytest.mark.parametrize("name", MANUAL_LOOPS)
 def test_a_budget_needs_a_tool_loop_that_began_with_thinking(name: str) -> None:
     conversation, form = MANUAL_LOOPS[name]
-    request = replace(BUDGET, model="claude-sonnet-4-5", conversation=conversation)
+    request = replace(BUDGET, model=lookup("anthropic", "claude-sonnet-4-5"), conversation=conversation)
     encoded = ADAPTER.encode(request, ENDPOINT)
     assert json.loads(encoded.body)["thinking"]["type"] == form
     assert ("anthropic-beta" in encoded.headers) is (form == "enabled")
@@ -233,6 +234,6 @@ def test_whatever_the_history_the_shape_is_what_the_service_takes(conversation: 
         for message in conversation
         if isinstance(message, AssistantMessage)
         for block in message.blocks
-        if block.raw is not None and block.raw.belongs_to(ENDPOINT.origin(PLAIN.model)) and block.kind == "thinking"
+        if block.raw is not None and block.raw.belongs_to(ENDPOINT.origin(PLAIN.model.id)) and block.kind == "thinking"
     ]
     assert [block for message in messages for block in message["content"] if block["type"] == "thinking"] == own

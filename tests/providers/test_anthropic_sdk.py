@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 from tests.support.anthropic_cases import ENDPOINT, cases, expected, raw, run, stream
 from tests.support.anthropic_requests import REQUESTS
 from tests.support.sse_server import SseServer, head
-from thinklsp.providers.anthropic import AnthropicAdapter
+from thinklsp.providers.anthropic.adapter import AnthropicAdapter
 
 
 @pytest.mark.parametrize("case", [case for case in cases(failing=False) if expected(case)["sdk_agrees"]])

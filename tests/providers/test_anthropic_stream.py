@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.support.anthropic_cases import ORIGIN, cases, expected, neutral, raw, run, stream
 from thinklsp.core import errors
 from thinklsp.core.messages import TextBlock, ThinkingBlock
-from thinklsp.providers.anthropic import AnthropicAdapter
+from thinklsp.providers.anthropic.adapter import AnthropicAdapter
 
 
 def check_adapter(case: str) -> None:

@@ -15,14 +15,14 @@ import pytest
 from tests.support.anthropic_cases import ENDPOINT, run
 from thinklsp.core.messages import AssistantMessage, ThinkingBlock, ToolResultBlock, UserMessage
 from thinklsp.engine.engine import plan_for
-from thinklsp.providers.anthropic import AnthropicAdapter
-from thinklsp.providers.base import Effort, ModelRequest
+from thinklsp.providers.anthropic.adapter import AnthropicAdapter
+from thinklsp.providers.base import ModelRequest
 from thinklsp.providers.catalog import known_models, lookup
 from thinklsp.providers.thinking import ThinkingDisplay, ThinkingMode, ThinkingPlan
 from thinklsp.settings import EditorSettings
-from thinklsp.settings.model import nested
-from thinklsp.simulator.anthropic import AnthropicDialect
-from thinklsp.simulator.anthropic_models import MODELS as SIMULATED
+from thinklsp.settings.model import EffortWish, nested
+from thinklsp.simulator.anthropic.models import MODELS as SIMULATED
+from thinklsp.simulator.anthropic.service import AnthropicDialect
 from thinklsp.simulator.dialect import Received
 from thinklsp.simulator.frames import Send, Streamed, Whole
 from thinklsp.simulator.scenario import Scenario
@@ -30,7 +30,7 @@ from thinklsp.simulator.script import Script
 from thinklsp.tools.registry import TOOLS, tool_specs
 
 MODES = get_args(ThinkingMode)
-EFFORTS = ("auto", *get_args(Effort))
+EFFORTS = get_args(EffortWish)
 DISPLAYS = get_args(ThinkingDisplay)
 CORNERS: tuple[Mapping[str, object], ...] = (
     {},
@@ -58,15 +58,17 @@ def ask(dialect: AnthropicDialect, request: ModelRequest) -> AssistantMessage:
     wire = AnthropicAdapter().encode(request, ENDPOINT)
     reply = dialect.reply(Received("POST", "/v1/messages", "", wire.headers, wire.body))
     refusal = reply.body.decode() if isinstance(reply, Whole) else ""
-    assert isinstance(reply, Streamed), f"{request.model}, {request.thinking}, {request.max_tokens}: {refusal}"
+    assert isinstance(reply, Streamed), f"{request.model.id}, {request.thinking}, {request.max_tokens}: {refusal}"
     data = b"".join(frame.data for frame in reply.frames if isinstance(frame, Send))
-    return run(data, ENDPOINT.origin(request.model))[0]
+    return run(data, ENDPOINT.origin(request.model.id))[0]
 
 
 def play_loop(model: str, plan: ThinkingPlan) -> list[AssistantMessage]:
     """First request, tool loop, end; then a second prompt."""
     dialect = AnthropicDialect(Script(Scenario.model_validate({"turn": [{"step": LOOP}] * 2})))
-    request = ModelRequest(model, "Be good.", tool_specs(TOOLS), (), plan.thinking, plan.max_tokens)
+    request = ModelRequest(
+        lookup("anthropic", model), "Be good.", tool_specs(TOOLS), (), plan.thinking, plan.max_tokens
+    )
     answers: list[AssistantMessage] = []
     for _ in range(2):
         request = replace(request, conversation=(*request.conversation, UserMessage.of("Go on.")))

@@ -40,7 +40,10 @@ def every_request() -> list[ModelRequest]:
         for name in MODELS
         for mode in get_args(ThinkingMode)
     ]
-    made = [replace(PLAIN, model=name, thinking=plan.thinking, max_tokens=plan.max_tokens) for name, plan in plans]
+    made = [
+        replace(PLAIN, model=lookup("anthropic", name), thinking=plan.thinking, max_tokens=plan.max_tokens)
+        for name, plan in plans
+    ]
     return [*REQUESTS.values(), *made]
 
 
@@ -105,11 +108,9 @@ def test_row_18_no_request_has_sampling_keys() -> None:
 
 
 def test_row_20_between_tools_stands_alone() -> None:
-    plan = plan_for(
-        nested({"thinking.mode": "off", "effort": "max", "thinking.display": "summary"}),
-        lookup("anthropic", "claude-sonnet-5-5"),
-    )
-    body = body_of(replace(PLAIN, model="claude-sonnet-5-5", thinking=plan.thinking))
+    model = lookup("anthropic", "claude-sonnet-5-5")
+    plan = plan_for(nested({"thinking.mode": "off", "effort": "max", "thinking.display": "summary"}), model)
+    body = body_of(replace(PLAIN, model=model, thinking=plan.thinking))
     assert body["thinking"] == {"type": "between_tools"}
     assert body["output_config"] == {"effort": "high"}
     assert any("high" in notice for notice in plan.notices)

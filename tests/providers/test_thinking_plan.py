@@ -8,8 +8,9 @@ from typing import Any, get_args
 
 import pytest
 
-from thinklsp.providers.base import Effort, ThinkingForm
+from thinklsp.providers.base import ThinkingForm
 from thinklsp.providers.catalog import ModelInfo, known_models, lookup
+from thinklsp.providers.model_info import Effort
 from thinklsp.providers.thinking import EFFORTS, ThinkingDisplay, ThinkingMode, ThinkingPlan, plan_thinking
 
 MODELS = [*known_models("anthropic"), "claude-next-9"]

@@ -6,7 +6,7 @@ import json
 from copy import deepcopy
 from typing import Any
 
-from thinklsp.simulator.anthropic import AnthropicDialect
+from thinklsp.simulator.anthropic.service import AnthropicDialect
 from thinklsp.simulator.dialect import Received
 from thinklsp.simulator.frames import Send, Streamed, Whole
 from thinklsp.simulator.scenario import parse

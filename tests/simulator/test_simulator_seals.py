@@ -6,7 +6,7 @@ import string
 
 import pytest
 
-from thinklsp.simulator.anthropic_seals import Seal, Sealer
+from thinklsp.simulator.anthropic.seals import Seal, Sealer
 
 
 @pytest.mark.parametrize("tokens", range(4))

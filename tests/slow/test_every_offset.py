@@ -16,7 +16,7 @@ from tests.support.anthropic_cases import ORIGIN, cases, expected, neutral, stre
 from thinklsp.core.accumulator import MessageAccumulator
 from thinklsp.core.errors import ProviderError, StreamProtocolError
 from thinklsp.core.stream import MessageFinished
-from thinklsp.providers.anthropic import AnthropicAdapter
+from thinklsp.providers.anthropic.adapter import AnthropicAdapter
 from thinklsp.wire.sse import SseDecoder
 
 ALL = [*cases(failing=False), *cases(failing=True)]

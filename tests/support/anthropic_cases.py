@@ -11,7 +11,7 @@ from thinklsp.core.accumulator import MessageAccumulator
 from thinklsp.core.messages import AssistantMessage, ContentBlock, Origin
 from thinklsp.core.stream import MessageFinished
 from thinklsp.core.usage import Usage
-from thinklsp.providers.anthropic import AnthropicAdapter
+from thinklsp.providers.anthropic.adapter import AnthropicAdapter
 from thinklsp.providers.base import Endpoint
 from thinklsp.wire.sse import SseDecoder
 

@@ -23,6 +23,7 @@ from thinklsp.core.messages import (
     UserMessage,
 )
 from thinklsp.providers.base import ModelRequest, Thinking
+from thinklsp.providers.catalog import lookup
 
 TOOLS = (
     ToolSpec("read_file", "Reads a file.", {"type": "object", "properties": {"path": {"type": "string"}}}),
@@ -81,7 +82,7 @@ def loop(**origin: str) -> tuple[UserMessage | AssistantMessage, ...]:
 
 
 PLAIN = ModelRequest(
-    "claude-opus-5-5",
+    lookup("anthropic", "claude-opus-5-5"),
     "You are careful.",
     TOOLS,
     (UserMessage.of("Hello"),),
@@ -93,9 +94,11 @@ REQUESTS: dict[str, ModelRequest] = {
     "plain": PLAIN,
     "summaries": replace(PLAIN, thinking=Thinking("adaptive", summarized=True)),
     "nothing said about thinking": replace(PLAIN, thinking=Thinking()),
-    "off": replace(PLAIN, model="claude-opus-4-8", thinking=Thinking("off")),
-    "between tools": replace(PLAIN, model="claude-sonnet-5-5", thinking=Thinking("between_tools", effort="high")),
-    "budget": replace(PLAIN, model="claude-sonnet-4-5", thinking=Thinking("manual", 10_000)),
+    "off": replace(PLAIN, model=lookup("anthropic", "claude-opus-4-8"), thinking=Thinking("off")),
+    "between tools": replace(
+        PLAIN, model=lookup("anthropic", "claude-sonnet-5-5"), thinking=Thinking("between_tools", effort="high")
+    ),
+    "budget": replace(PLAIN, model=lookup("anthropic", "claude-sonnet-4-5"), thinking=Thinking("manual", 10_000)),
     "no system, no tools": replace(PLAIN, system="", tools=()),
     "tool loop": replace(PLAIN, conversation=loop()),
     "tool loop of another model": replace(PLAIN, conversation=loop(model="claude-opus-5")),

@@ -9,7 +9,7 @@ from typing import Any
 from tests.support.anthropic_cases import ENDPOINT
 from tests.support.anthropic_requests import PLAIN
 from thinklsp.core.messages import Conversation
-from thinklsp.providers.anthropic import AnthropicAdapter
+from thinklsp.providers.anthropic.adapter import AnthropicAdapter
 from thinklsp.providers.base import Endpoint, ModelRequest
 
 ADAPTER = AnthropicAdapter()

@@ -21,7 +21,7 @@ from thinklsp.core.errors import ProviderError
 from thinklsp.core.events import Notice, RetryScheduled, ToolFinished, TurnFinished
 from thinklsp.core.messages import AssistantMessage, ThinkingBlock
 from thinklsp.engine import ChatTask, Engine, Turn, TurnSpec
-from thinklsp.providers.anthropic import AnthropicAdapter
+from thinklsp.providers.anthropic.adapter import AnthropicAdapter
 from thinklsp.providers.base import Endpoint
 from thinklsp.providers.catalog import known_models
 from thinklsp.settings import EditorSettings

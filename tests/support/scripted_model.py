@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from thinklsp.agent.model_call import CallEvent, CallFinished
@@ -25,8 +25,10 @@ from thinklsp.core.messages import (
 )
 from thinklsp.core.usage import Usage
 from thinklsp.providers.base import ModelRequest
+from thinklsp.providers.catalog import lookup
 
 ORIGIN = Origin("scripted", "m", "http://localhost", "k")
+SCRIPTED = replace(lookup("anthropic", "claude-opus-5-5"), provider="scripted", id="m")
 SEALED = OpaqueState("{}", ORIGIN)
 
 

@@ -27,7 +27,6 @@ from thinklsp.core.stream import (
 )
 from thinklsp.core.usage import Usage
 from thinklsp.providers.base import Adapter, Endpoint, HttpRequest, ModelRequest, StreamDecoder
-from thinklsp.providers.catalog import price_of
 from thinklsp.wire.retry import CallHistory, GiveUp, RetryPolicy, after, decide
 from thinklsp.wire.sse import SseDecoder
 from thinklsp.wire.transport import HttpResponse, Transport
@@ -65,6 +64,7 @@ class _Attempt:
     had_content: bool = False
     thinking_tokens: int | None = None
     explanation: str | None = None
+    notices: tuple[str, ...] = ()
     misfits: int = 0
 
     def take(self, event: StreamEvent) -> list[Streamed]:
@@ -83,7 +83,7 @@ class _Attempt:
                 shown: list[Streamed] = [ThinkingStreamed(text)] if text else []
                 return shown if tokens is None else [*shown, self._tick(tokens)]
             case MessageFinished():
-                self.explanation = event.explanation
+                self.explanation, self.notices = event.explanation, event.notices
             case _:
                 pass
         return []
@@ -131,7 +131,7 @@ class HttpModelCaller:
         history = CallHistory()
         whole, request = request, self._remedies.applied(request)
         while True:
-            attempt = _Attempt(MessageAccumulator(self._endpoint.origin(request.model)))
+            attempt = _Attempt(MessageAccumulator(self._endpoint.origin(request.model.id)))
             try:
                 async with aclosing(self._attempt(request, attempt)) as pieces:
                     async for piece in pieces:
@@ -147,6 +147,8 @@ class HttpModelCaller:
                 else:
                     retry, history = self._next_try(error, attempt, history)
             else:
+                for said in attempt.notices:
+                    yield Notice("warning", said)
                 yield finished
                 return
             yield retry
@@ -179,7 +181,7 @@ class HttpModelCaller:
 
     def _finished(self, request: ModelRequest, attempt: _Attempt) -> CallFinished:
         usage = attempt.accumulator.usage
-        price = price_of(self._endpoint.provider, request.model)
+        price = request.model.price
         if price is not None:
             usage = replace(usage, cost_usd=price.cost(usage))
         return CallFinished(attempt.accumulator.message(), usage, attempt.explanation)

@@ -56,7 +56,7 @@ class Remedies:
 
     def applied(self, request: ModelRequest) -> ModelRequest:
         """The request as it can be sent, as far as that is known."""
-        form = self._forms.get((request.model, request.thinking.form))
+        form = self._forms.get((request.model.id, request.thinking.form))
         if form is not None:
             request = _in_form(request, form)
         for remedy in self._known:
@@ -81,11 +81,11 @@ class Remedies:
     def _after_form(
         self, error: ThinkingFormRefused, whole: ModelRequest, sent: ModelRequest
     ) -> tuple[ModelRequest, str] | None:
-        asked = (whole.model, whole.thinking.form)
+        asked = (whole.model.id, whole.thinking.form)
         if asked in self._forms or sent.thinking.form == error.instead:
             return None
         self._forms[asked] = error.instead
-        said = f"{sent.model} does not take {_NAMES[sent.thinking.form]}; it {_THEN[error.instead]}."
+        said = f"{sent.model.id} does not take {_NAMES[sent.thinking.form]}; it {_THEN[error.instead]}."
         return _in_form(sent, error.instead), said
 
     def _after_rejection(

@@ -14,6 +14,7 @@ from typing import Literal
 from thinklsp.agent.budget import DaySpending
 from thinklsp.agent.model_call import CallFinished, ModelCaller
 from thinklsp.agent.tool_runner import ToolResults, run_tool_calls
+from thinklsp.core.calls import with_unique_calls
 from thinklsp.core.errors import ContextWindowExceeded
 from thinklsp.core.events import Notice, StepCommitted, StepStarted, TurnEvent, TurnFinished, TurnStopReason
 from thinklsp.core.messages import (
@@ -27,6 +28,7 @@ from thinklsp.core.messages import (
 )
 from thinklsp.core.usage import Usage
 from thinklsp.providers.base import ModelRequest, Thinking
+from thinklsp.providers.model_info import ModelInfo
 from thinklsp.tools.base import ToolContext
 from thinklsp.tools.registry import TOOLS, Mode, tool_specs
 
@@ -50,10 +52,10 @@ class Limits:
 class TurnConfig:
     """Fixed for the whole turn: a tool loop keeps the configuration that it started with."""
 
-    model: str
+    model: ModelInfo
     system: str
     thinking: Thinking
-    max_tokens: int
+    max_tokens: int | None
     limits: Limits
     mode: Mode = "agent"
 
@@ -128,7 +130,8 @@ async def _after_answer(
     answer: CallFinished, turn: _Progress, config: TurnConfig, context: ToolContext
 ) -> AsyncGenerator[TurnEvent, None]:
     """Commits the step, runs its tools, ends the turn where the model has ended it."""
-    message = answer.message
+    message = with_unique_calls(answer.message, turn.conversation)
+    answer = replace(answer, message=message)
     turn.usage += answer.usage
     turn.spending.add(answer.usage.cost_usd)
     turn.text = message.text or turn.text

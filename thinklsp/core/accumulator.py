@@ -122,7 +122,7 @@ class MessageAccumulator:
             if event.index not in self._blocks:
                 raise StreamProtocolError(f"The service closed block {event.index}, which was never open.")
             return
-        self._blocks[event.index] = _finished(draft, event.raw, self._origin)
+        self._blocks[event.index] = _finished(draft, event, self._origin)
 
     def _finish(self, event: MessageFinished) -> None:
         if self._drafts:
@@ -160,12 +160,12 @@ def _apply_delta(draft: _Draft, delta: Delta) -> bool:
     return True
 
 
-def _finished(draft: _Draft, whole: Mapping[str, Any] | None, origin: Origin) -> ContentBlock:
+def _finished(draft: _Draft, stop: BlockStopped, origin: Origin) -> ContentBlock:
     raw = draft.raw
     tool_input: Mapping[str, Any] | None = None
     match draft.kind:
         case "text" | "thinking":
-            raw[draft.kind] = draft.joined(draft.kind)
+            raw[draft.kind] = draft.joined(draft.kind) if stop.text is None else stop.text
         case "tool_use" | "server_tool":
             tool_input = _parse_input(draft)
             # A call whose arguments did not parse is answered with an error result; for the replay it needs an
@@ -175,7 +175,7 @@ def _finished(draft: _Draft, whole: Mapping[str, Any] | None, origin: Origin) ->
             pass
         case _:
             assert_never(draft.kind)
-    state = OpaqueState(json.dumps(raw if whole is None else whole), origin)
+    state = OpaqueState(json.dumps(raw if stop.raw is None else stop.raw), origin)
     return _block(draft.kind, raw, tool_input, state)
 
 

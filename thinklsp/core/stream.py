@@ -85,22 +85,26 @@ class BlockDelta:
 
 @dataclass(frozen=True, slots=True)
 class BlockStopped:
-    """`raw` replaces the accumulated block where the provider sends the finished one whole."""
+    """`raw` replaces the accumulated block where the provider sends the finished one whole, `text` the readable text
+    of a text or thinking block where its pieces came to something else."""
 
     index: int
     raw: Mapping[str, Any] | None = field(default=None, repr=False)
+    text: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class MessageFinished:
     """The terminal event. Only now may tools of the message run and edits be believed.
 
-    `explanation` is the provider's sentence about a refusal, if it gave one.
+    `explanation` is the provider's sentence about a refusal, if it gave one; `notices` are sentences for the user about
+    what became of the request.
     """
 
     stop_reason: StopReason
     usage: Usage
     explanation: str | None = None
+    notices: tuple[str, ...] = ()
 
 
 StreamEvent = MessageStarted | BlockStarted | BlockDelta | BlockStopped | MessageFinished

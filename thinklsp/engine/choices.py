@@ -8,7 +8,8 @@ from typing import Any
 from thinklsp.core.errors import SettingsError, ThinkLspError
 from thinklsp.engine.engine import Engine, plan_for
 from thinklsp.engine.turn import Choices
-from thinklsp.providers.catalog import ModelInfo, known_models
+from thinklsp.providers.catalog import known_models
+from thinklsp.providers.model_info import ModelInfo
 from thinklsp.providers.thinking import ThinkingPlan
 from thinklsp.sessions.session import Session
 from thinklsp.settings import EditorSettings, Settings

@@ -17,7 +17,7 @@ from thinklsp import __version__
 from thinklsp.core.errors import ThinkLspError
 from thinklsp.engine.engine import ADAPTERS, Engine, plan_for
 from thinklsp.engine.turn import Choices
-from thinklsp.providers.anthropic_capabilities import (
+from thinklsp.providers.anthropic.capabilities import (
     Capabilities,
     contradictions,
     is_unknown_model,
@@ -25,7 +25,7 @@ from thinklsp.providers.anthropic_capabilities import (
     read_capabilities,
 )
 from thinklsp.providers.base import Endpoint
-from thinklsp.providers.catalog import ModelInfo
+from thinklsp.providers.model_info import ModelInfo
 from thinklsp.sessions.state_folder import inspect, state_folder
 from thinklsp.settings import Access, EditorSettings, Provider, Resolved, keyed_providers
 from thinklsp.tools.ripgrep import find_ripgrep

@@ -15,9 +15,10 @@ from thinklsp.agent.prompts import SYSTEM
 from thinklsp.agent.turn import Limits, TurnConfig
 from thinklsp.core.errors import SessionError, SettingsError, TurnRefused
 from thinklsp.engine.turn import ActionTask, Choices, Turn, TurnSpec, user_text
-from thinklsp.providers.anthropic import AnthropicAdapter
+from thinklsp.providers.anthropic.adapter import AnthropicAdapter
 from thinklsp.providers.base import Adapter, Endpoint
-from thinklsp.providers.catalog import ModelInfo, default_model, lookup
+from thinklsp.providers.catalog import default_model, lookup
+from thinklsp.providers.model_info import ModelInfo
 from thinklsp.providers.thinking import ThinkingPlan, plan_thinking
 from thinklsp.sessions.session import Session
 from thinklsp.sessions.store import MemoryStore, SessionStore
@@ -201,7 +202,7 @@ def plan_for(settings: Settings, model: ModelInfo) -> ThinkingPlan:
 def _config(model: ModelInfo, settings: Settings, plan: ThinkingPlan, spec: TurnSpec) -> TurnConfig:
     budget = settings.budget
     limits = Limits(settings.max_steps, budget.tokens_per_turn, budget.usd_per_turn, budget.usd_per_day)
-    return TurnConfig(model.id, SYSTEM, plan.thinking, plan.max_tokens, limits, spec.mode)
+    return TurnConfig(model, SYSTEM, plan.thinking, plan.max_tokens, limits, spec.mode)
 
 
 def _unpriced(settings: Settings, model: ModelInfo) -> tuple[str, ...]:

@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 from thinklsp.core.errors import ProviderError
 from thinklsp.core.messages import Conversation, Origin, ToolSpec
 from thinklsp.core.stream import StreamEvent
+from thinklsp.providers.model_info import Effort, ModelInfo
 
 ThinkingForm = Literal["unset", "off", "between_tools", "adaptive", "manual"]
-Effort = Literal["low", "medium", "high", "xhigh", "max"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +57,17 @@ class Thinking:
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """One model call as a value: equal requests encode to identical bytes."""
+    """One model call as a value: equal requests encode to identical bytes.
 
-    model: str
+    `max_tokens` None: nothing is said, and the service decides.
+    """
+
+    model: ModelInfo
     system: str
     tools: tuple[ToolSpec, ...]
     conversation: Conversation
     thinking: Thinking
-    max_tokens: int
+    max_tokens: int | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,16 +8,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, assert_never
 
-from thinklsp.providers.base import Effort, Thinking, ThinkingForm
-from thinklsp.providers.catalog import ModelInfo
+from thinklsp.providers.base import Thinking, ThinkingForm
+from thinklsp.providers.model_info import Effort, ModelInfo
 
 ThinkingMode = Literal["auto", "off", "adaptive", "manual"]
 ThinkingDisplay = Literal["status", "summary", "off"]
 
-EFFORTS: tuple[Effort, ...] = ("low", "medium", "high", "xhigh", "max")
+EFFORTS: tuple[Effort, ...] = ("minimal", "low", "medium", "high", "xhigh", "max")
 LEAST_BUDGET = 1024
 
 _BUDGET_OF_EFFORT: dict[Effort, int] = {
+    "minimal": 1024,
     "low": 2048,
     "medium": 10_000,
     "high": 16_384,
@@ -34,7 +35,7 @@ class ThinkingPlan:
     """`notices` are sentences for the user, one for each wish that was bent."""
 
     thinking: Thinking
-    max_tokens: int
+    max_tokens: int | None
     notices: tuple[str, ...] = ()
 
 
@@ -139,7 +140,7 @@ def nearest_effort(levels: tuple[Effort, ...], wish: Effort) -> Effort:
 
 
 def _cap_output(model: ModelInfo, max_tokens: int | None, notices: list[str]) -> int | None:
-    if max_tokens is None or max_tokens <= model.output_cap:
+    if max_tokens is None or model.output_cap is None or max_tokens <= model.output_cap:
         return max_tokens
     notices.append(f"{model.id} writes at most {model.output_cap} tokens; maxTokens {max_tokens} was cut to that.")
     return model.output_cap
@@ -162,7 +163,7 @@ def _fit_budget(model: ModelInfo, wished: int, max_tokens: int | None, notices: 
         notices.append(f"A thinking budget is at least {LEAST_BUDGET} tokens; {wished} was raised to that.")
         return LEAST_BUDGET
     room = max_tokens or model.output_cap
-    if wished < room or spans_turn:
+    if room is None or wished < room or spans_turn:
         return wished
     budget = max(LEAST_BUDGET, room * 3 // 4)
     notices.append(
@@ -171,7 +172,10 @@ def _fit_budget(model: ModelInfo, wished: int, max_tokens: int | None, notices: 
     return budget
 
 
-def _auto_max_tokens(model: ModelInfo, effort: Effort | None, budget: int | None) -> int:
+def _auto_max_tokens(model: ModelInfo, effort: Effort | None, budget: int | None) -> int | None:
+    """None where the model's own cap is not known: a figure above it would be refused."""
+    if model.output_cap is None:
+        return None
     figure = _GREAT_MAX_TOKENS if effort in ("xhigh", "max") else _USUAL_MAX_TOKENS
     if budget is not None:
         figure = max(figure, budget + _ROOM_FOR_ANSWER)

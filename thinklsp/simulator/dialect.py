@@ -24,8 +24,8 @@ class Received:
 
 
 class Dialect(Protocol):
-    def serves(self, path: str) -> bool:
-        """Whether requests for this path are this dialect's, right or wrong."""
+    def serves(self, request: Received) -> bool:
+        """Whether a request is this dialect's, right or wrong. Told by path and headers; the first dialect wins."""
         ...
 
     def reply(self, request: Received) -> Reply:

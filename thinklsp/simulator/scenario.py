@@ -27,6 +27,7 @@ from pydantic import (
 from thinklsp.core.errors import ThinkLspError
 from thinklsp.simulator.template import check_template
 
+DialectName = Literal["anthropic", "openai", "google", "openai-compatible"]
 StopReason = Literal["end_turn", "tool_use", "max_tokens", "stop_sequence", "pause_turn", "refusal", "context_window"]
 Milliseconds = Annotated[int, Field(ge=0, le=3_600_000)]
 Count = Annotated[int, Field(ge=0, le=1_000_000_000)]
@@ -86,17 +87,24 @@ class ToolPart(_Block):
 
 
 class RawPart(_Block):
-    """A block in the words of the dialect, sent as it stands: server tools, fallbacks, types nobody knows yet."""
+    """A block in the words of one dialect, sent as it stands: server tools, fallbacks, types nobody knows yet. The
+    other dialects leave it out."""
 
     raw: dict[str, Any]
+    dialect: DialectName = "anthropic"
 
     @field_validator("raw")
     @classmethod
-    def _typed(cls, raw: dict[str, Any]) -> dict[str, Any]:
-        typed = isinstance(raw.get("type"), str)
-        if not typed:
-            raise ValueError("a raw block needs a type")
+    def _filled(cls, raw: dict[str, Any]) -> dict[str, Any]:
+        if not raw:
+            raise ValueError("a raw block cannot be empty")
         return raw
+
+    @model_validator(mode="after")
+    def _typed(self) -> RawPart:
+        if self.dialect in ("anthropic", "openai") and not isinstance(self.raw.get("type"), str):
+            raise ValueError("a raw block needs a type")
+        return self
 
 
 _PART_KEYS = ("thinking", "redacted_thinking", "text", "tool", "raw")

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, assert_never
 
 from thinklsp.simulator.scenario import (
+    DialectName,
     Fault,
     Pacing,
     RawPart,
@@ -32,6 +33,8 @@ from thinklsp.simulator.template import Heard, fill
 
 ScriptedPart = ThinkingPart | RedactedPart | TextPart | ToolPart | RawPart
 _REMEMBERED_TRIES = 4096
+# Services that can stop in the middle of an answer and go on with it in the next one.
+_PAUSING: frozenset[DialectName] = frozenset({"anthropic", "google"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,16 +91,16 @@ class Script:
     def reset(self) -> None:
         self._tries.clear()
 
-    def answer(self, course: Course) -> Answer:
+    def answer(self, course: Course, dialect: DialectName) -> Answer:
         """The answer to a request that the dialect has accepted. Counts as a try of that step."""
         number = turn_number(self.scenario, course)
         if number is None:
             return _unscripted(self.scenario, course, "no turn of it answers this prompt")
-        turn = self.scenario.turn[number]
-        if course.answers >= len(turn.step):
+        steps = _steps(self.scenario.turn[number], dialect)
+        if course.answers >= len(steps):
             return _unscripted(self.scenario, course, f"turn {number + 1} has no step {course.answers + 1}")
         label = f"turn {number + 1}, step {course.answers + 1}"
-        step = turn.step[course.answers]
+        step = steps[course.answers]
         return _played(step, self.scenario, course, label, fault=self._fault(step, course, label))
 
     def _fault(self, step: Step, course: Course, label: str) -> Fault | None:
@@ -109,6 +112,23 @@ class Script:
         while len(self._tries) > _REMEMBERED_TRIES:
             self._tries.popitem(last=False)
         return step.fault if tried < step.fault.times else None
+
+
+def _steps(turn: Turn, dialect: DialectName) -> list[Step]:
+    """The steps as this dialect can play them: raw blocks of others are left out, and where answers cannot pause,
+    the two halves of one are a single answer."""
+    steps: list[Step] = []
+    for step in turn.step:
+        blocks = tuple(part for part in step.block if not isinstance(part, RawPart) or part.dialect == dialect)
+        step = step.model_copy(update={"block": blocks})
+        if steps and steps[-1].stop_reason == "pause_turn" and dialect not in _PAUSING:
+            first = steps.pop()
+            joined = {"block": (*first.block, *step.block), "pacing": first.pacing, "fault": first.fault or step.fault}
+            step = step.model_copy(update=joined)
+        steps.append(step)
+    if steps[-1].stop_reason == "pause_turn" and dialect not in _PAUSING:
+        steps[-1] = steps[-1].model_copy(update={"stop_reason": None})
+    return steps
 
 
 def turn_number(scenario: Scenario, course: Course) -> int | None:

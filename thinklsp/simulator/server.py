@@ -12,7 +12,7 @@ from typing import Self, assert_never
 from urllib.parse import urlsplit
 
 from thinklsp.core.errors import ThinkLspError
-from thinklsp.simulator.anthropic import AnthropicDialect
+from thinklsp.simulator.anthropic.service import AnthropicDialect
 from thinklsp.simulator.connection import Connection, UnreadableRequest
 from thinklsp.simulator.dialect import Dialect, Received
 from thinklsp.simulator.frames import Cut, Reply, Send, Streamed, Wait, Whole
@@ -126,7 +126,7 @@ class Simulator:
     async def _exchange(self, connection: Connection, received: Received) -> None:
         """Answer one request while listening for the client to leave; its leaving ends the answer."""
         request = self._journal.open(received)
-        reply = self._dialect_for(received.path).reply(received)
+        reply = self._dialect_for(received).reply(received)
         request.played = reply.played
         playing = asyncio.ensure_future(self._play(connection, reply, request))
         watching = asyncio.ensure_future(connection.watch())
@@ -162,8 +162,8 @@ class Simulator:
             case _:
                 assert_never(reply)
 
-    def _dialect_for(self, path: str) -> Dialect:
-        return next((dialect for dialect in self._dialects if dialect.serves(path)), self._dialects[0])
+    def _dialect_for(self, request: Received) -> Dialect:
+        return next((dialect for dialect in self._dialects if dialect.serves(request)), self._dialects[0])
 
     def _about_itself(self, received: Received) -> Whole:
         """`/__simulator/requests` and `/__simulator/reset`. Web pages that reached us by a foreign name get nothing."""

@@ -14,6 +14,7 @@ from thinklsp.core.errors import StreamProtocolError
 
 _LINE_END = re.compile(rb"\r\n|\r|\n")
 _BOM = b"\xef\xbb\xbf"
+_STRAY = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,8 @@ class SseDecoder:
         self._data: list[str] = []
         self._data_bytes = 0
         self._count = 0
+        self._stray: list[str] = []
+        self._stray_bytes = 0
 
     def feed(self, chunk: bytes) -> list[ServerSentEvent]:
         """The events that this piece completed."""
@@ -69,13 +72,19 @@ class SseDecoder:
         return events
 
     def finish(self) -> list[ServerSentEvent]:
-        """The stream has ended: the last event, even where the blank line after it is missing."""
+        """The stream has ended: the last event, even where the blank line after it is missing.
+
+        Lines of JSON that stood bare among the events come last, as one event without a name: some services break off
+        with an error body that is no event.
+        """
         events: list[ServerSentEvent] = []
         if self._line:
             line = bytes(self._line)
             self._line.clear()
             self._take(line, events)
         self._dispatch(events)
+        if self._stray and self._stray[0].lstrip()[:1] in ("{", "["):
+            events.append(ServerSentEvent("", "\n".join(self._stray)))
         return events
 
     def _extend(self, piece: bytes) -> None:
@@ -90,7 +99,8 @@ class SseDecoder:
         if not line:
             self._dispatch(events)
             return
-        name, _, value = line.decode("utf-8", "replace").partition(":")
+        text = line.decode("utf-8", "replace")
+        name, _, value = text.partition(":")
         value = value.removeprefix(" ")
         match name:
             case "data":
@@ -100,8 +110,17 @@ class SseDecoder:
                 self._data.append(value)
             case "event":
                 self._event = value
+            case "error":
+                # No field of the standard; some servers write their errors so.
+                self._event = "error"
+                self._data.append(value)
+            case "" | "id" | "retry":
+                pass  # Comments keep the connection alive; the others are for reconnecting, which we never do.
+            case _ if self._stray_bytes < _STRAY:
+                self._stray_bytes += len(line)
+                self._stray.append(text)
             case _:
-                pass  # Comments keep the connection alive; `id` and `retry` are for reconnecting, which we never do.
+                pass
 
     def _dispatch(self, events: list[ServerSentEvent]) -> None:
         if self._data:

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from thinklsp.simulator.anthropic_errors import extra, invalid
-from thinklsp.simulator.anthropic_messages import SIGNED, Conversation, content_blocks
-from thinklsp.simulator.anthropic_models import ModelTraits
-from thinklsp.simulator.anthropic_options import Mode
-from thinklsp.simulator.anthropic_replay import Replay
+from thinklsp.simulator.anthropic.errors import extra, invalid
+from thinklsp.simulator.anthropic.messages import SIGNED, Conversation, content_blocks
+from thinklsp.simulator.anthropic.models import ModelTraits
+from thinklsp.simulator.anthropic.options import Mode
+from thinklsp.simulator.anthropic.replay import Replay
 
 _LIFETIMES = {"5m": 300.0, "1h": 3600.0}
 _LOOK_BACK = 20

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from thinklsp.providers.anthropic import request_headers
+from thinklsp.providers.anthropic.adapter import request_headers
 from thinklsp.providers.base import Endpoint
-from thinklsp.providers.catalog import ModelInfo
+from thinklsp.providers.model_info import ModelInfo
 from thinklsp.providers.service_errors import json_object
 from thinklsp.providers.thinking import EFFORTS
 

@@ -13,11 +13,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
-from thinklsp.simulator.anthropic_errors import invalid
-from thinklsp.simulator.anthropic_messages import SIGNED, Block, Conversation, content_blocks, runs
-from thinklsp.simulator.anthropic_models import ModelTraits
-from thinklsp.simulator.anthropic_options import Mode
-from thinklsp.simulator.anthropic_seals import Seal, Sealer, mark_of, text_digest
+from thinklsp.simulator.anthropic.errors import invalid
+from thinklsp.simulator.anthropic.messages import SIGNED, Block, Conversation, content_blocks, runs
+from thinklsp.simulator.anthropic.models import ModelTraits
+from thinklsp.simulator.anthropic.options import Mode
+from thinklsp.simulator.anthropic.seals import Seal, Sealer, mark_of, text_digest
 
 _REMEMBERED = 4096
 

@@ -30,7 +30,7 @@ from thinklsp.core.stream import (
     ThinkingDelta,
 )
 from thinklsp.core.usage import Usage
-from thinklsp.providers.anthropic_errors import failure_in_stream
+from thinklsp.providers.anthropic.errors import failure_in_stream
 
 _STOP_REASONS: dict[str, StopReason] = {
     "end_turn": "end_turn",

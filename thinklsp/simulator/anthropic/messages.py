@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 from typing import Any
 
-from thinklsp.simulator.anthropic_envelope import NEWEST_VERSION
-from thinklsp.simulator.anthropic_errors import extra, invalid
-from thinklsp.simulator.anthropic_models import ModelTraits
-from thinklsp.simulator.anthropic_options import Mode, check_effort
+from thinklsp.simulator.anthropic.envelope import NEWEST_VERSION
+from thinklsp.simulator.anthropic.errors import extra, invalid
+from thinklsp.simulator.anthropic.models import ModelTraits
+from thinklsp.simulator.anthropic.options import Mode, check_effort
 
 SIGNED = frozenset({"thinking", "redacted_thinking"})
 _EFFORT_BETA = "mid-conversation-output-config-2026-07-01"

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qs
 
-from thinklsp.simulator.anthropic_answer import (
+from thinklsp.simulator.anthropic.answer import (
     PING,
     Asked,
     Message,
@@ -23,20 +23,20 @@ from thinklsp.simulator.anthropic_answer import (
     error_event,
     write_message,
 )
-from thinklsp.simulator.anthropic_envelope import (
+from thinklsp.simulator.anthropic.envelope import (
     check_betas,
     check_key,
     check_keys,
     check_version,
     parse_body,
 )
-from thinklsp.simulator.anthropic_errors import Refused, error_body, error_message, error_type, invalid
-from thinklsp.simulator.anthropic_messages import Conversation, content_blocks, read_conversation
-from thinklsp.simulator.anthropic_models import MODELS, ModelTraits, model_info
-from thinklsp.simulator.anthropic_options import check_options
-from thinklsp.simulator.anthropic_replay import Hearing, Memory, Replay, content_key
-from thinklsp.simulator.anthropic_seals import Sealer
-from thinklsp.simulator.anthropic_usage import Item, PromptCache, items
+from thinklsp.simulator.anthropic.errors import Refused, error_body, error_message, error_type, invalid
+from thinklsp.simulator.anthropic.messages import Conversation, content_blocks, read_conversation
+from thinklsp.simulator.anthropic.models import MODELS, ModelTraits, model_info
+from thinklsp.simulator.anthropic.options import check_options
+from thinklsp.simulator.anthropic.replay import Hearing, Memory, Replay, content_key
+from thinklsp.simulator.anthropic.seals import Sealer
+from thinklsp.simulator.anthropic.usage import Item, PromptCache, items
 from thinklsp.simulator.dialect import Received
 from thinklsp.simulator.frames import Reply, Streamed, Whole, spoil
 from thinklsp.simulator.scenario import Fault, HttpError
@@ -70,8 +70,8 @@ class AnthropicDialect:
         self._memory = Memory()
         self._cache = PromptCache()
 
-    def serves(self, path: str) -> bool:
-        return any(path == base or path.startswith(f"{base}/") for base in (_MESSAGES, _MODELS))
+    def serves(self, request: Received) -> bool:
+        return any(request.path == base or request.path.startswith(f"{base}/") for base in (_MESSAGES, _MODELS))
 
     def reset(self) -> None:
         self._memory.clear()
@@ -131,7 +131,7 @@ class AnthropicDialect:
             invalid(f"prompt is too long: {total} tokens > {window} maximum")
 
     def _answer(self, accepted: _Accepted, request_id: str) -> Reply:
-        answer = self._script.answer(_course(accepted))
+        answer = self._script.answer(_course(accepted), "anthropic")
         if answer.fault is not None and answer.fault.http_error is not None:
             return _scripted_error(answer.fault.http_error, answer, request_id)
         message = self._write(accepted, answer)

@@ -28,10 +28,9 @@ from thinklsp.core.messages import (
     ToolUseBlock,
     UserMessage,
 )
-from thinklsp.providers.anthropic_errors import failure_of_answer
-from thinklsp.providers.anthropic_stream import AnthropicDecoder
+from thinklsp.providers.anthropic.errors import failure_of_answer
+from thinklsp.providers.anthropic.stream import AnthropicDecoder
 from thinklsp.providers.base import Endpoint, HttpRequest, ModelRequest, StreamDecoder, Thinking
-from thinklsp.providers.catalog import lookup
 
 _VERSION = "2023-06-01"
 _OAUTH_BETA = "oauth-2025-04-20"
@@ -39,6 +38,7 @@ _INTERLEAVED_BETA = "interleaved-thinking-2025-05-14"
 _BINDING_BETA = "thinking-binding-controls-2026-08-01"
 _EMPTY = "(no text)"
 _CACHED_MESSAGES = 2
+_MOST_COMMON_CAP = 64_000
 _FOREIGN_ID = re.compile(r"[^a-zA-Z0-9_-]")
 
 _Wire = dict[str, Any]
@@ -48,9 +48,9 @@ class AnthropicAdapter:
     """Stateless; satisfies `Adapter`."""
 
     def encode(self, request: ModelRequest, endpoint: Endpoint) -> HttpRequest:
-        messages = _messages(request.conversation, endpoint.origin(request.model))
+        messages = _messages(request.conversation, endpoint.origin(request.model.id))
         thinking = _possible_thinking(request, messages)
-        body: _Wire = {"model": request.model, "max_tokens": request.max_tokens, "stream": True}
+        body: _Wire = {"model": request.model.id, "max_tokens": _max_tokens(request), "stream": True}
         body |= _thinking_fields(thinking)
         if request.system:
             body["system"] = [_cached({"type": "text", "text": request.system})]
@@ -68,6 +68,11 @@ class AnthropicAdapter:
 
     def failure(self, status: int, headers: Mapping[str, str], body: bytes) -> ProviderError:
         return failure_of_answer(status, headers, body)
+
+
+def _max_tokens(request: ModelRequest) -> int:
+    """This service wants a figure."""
+    return request.max_tokens or request.model.output_cap or _MOST_COMMON_CAP
 
 
 def request_headers(endpoint: Endpoint, betas: Sequence[str]) -> dict[str, str]:
@@ -90,7 +95,7 @@ def request_headers(endpoint: Endpoint, betas: Sequence[str]) -> dict[str, str]:
 
 def _betas(request: ModelRequest, endpoint: Endpoint, thinking: Thinking) -> list[str]:
     betas = [_OAUTH_BETA] if endpoint.bearer else []
-    if thinking.form == "manual" and request.tools and lookup("anthropic", request.model).interleaved == "header":
+    if thinking.form == "manual" and request.tools and request.model.interleaved == "header":
         betas.append(_INTERLEAVED_BETA)
     if thinking.form == "adaptive" and thinking.drop_mismatched:
         betas.append(_BINDING_BETA)
@@ -134,7 +139,7 @@ def _possible_thinking(request: ModelRequest, messages: Sequence[_Wire]) -> Thin
     opening = next((message for message in reversed(loop) if message["role"] == "assistant"), None)
     if opening is None or opening["content"][0].get("type") in ("thinking", "redacted_thinking"):
         return thinking
-    if lookup("anthropic", request.model).off is None:
+    if request.model.off is None:
         return replace(thinking, form="adaptive", budget_tokens=None)
     return Thinking("off", effort=thinking.effort)
 
@@ -152,12 +157,15 @@ def _messages(conversation: Conversation, origin: Origin) -> list[_Wire]:
     A paused answer at the end goes back as it came: what the model adds to it is bound to exactly that.
     """
     merged: list[_Wire] = []
+    ids: dict[str, str] = {}
     for message in conversation:
         match message:
             case UserMessage():
-                content = [wire for block in message.blocks if (wire := _user_block(block)) is not None]
+                content = [wire for block in message.blocks if (wire := _user_block(block, ids)) is not None]
             case AssistantMessage():
-                content = [wire for block in message.blocks if (wire := _assistant_block(block, origin)) is not None]
+                content = [
+                    wire for block in message.blocks if (wire := _assistant_block(block, origin, ids)) is not None
+                ]
             case _:
                 assert_never(message)
         if merged and merged[-1]["role"] == message.role:
@@ -176,23 +184,28 @@ def _whole_content(role: str, content: list[_Wire], *, paused: bool) -> list[_Wi
     return content if content and (paused or not ends_in_thinking) else [*content, {"type": "text", "text": _EMPTY}]
 
 
-def _user_block(block: ToolResultBlock | TextBlock) -> _Wire | None:
+def _user_block(block: ToolResultBlock | TextBlock, ids: Mapping[str, str]) -> _Wire | None:
     match block:
         case TextBlock():
             return {"type": "text", "text": block.text} if block.text.strip() else None
         case ToolResultBlock():
-            result: _Wire = {"type": "tool_result", "tool_use_id": _wire_id(block.tool_use_id), "content": block.text}
+            call_id = ids.get(block.tool_use_id) or _wire_id(block.tool_use_id)
+            result: _Wire = {"type": "tool_result", "tool_use_id": call_id, "content": block.text}
             return result | {"is_error": True} if block.is_error else result
         case _:
             assert_never(block)
 
 
-def _assistant_block(block: ContentBlock, origin: Origin) -> _Wire | None:
-    """What this endpoint and model issued goes back as it came; the rest is rebuilt from what anybody may read."""
+def _assistant_block(block: ContentBlock, origin: Origin, ids: dict[str, str]) -> _Wire | None:
+    """What this endpoint and model issued goes back as it came; the rest is rebuilt from what anybody may read.
+
+    `ids` learns what the service calls its own tool calls, should that differ from our name for them."""
     if isinstance(block, TextBlock) and not block.text.strip():
         return None
     if block.raw is not None and block.raw.belongs_to(origin):
         raw: _Wire = json.loads(block.raw.open_for(origin))
+        if isinstance(block, ToolUseBlock):
+            ids[block.id] = str(raw.get("id") or _wire_id(block.id))
         return raw
     match block:
         case TextBlock():

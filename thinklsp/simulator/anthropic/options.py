@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from thinklsp.simulator.anthropic_errors import extra, invalid
-from thinklsp.simulator.anthropic_models import EFFORTS, ModelTraits
+from thinklsp.simulator.anthropic.errors import extra, invalid
+from thinklsp.simulator.anthropic.models import EFFORTS, ModelTraits
 
 Kind = Literal["adaptive", "between_tools", "disabled", "enabled"]
 Display = Literal["summarized", "omitted", "updates"]

@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from thinklsp.simulator.anthropic_errors import Refused, extra, invalid
+from thinklsp.simulator.anthropic.errors import Refused, extra, invalid
 
 NEWEST_VERSION = "2026-10-21"
 _VERSIONS = frozenset({"2023-06-01", NEWEST_VERSION})

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, assert_never
 
-from thinklsp.simulator.anthropic_models import ModelTraits
-from thinklsp.simulator.anthropic_replay import Issued, Replay
-from thinklsp.simulator.anthropic_seals import Seal, Sealer, mark_of, text_digest
-from thinklsp.simulator.anthropic_usage import InputUsage, text_tokens
+from thinklsp.simulator.anthropic.models import ModelTraits
+from thinklsp.simulator.anthropic.replay import Issued, Replay
+from thinklsp.simulator.anthropic.seals import Seal, Sealer, mark_of, text_digest
+from thinklsp.simulator.anthropic.usage import InputUsage, text_tokens
 from thinklsp.simulator.frames import Frame, Send, Wait, pieces
 from thinklsp.simulator.scenario import RawPart, RedactedPart, TextPart, ThinkingPart, ToolPart, UsageOverride
 from thinklsp.simulator.script import Answer, Pace, ScriptedPart
