@@ -2,8 +2,8 @@
 
 Where thinking is bound to everything before it and that has changed, the service is asked to leave out what no longer
 fits. Otherwise the thinking so far stays away whole: a gap in the middle would be refused just as well. Either is tried
-once and then kept for the conversation; a refusal after both is the end. A form of thinking that the model does not
-take, because the catalogue was wrong about it, is changed once and then kept for the model.
+once and then kept for the conversation; a refusal after both is the end. A form of thinking or a level of effort that
+the model does not take, because the catalogue was wrong about it, is changed once and then kept for the model.
 """
 
 from __future__ import annotations
@@ -11,11 +11,22 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import assert_never
 
 from thinklsp.core.errors import ProviderError
-from thinklsp.core.messages import AssistantMessage, Conversation, RedactedThinkingBlock, ThinkingBlock
+from thinklsp.core.messages import (
+    AssistantMessage,
+    ContentBlock,
+    Conversation,
+    OpaqueBlock,
+    RedactedThinkingBlock,
+    ServerToolBlock,
+    TextBlock,
+    ThinkingBlock,
+    ToolUseBlock,
+)
 from thinklsp.providers.base import ModelRequest, ThinkingForm
-from thinklsp.providers.service_errors import ThinkingFormRefused, ThinkingRejected
+from thinklsp.providers.service_errors import EffortRefused, ThinkingFormRefused, ThinkingRejected
 
 _REMEMBERED = 16
 DROPPING = (
@@ -53,12 +64,15 @@ class Remedies:
     def __init__(self) -> None:
         self._known: deque[_Remedy] = deque(maxlen=_REMEMBERED)
         self._forms: dict[tuple[str, ThinkingForm], ThinkingForm] = {}
+        self._effortless: set[str] = set()
 
     def applied(self, request: ModelRequest) -> ModelRequest:
         """The request as it can be sent, as far as that is known."""
         form = self._forms.get((request.model.id, request.thinking.form))
         if form is not None:
             request = _in_form(request, form)
+        if request.model.id in self._effortless:
+            request = _without_effort(request)
         for remedy in self._known:
             if request.conversation[: len(remedy.beginning)] == remedy.beginning:
                 return _treated(request, remedy)
@@ -71,11 +85,15 @@ class Remedies:
         """
         if isinstance(error, ThinkingRejected):
             # In the form that the model takes, if that has been found out meanwhile.
-            form, budget = sent.thinking.form, sent.thinking.budget_tokens
-            whole = replace(whole, thinking=replace(whole.thinking, form=form, budget_tokens=budget))
+            asked = replace(sent.thinking, drop_mismatched=whole.thinking.drop_mismatched)
+            whole = replace(whole, thinking=asked)
             return self._after_rejection(error, whole, sent)
         if isinstance(error, ThinkingFormRefused):
             return self._after_form(error, whole, sent)
+        if isinstance(error, EffortRefused) and sent.thinking.effort is not None:
+            self._effortless.add(sent.model.id)
+            said = f"{sent.model.id} does not take effort {sent.thinking.effort}; it decides itself."
+            return _without_effort(sent), said
         return None
 
     def _after_form(
@@ -109,12 +127,16 @@ def _in_form(request: ModelRequest, form: ThinkingForm) -> ModelRequest:
     return replace(request, thinking=replace(request.thinking, form=form, budget_tokens=None))
 
 
+def _without_effort(request: ModelRequest) -> ModelRequest:
+    return replace(request, thinking=replace(request.thinking, effort=None))
+
+
 def _treated(request: ModelRequest, remedy: _Remedy) -> ModelRequest:
     if remedy.drops:
         return replace(request, thinking=replace(request.thinking, drop_mismatched=True))
     count = len(remedy.beginning)
     conversation: Conversation = tuple(
-        replace(message, blocks=tuple(block for block in message.blocks if not _is_thinking(block)))
+        replace(message, blocks=tuple(bare for block in message.blocks if (bare := _bare(block)) is not None))
         if isinstance(message, AssistantMessage) and index < count
         else message
         for index, message in enumerate(request.conversation)
@@ -122,5 +144,16 @@ def _treated(request: ModelRequest, remedy: _Remedy) -> ModelRequest:
     return replace(request, conversation=conversation)
 
 
-def _is_thinking(block: object) -> bool:
-    return isinstance(block, ThinkingBlock | RedactedThinkingBlock)
+def _bare(block: ContentBlock) -> ContentBlock | None:
+    """What is left of a block without anything sealed: some services sign the texts and calls themselves, or know them
+    by names that belong to the thinking before them. What a service ran itself stays, since its halves belong together.
+    """
+    match block:
+        case TextBlock() | ToolUseBlock():
+            return replace(block, raw=None)
+        case ServerToolBlock():
+            return block
+        case ThinkingBlock() | RedactedThinkingBlock() | OpaqueBlock():
+            return None
+        case _:
+            assert_never(block)

@@ -28,6 +28,10 @@ class ThinkingRejected(BadRequest):
     bound = False
 
 
+class EffortRefused(BadRequest):
+    """The model does not take the level of effort that was asked for, or none at all."""
+
+
 class ThinkingFormRefused(BadRequest):
     """The model does not take thinking in the form that was asked for. `instead`: the form that may pass."""
 

@@ -13,11 +13,13 @@ from typing import Any, assert_never
 
 from thinklsp.simulator.anthropic.models import ModelTraits
 from thinklsp.simulator.anthropic.replay import Issued, Replay
-from thinklsp.simulator.anthropic.seals import Seal, Sealer, mark_of, text_digest
-from thinklsp.simulator.anthropic.usage import InputUsage, text_tokens
+from thinklsp.simulator.anthropic.seals import Seal, mark_of, signed
+from thinklsp.simulator.anthropic.usage import tokens_of
 from thinklsp.simulator.frames import Frame, Send, Wait, pieces
+from thinklsp.simulator.prompt_cache import InputUsage
 from thinklsp.simulator.scenario import RawPart, RedactedPart, TextPart, ThinkingPart, ToolPart, UsageOverride
 from thinklsp.simulator.script import Answer, Pace, ScriptedPart
+from thinklsp.simulator.seals import Sealer, text_digest
 
 _STOP_REASONS = {"context_window": "model_context_window_exceeded"}
 PING = b'event: ping\ndata: {"type":"ping"}\n\n'
@@ -182,7 +184,7 @@ class _Writer:
         silence = self._pace.interval_ms
         if self._asked.counts_thinking:
             for text in texts if shown is None else list(pieces(shown, self._pace.chunk_chars)) or [""]:
-                counted = text_tokens(text, self._asked.traits)
+                counted = tokens_of(text, self._asked.traits)
                 visible = "" if shown is None else text
                 yield silence, {"type": "thinking_delta", "thinking": visible, "estimated_tokens": counted}
         elif shown is None:
@@ -240,10 +242,10 @@ class _Writer:
             self._tokens(thought),
         )
         self._signed += 1
-        return self._sealer.close(seal)
+        return signed(seal, self._sealer)
 
     def _tokens(self, text: str) -> int:
-        return text_tokens(text, self._asked.traits)
+        return tokens_of(text, self._asked.traits)
 
 
 def _issued(blocks: tuple[Written, ...], asked: Asked, *, paused: bool) -> Issued:

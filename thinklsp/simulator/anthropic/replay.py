@@ -17,7 +17,8 @@ from thinklsp.simulator.anthropic.errors import invalid
 from thinklsp.simulator.anthropic.messages import SIGNED, Block, Conversation, content_blocks, runs
 from thinklsp.simulator.anthropic.models import ModelTraits
 from thinklsp.simulator.anthropic.options import Mode
-from thinklsp.simulator.anthropic.seals import Seal, Sealer, mark_of, text_digest
+from thinklsp.simulator.anthropic.seals import Seal, mark_of, opened
+from thinklsp.simulator.seals import Sealer, text_digest
 
 _REMEMBERED = 4096
 
@@ -272,7 +273,7 @@ def _judge_run(run: Sequence[Block], answers: Sequence[Issued]) -> None:
 
 
 def _opened(block: Block, sealer: Sealer) -> Seal:
-    seal = sealer.open(_signature(block))
+    seal = opened(_signature(block), sealer)
     if seal is None or seal.kind != block.kind:
         _invalid_signature(block)
     return seal

@@ -1,23 +1,12 @@
-"""Signatures on thinking: made with a secret that lives and dies with the process, and opened again.
-
-A seal carries everything that a later request is checked against, so no memory is needed to judge it. To clients it
-is what the service's signatures are: long, opaque base64.
-"""
+"""What a signature on thinking is about, and its short name."""
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hashlib
-import hmac
-import json
-import secrets
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-_MAC = 32
-_HEAD = _MAC + 4
-_FILLER = 160
+from thinklsp.simulator.seals import Sealer
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,42 +27,16 @@ class Seal:
     tokens: int
 
 
-class Sealer:
-    """Owns the secret. The same seal gives the same text for the life of the process."""
+def signed(seal: Seal, sealer: Sealer) -> str:
+    return sealer.close(asdict(seal), seal.tokens)
 
-    def __init__(self) -> None:
-        self._secret = secrets.token_bytes(32)
 
-    def close(self, seal: Seal) -> str:
-        payload = json.dumps(asdict(seal), separators=(",", ":")).encode("utf-8")
-        # Filler of the thinking's own size makes signatures as long as the service's; a length divisible by three
-        # needs no padding, whose spare bits could be changed unnoticed.
-        size = _FILLER + 3 * seal.tokens
-        size += -(_HEAD + len(payload) + size) % 3
-        filler = hashlib.shake_256(self._secret + payload).digest(size)
-        rest = len(payload).to_bytes(4, "big") + payload + filler
-        return base64.b64encode(self._mac(rest) + rest).decode("ascii")
-
-    def open(self, text: str) -> Seal | None:
-        """The seal, or None for anything that this process did not sign exactly so."""
-        try:
-            blob = base64.b64decode(text, validate=True)
-        except (binascii.Error, ValueError):
-            return None
-        if not hmac.compare_digest(blob[:_MAC], self._mac(blob[_MAC:])):
-            return None
-        length = int.from_bytes(blob[_MAC:_HEAD], "big")
-        fields = json.loads(blob[_HEAD : _HEAD + length])
-        return Seal(**{**fields, "seen": tuple(fields["seen"])})
-
-    def _mac(self, data: bytes) -> bytes:
-        return hmac.new(self._secret, data, hashlib.sha256).digest()
+def opened(signature: str, sealer: Sealer) -> Seal | None:
+    """None for anything that this process did not sign exactly so."""
+    content = sealer.open(signature)
+    return None if content is None else Seal(**{**content, "seen": tuple(content["seen"])})
 
 
 def mark_of(signature: str) -> str:
     """A short name of a signed block, by which others remember having seen it."""
     return hashlib.sha256(signature.encode("utf-8", "surrogatepass")).hexdigest()[:12]
-
-
-def text_digest(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

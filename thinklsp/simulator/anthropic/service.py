@@ -35,12 +35,13 @@ from thinklsp.simulator.anthropic.messages import Conversation, content_blocks, 
 from thinklsp.simulator.anthropic.models import MODELS, ModelTraits, model_info
 from thinklsp.simulator.anthropic.options import check_options
 from thinklsp.simulator.anthropic.replay import Hearing, Memory, Replay, content_key
-from thinklsp.simulator.anthropic.seals import Sealer
-from thinklsp.simulator.anthropic.usage import Item, PromptCache, items
+from thinklsp.simulator.anthropic.usage import items
 from thinklsp.simulator.dialect import Received
 from thinklsp.simulator.frames import Reply, Streamed, Whole, spoil
+from thinklsp.simulator.prompt_cache import Item, PromptCache
 from thinklsp.simulator.scenario import Fault, HttpError
 from thinklsp.simulator.script import Answer, Course, Script
+from thinklsp.simulator.seals import Sealer
 
 _MESSAGES = "/v1/messages"
 _COUNT = "/v1/messages/count_tokens"

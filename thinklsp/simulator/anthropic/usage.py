@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -18,39 +17,15 @@ from thinklsp.simulator.anthropic.messages import SIGNED, Conversation, content_
 from thinklsp.simulator.anthropic.models import ModelTraits
 from thinklsp.simulator.anthropic.options import Mode
 from thinklsp.simulator.anthropic.replay import Replay
+from thinklsp.simulator.prompt_cache import LIFETIMES, Item, text_tokens
 
-_LIFETIMES = {"5m": 300.0, "1h": 3600.0}
-_LOOK_BACK = 20
 _MAX_BREAKPOINTS = 4
-_MAX_ENTRIES = 8192
 _IMAGE_TOKENS = 1200
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
-    """One cacheable unit of a request, in the order tools, system, messages. `key` stands for all up to it."""
-
-    key: str
-    tokens: int
-    ttl: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class InputUsage:
-    """Tokens of a request: read from the cache, written to it for five minutes or an hour, and the rest."""
-
-    read: int
-    written: Mapping[str, int]
-    rest: int
-
-    @property
-    def total(self) -> int:
-        return self.read + sum(self.written.values()) + self.rest
-
-
-def text_tokens(text: str, traits: ModelTraits) -> int:
-    """A quarter of the bytes, and three tenths more for the tokenizer of the newer models."""
-    tokens = (len(text.encode("utf-8", "surrogatepass")) + 3) // 4
+def tokens_of(text: str, traits: ModelTraits) -> int:
+    """Three tenths more for the tokenizer of the newer models."""
+    tokens = text_tokens(text)
     return -(-tokens * 13 // 10) if traits.modern else tokens
 
 
@@ -71,51 +46,6 @@ def items(
         key = hashlib.sha256(f"{key}{unit.content}".encode("utf-8", "surrogatepass")).hexdigest()
         result.append(Item(key, unit.tokens, ttl))
     return tuple(result)
-
-
-class PromptCache:
-    """Prefixes written by earlier requests and how long they live. Times come from the caller, in seconds."""
-
-    def __init__(self) -> None:
-        self._expires: OrderedDict[str, float] = OrderedDict()
-
-    def clear(self) -> None:
-        self._expires.clear()
-
-    def measure(self, request: Sequence[Item], minimum: int, now: float) -> InputUsage:
-        """What a request reads and writes; nothing changes until `commit`."""
-        sums = _sums(request)
-        total = sums[-1] if sums else 0
-        breakpoints = [i for i, item in enumerate(request) if item.ttl and sums[i] >= minimum]
-        hits = [hit for point in breakpoints if (hit := self._hit(request, point, now)) is not None]
-        read = max((sums[hit] for hit in hits), default=0)
-        written = {"5m": 0, "1h": 0}
-        done = read
-        for point in breakpoints:
-            if sums[point] > done:
-                written[request[point].ttl or "5m"] += sums[point] - done
-                done = sums[point]
-        return InputUsage(read, written, total - done)
-
-    def commit(self, request: Sequence[Item], minimum: int, now: float) -> None:
-        """The request was answered: its breakpoints are kept, what it read lives on."""
-        sums = _sums(request)
-        for index, item in enumerate(request):
-            if item.ttl is None or sums[index] < minimum:
-                continue
-            hit = self._hit(request, index, now)
-            for key in {item.key} | ({request[hit].key} if hit is not None else set()):
-                expires = now + _LIFETIMES[item.ttl]
-                self._expires[key] = max(expires, self._expires.pop(key, 0.0))
-        while len(self._expires) > _MAX_ENTRIES:
-            self._expires.popitem(last=False)
-
-    def _hit(self, request: Sequence[Item], point: int, now: float) -> int | None:
-        """The longest kept prefix within the look-back, which counts the breakpoint itself."""
-        for index in range(point, max(point - _LOOK_BACK, -1), -1):
-            if self._expires.get(request[index].key, 0.0) > now:
-                return index
-        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +97,7 @@ def _unit(value: Mapping[str, Any], traits: ModelTraits, place: str, opening: st
 
 
 def _tokens(value: Mapping[str, Any], content: str, traits: ModelTraits) -> int:
-    return 3 + text_tokens(str(value["text"]) if value.get("type") == "text" else content, traits)
+    return 3 + tokens_of(str(value["text"]) if value.get("type") == "text" else content, traits)
 
 
 def _ttl(control: Any, place: str) -> str | None:
@@ -179,7 +109,7 @@ def _ttl(control: Any, place: str) -> str | None:
         if key not in ("type", "ttl"):
             extra(f"{place}.cache_control.{key}")
     ttl = control.get("ttl") or "5m"
-    if not isinstance(ttl, str) or ttl not in _LIFETIMES:
+    if not isinstance(ttl, str) or ttl not in LIFETIMES:
         invalid(f"{place}.cache_control.ttl: Input should be '5m' or '1h'")
     return ttl
 
@@ -203,10 +133,3 @@ def _check_order(ttls: Sequence[str]) -> None:
             "a ttl='1h' cache_control block must not come after a ttl='5m' cache_control block. Note that blocks are "
             "processed in the following order: `tools`, `system`, `messages`."
         )
-
-
-def _sums(request: Sequence[Item]) -> list[int]:
-    sums: list[int] = []
-    for item in request:
-        sums.append((sums[-1] if sums else 0) + item.tokens)
-    return sums
