@@ -1,20 +1,58 @@
-"""The table of settings: in the README as the program prints it, and readable for every kind of value."""
+"""The tables that the program prints stand in the documents, and the one of settings is readable for every value."""
 
 from pathlib import Path
 
 import pytest
 
-from thinklsp.cli.config import _values, settings_table
+from thinklsp.cli.config import _values, efforts_table, settings_table
+from thinklsp.providers.catalog import known_models
 
-README = Path(__file__).parents[2] / "README.md"
-BEGIN, END = "<!-- settings: made by `thinklsp config table` -->\n", "<!-- end of settings -->"
+ROOT = Path(__file__).parents[2]
+TABLES = {
+    "README.md": ("settings", "table", settings_table),
+    "thinklsp/providers/EFFORTS.md": ("efforts", "efforts", efforts_table),
+}
 
 
-def test_the_readme_holds_the_table_that_the_program_prints():
-    """After a change of settings: put the output of `python -m thinklsp config table` between the two marks."""
-    text = README.read_text()
-    assert text.count(BEGIN) == text.count(END) == 1
-    assert text.partition(BEGIN)[2].partition(END)[0] == settings_table() + "\n"
+@pytest.mark.parametrize("document", TABLES)
+def test_the_document_holds_the_table_that_the_program_prints(document):
+    """After a change: put the output of `python -m thinklsp config table` (or `efforts`) between the two marks."""
+    name, command, table = TABLES[document]
+    begin, end = f"<!-- {name}: made by `thinklsp config {command}` -->\n", f"<!-- end of {name} -->"
+    text = (ROOT / document).read_text()
+    assert text.count(begin) == text.count(end) == 1
+    assert text.partition(begin)[2].partition(end)[0] == table() + "\n"
+
+
+# Model -> what is sent in mode auto, off, and for efforts low, medium, high, xhigh, max; from each service's own page.
+SENT = {
+    "`claude-opus-4-6`": "adaptive | off | adaptive, effort low | adaptive, effort medium | adaptive, effort high | "
+    "adaptive, effort max | adaptive, effort max",
+    "`claude-sonnet-4-5`": "budget 10000 | off | budget 2048 | budget 10000 | budget 16384 | budget 32768 | "
+    "budget 32768",
+    "`claude-sonnet-5-5`": "adaptive | between tools | adaptive, effort low | adaptive, effort medium | "
+    "adaptive, effort high | adaptive, effort xhigh | adaptive, effort max",
+    "`gpt-6-sol`": "nothing | effort none | effort low | effort medium | effort high | effort xhigh | effort max",
+    "`gpt-5.1`": "effort medium | effort none | effort low | effort medium | effort high | effort high | effort high",
+    "`gpt-5`": "nothing | effort minimal | effort low | effort medium | effort high | effort high | effort high",
+    "`gpt-4.1`": "nothing | nothing | nothing | nothing | nothing | nothing | nothing",
+    "`gemini-4-hydrogen`": "nothing | level LOW | level LOW | level MEDIUM | level HIGH | level XHIGH | level XHIGH",
+    "`gemini-3.6-flash`": "nothing | level MINIMAL | level LOW | level MEDIUM | level HIGH | level HIGH | level HIGH",
+    "`gemini-3-pro-preview`": "nothing | level LOW | level LOW | level HIGH | level HIGH | level HIGH | level HIGH",
+    "`gemini-2.5-pro`": "nothing | budget 128 | budget 2048 | budget 8192 | budget 16384 | budget 32768 | budget 32768",
+    "`gemini-2.5-flash-lite`": "budget -1 | budget 0 | budget 2048 | budget 8192 | budget 16384 | budget 24576 | "
+    "budget 24576",
+    "`deepseek-flash`": "nothing | off | effort low | effort high | effort high | effort max | effort max",
+}
+
+
+def test_the_table_of_efforts_says_what_each_service_is_sent():
+    rows = [line.strip("| ").split(" | ", 2) for line in efforts_table().splitlines()[2:]]
+    shown = {(provider, model): sent for provider, model, sent in rows}
+    assert {model: sent for (_, model), sent in shown.items() if model in SENT} == SENT
+    providers = ("anthropic", "openai", "google", "openai-compatible")
+    listed = {(provider, f"`{model}`") for provider in providers for model in known_models(provider)}
+    assert set(shown) == listed | {(provider, "any other") for provider in providers}
 
 
 VALUES = {

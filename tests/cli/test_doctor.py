@@ -56,6 +56,7 @@ async def test_with_a_key_it_says_what_and_why(cli):
         "efforts": ["low", "medium", "high", "xhigh", "max"],
         "contextWindow": 1_000_000,
         "maxTokens": 128_000,
+        "models": None,
     }
     assert (model["provider"], model["keySource"]) == ("anthropic", "the environment variable ANTHROPIC_API_KEY")
     assert (model["effort"], model["effortSource"]) == ("low", "environment")

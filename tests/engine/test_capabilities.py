@@ -11,7 +11,8 @@ import pytest
 from tests.support.sse_server import SseServer, Step, answer
 from thinklsp.engine import Engine
 from thinklsp.engine.doctor import report
-from thinklsp.providers.anthropic.capabilities import contradictions, read_capabilities
+from thinklsp.providers.anthropic.capabilities import read_capabilities
+from thinklsp.providers.capabilities import contradictions
 from thinklsp.providers.catalog import lookup
 from thinklsp.settings import EditorSettings
 from thinklsp.simulator.anthropic.models import MODELS, model_info

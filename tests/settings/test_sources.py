@@ -15,6 +15,7 @@ from thinklsp.settings import (
     Settings,
     UserSettings,
     ignored,
+    keyed_providers,
     load_user_settings,
     resolve,
     schema,
@@ -238,6 +239,11 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("maxSteps", True, "a whole number"),
     ("maxSteps", 1.5, "a whole number"),
     ("thinking.budgetTokens", 1023, "at least 1024"),
+    ("thinking.budgetTokens", 0, "at least 1024"),
+    ("thinking.budgetTokens", -1, "at least 1024"),
+    ("thinking.budgetTokens", 128_000, "less than 128000"),
+    ("thinking.budgetTokens", "512", "a whole number"),
+    ("thinking.budgetTokens", True, "a whole number"),
     ("thinking.mode", ["manual"], "'auto', 'off'"),
     ("maxTokens", 5, "at least 1024"),
     ("budget.usdPerTurn", 0, "more than 0"),
@@ -281,11 +287,87 @@ def test_a_refused_value_is_named_with_its_limit_and_the_former_one_stays(key: s
     assert second.values["model" if key != "model" else "effort"] in ("m", "low")
 
 
+# Who has a key, what the user has set, which provider the editor asks for; and whether a small budget counts then.
+SMALL_BUDGETS: list[tuple[tuple[str, ...], str | None, Any, bool]] = [
+    (("google",), None, None, True),
+    (("google",), None, "google", True),
+    (("google",), None, "auto", True),
+    (("google", "openai-compatible"), None, None, True),
+    (("google", "openai-compatible"), None, "openai-compatible", False),
+    (("anthropic", "google"), None, None, False),
+    (("openai", "google"), None, None, False),
+    (("anthropic", "google"), "google", None, True),
+    (("anthropic", "google"), "google", "auto", False),
+    (("anthropic", "google"), None, "google", True),
+    (("anthropic", "google"), "google", "anthropic", False),
+    (("google",), None, "simulator", False),
+    (("google",), "simulator", None, False),
+    # The editor's provider does not count without a key, or where it is none.
+    (("google",), None, "anthropic", True),
+    (("anthropic",), None, "google", False),
+    (("google",), None, "nobody", True),
+    (("google",), None, ["anthropic"], True),
+    ((), None, None, False),
+]
+KEYS_OF = {
+    "anthropic": "ANTHROPIC_API_KEY",
+    "openai": "OPENAI_API_KEY",
+    "google": "GEMINI_API_KEY",
+    "openai-compatible": "THINKLSP_COMPATIBLE_BASE_URL",
+}
+
+
+@pytest.mark.parametrize(("keyed", "own", "asked", "counts"), SMALL_BUDGETS)
+def test_small_budgets_are_for_gemini(keyed: tuple[str, ...], own: str | None, asked: Any, counts: bool) -> None:
+    environment = {KEYS_OF[name]: "x" for name in keyed} | ({} if own is None else {"THINKLSP_PROVIDER": own})
+    mine = user(**environment)
+    assert set(keyed_providers(mine)) == set(keyed)
+    first, said = EditorSettings().updated({"thinking.budgetTokens": 2048}, mine, keyed=frozenset(keyed))
+    assert said == ()
+    for budget in (-1, 0, 1, 512, 1023):
+        raw = {"thinking.budgetTokens": budget, **({} if asked is None else {"provider": asked})}
+        second, sentences = first.updated(raw, mine, keyed=frozenset(keyed))
+        about = [sentence for sentence in sentences if "provider was" not in sentence]
+        assert second.values["thinking.budgetTokens"] == (budget if counts else 2048)
+        assert len(about) == (0 if counts else 1)
+        if not counts:
+            assert "thinking.budgetTokens was refused: it must be at least 1024 " in about[0]
+            assert about[0].endswith("The former value stays.")
+    lowest, [sentence] = first.updated(
+        {"provider": "google", "thinking.budgetTokens": -2}, mine, keyed=frozenset(keyed)
+    )
+    assert lowest.values["thinking.budgetTokens"] == 2048
+    assert ("at least -1." in sentence) is ("google" in keyed)
+
+
+def test_a_provider_that_was_refused_leaves_the_former_one_to_decide() -> None:
+    keyed = frozenset(("anthropic", "google"))
+    mine = user(ANTHROPIC_API_KEY="x", GEMINI_API_KEY="x")
+    first, _ = EditorSettings().updated({"provider": "google", "thinking.budgetTokens": 0}, mine, keyed=keyed)
+    assert first.values["thinking.budgetTokens"] == 0
+    second, [about] = first.updated({"provider": "nobody", "thinking.budgetTokens": 7}, mine, keyed=keyed)
+    assert "provider" in about
+    assert second.values == {"provider": "google", "thinking.budgetTokens": 7}
+    # Without a provider it is the user's own one again.
+    assert len(second.updated({"thinking.budgetTokens": 8}, mine, keyed=keyed)[1]) == 1
+
+
+@pytest.mark.parametrize(("keyed", "own", "asked", "counts"), [row for row in SMALL_BUDGETS if row[2] is None])
+def test_small_budgets_of_the_users_own(
+    tmp_path: Path, keyed: tuple[str, ...], own: str | None, asked: None, counts: bool
+) -> None:
+    environment = {KEYS_OF[name]: "x" for name in keyed} | ({} if own is None else {"THINKLSP_PROVIDER": own})
+    toml = f'provider = "{own or "auto"}"\n[thinking]\nbudget_tokens = -1'
+    for made in (user(THINKLSP_THINKING_BUDGET_TOKENS="-1", **environment), user(toml, tmp_path, **environment)):
+        assert value_of(resolve(made).settings, "thinking.budgetTokens") == (-1 if counts else 10_000)
+        assert ["thinking.budgetTokens" in problem for problem in made.problems] == [True] * (not counts)
+
+
 POWER: list[Any] = [
     "base_url", "baseUrl", "BASE-URL", "anthropic.base_url", "providers.anthropic.baseUrl", "openai.apiKey", "api_key",
     "proxy", "caBundle", "ca_bundle", "headers", "commands.enabled", "permissions", "mcp.servers", "mcpServers",
     "sandbox", "log.level", "logLevel", "extraRoots", "network.proxy", "trust", "a.b.c.token", "thinking.apiKey",
-    "workspace.allow_home",
+    "workspace.allow_home", "models",
 ]  # fmt: skip
 
 

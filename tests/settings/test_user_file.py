@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 from tests.settings.test_sources import NO_FILE, SECRET, user
 from thinklsp.core.errors import SettingsError
 from thinklsp.providers.base import Endpoint
+from thinklsp.providers.catalog import Catalogue
+from thinklsp.providers.model_info import Price
 from thinklsp.settings import (
     key_command,
     keyed_providers,
@@ -65,6 +67,12 @@ WRONG: dict[str, tuple[str, str]] = {
     "another provider": (f'[providers.other]\nbase_url = "{SECRET}"', "providers"),
     "a wrong type": (f'[network]\nproxy = ["{SECRET}"]', "network.proxy"),
     "a command that is none": ("[providers.anthropic]\napi_key_command = []", "api_key_command"),
+    "a kind of server elsewhere": ('[providers.openai]\nserver = "vllm"', "providers.openai.server"),
+    "tags elsewhere": ("[providers.google]\nthink_tags = true", "providers.google.think_tags"),
+    "a field for reasoning": (f'[providers.openai-compatible]\nreasoning = "{SECRET}"', "openai-compatible.reasoning"),
+    "a model of nobody": (f'[models.other."{SECRET}"]\nmanual = true', "models"),
+    "a model that is no table": (f'[models]\nopenai = "{SECRET}"', "models.openai"),
+    "a row that is no table": (f'[models.openai]\ngpt = "{SECRET}"', "models.openai.gpt"),
     "a log level": ('[log]\nlevel = "debug"', "log.level"),
 }
 
@@ -104,6 +112,36 @@ def test_settings_stand_in_the_file_in_the_way_of_toml(tmp_path: Path) -> None:
         "chat.fileSuffix": ".ai.md",
     }.items():
         assert value_of(settings, key) == value
+
+
+def test_what_the_user_says_of_models_is_kept_as_plain_data(tmp_path: Path) -> None:
+    made = user(
+        '[models.openai-compatible."qwen3:8b"]\ncontext_window = 131072\nprice = { input = 0.1, output = 0.2 }\n'
+        '[models.google."gemini-2.5-pro"]\noutput_cap = 10',
+        tmp_path,
+    )
+    assert made.problems == ()
+    assert made.file.models == {
+        "openai-compatible": {"qwen3:8b": {"context_window": 131_072, "price": {"input": 0.1, "output": 0.2}}},
+        "google": {"gemini-2.5-pro": {"output_cap": 10}},
+    }
+    # The catalogue takes it as it is.
+    model = Catalogue(made.file.models).lookup("openai-compatible", "qwen3:8b")
+    assert (model.context_window, model.price) == (131_072, Price(0.1, 0.2))
+    assert user().file.models == {}
+
+
+def test_what_the_user_says_of_a_compatible_server_goes_with_its_address(tmp_path: Path) -> None:
+    made = user(
+        '[providers.openai-compatible]\nbase_url = "http://localhost:1/v1"\nserver = "vllm"\n'
+        'reasoning = "reasoning_content"\nthink_tags = true',
+        tmp_path,
+        OPENAI_API_KEY="k",
+    )
+    access = provider_access("openai-compatible", made)
+    assert (access.server, access.reasoning, access.think_tags) == ("vllm", "reasoning_content", True)
+    other = provider_access("openai", made)
+    assert (other.server, other.reasoning, other.think_tags) == (None, None, False)
 
 
 def test_wrong_and_unknown_settings_in_the_file_are_told_and_the_rest_counts(tmp_path: Path) -> None:

@@ -1,31 +1,36 @@
-"""Random courses of sessions: what the model says, what breaks, when the user stops or changes model, mode and effort.
+"""Random courses of sessions: what the model says, what breaks, when the user stops or changes provider, model, host,
+key, mode and effort.
 
-They run through the engine and real HTTP against the strict simulator, which answers 400 to whatever the service would
+They run through the engine and real HTTP against strict simulators, which answer 400 to whatever the services would
 refuse. The only thing that is not real is the waiting between tries.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Any, Literal
 
 from tests.support.scripted_model import check_sendable
+from tests.support.services import sealed_in
 from thinklsp.agent.model_call import HttpModelCaller
 from thinklsp.agent.remedies import BARE, DROPPING
 from thinklsp.core.errors import ProviderError
 from thinklsp.core.events import Notice, RetryScheduled, ToolFinished, TurnFinished
 from thinklsp.core.messages import AssistantMessage, ThinkingBlock
 from thinklsp.engine import ChatTask, Engine, Turn, TurnSpec
-from thinklsp.providers.anthropic.adapter import AnthropicAdapter
-from thinklsp.providers.base import Endpoint
+from thinklsp.engine.adapters import adapter_for, endpoint_of
 from thinklsp.providers.catalog import known_models
-from thinklsp.settings import EditorSettings
-from thinklsp.simulator.dialect import Dialect, Received
+from thinklsp.sessions.store import MemoryStore
+from thinklsp.settings import EditorSettings, Provider
+from thinklsp.simulator.dialect import Received
 from thinklsp.simulator.frames import Whole
 from thinklsp.simulator.journal import RecordedRequest
 from thinklsp.simulator.scenario import Scenario
@@ -33,20 +38,34 @@ from thinklsp.simulator.server import Simulator
 from thinklsp.wire.retry import RetryPolicy
 from thinklsp.workspace.view import DocumentSnapshot, WorkspaceView
 
-_KEY = "sk-ant-canary-0123456789"
 _DOCUMENT = "untitled:a.py"
 _MODES = ("auto", "off", "adaptive", "manual")
 _EFFORTS = ("auto", "low", "medium", "high", "xhigh", "max")
+MODELS: Mapping[Provider, Sequence[str]] = {
+    "anthropic": known_models("anthropic"),
+    "openai": known_models("openai"),
+    # It makes images and takes no tools.
+    "google": tuple(name for name in known_models("google") if name != "gemini-2.5-flash-image"),
+    "openai-compatible": (
+        *("deepseek-reasoner", "anthropic/claude-opus-5.5", "qwen3-8b", "gpt-oss:20b", "lmstudio-qwen"),
+        *("strict-1", "plain-1", "anything-else"),
+    ),
+}
+_LONG = re.compile(r"[A-Za-z0-9+/=_-]{60,}")
+# What a compatible server takes can only be learned by asking: once, after which the turn goes on.
+_LEARNED = ("Extra inputs", "does not support thinking", "unknown variant", "invalid reasoning value")
 _NUDGED = "held only thinking"
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class PlannedTurn:
-    """`stop_after`: cycles of the event loop, or events of the turn, after which the user stops it."""
+    """`place`: which of the two sets of hosts and keys is used. `stop_after`: cycles of the event loop, or events of
+    the turn, after which the user stops it."""
 
     name: str
-    choices: Mapping[str, object]
+    place: int
+    choices: Mapping[str, Any]
     mode: Literal["agent", "ask", "plan"]
     steps: Sequence[Json]
     stop_after: tuple[Literal["cycles", "events"], int] | None
@@ -54,31 +73,42 @@ class PlannedTurn:
 
 @dataclass
 class Outcome:
-    """`refused`: requests that the simulator turned down on its own account. `seen` counts what came about."""
+    """`refused`: requests that a simulator turned down on its own account. `seen` counts what came about. `sealed`:
+    where opaque state was sent to first."""
 
     turns: int = 0
     seen: Counter[str] = field(default_factory=Counter)
     refused: list[str] = field(default_factory=list)
+    sealed: dict[str, tuple[int, str]] = field(default_factory=dict)
 
-    def take(self, request: RecordedRequest, dialect: Dialect) -> None:
+    def take(self, request: RecordedRequest, simulator: Simulator) -> None:
         self.seen[f"answered {request.status}"] += 1
+        host = (id(simulator), "google" if "/models/" in request.path else request.path)
+        for text in sealed_in(request.body):
+            if self.sealed.setdefault(text, host) != host:
+                self.refused.append("opaque state went to a host that did not issue it")
         if request.played is None:
             # Asked again, since the record holds no answers; a refusal changes nothing.
-            again = dialect.reply(Received(request.method, request.path, "", request.headers, request.raw))
+            path, _, query = request.path.partition("?")
+            asked = Received(request.method, path, query, request.headers, request.raw)
+            again = simulator._dialect_for(asked).reply(asked)
             said = again.body.decode() if isinstance(again, Whole) else "accepted at the second try"
-            self.refused.append(f"{said}\n{_shape(request.body)}")
+            if not any(words in said for words in _LEARNED):
+                self.refused.append(f"{said}\n{_shape(request.body)}")
 
 
 def _shape(body: Json) -> str:
     """A request in short, for a person who looks for what is wrong with it."""
-    lines = [f"{body.get('thinking')} {body.get('output_config')} max_tokens {body.get('max_tokens')}"]
-    for number, message in enumerate(body["messages"]):
-        blocks = (
-            f"{b['type']}:{(b.get('id') or b.get('tool_use_id') or b.get('text') or '')[:24]!r}"
-            for b in message["content"]
-        )
-        lines.append(f"{number} {message['role']}: {', '.join(blocks)}")
+    left_out = ("tools", "system", "systemInstruction", "messages", "input", "contents")
+    lines = [json.dumps({key: value for key, value in body.items() if key not in left_out})]
+    messages = body.get("messages") or body.get("input") or body.get("contents") or []
+    for number, message in enumerate(messages):
+        lines.append(f"{number}: {_LONG.sub(_short, json.dumps(message, ensure_ascii=False))}")
     return "\n".join(lines)
+
+
+def _short(text: re.Match[str]) -> str:
+    return f"{text[0][:24]}…{text[0][-4:]}"
 
 
 async def play_histories(seed: int, turns: int, *, per_batch: int = 100) -> Outcome:
@@ -90,52 +120,84 @@ async def play_histories(seed: int, turns: int, *, per_batch: int = 100) -> Outc
             planned.append(_history(Random(f"{seed}.{outcome.turns}.{number}"), number))
             number += 1
         where = f"seed {seed}, batch from turn {outcome.turns}"
-        async with _stage(planned, outcome, Random(seed + outcome.turns)) as (engine, caller):
+        async with _stage(planned, outcome, Random(seed + outcome.turns)) as places:
             for history in planned:
-                await _play(history, engine, caller, outcome, where)
+                await _play(history, places, outcome, where)
     return outcome
+
+
+@dataclass
+class _Place:
+    """A set of hosts and keys: one engine, its own simulator, one caller per provider that does not wait."""
+
+    engine: Engine
+    rng: Random
+    callers: dict[Provider, HttpModelCaller] = field(default_factory=dict)
+
+    async def caller(self, provider: Provider) -> HttpModelCaller:
+        if provider not in self.callers:
+            access = await self.engine.access(provider)
+            assert access is not None
+            self.callers[provider] = HttpModelCaller(
+                adapter_for(provider, access),
+                endpoint_of(access),
+                self.engine.transport,
+                policy=RetryPolicy(),
+                rng=self.rng.random,
+                sleep=_at_once,
+            )
+        return self.callers[provider]
 
 
 @asynccontextmanager
 async def _stage(
     histories: Sequence[Sequence[PlannedTurn]], outcome: Outcome, rng: Random
-) -> AsyncIterator[tuple[Engine, HttpModelCaller]]:
+) -> AsyncIterator[list[_Place]]:
     turns: list[Json] = [{"when": f"ask {turn.name};", "step": turn.steps} for history in histories for turn in history]
     turns.append({"when": _NUDGED, "step": [_step(rng, "tools"), _step(rng, rng.choice(("text", "silence")))]})
     scenario = Scenario.model_validate({"turn": turns, "pacing": {"chunk_chars": 40}})
-    simulator = Simulator(scenario, on_finished=lambda request: outcome.take(request, dialect))
-    dialect = simulator._dialects[0]
-    async with simulator:
-        # No file of the user is read.
-        place = {"THINKLSP_CONFIG": "/nonexistent/config.toml", "ANTHROPIC_BASE_URL": simulator.base_url}
-        engine = Engine({**place, "ANTHROPIC_API_KEY": _KEY})
-        endpoint = Endpoint("anthropic", simulator.base_url, _KEY)
-        caller = HttpModelCaller(
-            AnthropicAdapter(), endpoint, engine.transport, policy=RetryPolicy(), rng=rng.random, sleep=_at_once
-        )
-        try:
-            yield engine, caller
-        finally:
-            await engine.aclose()
+    store = MemoryStore()
+    async with AsyncExitStack() as stack:
+        places = []
+        for number in range(2):
+            simulator = Simulator(scenario)
+            simulator._on_finished = partial(outcome.take, simulator=simulator)
+            await stack.enter_async_context(simulator)
+            engine = Engine(_environment(simulator.base_url, number), store)
+            stack.push_async_callback(engine.aclose)
+            places.append(_Place(engine, rng))
+        yield places
+
+
+def _environment(host: str, number: int) -> dict[str, str]:
+    """No file of the user is read."""
+    return {
+        "THINKLSP_CONFIG": "/nonexistent/config.toml",
+        "ANTHROPIC_BASE_URL": host,
+        "ANTHROPIC_API_KEY": f"sk-ant-canary-{number}123456789",
+        "OPENAI_BASE_URL": f"{host}/v1",
+        "OPENAI_API_KEY": f"sk-proj-canary-{number}123456789",
+        "GOOGLE_GEMINI_BASE_URL": host,
+        "GEMINI_API_KEY": f"AIza-canary-{number}123456789",
+        "THINKLSP_COMPATIBLE_BASE_URL": f"{host}/v1",
+        "THINKLSP_COMPATIBLE_API_KEY": f"local-canary-{number}123456789",
+    }
 
 
 async def _at_once(_seconds: float) -> None:
     await asyncio.sleep(0)
 
 
-async def _play(
-    history: Sequence[PlannedTurn], engine: Engine, caller: HttpModelCaller, outcome: Outcome, where: str
-) -> None:
-    session = engine.store.create("w")
+async def _play(history: Sequence[PlannedTurn], places: Sequence[_Place], outcome: Outcome, where: str) -> None:
+    session = places[0].engine.store.create("w")
     for planned in history:
+        place = places[planned.place]
+        engine = place.engine
         view = WorkspaceView((), [DocumentSnapshot(_DOCUMENT, 1, "one\ntwo\nthree\n")])
         task = ChatTask(f"ask {planned.name};", mode=planned.mode)
         turn = engine.begin(TurnSpec("chat", task, view, "w", session_id=session.id), EditorSettings(), planned.choices)
 
-        async def connect() -> HttpModelCaller:
-            return caller
-
-        turn.connect = connect
+        turn.connect = partial(place.caller, planned.choices["provider"])
         ended = await _run(turn, planned, outcome)
         outcome.turns += 1
         outcome.seen[ended] += 1
@@ -198,11 +260,17 @@ async def _events(turn: Turn, planned: PlannedTurn, outcome: Outcome) -> str:
 
 def _history(rng: Random, number: int) -> list[PlannedTurn]:
     """A session: it begins with some settings, and now and then the user changes one of them."""
-    choices: dict[str, object] = {"model": rng.choice(known_models("anthropic"))}
+    choices: dict[str, Any] = {}
+    place = rng.randrange(2)
     turns = []
     for index in range(rng.choice((1, 2, 3, 5, 9))):
-        if rng.random() < 0.3:
-            choices["model"] = rng.choice(known_models("anthropic"))
+        if not choices or rng.random() < 0.25:
+            choices["provider"] = rng.choice(tuple(MODELS))
+            choices["model"] = rng.choice(MODELS[choices["provider"]])
+        if rng.random() < 0.2:
+            choices["model"] = rng.choice(MODELS[choices["provider"]])
+        if rng.random() < 0.1:
+            place = 1 - place
         if rng.random() < 0.5:
             choices["effort"] = rng.choice(_EFFORTS)
         if rng.random() < 0.5:
@@ -210,7 +278,11 @@ def _history(rng: Random, number: int) -> list[PlannedTurn]:
         if rng.random() < 0.2:
             choices["thinking.display"] = rng.choice(("status", "summary", "off"))
         if rng.random() < 0.2:
-            choices["maxTokens"] = rng.choice(("auto", 1024, 4096, 64_000, 500_000))
+            # Where the cap of a model is not known, it is the user who has to know it.
+            most = 64_000 if choices["provider"] == "openai-compatible" else 500_000
+            choices["maxTokens"] = rng.choice(("auto", 1024, 4096, 64_000, most))
+        elif choices["provider"] == "openai-compatible":
+            choices["maxTokens"] = "auto"
         if rng.random() < 0.2:
             choices["thinking.budgetTokens"] = rng.choice((1024, 8000, 100_000))
         kinds = rng.choices(_KINDS, weights=_WEIGHTS, k=rng.randint(0, 3))
@@ -219,7 +291,7 @@ def _history(rng: Random, number: int) -> list[PlannedTurn]:
         if rng.random() < 0.3:
             stop = rng.choice((("cycles", int(2 ** rng.uniform(0, 12))), ("events", rng.randint(1, 30))))
         mode: Literal["agent", "ask", "plan"] = rng.choice(("agent", "agent", "agent", "ask", "plan"))
-        turns.append(PlannedTurn(f"h{number}t{index}", dict(choices), mode, steps, stop))
+        turns.append(PlannedTurn(f"h{number}t{index}", place, dict(choices), mode, steps, stop))
     return turns
 
 

@@ -13,7 +13,7 @@ import stat
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from tests.support.canary import Canary
 from tests.support.raw_client import RawClient, Request
@@ -35,12 +35,23 @@ STOP_REASONS = {
 }  # fmt: skip
 
 
+class Provider(Protocol):
+    """Who answers in the place of the service: it judges what arrives and knows what is secret."""
+
+    violations: list[str]
+
+    async def __aenter__(self) -> Any: ...
+    async def __aexit__(self, *_: object) -> None: ...
+    def environment(self) -> dict[str, str]: ...
+    def secrets(self) -> dict[str, str]: ...
+
+
 @dataclass
 class Outside:
     """`home` holds everything that the server may write to: state, config, temp. `root` is the workspace."""
 
     client: RawClient
-    provider: SigningServer
+    provider: Provider
     root: Path
     home: Path
     _messages_read: int = 0
@@ -48,7 +59,7 @@ class Outside:
     results: list[Json] = field(default_factory=list)
 
     @property
-    def pair(self) -> tuple[RawClient, SigningServer]:
+    def pair(self) -> tuple[RawClient, Any]:
         return self.client, self.provider
 
     def uri(self, name: str) -> str:
@@ -127,12 +138,13 @@ async def start(
     announce: Json = None,
     env: dict[str, str | None] | None = None,
     initialize: bool = True,
+    provider: Provider | None = None,
 ) -> Outside:
     """Server, client and provider on a workspace with `files`. `env`: changes; None takes a variable away.
 
     `options` are initializationOptions, and what the editor answers when it is asked for its configuration.
     """
-    provider = SigningServer(f"sk-ant-canary-{secrets.token_hex(24)}", *script)
+    provider = provider or SigningServer(f"sk-ant-canary-{secrets.token_hex(24)}", *script)
     await provider.__aenter__()
     root, home = tmp_path / "work", tmp_path / "home"
     for name in ("work", "home/state", "home/config", "home/tmp"):
@@ -156,7 +168,7 @@ async def start(
     return outside
 
 
-def _environment(provider: SigningServer, home: Path) -> dict[str, str | None]:
+def _environment(provider: Provider, home: Path) -> dict[str, str | None]:
     return {
         "PATH": os.environ["PATH"],
         "LANG": "C.UTF-8",
@@ -165,8 +177,7 @@ def _environment(provider: SigningServer, home: Path) -> dict[str, str | None]:
         "TMPDIR": str(home / "tmp"),
         "XDG_CONFIG_HOME": str(home / "config"),
         "THINKLSP_STATE_DIR": str(home / "state"),
-        "ANTHROPIC_API_KEY": provider.key,
-        "ANTHROPIC_BASE_URL": provider.url,
+        **provider.environment(),
     }
 
 

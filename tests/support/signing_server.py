@@ -74,6 +74,9 @@ class SigningServer(Watched):
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
+    def environment(self) -> dict[str, str]:
+        return {"ANTHROPIC_API_KEY": self.key, "ANTHROPIC_BASE_URL": self.url}
+
     def secrets(self) -> dict[str, str]:
         """What must not be seen anywhere but in the store and on this wire."""
         return self.signer.issued | {"api key": self.key}

@@ -15,6 +15,7 @@ ALLOWED = {
     "tools/ripgrep.py": "looks for the rg program outside the workspace; file text comes through the gate",
     "tools/child.py": "starts rg and the pattern matcher, both without access of their own to what is shown",
     "providers/catalog.py": "the catalogue of models that ships in the package",
+    "providers/openai_chat/servers.py": "the kinds of servers, which ship in the package",
     "settings": "the user's own configuration file",
     "sessions": "the session store in the state folder",
     "simulator": "scenario files of the package or named by the user",

@@ -182,7 +182,8 @@ class HttpModelCaller:
     def _finished(self, request: ModelRequest, attempt: _Attempt) -> CallFinished:
         usage = attempt.accumulator.usage
         price = request.model.price
-        if price is not None:
+        # What the service itself says that it cost beats any table.
+        if price is not None and usage.cost_usd is None:
             usage = replace(usage, cost_usd=price.cost(usage))
         return CallFinished(attempt.accumulator.message(), usage, attempt.explanation)
 

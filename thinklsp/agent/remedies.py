@@ -2,8 +2,9 @@
 
 Where thinking is bound to everything before it and that has changed, the service is asked to leave out what no longer
 fits. Otherwise the thinking so far stays away whole: a gap in the middle would be refused just as well. Either is tried
-once and then kept for the conversation; a refusal after both is the end. A form of thinking or a level of effort that
-the model does not take, because the catalogue was wrong about it, is changed once and then kept for the model.
+once and then kept for the conversation; a refusal after both is the end. A service that takes no thinking back at all
+is not sent any again. A form of thinking or a level of effort that the model does not take, because the catalogue was
+wrong about it, is changed once and then kept for the model.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ _THEN: Mapping[ThinkingForm, str] = {
     "adaptive": "thinks adaptively",
     "manual": "thinks with a budget",
 }
+NEVER = "The service takes no thinking back; it is not sent any from now on."
 BARE = "The service no longer takes the model's earlier thinking; the conversation goes on without it."
 
 
@@ -65,6 +67,7 @@ class Remedies:
         self._known: deque[_Remedy] = deque(maxlen=_REMEMBERED)
         self._forms: dict[tuple[str, ThinkingForm], ThinkingForm] = {}
         self._effortless: set[str] = set()
+        self._bare: set[str] = set()
 
     def applied(self, request: ModelRequest) -> ModelRequest:
         """The request as it can be sent, as far as that is known."""
@@ -73,6 +76,8 @@ class Remedies:
             request = _in_form(request, form)
         if request.model.id in self._effortless:
             request = _without_effort(request)
+        if request.model.id in self._bare:
+            return _treated(request, _Remedy(request.conversation, drops=False))
         for remedy in self._known:
             if request.conversation[: len(remedy.beginning)] == remedy.beginning:
                 return _treated(request, remedy)
@@ -112,6 +117,9 @@ class Remedies:
         if _treated(whole, _Remedy(whole.conversation, drops=False)) == whole:
             # There is no thinking that could be left out.
             return None
+        if error.never and sent.model.id not in self._bare:
+            self._bare.add(sent.model.id)
+            return _treated(whole, _Remedy(whole.conversation, drops=False)), NEVER
         untouched = sent.conversation == whole.conversation and not sent.thinking.drop_mismatched
         binds = error.bound and untouched and sent.thinking.form == "adaptive"
         remedy = _Remedy(whole.conversation, drops=binds)

@@ -1,24 +1,84 @@
-"""The settings as a JSON Schema for editors and programs, or as a Markdown table for people."""
+"""The settings as a JSON Schema for editors and programs, or as a Markdown table for people; and as another such table
+what is sent to each model about thinking."""
 
 from __future__ import annotations
 
 import argparse
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, assert_never
 
+from thinklsp.engine.engine import plan_for
+from thinklsp.providers.base import Thinking
+from thinklsp.providers.catalog import known_models, lookup
+from thinklsp.providers.model_info import ModelInfo
 from thinklsp.settings import KEYS, schema
+from thinklsp.settings.model import nested
+
+# The columns of the table of efforts: heading -> settings.
+_WISHES: Mapping[str, Mapping[str, str]] = {
+    "auto": {},
+    "off": {"thinking.mode": "off"},
+    **{f"effort {effort}": {"effort": effort} for effort in ("low", "medium", "high", "xhigh", "max")},
+}
+_PROVIDERS = ("anthropic", "openai", "google", "openai-compatible")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    forms = parser.add_subparsers(dest="form", required=True, metavar="{schema,table}")
+    forms = parser.add_subparsers(dest="form", required=True, metavar="{schema,table,efforts}")
     forms.add_parser("schema", help="print the JSON Schema of every setting")
     forms.add_parser("table", help="print a Markdown table of every setting")
+    forms.add_parser("efforts", help="print a Markdown table of what is sent to each model for each effort")
 
 
 def run(args: argparse.Namespace) -> int:
-    print(json.dumps(schema(), indent=2) if args.form == "schema" else settings_table())
+    match args.form:
+        case "schema":
+            print(json.dumps(schema(), indent=2))
+        case "efforts":
+            print(efforts_table())
+        case _:
+            print(settings_table())
     return 0
+
+
+def efforts_table() -> str:
+    """What is sent about thinking, in words: a row for each model of the catalogue and for those not in it, a column
+    for mode `auto`, for mode `off` and for each effort in mode `auto`. `providers/EFFORTS.md` holds this text."""
+    rows = [
+        f"| {provider} | {f'`{name}`' if name else 'any other'} | {' | '.join(_sent_to(lookup(provider, name)))} |"
+        for provider in _PROVIDERS
+        for name in (*known_models(provider), "")
+    ]
+    head = " | ".join(("provider", "model", *_WISHES))
+    return "\n".join([f"| {head} |", "|---" * (len(_WISHES) + 2) + "|", *rows])
+
+
+def _sent_to(model: ModelInfo) -> Iterator[str]:
+    for wish in _WISHES.values():
+        yield _in_words(model, plan_for(nested(wish), model).thinking)
+
+
+def _in_words(model: ModelInfo, thinking: Thinking) -> str:
+    """What stands in the request: `level HIGH`, `budget 2048`, `adaptive, effort low`."""
+    google = model.provider == "google"
+    match thinking.form:
+        case "unset":
+            form = ""
+        case "off":
+            form = {"openai": "effort none", "google": "budget 0"}.get(model.provider, "off")
+        case "between_tools":
+            form = "between tools"
+        case "adaptive":
+            # Gemini models that think unasked need not be told to think as they like.
+            dynamic = "budget -1" if model.budget_steers and not model.on_when_unset else ""
+            form = "adaptive" if model.provider == "anthropic" else dynamic
+        case "manual":
+            form = f"budget {thinking.budget_tokens}"
+        case _:
+            assert_never(thinking.form)
+    effort = thinking.effort and (f"level {thinking.effort.upper()}" if google else f"effort {thinking.effort}")
+    return ", ".join(filter(None, (form, effort))) or "nothing"
 
 
 def settings_table() -> str:

@@ -17,6 +17,7 @@ from thinklsp.cli.terminal import console_for, harmless
 from thinklsp.engine.doctor import diagnose
 
 _WIDTH = 12
+_SHOWN_MODELS = 8
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -74,16 +75,33 @@ def _model_rows(model: Mapping[str, Any], reachable: bool | None) -> Iterator[tu
         answer = {True: "reachable", False: "not reachable", None: "not tried"}[reachable]
         yield "host", model["baseUrl"], f"{model['baseUrlSource']} · {answer}"
     known = "" if model["known"] else " · not in the catalogue, treated as the newest form"
-    yield "model", model["id"], model["idSource"] + known
+    yield "model", model["id"] or "the server's first", model["idSource"] + known
     budget = f", {model['budgetTokens']:,} tokens" if model["budgetTokens"] else ""
     yield "thinking", f"{model['thinking']}{budget}", model["thinkingSource"]
     yield "effort", model["effort"], model["effortSource"]
-    yield "output", f"at most {model['maxTokens']:,} tokens", f"window {model['contextWindow']:,}"
+    most = "as much as the server allows" if model["maxTokens"] is None else f"at most {model['maxTokens']:,} tokens"
+    window = model["contextWindow"]
+    yield "output", most, "window not known" if window is None else f"window {window:,}"
+    yield "price", *_price(model["catalogue"]["price"])
     if (told := model["capabilities"]) is not None:
-        thinking, efforts = (", ".join(told[key] or ["none"]) for key in ("thinking", "efforts"))
-        yield "", f"thinking {thinking}; effort {efforts}", "what the service says the model takes"
+        yield from _told_rows(told)
     for notice in model["notices"]:
         yield "", notice, ""
+
+
+def _price(price: Mapping[str, Any] | None) -> tuple[str, str]:
+    if price is None:
+        return "not known", ""
+    return f"${price['input']:g} in, ${price['output']:g} out", "for a million tokens"
+
+
+def _told_rows(told: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    if told["thinking"] is not None or told["efforts"] is not None:
+        thinking, efforts = (", ".join(told[key] or ["none"]) for key in ("thinking", "efforts"))
+        yield "", f"thinking {thinking}; effort {efforts}", "what the service says the model takes"
+    if told["models"] is not None:
+        some = ", ".join(told["models"][:_SHOWN_MODELS]) or "none"
+        yield "models", some, f"{len(told['models'])} on the server"
 
 
 def _file_rows(report: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:

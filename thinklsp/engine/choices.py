@@ -8,7 +8,6 @@ from typing import Any
 from thinklsp.core.errors import SettingsError, ThinkLspError
 from thinklsp.engine.engine import Engine, plan_for
 from thinklsp.engine.turn import Choices
-from thinklsp.providers.catalog import known_models
 from thinklsp.providers.model_info import ModelInfo
 from thinklsp.providers.thinking import ThinkingPlan
 from thinklsp.sessions.session import Session
@@ -43,16 +42,21 @@ def choose(
     overrides = (("choice", connection), ("session", {} if session is None else session.choices), ("command", made))
     settings = engine.resolved(editor, *overrides).settings
     try:
-        provider, model = engine.target(settings)
+        _, model = engine.target(settings)
         plan = plan_for(settings, model)
     except ThinkLspError as error:
-        answer = {"value": _value(key, settings), "effective": None, "choices": _choices(key, ""), "notice": str(error)}
+        answer = {
+            "value": _value(key, settings),
+            "effective": None,
+            "choices": _choices(engine, key, settings),
+            "notice": str(error),
+        }
         return answer, made
     notice = " ".join(plan.notices) or None
     answer = {
         "value": _value(key, settings),
         "effective": _effective(key, model, plan),
-        "choices": _choices(key, provider),
+        "choices": _choices(engine, key, settings),
         "notice": notice,
     }
     return answer, made
@@ -87,10 +91,10 @@ def _effective(key: str, model: ModelInfo, plan: ThinkingPlan) -> str | None:
         case "thinking":
             return plan.thinking.form
         case _:
-            return model.id
+            return model.id or None
 
 
-def _choices(key: str, provider: str) -> list[str]:
+def _choices(engine: Engine, key: str, settings: Settings) -> list[str]:
     if key == "model":
-        return list(known_models(provider or "anthropic"))
+        return list(engine.model_choices(settings.provider))
     return list(_CHOICES[key])

@@ -10,21 +10,18 @@ import asyncio
 import platform
 import sys
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
+from pydantic.alias_generators import to_camel
+
 from thinklsp import __version__
-from thinklsp.core.errors import ThinkLspError
-from thinklsp.engine.engine import ADAPTERS, Engine, plan_for
+from thinklsp.core.errors import AuthenticationFailed, ThinkLspError
+from thinklsp.engine.adapters import DESCRIBERS, adapter_for, endpoint_of
+from thinklsp.engine.engine import Engine, plan_for
 from thinklsp.engine.turn import Choices
-from thinklsp.providers.anthropic.capabilities import (
-    Capabilities,
-    contradictions,
-    is_unknown_model,
-    question,
-    read_capabilities,
-)
-from thinklsp.providers.base import Endpoint
+from thinklsp.providers.capabilities import Capabilities, contradictions
 from thinklsp.providers.model_info import ModelInfo
 from thinklsp.sessions.state_folder import inspect, state_folder
 from thinklsp.settings import Access, EditorSettings, Provider, Resolved, keyed_providers
@@ -81,8 +78,8 @@ async def report(engine: Engine, editor: EditorSettings, choices: Choices, *, pr
     can_run = has_key and reachable is not False
     if not has_key:
         found["model"] = None
-    elif reachable and provider == "anthropic":
-        told, known = await _described(engine, model, deadline, problems)
+    elif reachable and provider in DESCRIBERS:
+        told, known = await _described(engine, provider, model, deadline, problems)
         found["model"] |= {"capabilities": _capabilities(told)}
         can_run = can_run and known
     return {**found, "reachable": reachable, "canRun": can_run, "problems": problems}
@@ -119,6 +116,7 @@ def _model(resolved: Resolved, model: ModelInfo, access: Access | None) -> dict[
         "idSource": _source(resolved, "model", "the provider's default"),
         "known": model.known,
         "contextWindow": model.context_window,
+        "catalogue": _row(model),
         "baseUrl": None if access is None else _without_secrets(access.base_url),
         "baseUrlSource": "in-process" if access is None else access.base_url_source,
         "keySource": "none needed" if access is None else access.source,
@@ -131,6 +129,12 @@ def _model(resolved: Resolved, model: ModelInfo, access: Access | None) -> dict[
         "notices": list(plan.notices),
         "capabilities": None,
     }
+
+
+def _row(model: ModelInfo) -> dict[str, Any]:
+    """What the catalogue says of the model, the user's own entries included. Prices in US dollars for a million
+    tokens; what is not known is null."""
+    return {to_camel(key): value for key, value in asdict(model).items() if key not in ("provider", "id", "known")}
 
 
 def _without_secrets(url: str) -> str:
@@ -181,27 +185,34 @@ def _capabilities(told: Capabilities | None) -> dict[str, Any] | None:
         "efforts": None if told.efforts is None else list(told.efforts),
         "contextWindow": told.context_window,
         "maxTokens": told.max_tokens,
+        "models": None if told.models is None else list(told.models),
     }
 
 
 async def _described(
-    engine: Engine, model: ModelInfo, deadline: float, problems: list[str]
+    engine: Engine, provider: Provider, model: ModelInfo, deadline: float, problems: list[str]
 ) -> tuple[Capabilities | None, bool]:
     """What the service says of the model, and whether key and model are known to it as far as it says."""
-    access = await engine.access("anthropic")
+    access = await engine.access(provider)
     if access is None:
         raise AssertionError("this provider has a host")
-    endpoint = Endpoint("anthropic", access.base_url, access.api_key, access.bearer, access.headers)
+    describer = DESCRIBERS[provider]
+    asked = describer.question(endpoint_of(access), model.id)
     try:
-        async with asyncio.timeout_at(deadline), engine.transport.get(*question(endpoint, model.id)) as answer:
+        async with asyncio.timeout_at(deadline), engine.transport.get(*asked) as answer:
             status, headers, body = answer.status, answer.headers, await answer.read(_DESCRIPTION_BYTES)
     except (ThinkLspError, TimeoutError):
         # It could be reached a moment ago; a server that is slow to describe its models may answer turns well.
         return None, True
-    if status == 401 or is_unknown_model(status, body, model.id):
-        said = str(ADAPTERS["anthropic"].failure(status, headers, body))
+    failure = adapter_for(provider, access).failure(status, headers, body) if status >= 400 else None
+    if (isinstance(failure, AuthenticationFailed) and status != 403) or describer.is_unknown_model(
+        status, body, model.id
+    ):
+        said = str(failure)
         problems.append(said.replace(access.api_key, "[hidden]") if access.api_key else said)
         return None, False
-    told = read_capabilities(body) if status == 200 else None
+    told = describer.read_capabilities(body) if status == 200 else None
     problems.extend(contradictions(model, told) if told else ())
+    if told is not None and told.models == ():
+        problems.append(f"The server at {access.base_url} has no model yet. Load one there.")
     return told, True

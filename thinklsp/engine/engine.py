@@ -5,19 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
+from datetime import UTC, datetime
 from random import Random
 
 from thinklsp.agent.budget import DaySpending
 from thinklsp.agent.model_call import HttpModelCaller, ModelCaller
 from thinklsp.agent.prompts import SYSTEM
 from thinklsp.agent.turn import Limits, TurnConfig
-from thinklsp.core.errors import SessionError, SettingsError, TurnRefused
+from thinklsp.core.errors import SessionError, SettingsError, TransportFailed, TurnRefused
+from thinklsp.engine.adapters import DESCRIBERS, PROVIDERS, adapter_for, endpoint_of, on_server
 from thinklsp.engine.turn import ActionTask, Choices, Turn, TurnSpec, user_text
-from thinklsp.providers.anthropic.adapter import AnthropicAdapter
-from thinklsp.providers.base import Adapter, Endpoint
-from thinklsp.providers.catalog import default_model, lookup
+from thinklsp.providers.base import Endpoint
+from thinklsp.providers.catalog import Catalogue
 from thinklsp.providers.model_info import ModelInfo
 from thinklsp.providers.thinking import ThinkingPlan, plan_thinking
 from thinklsp.sessions.session import Session
@@ -41,13 +42,13 @@ from thinklsp.wire.retry import RetryPolicy
 from thinklsp.wire.transport import Transport
 from thinklsp.workspace.overlay import EditOverlay
 
-# Providers that this version speaks to, in the order in which `auto` looks. The simulator speaks Anthropic's dialect.
-ADAPTERS: Mapping[Provider, Adapter] = {"anthropic": AnthropicAdapter(), "simulator": AnthropicAdapter()}
+_LISTING_SECONDS = 10.0
+_LISTING_BYTES = 4 * 1024 * 1024
 
 
 class Engine:
     """Mutable state: the store, the transport, the in-process simulator once it is asked for, who is busy, what key
-    commands have printed, and what the day has cost."""
+    commands have printed, which models a server has, and what the day has cost."""
 
     def __init__(self, environment: Mapping[str, str], store: SessionStore | None = None) -> None:
         self.user = load_user_settings(environment)
@@ -55,6 +56,7 @@ class Engine:
         self.store: SessionStore = MemoryStore() if store is None else store
         network = self.user.file.network
         self.transport = Transport(proxy=network.proxy, ca_bundle=network.ca_bundle)
+        self.catalogue = Catalogue({str(name): rows for name, rows in self.user.file.models.items()})
         self._random = Random()  # noqa: S311 - it only spreads retries in time
         self._spending = DaySpending()
         self._printed: dict[tuple[str, ...], str] = {}
@@ -62,6 +64,7 @@ class Engine:
         self._busy: dict[str, str] = {}
         self._simulator: Simulator | None = None
         self._callers: dict[Endpoint, ModelCaller] = {}
+        self._listed: dict[Endpoint, tuple[str, ...]] = {}
         self._resources = AsyncExitStack()
 
     async def aclose(self) -> None:
@@ -94,7 +97,7 @@ class Engine:
         settings = self._settings(spec, editor, choices, known)
         provider, model = self.target(settings)
         plan = plan_for(settings, model)
-        self.host(provider)
+        adapter_for(provider, self.host(provider))
         session = known or self.session(None, spec.workspace)
         turn_id = secrets.token_hex(8)
         self._busy[session.id] = turn_id
@@ -108,26 +111,39 @@ class Engine:
             review=settings.edits.review,
             notices=(*plan.notices, *_unpriced(settings, model)),
             connect=lambda: self._connect(provider),
+            choose_model=None if model.id else lambda: self._chosen(provider, settings, spec),
             spending=self._spending,
             update=self.store.update,
             release=lambda: self._release(session.id, turn_id),
         )
 
     def target(self, settings: Settings) -> tuple[Provider, ModelInfo]:
-        """Provider and model that a turn with these settings would use."""
+        """Provider and model that a turn with these settings would use. A compatible server's model has no id where the
+        user names none: it is the server's first, which takes a question to find out."""
         provider: Provider = settings.provider
         if provider == "auto":
-            keyed = self.keyed()
-            found = next((name for name in ADAPTERS if name in keyed), None)
-            if found is None:
+            keyed = [name for name in PROVIDERS if name in self.keyed()]
+            if not keyed:
                 raise TurnRefused(
-                    "No model provider has a key. Set ANTHROPIC_API_KEY in the environment, or the setting "
-                    "thinklsp.provider to simulator to look around without one."
+                    "No model provider has a key. Set ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY in the "
+                    "environment, or THINKLSP_COMPATIBLE_BASE_URL for a server of your own (Ollama: "
+                    "http://localhost:11434/v1); or the setting thinklsp.provider to simulator to look around without."
                 )
-            provider = found
-        elif provider not in ADAPTERS:
-            raise TurnRefused(f"This version cannot talk to {provider} yet. Set thinklsp.provider to anthropic.")
-        return provider, lookup(provider, settings.model or default_model(provider))
+            provider = self._provider_of(settings.model, keyed)
+        return provider, self._model(provider, settings.model or self.catalogue.default_model(provider))
+
+    def _model(self, provider: Provider, model_id: str) -> ModelInfo:
+        return on_server(self.catalogue.lookup(provider, model_id, on=datetime.now(UTC).date()), self.host(provider))
+
+    def _provider_of(self, model: str | None, keyed: Sequence[Provider]) -> Provider:
+        """The first with a key, unless the model that the user names is listed for a later one only."""
+        listed = (name for name in keyed if model and self.catalogue.lookup(name, model).known)
+        return next(listed, keyed[0])
+
+    def model_choices(self, provider: Provider) -> tuple[str, ...]:
+        """Ids of the models that can be chosen: the provider's, or those of all that have a key."""
+        names = [name for name in PROVIDERS if name in self.keyed()] if provider == "auto" else [provider]
+        return tuple(model for name in names or PROVIDERS for model in self.catalogue.known_models(name))
 
     def host(self, provider: Provider) -> Access | None:
         """As `access`, but at once and without what a key command prints. Raises SettingsError."""
@@ -166,14 +182,56 @@ class Engine:
             simulator = await self._running_simulator()
             endpoint = Endpoint(provider, simulator.base_url, "simulator")
         else:
-            endpoint = Endpoint(provider, access.base_url, access.api_key, access.bearer, access.headers)
+            endpoint = endpoint_of(access)
         # One caller per endpoint for the life of the engine: it remembers which conversations had to go on without
         # their earlier thinking.
         if endpoint not in self._callers:
             self._callers[endpoint] = HttpModelCaller(
-                ADAPTERS[provider], endpoint, self.transport, policy=RetryPolicy(), rng=self._random.random
+                adapter_for(provider, access),
+                endpoint,
+                self.transport,
+                policy=RetryPolicy(),
+                rng=self._random.random,
             )
         return self._callers[endpoint]
+
+    async def _chosen(
+        self, provider: Provider, settings: Settings, spec: TurnSpec
+    ) -> tuple[TurnConfig, tuple[str, ...]]:
+        """The turn's configuration with the server's own choice of model, and what to tell the user."""
+        known = len(self._listed)
+        models = await self.models_of_server(provider)
+        model = self._model(provider, models[0])
+        plan = plan_for(settings, model)
+        others = f" It has {len(models) - 1} more; thinklsp.model chooses." if len(models) > 1 else ""
+        said = f"No model is set; the first one of the server is used, {model.id}.{others}"
+        news = (said,) if len(self._listed) > known else ()
+        return _config(model, settings, plan, spec), (*news, *plan.notices, *_unpriced(settings, model))
+
+    async def models_of_server(self, provider: Provider) -> tuple[str, ...]:
+        """Ids of the models that a compatible server has, at least one; asked once. Raises a ThinkLspError that says
+        what to do where it has none or does not tell."""
+        access = await self.access(provider)
+        if access is None:
+            raise AssertionError("a compatible server has an address")
+        endpoint = endpoint_of(access)
+        if endpoint not in self._listed:
+            url, headers = DESCRIBERS[provider].question(endpoint, "")
+            try:
+                async with asyncio.timeout(_LISTING_SECONDS), self.transport.get(url, headers) as answer:
+                    status, told, body = answer.status, answer.headers, await answer.read(_LISTING_BYTES)
+            except TimeoutError:
+                said = f"The server at {endpoint.host} did not say within {_LISTING_SECONDS:.0f} s which models it has."
+                raise TransportFailed(f"{said} Set thinklsp.model.") from None
+            if status != 200:
+                raise adapter_for(provider, access).failure(status, told, body)
+            listed = DESCRIBERS[provider].read_capabilities(body)
+            if listed is None or not listed.models:
+                raise TurnRefused(
+                    f"The server at {endpoint.host} names no model. Load one there, or set thinklsp.model."
+                )
+            self._listed[endpoint] = listed.models
+        return self._listed[endpoint]
 
     async def _running_simulator(self) -> Simulator:
         if self._simulator is None:

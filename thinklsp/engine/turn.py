@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -82,8 +82,9 @@ class TurnSpec:
 class Turn:
     """Owns its session until it is left (`with turn:`). `events` runs once; `overlay` then holds the edits.
 
-    `update` stores the session; a step is announced only after it has been stored. `text` and `thinking` are those of
-    the steps so far.
+    `choose_model`: asks for the configuration where the user named no model and the server has to; its sentences are
+    for the user. `update` stores the session; a step is announced only after it has been stored. `text` and `thinking`
+    are those of the steps so far.
     """
 
     id: str
@@ -97,6 +98,7 @@ class Turn:
     connect: Callable[[], Awaitable[ModelCaller]]
     update: Callable[[str, Callable[[Session], Session]], Session]
     release: Callable[[], None]
+    choose_model: Callable[[], Awaitable[tuple[TurnConfig, tuple[str, ...]]]] | None = None
     spending: DaySpending = field(default_factory=DaySpending)
     said: list[str] = field(default_factory=list)
     usage: Usage = field(default_factory=Usage)
@@ -113,13 +115,16 @@ class Turn:
 
     async def events(self, ask: Ask, ask_budget: AskBudget) -> AsyncGenerator[TurnEvent, None]:
         """The turn's events, TurnFinished last. What the store has acknowledged survives an error or a cancel."""
-        for text in self.notices:
-            self.said.append(text)
-            yield Notice("info", text)
+        for notice in self._told(self.notices):
+            yield notice
         prompt = user_text(self.spec)
         self._update(lambda session: session.with_user(prompt))
         finished = False
         try:
+            if self.choose_model is not None:
+                self.config, said = await self.choose_model()
+                for notice in self._told(said):
+                    yield notice
             caller = await self.connect()
             async with aclosing(self._run(caller, ToolContext(self.overlay, ask), ask_budget)) as events:
                 async for event in events:
@@ -150,6 +155,10 @@ class Turn:
                 elif isinstance(event, Notice):
                     self.said.append(event.text)
                 yield event
+
+    def _told(self, sentences: Sequence[str]) -> list[Notice]:
+        self.said.extend(sentences)
+        return [Notice("info", text) for text in sentences]
 
     def _commit(self, step: StepCommitted) -> None:
         self._update(lambda session: session.with_step(step.assistant, step.results, step.usage))

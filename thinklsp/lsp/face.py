@@ -51,8 +51,9 @@ class Face:
 
     def configure(self, raw: object) -> None:
         """New editor settings; what was refused or ignored is said once."""
-        self.editor, sentences = self.editor.updated(raw)
-        self.editor, loosening = ignored(self.engine.user, self.editor, keyed=self.engine.keyed())
+        user, keyed = self.engine.user, self.engine.keyed()
+        self.editor, sentences = self.editor.updated(raw, user, keyed=keyed)
+        self.editor, loosening = ignored(user, self.editor, keyed=keyed)
         self.settings = self.engine.resolved(self.editor).settings
         self._chat.suffix = self.settings.chat.file_suffix
         for sentence in (*sentences, *loosening):

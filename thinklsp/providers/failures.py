@@ -77,11 +77,11 @@ def too_long(report: Report) -> ContextWindowExceeded:
     )
 
 
-def thinking_rejected(*, bound: bool = False) -> ThinkingRejected:
+def thinking_rejected(*, bound: bool = False, never: bool = False) -> ThinkingRejected:
     error = ThinkingRejected(
         "The service no longer takes the earlier thinking of this conversation: compact it or begin a new one."
     )
-    error.bound = bound
+    error.bound, error.never = bound, never
     return error
 
 

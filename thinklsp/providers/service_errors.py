@@ -22,10 +22,12 @@ _MASK = "[hidden]"
 class ThinkingRejected(BadRequest):
     """The service no longer takes the thinking that stands in the conversation. Without it the request may pass.
 
-    `bound`: because what stands before it is not what it was when the model thought so.
+    `bound`: because what stands before it is not what it was when the model thought so. `never`: because the service
+    takes none back at all.
     """
 
     bound = False
+    never = False
 
 
 class EffortRefused(BadRequest):

@@ -15,7 +15,9 @@ ThinkingMode = Literal["auto", "off", "adaptive", "manual"]
 ThinkingDisplay = Literal["status", "summary", "off"]
 
 EFFORTS: tuple[Effort, ...] = ("minimal", "low", "medium", "high", "xhigh", "max")
-LEAST_BUDGET = 1024
+
+# What a budget may say instead of a number of tokens, on models that are steered by it.
+BUDGET_OFF, BUDGET_DYNAMIC = 0, -1
 
 _BUDGET_OF_EFFORT: dict[Effort, int] = {
     "minimal": 1024,
@@ -25,6 +27,8 @@ _BUDGET_OF_EFFORT: dict[Effort, int] = {
     "xhigh": 32_768,
     "max": 32_768,
 }
+# On models that are steered by budgets; above `high` it is all that they take.
+_STEERING_BUDGET_OF_EFFORT: dict[Effort, int] = {"minimal": 1024, "low": 2048, "medium": 8192, "high": 16_384}
 _USUAL_MAX_TOKENS = 32_000
 _GREAT_MAX_TOKENS = 64_000
 _ROOM_FOR_ANSWER = 16_000
@@ -39,6 +43,20 @@ class ThinkingPlan:
     notices: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    """`budget` is an explicit one; `usual_budget` the one to take where neither it nor the effort says anything."""
+
+    mode: ThinkingMode
+    effort: Effort | None
+    budget: int | None
+    usual_budget: int
+
+    @property
+    def stops(self) -> bool:
+        return self.mode == "off"
+
+
 def plan_thinking(
     model: ModelInfo,
     *,
@@ -50,27 +68,29 @@ def plan_thinking(
     max_tokens: int | None,
     interleaved: bool = False,
 ) -> ThinkingPlan:
-    """`max_tokens` None: the figure that suits model and effort.
+    """`max_tokens` None: the figure that suits model and effort, where the model's cap is known.
 
     `interleaved`: every request of the plan carries tools, so on models that think between tool calls on request the
     budget counts for the whole turn and may exceed `max_tokens`.
     """
     notices: list[str] = []
-    form = _form(model, mode, notices)
+    wish = _Wish(mode, effort, budget_tokens if budget_explicit else None, budget_tokens)
+    if model.budget_steers:
+        wish = _steered(wish)
+    form = _form(model, wish.mode, notices)
     capped = _cap_output(model, max_tokens, notices)
-    if form == "manual" and capped is not None and capped <= LEAST_BUDGET:
+    if form == "manual" and capped is not None and capped <= model.budget_least:
         form = _form_without_budget(model)
         notices.append(
-            f"maxTokens {capped} leaves no room for a thinking budget, which is at least {LEAST_BUDGET}; "
+            f"maxTokens {capped} leaves no room for a thinking budget, which is at least {model.budget_least}; "
             f"{model.id} does without one."
         )
-    level = _level(model, form, effort, notices, wants_off=mode == "off")
+    level = _level(model, form, wish, notices)
     thinking_budget: int | None = None
     if form == "manual":
-        wished = _wished_budget(model, mode, effort, budget_tokens, explicit=budget_explicit)
         spans_turn = interleaved and model.interleaved == "header"
-        thinking_budget = _fit_budget(model, wished, capped, notices, spans_turn=spans_turn)
-    summarized = display == "summary" and form in ("adaptive", "manual")
+        thinking_budget = _fit_budget(model, _wished_budget(model, wish), capped, notices, spans_turn=spans_turn)
+    summarized = display == "summary" and form in ("adaptive", "manual") and model.display != "never"
     return ThinkingPlan(
         Thinking(form, thinking_budget, level, summarized),
         capped or _auto_max_tokens(model, level or model.default_effort, thinking_budget),
@@ -78,8 +98,27 @@ def plan_thinking(
     )
 
 
+def _steered(wish: _Wish) -> _Wish:
+    """The mode that a wish comes to where nothing but a budget steers: any budget or effort is one for manual mode."""
+    match wish.mode:
+        case "off" | "adaptive":
+            return wish
+        case "auto" | "manual":
+            if wish.budget == BUDGET_OFF:
+                return _Wish("off", None, None, wish.usual_budget)
+            if wish.budget == BUDGET_DYNAMIC:
+                return _Wish("adaptive", None, None, wish.usual_budget)
+            speaks = wish.mode == "manual" or wish.budget is not None or wish.effort is not None
+            return _Wish("manual" if speaks else "auto", wish.effort, wish.budget, wish.usual_budget)
+        case _:
+            assert_never(wish.mode)
+
+
 def _form(model: ModelInfo, mode: ThinkingMode, notices: list[str]) -> ThinkingForm:
     thinks: ThinkingForm = "adaptive" if model.adaptive else "manual" if model.manual else "unset"
+    if mode in ("adaptive", "manual") and thinks == "unset":
+        notices.append(f"{model.id} does not think; the thinking mode {mode} has no effect on it.")
+        return thinks
     match mode:
         case "auto":
             return thinks
@@ -111,22 +150,24 @@ def _form_without_budget(model: ModelInfo) -> ThinkingForm:
     return "adaptive" if model.adaptive else model.off or "unset"
 
 
-def _level(
-    model: ModelInfo, form: ThinkingForm, effort: Effort | None, notices: list[str], *, wants_off: bool
-) -> Effort | None:
+def _level(model: ModelInfo, form: ThinkingForm, wish: _Wish, notices: list[str]) -> Effort | None:
     """The effort to send, None to send nothing."""
     is_off = form in ("off", "between_tools")
-    if wants_off and not is_off and model.efforts:
+    if wish.stops and not is_off and model.efforts:
         return model.efforts[0]
-    if effort is None:
-        return None
+    if wish.effort is None:
+        starting = model.starting_effort if form == "adaptive" and model.efforts else None
+        return starting and nearest_effort(model.efforts, starting)
     if not model.efforts:
         if form != "manual":
-            notices.append(f"{model.id} has no effort levels; effort {effort} has no effect on it here.")
+            notices.append(f"{model.id} has no effort levels; effort {wish.effort} has no effect on it here.")
         return None
-    level = nearest_effort(model.efforts, effort)
-    if level != effort:
-        notices.append(f"{model.id} has no effort {effort}; {level} is used.")
+    if is_off and not model.effort_when_off:
+        notices.append(f"With thinking off {model.id} takes no effort; effort {wish.effort} has no effect.")
+        return None
+    level = nearest_effort(model.efforts, wish.effort)
+    if level != wish.effort:
+        notices.append(f"{model.id} has no effort {wish.effort}; {level} is used.")
     cap = model.effort_cap_when_off
     if is_off and cap is not None and EFFORTS.index(level) > EFFORTS.index(cap):
         notices.append(f"With thinking off {model.id} takes no effort above {cap}; {cap} is used.")
@@ -146,26 +187,34 @@ def _cap_output(model: ModelInfo, max_tokens: int | None, notices: list[str]) ->
     return model.output_cap
 
 
-def _wished_budget(
-    model: ModelInfo, mode: ThinkingMode, effort: Effort | None, budget_tokens: int, *, explicit: bool
-) -> int:
+def _wished_budget(model: ModelInfo, wish: _Wish) -> int:
     """An explicit budget beats effort; effort becomes a budget only where the model has no levels of its own."""
-    if mode == "off":
-        return LEAST_BUDGET
-    if explicit or effort is None or model.efforts:
-        return budget_tokens
-    return _BUDGET_OF_EFFORT[effort]
+    if wish.stops:
+        return model.budget_least
+    if wish.budget is not None:
+        return wish.budget
+    if wish.effort is None or model.efforts:
+        return wish.usual_budget
+    if not model.budget_steers:
+        return _BUDGET_OF_EFFORT[wish.effort]
+    most = model.budget_most or _BUDGET_OF_EFFORT["max"]
+    return max(model.budget_least, min(most, _STEERING_BUDGET_OF_EFFORT.get(wish.effort, most)))
 
 
 def _fit_budget(model: ModelInfo, wished: int, max_tokens: int | None, notices: list[str], *, spans_turn: bool) -> int:
-    """A budget is at least 1024 and below the output tokens. A cut one leaves a quarter of them for the answer."""
-    if wished < LEAST_BUDGET:
-        notices.append(f"A thinking budget is at least {LEAST_BUDGET} tokens; {wished} was raised to that.")
-        return LEAST_BUDGET
+    """A budget is within the model's range and below the output tokens. A cut one leaves a quarter of them for the
+    answer."""
+    least, most = model.budget_least, model.budget_most
+    if wished < least:
+        notices.append(f"A thinking budget of {model.id} is at least {least} tokens; {wished} was raised to that.")
+        return least
+    if most is not None and wished > most:
+        notices.append(f"A thinking budget of {model.id} is at most {most} tokens; {wished} was cut to that.")
+        wished = most
     room = max_tokens or model.output_cap
     if room is None or wished < room or spans_turn:
         return wished
-    budget = max(LEAST_BUDGET, room * 3 // 4)
+    budget = max(least, room * 3 // 4)
     notices.append(
         f"The thinking budget of {wished} tokens does not fit into {room} output tokens; it was cut to {budget}."
     )

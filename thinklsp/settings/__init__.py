@@ -6,7 +6,8 @@ command argument. Keys, hosts and power come from the user's file and the enviro
 
 from thinklsp.settings.access import Access, key_command, keyed_providers, provider_access, run_key_command
 from thinklsp.settings.model import KEYS, Provider, Settings, schema, sentence
-from thinklsp.settings.resolve import EditorSettings, Resolved, UserSettings, ignored, load_user_settings, resolve
+from thinklsp.settings.resolve import EditorSettings, Resolved, ignored, load_user_settings, resolve
+from thinklsp.settings.user_file import UserSettings
 
 __all__ = [
     "KEYS",

@@ -6,19 +6,18 @@ import asyncio
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
 from urllib.parse import urlsplit
 
 from thinklsp.core.errors import SettingsError
-from thinklsp.settings.resolve import UserSettings
-from thinklsp.settings.user_file import ProviderSection
-
-ProviderName = Literal["anthropic", "openai", "google", "openai-compatible"]
+from thinklsp.settings.user_file import KeyedProvider, ProviderSection, UserSettings
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """`source` names where the key comes from, for people; `bearer`: it is an OAuth token."""
+    """`source` names where the key comes from, for people; `bearer`: it is an OAuth token.
+
+    For a compatible server what the user says of it: its kind, the field for its thinking, whether it writes tags.
+    """
 
     provider: str
     base_url: str
@@ -27,6 +26,9 @@ class Access:
     base_url_source: str
     bearer: bool = False
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    server: str | None = None
+    reasoning: str | None = None
+    think_tags: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,7 @@ class _Variables:
 
 
 # In the order in which `auto` looks.
-_PROVIDERS: dict[ProviderName, _Variables] = {
+_PROVIDERS: dict[KeyedProvider, _Variables] = {
     "anthropic": _Variables(
         ("ANTHROPIC_API_KEY",), "ANTHROPIC_BASE_URL", "https://api.anthropic.com", "ANTHROPIC_AUTH_TOKEN"
     ),
@@ -52,12 +54,12 @@ _PROVIDERS: dict[ProviderName, _Variables] = {
 }
 
 
-def keyed_providers(user: UserSettings) -> tuple[ProviderName, ...]:
+def keyed_providers(user: UserSettings) -> tuple[KeyedProvider, ...]:
     """Providers that the user has a key for (`openai-compatible`: a base URL), without running any key command."""
     return tuple(name for name in _PROVIDERS if _is_keyed(name, user))
 
 
-def provider_access(name: ProviderName, user: UserSettings, *, printed: str = "") -> Access:
+def provider_access(name: KeyedProvider, user: UserSettings, *, printed: str = "") -> Access:
     """Host and key of a provider. Raises SettingsError that says what to set.
 
     `printed`: what the provider's key command has said, where there is one. This function runs no command.
@@ -65,7 +67,11 @@ def provider_access(name: ProviderName, user: UserSettings, *, printed: str = ""
     variables, section = _PROVIDERS[name], user.file.providers.get(name, ProviderSection())
     base_url = section.base_url or user.environment.get(variables.base_url) or variables.default_url
     if not base_url:
-        raise SettingsError("base_url", f"{name} has no base URL. Set {variables.base_url}.")
+        raise SettingsError(
+            "base_url",
+            f"{name} has no base URL. Set {variables.base_url} to the address of your server with its version path, "
+            "like http://localhost:11434/v1.",
+        )
     if "@" in urlsplit(base_url).netloc:
         raise SettingsError("base_url", f"The base URL of {name} holds a user name or password; leave them out.")
     key, source, bearer = (
@@ -80,10 +86,21 @@ def provider_access(name: ProviderName, user: UserSettings, *, printed: str = ""
         if user.environment.get(variables.base_url)
         else "default"
     )
-    return Access(name, base_url.rstrip("/"), key, source, where, bearer, section.headers)
+    return Access(
+        name,
+        base_url.rstrip("/"),
+        key,
+        source,
+        where,
+        bearer,
+        section.headers,
+        section.server,
+        section.reasoning,
+        section.think_tags,
+    )
 
 
-def _is_keyed(name: ProviderName, user: UserSettings) -> bool:
+def _is_keyed(name: KeyedProvider, user: UserSettings) -> bool:
     variables, section = _PROVIDERS[name], user.file.providers.get(name, ProviderSection())
     if name == "openai-compatible":
         return bool(section.base_url or user.environment.get(variables.base_url))
@@ -96,7 +113,7 @@ def _key_variables(variables: _Variables, section: ProviderSection) -> tuple[str
 
 
 def _key(
-    name: ProviderName, variables: _Variables, section: ProviderSection, environment: Mapping[str, str]
+    name: KeyedProvider, variables: _Variables, section: ProviderSection, environment: Mapping[str, str]
 ) -> tuple[str, str, bool]:
     named = _key_variables(variables, section)
     for variable in named:
@@ -109,11 +126,11 @@ def _key(
     raise SettingsError("key", f"{name} has no key. Set {named[0]} in the environment.")
 
 
-def key_command(name: ProviderName, user: UserSettings) -> tuple[str, ...] | None:
+def key_command(name: KeyedProvider, user: UserSettings) -> tuple[str, ...] | None:
     return user.file.providers.get(name, ProviderSection()).api_key_command
 
 
-async def run_key_command(name: ProviderName, argv: tuple[str, ...], *, seconds: float = 10.0) -> str:
+async def run_key_command(name: KeyedProvider, argv: tuple[str, ...], *, seconds: float = 10.0) -> str:
     """The key that the user's command prints. It may wait for the user; it does not outlive this call.
 
     Raises SettingsError with a sentence when it fails, prints nothing or takes longer than `seconds`.

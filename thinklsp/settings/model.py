@@ -33,9 +33,11 @@ class ThinkingGroup(_Group):
     )
     budget_tokens: int = Field(
         10_000,
-        ge=1_024,
+        # What is below LEAST_BUDGET only Gemini models take; `resolve` knows which provider is meant.
+        ge=-1,
         lt=128_000,
-        description="Tokens of thinking in manual mode; must stay below the output limit. "
+        description="Tokens of thinking in manual mode, at least 1,024 and below the output limit. Gemini 2.5 models "
+        "take any budget of their range, 0 (off) and -1 (as they like), in mode `auto` too. "
         "An explicit budget beats effort.",
     )
     display: Display = Field(
@@ -163,7 +165,11 @@ def schema() -> dict[str, Any]:
 def sentence(key: str, error: ValidationError) -> str:
     """One sentence for a refused value that names key and limit, never the value: it may be a misplaced secret."""
     limits = dict.fromkeys(_limit(item) for item in error.errors(include_url=False, include_input=False))
-    return f"The setting {key} was refused: it must be {' or '.join(limits)}. The former value stays."
+    return refusal(key, " or ".join(limits))
+
+
+def refusal(key: str, limit: str) -> str:
+    return f"The setting {key} was refused: it must be {limit}. The former value stays."
 
 
 # pydantic's error type -> what the value must be; `{}` takes the limit.

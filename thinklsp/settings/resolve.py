@@ -9,14 +9,15 @@ import stat
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, get_args
 
 from platformdirs import user_config_path
 from pydantic import ValidationError
 
 from thinklsp.core.errors import SettingsError
-from thinklsp.settings.model import KEYS, Settings, nested, sentence, value_of
-from thinklsp.settings.user_file import UserFile
+from thinklsp.settings.access import keyed_providers
+from thinklsp.settings.model import KEYS, Provider, Settings, nested, refusal, sentence, value_of
+from thinklsp.settings.user_file import UserFile, UserSettings
 
 Flat = Mapping[str, Any]
 
@@ -32,6 +33,11 @@ _STRICTNESS: Mapping[str, tuple[str, ...]] = {
     "compaction.thinkingAfter": ("keep", "off"),
 }
 
+_BUDGET = "thinking.budgetTokens"
+# The least budget where it is no more than a number of tokens; where less is taken, 0 and -1 are words.
+_LEAST_BUDGET, _LEAST_WORD = 1024, -1
+_WITH_SMALL_BUDGETS = "google"
+
 # Names that choose keys, hosts or power, compared without case, "_" and "-". In editor settings they may come from
 # the opened repository, so they are ignored there at any level. `actions` is here for the user's own actions; the
 # settings below it are known by their full name.
@@ -41,22 +47,10 @@ _POWER = frozenset(
         *("proxy", "httpproxy", "httpsproxy", "cabundle", "cafile", "verifytls"),
         *("apikey", "apikeyenv", "apikeycommand", "keysource", "keycommand", "keyring", "key"),
         *("authtoken", "token", "secret", "password"),
-        *("commands", "permissions", "sandbox", "mcp", "mcpservers", "trust", "actions"),
+        *("commands", "permissions", "sandbox", "mcp", "mcpservers", "trust", "actions", "models"),
         *("extraroots", "allowprotected", "allowhome", "log", "loglevel"),
     )
 )
-
-
-@dataclass(frozen=True, slots=True)
-class UserSettings:
-    """What the user's file and the environment say. `problems` are sentences about values that were left out."""
-
-    file: UserFile
-    path: str
-    from_file: Flat
-    from_environment: Flat
-    environment: Mapping[str, str] = field(repr=False)
-    problems: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,15 +60,21 @@ class EditorSettings:
     values: Flat = field(default_factory=dict)
     told: frozenset[str] = frozenset()
 
-    def updated(self, raw: object) -> tuple[EditorSettings, tuple[str, ...]]:
+    def updated(
+        self, raw: object, user: UserSettings | None = None, *, keyed: frozenset[str] = frozenset()
+    ) -> tuple[EditorSettings, tuple[str, ...]]:
         """A pushed or pulled configuration replaces the former one whole; a refused value keeps its former one.
 
-        Returns the new settings and the sentences to show. What is no object at all changes nothing.
+        Returns the new settings and the sentences to show. What is no object at all changes nothing. `user` and
+        `keyed`, the providers that the user has a key for, tell which provider the limits are those of.
         """
         if not isinstance(raw, Mapping):
             return self, ()
         flat = _collected((key.removeprefix("thinklsp."), value) for key, value in _flatten(_own_part(raw)))
-        values, sentences = _checked({key: value for key, value in flat.items() if key in KEYS})
+        # Of a provider that is refused the former one stays.
+        asked = next((at["provider"] for at in (flat, self.values) if at.get("provider") in get_args(Provider)), None)
+        provider = _used(None if "provider" not in flat else asked, user, keyed)
+        values, sentences = _checked({key: value for key, value in flat.items() if key in KEYS}, provider)
         for key in flat:
             if key in KEYS and key not in values and key in self.values:
                 values[key] = self.values[key]
@@ -104,9 +104,13 @@ def load_user_settings(environment: Mapping[str, str]) -> UserSettings:
     file = UserFile.parse(raw)
     own = {key: value for key, value in raw.items() if key not in UserFile.model_fields}
     rest = _collected(_flatten(own, spell=_camel))
-    from_file, problems = _checked({key: value for key, value in rest.items() if key in KEYS})
     unknown = [f"Your config.toml sets {_shown(key)}, which this version does not know." for key in rest.keys() - KEYS]
-    from_environment, more = _checked(_collected(_environment_values(environment)))
+    flat = {key: value for key, value in rest.items() if key in KEYS}
+    variables = _collected(_environment_values(environment))
+    unchecked = UserSettings(file, path, flat, variables, environment)
+    provider = _used(None, unchecked, frozenset(keyed_providers(unchecked)))
+    from_file, problems = _checked(flat, provider)
+    from_environment, more = _checked(variables, provider)
     return UserSettings(file, path, from_file, from_environment, environment, (*sorted(unknown), *problems, *more))
 
 
@@ -177,10 +181,25 @@ def _counts(key: str, value: Any, own: Any, keyed: frozenset[str]) -> bool:
     return True
 
 
-def _checked(flat: Flat) -> tuple[dict[str, Any], list[str]]:
+def _used(asked: str | None, user: UserSettings | None, keyed: frozenset[str]) -> str:
+    """The provider that would be used, `asked` being the editor's; empty where none has a key."""
+    own = "auto"
+    if user is not None and (said := _own(user, "provider")) in get_args(Provider):
+        own = said
+    name = own if asked is None or not _counts("provider", asked, own, keyed) else asked
+    return next((each for each in get_args(Provider) if each in keyed), "") if name == "auto" else name
+
+
+def _checked(flat: Flat, provider: str) -> tuple[dict[str, Any], list[str]]:
+    """Values that are allowed with the provider, and sentences about the others."""
     values: dict[str, Any] = {}
     sentences: list[str] = []
+    least = _LEAST_WORD if provider == _WITH_SMALL_BUDGETS else _LEAST_BUDGET
     for key, value in flat.items():
+        if key == _BUDGET and type(value) is int and value < least:
+            only = "" if least < 0 else " (less, 0 and -1 are for Gemini models)"
+            sentences.append(refusal(key, f"at least {least}{only}"))
+            continue
         try:
             values[key] = value_of(nested({key: value}), key)
         except ValidationError as error:

@@ -1,13 +1,18 @@
-"""The parts of the user's file that no editor may set: keys, hosts, network, protected paths."""
+"""What only the user may set: the parts of their file that no editor reaches (keys, hosts, network, protected paths,
+models), and with it all that file and environment say. Reading them is the business of `resolve`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
 
 from thinklsp.core.errors import SettingsError
+
+KeyedProvider = Literal["anthropic", "openai", "google", "openai-compatible"]
 
 
 class _Section(BaseModel):
@@ -15,12 +20,19 @@ class _Section(BaseModel):
 
 
 class ProviderSection(_Section):
-    """`[providers.NAME]`. The key itself never stands in the file: name a variable or a command that prints it."""
+    """`[providers.NAME]`. The key itself never stands in the file: name a variable or a command that prints it.
+
+    For `openai-compatible` alone: `server`, the kind of server that stands there; `reasoning`, the field in which its
+    thinking goes back to it; `think_tags`, whether it writes its thinking into the text between tags.
+    """
 
     base_url: str | None = None
     api_key_env: str | None = None
     api_key_command: tuple[str, ...] | None = Field(None, min_length=1)
     headers: dict[str, str] = {}
+    server: str | None = None
+    reasoning: Literal["auto", "reasoning", "reasoning_content", "reasoning_details", "none"] | None = None
+    think_tags: bool = False
 
 
 class NetworkSection(_Section):
@@ -44,10 +56,22 @@ class LogSection(_Section):
 
 
 class UserFile(_Section):
-    providers: dict[Literal["anthropic", "openai", "google", "openai-compatible"], ProviderSection] = {}
+    """`models`: provider -> model id -> what the user says of it, the keys being those of the catalogue's rows."""
+
+    providers: dict[KeyedProvider, ProviderSection] = {}
+    models: dict[KeyedProvider, dict[str, dict[str, Any]]] = {}
     network: NetworkSection = NetworkSection()
     workspace: WorkspaceSection = WorkspaceSection()
     log: LogSection = LogSection()
+
+    @model_validator(mode="after")
+    def _servers_differ_only_where_compatible(self) -> UserFile:
+        for name, section in self.providers.items():
+            wrong = sorted(section.model_fields_set & {"server", "reasoning", "think_tags"})
+            if wrong and name != "openai-compatible":
+                told = {"place": f"providers.{name}.{wrong[0]}"}
+                raise PydanticCustomError("compatible_only", "only openai-compatible takes it", told)
+        return self
 
     @staticmethod
     def parse(raw: Mapping[str, Any]) -> UserFile:
@@ -57,5 +81,17 @@ class UserFile(_Section):
             return UserFile.model_validate(own)
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
-            place = ".".join(str(part) for part in first["loc"])
+            place = ".".join(str(part) for part in first["loc"]) or first["ctx"]["place"]
             raise SettingsError(place, f"Your config.toml has a mistake at {place}: {first['msg'].lower()}.") from None
+
+
+@dataclass(frozen=True, slots=True)
+class UserSettings:
+    """What the user's file and the environment say. `problems` are sentences about values that were left out."""
+
+    file: UserFile
+    path: str
+    from_file: Mapping[str, Any]
+    from_environment: Mapping[str, Any]
+    environment: Mapping[str, str] = field(repr=False)
+    problems: tuple[str, ...] = ()

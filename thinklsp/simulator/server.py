@@ -13,10 +13,13 @@ from urllib.parse import urlsplit
 
 from thinklsp.core.errors import ThinkLspError
 from thinklsp.simulator.anthropic.service import AnthropicDialect
+from thinklsp.simulator.chat.service import ChatDialect
 from thinklsp.simulator.connection import Connection, UnreadableRequest
 from thinklsp.simulator.dialect import Dialect, Received
 from thinklsp.simulator.frames import Cut, Reply, Send, Streamed, Wait, Whole
+from thinklsp.simulator.google.service import GoogleDialect
 from thinklsp.simulator.journal import Journal, RecordedRequest
+from thinklsp.simulator.openai.service import OpenAiDialect
 from thinklsp.simulator.scenario import Scenario
 from thinklsp.simulator.script import Script
 
@@ -36,7 +39,13 @@ class Simulator:
     ) -> None:
         self._port = port
         self._script = Script(scenario)
-        self._dialects: tuple[Dialect, ...] = (AnthropicDialect(self._script),)
+        # The first that says that a request is its own answers it; what nobody claims goes to the last.
+        self._dialects: tuple[Dialect, ...] = (
+            GoogleDialect(self._script),
+            OpenAiDialect(self._script),
+            ChatDialect(self._script),
+            AnthropicDialect(self._script),
+        )
         self._journal = Journal()
         self._on_finished = on_finished
         self._server: asyncio.Server | None = None
@@ -119,7 +128,7 @@ class Simulator:
                 else:
                     await self._exchange(connection, received)
         except UnreadableRequest as error:
-            failure = self._dialects[0].failure(error.status, str(error))
+            failure = self._dialects[-1].failure(error.status, str(error))
             headers = {**failure.headers, "connection": "close"}
             await connection.send_whole(failure.status, headers, failure.body)
 
@@ -163,7 +172,7 @@ class Simulator:
                 assert_never(reply)
 
     def _dialect_for(self, request: Received) -> Dialect:
-        return next((dialect for dialect in self._dialects if dialect.serves(request)), self._dialects[0])
+        return next((dialect for dialect in self._dialects if dialect.serves(request)), self._dialects[-1])
 
     def _about_itself(self, received: Received) -> Whole:
         """`/__simulator/requests` and `/__simulator/reset`. Web pages that reached us by a foreign name get nothing."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.outside.conftest import Begin
+from tests.e2e.conftest import Begin
 from tests.support.outside import Outside, diagnostic, named
 from tests.support.raw_documents import range_of
 from tests.support.raw_editor import capabilities

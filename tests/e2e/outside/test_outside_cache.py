@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from tests.e2e.outside.conftest import Begin
+from tests.e2e.conftest import Begin
 from tests.support.outside import MODEL
 from tests.support.signing_rules import exact, without_cache_control
 from tests.support.signing_script import Text, Thinking, answer, tool

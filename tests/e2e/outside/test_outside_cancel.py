@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.outside.conftest import Begin
+from tests.e2e.conftest import Begin
 from tests.support.outside import Outside, named, said
 from tests.support.raw_client import RawClient, Request, ResponseError
 from tests.support.signing_script import Hold, Redacted, Text, Thinking, answer, tool

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.outside.conftest import Begin
+from tests.e2e.conftest import Begin
 from tests.support.raw_client import RawClient
 from tests.support.raw_editor import Refusal, capabilities
 from tests.support.signing_script import Hold, Text, Thinking, answer, tool

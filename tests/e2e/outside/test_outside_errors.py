@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.outside.conftest import Begin
+from tests.e2e.conftest import Begin
 from tests.support.outside import Outside, diagnostic, named, said
 from tests.support.raw_client import ResponseError
 from tests.support.signing_script import Cut, Failure, Hold, Text, Thinking, Tool, answer, tool

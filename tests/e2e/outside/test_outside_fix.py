@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.e2e.outside.conftest import Begin
+from tests.e2e.conftest import Begin
 from tests.support.outside import diagnostic, named, said, statuses
 from tests.support.raw_documents import range_of
 from tests.support.signing_script import Raw, Redacted, Text, Thinking, answer, tool

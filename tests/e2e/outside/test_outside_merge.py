@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.outside.conftest import Begin
+from tests.e2e.conftest import Begin
 from tests.support.outside import Outside, named, statuses
 from tests.support.raw_client import Request
 from tests.support.raw_editor import capabilities

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.e2e.outside.conftest import Begin
+from tests.e2e.conftest import Begin
 from tests.support.outside import statuses
 from tests.support.raw_editor import capabilities
 from tests.support.signing_script import Hold, Text, Thinking, answer, tool

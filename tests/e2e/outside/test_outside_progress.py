@@ -6,7 +6,7 @@ import itertools
 import time
 from typing import Any
 
-from tests.e2e.outside.conftest import Begin
+from tests.e2e.conftest import Begin
 from tests.support.outside import Outside
 from tests.support.signing_script import Hold, Text, Thinking, answer, tool
 

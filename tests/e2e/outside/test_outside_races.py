@@ -6,7 +6,7 @@ import asyncio
 import json
 from typing import Any
 
-from tests.e2e.outside.conftest import Begin
+from tests.e2e.conftest import Begin
 from tests.support.outside import named, said, statuses
 from tests.support.raw_client import Request, ResponseError
 from tests.support.signing_script import Hold, Text, Thinking, answer, tool

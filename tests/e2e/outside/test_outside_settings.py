@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.outside.conftest import Begin
+from tests.e2e.conftest import Begin
 from tests.support.outside import Outside
 from tests.support.raw_editor import capabilities
 from tests.support.signing_script import Text, Thinking, answer

@@ -1,0 +1,135 @@
+"""One suite, every provider: the same prompt, tools, faults and stops come to the same end, through the real server."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from tests.e2e.conftest import Begin
+from tests.support.outside import Outside, diagnostic, named, statuses
+from tests.support.raw_client import ResponseError
+from tests.support.services import WAYS, Service, Way
+from thinklsp.agent.remedies import NEVER
+
+TEXT = 'NAMES = ["🙂 Ada"]\n\n\ndef greet(name):\n    return "Hello 🙂, " + nmae + "!"  # 🙂\n\nX = 1\n'
+
+
+# One way for each dialect; `tests/slow` goes the others.
+MAIN = ("anthropic", "openai", "google", "openrouter")
+
+
+@pytest.fixture(params=MAIN)
+def way(request: pytest.FixtureRequest) -> Way:
+    return WAYS[request.param]
+
+
+@pytest.fixture
+async def outside(begin: Begin, way: Way) -> Outside:
+    options = {"provider": way.provider, "model": way.model}
+    return await begin(files={"app.py": TEXT}, options=options, provider=Service())
+
+
+async def chat(outside: Outside, prompt: str, **more: Any) -> Any:
+    return await outside.turn("thinklsp.chat", {"prompt": prompt} | more)
+
+
+async def test_fix(outside: Outside, way: Way) -> None:
+    """Interleaved and hidden thinking, parallel calls, a call that fails, an astral edit, a new file."""
+    client, service = outside.pair
+    uri = outside.open("app.py", TEXT)
+    [fix] = named(await client.code_actions(uri, "nmae", diagnostics=[diagnostic(TEXT, "nmae", "nmae?")]), "fix")
+    assert service.requests == []
+    result = await outside.result(client.run_action(fix, token="fix"))
+    assert (result["stopReason"], result["text"]) == ("end_turn", "Fixed – 🙂\u2028.")
+    assert result["notices"] == ([NEVER] if way.learned else [])
+    assert result["thinking"] is None
+    assert statuses(result) == {"app.py": "applied", "check.py": "applied"}
+    assert client.text(uri) == TEXT.replace("nmae", "name")
+    assert client.text(outside.uri("check.py")) == "from app import greet\n"
+    assert len(client.edits()) == 1
+    kinds = client.progress_kinds("fix")
+    assert (kinds[0], kinds.count("begin"), kinds.count("end"), kinds[-1]) == ("begin", 1, 1, "end")
+    usage = result["usage"]
+    assert usage["inputTokens"] > 100
+    assert usage["outputTokens"] > 20
+    assert (usage["thinkingTokens"] is not None) is way.counts_thinking
+    assert len(service.requests) == 4 + way.learned
+
+
+async def test_refusal_keeps_nothing_and_applies_nothing(outside: Outside) -> None:
+    client, service = outside.pair
+    result = await chat(outside, "Please refuse.")
+    assert (result["stopReason"], result["text"]) == ("refusal", "Stopped by a safety system.")
+    assert statuses(result) == {"app.py": "held"}
+    again = await chat(outside, "Go on.", sessionId=result["sessionId"])
+    assert (again["stopReason"], again["text"]) == ("end_turn", "Went on.")
+    assert "Partly written" not in service.requests[-1].raw.decode()
+    assert client.edits() == []
+
+
+async def test_a_cut_answer_runs_nothing_of_it(outside: Outside) -> None:
+    client, service = outside.pair
+    result = await chat(outside, "Please run out.")
+    assert (result["stopReason"], result["text"]) == ("max_tokens", "Half an answer")
+    assert statuses(result) == {"app.py": "held"}
+    again = await chat(outside, "Go on.", sessionId=result["sessionId"])
+    assert (again["stopReason"], again["text"]) == ("end_turn", "Went on.")
+    assert "Half an answer" in service.requests[-1].raw.decode()
+    assert client.edits() == []
+
+
+async def test_cancel_closes_the_connection_and_the_session_goes_on(outside: Outside, way: Way) -> None:
+    client, service = outside.pair
+    token = outside.token()
+    turn = client.command("thinklsp.chat", {"prompt": "Please wait."}, token=token)
+    await service.simulator.wait_until(
+        lambda seen: (
+            len(seen) > 1
+            and seen[-1].status == 200
+            and seen[-1].answered_at is not None
+            and len(seen) == 2 + way.learned
+        )
+    )
+    at = time.monotonic()
+    client.notify("window/workDoneProgress/cancel", {"token": token})
+    result = await outside.result(turn)
+    assert result["stopReason"] == "cancelled"
+    await service.simulator.wait_until(lambda seen: seen[-1].closed_by_client)
+    assert service.requests[-1].closed_at - at < 1
+    again = await chat(outside, "Go on.", sessionId=result["sessionId"])
+    assert (again["stopReason"], again["text"]) == ("end_turn", "Went on.")
+
+
+async def test_stumbles_are_retried_and_leave_no_trace(outside: Outside, way: Way) -> None:
+    _, service = outside.pair
+    result = await chat(outside, "Please stumble.")
+    assert result["stopReason"] == "end_turn"
+    assert result["text"] == "Through at last, after three stumbles on the way to this end."
+    assert len(service.requests) == 6 + way.learned
+
+
+async def test_a_refused_key_is_said_and_harms_nothing(outside: Outside) -> None:
+    with pytest.raises(ResponseError, match="key") as refused:
+        await outside.client.command("thinklsp.chat", {"prompt": "Please fail."}, token=outside.token())
+    assert refused.value.code == -32803
+    again = await chat(outside, "Go on.", sessionId="last")
+    assert again["text"] == "Went on."
+
+
+async def test_a_long_loop_goes_through_and_is_cached(outside: Outside, way: Way) -> None:
+    _, service = outside.pair
+    result = await chat(outside, "Please take long.")
+    assert (result["stopReason"], result["text"]) == ("end_turn", "Twenty-four steps later.")
+    assert len(service.requests) == 25 + way.learned
+    # History only grows: what was sent stays the same bytes, so that signatures and caches hold.
+    assert result["usage"]["inputTokens"] > 25 * 100
+
+
+async def test_summaries_come_only_when_asked_for(begin: Begin, way: Way) -> None:
+    options = {"provider": way.provider, "model": way.model, "thinking": {"display": "summary"}}
+    outside = await begin(files={"app.py": TEXT}, options=options, provider=Service())
+    result = await outside.turn("thinklsp.chat", {"prompt": "Is nmae wrong?"})
+    assert bool(result["thinking"]) is way.summaries
+    assert result["edits"]["applied"] == "all"

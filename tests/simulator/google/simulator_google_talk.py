@@ -1,0 +1,180 @@
+"""Speaks to the Gemini dialect without a socket: a request in, status and JSON (or chunks) out."""
+
+from __future__ import annotations
+
+import json
+from copy import deepcopy
+from typing import Any
+
+from thinklsp.simulator.dialect import Received
+from thinklsp.simulator.frames import Send, Streamed, Whole
+from thinklsp.simulator.google.service import GoogleDialect
+from thinklsp.simulator.scenario import parse
+from thinklsp.simulator.script import Script
+from thinklsp.simulator.server import Simulator
+
+NEW, OLD = "gemini-3.5-flash", "gemini-2.5-flash"
+THOUGHTS = {"generationConfig": {"thinkingConfig": {"includeThoughts": True}}}
+DUMMY = "c2tpcF90aG91Z2h0X3NpZ25hdHVyZV92YWxpZGF0b3I="
+DECLARATIONS = [
+    {"name": name, "description": "A tool", "parametersJsonSchema": {"type": "object", "properties": {}}}
+    for name in ("read_file", "list_files", "search_text")
+]
+LOOP = """
+[[turn]]
+when = "loop"
+[[turn.step]]
+block = [
+  { thinking = "First I think.", summary = "Thinks." }, { redacted_thinking = "hidden" },
+  { text = "Looking at it now, right away." },
+  { tool = "read_file", input = { path = "a", n = 1.5 } }, { tool = "read_file", input = { path = "b" } },
+  { tool = "list_files" },
+]
+[[turn.step]]
+block = [{ thinking = "In between." }, { tool = "read_file", input = { path = "{{result:1}}" } }]
+[[turn.step]]
+block = [{ thinking = "At last." }, { text = "Done with {{result:1}}." }]
+
+[[turn]]
+when = "plain"
+[[turn.step]]
+block = [{ thinking = "Plain thinking." }, { text = "Plain answer of more than one chunk." }]
+
+[[turn]]
+when = "pause"
+[[turn.step]]
+stop_reason = "pause_turn"
+block = [{ thinking = "Wait." }, { text = "One, " }]
+[[turn.step]]
+stop_reason = "pause_turn"
+block = [{ text = "two, " }]
+[[turn.step]]
+block = [{ text = "three" }, { tool = "read_file", input = { path = "c" } }]
+[[turn.step]]
+block = [{ text = "Counted {{result:1}}." }]
+"""
+
+
+class GoogleSimulator(Simulator):
+    """The server with this one dialect, whichever others it knows."""
+
+    def __init__(self, scenario: str = LOOP) -> None:
+        super().__init__(parse(scenario, "test"))
+        self._dialects = (GoogleDialect(self._script),)
+
+
+class Talk:
+    def __init__(self, scenario: str = LOOP, *, now: list[float] | None = None) -> None:
+        self.now = now or [1000.0]
+        self.dialect = GoogleDialect(Script(parse(scenario, "test")), clock=lambda: self.now[0])
+
+    def reply(
+        self,
+        body: Any,
+        *,
+        model: str = NEW,
+        method: str = "generateContent",
+        key: str = "key-1",
+        query: str = "",
+        path: str | None = None,
+        verb: str = "POST",
+        **headers: str,
+    ) -> Whole | Streamed:
+        sent = {"x-goog-api-key": key, **{name.replace("_", "-"): value for name, value in headers.items()}}
+        raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+        path = path or f"/v1beta/models/{model}:{method}"
+        return self.dialect.reply(Received(verb, path, query, {k: v for k, v in sent.items() if v}, raw))
+
+    def ask(self, body: Any, **options: str) -> tuple[int, Any]:
+        reply = self.reply(body, **options)
+        assert isinstance(reply, Whole)
+        return reply.status, json.loads(reply.body)
+
+    def get(self, path: str, query: str = "") -> tuple[int, Any]:
+        return self.ask(b"", path=path, query=query, verb="GET")
+
+    def good(self, body: Any, **options: str) -> Any:
+        status, answer = self.ask(body, **options)
+        assert status == 200, answer
+        return answer
+
+    def refused(self, body: Any, **options: str) -> str:
+        status, answer = self.ask(body, **options)
+        assert status == 400, answer
+        assert set(answer["error"]) <= {"code", "message", "status", "details"}
+        assert (answer["error"]["code"], answer["error"]["status"]) == (400, "INVALID_ARGUMENT")
+        return str(answer["error"]["message"])
+
+    def chunks(self, body: Any, **options: str) -> list[Any]:
+        reply = self.reply(body, **{"method": "streamGenerateContent", "query": "alt=sse", **options})
+        assert isinstance(reply, Streamed), reply
+        return [parsed(frame.data) for frame in reply.frames if isinstance(frame, Send)]
+
+    def streamed(self, body: Any, **options: str) -> dict[str, Any]:
+        """The parts of all chunks as one answer, with what the last chunk tells."""
+        chunks = self.chunks(body, **options)
+        ending = chunks[-1]["candidates"][0]
+        return {**chunks[-1], "candidates": [{**ending, "content": {"role": "model", "parts": all_parts(chunks)}}]}
+
+
+def parsed(data: bytes) -> Any:
+    """One event of the wire, which has no name."""
+    line, *rest = data.decode().split("\n")
+    assert rest == ["", ""]
+    return json.loads(line.removeprefix("data: "))
+
+
+def all_parts(chunks: list[Any]) -> list[dict[str, Any]]:
+    return [part for chunk in chunks for part in chunk["candidates"][0].get("content", {}).get("parts", [])]
+
+
+def parts_of(answer: dict[str, Any]) -> list[dict[str, Any]]:
+    return list(answer["candidates"][0]["content"].get("parts", []))
+
+
+def texts(answer: dict[str, Any]) -> str:
+    return "".join(part["text"] for part in parts_of(answer) if "text" in part and not part.get("thought"))
+
+
+def user(*parts: Any) -> dict[str, Any]:
+    return {"role": "user", "parts": [{"text": part} if isinstance(part, str) else part for part in parts]}
+
+
+def model(*parts: Any) -> dict[str, Any]:
+    return {**user(*parts), "role": "model"}
+
+
+def request(prompt: str = "loop", **changes: Any) -> dict[str, Any]:
+    body = {
+        "contents": [user(prompt)],
+        "tools": [{"functionDeclarations": deepcopy(DECLARATIONS)}],
+        "systemInstruction": {"parts": [{"text": "You help."}]},
+    }
+    return {**body, **changes}
+
+
+def results(parts: list[dict[str, Any]]) -> dict[str, Any]:
+    """A content that answers every call of an answer."""
+    calls = [part["functionCall"] for part in parts if "functionCall" in part]
+    return user(
+        *(
+            {
+                "functionResponse": {
+                    **{key: call[key] for key in ("id", "name") if key in call},
+                    "response": {"output": f"result {number}"},
+                }
+            }
+            for number, call in enumerate(calls, 1)
+        )
+    )
+
+
+def continued(body: dict[str, Any], answer: dict[str, Any], prompt: str | None = None) -> dict[str, Any]:
+    """The next request: the answer exactly as it came, then results for its calls, and a new prompt."""
+    parts = parts_of(answer)
+    added = [model(*parts)]
+    if any("functionCall" in part for part in parts):
+        added.append(results(parts))
+    if prompt is not None:
+        added.append(user(prompt))
+    return deepcopy({**body, "contents": [*body["contents"], *added]})

@@ -1,0 +1,178 @@
+"""The official SDK talks to the Gemini dialect over real HTTP and understands every word."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from google import genai
+from google.genai import errors, types
+from simulator_google_talk import LOOP, NEW, OLD, GoogleSimulator
+
+TOOLS = [
+    {"function_declarations": [{"name": name, "parameters_json_schema": {"type": "object"}}]}
+    for name in ("read_file", "list_files")
+]
+OPTIONS: dict[str, Any] = {
+    "tools": TOOLS,
+    "system_instruction": "You help.",
+    "thinking_config": {"include_thoughts": True, "thinking_level": "LOW"},
+    "automatic_function_calling": {"disable": True},
+}
+
+
+@asynccontextmanager
+async def sdk(scenario: str = LOOP, **options: Any) -> AsyncIterator[tuple[GoogleSimulator, Any]]:
+    async with GoogleSimulator(scenario) as simulator:
+        http = types.HttpOptions(base_url=simulator.base_url, **options)
+        client = genai.Client(api_key="key-of-the-test", http_options=http, vertexai=False)
+        try:
+            yield simulator, client.aio
+        finally:
+            await client.aio.aclose()
+            client.close()
+
+
+async def streamed(client: Any, contents: Any, config: dict[str, Any], model: str = NEW) -> list[Any]:
+    """All parts of a streamed answer, as the SDK gives them."""
+    parts = []
+    async for chunk in await client.models.generate_content_stream(model=model, contents=contents, config=config):
+        parts += chunk.candidates[0].content.parts or []
+    return parts
+
+
+def answers(parts: list[Any]) -> Any:
+    calls = [part.function_call for part in parts if part.function_call]
+    return types.Content(
+        role="user",
+        parts=[
+            types.Part(
+                function_response=types.FunctionResponse(
+                    id=call.id, name=call.name, response={"output": f"{call.args}"}
+                )
+            )
+            for call in calls
+        ],
+    )
+
+
+@pytest.mark.parametrize("model", [NEW, OLD])
+async def test_a_streamed_tool_loop_is_accepted_with_what_the_sdk_sends_back(model: str) -> None:
+    config = OPTIONS if model == NEW else {**OPTIONS, "thinking_config": {"include_thoughts": True}}
+    async with sdk() as (simulator, client):
+        contents: list[Any] = [types.Content(role="user", parts=[types.Part(text="loop")])]
+        seen = []
+        for _ in range(3):
+            parts = await streamed(client, contents, config, model)
+            seen.append([part.function_call.name for part in parts if part.function_call])
+            contents.append(types.Content(role="model", parts=parts))
+            if seen[-1]:
+                contents.append(answers(parts))
+        assert seen == [["read_file", "read_file", "list_files"], ["read_file"], []]
+        first = contents[1].parts
+        assert "".join(part.text for part in first if part.thought) == "Thinks."
+        assert first[-3].thought_signature
+        assert not first[-2].thought_signature
+        assert contents[3].parts[-1].function_call.args == {"path": "{'path': 'a', 'n': 1.5}"}
+        assert [request.status for request in simulator.requests] == [200] * 3
+        assert [request.played for request in simulator.requests] == [f"turn 1, step {n}" for n in (1, 2, 3)]
+        assert simulator.requests[0].path.endswith(f"/models/{model}:streamGenerateContent?alt=sse")
+        del contents[1].parts[-3].thought_signature
+        contents[1].parts[-3].thought_signature = b"made up"
+        with pytest.raises(errors.ClientError) as refused:
+            await streamed(client, contents[:5], config, model)
+        assert (refused.value.code, refused.value.status) == (400, "INVALID_ARGUMENT")
+        assert refused.value.message == "Corrupted thought signature."
+
+
+async def test_without_a_stream_and_with_a_chat_of_the_sdk() -> None:
+    async with sdk() as (_, client):
+        chat = client.chats.create(model=NEW, config=OPTIONS)
+        first = await chat.send_message("plain")
+        assert first.text == "Plain answer of more than one chunk."
+        assert [part.text for part in first.parts if part.thought] == ["Plain thinking."]
+        usage = first.usage_metadata
+        parts = (usage.prompt_token_count, usage.candidates_token_count, usage.thoughts_token_count)
+        assert min(parts) > 0
+        assert sum(parts) == usage.total_token_count
+        assert first.model_version == NEW
+        assert (await chat.send_message("plain")).candidates[0].finish_reason is types.FinishReason.STOP
+        chunks = [chunk async for chunk in await chat.send_message_stream("plain")]
+        assert "".join(chunk.text or "" for chunk in chunks) == first.text
+        assert (await chat.send_message("loop")).function_calls[0].args == {"path": "a", "n": 1.5}
+
+
+async def test_the_sdk_goes_on_by_itself_with_an_answer_in_pieces() -> None:
+    async with sdk() as (simulator, client):
+        contents: list[Any] = [types.Content(role="user", parts=[types.Part(text="pause")])]
+        parts = await streamed(client, contents, OPTIONS)
+        assert "".join(part.text or "" for part in parts if not part.thought) == "One, two, three"
+        contents += [types.Content(role="model", parts=parts), answers(parts)]
+        parts = await streamed(client, contents, OPTIONS)
+        assert "".join(part.text or "" for part in parts) == "Counted {'path': 'c'}."
+        assert [request.played for request in simulator.requests] == [f"turn 3, step {n}" for n in (1, 2, 3, 4)]
+        assert "continuationToken" in simulator.requests[2].body
+        whole = await client.models.generate_content(model=NEW, contents="pause", config=OPTIONS)
+        assert whole.text == "One, two, three"
+
+
+async def test_models_and_counting() -> None:
+    async with sdk() as (_, client):
+        names = [model.name async for model in await client.models.list(config={"page_size": 5, "query_base": True})]
+        assert len(names) == len(set(names)) == 16
+        model = await client.models.get(model=NEW)
+        assert (model.name, model.thinking) == (f"models/{NEW}", True)
+        assert model.input_token_limit > model.output_token_limit
+        assert "generateContent" in model.supported_actions
+        counts = [
+            (await client.models.count_tokens(model=NEW, contents=text)).total_tokens for text in ("a", "a b c d")
+        ]
+        assert 0 < counts[0] < counts[1]
+
+
+FAULTS = """
+[[turn]]
+[[turn.step]]
+fault = { times = 1, http_error = { status = 429, headers = { retry-after = "17" } } }
+block = [{ text = "second try" }]
+[[turn]]
+[[turn.step]]
+fault = { error_event = { type = "overloaded_error", message = "Busy", after_events = 1 } }
+block = [{ text = "never whole, though it is long enough" }]
+[[turn]]
+[[turn.step]]
+stop_reason = "refusal"
+refusal = { explanation = "Not this." }
+"""
+
+
+async def test_errors_reach_the_exceptions_of_the_sdk() -> None:
+    retries = {"retry_options": types.HttpRetryOptions(attempts=1)}
+    async with sdk(FAULTS, **retries) as (_, client):
+        with pytest.raises(errors.ClientError) as limited:
+            await client.models.generate_content(model=NEW, contents="a")
+        assert (limited.value.code, limited.value.status) == (429, "RESOURCE_EXHAUSTED")
+        assert limited.value.details["error"]["details"][0]["retryDelay"] == "17s"
+        first = await client.models.generate_content(model=NEW, contents="a")
+        history = [types.Content(role="user", parts=[types.Part(text="a")]), first.candidates[0].content]
+        with pytest.raises(errors.ServerError) as broken:
+            await streamed(client, [*history, types.Content(role="user", parts=[types.Part(text="b")])], {})
+        assert (broken.value.code, broken.value.status, broken.value.message) == (503, "UNAVAILABLE", "Busy")
+        with pytest.raises(errors.ServerError):
+            await client.models.generate_content(model=NEW, contents=[*history, "b"])
+        third = [*history, "b", types.Content(role="model", parts=[types.Part(text="x")]), "c"]
+        blocked = await client.models.generate_content(model=NEW, contents=third)
+        assert blocked.candidates is None
+        assert blocked.prompt_feedback.block_reason == "SAFETY"
+        with pytest.raises(errors.ClientError, match="is not found for API version"):
+            await client.models.generate_content(model="gemini-9", contents="a")
+
+
+async def test_the_sdk_retries_what_a_scenario_lets_fail() -> None:
+    scenario = '[[turn]]\n[[turn.step]]\nfault={times=2,http_error={status=529}}\nblock=[{text="third"}]'
+    retry = types.HttpRetryOptions(attempts=3, initial_delay=0.01, max_delay=0.02, jitter=0)
+    async with sdk(scenario, retry_options=retry) as (simulator, client):
+        assert (await client.models.generate_content(model=NEW, contents="a")).text == "third"
+        assert [request.status for request in simulator.requests] == [503, 503, 200]

@@ -1,0 +1,58 @@
+"""Which adapter speaks to which provider. The order is that in which `auto` looks for a key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from thinklsp.providers.anthropic import capabilities as anthropic_capabilities
+from thinklsp.providers.anthropic.adapter import AnthropicAdapter
+from thinklsp.providers.base import Adapter, Endpoint
+from thinklsp.providers.capabilities import Describer
+from thinklsp.providers.google import capabilities as google_capabilities
+from thinklsp.providers.google.adapter import GoogleAdapter
+from thinklsp.providers.model_info import ModelInfo
+from thinklsp.providers.openai_chat import capabilities as openai_chat_capabilities
+from thinklsp.providers.openai_chat.adapter import OpenAiChatAdapter
+from thinklsp.providers.openai_chat.servers import ChatServer, server_for
+from thinklsp.providers.openai_responses import capabilities as openai_capabilities
+from thinklsp.providers.openai_responses.adapter import OpenAiResponsesAdapter
+from thinklsp.settings import Access, Provider
+
+PROVIDERS: tuple[Provider, ...] = ("anthropic", "openai", "google", "openai-compatible")
+
+# The offline stand-in is spoken to as the first of them.
+_ADAPTERS: Mapping[str, Adapter] = {
+    "simulator": AnthropicAdapter(),
+    "anthropic": AnthropicAdapter(),
+    "openai": OpenAiResponsesAdapter(),
+    "google": GoogleAdapter(),
+}
+DESCRIBERS: Mapping[str, Describer] = {
+    "anthropic": anthropic_capabilities,
+    "openai": openai_capabilities,
+    "google": google_capabilities,
+    "openai-compatible": openai_chat_capabilities,
+}
+
+
+def adapter_for(provider: Provider, access: Access | None) -> Adapter:
+    """Compatible servers differ: theirs is made for the address. Raises SettingsError for a kind that is not known."""
+    return OpenAiChatAdapter(_server(access)) if provider == "openai-compatible" else _ADAPTERS[provider]
+
+
+def on_server(model: ModelInfo, access: Access | None) -> ModelInfo:
+    """What the server makes of a model that the catalogue does not list: its levels of effort are the server's."""
+    if model.provider != "openai-compatible" or model.known:
+        return model
+    return replace(model, efforts=_server(access).levels)
+
+
+def _server(access: Access | None) -> ChatServer:
+    if access is None:
+        raise AssertionError("a compatible server has an address")
+    return server_for(access.base_url, kind=access.server, echo=access.reasoning, think_tags=access.think_tags)
+
+
+def endpoint_of(access: Access) -> Endpoint:
+    return Endpoint(access.provider, access.base_url, access.api_key, access.bearer, access.headers)

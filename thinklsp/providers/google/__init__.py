@@ -1,0 +1,1 @@
+"""Gemini by generateContent, and services that speak it."""

@@ -1,0 +1,105 @@
+"""The adapter for the Responses API: our requests to its wire form. What of the conversation goes back, and how, stands
+in `replay`; stream and failures have modules of their own.
+
+Equal requests give equal bytes: no clock, no chance, keys in a fixed order; mappings keep the order they came in.
+Nothing is stored at the service, so nothing is referred to: every request carries the whole conversation.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Any, assert_never
+
+from thinklsp.core.errors import ProviderError
+from thinklsp.core.messages import TextBlock, ToolSpec, UserMessage
+from thinklsp.providers.base import Endpoint, HttpRequest, ModelRequest, StreamDecoder, Thinking
+from thinklsp.providers.openai_responses.errors import failure_of_answer
+from thinklsp.providers.openai_responses.replay import input_items
+from thinklsp.providers.openai_responses.stream import OpenAiResponsesDecoder
+
+_SEALED_THINKING = "reasoning.encrypted_content"
+_KEY_LENGTH = 32
+
+_Wire = dict[str, Any]
+
+
+class OpenAiResponsesAdapter:
+    """Stateless; satisfies `Adapter`. The base URL includes the version, e.g. ``https://api.openai.com/v1``."""
+
+    def encode(self, request: ModelRequest, endpoint: Endpoint) -> HttpRequest:
+        body: _Wire = {"model": request.model.id, "stream": True, "store": False}
+        # A model that was found not to think refuses this as well; its form is then `unset`.
+        if request.model.adaptive and request.thinking.form != "unset":
+            body["include"] = [_SEALED_THINKING]
+        if reasoning := _reasoning(request.thinking):
+            body["reasoning"] = reasoning
+        if request.max_tokens is not None:
+            body["max_output_tokens"] = request.max_tokens
+        body["prompt_cache_key"] = _cache_key(request)
+        if request.tools:
+            body["parallel_tool_calls"] = True
+            body["tools"] = [_tool(tool) for tool in request.tools]
+        origin = endpoint.origin(request.model.id)
+        body["input"] = [*_system(request.system), *input_items(request.conversation, origin)]
+        return HttpRequest(
+            f"{endpoint.base_url.rstrip('/')}/responses",
+            request_headers(endpoint),
+            json.dumps(body, separators=(",", ":")).encode("ascii"),
+        )
+
+    def decoder(self) -> StreamDecoder:
+        return OpenAiResponsesDecoder()
+
+    def failure(self, status: int, headers: Mapping[str, str], body: bytes) -> ProviderError:
+        return failure_of_answer(status, headers, body)
+
+
+def request_headers(endpoint: Endpoint) -> dict[str, str]:
+    """The user's own headers come last and win."""
+    headers = {"content-type": "application/json", "accept": "text/event-stream"}
+    if endpoint.api_key:
+        headers["authorization"] = f"Bearer {endpoint.api_key}"
+    return headers | {name.lower(): value for name, value in endpoint.headers.items()}
+
+
+def _reasoning(thinking: Thinking) -> _Wire:
+    """Empty: nothing is said, and the service's own default holds."""
+    match thinking.form:
+        case "unset":
+            return {}
+        case "off" | "between_tools":
+            return {"effort": "none"}
+        case "adaptive" | "manual":
+            effort = {} if thinking.effort is None else {"effort": thinking.effort}
+            return {**effort, "summary": "auto"} if thinking.summarized else effort
+        case _:
+            assert_never(thinking.form)
+
+
+def _tool(tool: ToolSpec) -> _Wire:
+    """Not strict: that would make every optional argument a required one."""
+    return {
+        "type": "function",
+        "name": tool.name,
+        "description": tool.description,
+        "strict": False,
+        "parameters": tool.input_schema,
+    }
+
+
+def _system(text: str) -> list[_Wire]:
+    """As the first item of the input. `instructions` would stand behind it on newer models, outside of what is cached
+    and of what earlier thinking is bound to."""
+    if not text.strip():
+        return []
+    return [{"type": "message", "role": "developer", "content": [{"type": "input_text", "text": text}]}]
+
+
+def _cache_key(request: ModelRequest) -> str:
+    """Requests of one session share it, so that they find the same cache. It holds while the history grows."""
+    opening = next((message for message in request.conversation if isinstance(message, UserMessage)), None)
+    texts = [block.text for block in opening.blocks if isinstance(block, TextBlock)] if opening else []
+    parts = json.dumps([request.model.id, request.system, texts])
+    return sha256(parts.encode("ascii")).hexdigest()[:_KEY_LENGTH]

@@ -1,0 +1,218 @@
+"""The dialect of OpenAI-compatible servers: routes, the order of the checks, and how an accepted request is answered.
+
+Which server is played follows from the model id (`flavours`). The checks and forms live in the modules beside this
+one; what the model says is the script's. State: seals' secret, issued reasoning, cached prefixes, bounded, in memory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+from thinklsp.simulator.chat.answer import Asked, Message, write_message
+from thinklsp.simulator.chat.chunks import as_frames, as_json, broken
+from thinklsp.simulator.chat.details import Owner, key_digest
+from thinklsp.simulator.chat.errors import Failure, Refused, error_value, failure, scripted
+from thinklsp.simulator.chat.flavours import GENERIC, MODELS, Flavour, flavour_of, is_missing, model_info
+from thinklsp.simulator.chat.messages import Conversation, read_conversation
+from thinklsp.simulator.chat.options import Options, check_options, parse_body
+from thinklsp.simulator.chat.replay import Memory, check_replay
+from thinklsp.simulator.chat.usage import check_window, items
+from thinklsp.simulator.dialect import Received
+from thinklsp.simulator.frames import Reply, Streamed, Whole, spoil
+from thinklsp.simulator.prompt_cache import Item, PromptCache
+from thinklsp.simulator.scenario import Fault, HttpError
+from thinklsp.simulator.script import Answer, Course, Script
+from thinklsp.simulator.seals import Sealer
+
+_COMPLETIONS = "/v1/chat/completions"
+_MODELS = "/v1/models"
+# Who lists models with one of these asks a service that knows him.
+_KEYED = ("authorization", "x-api-key", "anthropic-version")
+_HEADERS = {"content-type": "application/json"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Accepted:
+    """A request that passed every check."""
+
+    body: Mapping[str, Any]
+    flavour: Flavour
+    owner: Owner
+    options: Options
+    conversation: Conversation
+    items: tuple[Item, ...]
+
+
+class ChatDialect:
+    """`clock` in seconds decides how long cached prefixes live."""
+
+    def __init__(self, script: Script, clock: Callable[[], float] = time.monotonic) -> None:
+        self._script = script
+        self._clock = clock
+        self._sealer = Sealer()
+        self._memory = Memory()
+        self._cache = PromptCache()
+
+    def serves(self, request: Received) -> bool:
+        if request.path == _COMPLETIONS or request.path.startswith(f"{_COMPLETIONS}/"):
+            return True
+        lists_models = request.path == _MODELS or request.path.startswith(f"{_MODELS}/")
+        return lists_models and not any(header in request.headers for header in _KEYED)
+
+    def reset(self) -> None:
+        self._memory.clear()
+        self._cache.clear()
+
+    def failure(self, status: int, message: str) -> Whole:
+        return _error(failure(status, message), GENERIC)
+
+    def reply(self, request: Received) -> Reply:
+        flavour = GENERIC
+        try:
+            path = _route(request)
+            if path != _COMPLETIONS:
+                return _json(_models(path))
+            body = parse_body(request.body)
+            flavour = flavour_of(body["model"])
+            return self._answer(self._accept(body, flavour, request.headers))
+        except Refused as refusal:
+            return _error(refusal.failure, flavour)
+        except RecursionError:
+            return _error(failure(400, "The request body is nested too deeply"), flavour)
+
+    def _accept(self, body: Mapping[str, Any], flavour: Flavour, headers: Mapping[str, str]) -> _Accepted:
+        owner = Owner(body["model"], key_digest(_checked_key(headers, flavour)))
+        _check_model(owner.model)
+        options = check_options(body, flavour)
+        conversation = read_conversation(body.get("messages"), flavour)
+        check_replay(conversation, flavour, options, owner, self._sealer, self._memory)
+        units = items(body, conversation)
+        window = self._script.scenario.context_window or flavour.window
+        check_window(sum(item.tokens for item in units), window, flavour, options)
+        return _Accepted(body, flavour, owner, options, conversation, units)
+
+    def _answer(self, accepted: _Accepted) -> Reply:
+        answer = self._script.answer(_course(accepted), "openai-compatible")
+        if answer.fault is not None and answer.fault.http_error is not None:
+            return _scripted_error(answer.fault.http_error, answer, accepted.flavour)
+        message = self._write(accepted, answer)
+        return _stream(message, answer) if accepted.options.stream else _whole(message, answer)
+
+    def _write(self, accepted: _Accepted, answer: Answer) -> Message:
+        """The message, remembered and accounted for. A broken stream counts too: the server has done its work."""
+        now = self._clock()
+        spent = self._cache.measure(accepted.items, 0, now)
+        self._cache.commit(accepted.items, 0, now)
+        asked = Asked(accepted.owner, accepted.flavour, accepted.options, secrets.token_hex(12), int(time.time()))
+        message = write_message(answer, asked, spent, self._sealer)
+        self._memory.remember(accepted.owner, message.reasoning, message.calls)
+        return message
+
+
+def _route(request: Received) -> str:
+    """The path that is asked for, if there is such a one. Raises Refused."""
+    path = request.path.rstrip("/")
+    if path not in (_COMPLETIONS, _MODELS) and not path.startswith(f"{_MODELS}/"):
+        raise Refused(failure(404, f"Invalid URL ({request.method} {request.path})"))
+    if request.method != ("POST" if path == _COMPLETIONS else "GET"):
+        raise Refused(failure(405, f"Not allowed to {request.method} on {request.path}"))
+    return path
+
+
+def _models(path: str) -> Any:
+    if path == _MODELS:
+        return {"object": "list", "data": [model_info(name) for name in MODELS]}
+    name = unquote(path.removeprefix(f"{_MODELS}/"))
+    _check_model(name)
+    return model_info(name)
+
+
+def _check_model(name: str) -> None:
+    if is_missing(name):
+        raise Refused(Failure(404, f"model '{name}' not found", "not_found_error", "model_not_found", "model"))
+
+
+def _checked_key(headers: Mapping[str, str], flavour: Flavour) -> str:
+    """Any key will do; only hosted services need one."""
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    token = token.strip() if scheme.lower() == "bearer" else ""
+    if flavour.hosted and not token:
+        raise Refused(failure(401, "No auth credentials found"))
+    return token
+
+
+def _course(accepted: _Accepted) -> Course:
+    conversation = accepted.conversation
+    told = [
+        [message["role"], message.get("content"), message.get("tool_calls"), message.get("tool_call_id")]
+        for message in conversation.messages
+    ]
+    return Course(
+        accepted.owner.model,
+        conversation.system,
+        accepted.options.tools,
+        conversation.prompts,
+        conversation.answers,
+        conversation.results,
+        hashlib.sha256(json.dumps(told, sort_keys=True).encode("ascii")).hexdigest()[:24],
+    )
+
+
+def _stream(message: Message, answer: Answer) -> Streamed:
+    frames = tuple(as_frames(message))
+    if answer.fault is not None:
+        event = answer.fault.error_event
+        frames = spoil(
+            frames, answer.fault, broken(message.asked, scripted(event.type, event.message)) if event else b""
+        )
+    headers = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
+    pace = answer.pace
+    return Streamed(headers, frames, message.asked.flavour.comment, pace.delay_ms, pace.ping_every_ms, answer.label)
+
+
+def _whole(message: Message, answer: Answer) -> Whole:
+    """Without a stream, faults take their nearest form: an error status, a dropped connection, a longer wait."""
+    fault = answer.fault or Fault.model_construct()
+    delay = answer.pace.delay_ms + (fault.silence_ms or 0)
+    flavour = message.asked.flavour
+    if fault.error_event is not None:
+        told = scripted(fault.error_event.type, fault.error_event.message)
+        # The router has answered 200 by the time a vendor fails.
+        status = 200 if flavour.details else told.status
+        return _error(told, flavour, status=status, delay_ms=delay, played=answer.label)
+    body = json.dumps(as_json(message), default=str).encode("ascii")
+    return Whole(200, _HEADERS, body, delay, fault.cut_after_events is not None, answer.label)
+
+
+def _scripted_error(error: HttpError, answer: Answer, flavour: Flavour) -> Whole:
+    headers = {name.lower(): value for name, value in error.headers.items()}
+    delay = answer.pace.delay_ms
+    if error.body is not None:
+        headers = {**headers, "content-type": "text/html; charset=utf-8"}
+        return Whole(error.status, headers, error.body.encode("utf-8"), delay, False, answer.label)
+    told = scripted(error.type, error.message, error.status)
+    return _error(told, flavour, headers=headers, delay_ms=delay, played=answer.label)
+
+
+def _error(
+    told: Failure,
+    flavour: Flavour,
+    *,
+    status: int | None = None,
+    headers: Mapping[str, str] | None = None,
+    delay_ms: int = 0,
+    played: str | None = None,
+) -> Whole:
+    body = json.dumps({"error": error_value(told, flavour.envelope)}).encode("ascii")
+    return Whole(status or told.status, {**_HEADERS, **(headers or {})}, body, delay_ms, False, played)
+
+
+def _json(value: Any) -> Whole:
+    return Whole(200, _HEADERS, json.dumps(value).encode("ascii"))

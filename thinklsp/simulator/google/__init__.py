@@ -1,0 +1,1 @@
+"""The Google Gemini dialect: `service` is the way in."""

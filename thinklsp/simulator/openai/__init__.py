@@ -1,0 +1,1 @@
+"""OpenAI's Responses API as the simulator plays it: `service` answers, the rest checks, seals and counts."""

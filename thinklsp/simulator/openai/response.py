@@ -1,0 +1,140 @@
+"""The response object of the OpenAI service and the events that stream it."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from thinklsp.simulator.frames import Frame, Send, Wait
+from thinklsp.simulator.openai.answer import Ending, Written
+from thinklsp.simulator.openai.errors import type_and_code
+from thinklsp.simulator.openai.options import Options
+from thinklsp.simulator.openai.tools import echoed_tools
+
+# The service knows no ping; a comment keeps a connection alive and is no event to anybody.
+PING = b": keep-alive\n\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """A complete answer. `head`: what the response object says from the first event on."""
+
+    head: Mapping[str, Any]
+    items: tuple[Written, ...]
+    ending: Ending
+    usage: Mapping[str, Any]
+    obfuscates: bool
+
+    @property
+    def output(self) -> list[Mapping[str, Any]]:
+        return [written.item for written in self.items]
+
+
+def response_head(
+    response_id: str, created: int, body: Mapping[str, Any], options: Options, dropped: Sequence[Mapping[str, str]]
+) -> dict[str, Any]:
+    """Everything that is known before the model answers; settings are told as they are in effect."""
+    reasoning = {"effort": options.effort, "summary": None, **(body.get("reasoning") or {})}
+    head: dict[str, Any] = {
+        "id": response_id,
+        "object": "response",
+        "created_at": created,
+        "status": "in_progress",
+        "background": False,
+        "completed_at": None,
+        "error": None,
+        "incomplete_details": None,
+        "instructions": body.get("instructions"),
+        "max_output_tokens": body.get("max_output_tokens"),
+        "max_tool_calls": body.get("max_tool_calls"),
+        "metadata": body.get("metadata") or {},
+        "model": body["model"],
+        "output": [],
+        "parallel_tool_calls": body.get("parallel_tool_calls") is not False,
+        "previous_response_id": body.get("previous_response_id"),
+        "prompt_cache_key": body.get("prompt_cache_key"),
+        "reasoning": {**reasoning, "effort": options.effort},
+        "safety_identifier": body.get("safety_identifier"),
+        "service_tier": "default",
+        "store": options.store,
+        "temperature": 1.0 if body.get("temperature") is None else body["temperature"],
+        "text": {"format": {"type": "text"}, "verbosity": "medium", **(body.get("text") or {})},
+        "tool_choice": body.get("tool_choice") or "auto",
+        "tools": echoed_tools(body.get("tools")),
+        "top_logprobs": body.get("top_logprobs") or 0,
+        "top_p": 1.0 if body.get("top_p") is None else body["top_p"],
+        "truncation": body.get("truncation") or "disabled",
+        "usage": None,
+        "user": body.get("user"),
+    }
+    if options.traits.bound:
+        head["input_transformations"] = list(dropped)
+    return head
+
+
+def as_json(response: Response) -> dict[str, Any]:
+    """The finished response: the answer to a request without `stream`, and what the last event carries."""
+    ending = response.ending
+    done = {"completed_at": response.head["created_at"]} if ending.status == "completed" else {}
+    details = {"reason": ending.reason} if ending.reason else None
+    changes = {"status": ending.status, "incomplete_details": details, "output": response.output}
+    return {**response.head, **done, **changes, "usage": response.usage}
+
+
+def as_frames(response: Response) -> Iterator[Frame]:
+    stream = _Stream(obfuscates=response.obfuscates)
+    yield stream.event("response.created", response=response.head)
+    yield stream.event("response.in_progress", response=response.head)
+    for index, written in enumerate(response.items):
+        yield from _waited(written.delay_ms)
+        yield stream.event("response.output_item.added", output_index=index, item=written.start)
+        for silence, (name, payload) in written.events:
+            yield from _waited(silence)
+            yield stream.event(name, item_id=written.item["id"], output_index=index, **payload)
+        yield from _waited(written.pause_ms)
+        yield stream.event("response.output_item.done", output_index=index, item=written.item)
+    yield stream.event(f"response.{response.ending.status}", response=as_json(response))
+
+
+def error_event(name: str, message: str, sequence_number: int) -> bytes:
+    """The flat form of an error in mid-stream. `name`: a scenario's name for it."""
+    kind, code = type_and_code(name)
+    stream = _Stream(obfuscates=False, begins=sequence_number)
+    return stream.event("error", code=code or kind, message=message, param=None).data
+
+
+class _Stream:
+    """Numbers the events of one stream."""
+
+    def __init__(self, *, obfuscates: bool, begins: int = 0) -> None:
+        self._obfuscates = obfuscates
+        self._number = begins
+
+    def event(self, name: str, **payload: Any) -> Send:
+        value = {"type": name, "sequence_number": self._number, **payload}
+        self._number += 1
+        if self._obfuscates and name.endswith(".delta"):
+            value["obfuscation"] = _padding(str(payload["delta"]))
+        return Send(f"event: {name}\ndata: ".encode("ascii") + encoded(value) + b"\n\n")
+
+
+def encoded(value: Mapping[str, Any]) -> bytes:
+    """JSON with text unescaped, line separators of Unicode included, as the service sends it; half a surrogate pair,
+    which a prompt may bring in, has no other form than an escape."""
+    try:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str).encode("utf-8")
+    except UnicodeEncodeError:
+        return json.dumps(value, separators=(",", ":"), default=str).encode("ascii")
+
+
+def _padding(delta: str) -> str:
+    """Random letters that bring all deltas to a length of sixteen or its multiple."""
+    return secrets.token_hex(16)[: 16 - len(delta) % 16]
+
+
+def _waited(ms: int) -> Iterator[Frame]:
+    if ms:
+        yield Wait(ms)

@@ -1,0 +1,98 @@
+"""Ids and encrypted reasoning that the simulator issues, and what they tell when they come back.
+
+Both speak for themselves, so no memory is needed to judge a replay: an id says which answer it stands in and behind
+which reasoning, and encrypted content says what it was made for and what has to follow it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from thinklsp.simulator.seals import Sealer, text_digest
+
+_BEGINS = "gAAAAAB"
+_NONE = "ffff"
+_MAC = 24
+_ISSUED = re.compile(rf"([a-z]+)_([0-9a-f]{{16}})([0-9a-f]{{4}})([0-9a-f]{{4}})([0-9a-f]{{{_MAC}}})")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an issued item stands: in which answer, as its how manieth, behind which reasoning item of it."""
+
+    answer: str
+    number: int
+    after: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """What the encrypted content of one reasoning item is about.
+
+    `key` and `user`: who asked. `prefix`: digest of everything before the answer but reasoning. `summary`: digest of
+    the readable part. `before`: id of the reasoning item right before it. `next_id`, `next_mark`: the item right
+    behind it, None where the answer ended with the reasoning.
+    """
+
+    id: str
+    model: str
+    key: str
+    user: str | None
+    prefix: str
+    summary: str
+    before: str | None
+    next_id: str | None
+    next_mark: str | None
+    tokens: int
+
+
+class Ids:
+    """Owns the secret behind the ids."""
+
+    def __init__(self) -> None:
+        self._secret = secrets.token_bytes(32)
+
+    def make(self, prefix: str, place: Place) -> str:
+        after = _NONE if place.after is None else f"{place.after:04x}"
+        head = f"{prefix}_{place.answer}{place.number:04x}{after}"
+        return head + self._mac(head)
+
+    def read(self, item_id: str) -> Place | None:
+        """None for an id that this process did not issue."""
+        found = _ISSUED.fullmatch(item_id)
+        if found is None or not hmac.compare_digest(self._mac(item_id[:-_MAC]), found[5]):
+            return None
+        return Place(found[2], int(found[3], 16), None if found[4] == _NONE else int(found[4], 16))
+
+    def reasoning(self, answer: str, number: int) -> str:
+        """The id of an answer's reasoning item; it depends on nothing else."""
+        return self.make("rs", Place(answer, number, None))
+
+    def _mac(self, head: str) -> str:
+        return hmac.new(self._secret, head.encode("ascii"), hashlib.sha256).hexdigest()[:_MAC]
+
+
+def new_answer() -> str:
+    return secrets.token_hex(8)
+
+
+def sealed(seal: Seal, sealer: Sealer) -> str:
+    return _BEGINS + sealer.close(asdict(seal), seal.tokens)
+
+
+def opened(encrypted: str, sealer: Sealer) -> Seal | None:
+    """None for anything that this process did not seal exactly so."""
+    if not encrypted.startswith(_BEGINS) or not encrypted.isascii():
+        return None
+    content = sealer.open(encrypted.removeprefix(_BEGINS))
+    return None if content is None else Seal(**content)
+
+
+def summary_digest(item: Mapping[str, Any]) -> str:
+    return text_digest("\0".join(part["text"] for part in item["summary"]))
