@@ -58,7 +58,11 @@ def mend(conversation: Conversation) -> Repair:
         bench.mended.append(UserMessage.of(LOST_BEGINNING))
     for number, message in enumerate(conversation):
         if isinstance(message, AssistantMessage):
-            _take_answer(bench, number, message)
+            following = conversation[number + 1] if number + 1 < len(conversation) else None
+            if message in bench.acting and _said_before(bench, following):
+                bench.found(number, "an answer with tool calls stood here a second time and was left out")
+            else:
+                _take_answer(bench, number, message)
         else:
             _take_user(bench, number, message)
     _close_calls(bench, len(conversation) - 1)
@@ -69,10 +73,13 @@ def mend(conversation: Conversation) -> Repair:
     return Repair(tuple(bench.findings), tuple(bench.mended))
 
 
+def _said_before(bench: _Bench, message: Message | None) -> bool:
+    """Whether these results have all been seen: some services name no calls, and two steps may look the same."""
+    blocks = () if message is None else message.blocks
+    return all(block in bench.answered for block in blocks if isinstance(block, ToolResultBlock))
+
+
 def _take_answer(bench: _Bench, number: int, message: AssistantMessage) -> None:
-    if message in bench.acting:
-        bench.found(number, "an answer with tool calls stood here a second time and was left out")
-        return
     blocks = tuple(_kept(bench, number, message))
     if not blocks:
         if not message.blocks:
