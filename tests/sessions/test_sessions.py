@@ -1,15 +1,13 @@
-"""Sessions: whole steps only, found only from their own workspace, and never overwritten from two sides."""
+"""Sessions as values: whole steps only, and what stopping, forking and a crash leave."""
 
 from __future__ import annotations
 
 import pytest
 
 from tests.support.scripted_model import check_sendable, says, tool
-from thinklsp.core.errors import SessionError
 from thinklsp.core.messages import ToolResultBlock, UserMessage
 from thinklsp.core.usage import Usage
 from thinklsp.sessions.session import INTERRUPTED, Session
-from thinklsp.sessions.store import MemoryStore
 
 USAGE = Usage(input_tokens=3, output_tokens=2)
 CALLS = says("Go.", tool("a", "read_file"), tool("b", "read_file")).message
@@ -53,54 +51,6 @@ def test_choices_add_up() -> None:
     assert session.choices == {"effort": "high", "model": "m"}
 
 
-def test_a_session_is_found_only_from_its_own_workspace() -> None:
-    store = MemoryStore()
-    one, other = store.create("one"), store.create("other")
-    assert store.get(one.id, "one") == one
-    for session_id, workspace in ((one.id, "other"), (other.id, "one"), ("unknown", "one"), ("", "one")):
-        with pytest.raises(SessionError, match="sessionId"):
-            store.get(session_id, workspace)
-    with pytest.raises(SessionError):
-        store.latest("third")
-
-
-def test_ids_cannot_be_guessed() -> None:
-    store = MemoryStore()
-    ids = {store.create("w").id for _ in range(100)}
-    assert len(ids) == 100
-    assert min(len(identity) for identity in ids) >= 32
-
-
-def test_the_newest_is_the_one_that_was_used_last() -> None:
-    store = MemoryStore()
-    first, second = store.create("w"), store.create("w")
-    store.create("other")
-    assert store.latest("w") == second
-    first = store.update(first.id, lambda session: session.with_user("x"))
-    assert store.latest("w") == first
-
-
-def test_no_update_is_lost() -> None:
-    """Each change is made to what is stored then, not to what somebody has in hand."""
-    store = MemoryStore()
-    session = store.create("w")
-    store.update(session.id, lambda now: now.with_user("one"))
-    store.update(session.id, lambda now: now.with_choices({"effort": "low"}))
-    stored = store.update(session.id, lambda now: now.with_step(says("Hi.").message, None, USAGE))
-    assert store.get(session.id, "w") == stored
-    assert (len(stored.conversation), stored.choices, stored.steps) == (2, {"effort": "low"}, 1)
-    with pytest.raises(SessionError, match="deleted"):
-        store.update("unknown", lambda now: now)
-
-
-def test_a_change_that_fails_changes_nothing() -> None:
-    store = MemoryStore()
-    session = store.create("w")
-    with pytest.raises(ValueError, match="result"):
-        store.update(session.id, lambda now: now.with_step(CALLS, None, USAGE))
-    assert store.get(session.id, "w") == session
-
-
 def test_a_prompt_that_nothing_answered_is_taken_back() -> None:
     session = Session("s", "w").with_user("One.").with_step(says("Hi.").message, None, USAGE)
     cut = session.with_user("Two.").cut_short()
@@ -117,3 +67,58 @@ def test_a_turn_that_was_stopped_at_work_is_told_to_the_model_once() -> None:
     assert [INTERRUPTED in getattr(block, "text", "") for block in blocks] == [True, False]
     again = following.with_step(says("Yes.").message, None, USAGE).with_user("Three.")
     assert len(again.conversation[-1].blocks) == 1
+
+
+def test_what_a_crash_leaves_can_be_continued() -> None:
+    asked = Session("s", "w").with_user("One.")
+    at_work = asked.with_step(CALLS, results("a", "b"), USAGE)
+    done = at_work.with_step(says("Done.").message, None, USAGE)
+    assert asked.recovered().conversation == ()
+    assert at_work.recovered().interrupted
+    assert at_work.with_user("Two.").recovered().conversation == at_work.conversation
+    assert done.recovered() == done
+    assert Session("s", "w").recovered() == Session("s", "w")
+    for session in (asked, at_work, done):
+        check_sendable(session.recovered().with_user("Next.").conversation)
+
+
+def test_a_fork_knows_what_was_known_then() -> None:
+    first = Session("s", "w", choices={"effort": "low"}).with_user("One.")
+    first = first.with_step(CALLS, results("a", "b"), USAGE).with_step(says("Done.").message, None, USAGE)
+    second = first.with_user("Two.").with_step(says("Again.").message, None, USAGE)
+    ends = {step: len(second.forked("f", step).conversation) for step in range(4)}
+    assert ends == {0: 0, 1: 3, 2: 4, 3: 6}
+    fork = second.forked("f", 2)
+    assert (fork.id, fork.steps, fork.usage, fork.choices, fork.title) == (
+        "f",
+        2,
+        Usage(),
+        first.choices,
+        "One. (fork)",
+    )
+    assert second.forked("f", 1).interrupted
+    assert second.forked("f").conversation == second.conversation
+    for step in range(4):
+        check_sendable(second.forked("f", step).with_user("Next.").conversation)
+    for wrong in (-1, 4, 100):
+        with pytest.raises(ValueError, match="step"):
+            second.forked("f", wrong)
+
+
+def test_a_fork_counts_steps_from_the_end_so_that_a_compaction_does_not_move_them() -> None:
+    session = Session("s", "w")
+    for number in range(5):
+        session = session.with_user(f"p{number}").with_step(says(f"a{number}").message, None, USAGE)
+    compacted = session.compacted((UserMessage.of("Summary."), *session.conversation[-4:]))
+    assert compacted.forked("f", 4).conversation == compacted.conversation[:3]
+    for gone in (0, 1, 2, 3):
+        if gone:
+            with pytest.raises(ValueError, match="step"):
+                compacted.forked("f", gone)
+    assert (compacted.steps, compacted.usage) == (5, session.usage)
+    with pytest.raises(ValueError, match="begin"):
+        session.compacted(session.conversation[1:])
+
+
+def test_a_title_is_one_line() -> None:
+    assert Session("s", "w").renamed(" a\nb ").title == "a"

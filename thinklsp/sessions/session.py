@@ -14,10 +14,11 @@ INTERRUPTED = "<note>The turn before this message was stopped before it had fini
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """`workspace` is the key of the workspace that it belongs to; `choices` are settings that the user made for it.
+    """`workspace` is the key of the workspace that it belongs to; `choices` are settings that the user made for it,
+    as values that JSON can hold.
 
     `unanswered`: the last message is a prompt that no step has answered yet. `interrupted`: the last turn was stopped
-    or failed after it had done something.
+    or failed after it had done something. `steps` counts all steps ever taken, those too that a compaction took away.
     """
 
     id: str
@@ -55,8 +56,55 @@ class Session:
             return replace(self, conversation=self.conversation[:-1], unanswered=False)
         return replace(self, interrupted=True)
 
+    def recovered(self) -> Session:
+        """What is left of it when the program that worked on it is gone. The end of a turn stays as it is."""
+        at_work = bool(self.conversation) and self._answers(len(self.conversation) - 1)
+        return self.cut_short() if self.unanswered or at_work else self
+
     def with_choices(self, choices: Mapping[str, object]) -> Session:
         return replace(self, choices={**self.choices, **choices})
+
+    def renamed(self, title: str) -> Session:
+        return replace(self, title=_title(title))
+
+    def with_usage(self, usage: Usage) -> Session:
+        """What a call cost that is no step: a summary, a title, an answer that broke off."""
+        return replace(self, usage=self.usage + usage)
+
+    def compacted(self, conversation: Conversation) -> Session:
+        """The same session with another conversation in place of its own; what it has cost and done stays."""
+        if conversation and not isinstance(conversation[0], UserMessage):
+            raise ValueError("a conversation must begin with the user")
+        return replace(self, conversation=conversation)
+
+    def forked(self, new_id: str, step: int | None = None) -> Session:
+        """A session of its own that knows what this one knew after `step` steps; None: all. It has cost nothing yet.
+
+        Raises ValueError for a step that is not in the conversation.
+        """
+        fork = replace(self, id=new_id, usage=Usage(), title=_title(f"{self.title or 'Session'} (fork)"))
+        if step is None or step == self.steps:
+            return fork.recovered()
+        end = self._end_of(step)
+        cut = replace(fork, conversation=self.conversation[:end], steps=step, unanswered=False, interrupted=False)
+        # At this place the turn had not ended when it was left with results that no answer follows.
+        return cut.recovered()
+
+    def _end_of(self, step: int) -> int:
+        """How many messages the conversation had after this step. Steps are counted from the end, since a compaction
+        takes away the first ones."""
+        later = self.steps - step
+        places = [at for at, message in enumerate(self.conversation) if isinstance(message, AssistantMessage)]
+        if later < 0 or step < 0 or later > len(places) or (later == len(places) and step):
+            raise ValueError(f"step {step} is not in the conversation")
+        if later == len(places):
+            return 0
+        at = places[-1 - later] + 1
+        return at + (at < len(self.conversation) and self._answers(at))
+
+    def _answers(self, at: int) -> bool:
+        """Whether the message there is the second half of a step: results, and not a prompt."""
+        return any(block.kind == "tool_result" for block in self.conversation[at].blocks)
 
 
 def _title(text: str) -> str:

@@ -38,6 +38,20 @@ def inspect(folder: str) -> StateReport:
     return StateReport(folder, status is not None, log, None if log_status is None else log_status.st_size, problems)
 
 
+def unusable(folder: str) -> str | None:
+    """Why nothing of value may be put into a folder that exists: somebody else could put something in its place."""
+    status = os.lstat(folder.rstrip("/") or "/")
+    if stat.S_ISLNK(status.st_mode):
+        return f"The state folder {folder} is a link. Set THINKLSP_STATE_DIR to the folder that it leads to."
+    if not stat.S_ISDIR(status.st_mode):
+        return f"The state folder {folder} is not a folder. Move it away or set THINKLSP_STATE_DIR."
+    if status.st_uid != os.getuid():
+        return f"The state folder {folder} belongs to another user. Set THINKLSP_STATE_DIR to a folder of yours."
+    if status.st_mode & 0o022:
+        return f"The state folder {folder} can be changed by other users. Run chmod 700 {folder}."
+    return None
+
+
 def _folder_problems(folder: str, status: os.stat_result | None) -> Iterator[str]:
     if status is None:
         above = folder
@@ -49,6 +63,8 @@ def _folder_problems(folder: str, status: os.stat_result | None) -> Iterator[str
     if not stat.S_ISDIR(status.st_mode):
         yield f"The state folder {folder} is not a folder. Move it away or set THINKLSP_STATE_DIR."
         return
+    if os.path.islink(folder.rstrip("/")):
+        yield f"The state folder {folder} is a link. Set THINKLSP_STATE_DIR to the folder that it leads to."
     yield from _private(f"The state folder {folder}", status, f"chmod 700 {folder}")
     if not os.access(folder, os.W_OK | os.X_OK):
         yield f"The state folder {folder} cannot be written. Set THINKLSP_STATE_DIR to a folder of yours."

@@ -1,58 +1,285 @@
-"""Where sessions live. The store is their sole owner: others hold values and hand back new ones."""
+"""Where sessions live. The store is their sole owner: others hold values and hand back changes.
+
+What an awaited call has returned is committed. A change that has begun runs to its end, even if its caller is
+cancelled. Every method raises SessionError with a sentence.
+"""
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Callable
-from typing import Protocol
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import date
+from functools import partial
+from typing import Literal, Protocol, TypeVar
 
 from thinklsp.core.errors import SessionError
+from thinklsp.core.usage import Usage
+from thinklsp.sessions.database import PATIENCE, open_database
+from thinklsp.sessions.folder import Leases, leases_of
+from thinklsp.sessions.keeper import Change, Keeper
+from thinklsp.sessions.ledger import Intent, LedgerEdit, Outcome, PlannedWrite, WrittenTurn
+from thinklsp.sessions.sealing import Seals, Vault, load_seals
 from thinklsp.sessions.session import Session
+from thinklsp.sessions.spending import utc_today
+from thinklsp.sessions.values import Archive, Archived, Spent, Summary, UsageReport
+
+_T = TypeVar("_T")
+RETRY_AFTER = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """How the store is, for `doctor`. `kind` memory: nothing outlives the process. `protection` is a sentence."""
+
+    kind: Literal["file", "read-only", "memory"]
+    path: str
+    protection: str
+    problems: tuple[str, ...]
 
 
 class SessionStore(Protocol):
-    """A session is found only from its own workspace. Every method raises SessionError with a sentence."""
+    """A session is found only from its own workspace; workspace None is for the user's own terminal and finds all."""
 
-    def create(self, workspace: str) -> Session: ...
-
-    def get(self, session_id: str, workspace: str) -> Session: ...
-
-    def latest(self, workspace: str) -> Session: ...
-
-    def update(self, session_id: str, change: Callable[[Session], Session]) -> Session:
-        """Replaces the session by what `change` makes of it now, so that no update is lost. A step is acknowledged
-        only when this has returned."""
+    async def create(self, workspace: str) -> Session:
+        """It is kept in memory until its first change."""
         ...
 
+    async def get(self, session_id: str, workspace: str | None) -> Session: ...
 
-class MemoryStore:
-    """Sessions for the life of the process."""
+    async def latest(self, workspace: str) -> Session: ...
+
+    async def update(self, session_id: str, change: Change, spent: Spent | None = None) -> Session:
+        """Replaces the session by what `change` makes of it now, so that no update is lost. A step is acknowledged
+        only when this has returned.
+
+        `change` must be pure: it runs in the store's thread, and again if the disk lets the first try down. What it
+        raises changes nothing and is raised here. Refused while another process works on the session. A session that
+        a process left in the middle of a turn is first recovered. `spent` is recorded in the same transaction.
+        """
+        ...
+
+    async def list(self, workspace: str | None) -> tuple[Summary, ...]:
+        """Newest first; those in which nothing was said are left out."""
+        ...
+
+    async def delete(self, session_id: str, workspace: str | None) -> None:
+        """For good: no byte of it stays. What it has cost still counts for the day."""
+        ...
+
+    async def fork(self, session_id: str, workspace: str | None, step: int | None = None) -> Session:
+        """A new session that knows what this one knew after `step` steps (None: all), from before a compaction too."""
+        ...
+
+    async def release(self, session_id: str) -> None:
+        """Lets other processes work on it."""
+        ...
+
+    async def compact(
+        self, session_id: str, change: Change, note: str, spent: Spent | None = None
+    ) -> tuple[Session, str]:
+        """As `update`, for a change that puts a shorter conversation in place of the former, which becomes an archive
+        in the same transaction. Gives the archive's id."""
+        ...
+
+    async def archives(self, session_id: str) -> tuple[Archive, ...]:
+        """Oldest first."""
+        ...
+
+    async def archived(self, session_id: str, archive_id: str) -> Archived: ...
+
+    async def undo_compaction(self, session_id: str) -> Session:
+        """The newest archive becomes the conversation again, followed by what has been said since."""
+        ...
+
+    async def record(self, session_id: str, spent: Spent) -> None:
+        """A model call that belongs to no change of the session."""
+        ...
+
+    async def usage(self, session_id: str | None) -> UsageReport: ...
+
+    async def spent_on(self, day: date) -> Usage:
+        """By all processes, on that UTC day."""
+        ...
+
+    async def intend(self, session_id: str, workspace: str, turn_id: str, writes: Sequence[PlannedWrite]) -> Intent:
+        """Before an edit is sent."""
+        ...
+
+    async def settle(self, intent: Intent, outcomes: Mapping[str, Outcome]) -> None:
+        """After the editor's answer: the outcome by URI."""
+        ...
+
+    async def unknown_edits(self, workspace: str) -> tuple[LedgerEdit, ...]:
+        """Edits of processes that are gone, of which nobody knows whether they arrived. To be settled when told."""
+        ...
+
+    async def last_written(self, workspace: str, turn_id: str | None = None) -> WrittenTurn | None:
+        """What an undo needs: the newest turn that wrote and was not undone, or the one that is named."""
+        ...
+
+    async def mark_undone(self, turn: WrittenTurn, uris: Iterable[str] | None = None) -> None: ...
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Sentences for people, in the order in which they came up, each once. They only grow."""
+        ...
+
+    async def condition(self) -> Condition: ...
+
+    async def aclose(self) -> None: ...
+
+
+class _Store:
+    """Every call is a job for the keeper. Where jobs run is what the two stores differ in."""
 
     def __init__(self) -> None:
-        self._sessions: dict[str, Session] = {}
+        self._keeper: Keeper | None = None
 
-    def create(self, workspace: str) -> Session:
-        session = Session(secrets.token_hex(16), workspace)
-        self._sessions[session.id] = session
-        return session
+    def _make(self) -> Keeper:
+        raise NotImplementedError
 
-    def get(self, session_id: str, workspace: str) -> Session:
-        session = self._sessions.get(session_id)
-        if session is None or session.workspace != workspace:
-            raise SessionError("There is no such session in this workspace. Leave sessionId out to begin a new one.")
-        return session
+    async def _run(self, job: Callable[[Keeper], _T]) -> _T:
+        raise NotImplementedError
 
-    def latest(self, workspace: str) -> Session:
-        for session in reversed(self._sessions.values()):
-            if session.workspace == workspace:
-                return session
-        raise SessionError("This workspace has no session yet. Leave sessionId out to begin one.")
+    def _do(self, job: Callable[[Keeper], _T]) -> _T:
+        if self._keeper is None:
+            self._keeper = self._make()
+        return job(self._keeper)
 
-    def update(self, session_id: str, change: Callable[[Session], Session]) -> Session:
-        stored = self._sessions.pop(session_id, None)
-        if stored is None:
-            raise SessionError("This session was deleted while it was in use.")
-        # Put back at the end: the newest one stands last, which is what `latest` looks for.
-        self._sessions[session_id] = stored
-        self._sessions[session_id] = change(stored)
-        return self._sessions[session_id]
+    async def create(self, workspace: str) -> Session:
+        return await self._run(lambda keeper: keeper.create(workspace))
+
+    async def get(self, session_id: str, workspace: str | None) -> Session:
+        return await self._run(lambda keeper: keeper.get(session_id, workspace))
+
+    async def latest(self, workspace: str) -> Session:
+        return await self._run(lambda keeper: keeper.latest(workspace))
+
+    async def update(self, session_id: str, change: Change, spent: Spent | None = None) -> Session:
+        day = utc_today()
+        return await self._run(lambda keeper: keeper.update(session_id, change, spent, day))
+
+    async def list(self, workspace: str | None) -> tuple[Summary, ...]:
+        return await self._run(lambda keeper: keeper.summaries(workspace))
+
+    async def delete(self, session_id: str, workspace: str | None) -> None:
+        await self._run(lambda keeper: keeper.delete(session_id, workspace))
+
+    async def fork(self, session_id: str, workspace: str | None, step: int | None = None) -> Session:
+        return await self._run(lambda keeper: keeper.fork(session_id, workspace, step))
+
+    async def release(self, session_id: str) -> None:
+        await self._run(lambda keeper: keeper.release(session_id))
+
+    async def compact(
+        self, session_id: str, change: Change, note: str, spent: Spent | None = None
+    ) -> tuple[Session, str]:
+        day = utc_today()
+        return await self._run(lambda keeper: keeper.compact(session_id, change, note, spent, day))
+
+    async def archives(self, session_id: str) -> tuple[Archive, ...]:
+        return await self._run(lambda keeper: keeper.archives(session_id))
+
+    async def archived(self, session_id: str, archive_id: str) -> Archived:
+        return await self._run(lambda keeper: keeper.archived(session_id, archive_id))
+
+    async def undo_compaction(self, session_id: str) -> Session:
+        return await self._run(lambda keeper: keeper.undo_compaction(session_id))
+
+    async def record(self, session_id: str, spent: Spent) -> None:
+        day = utc_today()
+        await self._run(lambda keeper: keeper.record(session_id, spent, day))
+
+    async def usage(self, session_id: str | None) -> UsageReport:
+        return await self._run(lambda keeper: keeper.usage(session_id))
+
+    async def spent_on(self, day: date) -> Usage:
+        return await self._run(lambda keeper: keeper.spent_on(day))
+
+    async def intend(self, session_id: str, workspace: str, turn_id: str, writes: Sequence[PlannedWrite]) -> Intent:
+        return await self._run(lambda keeper: keeper.intend(session_id, workspace, turn_id, writes))
+
+    async def settle(self, intent: Intent, outcomes: Mapping[str, Outcome]) -> None:
+        await self._run(lambda keeper: keeper.settle(intent, outcomes))
+
+    async def unknown_edits(self, workspace: str) -> tuple[LedgerEdit, ...]:
+        return await self._run(lambda keeper: keeper.unknown_edits(workspace))
+
+    async def last_written(self, workspace: str, turn_id: str | None = None) -> WrittenTurn | None:
+        return await self._run(lambda keeper: keeper.last_written(workspace, turn_id))
+
+    async def mark_undone(self, turn: WrittenTurn, uris: Iterable[str] | None = None) -> None:
+        await self._run(lambda keeper: keeper.mark_undone(turn, uris))
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        return () if self._keeper is None else tuple(self._keeper.places.problems)
+
+    async def condition(self) -> Condition:
+        def look(keeper: Keeper) -> Condition:
+            places = keeper.places
+            return Condition(places.kind, places.path, keeper.protection, tuple(places.problems))
+
+        return await self._run(look)
+
+
+class MemoryStore(_Store):
+    """Sessions for the life of the process: the same store over a database in memory, with no thread and no disk."""
+
+    def _make(self) -> Keeper:
+        return Keeper(None, None, Seals(protection="Nothing is written to disk."))
+
+    async def _run(self, job: Callable[[Keeper], _T]) -> _T:
+        return self._do(job)
+
+    async def aclose(self) -> None:
+        if self._keeper is not None:
+            self._keeper.close()
+        self._keeper = None
+
+
+class SqliteStore(_Store):
+    """Sessions in `sessions/` of the state folder. One thread of its own does all that touches the disk.
+
+    It may be made anywhere: the first call opens the database. `patience`: seconds to wait for another process.
+    """
+
+    def __init__(
+        self,
+        state_folder: str,
+        *,
+        patience: float = PATIENCE,
+        retry_after: float = RETRY_AFTER,
+        vault: Callable[[], Vault] | None = None,
+    ) -> None:
+        super().__init__()
+        self._open = partial(open_database, state_folder, patience)
+        self._leases: Callable[[], Leases] = partial(leases_of, state_folder)
+        self._seals = load_seals if vault is None else partial(load_seals, vault)
+        self._retry_after = retry_after
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="thinklsp-sessions")
+
+    def _make(self) -> Keeper:
+        return Keeper(self._open, self._leases, self._seals(), self._retry_after)
+
+    async def _run(self, job: Callable[[Keeper], _T]) -> _T:
+        try:
+            running = self._thread.submit(self._do, job)
+        except RuntimeError:
+            raise SessionError("The session store is closed. Start the server again.") from None
+        return await asyncio.shield(asyncio.wrap_future(running))
+
+    async def aclose(self) -> None:
+        """What waits in memory is written if the disk lets it."""
+        try:
+            closing = self._thread.submit(self._close)
+        except RuntimeError:
+            return
+        self._thread.shutdown(wait=False)
+        await asyncio.shield(asyncio.wrap_future(closing))
+
+    def _close(self) -> None:
+        if self._keeper is not None:
+            self._keeper.close()

@@ -1,0 +1,144 @@
+"""Mending: what is sound stays, what is not becomes sendable, and no word is lost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+
+from tests.support.scripted_model import check_sendable, is_sendable
+from tests.support.stored_sessions import answer, conversations, full_session, one_turn, sealed
+from thinklsp.core.messages import (
+    AssistantMessage,
+    Conversation,
+    Message,
+    RedactedThinkingBlock,
+    TextBlock,
+    ThinkingBlock,
+    ToolResultBlock,
+    ToolUseBlock,
+    UserMessage,
+)
+from thinklsp.sessions.repair import LOST_BEGINNING, LOST_RESULT, mend
+from thinklsp.sessions.session import Session
+
+SOUND = one_turn(2, one_turn(1, Session("s", "w"))).conversation
+USER, CALLING, RESULT, END = SOUND[:4]
+TWO_CALLS = AssistantMessage((ToolUseBlock("a", "t", {}), ToolUseBlock("b", "t", {})), "tool_use")
+A, B = ToolResultBlock("a", "first"), ToolResultBlock("b", "second")
+THOUGHT = ThinkingBlock("Hm.", sealed("one"))
+HIDDEN = RedactedThinkingBlock(sealed("two"))
+NO_RESULT = ToolResultBlock("a", LOST_RESULT, is_error=True)
+
+
+def user(*blocks: ToolResultBlock | TextBlock | str) -> UserMessage:
+    return UserMessage(tuple(TextBlock(block) if isinstance(block, str) else block for block in blocks))
+
+
+CASES: dict[str, tuple[Conversation, Conversation, str]] = {
+    "a call that nothing follows": (
+        (USER, TWO_CALLS),
+        (USER, TWO_CALLS, user(NO_RESULT, replace(NO_RESULT, tool_use_id="b"))),
+        "no result",
+    ),
+    "a call that a prompt follows": (
+        (USER, TWO_CALLS, user(B, "More?")),
+        (USER, TWO_CALLS, user(NO_RESULT, B, "More?")),
+        "the call a had no result",
+    ),
+    "a call that an answer follows": (
+        (USER, CALLING, END),
+        (USER, CALLING, user(ToolResultBlock("c1", LOST_RESULT, is_error=True)), END),
+        "no result",
+    ),
+    "a result without a call": (
+        (USER, END, user(A, "More?")),
+        (USER, END, user("<note>The result of a tool call that was lost:</note>\nfirst", "More?")),
+        "without its call",
+    ),
+    "results in another order than the calls": ((USER, TWO_CALLS, user(B, A)), (USER, TWO_CALLS, user(A, B)), "order"),
+    "text before results": ((USER, TWO_CALLS, user("x", A, B)), (USER, TWO_CALLS, user(A, B, "x")), "wrong order"),
+    "a result twice": ((USER, TWO_CALLS, user(A, A, B)), (USER, TWO_CALLS, user(A, B)), "twice"),
+    "a step twice": ((USER, CALLING, RESULT, CALLING, RESULT, END), SOUND[:4], "second time"),
+    "an id twice": (
+        (USER, TWO_CALLS, user(A, B), AssistantMessage((ToolUseBlock("a", "u", {}),)), user(replace(A, text="third"))),
+        (
+            *(USER, TWO_CALLS, user(A, B)),
+            *(AssistantMessage((ToolUseBlock("a-3", "u", {}),)), user(ToolResultBlock("a-3", "third"))),
+        ),
+        "a-3 now",
+    ),
+    "a block twice": (
+        (USER, AssistantMessage((THOUGHT, HIDDEN, THOUGHT, HIDDEN, HIDDEN, TextBlock("x")))),
+        (USER, AssistantMessage((THOUGHT, HIDDEN, TextBlock("x")))),
+        "twice",
+    ),
+    "a call twice": (
+        (USER, AssistantMessage((TWO_CALLS.blocks[0], *TWO_CALLS.blocks)), user(A, B)),
+        (USER, AssistantMessage(TWO_CALLS.blocks), user(A, B)),
+        "twice",
+    ),
+    "thinking without a signature": (
+        (USER, AssistantMessage((ThinkingBlock("Hm."), TextBlock("x")))),
+        (USER, AssistantMessage((TextBlock("x"),))),
+        "signature",
+    ),
+    "nothing but thinking without a signature": (
+        (USER, AssistantMessage((ThinkingBlock("Hm."),)), user("More?")),
+        (USER, user("More?")),
+        "signature",
+    ),
+    "empty messages": ((user(), USER, AssistantMessage(()), END), (USER, END), "empty"),
+    "texts without words": ((user(" ", "x"), END, user("\n")), (user("x"), END), "without words"),
+    "an answer at the beginning": ((END, USER), (user(LOST_BEGINNING), END, USER), "began with an answer"),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_found_is_mended(name: str) -> None:
+    broken, mended, finding = CASES[name]
+    repair = mend(broken)
+    assert repair.conversation == mended
+    assert finding in " ".join(repair.findings)
+    assert all(sentence.startswith("Message ") and sentence.endswith(".") for sentence in repair.findings)
+    check_sendable((*repair.conversation, UserMessage.of("Next.")))
+    assert mend(mended).findings == ()
+
+
+@pytest.mark.parametrize("length", range(len(SOUND) + 1))
+def test_what_is_sound_is_left_alone(length: int) -> None:
+    if length in (2, 6):
+        pytest.skip("it ends with a call")
+    assert mend(SOUND[:length]).conversation is SOUND[:length] or mend(SOUND[:length]).findings == ()
+    every_kind = full_session(Session("s", "w")).conversation
+    assert (mend(every_kind).findings, mend(every_kind).conversation) == ((), every_kind)
+
+
+def words(conversation: Conversation) -> str:
+    def of(message: Message) -> str:
+        return "\n".join(block.text for block in message.blocks if isinstance(block, TextBlock | ToolResultBlock))
+
+    return "\n".join(map(of, conversation))
+
+
+@given(conversations)
+def test_the_mended_one_can_be_sent_and_no_word_is_lost(conversation: Conversation) -> None:
+    repair = mend(conversation)
+    check_sendable((*repair.conversation, UserMessage.of("Next.")))
+    again = mend(repair.conversation)
+    assert (again.findings, again.conversation) == ((), repair.conversation)
+    kept = words(repair.conversation)
+    for message in conversation:
+        for block in message.blocks:
+            if isinstance(block, TextBlock | ToolResultBlock) and block.text.strip():
+                assert block.text in kept
+    assert bool(repair.findings) == (repair.conversation != conversation)
+    twice = any(len(set(message.blocks)) < len(message.blocks) for message in conversation)
+    unsigned = any(block == ThinkingBlock(getattr(block, "text", "")) for m in conversation for block in m.blocks)
+    if is_sendable((*conversation, UserMessage.of("Next."))) and not twice and not unsigned:
+        assert repair.findings == ()
+
+
+def test_an_answer_alone_is_sound_behind_a_prompt() -> None:
+    assert mend((UserMessage.of("x"), answer("y"))).findings == ()

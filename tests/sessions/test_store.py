@@ -1,0 +1,238 @@
+"""What every store keeps to, in memory and on disk alike."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from tests.support.scripted_model import check_sendable
+from tests.support.stored_sessions import RESULTS, USAGE, NoVault, answer, full_session, one_turn
+from thinklsp.core.errors import SessionError
+from thinklsp.core.messages import AssistantMessage, ToolResultBlock, UserMessage
+from thinklsp.core.usage import Usage
+from thinklsp.sessions.session import Session
+from thinklsp.sessions.spending import utc_today
+from thinklsp.sessions.store import MemoryStore, SessionStore, SqliteStore
+from thinklsp.sessions.values import Spent
+
+SUMMARY = UserMessage.of("Summary of what was said.")
+
+
+@pytest.fixture(params=["memory", "disk"])
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[SessionStore]:
+    made: SessionStore = MemoryStore() if request.param == "memory" else SqliteStore(str(tmp_path), vault=NoVault)
+    yield made
+    assert made.problems == ()
+    await made.aclose()
+
+
+async def test_a_session_is_found_only_from_its_own_workspace(store: SessionStore) -> None:
+    one, other = await store.create("one"), await store.create("other")
+    await store.update(other.id, full_session)
+    assert await store.get(one.id, "one") == one
+    assert (await store.get(other.id, None)).id == other.id, "the terminal finds all"
+    for session_id, workspace in ((one.id, "other"), (other.id, "one"), ("unknown", "one"), ("", "one"), ("x", None)):
+        with pytest.raises(SessionError, match="sessionId"):
+            await store.get(session_id, workspace)
+        with pytest.raises(SessionError, match="sessionId"):
+            await store.fork(session_id, workspace)
+    with pytest.raises(SessionError, match="sessionId"):
+        await store.delete(other.id, "one")
+    with pytest.raises(SessionError):
+        await store.latest("third")
+
+
+async def test_ids_cannot_be_guessed(store: SessionStore) -> None:
+    ids = {(await store.create("w")).id for _ in range(50)}
+    assert len(ids) == 50
+    assert min(len(identity) for identity in ids) >= 32
+
+
+async def test_the_newest_is_the_one_that_was_used_last(store: SessionStore) -> None:
+    first, second = await store.create("w"), await store.create("w")
+    await store.create("other")
+    assert await store.latest("w") == second
+    first = await store.update(first.id, lambda session: session.with_user("x"))
+    assert await store.latest("w") == first
+    third = await store.create("w")
+    assert await store.latest("w") == third
+    first = await store.update(first.id, lambda session: session.cut_short())
+    assert await store.latest("w") == first
+
+
+async def test_no_update_is_lost(store: SessionStore) -> None:
+    """Each change is made to what is stored then, not to what somebody has in hand."""
+    session = await store.create("w")
+    await asyncio.gather(
+        store.update(session.id, lambda now: now.with_user("one")),
+        store.update(session.id, lambda now: now.with_choices({"effort": "low"})),
+        store.update(session.id, lambda now: now.with_step(answer("Hi."), None, USAGE)),
+    )
+    stored = await store.get(session.id, "w")
+    assert (len(stored.conversation), stored.choices, stored.steps) == (2, {"effort": "low"}, 1)
+    with pytest.raises(SessionError, match="deleted"):
+        await store.update("unknown", lambda now: now)
+
+
+async def test_a_change_that_fails_changes_nothing(store: SessionStore) -> None:
+    session = await store.update((await store.create("w")).id, full_session)
+    for wrong in (
+        lambda now: now.with_step(AssistantMessage(()), UserMessage.of("x"), USAGE).with_step(1, 2, 3),
+        lambda now: replace(now, id="other"),
+        lambda now: replace(now, workspace="other"),
+    ):
+        with pytest.raises((ValueError, AttributeError)):
+            await store.update(session.id, wrong)
+    assert await store.get(session.id, "w") == session
+
+
+async def test_a_caller_that_is_cancelled_does_not_take_its_write_along(store: SessionStore) -> None:
+    session = await store.create("w")
+    for number in range(30):
+        writing = asyncio.create_task(store.update(session.id, lambda now, number=number: one_turn(number, now)))
+        for _ in range(number % 4):
+            await asyncio.sleep(0)
+        writing.cancel()
+        await asyncio.wait([writing])
+        stored = await store.get(session.id, "w")
+        assert stored.steps % 2 == 0
+        check_sendable(stored.with_user("More.").conversation)
+    assert (await store.get(session.id, "w")).steps >= 40
+
+
+async def test_the_list_tells_what_there_is(store: SessionStore) -> None:
+    empty, first, second = [await store.create(workspace) for workspace in ("w", "w", "v")]
+    spent = Spent("t", "anthropic", "claude", USAGE)
+    await store.update(first.id, lambda session: session.with_user("Hello there."))
+    await store.update(first.id, lambda session: session.with_step(answer("Hi."), None, USAGE), spent)
+    await store.update(second.id, lambda session: session.with_user("Other."))
+    await store.update(empty.id, lambda session: session.with_choices({"effort": "low"}))
+    [summary] = await store.list("w")
+    assert (summary.id, summary.title, summary.workspace, summary.model) == (first.id, "Hello there.", "w", "claude")
+    assert (summary.steps, summary.messages, summary.usage) == (1, 2, USAGE)
+    assert summary.created < summary.updated
+    assert summary.size > 50
+    assert [entry.id for entry in await store.list(None)] == [second.id, first.id]
+
+
+async def test_a_deleted_session_is_gone_and_its_cost_is_not(store: SessionStore) -> None:
+    session, other = await store.create("w"), await store.create("w")
+    for each in (session, other):
+        await store.update(each.id, full_session, Spent("t" + each.id, "anthropic", "claude", USAGE))
+    await store.delete(session.id, "w")
+    for reaching in (store.get(session.id, "w"), store.update(session.id, full_session), store.delete(session.id, "w")):
+        with pytest.raises(SessionError):
+            await reaching
+    assert [summary.id for summary in await store.list(None)] == [other.id]
+    assert (await store.get(other.id, "w")).steps == 2
+    assert await store.spent_on(utc_today()) == USAGE + USAGE
+    new = await store.create("w")
+    await store.delete(new.id, "w")
+    with pytest.raises(SessionError):
+        await store.get(new.id, "w")
+
+
+async def test_a_fork_goes_its_own_way(store: SessionStore) -> None:
+    session = await store.create("w")
+    for number in range(3):
+        session = await store.update(session.id, lambda now, number=number: one_turn(number, now))
+    fork = await store.fork(session.id, "w", 2)
+    assert (fork.steps, fork.conversation) == (2, session.conversation[:4])
+    assert await store.latest("w") == fork
+    await store.update(fork.id, lambda now: one_turn(99, now))
+    assert await store.get(session.id, "w") == session
+    assert (await store.fork(session.id, "w")).conversation == session.conversation
+    for wrong in (-1, 7):
+        with pytest.raises(SessionError, match="0 to 6"):
+            await store.fork(session.id, "w", wrong)
+
+
+def shortened(session: Session) -> Session:
+    """To a summary and the last turn."""
+    return session.compacted((SUMMARY, *session.conversation[-4:]))
+
+
+async def test_a_compaction_keeps_what_it_replaces_and_can_be_undone(store: SessionStore) -> None:
+    session = await store.create("w")
+    for number in range(4):
+        session = await store.update(session.id, lambda now, number=number: one_turn(number, now))
+    spent = Spent("t", "anthropic", "small", USAGE, "compaction")
+    short, archive_id = await store.compact(session.id, shortened, "Made by hand.", spent)
+    assert short.conversation == (SUMMARY, *session.conversation[-4:])
+    assert await store.get(session.id, "w") == short
+    [archive] = await store.archives(session.id)
+    assert (archive.id, archive.note, archive.messages, archive.steps) == (archive_id, "Made by hand.", 16, 8)
+    assert (await store.archived(session.id, archive_id)).conversation == session.conversation
+    later = await store.update(session.id, lambda now: one_turn(9, now))
+    assert (await store.fork(session.id, "w", 3)).conversation == session.conversation[:7], "from the archive"
+    again = await store.undo_compaction(session.id)
+    assert again.conversation == (*session.conversation, *later.conversation[-4:])
+    assert (again.steps, await store.get(session.id, "w")) == (10, again)
+    assert await store.archives(session.id) == ()
+    for failing in (store.undo_compaction(session.id), store.archived(session.id, archive_id)):
+        with pytest.raises(SessionError):
+            await failing
+    more = await store.update(session.id, lambda now: one_turn(10, now))
+    assert more.conversation[:20] == again.conversation
+
+
+async def test_compactions_are_undone_one_after_the_other(store: SessionStore) -> None:
+    session = await store.create("w")
+    whole = await store.update(session.id, lambda now: one_turn(1, one_turn(0, now)))
+    once, _ = await store.compact(session.id, shortened, "1")
+    await store.update(session.id, lambda now: one_turn(2, now))
+    twice, _ = await store.compact(session.id, shortened, "2")
+    assert len(twice.conversation) == 5
+    assert [archive.note for archive in await store.archives(session.id)] == ["1", "2"]
+    assert (await store.undo_compaction(session.id)).conversation[:5] == once.conversation
+    assert (await store.undo_compaction(session.id)).conversation[:8] == whole.conversation
+
+
+async def test_names_of_calls_that_come_back_are_made_unique_again(store: SessionStore) -> None:
+    """A call after a compaction may be named like one that only the archive knows."""
+    session = await store.create("w")
+    await store.update(session.id, lambda now: one_turn(1, one_turn(0, now)))
+    await store.compact(session.id, shortened, "")
+    again = one_turn(0, session).conversation
+    other = UserMessage((ToolResultBlock("c0", "another result"),))
+    await store.update(session.id, lambda now: now.with_user("Again.").with_step(again[1], other, USAGE))
+    restored = await store.undo_compaction(session.id)
+    check_sendable(restored.with_user("More.").conversation)
+    assert [message.role for message in restored.conversation[8:]] == ["user", "assistant", "user"]
+    assert await store.get(session.id, "w") == restored
+
+
+async def test_a_failed_compaction_leaves_the_old_conversation(store: SessionStore) -> None:
+    session = await store.update((await store.create("w")).id, full_session)
+    with pytest.raises(ValueError, match="begin"):
+        await store.compact(session.id, lambda now: now.compacted(now.conversation[1:]), "x")
+    assert await store.get(session.id, "w") == session
+    assert await store.archives(session.id) == ()
+    new = await store.create("w")
+    for failing in (store.compact(new.id, shortened, "x"), store.undo_compaction(new.id)):
+        with pytest.raises(SessionError, match="nothing"):
+            await failing
+
+
+async def test_usage_is_summed_by_session_turn_model_and_day(store: SessionStore) -> None:
+    one, other = await store.create("w"), await store.create("w")
+    await store.update(one.id, full_session, Spent("t1", "p", "m", Usage(1, 2, cost_usd=0.5)))
+    await store.update(one.id, lambda now: now, Spent("t1", "p", "m", Usage(3, None, 4)))
+    await store.record(one.id, Spent("t2", "p", "small", Usage(cost_usd=0.25), "compaction"))
+    await store.update(other.id, full_session, Spent("t3", "p", "m", Usage(100)))
+    report = await store.usage(one.id)
+    assert report.total == Usage(4, 2, 4, cost_usd=0.75)
+    assert list(report.by_turn.items()) == [("t1", Usage(4, 2, 4, cost_usd=0.5)), ("t2", Usage(cost_usd=0.25))]
+    assert report.by_day == {utc_today(): report.total}
+    assert report.by_model == {"m": Usage(4, 2, 4, cost_usd=0.5), "small": Usage(cost_usd=0.25)}
+    assert (await store.usage(None)).total == Usage(104, 2, 4, cost_usd=0.75)
+    assert await store.spent_on(utc_today()) == Usage(104, 2, 4, cost_usd=0.75)
+    assert await store.spent_on(date(2001, 1, 1)) == Usage()
+    with pytest.raises(ValueError, match="result"):
+        await store.update(one.id, lambda now: now.with_step(answer("x"), RESULTS, USAGE), Spent("t4", "p", "m", USAGE))
+    assert "t4" not in (await store.usage(one.id)).by_turn, "what is not committed is not counted"

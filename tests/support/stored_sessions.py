@@ -1,0 +1,126 @@
+"""Sessions for the tests of the store: random ones, one of every block kind, and stores on a folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from hypothesis import strategies as st
+
+from thinklsp.core.messages import (
+    AssistantMessage,
+    OpaqueBlock,
+    OpaqueState,
+    Origin,
+    RedactedThinkingBlock,
+    ServerToolBlock,
+    TextBlock,
+    ThinkingBlock,
+    ToolResultBlock,
+    ToolUseBlock,
+    UserMessage,
+)
+from thinklsp.core.usage import Usage
+from thinklsp.sessions.session import Session
+from thinklsp.sessions.store import SqliteStore
+
+ORIGIN = Origin("anthropic", "m", "https://h", "fingerprint")
+OTHER = Origin("google", "g", "https://other", "finger")
+USAGE = Usage(input_tokens=10, output_tokens=5, cost_usd=0.25)
+SECRET = "EqQBCkYICxgCKkDcanarysignature0123456789"
+
+
+def sealed(text: str = SECRET, origin: Origin = ORIGIN) -> OpaqueState:
+    return OpaqueState(f'{{"signature": "{text}"}}', origin)
+
+
+EVERY_KIND = AssistantMessage(
+    (
+        ThinkingBlock("A summary.", sealed()),
+        RedactedThinkingBlock(sealed(SECRET + "redacted")),
+        TextBlock("An answer \ud83d alone, \u2028 and\0 all.", sealed("text", OTHER)),
+        TextBlock("Not sealed."),
+        ServerToolBlock("web_search", sealed(SECRET + "server")),
+        OpaqueBlock("new_thing", sealed(SECRET + "opaque")),
+        ToolUseBlock("a", "read_file", {"path": "a.py", "deep": [{"x": None, "y": 1.5}]}, sealed("call")),
+        ToolUseBlock("b", "read_file", None),
+    ),
+    "tool_use",
+)
+RESULTS = UserMessage((ToolResultBlock("a", "text"), ToolResultBlock("b", "no", is_error=True), TextBlock("<note/>")))
+
+
+def full_session(session: Session) -> Session:
+    """What a change makes of an empty session: every kind of block, two steps, choices."""
+    asked = session.with_choices({"effort": "high", "thinking.mode": "auto"}).with_user("First prompt.\nMore.")
+    return asked.with_step(EVERY_KIND, RESULTS, USAGE).with_step(answer("The end."), None, USAGE)
+
+
+def answer(text: str, *, secret: str | None = None) -> AssistantMessage:
+    thoughts = () if secret is None else (ThinkingBlock("", sealed(secret)),)
+    return AssistantMessage((*thoughts, TextBlock(text)))
+
+
+def one_turn(number: int, session: Session) -> Session:
+    asked = session.with_user(f"prompt {number}")
+    call = AssistantMessage((ThinkingBlock("", sealed(f"s{number}")), ToolUseBlock(f"c{number}", "t", {})), "tool_use")
+    results = UserMessage((ToolResultBlock(f"c{number}", f"result {number}"),))
+    return asked.with_step(call, results, USAGE).with_step(answer(f"answer {number}"), None, USAGE)
+
+
+@asynccontextmanager
+async def opened(folder: Path, **how: Any) -> AsyncIterator[SqliteStore]:
+    store = SqliteStore(str(folder), **({"vault": NoVault} | how))
+    try:
+        yield store
+    finally:
+        await store.aclose()
+
+
+class NoVault:
+    """No keyring: whatever the machine of the test has stays out of it."""
+
+    def __init__(self) -> None:
+        raise ImportError("no keyring")
+
+
+def files_of(folder: Path) -> list[Path]:
+    return [Path(top) / name for top, _, names in os.walk(folder) for name in names]
+
+
+def holding(folder: Path, needle: str) -> list[str]:
+    """Names of the files below `folder` that hold these bytes."""
+    return [path.name for path in files_of(folder) if needle.encode() in path.read_bytes()]
+
+
+_words = st.text(st.characters(), max_size=30)
+_json = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | _words,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_words, inner, max_size=3),
+    max_leaves=6,
+)
+_names = st.text("abcdefgh", min_size=1, max_size=6)
+_origins = st.builds(Origin, _names, _names, _names, _names)
+_raws = st.builds(OpaqueState, _words, _origins)
+_maybe = st.none() | _raws
+_blocks = st.one_of(
+    st.builds(TextBlock, _words, _maybe),
+    st.builds(ThinkingBlock, _words, _maybe),
+    st.builds(RedactedThinkingBlock, _raws),
+    st.builds(ToolUseBlock, _names, _names, st.none() | st.dictionaries(_words, _json, max_size=3), _maybe),
+    st.builds(ServerToolBlock, _names, _raws),
+    st.builds(OpaqueBlock, _names, _raws),
+)
+_results = st.builds(ToolResultBlock, st.sampled_from("abcd"), _words, st.booleans())
+messages = st.one_of(
+    st.builds(UserMessage, st.lists(_results | st.builds(TextBlock, _words), max_size=4).map(tuple)),
+    st.builds(
+        AssistantMessage,
+        st.lists(_blocks, max_size=5).map(tuple),
+        st.sampled_from(("end_turn", "tool_use", "pause_turn", "refusal", "other")),
+    ),
+)
+conversations = st.lists(messages, max_size=8).map(tuple)

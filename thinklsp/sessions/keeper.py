@@ -1,0 +1,296 @@
+"""The store inside its thread: sessions in use, leases, and which transaction does what. Nothing here awaits."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import date
+from sqlite3 import Connection
+from typing import NamedTuple
+
+from thinklsp.core.errors import SessionError
+from thinklsp.core.usage import Usage
+from thinklsp.sessions import archives, ledger, rows, spending
+from thinklsp.sessions.database import Opened
+from thinklsp.sessions.folder import Leases
+from thinklsp.sessions.ledger import Intent, LedgerEdit, Outcome, PlannedWrite, WrittenTurn
+from thinklsp.sessions.places import Places
+from thinklsp.sessions.rows import Stored
+from thinklsp.sessions.sealing import Seals
+from thinklsp.sessions.session import Session
+from thinklsp.sessions.values import Archive, Archived, Spent, Summary, UsageReport
+
+Change = Callable[[Session], Session]
+_MOST_CACHED = 16
+_UNKNOWN = "There is no such session in this workspace. Leave sessionId out to begin a new one."
+_NONE_YET = "This workspace has no session yet. Leave sessionId out to begin one."
+_DELETED = "This session was deleted while it was in use."
+
+
+class _New(NamedTuple):
+    """A session that nothing has been said in: it is not on disk yet."""
+
+    session: Session
+    created: int
+
+
+class Keeper:
+    """`opener` and `leases` None: everything is in memory and belongs to this process."""
+
+    def __init__(
+        self,
+        opener: Callable[[], Opened] | None,
+        leases: Callable[[], Leases] | None,
+        seals: Seals,
+        retry_after: float = 30.0,
+    ) -> None:
+        self._cached: dict[str, Stored] = {}
+        self._new: dict[str, _New] = {}
+        # The last revision of each session that this process wrote: another one means that somebody else was there.
+        self._mine: dict[str, int] = {}
+        self._seals = seals
+        self._writer = secrets.token_hex(8)
+        self.places = Places(opener, retry_after, self)
+        self._make_leases = leases
+        self._leases: Leases | None = None
+
+    @property
+    def protection(self) -> str:
+        return self._seals.protection
+
+    def close(self) -> None:
+        self.places.close()
+        if self._leases is not None:
+            self._leases.close()
+
+    def create(self, workspace: str) -> Session:
+        session = Session(secrets.token_hex(16), workspace)
+        self._new[session.id] = _New(session, self._moment())
+        return session
+
+    def get(self, session_id: str, workspace: str | None) -> Session:
+        if session_id in self._new:
+            session = self._new[session_id].session
+        else:
+            stored = self.places.read(session_id, lambda place: self._stored(place, session_id))
+            if stored is None:
+                raise SessionError(_UNKNOWN)
+            session = stored.session
+        if workspace is not None and session.workspace != workspace:
+            raise SessionError(_UNKNOWN)
+        return session
+
+    def latest(self, workspace: str) -> Session:
+        found = [
+            (updated, session_id)
+            for (session_id, updated), by_file in self.places.everywhere(lambda place: rows.newest(place, workspace))
+            if not (by_file and session_id in self.places.moved)
+        ]
+        found += [(new.created, key) for key, new in self._new.items() if new.session.workspace == workspace]
+        if not found:
+            raise SessionError(_NONE_YET)
+        return self.get(max(found)[1], workspace)
+
+    def summaries(self, workspace: str | None) -> tuple[Summary, ...]:
+        found = self.places.everywhere(lambda place: rows.summaries(place, workspace))
+        present = [summary for summary, by_file in found if not (by_file and summary.id in self.places.moved)]
+        return tuple(sorted(present, key=lambda summary: summary.updated, reverse=True))
+
+    def update(self, session_id: str, change: Change, spent: Spent | None, day: date) -> Session:
+        self._take(session_id)
+
+        def act(place: Connection) -> Stored:
+            before, session = self._before(place, session_id)
+            model = spent.model if spent is not None and spent.purpose == "step" else None
+            stored = rows.write_session(place, before, _same(session, change(session)), self._seals, model)
+            if spent is not None:
+                spending.record(place, session_id, spent, day)
+            return stored
+
+        return self._remember(self.places.write(session_id, act)).session
+
+    def compact(
+        self, session_id: str, change: Change, note: str, spent: Spent | None, day: date
+    ) -> tuple[Session, str]:
+        self._take(session_id)
+
+        def act(place: Connection) -> tuple[Stored, str]:
+            before, session = self._before(place, session_id)
+            if before is None:
+                raise SessionError("There is nothing to compact: nothing has been said in this session.")
+            changed = _same(session, change(session))
+            stored, archive_id = rows.replace_conversation(place, before, changed, self._seals, note)
+            if spent is not None:
+                spending.record(place, session_id, spent, day)
+            return stored, archive_id
+
+        stored, archive_id = self.places.write(session_id, act)
+        return self._remember(stored).session, archive_id
+
+    def undo_compaction(self, session_id: str) -> Session:
+        self._take(session_id)
+
+        def act(place: Connection) -> Stored:
+            before, _ = self._before(place, session_id)
+            if before is None:
+                raise SessionError("There is nothing to undo: nothing has been said in this session.")
+            return archives.undo_compaction(place, before, self._seals)
+
+        return self._remember(self.places.write(session_id, act)).session
+
+    def archives(self, session_id: str) -> tuple[Archive, ...]:
+        return self.places.read(session_id, lambda place: archives.archives(place, session_id))
+
+    def archived(self, session_id: str, archive_id: str) -> Archived:
+        archive = next((archive for archive in self.archives(session_id) if archive.id == archive_id), None)
+        if archive is None:
+            raise SessionError("This session has no such archive.")
+        return self.places.read(session_id, lambda place: archives.read_archive(place, archive, self._seals))
+
+    def fork(self, session_id: str, workspace: str | None, step: int | None) -> Session:
+        session = self.get(session_id, workspace)
+        new_id = secrets.token_hex(16)
+        try:
+            fork = session.forked(new_id, step)
+        except ValueError:
+            fork = self._forked_from_archive(session, new_id, step or 0)
+        self._take(new_id)
+        self._remember(self.places.write(new_id, lambda place: rows.write_session(place, None, fork, self._seals)))
+        return fork
+
+    def delete(self, session_id: str, workspace: str | None) -> None:
+        """A session that is damaged can be deleted too, so it is not read."""
+        if session_id not in self._new:
+            found = self.places.read(session_id, lambda place: rows.read_workspace(place, session_id))
+            if found is None or workspace not in (None, found):
+                raise SessionError(_UNKNOWN)
+            self._take(session_id)
+            self.places.erase(session_id)
+        for known in (self._new, self._cached, self._mine):
+            known.pop(session_id, None)
+        self.release(session_id)
+
+    def release(self, session_id: str) -> None:
+        if self._leases is not None:
+            self._leases.release(session_id)
+
+    def record(self, session_id: str, spent: Spent, day: date) -> None:
+        self.places.write(session_id, lambda place: spending.record(place, session_id, spent, day))
+
+    def usage(self, session_id: str | None) -> UsageReport:
+        return spending.report(self.places.all(), session_id)
+
+    def spent_on(self, day: date) -> Usage:
+        return sum(
+            (usage for usage, _ in self.places.everywhere(lambda place: [spending.spent_on(place, day)])), Usage()
+        )
+
+    def intend(self, session_id: str, workspace: str, turn_id: str, writes: Sequence[PlannedWrite]) -> Intent:
+        self._take(session_id)
+        edit = LedgerEdit(Intent(secrets.token_hex(16), session_id), workspace, turn_id, ())
+        self.places.write(session_id, lambda place: ledger.write_intent(place, edit, self._writer, writes))
+        return edit.intent
+
+    def settle(self, intent: Intent, outcomes: Mapping[str, Outcome]) -> None:
+        self.places.write(intent.session_id, lambda place: ledger.settle(place, intent, outcomes))
+
+    def unknown_edits(self, workspace: str) -> tuple[LedgerEdit, ...]:
+        found = self.places.everywhere(lambda place: ledger.unsettled(place, workspace, self._writer, self._free))
+        return tuple(edit for edit, by_file in found if not (by_file and edit.intent.session_id in self.places.moved))
+
+    def last_written(self, workspace: str, turn_id: str | None) -> WrittenTurn | None:
+        found = self.places.everywhere(lambda place: filter(None, [ledger.written(place, workspace, turn_id)]))
+        present = [turn for turn, by_file in found if not (by_file and turn.session_id in self.places.moved)]
+        return max(present, key=lambda turn: turn.edits[-1].entries[-1].made, default=None)
+
+    def mark_undone(self, turn: WrittenTurn, uris: Iterable[str] | None) -> None:
+        named = None if uris is None else frozenset(uris)
+        self.places.write(turn.session_id, lambda place: ledger.mark_undone(place, turn, named))
+
+    def in_use(self) -> Iterable[str]:
+        return tuple(self._cached)
+
+    def rescue(self, connection: Connection, session_id: str) -> None:
+        if (known := self._cached.get(session_id)) is not None:
+            self._remember(rows.write_session(connection, None, known.session, self._seals))
+
+    def _moment(self) -> int:
+        newest = max((new.created for new in self._new.values()), default=0)
+        return max(newest, *(moment for moment, _ in self.places.everywhere(lambda place: [rows.moment(place)])), 0) + 1
+
+    def _stored(self, place: Connection, session_id: str) -> Stored | None:
+        """Read again only if somebody else has written it since."""
+        revision = rows.read_revision(place, session_id)
+        known = self._cached.get(session_id)
+        if known is not None and known.revision == revision:
+            return known
+        stored = None if revision is None else rows.read_session(place, session_id, self._seals)
+        if stored is None:
+            self._cached.pop(session_id, None)
+            return None
+        if not stored.sound:
+            self.places.say(
+                f"Parts of the session “{stored.session.title}” were damaged or could not be decrypted. They are left "
+                "out; all else is there."
+            )
+        return self._cache(stored)
+
+    def _before(self, place: Connection, session_id: str) -> tuple[Stored | None, Session]:
+        """What is stored, and the session as the change is to find it. Raises SessionError."""
+        if session_id in self._new:
+            return None, self._new[session_id].session
+        stored = self._stored(place, session_id)
+        if stored is None:
+            raise SessionError(_DELETED)
+        mine = self._mine.get(session_id) == stored.revision
+        return stored, stored.session if mine else stored.session.recovered()
+
+    def _remember(self, stored: Stored) -> Stored:
+        """After a write."""
+        self._new.pop(stored.session.id, None)
+        self._mine[stored.session.id] = stored.revision
+        return self._cache(stored)
+
+    def _cache(self, stored: Stored) -> Stored:
+        self._cached.pop(stored.session.id, None)
+        self._cached[stored.session.id] = stored
+        if len(self._cached) > _MOST_CACHED:
+            del self._cached[next(iter(self._cached))]
+        return stored
+
+    def _forked_from_archive(self, session: Session, new_id: str, step: int) -> Session:
+        earlier = self.places.read(
+            session.id, lambda place: archives.before_compaction(place, session, step, self._seals)
+        )
+        try:
+            if earlier is not None:
+                return earlier.forked(new_id, step)
+        except ValueError:
+            pass
+        raise SessionError(f"This session has no step {step} to fork at. Its steps are 0 to {session.steps}.")
+
+    def _take(self, session_id: str) -> None:
+        if self._leases is None:
+            # A folder that was refused is not touched.
+            if self._make_leases is None or self.places.file is None:
+                return
+            self._leases = self._make_leases()
+        try:
+            self._leases.take(session_id)
+        except OSError:
+            # Where no lock can be made, nothing can be written either: the session goes on in memory.
+            return
+
+    def _free(self, session_id: str) -> bool:
+        if self._leases is None and self._make_leases is not None:
+            self._leases = self._make_leases()
+        try:
+            return self._leases is None or self._leases.free(session_id)
+        except OSError:
+            return True
+
+
+def _same(before: Session, after: Session) -> Session:
+    if (before.id, before.workspace) != (after.id, after.workspace):
+        raise ValueError("a change keeps the id and the workspace of a session")
+    return after

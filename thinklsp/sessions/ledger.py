@@ -1,0 +1,200 @@
+"""The ledger of edits: what was about to be sent to the editor, and what came of it.
+
+An intent is committed before the edit leaves, its outcome after the editor's answer. An intent without an outcome,
+whose process is gone, is unknown: it is compared with the file and told, and never sent again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from sqlite3 import Connection
+from typing import Any, Literal
+
+from thinklsp.sessions.codec import as_time, number, storable, to_bytes, to_text
+
+Outcome = Literal["applied", "refused", "unknown"]
+EditKind = Literal["change", "create", "rename", "delete"]
+KEPT_DAYS = 30
+_COLUMNS = (
+    "edit, session, workspace, turn, uri, path, new_uri, version, before, after, before_sha256, after_sha256, outcome, "
+    "undone, made"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedWrite:
+    """One file of an edit as it is sent: `before` is the text that the editor has (None: no such file), `after` what
+    it will have (None: the file is deleted). `version` is that of the open document, None for one that is not open."""
+
+    uri: str
+    path: str
+    before: str | None
+    after: str | None
+    version: int | None = None
+    new_uri: str | None = None
+
+    @property
+    def kind(self) -> EditKind:
+        if self.before is None:
+            return "create"
+        if self.after is None:
+            return "delete"
+        return "change" if self.new_uri is None else "rename"
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """An edit that is in the ledger and may be sent now."""
+
+    id: str
+    session_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerEntry:
+    """One file of one edit. `outcome` None: not known yet."""
+
+    write: PlannedWrite
+    before_sha256: str | None
+    after_sha256: str | None
+    outcome: Outcome | None
+    undone: bool
+    made: datetime
+
+    def state_of(self, text: str | None) -> Literal["as before", "as after", "other"]:
+        """How the file stands, given its text now (None: there is no such file)."""
+        now = sha256(text)
+        if now == self.after_sha256:
+            return "as after"
+        return "as before" if now == self.before_sha256 else "other"
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerEdit:
+    """One edit with all its files, in their order."""
+
+    intent: Intent
+    workspace: str
+    turn_id: str
+    entries: tuple[LedgerEntry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenTurn:
+    """What a turn wrote, for its undo: edits in the order in which they were sent, with the applied files only."""
+
+    turn_id: str
+    session_id: str
+    edits: tuple[LedgerEdit, ...]
+
+
+def sha256(text: str | None) -> str | None:
+    return None if text is None else hashlib.sha256(to_bytes(text)).hexdigest()
+
+
+def write_intent(connection: Connection, edit: LedgerEdit, writer: str, writes: Sequence[PlannedWrite]) -> None:
+    names = (edit.intent.session_id, storable(edit.workspace), edit.turn_id, writer)
+    now = time.time_ns()
+    for position, write in enumerate(writes):
+        connection.execute(
+            "INSERT INTO ledger VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, 0, ?)",
+            (
+                edit.intent.id,
+                position,
+                *names,
+                storable(write.uri),
+                storable(write.path),
+                None if write.new_uri is None else storable(write.new_uri),
+                write.kind,
+                write.version,
+                None if write.before is None else to_bytes(write.before),
+                None if write.after is None else to_bytes(write.after),
+                sha256(write.before),
+                sha256(write.after),
+                now,
+            ),
+        )
+
+
+def settle(connection: Connection, intent: Intent, outcomes: Mapping[str, Outcome]) -> None:
+    """Outcomes by URI. A file that is not named there stays without one."""
+    for uri, outcome in outcomes.items():
+        connection.execute(
+            "UPDATE ledger SET outcome = ? WHERE edit = ? AND uri = ?", (outcome, intent.id, storable(uri))
+        )
+
+
+def unsettled(
+    connection: Connection, workspace: str, writer: str, gone: Callable[[str], bool]
+) -> tuple[LedgerEdit, ...]:
+    """Edits without an outcome that were not written by `writer` and whose session is in nobody else's hands."""
+    rows = _rows(connection, "workspace = ? AND outcome IS NULL AND writer != ?", (storable(workspace), writer))
+    return tuple(edit for edit in _edits(rows) if gone(edit.intent.session_id))
+
+
+def written(connection: Connection, workspace: str, turn_id: str | None) -> WrittenTurn | None:
+    """The files that a turn wrote and that were not undone; without an id, of the newest turn that has any."""
+    where, values = "workspace = ? AND outcome = 'applied' AND undone = 0", (storable(workspace),)
+    if turn_id is None:
+        row = connection.execute(
+            f"SELECT turn FROM ledger WHERE {where} ORDER BY made DESC LIMIT 1",  # noqa: S608 - constants
+            values,
+        ).fetchone()
+        if row is None:
+            return None
+        turn_id = str(row[0])
+    edits = _edits(_rows(connection, f"{where} AND turn = ?", (*values, turn_id)))
+    return WrittenTurn(turn_id, edits[0].intent.session_id, edits) if edits else None
+
+
+def mark_undone(connection: Connection, turn: WrittenTurn, uris: Iterable[str] | None) -> None:
+    """All files of the turn as it was read, or those named."""
+    for edit in turn.edits:
+        for entry in edit.entries:
+            if uris is None or entry.write.uri in uris:
+                connection.execute(
+                    "UPDATE ledger SET undone = 1 WHERE edit = ? AND uri = ?",
+                    (edit.intent.id, storable(entry.write.uri)),
+                )
+
+
+def forget_old(connection: Connection) -> None:
+    """Texts of files are not kept for ever."""
+    limit = time.time_ns() - KEPT_DAYS * 86_400 * 10**9
+    connection.execute("DELETE FROM ledger WHERE made < ? AND outcome IS NOT NULL", (limit,))
+
+
+def _rows(connection: Connection, where: str, values: tuple[str, ...]) -> list[tuple[Any, ...]]:
+    query = f"SELECT {_COLUMNS} FROM ledger WHERE {where} ORDER BY made, edit, position"  # noqa: S608 - constants
+    return connection.execute(query, values).fetchall()
+
+
+def _edits(rows: Iterable[tuple[Any, ...]]) -> tuple[LedgerEdit, ...]:
+    gathered: dict[str, list[tuple[Any, ...]]] = {}
+    for row in rows:
+        gathered.setdefault(str(row[0]), []).append(row)
+    edits = []
+    for edit, entries in gathered.items():
+        _, session_id, workspace, turn, *_ = entries[0]
+        edits.append(LedgerEdit(Intent(edit, str(session_id)), str(workspace), str(turn), tuple(map(_entry, entries))))
+    return tuple(edits)
+
+
+def _entry(row: tuple[Any, ...]) -> LedgerEntry:
+    uri, path, new_uri, version, before, after, before_sha, after_sha, outcome, undone, made = row[4:]
+    write = PlannedWrite(str(uri), str(path), _text(before), _text(after), version, new_uri)
+    return LedgerEntry(write, before_sha, after_sha, outcome, bool(undone), as_time(number(made)))
+
+
+def _text(data: object) -> str | None:
+    """A damaged text is shown as far as it goes; its digest tells that it is not what was written."""
+    if not isinstance(data, bytes):
+        return None
+    try:
+        return to_text(data)
+    except UnicodeDecodeError:
+        return data.decode("utf-8", "replace")
