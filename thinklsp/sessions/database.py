@@ -141,6 +141,10 @@ def _sound(folder: str, path: str, patience: float, migrations: Mapping[int, str
         if is_damage(error):
             raise Damaged from None
         raise
+    except UnicodeDecodeError:
+        # What SQLite wanted to say held a piece of the damage.
+        connection.close()
+        raise Damaged from None
     except Damaged:
         connection.close()
         raise

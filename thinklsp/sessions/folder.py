@@ -64,10 +64,10 @@ def prepared_database(folder: str, *, create: bool = True) -> str:
     SQLite puts beside it (which gets the same mode). Raises FolderRefused."""
     path = os.path.join(folder, DATABASE)
     try:
-        if create and not os.path.lexists(path):
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_NOFOLLOW, 0o600))
         for beside in _BESIDE:
             _private_file(path + beside)
+        if create and not os.path.lexists(path):
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_NOFOLLOW, 0o600))
     except FileExistsError:
         return prepared_database(folder, create=False)
     except OSError as error:

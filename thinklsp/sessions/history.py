@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from sqlite3 import Connection
 
 from thinklsp.core.messages import Conversation, Message, OpaqueState, Origin
-from thinklsp.sessions.codec import crc, decode, origin_id
+from thinklsp.sessions.codec import crc, decode, number, origin_id
 from thinklsp.sessions.sealing import SealedRow, Seals
 
 
@@ -59,7 +59,7 @@ class _Sealed:
 
     def of(self, sequence: int) -> dict[int, OpaqueState]:
         found: dict[int, OpaqueState] = {}
-        while self._next is not None and self._next[0] <= sequence:
+        while self._next is not None and number(self._next[0]) <= number(sequence):
             at, position, origin, *rest = self._next
             if at == sequence and origin in self._origins:
                 state = self._seals.open(SealedRow(origin, *rest), self._origins[origin])

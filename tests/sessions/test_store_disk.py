@@ -1,0 +1,495 @@
+"""The disk as it is: full, locked, read-only, damaged, in the wrong hands. Chat goes on, and nothing is followed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.support.scripted_model import check_sendable
+from tests.support.stored_sessions import SECRET, USAGE, files_of, full_session, holding, one_turn, opened, sealed
+from tests.support.writing_sessions import check_survival, until_told, writers
+from thinklsp.core.errors import SessionError
+from thinklsp.core.messages import AssistantMessage, ThinkingBlock
+from thinklsp.sessions.folder import network_file_system, set_aside
+from thinklsp.sessions.ledger import PlannedWrite
+from thinklsp.sessions.session import Session
+from thinklsp.sessions.spending import utc_today
+from thinklsp.sessions.store import SqliteStore
+from thinklsp.sessions.values import Spent
+
+SPENT = Spent("t", "p", "m", USAGE)
+EDIT = PlannedWrite("file:///a", "a", "1", "2")
+FLIPS = 40
+CUTS = 25
+
+
+def database(folder: Path) -> Path:
+    return folder / "sessions" / "sessions.db"
+
+
+def file_of(store: SqliteStore) -> sqlite3.Connection:
+    assert store._keeper is not None
+    assert store._keeper.places.file is not None
+    return store._keeper.places.file
+
+
+async def test_the_file_is_kept_as_promised(tmp_path: Path) -> None:
+    """kill -9 cannot tell whether a commit reaches the disk, so the settings themselves are looked at."""
+    async with opened(tmp_path) as store:
+        await store.update((await store.create("w")).id, full_session)
+        pragmas = "journal_mode synchronous foreign_keys busy_timeout wal_autocheckpoint trusted_schema secure_delete"
+        found = {name: file_of(store).execute(f"PRAGMA {name}").fetchone()[0] for name in pragmas.split()}
+        assert list(found.values()) == ["wal", 2, 1, 5000, 1000, 0, 1]
+        assert (await store.condition()).kind == "file"
+        modes = {path.name: path.stat().st_mode & 0o777 for path in files_of(tmp_path)}
+        assert {"sessions.db", "sessions.db-wal", "sessions.db-shm"} <= {*modes}
+        assert {*modes.values()} == {0o600}
+    assert {(tmp_path / name).stat().st_mode & 0o777 for name in ("sessions", "sessions/locks")} == {0o700}
+
+
+async def test_modes_do_not_depend_on_the_umask_and_are_tightened(tmp_path: Path) -> None:
+    former = os.umask(0)
+    try:
+        async with opened(tmp_path / "state") as store:
+            await store.update((await store.create("w")).id, full_session)
+            assert {path.stat().st_mode & 0o077 for path in files_of(tmp_path)} == {0}
+    finally:
+        os.umask(former)
+    assert (tmp_path / "state").stat().st_mode & 0o777 == 0o700
+    database(tmp_path / "state").chmod(0o644)
+    (tmp_path / "state" / "sessions").chmod(0o755)
+    async with opened(tmp_path / "state") as store:
+        assert len(await store.list("w")) == 1
+        assert (database(tmp_path / "state").stat().st_mode & 0o777, store.problems) == (0o600, ())
+        assert (tmp_path / "state" / "sessions").stat().st_mode & 0o777 == 0o700
+
+
+async def test_nothing_is_on_disk_before_something_was_said(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        session = await store.create("w")
+        assert await store.get(session.id, "w") == session
+    async with opened(tmp_path) as store:
+        with pytest.raises(SessionError):
+            await store.get(session.id, "w")
+
+
+@asynccontextmanager
+async def in_trouble(folder: Path, spoil: Callable[[SqliteStore], Callable[[], object]]) -> AsyncIterator[SqliteStore]:
+    """A store whose disk fails from its second turn on; afterwards it is mended."""
+    async with opened(folder, retry_after=0.0, patience=0.05) as store:
+        session = await store.update((await store.create("w")).id, full_session, SPENT)
+        mend = await asyncio.to_thread(spoil, store)
+        session = await store.update(session.id, lambda now: now.with_user("x" * 50_000).with_choices({"a": "b"}))
+        for number in range(3):
+            session = await store.update(session.id, lambda now, n=number: one_turn(n, now), SPENT)
+            assert await store.get(session.id, "w") == session
+        intent = await store.intend(session.id, "w", "t", (EDIT,))
+        await store.settle(intent, {EDIT.uri: "applied"})
+        short, _ = await store.compact(session.id, lambda now: now.compacted(now.conversation[-4:]), "short")
+        new = await store.update((await store.create("w")).id, full_session, SPENT)
+        assert await store.latest("w") == new
+        assert {summary.id for summary in await store.list("w")} == {session.id, new.id}
+        assert await store.get(session.id, "w") == short
+        written = await store.last_written("w")
+        assert written is not None
+        assert (await store.spent_on(utc_today())).input_tokens == 50
+        [problem] = store.problems
+        assert "cannot be written" in problem
+        yield store
+        mend()
+        await store.update(session.id, lambda now: now.with_user("After."))
+    async with opened(folder) as store:
+        after = await store.get(session.id, "w")
+        assert after.conversation[:-1] == short.conversation
+        assert after.steps == 8
+        [archive] = await store.archives(session.id)
+        assert (await store.archived(session.id, archive.id)).conversation == session.conversation
+        assert await store.get(new.id, "w") == new
+        assert (await store.spent_on(utc_today())).input_tokens == 50
+        assert await store.last_written("w") == written
+        assert file_of(store).execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+def full(store: SqliteStore) -> Callable[[], object]:
+    pages = file_of(store).execute("PRAGMA page_count").fetchone()[0]
+    file_of(store).execute(f"PRAGMA max_page_count = {pages}")
+    return lambda: file_of(store).execute("PRAGMA max_page_count = 1000000")
+
+
+def read_only(store: SqliteStore) -> Callable[[], object]:
+    file_of(store).execute("PRAGMA query_only = ON")
+    return lambda: file_of(store).execute("PRAGMA query_only = OFF")
+
+
+def locked(store: SqliteStore) -> Callable[[], object]:
+    other = sqlite3.connect(store._keeper.places.path, isolation_level=None, check_same_thread=False)  # type: ignore[union-attr]  # it is open
+    other.execute("BEGIN IMMEDIATE")
+    return other.close
+
+
+@pytest.mark.parametrize("spoil", [full, read_only, locked])
+async def test_chat_goes_on_in_memory_and_is_written_later(
+    spoil: Callable[[SqliteStore], Callable[[], object]], tmp_path: Path
+) -> None:
+    async with in_trouble(tmp_path, spoil) as store:
+        if spoil is not locked:
+            with pytest.raises(SessionError, match="deleted"):
+                await store.delete((await store.latest("w")).id, "w")
+
+
+async def test_what_waits_is_written_at_the_end(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        session = await store.update((await store.create("w")).id, full_session)
+        mend = read_only(store)
+        session = await store.update(session.id, lambda now: one_turn(0, now))
+        mend()
+    async with opened(tmp_path) as store:
+        assert await store.get(session.id, "w") == session
+
+
+async def test_the_loop_goes_on_while_another_program_holds_the_lock(tmp_path: Path) -> None:
+    async with opened(tmp_path, patience=0.3) as store:
+        session = await store.update((await store.create("w")).id, full_session)
+        release = locked(store)
+        writing = asyncio.create_task(store.update(session.id, lambda now: one_turn(0, now)))
+        turns, longest, last = 0, 0.0, asyncio.get_running_loop().time()
+        while not writing.done():
+            await asyncio.sleep(0.001)
+            now = asyncio.get_running_loop().time()
+            turns, longest, last = turns + 1, max(longest, now - last), now
+        assert turns > 50
+        assert longest < 0.2
+        assert (await writing).steps == 4
+        release()
+
+
+async def test_a_lock_that_is_given_back_in_time_is_waited_for(tmp_path: Path) -> None:
+    async with opened(tmp_path, patience=5.0) as store:
+        session = await store.update((await store.create("w")).id, full_session)
+        release = locked(store)
+        writing = asyncio.create_task(store.update(session.id, lambda now: one_turn(0, now)))
+        await asyncio.sleep(0.05)
+        release()
+        assert (await writing).steps == 4
+        assert store.problems == ()
+
+
+async def test_a_store_that_is_locked_from_the_start_is_tried_again(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        old = await store.update((await store.create("w")).id, full_session)
+    with closing(sqlite3.connect(database(tmp_path), isolation_level=None)) as other:
+        other.execute("PRAGMA locking_mode = EXCLUSIVE")
+        other.execute("BEGIN EXCLUSIVE")
+        async with opened(tmp_path, patience=0.05, retry_after=0.0) as store:
+            new = await store.update((await store.create("w")).id, full_session)
+            assert (await store.condition()).kind == "memory"
+            assert "locked" in store.problems[0]
+            other.close()
+            new = await store.update(new.id, lambda now: one_turn(0, now))
+            assert {summary.id for summary in await store.list("w")} == {old.id, new.id}
+    async with opened(tmp_path) as store:
+        assert await store.get(new.id, "w") == new
+
+
+_LIMITED = """
+import asyncio, resource, sys
+from pathlib import Path
+from tests.support.stored_sessions import full_session, one_turn, opened
+async def main():
+    async with opened(Path(sys.argv[1])) as store:
+        session = await store.update((await store.create("w")).id, full_session)
+        size = int(sys.argv[2])
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+        for number in range(40):
+            session = await store.update(session.id, lambda now: one_turn(number, now))
+        print((await store.get(session.id, "w")).steps, len(store.problems), store.problems[0])
+asyncio.run(main())
+"""
+
+
+def test_a_file_that_may_not_grow_is_a_full_disk(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", _LIMITED, str(tmp_path), str(200_000)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2], check=False)
+    assert done.stdout.startswith("82 1 The session store"), done.stderr
+    assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY
+
+
+def a_link_for_the_folder(folder: Path) -> None:
+    (folder.parent / "elsewhere").mkdir()
+    folder.symlink_to(folder.parent / "elsewhere")
+
+
+def a_dangling_link(folder: Path) -> None:
+    folder.symlink_to(folder.parent / "nowhere")
+
+
+def a_file_for_the_folder(folder: Path) -> None:
+    folder.write_text("mine")
+
+
+def a_link_for_the_database(folder: Path) -> None:
+    (folder / "sessions").mkdir(mode=0o700, parents=True)
+    database(folder).symlink_to(folder.parent / "elsewhere.db")
+
+
+def a_link_for_the_log(folder: Path) -> None:
+    (folder / "sessions").mkdir(mode=0o700, parents=True)
+    (folder / "sessions" / "sessions.db-wal").symlink_to(folder.parent / "elsewhere.db")
+
+
+def a_folder_for_the_database(folder: Path) -> None:
+    database(folder).mkdir(parents=True)
+
+
+def a_link_for_the_inner_folder(folder: Path) -> None:
+    folder.mkdir()
+    (folder.parent / "elsewhere").mkdir()
+    (folder / "sessions").symlink_to(folder.parent / "elsewhere")
+
+
+def a_folder_that_others_can_change(folder: Path) -> None:
+    folder.mkdir()
+    folder.chmod(0o777)
+
+
+def a_folder_of_somebody_else(folder: Path) -> None:
+    if os.getuid() != 0:
+        pytest.skip("only root can give a folder away")
+    folder.mkdir()
+    os.chown(folder, 12345, 12345)
+
+
+WRONG = {
+    a_link_for_the_folder: "is a link",
+    a_dangling_link: "is a link",
+    a_file_for_the_folder: "is not a folder",
+    a_link_for_the_database: "is a link",
+    a_link_for_the_log: "is a link",
+    a_folder_for_the_database: "is not a file",
+    a_link_for_the_inner_folder: "is not a folder",
+    a_folder_that_others_can_change: "chmod 700",
+    a_folder_of_somebody_else: "another user",
+}
+
+
+def plain_files(folder: Path) -> list[tuple[str, int]]:
+    return sorted((path.name, path.lstat().st_size) for path in folder.rglob("*") if not path.is_dir())
+
+
+@pytest.mark.parametrize("put", WRONG)
+async def test_what_is_not_ours_is_refused_and_not_followed(put: Callable[[Path], None], tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    put(folder)
+    before = plain_files(tmp_path)
+    async with opened(folder) as store:
+        session = await store.update((await store.create("w")).id, full_session, SPENT)
+        assert await store.latest("w") == session
+        assert WRONG[put] in store.problems[0]
+        assert (await store.condition()).kind == "memory"
+        await store.delete(session.id, "w")
+    assert plain_files(tmp_path) == before
+
+
+async def filled(folder: Path, count: int = 4) -> list[Session]:
+    async with opened(folder) as store:
+        sessions = []
+        for number in range(count):
+            session = await store.update((await store.create("w")).id, full_session, SPENT)
+            sessions.append(await store.update(session.id, lambda now, n=number: one_turn(n, now)))
+        await store.intend(session.id, "w", "t", (EDIT,))
+    return sessions
+
+
+async def use(folder: Path) -> tuple[str, ...]:
+    """Whatever is damaged: nothing but SessionError comes out, and new work is kept."""
+    async with opened(folder) as store:
+        for summary in await store.list(None):
+            try:
+                session = await store.get(summary.id, None)
+                check_sendable((await store.update(session.id, lambda now: now.with_user("More."))).conversation)
+                await store.usage(session.id)
+                await store.archives(session.id)
+            except SessionError:
+                continue
+        await store.unknown_edits("w")
+        await store.last_written("w")
+        new = await store.update((await store.create("w")).id, full_session, SPENT)
+        problems = store.problems
+    async with opened(folder) as store:
+        assert await store.get(new.id, "w") == new
+    return problems
+
+
+async def check_flips(folder: Path, random: Random, flips: int) -> int:
+    """How many of the files were set aside."""
+    await filled(folder / "original")
+    aside = 0
+    for number in range(flips):
+        copy = copied(folder / "original", folder / f"flip{number}")
+        content = bytearray(database(copy).read_bytes())
+        for _ in range(random.choice((1, 1, 20))):
+            content[random.randrange(len(content))] ^= random.randrange(1, 256)
+        database(copy).write_bytes(content)
+        problems = await use(copy)
+        kept = list(copy.glob("sessions/*.corrupt-*"))
+        assert bool(kept) == any("was damaged. It is kept as" in problem for problem in problems)
+        aside += bool(kept)
+        shutil.rmtree(copy)
+    return aside
+
+
+async def test_flipped_bytes_are_survived(tmp_path: Path) -> None:
+    assert await check_flips(tmp_path, Random(7), FLIPS) > 0
+
+
+@pytest.mark.parametrize("content", [b"", b"no database" * 500, b"SQLite format 3\0" + b"x" * 5000])
+async def test_what_is_no_database_is_set_aside(content: bytes, tmp_path: Path) -> None:
+    await filled(tmp_path, 1)
+    database(tmp_path).write_bytes(content)
+    problems = await use(tmp_path)
+    kept = [path for path in files_of(tmp_path) if ".corrupt-" in path.name]
+    assert [path.read_bytes() for path in kept] == ([content] if content else [])
+    assert [str(path) in problems[0] for path in kept] == [True] * len(kept)
+    assert {path.stat().st_mode & 0o777 for path in kept} <= {0o600}
+
+
+async def test_damage_at_work_costs_no_session_that_is_in_use(tmp_path: Path) -> None:
+    async with opened(tmp_path, retry_after=0.0) as store:
+        session = await store.update((await store.create("w")).id, full_session)
+        other = await store.update((await store.create("w")).id, full_session)
+        file_of(store).execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        content = bytearray(database(tmp_path).read_bytes())
+        content[100:] = os.urandom(len(content) - 100)
+        database(tmp_path).write_bytes(content)
+        file_of(store).execute("PRAGMA shrink_memory")
+        grown = await store.update(session.id, lambda now: one_turn(0, now))
+        assert (grown.steps, await store.get(session.id, "w")) == (4, grown)
+        assert await store.get(other.id, "w") == other
+        await store.update(other.id, lambda now: one_turn(1, now))
+    assert [path for path in files_of(tmp_path) if ".corrupt-" in path.name]
+    async with opened(tmp_path) as store:
+        assert await store.get(session.id, "w") == grown
+        assert (await store.get(other.id, "w")).steps == 4
+
+
+async def test_damaged_state_is_left_out_and_the_rows_are_kept(tmp_path: Path) -> None:
+    """A signature that has changed on disk never goes to a service."""
+    async with opened(tmp_path) as store:
+        session = await store.update((await store.create("w")).id, full_session)
+    with closing(sqlite3.connect(database(tmp_path), isolation_level=None)) as connection:
+        connection.execute("UPDATE opaque SET content = replace(content, 'canary', 'canarx') WHERE position = 0")
+    async with opened(tmp_path) as store:
+        found = await store.get(session.id, "w")
+        kinds = [block.kind for block in found.conversation[1].blocks]
+        assert kinds == [block.kind for block in session.conversation[1].blocks[1:]]
+        assert "left out" in store.problems[0]
+        changed = await store.update(session.id, lambda now: now.with_user("More."))
+        assert changed.conversation[:-1] == found.conversation
+        assert len(await store.archives(session.id)) == 1
+    async with opened(tmp_path) as store:
+        assert (await store.get(session.id, "w"), store.problems) == (changed, ())
+
+
+async def test_a_log_that_was_cut_keeps_the_commits_before_the_cut(tmp_path: Path) -> None:
+    """As a power failure would leave it: db and log of a killed process, the log cut anywhere in its last 64 KiB."""
+    random = Random(11)
+    folder = tmp_path / "original"
+    folder.mkdir(mode=0o700)
+    with writers() as source:
+        pid = source.start(folder)
+        await until_told(folder, 60)
+        source.kill(pid)
+    await check_survival(copied(folder, tmp_path / "whole"))
+    log = (folder / "sessions" / "sessions.db-wal").read_bytes()
+    session_id = (folder / "told").read_text().split()[1]
+    steps = []
+    for number in range(CUTS):
+        copy = copied(folder, tmp_path / f"cut{number}")
+        cut = len(log) - random.randrange(min(len(log), 64 << 10))
+        (copy / "sessions" / "sessions.db-wal").write_bytes(log[:cut])
+        (copy / "sessions" / "sessions.db-shm").unlink(missing_ok=True)
+        async with opened(copy) as store:
+            session = await store.update(session_id, lambda now: now.with_user("More."))
+            check_sendable(session.conversation)
+            assert store.problems == ()
+            steps.append((cut, session.steps))
+    assert [count for _, count in sorted(steps)] == sorted(count for _, count in steps)
+    assert len({count for _, count in steps}) > 1
+
+
+def copied(folder: Path, copy: Path) -> Path:
+    shutil.copytree(folder, copy)
+    copy.chmod(0o700)
+    return copy
+
+
+async def test_a_deleted_session_leaves_no_byte(tmp_path: Path) -> None:
+    canary = "canaryQ7xWprivate"
+    async with opened(tmp_path) as store:
+        others = [await store.update((await store.create("w")).id, full_session) for _ in range(3)]
+        session = await store.create("w-" + canary)
+        for number in range(40):
+            step = AssistantMessage((ThinkingBlock("", sealed(canary * (number % 7 + 1) * 20)),))
+            await store.update(session.id, lambda now, n=number: now.with_user(f"{canary} {n}"))
+            await store.update(session.id, lambda now, step=step: now.with_step(step, None, USAGE), SPENT)
+            await store.update(others[number % 3].id, lambda now, n=number: one_turn(n, now))
+        await store.compact(session.id, lambda now: now.compacted(now.conversation[-2:]), canary)
+        await store.intend(session.id, canary, "t" + canary, (PlannedWrite("file:///" + canary, canary, canary, "x"),))
+        fork = await store.fork(session.id, None)
+        shutil.copy(database(tmp_path), f"{database(tmp_path)}.before-version-1")
+        assert len(holding(tmp_path, canary)) >= 2
+        for each in (session, fork):
+            await store.delete(each.id, None)
+            assert holding(tmp_path, each.id) == []
+        assert holding(tmp_path, canary) == []
+        assert holding(tmp_path, "canary"), "the others are still there, or this test could not fail"
+        assert len(await store.list("w")) == 3
+
+
+async def test_no_error_and_no_repr_holds_what_is_sealed(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        session = await store.update((await store.create("w")).id, full_session)
+        for failing in (
+            store.update(session.id, lambda now: now.with_step(now.conversation[1], None, USAGE)),  # type: ignore[arg-type]  # it is an answer
+            store.fork(session.id, "w", 99),
+            store.get("x", "w"),
+        ):
+            with pytest.raises((SessionError, ValueError)) as caught:
+                await failing
+            assert SECRET[:20] not in f"{caught.value!r} {caught.value}"
+        assert SECRET[:20] not in f"{session!r} {await store.list('w')!r} {await store.condition()!r}"
+
+
+async def test_after_the_end_it_says_so(tmp_path: Path) -> None:
+    store = SqliteStore(str(tmp_path))
+    await store.aclose()
+    await store.aclose()
+    with pytest.raises(SessionError, match="closed"):
+        await store.create("w")
+    assert os.listdir(tmp_path) == []
+
+
+def test_network_file_systems_are_known_by_their_type(tmp_path: Path) -> None:
+    assert network_file_system(str(tmp_path)) is None
+
+
+def test_nothing_that_was_set_aside_is_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "sessions.db"
+    names = set()
+    for number in range(3):
+        path.write_text(str(number))
+        (tmp_path / "sessions.db-wal").write_text("log")
+        names.add(set_aside(str(path)))
+    assert sorted(Path(name).read_text() for name in names) == ["0", "1", "2"]
+    assert len(list(tmp_path.iterdir())) == 6

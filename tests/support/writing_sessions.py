@@ -1,0 +1,190 @@
+"""`python -m tests.support.writing_sessions`: processes that write sessions until somebody kills them.
+
+For each line of stdin, a folder, it forks such a process and prints its number. A process appends to the file `told`
+in the folder what has been acknowledged: the id of its session, then one line for each step, compaction and intent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+
+from tests.support.scripted_model import check_sendable
+from tests.support.stored_sessions import USAGE, NoVault, answer, opened, sealed
+from thinklsp.core.messages import AssistantMessage, ThinkingBlock, ToolResultBlock, ToolUseBlock, UserMessage
+from thinklsp.sessions.ledger import PlannedWrite
+from thinklsp.sessions.session import Session
+from thinklsp.sessions.store import SqliteStore
+from thinklsp.sessions.values import Spent
+
+_ROOT = Path(__file__).parents[2]
+_COMPACT_EVERY = 9
+
+
+class Writers:
+    """Starts them, where the first import is paid once, and kills those that are left in the end."""
+
+    def __init__(self, source: subprocess.Popen[str]) -> None:
+        self._source = source
+        self._running: set[int] = set()
+
+    def start(self, folder: Path) -> int:
+        assert self._source.stdin is not None
+        assert self._source.stdout is not None
+        self._source.stdin.write(f"{folder}\n")
+        self._source.stdin.flush()
+        pid = int(self._source.stdout.readline())
+        self._running.add(pid)
+        return pid
+
+    def kill(self, pid: int) -> None:
+        self._running.remove(pid)
+        os.kill(pid, signal.SIGKILL)
+
+    def kill_all(self) -> None:
+        for pid in tuple(self._running):
+            self.kill(pid)
+
+
+@contextmanager
+def writers() -> Iterator[Writers]:
+    command = [sys.executable, "-m", "tests.support.writing_sessions"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=_ROOT) as process:
+        source = Writers(process)
+        try:
+            yield source
+        finally:
+            source.kill_all()
+
+
+async def until_told(folder: Path, lines: int) -> list[str]:
+    async with asyncio.timeout(30):
+        while len(found := told(folder)) < lines:  # noqa: ASYNC110 - another process tells; there is no event for it
+            await asyncio.sleep(0.002)
+    return found
+
+
+def told(folder: Path) -> list[str]:
+    path = folder / "told"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def call_of(number: int) -> AssistantMessage:
+    blocks = (ThinkingBlock("", sealed(f"s{number}")), ToolUseBlock(f"c{number}", "read_file", {"n": number}))
+    return AssistantMessage(blocks, "tool_use")
+
+
+def step(number: int, session: Session) -> Session:
+    """Step `number`: an even one calls a tool, an odd one ends a turn."""
+    if number % 2:
+        return session.with_step(answer(f"answer {number}"), None, USAGE)
+    result = UserMessage((ToolResultBlock(f"c{number}", f"result {number} " + "x" * 2000),))
+    return session.with_step(call_of(number), result, USAGE)
+
+
+def summarised(session: Session) -> Session:
+    return session.compacted((UserMessage.of(f"Summary of {session.steps} steps."), *session.conversation[-3:]))
+
+
+async def write(folder: Path) -> None:
+    store = SqliteStore(str(folder), vault=NoVault)
+    out = os.open(folder / "told", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    session = await store.create("w")
+    os.write(out, f"session {session.id}\n".encode())
+    for number in range(100_000):
+        if number % 2 == 0:
+            session = await store.update(session.id, lambda now, n=number: now.with_user(f"prompt {n}"))
+        spent = Spent(f"t{number // 2}", "p", "m", USAGE)
+        session = await store.update(session.id, lambda now, n=number: step(n, now), spent)
+        os.write(out, f"step {session.steps}\n".encode())
+        if number % 2:
+            edit = PlannedWrite("file:///a", "a", str(number), str(number + 1))
+            intent = await store.intend(session.id, "w", f"t{number}", (edit,))
+            os.write(out, f"intent {intent.id}\n".encode())
+            await store.settle(intent, {"file:///a": "applied"})
+            os.write(out, f"settled {intent.id}\n".encode())
+        if number % _COMPACT_EVERY == _COMPACT_EVERY - 1 and number % 2:
+            session, archive = await store.compact(session.id, summarised, "note")
+            os.write(out, f"compacted {archive}\n".encode())
+
+
+async def killed_at(folder: Path, source: Writers, random: Random) -> int:
+    """Kills a writer after a random number of acknowledgements and a moment more; says how many there were."""
+    pid = source.start(folder)
+    wanted = random.randint(0, 120)
+    await until_told(folder, wanted)
+    await asyncio.sleep(random.uniform(0, 0.01))
+    source.kill(pid)
+    return len(told(folder))
+
+
+async def check_survival(folder: Path) -> float:
+    """Everything that was acknowledged is there, nothing is torn, and it can go on. The seconds that reopening took."""
+    lines = [line.split() for line in told(folder)]
+    if not lines:
+        return 0.0
+    values = {kind: [value for name, value in lines if name == kind] for kind, _ in lines}
+    clock = asyncio.get_running_loop().time
+    begun = clock()
+    async with opened(folder) as store:
+        listed = {summary.id: summary for summary in await store.list("w")}
+        took = clock() - begun
+        [session_id] = values["session"]
+        steps = values.get("step", [])
+        if not steps and session_id not in listed:
+            return took
+        session = await store.get(session_id, "w")
+        assert session.steps in (len(steps), len(steps) + 1), "a step was lost, or came from nowhere"
+        archives = await store.archives(session_id)
+        assert {*values.get("compacted", [])} <= {archive.id for archive in archives}
+        assert len(archives) <= len(values.get("compacted", [])) + 1
+        check_content(session)
+        for archive in archives:
+            archived = await store.archived(session_id, archive.id)
+            assert len(archived.conversation) == archive.messages
+        assert (await store.usage(session_id)).total.input_tokens == 10 * session.steps
+        unknown = {edit.intent.id for edit in await store.unknown_edits("w")}
+        settled, intents = {*values.get("settled", [])}, {*values.get("intent", [])}
+        assert not unknown & settled, "an edit that was settled is in doubt"
+        assert len(unknown - intents) <= 1, "only the last one may not have been told of"
+        assert len((intents - settled) - unknown) <= 1, "an edit that was announced is forgotten"
+        continued = await store.update(session_id, lambda now: now.with_user("Next."))
+        check_sendable(continued.conversation)
+        assert store.problems == ()
+    return took
+
+
+def check_content(session: Session) -> None:
+    """Each message is the one that was written, whole and in its place."""
+    expected = Session(session.id, "w")
+    for number in range(session.steps):
+        if number % 2 == 0:
+            expected = expected.with_user(f"prompt {number}")
+        expected = step(number, expected)
+        if number % _COMPACT_EVERY == _COMPACT_EVERY - 1 and number % 2 and number + 1 < session.steps:
+            expected = summarised(expected)
+    candidates = [expected, expected.with_user(f"prompt {session.steps}"), summarised(expected)]
+    candidates.append(candidates[-1].with_user(f"prompt {session.steps}"))
+    assert session.conversation in [candidate.conversation for candidate in candidates]
+
+
+def main() -> None:
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    for line in sys.stdin:
+        pid = os.fork()
+        if pid == 0:
+            asyncio.run(write(Path(line.strip())))
+            os._exit(0)
+        sys.stdout.write(f"{pid}\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
