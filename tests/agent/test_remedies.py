@@ -201,7 +201,7 @@ def engine_for(simulator: Simulator) -> Engine:
 async def turn_of(engine: Engine, session_id: str | None, *, system: str | None = None, **choices: str) -> Turn:
     """Plays a whole turn; it must end with an answer."""
     spec = TurnSpec("chat", ChatTask("Go on."), WorkspaceView((), []), "w", session_id=session_id)
-    turn = engine.begin(spec, EditorSettings(), {"model": MODEL, **choices})
+    turn = await engine.begin(spec, EditorSettings(), {"model": MODEL, **choices})
     if system is not None:
         turn.config = replace(turn.config, system=system)
     last: TurnEvent | None = None

@@ -69,13 +69,13 @@ async def run(turn: Turn) -> list[TurnEvent]:
 
 
 async def test_a_turn_is_stored_step_by_step_and_frees_its_session(engine: Engine) -> None:
-    turn = engine.begin(spec(references=(Reference(A, (2, 3)),)), PLAIN, {})
+    turn = await engine.begin(spec(references=(Reference(A, (2, 3)),)), PLAIN, {})
     with pytest.raises(SessionError, match="busy"):
-        engine.begin(spec(session_id=turn.session.id), PLAIN, {})
+        await engine.begin(spec(session_id=turn.session.id), PLAIN, {})
     model = play(turn, says(thinking(), tool("r", "read_file", {"path": A, "end_line": 2})), says("Done."))
     events = await run(turn)
     assert isinstance(events[-1], TurnFinished)
-    stored = engine.store.get(turn.session.id, "w")
+    stored = await engine.store.get(turn.session.id, "w")
     assert (stored, stored.steps) == (turn.session, 2)
     check_sendable(stored.with_user("x").conversation)
     first = stored.conversation[0].blocks[0]
@@ -83,7 +83,7 @@ async def test_a_turn_is_stored_step_by_step_and_frees_its_session(engine: Engin
     assert "Hello." in first.text
     assert "2  line 2\n     3  line 3\n" in first.text
     assert "line 4" not in first.text
-    again = engine.begin(spec("More.", session_id="last"), PLAIN, {})
+    again = await engine.begin(spec("More.", session_id="last"), PLAIN, {})
     assert again.session == stored
     play(again)
     await run(again)
@@ -93,7 +93,7 @@ async def test_a_turn_is_stored_step_by_step_and_frees_its_session(engine: Engin
 
 @pytest.mark.parametrize("fault", ["error", "cancel"])
 async def test_a_turn_that_fails_leaves_its_session_free_and_sendable(engine: Engine, fault: str) -> None:
-    turn = engine.begin(spec(), PLAIN, {})
+    turn = await engine.begin(spec(), PLAIN, {})
     step = says(tool("r", "read_file", {"path": A}))
     model = play(turn, step, Overloaded("busy"))
     if fault == "cancel":
@@ -107,9 +107,9 @@ async def test_a_turn_that_fails_leaves_its_session_free_and_sendable(engine: En
     else:
         with pytest.raises(ThinkLspError):
             await run(turn)
-    now = engine.store.get(turn.session.id, "w")
+    now = await engine.store.get(turn.session.id, "w")
     check_sendable(now.with_user("Again?").conversation)
-    following = engine.begin(spec(session_id=turn.session.id), PLAIN, {})
+    following = await engine.begin(spec(session_id=turn.session.id), PLAIN, {})
     play(following)
     assert isinstance((await run(following))[-1], TurnFinished)
 
@@ -129,18 +129,18 @@ async def test_what_cannot_begin_is_refused_and_changes_nothing(engine: Engine) 
     ]
     for given, error in wrong:
         with pytest.raises(error) as refused:
-            engine.begin(given, PLAIN, {})
+            await engine.begin(given, PLAIN, {})
         assert str(refused.value).endswith(".")
     with pytest.raises(SessionError):
-        engine.store.latest("w")
+        await engine.store.latest("w")
 
 
 async def test_without_a_key_it_says_what_to_set() -> None:
     engine = Engine(NO_FILE)
     with pytest.raises(TurnRefused, match="ANTHROPIC_API_KEY"):
-        engine.begin(spec(), PLAIN, {})
+        await engine.begin(spec(), PLAIN, {})
     other = PLAIN.updated({"provider": "simulator"})[0]
-    assert engine.begin(spec(), other, {}).config.model
+    assert (await engine.begin(spec(), other, {})).config.model
     await engine.aclose()
 
 
@@ -149,19 +149,19 @@ async def test_settings_of_a_turn(engine: Engine) -> None:
     editor = PLAIN.updated({"model": model, "effort": "low", "effortByAction": {"document": "high"}})[0]
     document = spec(task=ActionTask("document", place()))
 
-    def effort(given: TurnSpec, choices: dict[str, object] | None = None) -> str | None:
-        turn = engine.begin(given, editor, choices or {})
+    async def effort(given: TurnSpec, choices: dict[str, object] | None = None) -> str | None:
+        turn = await engine.begin(given, editor, choices or {})
         turn.release()
         return turn.config.thinking.effort
 
-    assert effort(spec()) == "low"
-    assert effort(document) == "high"
-    assert effort(spec(), {"effort": "medium"}) == "medium"
-    session = engine.store.create("w")
-    engine.store.update(session.id, lambda now: now.with_choices({"effort": "high"}))
-    assert effort(spec(session_id=session.id), {"effort": "medium"}) == "high"
-    assert effort(spec(session_id=session.id, effort="max"), {"effort": "medium"}) == "max"
-    assert effort(replace(document, effort="medium")) == "medium"
+    assert await effort(spec()) == "low"
+    assert await effort(document) == "high"
+    assert await effort(spec(), {"effort": "medium"}) == "medium"
+    session = await engine.store.create("w")
+    await engine.store.update(session.id, lambda now: now.with_choices({"effort": "high"}))
+    assert await effort(spec(session_id=session.id), {"effort": "medium"}) == "high"
+    assert await effort(spec(session_id=session.id, effort="max"), {"effort": "medium"}) == "max"
+    assert await effort(replace(document, effort="medium")) == "medium"
 
 
 @pytest.mark.parametrize(
@@ -174,13 +174,13 @@ async def test_settings_of_a_turn(engine: Engine) -> None:
     ],
 )
 async def test_modes(engine: Engine, task: Any, mode: str) -> None:
-    assert engine.begin(spec(task=task), PLAIN, {}).config.mode == mode
+    assert (await engine.begin(spec(task=task), PLAIN, {})).config.mode == mode
 
 
 async def test_the_same_spec_is_the_same_text_and_volatile_context_goes_to_the_end(engine: Engine) -> None:
     texts = []
     for _ in range(2):
-        turn = engine.begin(spec(task=ActionTask("fix", Reference(A))), PLAIN, {})
+        turn = await engine.begin(spec(task=ActionTask("fix", Reference(A))), PLAIN, {})
         model = play(turn)
         await run(turn)
         texts.append((model.requests[0].system, model.requests[0].conversation))
@@ -194,17 +194,18 @@ async def test_the_same_spec_is_the_same_text_and_volatile_context_goes_to_the_e
 
 
 async def test_half_of_a_character_pair_reaches_neither_model_nor_store(engine: Engine) -> None:
-    turn = engine.begin(spec("a\ud800b \ud83d\ude00 😀"), PLAIN, {})
+    turn = await engine.begin(spec("a\ud800b \ud83d\ude00 😀"), PLAIN, {})
     play(turn)
     await run(turn)
-    [block] = engine.store.get(turn.session.id, "w").conversation[0].blocks
+    stored = await engine.store.get(turn.session.id, "w")
+    [block] = stored.conversation[0].blocks
     assert isinstance(block, TextBlock)
     assert block.text == "a\ufffdb 😀 😀"
 
 
 async def test_notices_of_the_plan_are_told_first(engine: Engine) -> None:
     editor = PLAIN.updated({"model": "claude-sonnet-4-5", "effort": "max"})[0]
-    turn = engine.begin(spec(), editor, {})
+    turn = await engine.begin(spec(), editor, {})
     play(turn)
     events = await run(turn)
     notices = [event.text for event in events if isinstance(event, Notice)]

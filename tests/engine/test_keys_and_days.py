@@ -37,7 +37,7 @@ def with_command(folder: Path, script: str, **environment: str) -> Engine:
 async def test_a_key_command_runs_when_a_turn_connects_and_once(tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     engine = with_command(tmp_path, f"echo x >> {runs}; echo key")
-    turns = [engine.begin(spec(), PLAIN, {}) for _ in range(3)]
+    turns = [await engine.begin(spec(), PLAIN, {}) for _ in range(3)]
     assert not runs.exists()
     callers = await asyncio.gather(*(turn.connect() for turn in turns))
     assert runs.read_text() == "x\n"
@@ -51,7 +51,7 @@ async def test_a_key_command_runs_when_a_turn_connects_and_once(tmp_path: Path) 
 async def test_a_turn_that_is_stopped_stops_its_key_command(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "begun")
     engine = with_command(tmp_path, f"echo x > {tmp_path / 'begun'}; exec sleep 60")
-    connecting = asyncio.ensure_future(engine.begin(spec(), PLAIN, {}).connect())
+    connecting = asyncio.ensure_future((await engine.begin(spec(), PLAIN, {})).connect())
     assert await asyncio.to_thread((tmp_path / "begun").read_text) == "x\n"
     connecting.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -64,7 +64,7 @@ async def test_a_turn_that_is_stopped_stops_its_key_command(tmp_path: Path) -> N
 
 async def test_a_key_command_that_fails_is_told_by_the_turn_and_tried_again(tmp_path: Path) -> None:
     engine = with_command(tmp_path, f"test -e {tmp_path / 'good'} && echo key")
-    turn = engine.begin(spec(), PLAIN, {})
+    turn = await engine.begin(spec(), PLAIN, {})
     with pytest.raises(SettingsError, match="key command for anthropic failed"):
         await turn.connect()
     (tmp_path / "good").touch()
@@ -113,7 +113,7 @@ def reason(events: list[TurnEvent]) -> str:
 
 async def test_the_budget_of_the_day_is_shared_by_turns_and_asks() -> None:
     engine = Engine(NO_FILE | {"ANTHROPIC_API_KEY": "k", "THINKLSP_BUDGET_USD_PER_DAY": "1", "THINKLSP_MODEL": MODEL})
-    first, second, third = (engine.begin(spec(), PLAIN, {}) for _ in range(3))
+    first, second, third = [await engine.begin(spec(), PLAIN, {}) for _ in range(3)]
     play(first, *priced(0.25, 0.5))
     questions, events = await asked(first)
     assert (questions, reason(events)) == ([], "end_turn")
@@ -128,7 +128,7 @@ async def test_the_budget_of_the_day_is_shared_by_turns_and_asks() -> None:
     model = play(third)
     questions, events = await asked(third, "stop")
     assert (len(questions), reason(events), model.requests) == (1, "budget", [])
-    fourth = engine.begin(spec(), PLAIN, {})
+    fourth = await engine.begin(spec(), PLAIN, {})
     play(fourth, *priced(5, 5))
     questions, events = await asked(fourth, "raise")
     assert (len(questions), reason(events)) == (1, "end_turn")
@@ -138,7 +138,7 @@ async def test_the_budget_of_the_day_is_shared_by_turns_and_asks() -> None:
 async def test_a_budget_of_the_turn_and_one_of_the_day_are_both_asked_about() -> None:
     environment = {"ANTHROPIC_API_KEY": "k", "THINKLSP_BUDGET_USD_PER_DAY": "1", "THINKLSP_BUDGET_USD_PER_TURN": "1"}
     engine = Engine(NO_FILE | environment)
-    turn = engine.begin(spec(), PLAIN, {})
+    turn = await engine.begin(spec(), PLAIN, {})
     model = play(turn, *priced(1.5))
     questions, events = await asked(turn, "continue", "stop")
     assert ["This turn" in question for question in questions] == [True, False]
@@ -170,7 +170,7 @@ UNPRICED: list[tuple[dict[str, Any], int]] = [
 @pytest.mark.parametrize(("settings", "count"), UNPRICED)
 async def test_a_budget_that_cannot_be_kept_is_told(settings: dict[str, Any], count: int) -> None:
     engine = Engine(NO_FILE | {"ANTHROPIC_API_KEY": "k"})
-    turn = engine.begin(spec(), PLAIN.updated(settings)[0], {})
+    turn = await engine.begin(spec(), PLAIN.updated(settings)[0], {})
     play(turn)
     _, events = await asked(turn)
     told = [event.text for event in events if isinstance(event, Notice) and "price" in event.text]

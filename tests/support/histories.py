@@ -189,19 +189,21 @@ async def _at_once(_seconds: float) -> None:
 
 
 async def _play(history: Sequence[PlannedTurn], places: Sequence[_Place], outcome: Outcome, where: str) -> None:
-    session = places[0].engine.store.create("w")
+    session = await places[0].engine.store.create("w")
     for planned in history:
         place = places[planned.place]
         engine = place.engine
         view = WorkspaceView((), [DocumentSnapshot(_DOCUMENT, 1, "one\ntwo\nthree\n")])
         task = ChatTask(f"ask {planned.name};", mode=planned.mode)
-        turn = engine.begin(TurnSpec("chat", task, view, "w", session_id=session.id), EditorSettings(), planned.choices)
+        turn = await engine.begin(
+            TurnSpec("chat", task, view, "w", session_id=session.id), EditorSettings(), planned.choices
+        )
 
         turn.connect = partial(place.caller, planned.choices["provider"])
         ended = await _run(turn, planned, outcome)
         outcome.turns += 1
         outcome.seen[ended] += 1
-        session = engine.store.get(session.id, "w")
+        session = await engine.store.get(session.id, "w")
         said = f"{where}, turn {planned.name} ({planned.choices}) ended with {ended}"
         check_sendable(session.with_user("More.").conversation)
         assert not outcome.refused, f"{said}; the service refused {outcome.refused[0]}"

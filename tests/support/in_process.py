@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import re
+import tempfile
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -87,7 +88,9 @@ class InProcess(Watched):
 @asynccontextmanager
 async def in_process(environment: Mapping[str, str] | None = None) -> AsyncIterator[InProcess]:
     """`environment`: by default one without keys and without a file of settings."""
-    made = InProcess({"THINKLSP_CONFIG": "/nonexistent/config.toml"} if environment is None else environment)
+    given = {"THINKLSP_CONFIG": "/nonexistent/config.toml"} if environment is None else environment
+    state = tempfile.TemporaryDirectory()
+    made = InProcess({"THINKLSP_STATE_DIR": state.name, **given})
     reading, writing = os.pipe()
     writer = FrameWriter(writing)
     made.server.protocol.connect(writer)
@@ -100,3 +103,4 @@ async def in_process(environment: Mapping[str, str] | None = None) -> AsyncItera
         loop.remove_reader(reading)
         writer.close()
         os.close(reading)
+        state.cleanup()

@@ -1,4 +1,4 @@
-"""What model calls of the day have cost. It is kept in memory: a restart of the server begins anew."""
+"""What model calls of the day have cost."""
 
 from __future__ import annotations
 
@@ -23,6 +23,16 @@ class DaySpending:
         """US dollars of all model calls that ended today and whose price is known."""
         self._turn_page()
         return self._usd
+
+    @property
+    def day(self) -> date:
+        return self._today()
+
+    def is_at(self, usd: float | None) -> None:
+        """What the day has cost so far, other processes included, as somebody knows who keeps books. It never goes
+        back: calls that have just ended may not be in the books yet."""
+        self._turn_page()
+        self._usd = max(self._usd, usd or 0.0)
 
     def add(self, usd: float | None) -> None:
         self._turn_page()

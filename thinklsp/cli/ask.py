@@ -27,6 +27,8 @@ from thinklsp.engine import ChatTask, Choices, Engine, Reference, Turn, TurnSpec
 from thinklsp.lsp.applying import Outcome
 from thinklsp.lsp.edits import FileStatus
 from thinklsp.lsp.running import turn_result
+from thinklsp.sessions.state_folder import state_folder
+from thinklsp.sessions.store import SqliteStore
 from thinklsp.settings import EditorSettings
 from thinklsp.workspace.apply import apply_to_disk
 from thinklsp.workspace.paths import Root
@@ -72,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
     prompt = _prompt(args.prompt)
     places = tuple(_reference(written) for written in args.file)
     with ExitStack() as stack:
-        engine = Engine(os.environ)
+        engine = Engine(os.environ, SqliteStore(state_folder(os.environ)))
         view, note = _view(engine, stack)
         if note is not None and places:
             raise ThinkLspError(note)
@@ -138,7 +140,7 @@ async def _turn(
     answer = None if args.json else sys.stdout
     screen = AskScreen(answer, aside, thinking=args.thinking, tools=not args.json or aside.is_terminal)
     try:
-        with engine.begin(spec, EditorSettings(), choices) as turn, screen:
+        with await engine.begin(spec, EditorSettings(), choices) as turn, screen:
             for text in (*engine.user.problems, *filter(None, [note])):
                 screen.note(text, warning=True)
             return turn, await _finished(turn, screen)

@@ -69,6 +69,7 @@ class Engine:
 
     async def aclose(self) -> None:
         await self._resources.aclose()
+        await self.store.aclose()
         await self.transport.aclose()
 
     def keyed(self) -> frozenset[str]:
@@ -77,28 +78,28 @@ class Engine:
     def resolved(self, editor: EditorSettings, *overrides: tuple[str, Choices]) -> Resolved:
         return resolve(self.user, editor, keyed=self.keyed(), overrides=overrides)
 
-    def session(self, session_id: str | None, workspace: str) -> Session:
+    async def session(self, session_id: str | None, workspace: str) -> Session:
         """Raises SessionError for an id that is unknown or belongs elsewhere; `last` is the workspace's newest."""
         if session_id is None:
-            return self.store.create(workspace)
+            return await self.store.create(workspace)
         if session_id == "last":
-            return self.store.latest(workspace)
-        return self.store.get(session_id, workspace)
+            return await self.store.latest(workspace)
+        return await self.store.get(session_id, workspace)
 
-    def begin(self, spec: TurnSpec, editor: EditorSettings, choices: Choices) -> Turn:
+    async def begin(self, spec: TurnSpec, editor: EditorSettings, choices: Choices) -> Turn:
         """Checks everything that can be checked without a model and takes the session.
 
         Raises TurnRefused, SettingsError, SessionError or PathRefused with a sentence; nothing has changed then.
         """
         user_text(spec)
-        known = None if spec.session_id is None else self.session(spec.session_id, spec.workspace)
+        known = None if spec.session_id is None else await self.session(spec.session_id, spec.workspace)
         if known is not None and known.id in self._busy:
             raise SessionError("This session is busy with another turn. Wait for it or stop it first.")
         settings = self._settings(spec, editor, choices, known)
         provider, model = self.target(settings)
         plan = plan_for(settings, model)
         adapter_for(provider, self.host(provider))
-        session = known or self.session(None, spec.workspace)
+        session = known or await self.session(None, spec.workspace)
         turn_id = secrets.token_hex(8)
         self._busy[session.id] = turn_id
         return Turn(
@@ -113,7 +114,7 @@ class Engine:
             connect=lambda: self._connect(provider),
             choose_model=None if model.id else lambda: self._chosen(provider, settings, spec),
             spending=self._spending,
-            update=self.store.update,
+            store=self.store,
             release=lambda: self._release(session.id, turn_id),
         )
 

@@ -18,6 +18,8 @@ from thinklsp.core.events import Notice, StepCommitted, TurnEvent, TurnFinished
 from thinklsp.core.lines import split_lines
 from thinklsp.core.usage import Usage
 from thinklsp.sessions.session import Session
+from thinklsp.sessions.store import SessionStore
+from thinklsp.sessions.values import Spent
 from thinklsp.settings.model import Display, Review
 from thinklsp.tools.base import Ask, ToolContext
 from thinklsp.tools.registry import Mode
@@ -83,7 +85,7 @@ class Turn:
     """Owns its session until it is left (`with turn:`). `events` runs once; `overlay` then holds the edits.
 
     `choose_model`: asks for the configuration where the user named no model and the server has to; its sentences are
-    for the user. `update` stores the session; a step is announced only after it has been stored. `text` and `thinking`
+    for the user. `store` keeps the session; a step is announced only after it has been stored. `text` and `thinking`
     are those of the steps so far.
     """
 
@@ -96,7 +98,7 @@ class Turn:
     review: Review
     notices: tuple[str, ...]
     connect: Callable[[], Awaitable[ModelCaller]]
-    update: Callable[[str, Callable[[Session], Session]], Session]
+    store: SessionStore
     release: Callable[[], None]
     choose_model: Callable[[], Awaitable[tuple[TurnConfig, tuple[str, ...]]]] | None = None
     spending: DaySpending = field(default_factory=DaySpending)
@@ -118,7 +120,8 @@ class Turn:
         for notice in self._told(self.notices):
             yield notice
         prompt = user_text(self.spec)
-        self._update(lambda session: session.with_user(prompt))
+        self.spending.is_at((await self.store.spent_on(self.spending.day)).cost_usd)
+        await self._update(lambda session: session.with_user(prompt))
         finished = False
         try:
             if self.choose_model is not None:
@@ -130,11 +133,12 @@ class Turn:
                 async for event in events:
                     finished = isinstance(event, TurnFinished)
                     if finished:
-                        self._leave(complete=True)
+                        await self._leave(complete=True)
                     yield event
         finally:
             if not finished:
-                self._leave(complete=False)
+                await self._leave(complete=False)
+            await self.store.release(self.session.id)
 
     async def _run(
         self, caller: ModelCaller, context: ToolContext, ask_budget: AskBudget
@@ -151,7 +155,7 @@ class Turn:
         async with aclosing(turn) as events:
             async for event in events:
                 if isinstance(event, StepCommitted):
-                    self._commit(event)
+                    await self._commit(event)
                 elif isinstance(event, Notice):
                     self.said.append(event.text)
                 yield event
@@ -160,19 +164,20 @@ class Turn:
         self.said.extend(sentences)
         return [Notice("info", text) for text in sentences]
 
-    def _commit(self, step: StepCommitted) -> None:
-        self._update(lambda session: session.with_step(step.assistant, step.results, step.usage))
+    async def _commit(self, step: StepCommitted) -> None:
+        spent = Spent(self.id, self.config.model.provider, self.config.model.id, step.usage)
+        await self._update(lambda session: session.with_step(step.assistant, step.results, step.usage), spent)
         self.usage += step.usage
         _log.info("turn %s: step ended with %s, %s", self.id, step.assistant.stop_reason, step.usage)
         self.text = step.assistant.text or self.text
         self.thinking = "\n\n".join(filter(None, (self.thinking, step.assistant.thinking)))
 
-    def _leave(self, *, complete: bool) -> None:
+    async def _leave(self, *, complete: bool) -> None:
         if self.session.unanswered or not complete:
-            self._update(lambda session: session.cut_short())
+            await self._update(lambda session: session.cut_short())
 
-    def _update(self, change: Callable[[Session], Session]) -> None:
-        self.session = self.update(self.session.id, change)
+    async def _update(self, change: Callable[[Session], Session], spent: Spent | None = None) -> None:
+        self.session = await self.store.update(self.session.id, change, spent)
 
 
 def user_text(spec: TurnSpec) -> str:

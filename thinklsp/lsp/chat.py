@@ -60,14 +60,14 @@ class ChatDocuments:
         self._latest = uri
         return Sent(uri, chat)
 
-    def spec_of(self, sent: Sent, view: WorkspaceView) -> tuple[TurnSpec, str | None]:
+    async def spec_of(self, sent: Sent, view: WorkspaceView) -> tuple[TurnSpec, str | None]:
         """The turn that a document asks for, and a notice when its session could not be continued."""
         session_id, notice = sent.chat.session_id, None
-        if session_id is not None and not self._is_known(session_id):
+        if session_id is not None and not await self._is_known(session_id):
             session_id = None
             notice = "The session of this document is not known here, so a new one was begun."
         begun = self._unwritten.get(sent.uri)
-        if session_id is None and begun is not None and self._is_known(begun):
+        if session_id is None and begun is not None and await self._is_known(begun):
             session_id, notice = begun, None
         references = tuple(Reference(m.path, m.lines) for m in chat_documents.mentions(sent.chat.prompt))
         task = ChatTask(sent.chat.prompt, tuple(r for r in references if _exists(view, r)))
@@ -172,10 +172,10 @@ class ChatDocuments:
                 return False
         return False
 
-    def _is_known(self, session_id: str) -> bool:
+    async def _is_known(self, session_id: str) -> bool:
         """`last` names no session here: a document that came with a repository must not find the user's newest one."""
         try:
-            self._engine.session(session_id, self._snapshots.key)
+            await self._engine.session(session_id, self._snapshots.key)
         except SessionError:
             return False
         return session_id != "last"

@@ -25,6 +25,8 @@ from thinklsp.lsp.snapshots import Snapshots
 from thinklsp.lsp.state import State
 from thinklsp.lsp.subjects import Subject, lines_of, plain_range, problems_of, required_subject, subject_of
 from thinklsp.lsp.turns import Asked, Turns, no_scope
+from thinklsp.sessions.state_folder import state_folder
+from thinklsp.sessions.store import SqliteStore
 from thinklsp.settings import EditorSettings, ignored
 
 Arguments = Sequence[Any] | None
@@ -35,7 +37,7 @@ class Face:
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self.engine = Engine(state.environment)
+        self.engine = Engine(state.environment, SqliteStore(state_folder(state.environment)))
         self.editor = EditorSettings()
         self.settings = self.engine.resolved(self.editor).settings
         self.choices: Choices = {}
@@ -84,7 +86,7 @@ class Face:
             case "thinklsp.doctor":
                 return await self.doctor(given)
             case "thinklsp.effort" | "thinklsp.thinking" | "thinklsp.model":
-                return self.choose(command.removeprefix("thinklsp."), given)
+                return await self.choose(command.removeprefix("thinklsp."), given)
             case _:
                 raise InvalidParams(f"There is no command {command[:100]}.")
 
@@ -148,7 +150,7 @@ class Face:
 
     async def send(self, given: Arguments, progress: TurnProgress | None) -> Any:
         sent = self._chat.sent_from(args.parsed(args.SendArguments, given).uri)
-        spec, notice = self._chat.spec_of(sent, self._snapshots.view())
+        spec, notice = await self._chat.spec_of(sent, self._snapshots.view())
 
         async def answer(turn: Turn, finished: TurnFinished, notices: tuple[str, ...]) -> None:
             await self._chat.answer(sent, turn, finished, notices)
@@ -170,15 +172,16 @@ class Face:
         outcome = await self.applying.send(kept, review=review)
         return {"applied": outcome.applied, "files": [file.json() for file in outcome.files]}
 
-    def choose(self, key: str, given: Arguments) -> dict[str, Any]:
+    async def choose(self, key: str, given: Arguments) -> dict[str, Any]:
         """Effort, thinking or model: for a session, or for everything from now on."""
         wish = args.parsed(args.ChoiceArguments, given)
         session = None
         if wish.session_id is not None:
-            session = self.engine.session(wish.session_id, self._snapshots.key)
+            session = await self.engine.session(wish.session_id, self._snapshots.key)
         answer, made = choose(self.engine, self.editor, key, wish.value, connection=self.choices, session=session)
         if made and session is not None:
-            self.engine.store.update(session.id, lambda session: session.with_choices(made))
+            await self.engine.store.update(session.id, lambda session: session.with_choices(made))
+            await self.engine.store.release(session.id)
         elif made:
             self.choices = {**self.choices, **made}
         return answer

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,7 +37,7 @@ class Asked:
 
 
 class Turns:
-    def __init__(self, state: State, applying: Applying, begin: Callable[[TurnSpec], Turn]) -> None:
+    def __init__(self, state: State, applying: Applying, begin: Callable[[TurnSpec], Awaitable[Turn]]) -> None:
         self._state = state
         self._applying = applying
         self._begin = begin
@@ -48,7 +48,7 @@ class Turns:
 
         Raises ThinkLspError with a sentence where the turn cannot begin, or failed.
         """
-        turn = self._begin(asked.spec)
+        turn = await self._begin(asked.spec)
         if asked.notice is not None:
             turn.said.append(asked.notice)
         progress = asked.progress or TurnProgress(self._state.client)
