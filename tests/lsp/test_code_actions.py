@@ -36,6 +36,7 @@ def situation(line: int = 0, *, selected: bool = False, **more: Any) -> Situatio
         "diagnostics": [],
         "automatic": False,
         "held": [],
+        "written": None,
         "running": [],
         "is_chat": False,
         "disabled": frozenset(),

@@ -86,6 +86,12 @@ class Engine:
             return await self.store.latest(workspace)
         return await self.store.get(session_id, workspace)
 
+    async def tell_of_undo(self, session_id: str) -> None:
+        """The next prompt of the session says that edits were taken back. Raises SessionError."""
+        await self.store.update(session_id, lambda session: session.with_undo())
+        if session_id not in self._busy:
+            await self.store.release(session_id)
+
     async def begin(self, spec: TurnSpec, editor: EditorSettings, choices: Choices) -> Turn:
         """Checks everything that can be checked without a model and takes the session.
 
