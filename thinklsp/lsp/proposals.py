@@ -88,12 +88,14 @@ class Proposals:
         if not files:
             return None
         can = self._state.client.can
-        if (document.line_count > _LARGE or kept.unsure) and can.apply_edit:
+        if document.line_count > _LARGE and can.apply_edit:
             return Offered(kept, None)
         present = {document.uri: Present(document.text, document.version, document.desynced)}
         present |= {file.new_uri: Present(None) for file in files if file.new_uri is not None}
         made = draft(files, present, can, told=kept.told)
         if not made.ready:
             return None if made.left_out[0].status == "applied" else Offered(kept, None)
+        if kept.unsure and can.apply_edit:
+            return Offered(kept, None)
         encoding = self._state.documents.encoding
         return Offered(kept, workspace_edit(made.ready, can, encoding=encoding, title=kept.title, review="never"))

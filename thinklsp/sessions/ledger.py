@@ -179,9 +179,10 @@ def mark_undone(connection: Connection, turn: WrittenTurn, uris: Iterable[str] |
 def written_files(connection: Connection, workspace: str, since: datetime) -> Iterator[WrittenFile]:
     """What turns have written and nobody has undone, oldest first, without the texts."""
     rows = connection.execute(
-        "SELECT turn, coalesce(new_uri, uri), coalesce(title, ''), made FROM ledger "
-        "LEFT JOIN session ON session.id = ledger.session "
-        "WHERE ledger.workspace = ? AND outcome = 'applied' AND undone = 0 AND made >= ? ORDER BY made, position",
+        "SELECT ledger.turn, coalesce(ledger.new_uri, ledger.uri), coalesce(session.title, ''), ledger.made "
+        "FROM ledger LEFT JOIN session ON session.id = ledger.session "
+        "WHERE ledger.workspace = ? AND ledger.outcome = 'applied' AND ledger.undone = 0 AND ledger.made >= ? "
+        "ORDER BY ledger.made, ledger.position",
         (storable(workspace), int(since.timestamp() * 10**9)),
     )
     return (WrittenFile(str(turn), str(uri), str(title), as_time(number(made))) for turn, uri, title, made in rows)
