@@ -38,6 +38,10 @@ _LONGEST_PAUSE = 2.0
 
 _NOTHING = "There is nothing to undo: no turn has changed a file here, or all such turns are undone."
 _NOTHING_OF_TURN = "There is nothing to undo of this turn: it has changed no file here, or it is undone already."
+_UNDO_IN_DOUBT = (
+    "The editor has not said whether it made the undo that was cancelled, and not all files show it. Look at them, or "
+    "ask again to have it sent once more."
+)
 _OPEN = (
     "the editor has not said whether it made this change, and the document does not show it; ask again to have it sent "
     "once more"
@@ -126,13 +130,14 @@ class Applying:
         """
         async with self._turnstile:
             for sending in [one for one in self._unsure.values() if turn_id in (None, one.kept.turn_id)]:
-                kept = self.proposals.get(sending.kept.turn_id)
-                await self._look(sending, kept or sending.kept)
+                if sending.kept.undoes is None:
+                    await self._look(sending, self.proposals.get(sending.kept.turn_id) or sending.kept)
             turn = await self._ledger.to_undo(turn_id)
             if turn is None:
                 raise TurnRefused(_NOTHING if turn_id is None else _NOTHING_OF_TURN)
             title = await self._ledger.title_of(turn)
             undo = undo_of(turn, title)
+            self._refuse_in_doubt(f"undo-{turn.turn_id}")
             kept = Kept(f"undo-{turn.turn_id}", turn.session_id, f"undo {title}", undo.files, undoes=undo)
             outcome = await self._send(kept, review) if undo.files else Outcome(())
             return replace(outcome, files=(*outcome.files, *undo.left_out))
@@ -207,8 +212,9 @@ class Applying:
         outcome = self._outcome_of(kept, made, sending.present)
         if late:
             names = ", ".join(item.file.path for item in made.ready)
-            said = f"The editor has made the edit of “{kept.title}” after the turn was ended: {names}."
-            self._state.client.show_message("info", f"{said} thinklsp.undo takes it back.")
+            said = f"The editor has made the edit of “{kept.title}” after it was cancelled: {names}."
+            back = "" if kept.undoes else " thinklsp.undo takes it back."
+            self._state.client.show_message("info", said + back)
         else:
             applied(outcome)
         return {item.file.uri: "applied" for item in made.ready}
@@ -228,6 +234,15 @@ class Applying:
             self.proposals.drop(kept.turn_id)
             self._unsure.pop(kept.turn_id, None)
         return kept, tuple(FileStatus(uri, "applied") for uri in uris)
+
+    def _refuse_in_doubt(self, undo_id: str) -> None:
+        """The same undo was asked for and cancelled, and the editor may be making it. Told once."""
+        sending = self._unsure.pop(undo_id, None)
+        if sending is None or sending.told or all(map(self._arrival.is_there, sending.made.ready)):
+            return
+        sending.told = True
+        self._unsure[undo_id] = sending
+        raise TurnRefused(_UNDO_IN_DOUBT)
 
     def _in_doubt(self, sending: Sending, kept: Kept) -> tuple[FileStatus, ...]:
         sent = {item.file.uri for item in sending.made.ready}

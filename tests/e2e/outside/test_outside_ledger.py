@@ -77,7 +77,7 @@ async def test_an_answer_that_comes_after_the_cancel_is_recorded(begin: Begin, i
     assert ("open the file" in first["files"][0]["reason"]) != is_open
     await settled(outside, "unknown")
     withheld.release.set()
-    await outside.until_told("after the turn was ended", "a.py")
+    await outside.until_told("after it was cancelled", "a.py")
     with pytest.raises(ResponseError, match="made already"):
         await client.command("thinklsp.apply", turn)
     await settled(outside, "applied")
@@ -173,6 +173,30 @@ async def test_a_server_that_is_killed_before_the_answer(begin: Begin, case: str
     assert await client.close() == 0
     await (await outside.reopen()).command("thinklsp.cancel")
     assert outside.told() == [], "it is said once"
+
+
+async def test_an_undo_that_was_cancelled_is_not_sent_again_unasked(begin: Begin) -> None:
+    outside = await begin(adding("a.py"), DONE, files={"a.py": TEN})
+    client = outside.client
+    await outside.turn("thinklsp.chat", {"prompt": "Add a line."})
+    withheld = Withheld(client, client.editor.apply_edit)
+    undo = client.command("thinklsp.undo")
+    await withheld.asked.wait()
+    client.cancel(undo)
+    with pytest.raises(ResponseError, match="-32800"):
+        await undo
+    with pytest.raises(ResponseError, match="has not said"):
+        await client.command("thinklsp.undo")
+    assert len(client.edits()) == 2
+    withheld.release.set()
+    await outside.until_told("after it was cancelled", "a.py")
+    async with asyncio.timeout(5):
+        while not all(row.undone for row in rows(outside.home)):
+            await client.command("thinklsp.cancel")
+    assert outcomes(outside) == ["applied", "applied"]
+    with pytest.raises(ResponseError, match="nothing to undo"):
+        await client.command("thinklsp.undo")
+    assert (len(client.edits()), client.text(outside.uri("a.py"))) == (2, TEN)
 
 
 async def test_two_servers_on_one_workspace(begin: Begin) -> None:
