@@ -10,10 +10,10 @@ import sqlite3
 import time
 from collections.abc import Mapping
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from sqlite3 import Connection
 
-from thinklsp.sessions import ledger
+from thinklsp.sessions import ledger, spending
 from thinklsp.sessions.folder import (
     FolderRefused,
     backup_path,
@@ -25,6 +25,7 @@ from thinklsp.sessions.folder import (
     set_aside,
 )
 from thinklsp.sessions.migrations import released, statements
+from thinklsp.sessions.rows import copy_session, transaction
 
 PATIENCE = 5.0
 LARGE = 1 << 30
@@ -55,7 +56,7 @@ _DISK = {
 class Opened:
     """`connection` None: nothing can be kept there now. `writable` False: it may only be read, for good.
 
-    `problems` are sentences; `passing`: another try may go better.
+    `problems` are sentences; `passing`: another try may go better. `file` tells one file from another of its name.
     """
 
     connection: Connection | None
@@ -63,6 +64,7 @@ class Opened:
     writable: bool = True
     problems: tuple[str, ...] = ()
     passing: bool = False
+    file: int = 0
 
 
 class Damaged(Exception):
@@ -90,15 +92,23 @@ def in_memory() -> Connection:
     return connection
 
 
-def open_database(state_folder: str, patience: float = PATIENCE, migrations: Mapping[int, str] | None = None) -> Opened:
-    """Never raises for what a disk may hold."""
+def open_database(
+    state_folder: str,
+    patience: float = PATIENCE,
+    migrations: Mapping[int, str] | None = None,
+    *,
+    damaged: int | None = None,
+) -> Opened:
+    """Never raises for what a disk may hold. `damaged`: the file that has turned out not to be sound; if it is there
+    still, it is set aside without another look."""
     migrations = released() if migrations is None else migrations
     path = os.path.join(state_folder, "sessions")
     try:
         folder = prepared(state_folder)
         path = prepared_database(folder)
         with opening_lock(folder, patience):
-            return _open(folder, path, patience, migrations)
+            known = damaged is not None and damaged == os.stat(path).st_ino
+            return _open(folder, path, patience, migrations, damaged=known)
     except FolderRefused as refused:
         return Opened(None, path, problems=(f"{refused} Sessions are kept in memory until then.",))
     except OSError as error:
@@ -109,16 +119,33 @@ def open_database(state_folder: str, patience: float = PATIENCE, migrations: Map
         return Opened(None, path, problems=(said,), passing=True)
 
 
-def _open(folder: str, path: str, patience: float, migrations: Mapping[int, str]) -> Opened:
-    try:
-        return _sound(folder, path, patience, migrations)
-    except Damaged:
-        pass
+def _open(folder: str, path: str, patience: float, migrations: Mapping[int, str], *, damaged: bool) -> Opened:
+    if not damaged:
+        try:
+            return _sound(folder, path, patience, migrations)
+        except Damaged:
+            pass
     aside = set_aside(path)
     prepared_database(folder)
-    said = f"The session store was damaged. It is kept as {aside}, and a new one was begun."
     opened = _sound(folder, path, patience, migrations)
-    return Opened(opened.connection, path, opened.writable, (said, *opened.problems))
+    saved = 0 if opened.connection is None else _salvage(aside, opened.connection)
+    said = f"The session store was damaged. It is kept as {aside}, and a new one was begun"
+    said += f" with the {saved} sessions that could be read." if saved else "."
+    return replace(opened, problems=(said, *opened.problems))
+
+
+def _salvage(aside: str, connection: Connection) -> int:
+    """Brings over the sessions of a damaged file that can be read. What a row has lost is found by its checksum."""
+    saved = 0
+    with suppress(sqlite3.Error, UnicodeError), closing(_read_only(aside, PATIENCE)) as source:
+        names = [name for (name,) in source.execute("SELECT id FROM session NOT INDEXED") if isinstance(name, str)]
+        for name in names:
+            with suppress(sqlite3.Error, UnicodeError), transaction(connection):
+                copy_session(source, connection, name)
+                saved += 1
+        with suppress(sqlite3.Error, UnicodeError), transaction(connection):
+            spending.move(source, connection)
+    return saved
 
 
 def _sound(folder: str, path: str, patience: float, migrations: Mapping[int, str]) -> Opened:
@@ -135,7 +162,7 @@ def _sound(folder: str, path: str, patience: float, migrations: Mapping[int, str
             migrate(connection, migrations)
         _expect_schema(connection)
         ledger.forget_old(connection)
-        return Opened(connection, path, problems=problems)
+        return Opened(connection, path, problems=problems, file=os.stat(path).st_ino)
     except sqlite3.Error as error:
         connection.close()
         if is_damage(error):
@@ -155,11 +182,12 @@ def _from_the_future(path: str, patience: float) -> Opened:
         f"The session store {path} was written by a newer thinklsp. It is only read, and new sessions are kept in "
         "memory. Use the newer version, or set THINKLSP_STATE_DIR to another folder."
     )
-    return Opened(_connected(f"file:{_quoted(path)}?mode=ro", patience, uri=True), path, False, (said,))
+    return Opened(_read_only(path, patience), path, False, (said,))
 
 
-def _quoted(path: str) -> str:
-    return path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+def _read_only(path: str, patience: float) -> Connection:
+    quoted = path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+    return _connected(f"file:{quoted}?mode=ro", patience, uri=True)
 
 
 def _connected(path: str, patience: float, *, uri: bool = False) -> Connection:
@@ -244,18 +272,12 @@ def _back_up(connection: Connection, path: str, version: int) -> None:
 def migrate(connection: Connection, migrations: Mapping[int, str]) -> None:
     """Each step is one transaction: the file has the old schema or the new one, whenever the process dies."""
     for version in sorted(migrations):
-        connection.execute("BEGIN IMMEDIATE")
-        try:
+        with transaction(connection):
             # Another process may have been faster.
             if _version(connection) < version:
                 for statement in statements(migrations[version]):
                     connection.execute(statement)
                 connection.execute(f"PRAGMA user_version = {version}")
-            connection.execute("COMMIT")
-        finally:
-            if connection.in_transaction:
-                with suppress(sqlite3.Error):
-                    connection.execute("ROLLBACK")
 
 
 def erase_traces(connection: Connection) -> bool:
