@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, get_args
+from typing import Any, assert_never, get_args
 
 from thinklsp.core.messages import (
     AssistantMessage,
@@ -118,6 +118,8 @@ def _fields(block: ContentBlock | ToolResultBlock) -> dict[str, Any]:
             return {"kind": block.kind, "type": block.type}
         case ToolResultBlock():
             return {"kind": block.kind, "id": block.tool_use_id, "text": block.text, "error": block.is_error}
+        case _:
+            assert_never(block)
 
 
 def decode(role: str, stop_reason: str | None, blocks: bytes, sealed: Mapping[int, OpaqueState]) -> DecodedMessage:
