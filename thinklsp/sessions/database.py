@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from sqlite3 import Connection
@@ -98,9 +98,11 @@ def open_database(
     migrations: Mapping[int, str] | None = None,
     *,
     damaged: int | None = None,
+    network: Callable[[str], str | None] = network_file_system,
 ) -> Opened:
     """Never raises for what a disk may hold. `damaged`: the file that has turned out not to be sound; if it is there
-    still, it is set aside without another look."""
+    still, it is set aside without another look. `network` tells the type of a file system that is one over a network.
+    """
     migrations = released() if migrations is None else migrations
     path = os.path.join(state_folder, "sessions")
     try:
@@ -108,7 +110,8 @@ def open_database(
         path = prepared_database(folder)
         with opening_lock(folder, patience):
             known = damaged is not None and damaged == os.stat(path).st_ino
-            return _open(folder, path, patience, migrations, damaged=known)
+            place = _Place(folder, path, patience, migrations, network(folder))
+            return _open(place, damaged=known)
     except FolderRefused as refused:
         return Opened(None, path, problems=(f"{refused} Sessions are kept in memory until then.",))
     except OSError as error:
@@ -119,15 +122,24 @@ def open_database(
         return Opened(None, path, problems=(said,), passing=True)
 
 
-def _open(folder: str, path: str, patience: float, migrations: Mapping[int, str], *, damaged: bool) -> Opened:
+@dataclass(frozen=True, slots=True)
+class _Place:
+    folder: str
+    path: str
+    patience: float
+    migrations: Mapping[int, str]
+    network: str | None
+
+
+def _open(place: _Place, *, damaged: bool) -> Opened:
     if not damaged:
         try:
-            return _sound(folder, path, patience, migrations)
+            return _sound(place)
         except Damaged:
             pass
-    aside = set_aside(path)
-    prepared_database(folder)
-    opened = _sound(folder, path, patience, migrations)
+    aside = set_aside(place.path)
+    prepared_database(place.folder)
+    opened = _sound(place)
     saved = 0 if opened.connection is None else _salvage(aside, opened.connection)
     said = f"The session store was damaged. It is kept as {aside}, and a new one was begun"
     said += f" with the {saved} sessions that could be read." if saved else "."
@@ -148,14 +160,15 @@ def _salvage(aside: str, connection: Connection) -> int:
     return saved
 
 
-def _sound(folder: str, path: str, patience: float, migrations: Mapping[int, str]) -> Opened:
-    connection = _connected(path, patience)
+def _sound(place: _Place) -> Opened:
+    path, migrations = place.path, place.migrations
+    connection = _connected(path, place.patience)
     try:
         version = _version(connection)
         if version > max(migrations):
             connection.close()
-            return _from_the_future(path, patience)
-        problems = _configure(connection, folder, path)
+            return _from_the_future(path, place.patience)
+        problems = _configure(connection, place)
         _check(connection)
         if version < max(migrations):
             _back_up(connection, path, version)
@@ -206,18 +219,19 @@ def _version(connection: Connection) -> int:
     return int(version)
 
 
-def _configure(connection: Connection, folder: str, path: str) -> tuple[str, ...]:
+def _configure(connection: Connection, place: _Place) -> tuple[str, ...]:
+    path = place.path
     for pragma in _PRAGMAS:
         connection.execute(f"PRAGMA {pragma}")
     problems = []
-    if (kind := network_file_system(folder)) is None:
+    if place.network is None:
         connection.execute("PRAGMA journal_mode = WAL").fetchall()
     else:
         # The write-ahead log needs memory that all processes share.
         connection.execute("PRAGMA journal_mode = DELETE").fetchall()
         problems.append(
-            f"The session store {path} is on a network file system ({kind}), where a write can be lost when the "
-            "network fails. Set THINKLSP_STATE_DIR to a folder on a disk of this machine."
+            f"The session store {path} is on a network file system ({place.network}), where a write can be lost "
+            "when the network fails. Set THINKLSP_STATE_DIR to a folder on a disk of this machine."
         )
     if (size := os.stat(path).st_size) > LARGE:
         problems.append(

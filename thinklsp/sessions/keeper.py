@@ -178,7 +178,8 @@ class Keeper:
         self.places.write(session_id, lambda place: spending.record(place, session_id, spent, day))
 
     def usage(self, session_id: str | None) -> UsageReport:
-        return spending.report(self.places.all(), session_id)
+        found = self.places.everywhere(lambda place: spending.sums(place, session_id))
+        return spending.report(row for row, _ in found)
 
     def spent_on(self, day: date) -> Usage:
         return sum(
