@@ -39,7 +39,7 @@ class Keeper:
 
     def __init__(
         self,
-        opener: Callable[[], Opened] | None,
+        opener: Callable[[int | None], Opened] | None,
         leases: Callable[[], Leases] | None,
         seals: Seals,
         retry_after: float = 30.0,
@@ -178,7 +178,8 @@ class Keeper:
         self.places.write(session_id, lambda place: spending.record(place, session_id, spent, day))
 
     def usage(self, session_id: str | None) -> UsageReport:
-        return spending.report(self.places.all(), session_id)
+        found = self.places.everywhere(lambda place: spending.sums(place, session_id))
+        return spending.report(row for row, _ in found)
 
     def spent_on(self, day: date) -> Usage:
         return sum(
@@ -211,8 +212,10 @@ class Keeper:
         return tuple(self._cached)
 
     def rescue(self, connection: Connection, session_id: str) -> None:
-        if (known := self._cached.get(session_id)) is not None:
-            self._remember(rows.write_session(connection, None, known.session, self._seals))
+        known = self._cached.get(session_id)
+        found = rows.read_session(connection, session_id, self._seals)
+        if known is not None and known != found:
+            self._remember(rows.write_session(connection, found, known.session, self._seals))
 
     def _moment(self) -> int:
         newest = max((new.created for new in self._new.values()), default=0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -45,11 +46,15 @@ def unusable(folder: str) -> str | None:
         return f"The state folder {folder} is a link. Set THINKLSP_STATE_DIR to the folder that it leads to."
     if not stat.S_ISDIR(status.st_mode):
         return f"The state folder {folder} is not a folder. Move it away or set THINKLSP_STATE_DIR."
-    if status.st_uid != os.getuid():
+    if not is_mine(status):
         return f"The state folder {folder} belongs to another user. Set THINKLSP_STATE_DIR to a folder of yours."
-    if status.st_mode & 0o022:
+    if status.st_mode & 0o022 and sys.platform != "win32":
         return f"The state folder {folder} can be changed by other users. Run chmod 700 {folder}."
     return None
+
+
+def is_mine(status: os.stat_result) -> bool:
+    return sys.platform == "win32" or status.st_uid == os.getuid()
 
 
 def _folder_problems(folder: str, status: os.stat_result | None) -> Iterator[str]:
@@ -71,9 +76,9 @@ def _folder_problems(folder: str, status: os.stat_result | None) -> Iterator[str
 
 
 def _private(what: str, status: os.stat_result, command: str) -> Iterator[str]:
-    if status.st_uid != os.getuid():
+    if not is_mine(status):
         yield f"{what} belongs to another user. Set THINKLSP_STATE_DIR to a folder of yours."
-    elif status.st_mode & 0o077:
+    elif status.st_mode & 0o077 and sys.platform != "win32":
         yield f"{what} can be read by other users. Run {command}."
 
 

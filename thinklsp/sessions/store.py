@@ -16,7 +16,7 @@ from typing import Literal, Protocol, TypeVar
 
 from thinklsp.core.errors import SessionError
 from thinklsp.core.usage import Usage
-from thinklsp.sessions.database import PATIENCE, open_database
+from thinklsp.sessions.database import PATIENCE, Opened, open_database
 from thinklsp.sessions.folder import Leases, leases_of
 from thinklsp.sessions.keeper import Change, Keeper
 from thinklsp.sessions.ledger import Intent, LedgerEdit, Outcome, PlannedWrite, WrittenTurn
@@ -255,7 +255,9 @@ class SqliteStore(_Store):
         vault: Callable[[], Vault] | None = None,
     ) -> None:
         super().__init__()
-        self._open = partial(open_database, state_folder, patience)
+        self._open: Callable[[int | None], Opened] = lambda damaged: open_database(
+            state_folder, patience, damaged=damaged
+        )
         self._leases: Callable[[], Leases] = partial(leases_of, state_folder)
         self._seals = load_seals if vault is None else partial(load_seals, vault)
         self._retry_after = retry_after
