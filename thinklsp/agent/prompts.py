@@ -28,6 +28,9 @@ How you work
 Your last message is what the user reads: what you did and why, in a few plain sentences, with anything that they
 should check. No greeting, no repetition of the code that you changed."""
 
+# After an answer without text. It stands in the place of a user's message, but is none.
+NUDGE = "Your last message held only thinking. Please give your answer now, as text."
+
 _MODES: dict[Mode, str] = {
     "agent": "",
     "ask": "\n\nThis turn only reads: answer the question, change no files.",

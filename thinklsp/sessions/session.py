@@ -58,6 +58,16 @@ class Session:
     def with_choices(self, choices: Mapping[str, object]) -> Session:
         return replace(self, choices={**self.choices, **choices})
 
+    def with_usage(self, usage: Usage) -> Session:
+        """What a call cost that is no step: a summary, a title, an answer that broke off."""
+        return replace(self, usage=self.usage + usage)
+
+    def compacted(self, conversation: Conversation) -> Session:
+        """The same session with another conversation in place of its own; what it has cost and done stays."""
+        if conversation and not isinstance(conversation[0], UserMessage):
+            raise ValueError("a conversation must begin with the user")
+        return replace(self, conversation=conversation)
+
 
 def _title(text: str) -> str:
     line = next((line.strip() for line in text.splitlines() if line.strip()), "")
