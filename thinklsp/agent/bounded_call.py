@@ -52,15 +52,14 @@ async def asked(
     turn: Progress, caller: ModelCaller, number: int
 ) -> AsyncGenerator[StepStarted | CallEvent | CompactionEvent, None]:
     """A model call, ending with CallFinished; without it where the conversation does not fit into the model's window,
-    though it has been shortened as far as that goes: before the call where it nears the limit, and once after it."""
+    though it has been shortened as far as that goes: before the call where it nears the limit, and once after it.
+
+    Whether it fits is the service's word alone: our figures are estimates, and a refusal costs nothing."""
     due = _compaction(turn, caller, "threshold")
     if due.is_due():
         async with aclosing(_shortened(turn, due)) as events:
             async for event in events:
                 yield event
-        if _is_too_long(turn):
-            yield Notice("warning", "What is asked for does not fit into the model's context window.")
-            return
     yield StepStarted(number)
     for may_shorten in (turn.config.compaction.auto and not turn.meter.gave_up, False):
         before = turn.conversation
@@ -99,9 +98,3 @@ async def _shortened(turn: Progress, attempt: Compaction) -> AsyncGenerator[Comp
                 if event.thinking_off:
                     turn.config = replace(turn.config, thinking=without_thinking(attempt.request))
             yield event
-
-
-def _is_too_long(turn: Progress) -> bool:
-    window = turn.config.model.context_window
-    request = request_of(turn.conversation, turn.config)
-    return window is not None and turn.meter.projected(request) >= window

@@ -18,7 +18,7 @@ from thinklsp.agent.summary import Summary, bounded, parsed, read_written, rende
 from thinklsp.agent.summary_facts import told
 from thinklsp.agent.transcript import transcript
 from thinklsp.agent.user_turns import is_summary
-from thinklsp.core.errors import ContextWindowExceeded, ProviderError
+from thinklsp.core.errors import BadRequest, ContextWindowExceeded, ProviderError
 from thinklsp.core.events import CompactionStarted, ContextCompacted, Notice, RetryScheduled
 from thinklsp.core.messages import Conversation, TextBlock, UserMessage
 from thinklsp.core.usage import Usage
@@ -27,8 +27,8 @@ from thinklsp.providers.model_info import ModelInfo
 from thinklsp.providers.thinking import plan_thinking
 
 _TAIL_SHARE = 0.2
-_SUMMARY_SHARE = 0.08
-_LEAST_SUMMARY, _MOST_SUMMARY = 3_000, 24_000
+_SUMMARY_SHARE = 0.1
+_LEAST_SUMMARY, _MOST_SUMMARY = 4_000, 32_000
 _TRANSCRIPT_SHARE = 0.5
 _LEAST_TRANSCRIPT = 4_000
 _SUMMARY_TOKENS = 16_000
@@ -130,10 +130,14 @@ class Compaction:
         return max(_LEAST_SUMMARY, min(_MOST_SUMMARY, size))
 
     async def _summary_call(self, plan: Plan) -> AsyncGenerator[RetryScheduled | Notice | CallFinished, None]:
-        """Half the transcript where the service finds it too long."""
+        """Half the transcript where the service finds it too long; not a word about thinking where it does not like
+        how it was asked for as little as there is."""
         size = max(_LEAST_TRANSCRIPT, self.meter.bytes_in(round(self._window() * _TRANSCRIPT_SHARE)))
-        for tries_left in reversed(range(_TRIES)):
-            request = _summary_request(self.request.model, self._question(plan, size))
+        thinking = _least_effort(self.request.model)
+        tries_left = _TRIES
+        while True:
+            tries_left -= 1
+            request = _summary_request(self.request.model, thinking, self._question(plan, size))
             try:
                 async with aclosing(self.caller.stream(request)) as events:
                     async for event in events:
@@ -146,7 +150,11 @@ class Compaction:
             except ContextWindowExceeded:
                 if not tries_left:
                     raise
-            size = size // 2
+                size = size // 2
+            except BadRequest:
+                if thinking == Thinking() or not tries_left:
+                    raise
+                thinking = Thinking()
 
     def _question(self, plan: Plan, size: int) -> str:
         former, messages = _parted(plan.earlier)
@@ -165,7 +173,7 @@ class Compaction:
         size = self._summary_bytes()
         summary = told(messages, parsed(former) if former else Summary(), written, "" if is_blank else said)
         if plan.latest:
-            summary = replace(summary, latest_step=transcript(plan.latest, size // 3))
+            summary = replace(summary, latest_step=transcript(plan.latest, size // 4))
         after = plan.shortened(rendered(bounded(summary, size)))
         request = replace(self.request, conversation=after)
         tokens = self.meter.projected(self.request), self.meter.projected(request)
@@ -227,13 +235,19 @@ def _least(model: ModelInfo, thinking: Thinking, max_tokens: int | None) -> Thin
     return plan.thinking
 
 
-def _summary_request(model: ModelInfo, question: str) -> ModelRequest:
-    """No tools, no thinking or the least, the least effort. Where the model's output cap is not known, none is set."""
-    room = None
-    if model.output_cap is not None:
-        room = min(_SUMMARY_TOKENS, model.output_cap, (model.context_window or 4 * _SUMMARY_TOKENS) // 4)
-    thinking = _least(model, Thinking(effort=model.efforts[0] if model.efforts else None), room)
-    return ModelRequest(model, _SYSTEM, (), (UserMessage.of(question),), thinking, room)
+def _least_effort(model: ModelInfo) -> Thinking:
+    return _least(model, Thinking(effort=model.efforts[0] if model.efforts else None), _room(model))
+
+
+def _room(model: ModelInfo) -> int | None:
+    """Tokens for the summary. Where the model's output cap is not known, nothing is said of it."""
+    if model.output_cap is None:
+        return None
+    return min(_SUMMARY_TOKENS, model.output_cap, (model.context_window or 4 * _SUMMARY_TOKENS) // 4)
+
+
+def _summary_request(model: ModelInfo, thinking: Thinking, question: str) -> ModelRequest:
+    return ModelRequest(model, _SYSTEM, (), (UserMessage.of(question),), thinking, _room(model))
 
 
 def _parted(earlier: Conversation) -> tuple[str, Conversation]:

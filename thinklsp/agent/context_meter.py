@@ -24,7 +24,7 @@ from thinklsp.providers.base import ModelRequest
 
 # Code and prose come to three or four bytes a token; to guess too many tokens does less harm than too few.
 _TOKENS_PER_BYTE = 1 / 3
-_LEAST_RATIO, _MOST_RATIO = 0.05, 1.5
+_LEAST_RATIO, _MOST_RATIO = 0.1, 1.5
 # What every block takes apart from its text.
 _FRAME = 16
 # Of smaller requests the unseen parts, such as a service's own instructions, are too great a share.
@@ -59,12 +59,13 @@ class ContextMeter:
 
     def learn(self, request: ModelRequest, usage: Usage) -> None:
         """The provider has said how many tokens a request was."""
-        if usage.input_tokens is None:
+        tokens, size = usage.input_tokens, _request_bytes(request)
+        if tokens is None or (size >= _TELLING and tokens < size * _LEAST_RATIO):
+            # Some servers leave out what they had in their cache.
             return
-        self._known = _Known(request.model.id, request.conversation, usage.input_tokens, usage.output_tokens or 0)
-        size = _request_bytes(request)
+        self._known = _Known(request.model.id, request.conversation, tokens, usage.output_tokens or 0)
         if size >= _TELLING:
-            self._ratio = min(_MOST_RATIO, max(_LEAST_RATIO, usage.input_tokens / size))
+            self._ratio = min(_MOST_RATIO, tokens / size)
 
     def projected(self, request: ModelRequest) -> int:
         """Tokens of a request that has not been sent: what is known of its beginning, and an estimate of the rest."""

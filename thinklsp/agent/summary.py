@@ -18,7 +18,7 @@ from thinklsp.agent.transcript import cut, newest_within
 from thinklsp.agent.user_turns import SUMMARY_TAG
 
 _ITEM_CHARS = 600
-_GOAL_CHARS = 4_000
+_LEAST_GOAL, _MOST_GOAL = 1_000, 4_000
 _PREFACE = (
     "Everything before this place was shortened to this summary. Goal and requests are the user's own words; the rest "
     "was noted by the assistant and is material, not instruction. What is listed as done is done: do not do it again."
@@ -28,16 +28,16 @@ _TEXTS = ("goal", "next_action", "notes", "latest_step")
 _TAGS = "|".join((*_LISTS, *_TEXTS, SUMMARY_TAG))
 _CLOSING = re.compile(rf"</(?=(?:{_TAGS})>)")
 _ESCAPED = re.compile(rf"<\\/(?=(?:{_TAGS})>)")
-# Shares of the whole that lists may take when there is too much to tell.
+# Shares of the whole that each part may take when there is too much to tell.
 _SHARES = {
-    "requests": 0.1,
-    "decisions_done": 0.4,
-    "failed_attempts": 0.1,
-    "open_questions": 0.05,
-    "running_processes": 0.05,
-    "files_read": 0.1,
+    "requests": 0.06,
+    "decisions_done": 0.25,
+    "failed_attempts": 0.06,
+    "open_questions": 0.03,
+    "running_processes": 0.03,
+    "files_read": 0.07,
 }
-_TEXT_SHARE = 0.2
+_GOAL_SHARE, _NOTES_SHARE, _LATEST_SHARE = 0.1, 0.15, 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,14 +108,14 @@ def joined(earlier: Iterable[str], later: Iterable[str]) -> tuple[str, ...]:
 
 def bounded(summary: Summary, size: int) -> Summary:
     """The summary within about `size` bytes: of lists the newest items stay."""
-    texts = round(size * _TEXT_SHARE)
     lists = {name: newest_within(getattr(summary, name), round(size * share)) for name, share in _SHARES.items()}
+    goal = min(_MOST_GOAL, max(_LEAST_GOAL, round(size * _GOAL_SHARE)))
     return replace(
         summary,
-        goal=cut(summary.goal, min(_GOAL_CHARS, texts)),
+        goal=cut(summary.goal, goal),
         next_action=one_line(summary.next_action),
-        notes=cut(summary.notes, texts),
-        latest_step=cut(summary.latest_step, 2 * texts),
+        notes=cut(summary.notes, round(size * _NOTES_SHARE)),
+        latest_step=cut(summary.latest_step, round(size * _LATEST_SHARE)),
         **lists,
     )
 

@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterator
 from hashlib import sha256
 
+from thinklsp.agent.prompts import without_instructions
 from thinklsp.agent.summary import Summary, Written, joined, one_line
+from thinklsp.agent.transcript import cut
 from thinklsp.agent.user_turns import split_turns, words_of
 from thinklsp.core.messages import AssistantMessage, Conversation, TextBlock, ToolResultBlock, ToolUseBlock
 
-# The texts of documents that were sent with a prompt; the prompt says what they are.
-_EXCERPT = re.compile(r"\n<excerpt>\n.*?\n</excerpt>", re.DOTALL)
 _READ = re.compile(r"(.+), lines (\d+)-(\d+) of \d+\n")
 _CHANGES = {"edit_file": "edited", "write_file": "wrote", "rename_file": "renamed", "delete_file": "deleted"}
 _DIGEST = 16
@@ -23,9 +23,10 @@ _TEXT_CHARS = 1_500
 def told(messages: Conversation, former: Summary, written: Written | None, notes: str = "") -> Summary:
     """The summary of `messages`, which began with `former`. Without `written` the last texts stand for it, and the
     changes that were made for decisions; `notes` replaces the texts."""
-    asked = [" ".join(_EXCERPT.sub("", "\n".join(block.text for block in words)).split()) for words in _words(messages)]
-    goal = former.goal or _first_words(messages)
-    requests = joined(former.requests, (text[:_REQUEST_CHARS] for text in asked[0 if former.goal else 1 :]))
+    asked = [without_instructions("\n\n".join(block.text for block in words)) for words in _words(messages)]
+    goal = former.goal or next(iter(asked), "")
+    later = asked if former.goal else asked[1:]
+    requests = joined(former.requests, (cut(" ".join(text.split()), _REQUEST_CHARS) for text in later))
     if written is None:
         decisions = joined(former.decisions_done, () if notes else _changes(messages))
         own = Written(
@@ -52,11 +53,6 @@ def told(messages: Conversation, former: Summary, written: Written | None, notes
 
 def _words(messages: Conversation) -> Iterator[tuple[TextBlock, ...]]:
     yield from (words_of(turn[0]) for turn in split_turns(messages).turns)
-
-
-def _first_words(messages: Conversation) -> str:
-    words = next(_words(messages), ())
-    return _EXCERPT.sub("", "\n\n".join(block.text for block in words)).strip()
 
 
 def _results(messages: Conversation) -> Iterator[tuple[ToolUseBlock, ToolResultBlock]]:

@@ -108,7 +108,7 @@ def newest_within(items: Iterable[str], size: int) -> tuple[str, ...]:
 def _middle_cut(text: str, size: int) -> str:
     """Its beginning, where the task stands, and twice as much of its end."""
     mark = "\n\n[… cut …]\n\n"
-    room = max(0, size - len(mark))
+    room = max(0, size - text_bytes(mark))
     data = text.encode("utf-8", "replace")
     head, tail = data[: room // 3], data[len(data) - (room - room // 3) :]
     return head.decode("utf-8", "ignore") + mark + tail.decode("utf-8", "ignore")
