@@ -25,7 +25,8 @@ from tests.support.scripted_model import (
     thinking,
     tool,
 )
-from thinklsp.agent.turn import Limits, TurnConfig, run_turn
+from thinklsp.agent.turn import run_turn
+from thinklsp.agent.turn_state import Limits, TurnConfig
 from thinklsp.core.errors import Overloaded, ProviderError
 from thinklsp.core.events import (
     Notice,

@@ -12,20 +12,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import assert_never
 
+from thinklsp.core.bare import bare_message
 from thinklsp.core.errors import ProviderError
-from thinklsp.core.messages import (
-    AssistantMessage,
-    ContentBlock,
-    Conversation,
-    OpaqueBlock,
-    RedactedThinkingBlock,
-    ServerToolBlock,
-    TextBlock,
-    ThinkingBlock,
-    ToolUseBlock,
-)
+from thinklsp.core.messages import AssistantMessage, Conversation
 from thinklsp.providers.base import ModelRequest, ThinkingForm
 from thinklsp.providers.service_errors import EffortRefused, ThinkingFormRefused, ThinkingRejected
 
@@ -144,24 +134,7 @@ def _treated(request: ModelRequest, remedy: _Remedy) -> ModelRequest:
         return replace(request, thinking=replace(request.thinking, drop_mismatched=True))
     count = len(remedy.beginning)
     conversation: Conversation = tuple(
-        replace(message, blocks=tuple(bare for block in message.blocks if (bare := _bare(block)) is not None))
-        if isinstance(message, AssistantMessage) and index < count
-        else message
+        bare_message(message) if isinstance(message, AssistantMessage) and index < count else message
         for index, message in enumerate(request.conversation)
     )
     return replace(request, conversation=conversation)
-
-
-def _bare(block: ContentBlock) -> ContentBlock | None:
-    """What is left of a block without anything sealed: some services sign the texts and calls themselves, or know them
-    by names that belong to the thinking before them. What a service ran itself stays, since its halves belong together.
-    """
-    match block:
-        case TextBlock() | ToolUseBlock():
-            return replace(block, raw=None)
-        case ServerToolBlock():
-            return block
-        case ThinkingBlock() | RedactedThinkingBlock() | OpaqueBlock():
-            return None
-        case _:
-            assert_never(block)

@@ -13,6 +13,8 @@ from rich.text import Text
 
 from thinklsp.cli.terminal import harmless, is_live
 from thinklsp.core.events import (
+    CompactionStarted,
+    ContextCompacted,
     Notice,
     RetryScheduled,
     StepCommitted,
@@ -85,6 +87,11 @@ class AskScreen:
                 said = " What was written above is discarded." if event.restart else ""
                 self.note(f"{event.reason} Asking again in {event.delay:.0f} s.{said}", warning=True)
                 self._enter("retrying")
+            case CompactionStarted():
+                self._enter("compacting")
+            case ContextCompacted():
+                self._tokens_done += event.usage.output_tokens or 0
+                self.note(event.text)
             case Notice():
                 self.note(event.text, warning=event.level == "warning")
             case TurnFinished():

@@ -11,9 +11,11 @@ from datetime import UTC, datetime
 from random import Random
 
 from thinklsp.agent.budget import DaySpending
+from thinklsp.agent.compacting import CompactionRules
+from thinklsp.agent.context_meter import ContextMeter
 from thinklsp.agent.model_call import HttpModelCaller, ModelCaller
 from thinklsp.agent.prompts import SYSTEM
-from thinklsp.agent.turn import Limits, TurnConfig
+from thinklsp.agent.turn_state import Limits, TurnConfig
 from thinklsp.core.errors import SessionError, SettingsError, TransportFailed, TurnRefused
 from thinklsp.engine.adapters import DESCRIBERS, PROVIDERS, adapter_for, endpoint_of, on_server
 from thinklsp.engine.turn import ActionTask, Choices, Turn, TurnSpec, user_text
@@ -48,7 +50,7 @@ _LISTING_BYTES = 4 * 1024 * 1024
 
 class Engine:
     """Mutable state: the store, the transport, the in-process simulator once it is asked for, who is busy, what key
-    commands have printed, which models a server has, and what the day has cost."""
+    commands have printed, which models a server has, how full the sessions are, and what the day has cost."""
 
     def __init__(self, environment: Mapping[str, str], store: SessionStore | None = None) -> None:
         self.user = load_user_settings(environment)
@@ -62,6 +64,7 @@ class Engine:
         self._printed: dict[tuple[str, ...], str] = {}
         self._one_command = asyncio.Lock()
         self._busy: dict[str, str] = {}
+        self._meters: dict[str, ContextMeter] = {}
         self._simulator: Simulator | None = None
         self._callers: dict[Endpoint, ModelCaller] = {}
         self._listed: dict[Endpoint, tuple[str, ...]] = {}
@@ -115,8 +118,13 @@ class Engine:
             choose_model=None if model.id else lambda: self._chosen(provider, settings, spec),
             spending=self._spending,
             store=self.store,
+            meter=self.meter(session.id),
             release=lambda: self._release(session.id, turn_id),
         )
+
+    def meter(self, session_id: str) -> ContextMeter:
+        """What is known of the session's size. It is forgotten with the process: estimates begin anew."""
+        return self._meters.setdefault(session_id, ContextMeter())
 
     def target(self, settings: Settings) -> tuple[Provider, ModelInfo]:
         """Provider and model that a turn with these settings would use. A compatible server's model has no id where the
@@ -261,7 +269,9 @@ def plan_for(settings: Settings, model: ModelInfo) -> ThinkingPlan:
 def _config(model: ModelInfo, settings: Settings, plan: ThinkingPlan, spec: TurnSpec) -> TurnConfig:
     budget = settings.budget
     limits = Limits(settings.max_steps, budget.tokens_per_turn, budget.usd_per_turn, budget.usd_per_day)
-    return TurnConfig(model, SYSTEM, plan.thinking, plan.max_tokens, limits, spec.mode)
+    compaction = settings.compaction
+    rules = CompactionRules(compaction.auto, compaction.threshold, compaction.thinking_after)
+    return TurnConfig(model, SYSTEM, plan.thinking, plan.max_tokens, limits, spec.mode, rules)
 
 
 def _unpriced(settings: Settings, model: ModelInfo) -> tuple[str, ...]:

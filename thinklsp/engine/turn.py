@@ -10,11 +10,13 @@ from types import TracebackType
 from typing import Self
 
 from thinklsp.agent.budget import DaySpending
+from thinklsp.agent.context_meter import ContextMeter
 from thinklsp.agent.model_call import ModelCaller
 from thinklsp.agent.prompts import READING, Excerpt, Problem, action_prompt, chat_prompt
-from thinklsp.agent.turn import AskBudget, TurnConfig, run_turn
+from thinklsp.agent.turn import AskBudget, run_turn
+from thinklsp.agent.turn_state import TurnConfig
 from thinklsp.core.errors import TurnRefused
-from thinklsp.core.events import Notice, StepCommitted, TurnEvent, TurnFinished
+from thinklsp.core.events import ContextCompacted, Notice, StepCommitted, TurnEvent, TurnFinished
 from thinklsp.core.lines import split_lines
 from thinklsp.core.usage import Usage
 from thinklsp.sessions.session import Session
@@ -102,10 +104,12 @@ class Turn:
     release: Callable[[], None]
     choose_model: Callable[[], Awaitable[tuple[TurnConfig, tuple[str, ...]]]] | None = None
     spending: DaySpending = field(default_factory=DaySpending)
+    meter: ContextMeter = field(default_factory=ContextMeter)
     said: list[str] = field(default_factory=list)
     usage: Usage = field(default_factory=Usage)
     text: str = ""
     thinking: str = ""
+    archive: str | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -151,11 +155,14 @@ class Turn:
             context=context,
             ask_budget=ask_budget,
             spending=self.spending,
+            meter=self.meter,
         )
         async with aclosing(turn) as events:
             async for event in events:
                 if isinstance(event, StepCommitted):
                     await self._commit(event)
+                elif isinstance(event, ContextCompacted):
+                    await self._replace(event)
                 elif isinstance(event, Notice):
                     self.said.append(event.text)
                 yield event
@@ -171,6 +178,19 @@ class Turn:
         _log.info("turn %s: step ended with %s, %s", self.id, step.assistant.stop_reason, step.usage)
         self.text = step.assistant.text or self.text
         self.thinking = "\n\n".join(filter(None, (self.thinking, step.assistant.thinking)))
+
+    async def _replace(self, shorter: ContextCompacted) -> None:
+        """The shorter conversation takes the place of the former, which the store keeps as an archive."""
+        choices = {"thinking.mode": "off"} if shorter.thinking_off else {}
+        spent = Spent(self.id, self.config.model.provider, self.config.model.id, shorter.usage, "compaction")
+
+        def change(session: Session) -> Session:
+            return session.compacted(shorter.after).with_usage(shorter.usage).with_choices(choices)
+
+        self.session, self.archive = await self.store.compact(self.session.id, change, shorter.text, spent)
+        self.usage += shorter.usage
+        self.said.append(shorter.text)
+        _log.info("turn %s: %d messages became %d", self.id, len(shorter.before), len(shorter.after))
 
     async def _leave(self, *, complete: bool) -> None:
         if self.session.unanswered or not complete:

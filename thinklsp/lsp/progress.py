@@ -9,6 +9,8 @@ from contextlib import suppress
 from typing import Any, Literal, assert_never
 
 from thinklsp.core.events import (
+    CompactionStarted,
+    ContextCompacted,
     Notice,
     RetryScheduled,
     StepCommitted,
@@ -119,12 +121,21 @@ class TurnProgress:
                 self._enter("retrying")
                 self._retry_until = asyncio.get_running_loop().time() + event.delay
                 self._notice("warning", event.reason)
+            case CompactionStarted() | ContextCompacted():
+                self._compaction(event)
             case Notice():
                 self._notice(event.level, event.text)
             case TurnFinished():
                 self._enter("finishing")
             case _:
                 assert_never(event)
+
+    def _compaction(self, event: CompactionStarted | ContextCompacted) -> None:
+        self._enter("compacting")
+        if isinstance(event, ContextCompacted):
+            self._tokens_done += event.usage.output_tokens or 0
+            self._send_partial({"kind": "usage", **usage_json(event.usage)})
+            self._notice("info", event.text)
 
     def failed(self, sentence: str) -> None:
         """The turn has no result; the caller is told why instead."""
