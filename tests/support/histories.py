@@ -243,14 +243,14 @@ def _narrow(turn: Turn, room: int) -> None:
 
 
 async def _compact(turn: Turn, planned: PlannedTurn, outcome: Outcome, engine: Engine) -> None:
-    session = engine.store.get(turn.session.id, "w")
+    session = await engine.store.get(turn.session.id, "w")
     caller = await turn.connect()
     try:
         async with aclosing(compact_now(session.conversation, turn.config, caller=caller, meter=turn.meter)) as events:
             async for event in events:
                 if isinstance(event, ContextCompacted):
                     check_compacted(event)
-                    session = engine.store.update(session.id, methodcaller("compacted", event.after))
+                    session = await engine.store.update(session.id, methodcaller("compacted", event.after))
                     outcome.seen["compacted by command"] += 1
     except TurnRefused:
         outcome.seen["nothing to compact"] += 1

@@ -93,7 +93,7 @@ async def _turn(
     prompt = GOAL if number == 0 else f"Now look at part {number}."
     spec = TurnSpec("chat", ChatTask(prompt), view, "w", session_id=session_id)
     choices = {"provider": provider, "model": model, "thinking.display": "summary", **(settings or {})}
-    turn = engine.begin(spec, EditorSettings(), choices)
+    turn = await engine.begin(spec, EditorSettings(), choices)
 
     async def ask(_question: str, _options: Sequence[str]) -> str | None:
         return None
@@ -108,7 +108,7 @@ async def _turn(
                     _check(event, long)
                 elif isinstance(event, TurnFinished):
                     long.outcomes.append(event.stop_reason)
-    session = engine.store.get(turn.session.id, "w")
+    session = await engine.store.get(turn.session.id, "w")
     check_sendable(session.with_user("More.").conversation)
     long.inputs.append(turn.usage.input_tokens or 0)
     answers = [message for message in session.conversation if isinstance(message, AssistantMessage)]
