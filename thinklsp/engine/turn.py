@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
+from thinklsp.agent.bounded_call import compact_now
 from thinklsp.agent.budget import DaySpending
 from thinklsp.agent.context_meter import ContextMeter
 from thinklsp.agent.model_call import ModelCaller
@@ -61,6 +62,13 @@ class ActionTask:
 
 
 @dataclass(frozen=True, slots=True)
+class CompactTask:
+    """Shorten the session's conversation. `instructions`: what the user wants to be kept."""
+
+    instructions: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class TurnSpec:
     """What is asked for. `workspace` is the key that sessions are found by; `session_id` None begins a new session.
 
@@ -68,7 +76,7 @@ class TurnSpec:
     """
 
     title: str
-    task: ChatTask | ActionTask
+    task: ChatTask | ActionTask | CompactTask
     view: WorkspaceView
     workspace: str
     session_id: str | None = None
@@ -79,7 +87,17 @@ class TurnSpec:
     def mode(self) -> Mode:
         if isinstance(self.task, ChatTask):
             return self.task.mode
+        if isinstance(self.task, CompactTask):
+            return "ask"
         return "ask" if self.task.name in READING else "agent"
+
+
+@dataclass(frozen=True, slots=True)
+class Shortened:
+    """The latest compaction of a turn, and the archive that holds what the conversation was before."""
+
+    how: ContextCompacted
+    archive: str
 
 
 @dataclass(slots=True)
@@ -109,7 +127,7 @@ class Turn:
     usage: Usage = field(default_factory=Usage)
     text: str = ""
     thinking: str = ""
-    archive: str | None = None
+    shortened: Shortened | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -123,9 +141,10 @@ class Turn:
         """The turn's events, TurnFinished last. What the store has acknowledged survives an error or a cancel."""
         for notice in self._told(self.notices):
             yield notice
-        prompt = user_text(self.spec)
         self.spending.is_at((await self.store.spent_on(self.spending.day)).cost_usd)
-        await self._update(lambda session: session.with_user(prompt))
+        if not isinstance(self.spec.task, CompactTask):
+            prompt = user_text(self.spec)
+            await self._update(lambda session: session.with_user(prompt))
         finished = False
         try:
             if self.choose_model is not None:
@@ -133,7 +152,11 @@ class Turn:
                 for notice in self._told(said):
                     yield notice
             caller = await self.connect()
-            async with aclosing(self._run(caller, ToolContext(self.overlay, ask), ask_budget)) as events:
+            if isinstance(self.spec.task, CompactTask):
+                work = self._compact(caller, self.spec.task)
+            else:
+                work = self._run(caller, ToolContext(self.overlay, ask), ask_budget)
+            async with aclosing(work) as events:
                 async for event in events:
                     finished = isinstance(event, TurnFinished)
                     if finished:
@@ -167,6 +190,23 @@ class Turn:
                     self.said.append(event.text)
                 yield event
 
+    async def _compact(self, caller: ModelCaller, task: CompactTask) -> AsyncGenerator[TurnEvent, None]:
+        work = compact_now(
+            self.session.conversation,
+            self.config,
+            caller=caller,
+            instructions=task.instructions,
+            spending=self.spending,
+            meter=self.meter,
+        )
+        async with aclosing(work) as events:
+            async for event in events:
+                if isinstance(event, ContextCompacted):
+                    await self._replace(event)
+                    self.text = event.text
+                yield event
+        yield TurnFinished("end_turn", self.text, "", self.usage)
+
     def _told(self, sentences: Sequence[str]) -> list[Notice]:
         self.said.extend(sentences)
         return [Notice("info", text) for text in sentences]
@@ -187,13 +227,14 @@ class Turn:
         def change(session: Session) -> Session:
             return session.compacted(shorter.after).with_usage(shorter.usage).with_choices(choices)
 
-        self.session, self.archive = await self.store.compact(self.session.id, change, shorter.text, spent)
+        self.session, archive = await self.store.compact(self.session.id, change, shorter.text, spent)
+        self.shortened = Shortened(shorter, archive)
         self.usage += shorter.usage
         self.said.append(shorter.text)
         _log.info("turn %s: %d messages became %d", self.id, len(shorter.before), len(shorter.after))
 
     async def _leave(self, *, complete: bool) -> None:
-        if self.session.unanswered or not complete:
+        if self.session.unanswered or not (complete or isinstance(self.spec.task, CompactTask)):
             await self._update(lambda session: session.cut_short())
 
     async def _update(self, change: Callable[[Session], Session], spent: Spent | None = None) -> None:
@@ -201,8 +242,12 @@ class Turn:
 
 
 def user_text(spec: TurnSpec) -> str:
-    """The user's message: what they ask, with the places that it is about. Raises TurnRefused for an empty prompt."""
+    """The user's message: what they ask, with the places that it is about; empty where nothing is asked.
+
+    Raises TurnRefused for an empty prompt."""
     task = spec.task
+    if isinstance(task, CompactTask):
+        return ""
     if isinstance(task, ChatTask):
         if not task.prompt.strip():
             raise TurnRefused("There is nothing to send: the prompt is empty.")

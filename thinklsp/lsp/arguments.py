@@ -69,6 +69,11 @@ class ChoiceArguments(_Arguments):
     session_id: str | None = None
 
 
+class CompactArguments(_Arguments):
+    session_id: str | None = None
+    instructions: str = ""
+
+
 class SendArguments(_Arguments):
     uri: str | None = None
 

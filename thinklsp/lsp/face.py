@@ -10,7 +10,7 @@ from lsprotocol import types
 from thinklsp.agent.prompts import ACTIONS, READING
 from thinklsp.core.errors import TurnRefused
 from thinklsp.core.events import TurnFinished
-from thinklsp.engine import ActionTask, ChatTask, Choices, Engine, Reference, Turn, TurnSpec
+from thinklsp.engine import ActionTask, ChatTask, Choices, CompactTask, Engine, Reference, Turn, TurnSpec
 from thinklsp.engine.choices import choose
 from thinklsp.engine.doctor import report
 from thinklsp.lsp import arguments as args
@@ -20,7 +20,7 @@ from thinklsp.lsp.code_actions import Held
 from thinklsp.lsp.edits import Scope
 from thinklsp.lsp.progress import Token, TurnProgress
 from thinklsp.lsp.protocol.errors import InvalidParams
-from thinklsp.lsp.running import Deliver
+from thinklsp.lsp.running import Deliver, compacted_json
 from thinklsp.lsp.snapshots import Snapshots
 from thinklsp.lsp.state import State
 from thinklsp.lsp.subjects import Subject, lines_of, plain_range, problems_of, required_subject, subject_of
@@ -79,6 +79,8 @@ class Face:
                 return await self.action(given, progress)
             case "thinklsp.send":
                 return await self.send(given, progress)
+            case "thinklsp.compact":
+                return await self.compact(given, progress)
             case "thinklsp.cancel":
                 return self.cancel(given)
             case "thinklsp.apply":
@@ -156,6 +158,14 @@ class Face:
             await self._chat.answer(sent, turn, finished, notices)
 
         return await self._turns.start(Asked(spec, progress, None, sent.uri, deliver=answer, notice=notice))
+
+    async def compact(self, given: Arguments, progress: TurnProgress | None) -> Any:
+        """Without a session, the newest of the workspace."""
+        compact = args.parsed(args.CompactArguments, given)
+        session_id = compact.session_id or "last"
+        task = CompactTask(compact.instructions)
+        spec = TurnSpec("compact", task, self._snapshots.view(), self._snapshots.key, session_id)
+        return await self._turns.start(Asked(spec, progress, None, shape=compacted_json))
 
     def cancel(self, given: Arguments) -> dict[str, Any]:
         return {"cancelled": self._turns.stop(args.parsed(args.TurnArguments, given).turn_id)}

@@ -48,6 +48,7 @@ class RunningTurn:
     uri: str | None
     scope: Callable[[], Scope | None]
     deliver: Deliver | None
+    shape: Callable[[Turn], dict[str, Any]] | None = None
     task: asyncio.Task[dict[str, Any]] | None = None
     begun: bool = False
     stopped: bool = False
@@ -73,7 +74,7 @@ class RunningTurn:
                 result = await self._result()
             self.progress.finished(result)
             outcome = _said(result)
-            return result
+            return result if self.shape is None else self.shape(self.turn)
         except asyncio.CancelledError:
             outcome = "cancelled"
             self.progress.failed("The turn was cancelled.")
@@ -175,6 +176,20 @@ def turn_result(turn: Turn, finished: TurnFinished, outcome: Outcome | None) -> 
         "verified": None,
         "usage": usage_json(finished.usage),
         "notices": [*turn.said, *(outcome.notices if outcome is not None else ())],
+    }
+
+
+def compacted_json(turn: Turn) -> dict[str, Any]:
+    """What `thinklsp.compact` answers. Both sides are the same where it was stopped before anything was replaced."""
+    done = turn.shortened
+    if done is None:
+        same = {"messages": len(turn.session.conversation), "tokens": None}
+        return {"before": same, "after": same, "archiveId": None}
+    how = done.how
+    return {
+        "before": {"messages": len(how.before), "tokens": how.tokens_before},
+        "after": {"messages": len(how.after), "tokens": how.tokens_after},
+        "archiveId": done.archive,
     }
 
 

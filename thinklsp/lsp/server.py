@@ -21,7 +21,7 @@ from thinklsp.lsp.protocol.errors import InvalidParams
 from thinklsp.lsp.state import ActionContext, State
 
 # Commands that run turns report progress, from before the engine is loaded.
-_TURNS = ("thinklsp.chat", "thinklsp.action", "thinklsp.send")
+_TURNS = ("thinklsp.chat", "thinklsp.action", "thinklsp.send", "thinklsp.compact")
 COMMANDS = (
     *_TURNS,
     "thinklsp.cancel",

@@ -24,7 +24,8 @@ def no_scope() -> None:
 class Asked:
     """A turn that a command asks for. `progress` is set where the caller gave a work-done token, and has begun.
 
-    `deliver` puts the answer where the user reads it, None where the caller shows it. `notice` is said with the result.
+    `deliver` puts the answer where the user reads it, None where the caller shows it. `notice` is said with the
+    result. `shape`: what the command answers in place of a TurnResult.
     """
 
     spec: TurnSpec
@@ -34,6 +35,7 @@ class Asked:
     scope: Callable[[], Scope | None] = no_scope
     deliver: Deliver | None = None
     notice: str | None = None
+    shape: Callable[[Turn], dict[str, Any]] | None = None
 
 
 class Turns:
@@ -53,7 +55,9 @@ class Turns:
             turn.said.append(asked.notice)
         progress = asked.progress or TurnProgress(self._state.client)
         progress.use(asked.partial_token, turn.display)
-        running = RunningTurn(turn, self._state.client, self._applying, progress, asked.uri, asked.scope, asked.deliver)
+        running = RunningTurn(
+            turn, self._state.client, self._applying, progress, asked.uri, asked.scope, asked.deliver, asked.shape
+        )
         # Cancel may have been pressed while the engine was loading.
         running.stopped = progress.cancelled
         self._running[turn.id] = running
