@@ -1,4 +1,4 @@
-"""The suite of `tests/e2e/providers` over the ways that it leaves out: other models, other kinds of compatible servers."""
+"""The suite of `tests/e2e/providers` over the ways that it leaves out: other models, other compatible servers."""
 
 from __future__ import annotations
 
