@@ -85,7 +85,8 @@ class AskScreen:
                 self._new_paragraph = self._answered
             case RetryScheduled():
                 said = " What was written above is discarded." if event.restart else ""
-                self.note(f"{event.reason} Asking again in {event.delay:.0f} s.{said}", warning=True)
+                when = f"in {event.delay:.0f} s" if event.delay >= 0.5 else "at once"
+                self.note(f"{event.reason} Asking again {when}.{said}", warning=True)
                 self._enter("retrying")
             case CompactionStarted():
                 self._enter("compacting")

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import platform
+import re
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -80,6 +81,10 @@ async def report(engine: Engine, editor: EditorSettings, choices: Choices, *, pr
         found["model"] = None
     elif reachable and provider in DESCRIBERS:
         told, known = await _described(engine, provider, model, deadline, problems)
+        if not model.id and told is not None and told.models:
+            first = resolved.settings.model_copy(update={"provider": provider, "model": told.models[0]})
+            found["model"] = _model(replace(resolved, settings=first), engine.target(first)[1], host)
+            found["model"]["idSource"] = "the server's first"
         found["model"] |= {"capabilities": _capabilities(told)}
         can_run = can_run and known
     return {**found, "reachable": reachable, "canRun": can_run, "problems": problems}
@@ -111,7 +116,7 @@ def _model(resolved: Resolved, model: ModelInfo, access: Access | None) -> dict[
     plan = plan_for(resolved.settings, model)
     return {
         "provider": model.provider if access is None else access.provider,
-        "providerSource": _source(resolved, "provider", "auto: the first that has a key"),
+        "providerSource": _source(resolved, "provider", "auto: the first with a key or an address"),
         "id": model.id,
         "idSource": _source(resolved, "model", "the provider's default"),
         "known": model.known,
@@ -123,12 +128,16 @@ def _model(resolved: Resolved, model: ModelInfo, access: Access | None) -> dict[
         "thinking": plan.thinking.form,
         "thinkingSource": _source(resolved, "thinking.mode", "auto: the best that the model has"),
         "budgetTokens": plan.thinking.budget_tokens,
-        "effort": plan.thinking.effort or f"{model.default_effort or 'none'} (the model's default)",
+        "effort": plan.thinking.effort or _own_effort(model),
         "effortSource": _source(resolved, "effort", "auto: nothing is sent"),
         "maxTokens": plan.max_tokens,
         "notices": list(plan.notices),
         "capabilities": None,
     }
+
+
+def _own_effort(model: ModelInfo) -> str:
+    return f"{model.default_effort} (the model's default)" if model.default_effort else "the model's own"
 
 
 def _row(model: ModelInfo) -> dict[str, Any]:
@@ -215,4 +224,20 @@ async def _described(
     problems.extend(contradictions(model, told) if told else ())
     if told is not None and told.models == ():
         problems.append(f"The server at {access.base_url} has no model yet. Load one there.")
+        return told, False
+    lists_models = provider == "openai-compatible"
+    if told is None and (status == 404 or (lists_models and status < 400)) and (hint := _hint(provider, access)):
+        found = "nothing" if status == 404 else "something else"
+        problems.append(f"{access.provider} was asked for its models and has {found} there ({status}). {hint}")
+        return None, not lists_models or bool(model.id)
     return told, True
+
+
+def _hint(provider: Provider, access: Access) -> str:
+    """What is likely wrong with the base URL; empty where nothing looks so. Servers need not describe their models."""
+    last = urlsplit(access.base_url).path.rpartition("/")[2]
+    if provider in ("anthropic", "google"):
+        return f"Leave /{last} out at the end of the base URL." if re.fullmatch(r"v\d\w*", last) else ""
+    if provider == "openai" and last:
+        return ""
+    return "Check the base URL, which usually ends in /v1."

@@ -7,6 +7,7 @@ import logging
 import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from datetime import UTC, datetime
 from random import Random
 
@@ -235,10 +236,13 @@ class Engine:
             if status != 200:
                 raise adapter_for(provider, access).failure(status, told, body)
             listed = DESCRIBERS[provider].read_capabilities(body)
-            if listed is None or not listed.models:
+            if listed is None:
                 raise TurnRefused(
-                    f"The server at {endpoint.host} names no model. Load one there, or set thinklsp.model."
+                    f"The server at {access.base_url} did not answer with a list of models: check the base URL, which "
+                    "usually ends in /v1, or set thinklsp.model."
                 )
+            if not listed.models:
+                raise TurnRefused(f"The server at {access.base_url} has no model yet. Load one there.")
             self._listed[endpoint] = listed.models
         return self._listed[endpoint]
 
@@ -253,8 +257,9 @@ class Engine:
 
 
 def plan_for(settings: Settings, model: ModelInfo) -> ThinkingPlan:
+    """Without notices for a model that only the server can name: they are said when it has."""
     thinking = settings.thinking
-    return plan_thinking(
+    plan = plan_thinking(
         model,
         mode=thinking.mode,
         budget_tokens=thinking.budget_tokens,
@@ -264,6 +269,7 @@ def plan_for(settings: Settings, model: ModelInfo) -> ThinkingPlan:
         max_tokens=None if settings.max_tokens == "auto" else settings.max_tokens,
         interleaved=True,
     )
+    return plan if model.id else replace(plan, notices=())
 
 
 def _config(model: ModelInfo, settings: Settings, plan: ThinkingPlan, spec: TurnSpec) -> TurnConfig:
@@ -277,7 +283,8 @@ def _config(model: ModelInfo, settings: Settings, plan: ThinkingPlan, spec: Turn
 def _unpriced(settings: Settings, model: ModelInfo) -> tuple[str, ...]:
     """Said when a budget in dollars cannot be kept. What the simulator answers costs nothing."""
     budget = settings.budget
-    if model.price is not None or model.provider == "simulator" or not (budget.usd_per_turn or budget.usd_per_day):
+    is_told = model.price is not None or model.provider == "simulator" or not model.id
+    if is_told or not (budget.usd_per_turn or budget.usd_per_day):
         return ()
     said = f"The price of {model.id} is not known, so the budget in US dollars cannot be kept."
     return (f"{said} budget.tokensPerTurn works for every model.",)
