@@ -12,14 +12,13 @@ from thinklsp.core.edits import apply_edits
 from thinklsp.lsp.chat_documents import (
     NO_TEXT,
     Answer,
-    Mention,
     blank_document,
-    mentions,
     new_document,
     parse,
     with_answer,
     with_exchange,
 )
+from thinklsp.lsp.mentions import Mention, mentions
 
 ID = "0123456789abcdef"
 LINE = f"<!-- thinklsp session: {ID} -->"

@@ -11,7 +11,7 @@ from typing import Self
 
 from thinklsp.agent.budget import DaySpending
 from thinklsp.agent.model_call import ModelCaller
-from thinklsp.agent.prompts import READING, Excerpt, Problem, action_prompt, chat_prompt
+from thinklsp.agent.prompts import READING, Diagnosed, Excerpt, Problem, action_prompt, chat_prompt
 from thinklsp.agent.turn import AskBudget, TurnConfig, run_turn
 from thinklsp.core.errors import TurnRefused
 from thinklsp.core.events import Notice, StepCommitted, TurnEvent, TurnFinished
@@ -43,9 +43,12 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class ChatTask:
+    """`diagnosed`: what the editor says about a file that the prompt is about."""
+
     prompt: str
     references: tuple[Reference, ...] = ()
     mode: Mode = "agent"
+    diagnosed: Diagnosed | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +184,8 @@ def user_text(spec: TurnSpec) -> str:
     if isinstance(task, ChatTask):
         if not task.prompt.strip():
             raise TurnRefused("There is nothing to send: the prompt is empty.")
-        text = chat_prompt(task.prompt, [excerpt(spec.view, place) for place in task.references], task.mode)
+        excerpts = [excerpt(spec.view, place) for place in task.references]
+        text = chat_prompt(task.prompt, excerpts, task.mode, task.diagnosed)
     else:
         place = excerpt(spec.view, task.place)
         text = action_prompt(task.name, place, problems=task.problems, instruction=task.instruction)
