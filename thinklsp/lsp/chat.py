@@ -202,11 +202,14 @@ class ChatDocuments:
         end = exchange.chat.end
         if end is None or text.startswith(exchange.text[:end]):
             return end
-        if document is not exchange.document:
-            return None
-        place = Lines(exchange.text, self._state.documents.encoding).position(end)
-        moved = document.moved((place["line"], place["character"]), exchange.version)
-        return None if moved is None else Lines(text, self._state.documents.encoding).offset(*moved)
+        moved = None
+        if document is exchange.document:
+            place = Lines(exchange.text, self._state.documents.encoding).position(end)
+            moved = document.moved((place["line"], place["character"]), exchange.version)
+        if moved is not None:
+            return Lines(text, self._state.documents.encoding).offset(*moved)
+        # Some editors send whole lines or the whole text for every change.
+        return chat_documents.end_of_same_line(exchange.text, end, text)
 
     async def _change(self, uri: str, what: str, changes: Edits) -> bool:
         """Edits an open document, when nobody types there; tried again when somebody did at that moment. False where

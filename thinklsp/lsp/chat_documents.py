@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from thinklsp.core.edits import TextEdit
-from thinklsp.core.lines import split_lines
+from thinklsp.core.lines import matching_blocks, split_lines
 
 FOLDER = ".thinklsp/chat"
 IGNORE = "*\n"
@@ -90,6 +90,17 @@ def with_answer(text: str, session_id: str, answer: Answer, at: int | None = Non
     if at is not None and text[at:].strip(_BLANK):
         return (*with_session(text, session_id), _between(text, at, answer))
     return (*with_session(text, session_id), _below(text, [*_answer(answer), *_for_the_user(answer)]))
+
+
+def end_of_same_line(before: str, at: int, after: str) -> int | None:
+    """Where the line of `before` that ends at this offset ends in `after`; None where it is not there any more."""
+    lines = split_lines(after)
+    number = len(split_lines(before[:at])) - 1
+    for i, j, count in matching_blocks(_bodies(before), _bodies(after)):
+        if i <= number < i + count:
+            line = j + number - i
+            return len("".join(lines[:line])) + len(lines[line].rstrip("\r\n"))
+    return None
 
 
 def with_exchange(text: str, session_id: str, prompt: str, answer: Answer) -> tuple[TextEdit, ...]:

@@ -108,7 +108,7 @@ class Face:
             return {"isIncomplete": False, "items": []}
         models = self._sessions.models() if wanted.command == "model" else ()
         version = document.version
-        names = await self._files.names() if wanted.kind == "mention" else Names()
+        names = await self._files.names(document.uri) if wanted.kind == "mention" else Names()
         if document.version != version:
             # Typed on meanwhile: the editor asks again, with what it is then.
             return {"isIncomplete": True, "items": []}

@@ -25,21 +25,24 @@ class FileNames:
     def __init__(self, state: State, snapshots: Snapshots) -> None:
         self._state = state
         self._snapshots = snapshots
-        self._names = Names(complete=False)
+        self._found: tuple[tuple[str, str], ...] = ()
+        self._complete = False
         self._folders: frozenset[str] = frozenset()
         self._looked_at = -_FRESH_SECONDS
         self._looking: asyncio.Task[None] | None = None
 
-    async def names(self) -> Names:
-        """The names that are known a moment from now. Incomplete while they are being looked for."""
+    async def names(self, but_not: str) -> Names:
+        """The names that are known a moment from now, without that of one document. Incomplete while they are being
+        looked for."""
         folders = frozenset(self._state.folders)
         if folders != self._folders:
-            self._folders, self._names, self._looked_at = folders, Names(complete=False), -_FRESH_SECONDS
+            self._folders, self._found, self._complete, self._looked_at = folders, (), False, -_FRESH_SECONDS
         if self._looking is None and time.monotonic() - self._looked_at > _FRESH_SECONDS:
             self._looking = self._state.spawn(self._look(folders))
         if self._looking is not None:
             await asyncio.wait([self._looking], timeout=_PATIENCE)
-        return self._names
+        paths = tuple(path for path, uri in self._found if uri != but_not)
+        return Names(paths, self._complete)
 
     async def _look(self, folders: frozenset[str]) -> None:
         try:
@@ -48,9 +51,9 @@ class FileNames:
             places = await walk.run()
             # Where the folders have changed meanwhile, the next question looks again.
             if folders == self._folders:
-                paths = sorted(place.shown for place in places if can_be_mentioned(place.shown))
-                self._names = Names(tuple(paths), walk.complete)
+                found = ((place.shown, place.uri) for place in places if can_be_mentioned(place.shown))
+                self._found, self._complete = tuple(sorted(found)), walk.complete
         except PathRefused:
-            self._names = Names()
+            self._found, self._complete = (), True
         finally:
             self._looked_at, self._looking = time.monotonic(), None

@@ -74,11 +74,6 @@ class RunningWork:
             raise asyncio.CancelledError
         return await self.work(self)
 
-    async def _result(self) -> Result:
-        if self.stopped:
-            raise asyncio.CancelledError
-        return await self.work(self)
-
     async def go_on(self, turn: RunningTurn) -> Result:
         """The turn takes over; it is stopped when this is."""
         self.turn = turn
