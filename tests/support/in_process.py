@@ -9,7 +9,7 @@ import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tests.support.watching import Watched
 from thinklsp.lsp.protocol.writer import FrameWriter
@@ -84,10 +84,21 @@ class InProcess(Watched):
         return "\n".join(json.dumps(message)[:300] for message in self.received)
 
 
+Editor = TypeVar("Editor", bound=InProcess)
+
+
 @asynccontextmanager
 async def in_process(environment: Mapping[str, str] | None = None) -> AsyncIterator[InProcess]:
     """`environment`: by default one without keys and without a file of settings."""
-    made = InProcess({"THINKLSP_CONFIG": "/nonexistent/config.toml"} if environment is None else environment)
+    async with connected(
+        InProcess({"THINKLSP_CONFIG": "/nonexistent/config.toml"} if environment is None else environment)
+    ) as made:
+        yield made
+
+
+@asynccontextmanager
+async def connected(made: Editor) -> AsyncIterator[Editor]:
+    """The same for an editor that can do more."""
     reading, writing = os.pipe()
     writer = FrameWriter(writing)
     made.server.protocol.connect(writer)

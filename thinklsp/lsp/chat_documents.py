@@ -72,7 +72,7 @@ def blank_document(prompt: str) -> str:
 
 def with_session(text: str, session_id: str) -> tuple[TextEdit, ...]:
     """What makes the first line name the session; nothing where it does. A document begun by hand gets such a line."""
-    start = len(text) - len(text.removeprefix(_BOM))
+    start = len(text) - len(text.lstrip(_BOM))
     first = next(iter(_bodies(text[start:])), "")
     named = _session_of(first)
     if named == session_id:
@@ -87,7 +87,7 @@ def with_answer(text: str, session_id: str, answer: Answer, at: int | None = Non
 
     `at`: behind the prompt that is answered. What the user has written there since becomes the next prompt.
     """
-    if at is not None and text[at:].strip(_BLANK):
+    if at is not None and _parts_prompts(text, at):
         return (*with_session(text, session_id), _between(text, at, answer))
     return (*with_session(text, session_id), _below(text, [*_answer(answer), *_for_the_user(answer)]))
 
@@ -115,7 +115,7 @@ def with_exchange(text: str, session_id: str, prompt: str, answer: Answer) -> tu
 
 
 def parse(text: str) -> Chat:
-    start = len(text) - len(text.removeprefix(_BOM))
+    start = len(text) - len(text.lstrip(_BOM))
     lines = split_lines(text[start:])
     section = prompt_section(lines)
     prompt = _trimmed(_unescaped(lines[section.begin : section.end]))
@@ -140,14 +140,14 @@ def prompt_section(lines: Sequence[str]) -> Section:
     """Where the prompt stands. Fast enough to be asked at every keystroke of a large document."""
     headings = list(_headings(lines))
     heading = next((number for number, kind in reversed(headings) if kind == YOU), None)
-    named = bool(lines) and _session_of(lines[0].removeprefix(_BOM).rstrip("\r\n")) is not None
+    named = bool(lines) and _session_of(lines[0].lstrip(_BOM).rstrip("\r\n")) is not None
     begin = int(named) if heading is None else heading + 1
     return Section(heading, begin, next((number for number, _ in headings if number >= begin), len(lines)))
 
 
 def session_named(lines: Sequence[str]) -> str | None:
     """The session that the first line names, as `parse` tells it."""
-    named = _session_of(lines[0].removeprefix(_BOM).rstrip("\r\n")) if lines else None
+    named = _session_of(lines[0].lstrip(_BOM).rstrip("\r\n")) if lines else None
     return None if named in ("", "new") else named
 
 
@@ -191,10 +191,18 @@ def _below(text: str, lines: Sequence[str]) -> TextEdit:
     return TextEdit(len(text), len(text), seam + end.join(lines))
 
 
+def _parts_prompts(text: str, at: int) -> bool:
+    """Whether there is a prompt before and another one after; an open fence or the first line is no place to part."""
+    head = _bodies(text[:at])
+    named = bool(head) and _session_of(_bodies(text)[0]) is not None
+    asked = any(body.strip(_BLANK) for body in head[int(named) :])
+    return asked and bool(text[at:].strip(_BLANK + _BOM)) and not _open_fence(head)
+
+
 def _between(text: str, at: int, answer: Answer) -> TextEdit:
     """Behind a prompt that text was written below of since. That text keeps its own `## You`, if it begins with one."""
     end, tail = _line_end(text), text[at:]
-    first = next(body for body in _bodies(tail) if body.strip(_BLANK))
+    first = next(body for body in _bodies(tail) if body.strip(_BLANK + _BOM))
     lines = _answer(answer)
     if answer.draft or not ((match := _HEADING.fullmatch(first)) and match[0].rstrip(" \t") == YOU):
         lines += ["", YOU, *(("", *_escaped(_bodies(answer.draft))) if answer.draft else ())]
@@ -211,7 +219,7 @@ def _line_end(text: str) -> str:
 
 def _bodies(text: str) -> list[str]:
     """Lines without their ends, and without the byte order mark."""
-    return [line.rstrip("\r\n") for line in split_lines(text.removeprefix(_BOM))]
+    return [line.rstrip("\r\n") for line in split_lines(text.lstrip(_BOM))]
 
 
 def _headings(lines: Sequence[str]) -> Iterator[tuple[int, str]]:
@@ -221,7 +229,7 @@ def _headings(lines: Sequence[str]) -> Iterator[tuple[int, str]]:
         # Most lines can be neither heading nor fence, which their beginning tells.
         if (line[:1] if line[:1] != " " else line[:4].lstrip(" ")[:1]) not in _TELLING:
             continue
-        body = line.removeprefix(_BOM).rstrip("\r\n")
+        body = (line if number else line.lstrip(_BOM)).rstrip("\r\n")
         if fence:
             fence = _fence_after(fence, body)
         elif opens := _OPENS.match(body):
