@@ -66,9 +66,9 @@ def at(url: str, **more: str) -> dict[str, str]:
 async def test_the_first_model_of_the_server_is_used_and_said_once(count: int) -> None:
     names = ("qwen3:8b", "gpt-oss:20b", "llama3")[:count]
     async with SseServer([listing(*names), ANSWER]) as server, engine_with(at(server.url)) as engine:
-        first = await run(engine.begin(spec(), PLAIN, {}))
-        second = await run(engine.begin(spec("Again.", session_id="last"), PLAIN, {}))
-        third = await run(engine.begin(spec("A new session."), PLAIN, {}))
+        first = await run(await engine.begin(spec(), PLAIN, {}))
+        second = await run(await engine.begin(spec("Again.", session_id="last"), PLAIN, {}))
+        third = await run(await engine.begin(spec("A new session."), PLAIN, {}))
         requests = [(request.target, request.json["model"] if request.body else None) for request in server.received]
     (notice,) = said(first)
     assert notice.startswith("No model is set; the first one of the server is used, qwen3:8b.")
@@ -84,7 +84,7 @@ async def test_a_model_that_is_set_needs_no_list() -> None:
         SseServer([ANSWER]) as server,
         engine_with(at(server.url, THINKLSP_MODEL="my-model", THINKLSP_COMPATIBLE_API_KEY="k")) as engine,
     ):
-        assert said(await run(engine.begin(spec(), PLAIN, {}))) == []
+        assert said(await run(await engine.begin(spec(), PLAIN, {}))) == []
         (request,) = server.received
         assert request.json["model"] == "my-model"
         assert request.headers["authorization"] == "Bearer k"
@@ -110,25 +110,25 @@ REFUSALS: dict[str, tuple[list[Step], type[ThinkLspError], str]] = {
 async def test_without_a_list_the_turn_says_why_and_the_next_one_asks_again(name: str) -> None:
     play, kind, words = REFUSALS[name]
     async with SseServer([play, listing("qwen3:8b"), ANSWER]) as server, engine_with(at(server.url)) as engine:
-        turn = engine.begin(spec(), PLAIN, {})
+        turn = await engine.begin(spec(), PLAIN, {})
         with pytest.raises(kind) as refused:
             await run(turn)
         assert words in str(refused.value)
-        events = await run(engine.begin(spec(session_id="last"), PLAIN, {}))
+        events = await run(await engine.begin(spec(session_id="last"), PLAIN, {}))
         assert len(said(events)) == 1
         assert isinstance(events[-1], TurnFinished)
 
 
 async def test_a_turn_that_waits_for_the_list_can_be_stopped() -> None:
     async with SseServer([["hold"], listing("a"), ANSWER]) as server, engine_with(at(server.url)) as engine:
-        turn = asyncio.create_task(run(engine.begin(spec(), PLAIN, {})))
+        turn = asyncio.create_task(run(await engine.begin(spec(), PLAIN, {})))
         async with asyncio.timeout(5):
             await server.arrived.wait()
             turn.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await turn
             await server.gone.wait()
-        assert isinstance((await run(engine.begin(spec(session_id="last"), PLAIN, {})))[-1], TurnFinished)
+        assert isinstance((await run(await engine.begin(spec(session_id="last"), PLAIN, {})))[-1], TurnFinished)
 
 
 async def test_each_of_two_hosts_is_asked_for_its_own_models_with_its_own_key() -> None:
@@ -141,8 +141,8 @@ async def test_each_of_two_hosts_is_asked_for_its_own_models_with_its_own_key() 
         engine_with(at(second.url, THINKLSP_COMPATIBLE_API_KEY="key-2"), store) as there,
     ):
         for engine, model in ((here, "one"), (there, "two"), (here, None), (there, None)):
-            known = store.latest("w").id if engine is not here or model is None else None
-            events = await run(engine.begin(spec(session_id=known), PLAIN, {}))
+            known = (await store.latest("w")).id if engine is not here or model is None else None
+            events = await run(await engine.begin(spec(session_id=known), PLAIN, {}))
             assert [model in notice for notice in said(events) if model] == ([True] if model else [])
         for server, key in ((first, "key-1"), (second, "key-2")):
             assert {request.headers["authorization"] for request in server.received} == {f"Bearer {key}"}
@@ -195,7 +195,7 @@ async def test_a_provider_without_a_key_is_refused_with_what_to_set() -> None:
     async with engine_with({}) as engine:
         for provider, variables in KEYS.items():
             with pytest.raises(SettingsError, match=next(iter(variables))):
-                engine.begin(spec(), PLAIN, {"provider": provider})
+                await engine.begin(spec(), PLAIN, {"provider": provider})
 
 
 async def test_every_turn_of_a_session_goes_where_its_model_is() -> None:
@@ -213,7 +213,7 @@ async def test_every_turn_of_a_session_goes_where_its_model_is() -> None:
         async with engine_with(hosts | keys) as engine:
             known = None
             for model in ("gemini-4-argon", "claude-opus-5-5", "deepseek-flash", "gpt-6-sol"):
-                turn = engine.begin(spec(session_id=known), PLAIN, {"model": model})
+                turn = await engine.begin(spec(session_id=known), PLAIN, {"model": model})
                 known = turn.session.id
                 events = await run(turn)
                 assert isinstance(events[-1], TurnFinished)

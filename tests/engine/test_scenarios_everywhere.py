@@ -80,14 +80,14 @@ async def play(simulator: Simulator, way: Way, name: str, root: Root) -> list[En
         for prompts in SESSIONS[name]:
             session_id = None
             for prompt, mode in prompts:
-                turn = begun(engine, caller, way, prompt, mode, root, session_id)
+                turn = await begun(engine, caller, way, prompt, mode, root, session_id)
                 session_id = turn.session.id
                 ended.append(await finished(turn))
                 assert [said for said in turn.said if said != NEVER] == [], way
     return ended
 
 
-def begun(
+async def begun(
     engine: Engine, caller: HttpModelCaller, way: Way, prompt: str, mode: Mode, root: Root, session_id: str | None
 ) -> Turn:
     async def connect() -> HttpModelCaller:
@@ -95,7 +95,7 @@ def begun(
 
     view = WorkspaceView([(WorkspaceFolder(path_to_uri(root.path), ""), root)])
     spec = TurnSpec("chat", ChatTask(prompt, mode=mode), view, "w", session_id=session_id)
-    turn = engine.begin(spec, EditorSettings(), {"provider": way.provider, "model": way.model})
+    turn = await engine.begin(spec, EditorSettings(), {"provider": way.provider, "model": way.model})
     turn.connect = connect
     return turn
 
@@ -163,7 +163,7 @@ async def test_row_33_an_empty_answer_after_results_is_asked_about_once(tmp_path
     make(str(tmp_path))
     for service, way in WAYS.items():
         async with Simulator(parse(THOUGHTFUL, "thoughtful")) as simulator, way_to(simulator, way) as (engine, caller):
-            turn = begun(engine, caller, way, "Begin.", "agent", Root(str(tmp_path)), None)
+            turn = await begun(engine, caller, way, "Begin.", "agent", Root(str(tmp_path)), None)
             assert await finished(turn) == Ended("end_turn", "So it is.", ()), service
             played = [request.played for request in simulator.requests if request.played]
             assert played == ["turn 1, step 1", "turn 1, step 2", "turn 2, step 1"], service

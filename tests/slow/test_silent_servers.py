@@ -19,7 +19,7 @@ async def test_a_list_of_models_is_waited_for_ten_seconds(play: list[Step]) -> N
         engine = Engine(NO_FILE | {"THINKLSP_COMPATIBLE_BASE_URL": f"{server.url}/v1"})
         began = time.monotonic()
         with pytest.raises(TransportFailed) as silent:
-            await run(engine.begin(spec(), PLAIN, {}))
+            await run(await engine.begin(spec(), PLAIN, {}))
         assert 9.5 < time.monotonic() - began < 12
         assert "did not say within 10 s which models it has. Set thinklsp.model." in str(silent.value)
         await engine.aclose()

@@ -82,17 +82,32 @@ class Problem:
     code: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Diagnosed:
+    """The diagnostics of one file. `path` is what people call it."""
+
+    path: str
+    problems: tuple[Problem, ...]
+
+
 def action_prompt(name: str, excerpt: Excerpt, *, problems: Sequence[Problem] = (), instruction: str = "") -> str:
     parts = [_TASKS[name], f"Place: {_place(excerpt)}"]
     if problems:
-        parts.append("Diagnostics:\n" + "\n".join(f"- {_problem(problem)}" for problem in problems))
+        parts.append(f"Diagnostics:\n{_listed(problems)}")
     if instruction:
         parts.append(f"Instruction: {instruction}")
     return "\n\n".join([*parts, _quoted(excerpt)])
 
 
-def chat_prompt(text: str, excerpts: Sequence[Excerpt], mode: Mode) -> str:
-    return "\n\n".join([text + _MODES[mode], *(_quoted(excerpt) for excerpt in excerpts)])
+def chat_prompt(text: str, excerpts: Sequence[Excerpt], mode: Mode, diagnosed: Diagnosed | None = None) -> str:
+    parts = [text + _MODES[mode]]
+    if diagnosed is not None:
+        parts.append(f"Diagnostics of {diagnosed.path}:\n{_listed(diagnosed.problems)}")
+    return "\n\n".join([*parts, *(_quoted(excerpt) for excerpt in excerpts)])
+
+
+def _listed(problems: Sequence[Problem]) -> str:
+    return "\n".join(f"- {_problem(problem)}" for problem in problems)
 
 
 def without_instructions(prompt: str) -> str:

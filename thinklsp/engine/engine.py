@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -45,6 +45,7 @@ from thinklsp.wire.retry import RetryPolicy
 from thinklsp.wire.transport import Transport
 from thinklsp.workspace.overlay import EditOverlay
 
+_BUSY = "This session is busy with another turn. Wait for it or stop it first."
 _LISTING_SECONDS = 10.0
 _LISTING_BYTES = 4 * 1024 * 1024
 
@@ -90,22 +91,33 @@ class Engine:
             return await self.store.latest(workspace)
         return await self.store.get(session_id, workspace)
 
-    async def begin(self, spec: TurnSpec, editor: EditorSettings, choices: Choices) -> Turn:
-        """Checks everything that can be checked without a model and takes the session.
+    def claim(self, session_id: str, turn_id: str) -> Callable[[], None]:
+        """Takes the session for one turn or for what commands do to it; gives what lets go of it again.
+
+        Raises SessionError while another turn has it.
+        """
+        if self._busy.setdefault(session_id, turn_id) != turn_id:
+            raise SessionError(_BUSY)
+        return lambda: self._release(session_id, turn_id)
+
+    async def begin(
+        self, spec: TurnSpec, editor: EditorSettings, choices: Choices, *, turn_id: str | None = None
+    ) -> Turn:
+        """Checks everything that can be checked without a model and takes the session; `turn_id` may have claimed it.
 
         Raises TurnRefused, SettingsError, SessionError or PathRefused with a sentence; nothing has changed then.
         """
         user_text(spec)
+        turn_id = turn_id or secrets.token_hex(8)
         known = None if spec.session_id is None else await self.session(spec.session_id, spec.workspace)
-        if known is not None and known.id in self._busy:
-            raise SessionError("This session is busy with another turn. Wait for it or stop it first.")
+        if known is not None and self._busy.get(known.id, turn_id) != turn_id:
+            raise SessionError(_BUSY)
         settings = self._settings(spec, editor, choices, known)
         provider, model = self.target(settings)
         plan = plan_for(settings, model)
         adapter_for(provider, self.host(provider))
         session = known or await self.session(None, spec.workspace)
-        turn_id = secrets.token_hex(8)
-        self._busy[session.id] = turn_id
+        release = self.claim(session.id, turn_id)
         return Turn(
             id=turn_id,
             session=session,
@@ -120,7 +132,7 @@ class Engine:
             spending=self._spending,
             store=self.store,
             meter=self.meter(session.id),
-            release=lambda: self._release(session.id, turn_id),
+            release=release,
         )
 
     def meter(self, session_id: str) -> ContextMeter:

@@ -13,7 +13,7 @@ from thinklsp.agent.bounded_call import compact_now
 from thinklsp.agent.budget import DaySpending
 from thinklsp.agent.context_meter import ContextMeter
 from thinklsp.agent.model_call import ModelCaller
-from thinklsp.agent.prompts import READING, Excerpt, Problem, action_prompt, chat_prompt
+from thinklsp.agent.prompts import READING, Diagnosed, Excerpt, Problem, action_prompt, chat_prompt
 from thinklsp.agent.turn import AskBudget, run_turn
 from thinklsp.agent.turn_state import TurnConfig
 from thinklsp.core.errors import TurnRefused
@@ -48,9 +48,12 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class ChatTask:
+    """`diagnosed`: what the editor says about a file that the prompt is about."""
+
     prompt: str
     references: tuple[Reference, ...] = ()
     mode: Mode = "agent"
+    diagnosed: Diagnosed | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +254,8 @@ def user_text(spec: TurnSpec) -> str:
     if isinstance(task, ChatTask):
         if not task.prompt.strip():
             raise TurnRefused("There is nothing to send: the prompt is empty.")
-        text = chat_prompt(task.prompt, [excerpt(spec.view, place) for place in task.references], task.mode)
+        excerpts = [excerpt(spec.view, place) for place in task.references]
+        text = chat_prompt(task.prompt, excerpts, task.mode, task.diagnosed)
     else:
         place = excerpt(spec.view, task.place)
         text = action_prompt(task.name, place, problems=task.problems, instruction=task.instruction)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from thinklsp.core.edits import FileEdit
 from thinklsp.lsp.edits import (
     Draft,
     FileStatus,
@@ -26,8 +24,6 @@ from thinklsp.lsp.snapshots import Snapshots
 from thinklsp.lsp.state import State
 from thinklsp.workspace.merge import Merged, merge
 
-_QUIET = 0.25
-_LONGEST_PAUSE = 2.0
 _LONGEST_ARRIVAL = 1.5
 
 
@@ -80,7 +76,7 @@ class Applying:
         `sent` is called when the editor is asked, `applied` when it has said yes: no cancel changes that any more.
         """
         async with self._turnstile:
-            await self._pause_in_typing(proposed.files)
+            await self._state.documents.quiet(file.uri for file in proposed.files)
             for last_try in (False, True):
                 made, present = self._draft(proposed)
                 if not made.ready:
@@ -99,17 +95,6 @@ class Applying:
                     refused = _refused(made, reply.reason or "the editor did not apply the edit")
                     return self._outcome(proposed, refused, present)
         raise AssertionError("the second try always returns")
-
-    async def _pause_in_typing(self, files: Sequence[FileEdit]) -> None:
-        """Some editors tell of changes late and check no version: an edit that meets typing would land beside its
-        place. So it waits for a moment of quiet, but not for ever."""
-        documents = [self._state.documents.get(file.uri) for file in files]
-        give_up = time.monotonic() + _LONGEST_PAUSE
-        while (now := time.monotonic()) < give_up:
-            quiet_at = max((document.changed_at + _QUIET for document in documents if document), default=now)
-            if quiet_at <= now:
-                return
-            await asyncio.sleep(min(quiet_at, give_up) - now)
 
     def _draft(self, proposed: Kept) -> tuple[Draft, Mapping[str, Present]]:
         view = self._snapshots.view()

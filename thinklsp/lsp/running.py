@@ -55,6 +55,21 @@ class RunningTurn:
     outcome: Outcome | None = None
     edit_sent: bool = False
 
+    @property
+    def id(self) -> str:
+        return self.turn.id
+
+    @property
+    def session_id(self) -> str:
+        return self.turn.session.id
+
+    @property
+    def title(self) -> str:
+        return self.turn.spec.title
+
+    def release(self) -> None:
+        self.turn.release()
+
     def stop(self) -> None:
         """Ends the turn as the user's wish; its caller is answered with what there is."""
         self.stopped = True

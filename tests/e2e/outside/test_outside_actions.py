@@ -157,6 +157,8 @@ async def test_what_is_announced(outside: Outside) -> None:
     assert not announced["codeActionProvider"].get("resolveProvider")
     assert announced["executeCommandProvider"]["workDoneProgress"] is True
     assert announced["workspace"]["workspaceFolders"]["supported"] is True
+    assert announced["codeLensProvider"] == {"resolveProvider": False}
+    assert announced["completionProvider"] == {"triggerCharacters": ["/", "@"]}
     commands = announced["executeCommandProvider"]["commands"]
     assert len(commands) == len(set(commands))
     assert {"thinklsp.chat", "thinklsp.action", "thinklsp.cancel", "thinklsp.apply"} <= set(commands)
