@@ -26,9 +26,9 @@ ENVIRONMENT = {"THINKLSP_CONFIG": "/nonexistent/config.toml", "ANTHROPIC_API_KEY
 _names = st.sampled_from(NAMES)
 _pieces = st.sampled_from(
     [
-        "words ", "🙂", "\n", "\r\n", "\r", "\n\n", "## You\n", "\n## You\n\n", "\n## thinklsp\n", "\\## You\n", "```\n",
-        "\n```\n", "~~~~ x\n", "/effort high\n", "\n/clear\n", "/nope\n", "@selection ", "\ufeff", "\u2028", "  ",
-        "<!-- thinklsp session: x -->\n",
+        "words ", "🙂", "\n", "\r\n", "\r", "\n\n", "## You\n", "\n## You\n\n", "\n## thinklsp\n", "\\## You\n",
+        "```\n", "\n```\n", "~~~~ x\n", "/effort high\n", "\n/clear\n", "/nope\n", "@selection ", "\ufeff", "\u2028",
+        "  ", "<!-- thinklsp session: x -->\n",
     ]
 )  # fmt: skip
 _typed = st.lists(_pieces, min_size=1, max_size=3).map("".join)
