@@ -268,4 +268,4 @@ class ChatMachine(RuleBasedStateMachine):
 
 
 TestChatMachine = ChatMachine.TestCase
-TestChatMachine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestChatMachine.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
