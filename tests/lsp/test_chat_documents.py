@@ -58,6 +58,10 @@ def plain(text: str) -> str:
     return "\n".join(lines)
 
 
+def unified(text: str) -> str:
+    return re.sub(r"\r\n?", "\n", text)
+
+
 def answered(text: str, answer: Answer) -> str:
     return apply_edits(text, with_answer(text, ID, answer))
 
@@ -186,17 +190,14 @@ def test_what_was_written_behind_a_prompt_stays_behind_its_answer(
     assert whole.startswith(sent[:end])
     assert whole.endswith(later) or not plain(later)
     if plain(later) and not [line for line in plain(later).split("\n") if line.startswith("## ")]:
-        assert parse(whole).prompt.replace("\r\n", "\n").replace("\r", "\n") == parse(
-            f"## You\n{later}"
-        ).prompt.replace("\r\n", "\n").replace("\r", "\n")
+        assert unified(parse(whole).prompt) == unified(parse(f"## You\n{later}").prompt)
 
 
 @_many
 @given(_documents, _texts, _answers)
 def test_what_could_not_be_sent_is_the_next_prompt(document: str, draft: str, answer: Answer) -> None:
     whole = answered(f"{LINE}\n{document}", replace(answer, draft=draft))
-    read = parse(whole).prompt.replace("\r\n", "\n").replace("\r", "\n")
-    assert read == plain(draft)
+    assert unified(parse(whole).prompt) == plain(draft)
 
 
 ENDS: dict[str, tuple[str, str | None]] = {

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from thinklsp.core.usage import Usage
+from thinklsp.engine.choices import _CHOICES
 from thinklsp.lsp.slash import SLASH_COMMANDS, Invocation, taken_apart
 from thinklsp.lsp.slash_commands import usage_told
 
@@ -89,6 +90,9 @@ def test_every_value_that_completes_is_one_that_the_command_takes() -> None:
         for value in command.values:
             [found] = taken_apart(f"/{command.name} {value}").invocations
             assert found == Invocation(command, value)
+    values = {command.name: set(command.values) for command in SLASH_COMMANDS}
+    assert values["effort"] == set(_CHOICES["effort"])
+    assert values["think"] == set(_CHOICES["thinking"])
 
 
 USED: list[tuple[Usage, str]] = [

@@ -118,16 +118,12 @@ class ChatDocuments:
     async def answer(self, exchange: Exchange, session_id: str, answer: Answer) -> None:
         """Puts the answer behind the prompt; elsewhere when the document cannot be edited."""
         exchange.attempted = True
-        uri = self._now_at(exchange, session_id)
 
         def edits(document: Document, text: str) -> tuple[TextEdit, ...]:
             return with_answer(text, session_id, answer, self._end_of_prompt(exchange, document, text))
 
-        if await self._change(uri, "answer", edits):
-            self._by_session[session_id] = uri
-            self._begun.pop(exchange.uri, None)
-        else:
-            await self.deliver(session_id, exchange.chat.prompt, answer, but_not=uri)
+        if not await self._write(exchange, session_id, "answer", edits):
+            await self.deliver(session_id, exchange.chat.prompt, answer, but_not=exchange.uri)
         exchange.answered = True
 
     def leave(self, exchange: Exchange) -> None:
@@ -143,10 +139,21 @@ class ChatDocuments:
             notices = ("The turn has ended without an answer; what was not sent stands below.",)
             await self.answer(exchange, session_id, Answer(exchange.told, notices, exchange.rest))
             return
+        await self._write(
+            exchange, session_id, "session", lambda _, text: chat_documents.with_session(text, session_id)
+        )
+
+    async def _write(self, exchange: Exchange, session_id: str, what: str, edits: Edits) -> bool:
+        """Edits the document that was sent, which names its session then. False where that cannot be done."""
         uri = self._now_at(exchange, session_id)
-        if await self._change(uri, "session", lambda _, text: chat_documents.with_session(text, session_id)):
+        done = await self._change(uri, what, edits)
+        if not done and (moved := self._now_at(exchange, session_id)) != uri:
+            # It was saved under another name at this very moment.
+            uri, done = moved, await self._change(moved, what, edits)
+        if done:
             self._by_session[session_id] = uri
             self._begun.pop(exchange.uri, None)
+        return done
 
     async def deliver(self, session_id: str, prompt: str, answer: Answer, *, but_not: str | None = None) -> None:
         """The answer of a turn whose caller shows no text: into the session's document, made if need be, and shown."""
