@@ -12,7 +12,17 @@ from lsprotocol import types
 from tests.support.in_process import in_process
 from thinklsp.lsp import code_actions
 from thinklsp.lsp.client import Abilities
-from thinklsp.lsp.code_actions import Held, Offer, Situation, disabled_in, dressed, is_automatic, offers, wanted
+from thinklsp.lsp.code_actions import (
+    Held,
+    Offer,
+    Situation,
+    Written,
+    disabled_in,
+    dressed,
+    is_automatic,
+    offers,
+    wanted,
+)
 from thinklsp.lsp.documents import Document
 
 URI = "file:///ws/a.py"
@@ -36,6 +46,7 @@ def situation(line: int = 0, *, selected: bool = False, **more: Any) -> Situatio
         "diagnostics": [],
         "automatic": False,
         "held": [],
+        "written": None,
         "running": [],
         "is_chat": False,
         "disabled": frozenset(),
@@ -48,6 +59,7 @@ def named(found: Situation) -> list[str]:
 
 
 HELD = Held("t1", "edit a.py", {"documentChanges": []})
+WRITTEN = Written("t0", "fix a.py")
 
 OFFERED: list[tuple[str, Situation, list[str]]] = [
     ("nothing here", situation(PLAIN), []),
@@ -60,12 +72,14 @@ OFFERED: list[tuple[str, Situation, list[str]]] = [
     ("diagnostics", situation(PLAIN, diagnostics=[problem(), problem(6)]), ["fix", "fix"]),
     ("a running turn", situation(PLAIN, running=["t1", "t2"]), ["stop", "stop"]),
     ("a held edit", situation(PLAIN, held=[HELD]), ["apply"]),
+    ("text of a turn", situation(PLAIN, written=WRITTEN), ["undo"]),
+    ("text of a turn, automatically", situation(PLAIN, written=WRITTEN, automatic=True), []),
     ("a chat document", situation(DEFINITION, selected=True, is_chat=True), ["send"]),
     ("a chat document with a turn", situation(is_chat=True, running=["t1"]), ["stop", "send"]),
     (
         "everything",
-        situation(DEFINITION, selected=True, diagnostics=[problem()], running=["t"], held=[HELD]),
-        ["fix", "stop", "apply", "edit", "complete", "document", "test", "simplify", "explain"],
+        situation(DEFINITION, selected=True, diagnostics=[problem()], running=["t"], held=[HELD], written=WRITTEN),
+        ["fix", "stop", "apply", "undo", "edit", "complete", "document", "test", "simplify", "explain"],
     ),
     (
         "automatically",
@@ -99,11 +113,12 @@ DRESS: dict[str, tuple[str, str]] = {
     "send": ("refactor.rewrite.thinklsp.send", "thinklsp: send"),
     "apply": ("refactor.rewrite.thinklsp.apply", "thinklsp: apply"),
     "stop": ("refactor.rewrite.thinklsp.stop", "thinklsp: stop"),
+    "undo": ("refactor.rewrite.thinklsp.undo", "thinklsp: undo fix a.py"),
 }
 
 
 def everything() -> list[Offer]:
-    found = situation(DEFINITION, selected=True, diagnostics=[problem()], running=["t"], held=[HELD])
+    found = situation(DEFINITION, selected=True, diagnostics=[problem()], running=["t"], held=[HELD], written=WRITTEN)
     chat = situation(is_chat=True)
     return [*offers(found), *offers(situation(ORDER)), *offers(situation(QUESTION)), *offers(chat)]
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pytest
+
 from tests.support.stored_sessions import full_session, opened
+from thinklsp.core.errors import SessionError
 from thinklsp.sessions.ledger import PlannedWrite, WrittenTurn, sha256
 from thinklsp.sessions.store import MemoryStore, SessionStore
 
@@ -65,6 +69,38 @@ async def test_what_is_undone_is_not_undone_again() -> None:
     await store.mark_undone(again)
     assert await store.last_written("w") is None
     await store.aclose()
+
+
+async def test_the_edit_of_an_undo_is_found_by_no_undo(tmp_path: Path) -> None:
+    back = PlannedWrite(CHANGE.uri, CHANGE.path, CHANGE.after, CHANGE.before)
+    async with opened(tmp_path) as store:
+        session_id = await wrote(store, "t1", CHANGE, RENAME)
+        written = await store.written_files("w", datetime.now(UTC) - timedelta(days=1))
+        assert [(file.turn_id, file.uri) for file in written] == [("t1", CHANGE.uri), ("t1", RENAME.new_uri)]
+        assert await store.written_files("w", datetime.now(UTC) + timedelta(days=1)) == ()
+        assert await store.written_files("v", datetime.now(UTC) - timedelta(days=1)) == ()
+        intent = await store.intend(session_id, "w", "t1", (back,), undo=True)
+        await store.settle(intent, {back.uri: "applied"})
+        turn = await store.last_written("w")
+        assert turn is not None
+        assert [len(edit.entries) for edit in turn.edits] == [2]
+        await store.mark_undone(turn, [CHANGE.uri])
+        assert uris(await store.last_written("w")) == [RENAME.uri]
+        written = await store.written_files("w", datetime.now(UTC) - timedelta(days=1))
+        assert [file.uri for file in written] == [RENAME.new_uri]
+
+
+async def test_a_session_is_kept_while_the_answer_to_an_edit_is_awaited(tmp_path: Path) -> None:
+    async with opened(tmp_path) as first, opened(tmp_path) as second:
+        session = await first.update((await first.create("w")).id, full_session)
+        intent = await first.intend(session.id, "w", "t", (CHANGE,))
+        await first.release(session.id)
+        with pytest.raises(SessionError, match="in use"):
+            await second.update(session.id, lambda now: now.renamed("Mine."))
+        await first.settle(intent, {CHANGE.uri: "applied"})
+        await second.update(session.id, lambda now: now.renamed("Mine."))
+        with pytest.raises(SessionError, match="in use"):
+            await first.intend(session.id, "w", "t", (CHANGE,))
 
 
 async def test_only_what_was_applied_is_undone_over_several_edits_of_a_turn() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.support.scripted_model import check_sendable, says, tool
-from thinklsp.core.messages import ToolResultBlock, UserMessage
+from thinklsp.core.messages import TextBlock, ToolResultBlock, UserMessage
 from thinklsp.core.usage import Usage
-from thinklsp.sessions.session import INTERRUPTED, Session
+from thinklsp.sessions.session import INTERRUPTED, UNDONE, Session
 
 USAGE = Usage(input_tokens=3, output_tokens=2)
 CALLS = says("Go.", tool("a", "read_file"), tool("b", "read_file")).message
@@ -80,6 +80,18 @@ def test_what_a_crash_leaves_can_be_continued() -> None:
     assert Session("s", "w").recovered() == Session("s", "w")
     for session in (asked, at_work, done):
         check_sendable(session.recovered().with_user("Next.").conversation)
+
+
+def test_what_the_user_has_undone_is_told_once_with_a_prompt_that_is_answered() -> None:
+    done = Session("s", "w").with_user("One.").with_step(says("Done.").message, None, USAGE).with_undo()
+    asked = done.with_user("Two.")
+    assert asked.conversation[-1] == UserMessage((TextBlock(UNDONE), TextBlock("Two.")))
+    assert asked.cut_short() == done, "nobody has heard it"
+    answered = asked.with_step(says("Yes.").message, None, USAGE)
+    assert answered.with_user("Three.").conversation[-1] == UserMessage.of("Three.")
+    both = answered.cut_short().with_undo().with_user("Three.")
+    assert [block.text for block in both.conversation[-1].blocks] == [INTERRUPTED, UNDONE, "Three."]
+    assert both.cut_short().with_user("Four.").conversation[-1].blocks[:2] == both.conversation[-1].blocks[:2]
 
 
 def test_a_fork_knows_what_was_known_then() -> None:

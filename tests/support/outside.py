@@ -111,6 +111,20 @@ class Outside:
         assert [str(leak) for leak in self.leaks()] == []
         assert loose_files(self.home / "state") == []
 
+    async def reopen(self, *, announce: Json = None) -> RawClient:
+        """Another server and editor on the same workspace and state, in place of those that have gone."""
+        self.client = await self.beside()
+        self._messages_read = 0
+        await self.client.initialize(self.root, announce=announce, options={"model": MODEL})
+        return self.client
+
+    async def beside(self) -> RawClient:
+        """A second server and editor, not initialized yet. Whoever asks for it ends it."""
+        given = {name: value for name, value in _environment(self.provider, self.home).items() if value is not None}
+        client = await RawClient.start([sys.executable, "-m", "thinklsp"], cwd=self.root, env=given)
+        client.editor.settings = {"model": MODEL}
+        return client
+
     async def stop(self) -> None:
         """Ends whatever still runs. Checks nothing."""
         await self.provider.__aexit__()

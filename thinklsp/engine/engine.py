@@ -91,6 +91,12 @@ class Engine:
             return await self.store.latest(workspace)
         return await self.store.get(session_id, workspace)
 
+    async def tell_of_undo(self, session_id: str) -> None:
+        """The next prompt of the session says that edits were taken back. Raises SessionError."""
+        await self.store.update(session_id, lambda session: session.with_undo())
+        if session_id not in self._busy:
+            await self.store.release(session_id)
+
     def claim(self, session_id: str, turn_id: str) -> Callable[[], None]:
         """Takes the session for one turn or for what commands do to it; gives what lets go of it again.
 

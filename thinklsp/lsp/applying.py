@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from thinklsp.core.errors import TurnRefused
+from thinklsp.lsp.arrival import Arrival
+from thinklsp.lsp.client import ApplyReply
 from thinklsp.lsp.edits import (
     Draft,
     FileStatus,
@@ -19,12 +21,28 @@ from thinklsp.lsp.edits import (
     draft,
     workspace_edit,
 )
+from thinklsp.lsp.ledger import EditLedger
 from thinklsp.lsp.proposals import Kept, Proposals
+from thinklsp.lsp.sent_edit import SentEdit
 from thinklsp.lsp.snapshots import Snapshots
 from thinklsp.lsp.state import State
-from thinklsp.workspace.merge import Merged, merge
+from thinklsp.lsp.undoing import undo_of
+from thinklsp.sessions.ledger import Outcome as LedgerOutcome
 
 _LONGEST_ARRIVAL = 1.5
+_MOST_REDRAFTS = 5
+
+
+_NOTHING = "There is nothing to undo: no turn has changed a file here, or all such turns are undone."
+_NOTHING_OF_TURN = "There is nothing to undo of this turn: it has changed no file here, or it is undone already."
+_OPEN = (
+    "the editor has not said whether it made this change, and the document does not show it; ask again to have it sent "
+    "once more"
+)
+_NOT_OPEN = (
+    "the editor has not said whether it made this change, and the file on disk does not show it, but the editor may "
+    "hold it unsaved; open the file to see, or ask again to have it sent once more"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +69,19 @@ class Applying:
     """Edits are sent one after the other: two drafts of a file that is not open would be made for the same text, and
     the second would land beside its place. What is not applied goes to `proposals`."""
 
-    def __init__(self, state: State, snapshots: Snapshots) -> None:
+    def __init__(self, state: State, snapshots: Snapshots, ledger: EditLedger) -> None:
         self._state = state
         self._snapshots = snapshots
+        self._ledger = ledger
+        self._arrival = Arrival(state, snapshots)
         self._turnstile = asyncio.Lock()
+        # By turn: what was sent when it was ended, and the editor has not answered.
+        self._unsure: dict[str, SentEdit] = {}
         self.proposals = Proposals(state)
 
     def hold(self, proposed: Kept, reason: str, *, status: Status = "held") -> Outcome:
         """Keeps finished edits of a turn that did not end well; `apply` offers them."""
-        self.proposals.keep(proposed)
+        self.proposals.keep(replace(proposed, unsure=status == "unknown"))
         return Outcome(tuple(FileStatus(file.uri, status, reason) for file in proposed.files), proposed.turn_id)
 
     async def send(
@@ -76,25 +98,157 @@ class Applying:
         `sent` is called when the editor is asked, `applied` when it has said yes: no cancel changes that any more.
         """
         async with self._turnstile:
-            await self._state.documents.quiet(file.uri for file in proposed.files)
-            for last_try in (False, True):
-                made, present = self._draft(proposed)
-                if not made.ready:
-                    return self._outcome(proposed, made.left_out, present)
-                if not self._state.client.can.apply_edit:
-                    refused = _refused(made, "the editor takes no edits from a server; use the action to apply it")
-                    return self._outcome(proposed, refused, present)
-                edit = self._edit(made, proposed.title, review=review, scope=scope())
-                sent()
-                reply = await self._state.client.apply_edit(f"thinklsp: {proposed.title}", edit)
-                if reply.applied:
-                    outcome = self._applied(proposed, made, present)
-                    applied(outcome)
-                    return await self._seen(outcome, proposed, made.ready)
-                if last_try or not self._raced(made.ready):
-                    refused = _refused(made, reply.reason or "the editor did not apply the edit")
-                    return self._outcome(proposed, refused, present)
-        raise AssertionError("the second try always returns")
+            return await self._send(proposed, review, scope, sent, applied)
+
+    async def apply(self, kept: Kept, *, review: Review) -> Outcome:
+        """As `send`, for a user who asks for it. An edit that may have arrived already is looked for first, and sent
+        again only if they ask once more after they have been told."""
+        async with self._turnstile:
+            sending = self._unsure.get(kept.turn_id)
+            if sending is not None:
+                kept, there = await self._look(sending, kept)
+                if not kept.files or not sending.told:
+                    sending.told = True
+                    return Outcome(there + self._in_doubt(sending, kept), kept.turn_id if kept.files else None)
+                del self._unsure[kept.turn_id]
+            outcome = await self._send(replace(kept, unsure=False), review)
+            done = {status.uri for status in outcome.files if status.status == "applied"}
+            await self._ledger.found(kept, [file for file in kept.files if file.uri in done])
+            return outcome
+
+    async def undo(self, turn_id: str | None, *, review: Review) -> Outcome:
+        """Takes back what a turn wrote, the newest that wrote where none is named. What the user has typed since stays.
+
+        Raises TurnRefused where there is nothing to undo.
+        """
+        async with self._turnstile:
+            for sending in [one for one in self._unsure.values() if turn_id in (None, one.kept.turn_id)]:
+                kept = self.proposals.get(sending.kept.turn_id)
+                await self._look(sending, kept or sending.kept)
+            turn = await self._ledger.to_undo(turn_id)
+            if turn is None:
+                raise TurnRefused(_NOTHING if turn_id is None else _NOTHING_OF_TURN)
+            title = await self._ledger.title_of(turn)
+            undo = undo_of(turn, title)
+            kept = Kept(f"undo-{turn.turn_id}", turn.session_id, f"undo {title}", undo.files, undoes=undo)
+            outcome = await self._send(kept, review) if undo.files else Outcome(())
+            return replace(outcome, files=(*outcome.files, *undo.left_out))
+
+    async def _send(
+        self,
+        proposed: Kept,
+        review: Review,
+        scope: Callable[[], Scope | None] = lambda: None,
+        sent: Callable[[], None] = lambda: None,
+        applied: Callable[[Outcome], None] = lambda _: None,
+    ) -> Outcome:
+        await self._state.documents.quiet(file.uri for file in proposed.files)
+        races, again = 0, False
+        while True:
+            made, present = self._draft(proposed)
+            await self._note_undone(proposed, made)
+            if not made.ready:
+                return self._outcome(proposed, made.left_out, present)
+            if not self._state.client.can.apply_edit:
+                refused = _refused(made, "the editor takes no edits from a server; use the action to apply it")
+                return self._outcome(proposed, refused, present)
+            edit = self._edit(made, proposed.title, review=review, scope=scope())
+
+            def answered(sending: SentEdit, reply: ApplyReply) -> Mapping[str, LedgerOutcome]:
+                return self._answered(sending, reply, applied)
+
+            sending = SentEdit(self._state, self._ledger, proposed, made, present, edit, sent, answered)
+            reply = await self._reply(sending)
+            if reply is None and races < _MOST_REDRAFTS:
+                races += 1
+                continue
+            if reply is not None and reply.applied:
+                return await self._seen(self._outcome_of(proposed, made, present), proposed, made.ready)
+            if reply is None or again or not sending.has_moved():
+                reason = "the text kept changing" if reply is None else reply.reason
+                refused = self._not_applied(made, reason or "the editor did not apply the edit")
+                return self._outcome(proposed, refused, present)
+            again = True
+
+    async def _reply(self, sending: SentEdit) -> ApplyReply | None:
+        """The editor is asked from a task of its own: a cancel ends the waiting and not the keeping of the ledger."""
+        asking = self._state.spawn(sending.run(), awaited=True)
+        try:
+            return await asyncio.shield(asking)
+        except asyncio.CancelledError:
+            # With the connection at its end the intent stays open: the next process looks what came of it.
+            if not asking.done() and not asking.cancelling():
+                sending.abandoned = True
+                if sending.stage == "sent":
+                    self._unsure[sending.kept.turn_id] = sending
+                self._state.spawn(sending.abandon())
+            raise
+
+    def _answered(
+        self, sending: SentEdit, reply: ApplyReply, applied: Callable[[Outcome], None]
+    ) -> Mapping[str, LedgerOutcome]:
+        """What the ledger is to say. Called at the moment of the answer, which may come long after a cancel."""
+        made, kept = sending.made, sending.kept
+        late = self._unsure.get(kept.turn_id) is sending
+        if late:
+            del self._unsure[kept.turn_id]
+        if not reply.applied:
+            if late and (held := self.proposals.get(kept.turn_id)) is not None:
+                self.proposals.keep(replace(held, unsure=False))
+            statuses = self._not_applied(made, "")
+            there = {status.uri for status in statuses if status.status == "applied"}
+            self._ledger.wrote(kept, [item.file for item in made.ready if item.file.uri in there])
+            return {i.file.uri: "applied" if i.file.uri in there else "refused" for i in made.ready}
+        self._settle_texts(made.ready)
+        self._ledger.wrote(kept, [item.file for item in made.ready])
+        outcome = self._outcome_of(kept, made, sending.present)
+        if late:
+            names = ", ".join(item.file.path for item in made.ready)
+            said = f"The editor has made the edit of “{kept.title}” after the turn was ended: {names}."
+            self._state.client.show_message("info", f"{said} thinklsp.undo takes it back.")
+        else:
+            applied(outcome)
+        return {item.file.uri: "applied" for item in made.ready}
+
+    async def _look(self, sending: SentEdit, kept: Kept) -> tuple[Kept, tuple[FileStatus, ...]]:
+        """What of an edit without an answer can be seen. Gives what is left of the proposal."""
+        there = tuple(item for item in sending.made.ready if self._arrival.is_there(item))
+        if there and sending.intent is not None:
+            self._settle_texts(there)
+            self._ledger.wrote(kept, [item.file for item in there])
+            await self._ledger.settle(sending.intent, {item.file.uri: "applied" for item in there})
+        uris = {item.file.uri for item in there}
+        kept = replace(kept, files=tuple(file for file in kept.files if file.uri not in uris))
+        if kept.files:
+            self.proposals.keep(kept)
+        else:
+            self.proposals.drop(kept.turn_id)
+            self._unsure.pop(kept.turn_id, None)
+        return kept, tuple(FileStatus(uri, "applied") for uri in uris)
+
+    def _in_doubt(self, sending: SentEdit, kept: Kept) -> tuple[FileStatus, ...]:
+        sent = {item.file.uri for item in sending.made.ready}
+        return tuple(
+            FileStatus(file.uri, "unknown", _OPEN if self._state.documents.get(file.uri) else _NOT_OPEN)
+            if file.uri in sent
+            else FileStatus(file.uri, "held", "it waits until it is known what came of the other files")
+            for file in kept.files
+        )
+
+    async def _note_undone(self, proposed: Kept, made: Draft) -> None:
+        """Files that are as they were before the turn, though nothing was sent."""
+        done = [status.uri for status in made.left_out if status.status == "applied"]
+        if done and proposed.undoes is not None:
+            await self._ledger.undone(proposed.undoes, done)
+
+    def _not_applied(self, made: Draft, reason: str) -> tuple[FileStatus, ...]:
+        """An editor may stop in the middle of several files: then some of them have their change."""
+        if len(made.ready) == 1:
+            return _refused(made, reason)
+        there = {item.file.uri for item in made.ready if self._arrival.is_there(item)}
+        return tuple(
+            FileStatus(status.uri, "applied") if status.uri in there else status for status in _refused(made, reason)
+        )
 
     def _draft(self, proposed: Kept) -> tuple[Draft, Mapping[str, Present]]:
         view = self._snapshots.view()
@@ -112,19 +266,13 @@ class Applying:
             scope=scope,
         )
 
-    def _raced(self, ready: Sequence[Proposal]) -> bool:
-        """True when a document has moved on since the edit was made for it."""
+    def _settle_texts(self, ready: Sequence[Proposal]) -> None:
         for item in ready:
-            document = self._state.documents.get(item.file.uri)
-            if (None if document is None else document.version) != item.present.version:
-                return True
-        return False
-
-    def _applied(self, proposed: Kept, made: Draft, present: Mapping[str, Present]) -> Outcome:
-        for item in made.ready:
             if item.file.new_uri is not None:
                 self._snapshots.settle(item.file.uri, None)
             self._snapshots.settle(item.file.new_uri or item.file.uri, item.after)
+
+    def _outcome_of(self, proposed: Kept, made: Draft, present: Mapping[str, Present]) -> Outcome:
         done = tuple(FileStatus(item.file.uri, "applied") for item in made.ready)
         outcome = self._outcome(proposed, (*done, *made.left_out), present)
         names = ", ".join(sorted(self._snapshots.unsaved()))
@@ -133,7 +281,7 @@ class Applying:
 
     async def _seen(self, outcome: Outcome, proposed: Kept, ready: Sequence[Proposal]) -> Outcome:
         """The editor's word counts, but what it shows is looked at again: the action stays until the text is there."""
-        lost = await self._not_arrived(ready)
+        lost = await self._arrival.missing(ready)
         if not lost:
             return outcome
         kept = self.proposals.get(proposed.turn_id) or replace(proposed, files=())
@@ -141,31 +289,13 @@ class Applying:
         said = (f"The editor reported the change of {item.file.path} but does not show it." for item in lost)
         return Outcome(outcome.files, proposed.turn_id, (*outcome.notices, *said))
 
-    async def _not_arrived(self, ready: Sequence[Proposal]) -> tuple[Proposal, ...]:
-        """Open documents that do not hold their change a moment after the editor said so. Some editors drop an edit
-        that meets typing and still report it as applied."""
-        waiting = tuple(item for item in ready if self._lacks(item))
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_LONGEST_ARRIVAL):
-                while waiting:
-                    self._state.documents.touched.clear()
-                    await self._state.documents.touched.wait()
-                    waiting = tuple(item for item in waiting if self._lacks(item))
-        return waiting
-
-    def _lacks(self, item: Proposal) -> bool:
-        document = self._state.documents.get(item.file.uri)
-        if document is None or item.present.text is None or item.after is None:
-            return False
-        if document.text == item.after:
-            return False
-        merged = merge(item.present.text, item.after, document.text)
-        return isinstance(merged, Merged) and merged.text != document.text
-
     def _outcome(self, proposed: Kept, statuses: Sequence[FileStatus], present: Mapping[str, Present]) -> Outcome:
         """In the order of the edit set; what was not applied is kept, what was is no longer."""
         by_uri = {status.uri: status for status in statuses}
         left = tuple(file for file in proposed.files if by_uri[file.uri].status != "applied")
+        if proposed.undoes is not None and self._state.client.can.apply_edit:
+            # Whoever wants it again asks for the undo again.
+            left = ()
         if left:
             texts = {file.uri: present[file.uri].text for file in left if by_uri[file.uri].status == "conflict"}
             told = {uri: text for uri, text in texts.items() if text is not None}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -106,16 +106,23 @@ class Client:
         title = reply.get("title") if isinstance(reply, Mapping) else None
         return title if title in options else None
 
-    async def apply_edit(self, label: str, edit: Mapping[str, Any]) -> ApplyReply:
-        """Waits as long as the user reviews the edit."""
+    async def apply_edit(
+        self, label: str, edit: Mapping[str, Any], numbered: Callable[[int], None] = lambda _: None
+    ) -> ApplyReply:
+        """Waits as long as the user reviews the edit. `numbered` is told what to call it when it is withdrawn."""
+        params = {"label": label, "edit": edit}
         try:
-            reply = await self._protocol.ask("workspace/applyEdit", {"label": label, "edit": edit}, None)
+            reply = await self._protocol.ask("workspace/applyEdit", params, None, numbered)
         except ClientError:
             return ApplyReply(False, "the editor answered with an error")
         if not isinstance(reply, Mapping) or reply.get("applied") is not True:
             reason = reply.get("failureReason") if isinstance(reply, Mapping) else None
             return ApplyReply(False, str(reason)[:300] if reason else None)
         return ApplyReply(True)
+
+    def withdraw(self, number: int) -> None:
+        """The editor may take a preview away. Its answer is awaited all the same."""
+        self._protocol.tell("$/cancelRequest", {"id": number})
 
     async def show_document(self, uri: str, *, take_focus: bool) -> None:
         if self.can.show_document:

@@ -44,14 +44,24 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
+class Written:
+    """A turn that wrote to a document and can be undone."""
+
+    turn_id: str
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
 class Situation:
-    """What a code-action request is answered from. `running` are turns that work for this document."""
+    """What a code-action request is answered from. `running` are turns that work for this document,
+    `written` is the newest turn that wrote to it."""
 
     document: Document
     range: types.Range
     diagnostics: Sequence[Mapping[str, Any]]
     automatic: bool
     held: Sequence[Held]
+    written: Written | None
     running: Sequence[str]
     is_chat: bool
     disabled: frozenset[str]
@@ -107,6 +117,9 @@ def _running(situation: Situation) -> Iterator[Offer]:
             {"turnId": held.turn_id},
             edit=held.edit,
         )
+    if (written := situation.written) is not None:
+        kind = f"{REWRITE}.thinklsp.undo"
+        yield Offer("undo", f"undo {written.title}", kind, "thinklsp.undo", {"turnId": written.turn_id})
 
 
 def _rewrite(name: str, title: str, situation: Situation, **extra: Any) -> Offer:

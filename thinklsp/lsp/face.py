@@ -17,12 +17,13 @@ from thinklsp.lsp.applying import Applying
 from thinklsp.lsp.chat import ChatDocuments
 from thinklsp.lsp.chat_context import mention_of
 from thinklsp.lsp.chat_documents import Answer, session_named
-from thinklsp.lsp.code_actions import Held
+from thinklsp.lsp.code_actions import Held, Written
 from thinklsp.lsp.code_lenses import ChatState
 from thinklsp.lsp.completion import Names, completions, wanted_at
 from thinklsp.lsp.documents import Document
 from thinklsp.lsp.edits import Scope
 from thinklsp.lsp.file_names import FileNames
+from thinklsp.lsp.ledger import EditLedger
 from thinklsp.lsp.progress import Token, TurnProgress
 from thinklsp.lsp.protocol.errors import InvalidParams
 from thinklsp.lsp.running import Deliver, compacted_json
@@ -49,7 +50,8 @@ class Face:
         self.settings = self.engine.resolved(EditorSettings()).settings
         workspace = self.engine.user.file.workspace
         self._snapshots = Snapshots(state, workspace.allow_protected, workspace.allow_home)
-        self.applying = Applying(state, self._snapshots)
+        self._ledger = EditLedger(state, self._snapshots, self.engine)
+        self.applying = Applying(state, self._snapshots, self._ledger)
         self._sessions = Sessions(self.engine, self._snapshots)
         self._chat = ChatDocuments(state, self._snapshots, self._sessions)
         self._files = FileNames(state, self._snapshots)
@@ -73,12 +75,19 @@ class Face:
             self._state.client.show_message("warning", sentence)
         self._changed()
 
+    async def begin(self) -> None:
+        """The first activity of a workspace: what an earlier process has left open is said."""
+        await self._ledger.begin()
+
     async def close(self) -> None:
         await self.engine.aclose()
 
     def held_for(self, uri: str) -> list[Held]:
         offered = self.applying.proposals.offered(uri)
         return [Held(offer.kept.turn_id, offer.kept.title, offer.edit) for offer in offered]
+
+    def written_for(self, uri: str) -> Written | None:
+        return self._ledger.written_for(uri)
 
     def running_for(self, uri: str) -> list[str]:
         return self._turns.for_document(uri)
@@ -130,6 +139,8 @@ class Face:
                 return self.cancel(given)
             case "thinklsp.apply":
                 return await self.apply(given)
+            case "thinklsp.undo":
+                return await self.undo(given)
             case "thinklsp.doctor":
                 return await self.doctor(given)
             case "thinklsp.effort" | "thinklsp.thinking" | "thinklsp.model":
@@ -215,10 +226,17 @@ class Face:
     async def apply(self, given: Arguments) -> dict[str, Any]:
         turn_id = args.parsed(args.TurnArguments, given).turn_id
         kept = self.applying.proposals.get(turn_id)
+        if kept is None and turn_id is not None and self._ledger.has_written(turn_id):
+            raise TurnRefused("The edit of this turn has been made already.")
         if kept is None:
             raise TurnRefused("There is no edit of a turn that waits to be applied.")
-        review = self.settings.edits.review
-        outcome = await self.applying.send(kept, review=review)
+        outcome = await self.applying.apply(kept, review=self.settings.edits.review)
+        return {"applied": outcome.applied, "files": [file.json() for file in outcome.files]}
+
+    async def undo(self, given: Arguments) -> dict[str, Any]:
+        """What a turn wrote, the newest that wrote where none is named, is taken back in all files."""
+        turn_id = args.parsed(args.TurnArguments, given).turn_id
+        outcome = await self.applying.undo(turn_id, review=self.settings.edits.review)
         return {"applied": outcome.applied, "files": [file.json() for file in outcome.files]}
 
     async def choose(self, key: str, given: Arguments) -> dict[str, Any]:

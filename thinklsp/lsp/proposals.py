@@ -11,6 +11,7 @@ from thinklsp.core.edits import FileEdit
 from thinklsp.lsp.documents import Document
 from thinklsp.lsp.edits import Present, draft, workspace_edit
 from thinklsp.lsp.state import State
+from thinklsp.lsp.undoing import Undo
 
 _KEPT = 50
 # Lines above which a look at a document no longer makes the edit of a proposal.
@@ -20,17 +21,23 @@ _LARGE = 2_000
 @dataclass(frozen=True, slots=True)
 class Kept:
     """A turn's edit as the user can take it. `told`: by URI, the text in which they were told of a conflict, so that
-    asking again means the turn's text."""
+    asking again means the turn's text. `known_as`: the name for its undo, where that is not the title. `unsure`: it was
+    sent, and the editor has not said what came of it. `undoes`: it takes back what an earlier turn wrote."""
 
     turn_id: str
+    session_id: str
     title: str
     files: tuple[FileEdit, ...]
     told: Mapping[str, str] = field(default_factory=dict)
+    known_as: str = ""
+    unsure: bool = False
+    undoes: Undo | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """`edit` None: the command does it, because the edit is too large to be made at every look, or conflicts."""
+    """`edit` None: the command does it, because the edit is too large to be made at every look, conflicts, or may
+    have arrived already."""
 
     kept: Kept
     edit: Mapping[str, Any] | None
@@ -88,5 +95,7 @@ class Proposals:
         made = draft(files, present, can, told=kept.told)
         if not made.ready:
             return None if made.left_out[0].status == "applied" else Offered(kept, None)
+        if kept.unsure and can.apply_edit:
+            return Offered(kept, None)
         encoding = self._state.documents.encoding
         return Offered(kept, workspace_edit(made.ready, can, encoding=encoding, title=kept.title, review="never"))

@@ -8,8 +8,9 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from thinklsp.core.edits import FileEdit
 from thinklsp.core.events import TurnFinished, TurnStopReason
-from thinklsp.engine import Turn
+from thinklsp.engine import ChatTask, Turn
 from thinklsp.lsp.applying import Applying, Outcome
 from thinklsp.lsp.client import Client
 from thinklsp.lsp.edits import Scope, Status
@@ -146,7 +147,7 @@ class RunningTurn:
             return None
         self.progress.waiting()
         return await self.applying.send(
-            Kept(self.turn.id, self.turn.spec.title, files),
+            self._kept(files),
             review=self.turn.review,
             scope=self.scope,
             sent=self._edit_is_sent,
@@ -166,7 +167,12 @@ class RunningTurn:
         if self.edit_sent:
             reason = "the turn was ended while the editor was applying the edit"
         status: Status = "unknown" if self.edit_sent else "held"
-        return self.applying.hold(Kept(self.turn.id, self.turn.spec.title, files), reason, status=status)
+        return self.applying.hold(self._kept(files), reason, status=status)
+
+    def _kept(self, files: tuple[FileEdit, ...]) -> Kept:
+        # Chats all have one title; what was asked for tells them apart.
+        name = self.turn.session.title if isinstance(self.turn.spec.task, ChatTask) else ""
+        return Kept(self.turn.id, self.turn.session.id, self.turn.spec.title, files, known_as=name)
 
     async def _ask(self, question: str, options: tuple[str, ...]) -> str | None:
         self.progress.waiting()

@@ -27,6 +27,7 @@ COMMANDS = (
     *_TURNS,
     "thinklsp.cancel",
     "thinklsp.apply",
+    "thinklsp.undo",
     "thinklsp.effort",
     "thinklsp.thinking",
     "thinklsp.model",
@@ -118,8 +119,9 @@ async def _settle_in(state: State) -> None:
         await state.client.watch_configuration()
     if state.client.can.configuration:
         _configure(state, await state.client.configuration())
-    await state.load_face()
+    face = await state.load_face()
     state.refresh_lenses()
+    await face.begin()
 
 
 def _configured(state: State, params: types.DidChangeConfigurationParams) -> None:
@@ -169,6 +171,7 @@ def _code_actions(state: State, params: types.CodeActionParams) -> list[dict[str
         diagnostics=diagnostics,
         automatic=code_actions.is_automatic(context),
         held=[] if face is None else face.held_for(document.uri),
+        written=None if face is None else face.written_for(document.uri),
         running=[] if face is None else face.running_for(document.uri),
         is_chat=is_chat,
         disabled=_disabled(state) if face is None else frozenset(face.settings.actions.disabled),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import date
+from datetime import date, datetime
 from sqlite3 import Connection
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ from thinklsp.core.usage import Usage
 from thinklsp.sessions import archives, ledger, rows, spending
 from thinklsp.sessions.database import Opened
 from thinklsp.sessions.folder import Leases
-from thinklsp.sessions.ledger import Intent, LedgerEdit, Outcome, PlannedWrite, WrittenTurn
+from thinklsp.sessions.ledger import Intent, LedgerEdit, Outcome, PlannedWrite, WrittenFile, WrittenTurn
 from thinklsp.sessions.places import Places
 from thinklsp.sessions.rows import Stored
 from thinklsp.sessions.sealing import Seals
@@ -53,6 +53,9 @@ class Keeper:
         self.places = Places(opener, retry_after, self)
         self._make_leases = leases
         self._leases: Leases | None = None
+        # A session is kept from other processes while it is worked on, and while the answer to an edit is awaited.
+        self._worked_on: set[str] = set()
+        self._awaited: dict[str, set[str]] = {}
 
     @property
     def protection(self) -> str:
@@ -168,10 +171,15 @@ class Keeper:
             self.places.erase(session_id)
         for known in (self._new, self._cached, self._mine):
             known.pop(session_id, None)
+        self._awaited.pop(session_id, None)
         self.release(session_id)
 
     def release(self, session_id: str) -> None:
-        if self._leases is not None:
+        self._worked_on.discard(session_id)
+        self._give_back(session_id)
+
+    def _give_back(self, session_id: str) -> None:
+        if self._leases is not None and session_id not in self._worked_on and session_id not in self._awaited:
             self._leases.release(session_id)
 
     def record(self, session_id: str, spent: Spent, day: date) -> None:
@@ -186,14 +194,23 @@ class Keeper:
             (usage for usage, _ in self.places.everywhere(lambda place: [spending.spent_on(place, day)])), Usage()
         )
 
-    def intend(self, session_id: str, workspace: str, turn_id: str, writes: Sequence[PlannedWrite]) -> Intent:
-        self._take(session_id)
+    def intend(
+        self, session_id: str, workspace: str, turn_id: str, writes: Sequence[PlannedWrite], *, undo: bool = False
+    ) -> Intent:
+        self._lease(session_id)
         edit = LedgerEdit(Intent(secrets.token_hex(16), session_id), workspace, turn_id, ())
-        self.places.write(session_id, lambda place: ledger.write_intent(place, edit, self._writer, writes))
+        self.places.write(session_id, lambda place: ledger.write_intent(place, edit, self._writer, writes, undo=undo))
+        self._awaited.setdefault(session_id, set()).add(edit.intent.id)
         return edit.intent
 
     def settle(self, intent: Intent, outcomes: Mapping[str, Outcome]) -> None:
         self.places.write(intent.session_id, lambda place: ledger.settle(place, intent, outcomes))
+        awaited = self._awaited.get(intent.session_id, set())
+        if intent.id in awaited:
+            awaited.remove(intent.id)
+            if not awaited:
+                del self._awaited[intent.session_id]
+            self._give_back(intent.session_id)
 
     def unknown_edits(self, workspace: str) -> tuple[LedgerEdit, ...]:
         found = self.places.everywhere(lambda place: ledger.unsettled(place, workspace, self._writer, self._free))
@@ -207,6 +224,10 @@ class Keeper:
     def mark_undone(self, turn: WrittenTurn, uris: Iterable[str] | None) -> None:
         named = None if uris is None else frozenset(uris)
         self.places.write(turn.session_id, lambda place: ledger.mark_undone(place, turn, named))
+
+    def written_files(self, workspace: str, since: datetime) -> tuple[WrittenFile, ...]:
+        found = self.places.everywhere(lambda place: ledger.written_files(place, workspace, since))
+        return tuple(sorted((file for file, _ in found), key=lambda file: file.made))
 
     def in_use(self) -> Iterable[str]:
         return tuple(self._cached)
@@ -273,6 +294,10 @@ class Keeper:
         raise SessionError(f"This session has no step {step} to fork at. Its steps are 0 to {session.steps}.")
 
     def _take(self, session_id: str) -> None:
+        self._lease(session_id)
+        self._worked_on.add(session_id)
+
+    def _lease(self, session_id: str) -> None:
         if self._leases is None:
             # A folder that was refused is not touched.
             if self._make_leases is None or self.places.file is None:

@@ -1,14 +1,15 @@
 """The ledger of edits: what was about to be sent to the editor, and what came of it.
 
 An intent is committed before the edit leaves, its outcome after the editor's answer. An intent without an outcome,
-whose process is gone, is unknown: it is compared with the file and told, and never sent again.
+whose process is gone, is unknown: it is compared with the file and told, and never sent again. The edit of an undo
+stands under the turn that it takes back and counts as undone from the start, so that no undo finds it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from sqlite3 import Connection
@@ -56,7 +57,7 @@ class Intent:
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """One file of one edit. `outcome` None: not known yet."""
+    """One file of one edit. `outcome` None: not known yet. `undone` is true for every edit of an undo, too."""
 
     write: PlannedWrite
     before_sha256: str | None
@@ -92,16 +93,28 @@ class WrittenTurn:
     edits: tuple[LedgerEdit, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class WrittenFile:
+    """A file that a turn wrote, under its new name. `title` is that of the session."""
+
+    turn_id: str
+    uri: str
+    title: str
+    made: datetime
+
+
 def sha256(text: str | None) -> str | None:
     return None if text is None else hashlib.sha256(to_bytes(text)).hexdigest()
 
 
-def write_intent(connection: Connection, edit: LedgerEdit, writer: str, writes: Sequence[PlannedWrite]) -> None:
+def write_intent(
+    connection: Connection, edit: LedgerEdit, writer: str, writes: Sequence[PlannedWrite], *, undo: bool
+) -> None:
     names = (edit.intent.session_id, storable(edit.workspace), edit.turn_id, writer)
     now = time.time_ns()
     for position, write in enumerate(writes):
         connection.execute(
-            "INSERT INTO ledger VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, 0, ?)",
+            "INSERT INTO ledger VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, ?, ?)",
             (
                 edit.intent.id,
                 position,
@@ -115,6 +128,7 @@ def write_intent(connection: Connection, edit: LedgerEdit, writer: str, writes: 
                 None if write.after is None else to_bytes(write.after),
                 sha256(write.before),
                 sha256(write.after),
+                undo,
                 now,
             ),
         )
@@ -160,6 +174,18 @@ def mark_undone(connection: Connection, turn: WrittenTurn, uris: Iterable[str] |
                     "UPDATE ledger SET undone = 1 WHERE edit = ? AND uri = ?",
                     (edit.intent.id, storable(entry.write.uri)),
                 )
+
+
+def written_files(connection: Connection, workspace: str, since: datetime) -> Iterator[WrittenFile]:
+    """What turns have written and nobody has undone, oldest first, without the texts."""
+    rows = connection.execute(
+        "SELECT ledger.turn, coalesce(ledger.new_uri, ledger.uri), coalesce(session.title, ''), ledger.made "
+        "FROM ledger LEFT JOIN session ON session.id = ledger.session "
+        "WHERE ledger.workspace = ? AND ledger.outcome = 'applied' AND ledger.undone = 0 AND ledger.made >= ? "
+        "ORDER BY ledger.made, ledger.position",
+        (storable(workspace), int(since.timestamp() * 10**9)),
+    )
+    return (WrittenFile(str(turn), str(uri), str(title), as_time(number(made))) for turn, uri, title, made in rows)
 
 
 def forget_old(connection: Connection) -> None:

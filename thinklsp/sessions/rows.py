@@ -33,7 +33,9 @@ from thinklsp.sessions.session import Session
 from thinklsp.sessions.values import Summary
 
 _USAGE = ", ".join(USAGE_COLUMNS)
-_SESSION = f"workspace, title, choices, steps, unanswered, interrupted, messages, generation, revision, {_USAGE}"
+_SESSION = (
+    f"workspace, title, choices, steps, unanswered, interrupted, undone, messages, generation, revision, {_USAGE}"
+)
 _SUMMARY = f"id, title, workspace, model, steps, messages, size, created, updated, {_USAGE}"
 # In an order in which rows may be added although they refer to each other.
 SESSION_TABLES = ("session", "message", "opaque", "archive", "ledger")
@@ -78,7 +80,7 @@ def read_session(connection: Connection, session_id: str, seals: Seals) -> Store
     row = connection.execute(f"SELECT {_SESSION} FROM session WHERE id = ?", (session_id,)).fetchone()  # noqa: S608 - a constant
     if row is None:
         return None
-    workspace, title, choices, steps, unanswered, interrupted, messages, generation, revision, *usage = row
+    workspace, title, choices, steps, unanswered, interrupted, undone, messages, generation, revision, *usage = row
     history = read_history(connection, session_id, number(generation), seals)
     session = Session(
         session_id,
@@ -90,6 +92,7 @@ def read_session(connection: Connection, session_id: str, seals: Seals) -> Store
         number(steps),
         bool(unanswered),
         bool(interrupted),
+        bool(undone),
     )
     sound = history.sound and history.rows == messages
     if not sound:
@@ -169,8 +172,8 @@ def shared(old: Conversation, new: Conversation) -> int:
 def _insert_session(connection: Connection, session: Session) -> None:
     now = moment(connection)
     connection.execute(
-        "INSERT INTO session (id, workspace, title, model, choices, steps, unanswered, interrupted, messages, size, "
-        "generation, revision, created, updated) VALUES (?, ?, '', '', '{}', 0, 0, 0, 0, 0, 0, 0, ?, ?)",
+        "INSERT INTO session (id, workspace, title, model, choices, steps, unanswered, interrupted, undone, messages, "
+        "size, generation, revision, created, updated) VALUES (?, ?, '', '', '{}', 0, 0, 0, 0, 0, 0, 0, 0, ?, ?)",
         (session.id, storable(session.workspace), now, now),
     )
 
@@ -180,8 +183,8 @@ def _update_session(connection: Connection, stored: Stored, size: int, model: st
     usage = ", ".join(f"{column} = ?" for column in USAGE_COLUMNS)
     connection.execute(
         "UPDATE session SET title = ?, model = coalesce(?, model), choices = ?, steps = ?, unanswered = ?, "  # noqa: S608 - constants
-        f"interrupted = ?, messages = ?, size = size + ?, generation = ?, revision = ?, updated = ?, {usage} "
-        "WHERE id = ?",
+        "interrupted = ?, undone = ?, messages = ?, size = size + ?, generation = ?, revision = ?, updated = ?, "
+        f"{usage} WHERE id = ?",
         (
             storable(session.title),
             model,
@@ -189,6 +192,7 @@ def _update_session(connection: Connection, stored: Stored, size: int, model: st
             session.steps,
             session.unanswered,
             session.interrupted,
+            session.undone,
             len(session.conversation),
             size,
             stored.generation,

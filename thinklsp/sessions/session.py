@@ -10,6 +10,7 @@ from thinklsp.core.usage import Usage
 
 _TITLE_LENGTH = 60
 INTERRUPTED = "<note>The turn before this message was stopped before it had finished.</note>"
+UNDONE = "<note>The user has undone edits of an earlier turn. Look at the files before you rely on them.</note>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +19,8 @@ class Session:
     as values that JSON can hold.
 
     `unanswered`: the last message is a prompt that no step has answered yet. `interrupted`: the last turn was stopped
-    or failed after it had done something. `steps` counts all steps ever taken, those too that a compaction took away.
+    or failed after it had done something. `undone`: edits were taken back since the last prompt. `steps` counts all
+    steps ever taken, those too that a compaction took away.
     """
 
     id: str
@@ -30,13 +32,14 @@ class Session:
     steps: int = 0
     unanswered: bool = False
     interrupted: bool = False
+    undone: bool = False
 
     def with_user(self, text: str) -> Session:
         """The user's text goes to the end of the conversation; the first one names the session."""
-        blocks = (TextBlock(INTERRUPTED), TextBlock(text)) if self.interrupted else (TextBlock(text),)
-        conversation = (*self.conversation, UserMessage(blocks))
+        notes = [note for note, said in ((INTERRUPTED, self.interrupted), (UNDONE, self.undone)) if said]
+        conversation = (*self.conversation, UserMessage((*map(TextBlock, notes), TextBlock(text))))
         title = self.title or _title(text)
-        return replace(self, conversation=conversation, title=title, unanswered=True, interrupted=False)
+        return replace(self, conversation=conversation, title=title, unanswered=True, interrupted=False, undone=False)
 
     def with_step(self, assistant: AssistantMessage, results: UserMessage | None, usage: Usage) -> Session:
         """A whole step: a call without its result can never be stored."""
@@ -53,13 +56,21 @@ class Session:
         """The turn was stopped or failed. A prompt that nothing has answered is taken back, or the model would go on
         with it when it hears the next one; a turn that had begun its work is marked as interrupted."""
         if self.unanswered:
-            return replace(self, conversation=self.conversation[:-1], unanswered=False)
+            # Its notes were not heard either.
+            *kept, prompt = self.conversation
+            said = {block.text for block in prompt.blocks[:-1] if isinstance(block, TextBlock)}
+            interrupted, undone = self.interrupted or INTERRUPTED in said, self.undone or UNDONE in said
+            return replace(self, conversation=tuple(kept), unanswered=False, interrupted=interrupted, undone=undone)
         return replace(self, interrupted=True)
 
     def recovered(self) -> Session:
         """What is left of it when the program that worked on it is gone. The end of a turn stays as it is."""
         at_work = bool(self.conversation) and self._answers(len(self.conversation) - 1)
         return self.cut_short() if self.unanswered or at_work else self
+
+    def with_undo(self) -> Session:
+        """The model would else believe that its edits are there: the next prompt tells."""
+        return replace(self, undone=True)
 
     def with_choices(self, choices: Mapping[str, object]) -> Session:
         return replace(self, choices={**self.choices, **choices})

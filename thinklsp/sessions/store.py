@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, datetime
 from functools import partial
 from typing import Literal, Protocol, TypeVar
 
@@ -19,7 +19,7 @@ from thinklsp.core.usage import Usage
 from thinklsp.sessions.database import PATIENCE, Opened, open_database
 from thinklsp.sessions.folder import Leases, leases_of
 from thinklsp.sessions.keeper import Change, Keeper
-from thinklsp.sessions.ledger import Intent, LedgerEdit, Outcome, PlannedWrite, WrittenTurn
+from thinklsp.sessions.ledger import Intent, LedgerEdit, Outcome, PlannedWrite, WrittenFile, WrittenTurn
 from thinklsp.sessions.sealing import Seals, Vault, load_seals
 from thinklsp.sessions.session import Session
 from thinklsp.sessions.spending import utc_today
@@ -103,8 +103,10 @@ class SessionStore(Protocol):
         """By all processes, on that UTC day."""
         ...
 
-    async def intend(self, session_id: str, workspace: str, turn_id: str, writes: Sequence[PlannedWrite]) -> Intent:
-        """Before an edit is sent."""
+    async def intend(
+        self, session_id: str, workspace: str, turn_id: str, writes: Sequence[PlannedWrite], *, undo: bool = False
+    ) -> Intent:
+        """Before an edit is sent. `undo`: it takes back what the turn wrote."""
         ...
 
     async def settle(self, intent: Intent, outcomes: Mapping[str, Outcome]) -> None:
@@ -120,6 +122,10 @@ class SessionStore(Protocol):
         ...
 
     async def mark_undone(self, turn: WrittenTurn, uris: Iterable[str] | None = None) -> None: ...
+
+    async def written_files(self, workspace: str, since: datetime) -> tuple[WrittenFile, ...]:
+        """What turns have written since then and nobody has undone, oldest first."""
+        ...
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -198,8 +204,10 @@ class _Store:
     async def spent_on(self, day: date) -> Usage:
         return await self._run(lambda keeper: keeper.spent_on(day))
 
-    async def intend(self, session_id: str, workspace: str, turn_id: str, writes: Sequence[PlannedWrite]) -> Intent:
-        return await self._run(lambda keeper: keeper.intend(session_id, workspace, turn_id, writes))
+    async def intend(
+        self, session_id: str, workspace: str, turn_id: str, writes: Sequence[PlannedWrite], *, undo: bool = False
+    ) -> Intent:
+        return await self._run(lambda keeper: keeper.intend(session_id, workspace, turn_id, writes, undo=undo))
 
     async def settle(self, intent: Intent, outcomes: Mapping[str, Outcome]) -> None:
         await self._run(lambda keeper: keeper.settle(intent, outcomes))
@@ -212,6 +220,9 @@ class _Store:
 
     async def mark_undone(self, turn: WrittenTurn, uris: Iterable[str] | None = None) -> None:
         await self._run(lambda keeper: keeper.mark_undone(turn, uris))
+
+    async def written_files(self, workspace: str, since: datetime) -> tuple[WrittenFile, ...]:
+        return await self._run(lambda keeper: keeper.written_files(workspace, since))
 
     @property
     def problems(self) -> tuple[str, ...]:

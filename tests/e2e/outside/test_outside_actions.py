@@ -161,4 +161,4 @@ async def test_what_is_announced(outside: Outside) -> None:
     assert announced["completionProvider"] == {"triggerCharacters": ["/", "@"]}
     commands = announced["executeCommandProvider"]["commands"]
     assert len(commands) == len(set(commands))
-    assert {"thinklsp.chat", "thinklsp.action", "thinklsp.cancel", "thinklsp.apply"} <= set(commands)
+    assert {"thinklsp.chat", "thinklsp.action", "thinklsp.cancel", "thinklsp.apply", "thinklsp.undo"} <= set(commands)

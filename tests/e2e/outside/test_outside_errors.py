@@ -42,6 +42,7 @@ WRONG: list[tuple[str, list[Any], str]] = [
     ("thinklsp.action", [{"name": "fix", "diagnostics": "x"}], "diagnostics"),
     ("thinklsp.cancel", [{"turnId": 5}], "turnId"),
     ("thinklsp.apply", [{"turn": "x"}], "turn"),
+    ("thinklsp.undo", [{"turnId": 1}], "turnId"),
 ]
 
 

@@ -176,14 +176,22 @@ class Protocol(LanguageServerProtocol):
         has not read yet is left out."""
         self._send({"jsonrpc": "2.0", "method": method, "params": params}, replaces)
 
-    async def ask(self, method: str, params: Any, timeout: float | None) -> Any:  # noqa: ASYNC109 - part of the contract
-        """A request to the client; its result as plain JSON values. `params` None: the method takes none.
+    async def ask(
+        self,
+        method: str,
+        params: Any,
+        timeout: float | None,  # noqa: ASYNC109 - part of the contract
+        numbered: Callable[[int], None] = lambda _: None,
+    ) -> Any:
+        """A request to the client; its result as plain JSON values. `params` None: the method takes none. `numbered` is
+        told its id before it leaves.
 
         Raises ClientError when the client answers with an error, TimeoutError after `timeout` seconds (None: never).
         """
         number = next(self._numbers)
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting[number] = future
+        numbered(number)
         if len(self._waiting) > _MAX_WAITING:
             oldest = self._waiting.pop(next(iter(self._waiting)))
             oldest.set_exception(errors.ClientError("The editor left too many requests of the server unanswered."))

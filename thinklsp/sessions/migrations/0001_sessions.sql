@@ -8,6 +8,7 @@ CREATE TABLE session (
     steps INTEGER NOT NULL,
     unanswered INTEGER NOT NULL,
     interrupted INTEGER NOT NULL,
+    undone INTEGER NOT NULL,
     input_tokens INTEGER,
     output_tokens INTEGER,
     thinking_tokens INTEGER,
