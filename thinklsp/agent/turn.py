@@ -6,12 +6,12 @@ overlay of its tool context.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from thinklsp.agent.budget import DaySpending
+from thinklsp.agent.budget_gate import Allowance, AskBudget, BudgetGate, next_input
 from thinklsp.agent.model_call import CallFinished, ModelCaller
 from thinklsp.agent.tool_runner import ToolResults, run_tool_calls
 from thinklsp.core.calls import with_unique_calls
@@ -34,8 +34,6 @@ from thinklsp.tools.registry import TOOLS, Mode, tool_specs
 
 _NUDGE = "Your last message held only thinking. Please give your answer now, as text."
 _SILENT = "(thinking only)"
-
-AskBudget = Callable[[str], Awaitable[Literal["continue", "raise", "stop"]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +64,8 @@ class _Progress:
 
     conversation: Conversation
     usage: Usage
-    limits: Limits
     spending: DaySpending
+    last_call: Usage | None = None
     text: str = ""
     thinking: str = ""
     nudged: bool = False
@@ -91,10 +89,13 @@ async def run_turn(
 
     Raises ProviderError when the model cannot be reached or refuses the request; steps committed by then stand.
     """
-    turn = _Progress(conversation, Usage(), config.limits, spending or DaySpending())
+    turn = _Progress(conversation, Usage(), spending or DaySpending())
+    limits = config.limits
+    allowed = Allowance(limits.tokens, limits.usd, limits.usd_per_day)
+    gate = BudgetGate(allowed, config.model.price, turn.spending, ask_budget)
     for number in range(1, config.limits.max_steps + 1):
-        if (stopped := await _budget_spent(turn, config.limits, ask_budget)) is not None:
-            yield stopped
+        if not await gate.opens(turn.usage, next_input(turn.conversation, turn.last_call)):
+            yield turn.finished("budget")
             return
         yield StepStarted(number)
         answer: CallFinished | None = None
@@ -133,6 +134,7 @@ async def _after_answer(
     message = with_unique_calls(answer.message, turn.conversation)
     answer = replace(answer, message=message)
     turn.usage += answer.usage
+    turn.last_call = answer.usage
     turn.spending.add(answer.usage.cost_usd)
     turn.text = message.text or turn.text
     turn.thinking = "\n\n".join(filter(None, (turn.thinking, message.thinking)))
@@ -203,42 +205,3 @@ def _without_unfinished(message: AssistantMessage) -> AssistantMessage | None:
     if not any(isinstance(block, TextBlock) and block.text.strip() for block in blocks):
         return None
     return replace(message, blocks=tuple(blocks))
-
-
-async def _budget_spent(turn: _Progress, budget: Limits, ask: AskBudget) -> TurnFinished | None:
-    """Asks the user when a limit is reached. Continuing once allows the same amount again."""
-    limits, usage = turn.limits, turn.usage
-    tokens = (usage.input_tokens or 0) + (usage.output_tokens or 0)
-    if limits.tokens is not None and tokens >= limits.tokens:
-        said = f"This turn has used {tokens:,} tokens; its budget is {limits.tokens:,}."
-    elif limits.usd is not None and (usage.cost_usd or 0.0) >= limits.usd:
-        said = f"This turn has cost ${usage.cost_usd:.2f}; its budget is ${limits.usd:.2f}."
-    else:
-        return await _day_spent(turn, budget, ask)
-    match await ask(said):
-        case "continue":
-            turn.limits = replace(
-                limits,
-                tokens=budget.tokens and tokens + budget.tokens,
-                usd=budget.usd and (usage.cost_usd or 0.0) + budget.usd,
-            )
-        case "raise":
-            turn.limits = replace(limits, tokens=None, usd=None)
-        case "stop":
-            return turn.finished("budget")
-    return await _day_spent(turn, budget, ask)
-
-
-async def _day_spent(turn: _Progress, budget: Limits, ask: AskBudget) -> TurnFinished | None:
-    """The same for the budget of the day, which the turn shares with others; an answer counts for this turn alone."""
-    limit, spent = turn.limits.usd_per_day, turn.spending.usd
-    if limit is None or spent < limit:
-        return None
-    match await ask(f"Today's turns have cost ${spent:.2f}; the budget of the day is ${limit:.2f}."):
-        case "continue":
-            turn.limits = replace(turn.limits, usd_per_day=budget.usd_per_day and spent + budget.usd_per_day)
-        case "raise":
-            turn.limits = replace(turn.limits, usd_per_day=None)
-        case "stop":
-            return turn.finished("budget")
-    return None

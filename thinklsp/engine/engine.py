@@ -86,6 +86,10 @@ class Engine:
             return await self.store.latest(workspace)
         return await self.store.get(session_id, workspace)
 
+    def is_busy(self, session_id: str) -> bool:
+        """Whether a turn of this process works on it."""
+        return session_id in self._busy
+
     async def begin(self, spec: TurnSpec, editor: EditorSettings, choices: Choices) -> Turn:
         """Checks everything that can be checked without a model and takes the session.
 

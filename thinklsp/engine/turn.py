@@ -10,9 +10,10 @@ from types import TracebackType
 from typing import Self
 
 from thinklsp.agent.budget import DaySpending
+from thinklsp.agent.budget_gate import AskBudget
 from thinklsp.agent.model_call import ModelCaller
 from thinklsp.agent.prompts import READING, Excerpt, Problem, action_prompt, chat_prompt
-from thinklsp.agent.turn import AskBudget, TurnConfig, run_turn
+from thinklsp.agent.turn import TurnConfig, run_turn
 from thinklsp.core.errors import TurnRefused
 from thinklsp.core.events import Notice, StepCommitted, TurnEvent, TurnFinished
 from thinklsp.core.lines import split_lines
@@ -131,8 +132,9 @@ class Turn:
             caller = await self.connect()
             async with aclosing(self._run(caller, ToolContext(self.overlay, ask), ask_budget)) as events:
                 async for event in events:
-                    finished = isinstance(event, TurnFinished)
-                    if finished:
+                    if isinstance(event, TurnFinished):
+                        finished = True
+                        await self._keep_lost(event.usage)
                         await self._leave(complete=True)
                     yield event
         finally:
@@ -171,6 +173,13 @@ class Turn:
         _log.info("turn %s: step ended with %s, %s", self.id, step.assistant.stop_reason, step.usage)
         self.text = step.assistant.text or self.text
         self.thinking = "\n\n".join(filter(None, (self.thinking, step.assistant.thinking)))
+
+    async def _keep_lost(self, whole: Usage) -> None:
+        """Books what the turn has used beyond its steps: an answer that was declined or cut is no step, yet costs."""
+        lost = whole.without(self.usage)
+        if lost.input_tokens or lost.output_tokens:
+            spent = Spent(self.id, self.config.model.provider, self.config.model.id, lost, "lost")
+            await self._update(lambda session: session.with_usage(lost), spent)
 
     async def _leave(self, *, complete: bool) -> None:
         if self.session.unanswered or not complete:

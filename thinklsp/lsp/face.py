@@ -8,12 +8,14 @@ from typing import Any
 from lsprotocol import types
 
 from thinklsp.agent.prompts import ACTIONS, READING
-from thinklsp.core.errors import TurnRefused
+from thinklsp.core.errors import SessionError, TurnRefused
 from thinklsp.core.events import TurnFinished
 from thinklsp.engine import ActionTask, ChatTask, Choices, Engine, Reference, Turn, TurnSpec
+from thinklsp.engine.cached_prefix import dropped_cache
 from thinklsp.engine.choices import choose
 from thinklsp.engine.doctor import report
 from thinklsp.lsp import arguments as args
+from thinklsp.lsp import session_commands
 from thinklsp.lsp.applying import Applying
 from thinklsp.lsp.chat import ChatDocuments, mention
 from thinklsp.lsp.code_actions import Held
@@ -25,6 +27,7 @@ from thinklsp.lsp.snapshots import Snapshots
 from thinklsp.lsp.state import State
 from thinklsp.lsp.subjects import Subject, lines_of, plain_range, problems_of, required_subject, subject_of
 from thinklsp.lsp.turns import Asked, Turns, no_scope
+from thinklsp.sessions.session import Session
 from thinklsp.sessions.state_folder import state_folder
 from thinklsp.sessions.store import SqliteStore
 from thinklsp.settings import EditorSettings, ignored
@@ -45,7 +48,8 @@ class Face:
         self._snapshots = Snapshots(state, workspace.allow_protected, workspace.allow_home)
         self.applying = Applying(state, self._snapshots)
         self._chat = ChatDocuments(state, self._snapshots, self.engine)
-        self._turns = Turns(state, self.applying, lambda spec: self.engine.begin(spec, self.editor, self.choices))
+        self._turns = Turns(state, self.applying, self._begin, self._tell_store_problems)
+        self._problems_told = 0
         for problem in self.engine.user.problems:
             state.client.show_message("warning", problem)
         for raw in state.raw_configurations:
@@ -61,6 +65,16 @@ class Face:
         for sentence in (*sentences, *loosening):
             self._state.client.show_message("warning", sentence)
 
+    async def _begin(self, spec: TurnSpec) -> Turn:
+        return await self.engine.begin(spec, self.editor, self.choices)
+
+    def _tell_store_problems(self) -> None:
+        """What the store has come upon since it was last asked, each once."""
+        problems = self.engine.store.problems
+        for problem in problems[self._problems_told :]:
+            self._state.client.show_message("warning", problem)
+        self._problems_told = len(problems)
+
     async def close(self) -> None:
         await self.engine.aclose()
 
@@ -72,6 +86,12 @@ class Face:
         return self._turns.for_document(uri)
 
     async def execute(self, command: str, given: Arguments, progress: TurnProgress | None) -> Any:
+        try:
+            return await self._execute(command, given, progress)
+        finally:
+            self._tell_store_problems()
+
+    async def _execute(self, command: str, given: Arguments, progress: TurnProgress | None) -> Any:
         match command:
             case "thinklsp.chat":
                 return await self.chat(given, progress)
@@ -83,6 +103,12 @@ class Face:
                 return self.cancel(given)
             case "thinklsp.apply":
                 return await self.apply(given)
+            case "thinklsp.sessions":
+                asked = args.parsed(args.SessionsArguments, given)
+                return await session_commands.sessions(self.engine, self._turns, self._snapshots.key, asked)
+            case "thinklsp.usage":
+                wish = args.parsed(args.UsageArguments, given).session_id
+                return await session_commands.usage(self.engine, self._snapshots.key, wish)
             case "thinklsp.doctor":
                 return await self.doctor(given)
             case "thinklsp.effort" | "thinklsp.thinking" | "thinklsp.model":
@@ -179,12 +205,28 @@ class Face:
         if wish.session_id is not None:
             session = await self.engine.session(wish.session_id, self._snapshots.key)
         answer, made = choose(self.engine, self.editor, key, wish.value, connection=self.choices, session=session)
+        if made and (dropped := await self._dropped_cache(made, session)) is not None:
+            answer["notice"] = " ".join(filter(None, (answer["notice"], dropped)))
         if made and session is not None:
             await self.engine.store.update(session.id, lambda session: session.with_choices(made))
-            await self.engine.store.release(session.id)
+            if not self.engine.is_busy(session.id):
+                await self.engine.store.release(session.id)
         elif made:
             self.choices = {**self.choices, **made}
         return answer
+
+    async def _dropped_cache(self, made: Choices, session: Session | None) -> str | None:
+        """What the choice costs the session, or where it is for none in particular, the workspace's newest."""
+        known = session
+        if known is None:
+            try:
+                known = await self.engine.session("last", self._snapshots.key)
+            except SessionError:
+                return None
+        before = (self.choices, known.choices)
+        by_session = (self.choices, {**known.choices, **made})
+        after = ({**self.choices, **made}, known.choices) if session is None else by_session
+        return await dropped_cache(self.engine, self.editor, known, before, after)
 
     async def doctor(self, given: Arguments) -> dict[str, Any]:
         args.parsed(args.NoArguments, given)

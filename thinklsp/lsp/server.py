@@ -29,6 +29,8 @@ COMMANDS = (
     "thinklsp.effort",
     "thinklsp.thinking",
     "thinklsp.model",
+    "thinklsp.sessions",
+    "thinklsp.usage",
     "thinklsp.doctor",
 )
 

@@ -37,8 +37,17 @@ class Asked:
 
 
 class Turns:
-    def __init__(self, state: State, applying: Applying, begin: Callable[[TurnSpec], Awaitable[Turn]]) -> None:
+    """`ended` is called when a turn is over, however that came."""
+
+    def __init__(
+        self,
+        state: State,
+        applying: Applying,
+        begin: Callable[[TurnSpec], Awaitable[Turn]],
+        ended: Callable[[], None],
+    ) -> None:
         self._state = state
+        self._when_ended = ended
         self._applying = applying
         self._begin = begin
         self._running: dict[str, RunningTurn] = {}
@@ -84,6 +93,11 @@ class Turns:
         """Turns that work for this document, or for none in particular."""
         return [running.turn.id for running in self._running.values() if running.uri in (uri, None)]
 
+    def in_session(self, session_id: str | None) -> RunningTurn | None:
+        """The turn that runs in this session; None: the newest one of all."""
+        newest_first = reversed(self._running.values())
+        return next((running for running in newest_first if session_id in (None, running.turn.session.id)), None)
+
     async def _unwatched(self, running: RunningTurn) -> None:
         """A turn whose command has been answered already: what goes wrong is said by progress and one message."""
         token = f"thinklsp-{running.turn.id}"
@@ -101,3 +115,4 @@ class Turns:
         running.turn.release()
         running.progress.end("cancelled")
         self._running.pop(running.turn.id, None)
+        self._when_ended()

@@ -18,7 +18,7 @@ from thinklsp.sessions.places import Places
 from thinklsp.sessions.rows import Stored
 from thinklsp.sessions.sealing import Seals
 from thinklsp.sessions.session import Session
-from thinklsp.sessions.values import Archive, Archived, Spent, Summary, UsageReport
+from thinklsp.sessions.values import Archive, Archived, LastStep, Spent, Summary, UsageReport
 
 Change = Callable[[Session], Session]
 _MOST_CACHED = 16
@@ -185,6 +185,12 @@ class Keeper:
         return sum(
             (usage for usage, _ in self.places.everywhere(lambda place: [spending.spent_on(place, day)])), Usage()
         )
+
+    def last_step(self, session_id: str) -> LastStep | None:
+        return self.places.read(session_id, lambda place: spending.last_step(place, session_id))
+
+    def in_use_elsewhere(self, session_ids: Sequence[str]) -> frozenset[str]:
+        return frozenset(session_id for session_id in session_ids if not self._free(session_id))
 
     def intend(self, session_id: str, workspace: str, turn_id: str, writes: Sequence[PlannedWrite]) -> Intent:
         self._take(session_id)
