@@ -61,9 +61,8 @@ async def test_a_projected_overshoot_of_tokens_and_of_the_day() -> None:
     ]
     day = Gate(usd_per_day=5.0, spent=4.5)
     assert not await day.opens(Usage(), CACHED, "stop")
-    assert day.questions == [
-        "Today's turns have cost $4.50, and what its next call reads comes to about $1.00; the budget of the day is $5.00."
-    ]
+    said = "Today's turns have cost $4.50, and what its next call reads comes to about $1.00"
+    assert day.questions == [f"{said}; the budget of the day is $5.00."]
 
 
 async def test_without_a_price_only_what_was_spent_counts() -> None:
