@@ -6,19 +6,19 @@ overlay of its tool context.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Literal
 
 from thinklsp.agent.bounded_call import asked
 from thinklsp.agent.budget import DaySpending
+from thinklsp.agent.budget_gate import Allowance, AskBudget, BudgetGate, next_input
 from thinklsp.agent.context_meter import ContextMeter
 from thinklsp.agent.model_call import CallFinished, ModelCaller
 from thinklsp.agent.prompts import NUDGE
 from thinklsp.agent.rereads import by_reference
 from thinklsp.agent.tool_runner import ToolResults, run_tool_calls
-from thinklsp.agent.turn_state import Limits, Progress, TurnConfig
+from thinklsp.agent.turn_state import Progress, TurnConfig
 from thinklsp.core.calls import with_unique_calls
 from thinklsp.core.events import (
     Notice,
@@ -40,8 +40,6 @@ from thinklsp.tools.base import ToolContext
 
 _SILENT = "(thinking only)"
 
-AskBudget = Callable[[str], Awaitable[Literal["continue", "raise", "stop"]]]
-
 
 async def run_turn(
     conversation: Conversation,
@@ -60,10 +58,13 @@ async def run_turn(
 
     Raises ProviderError when the model cannot be reached or refuses the request; steps committed by then stand.
     """
-    turn = Progress(conversation, config, Usage(), config.limits, spending or DaySpending(), meter or ContextMeter())
+    turn = Progress(conversation, config, Usage(), spending or DaySpending(), meter or ContextMeter())
+    limits = config.limits
+    allowed = Allowance(limits.tokens, limits.usd, limits.usd_per_day)
+    gate = BudgetGate(allowed, config.model.price, turn.spending, ask_budget)
     for number in range(1, config.limits.max_steps + 1):
-        if (stopped := await _budget_spent(turn, config.limits, ask_budget)) is not None:
-            yield stopped
+        if not await gate.opens(turn.usage, next_input(turn.conversation, turn.last_call)):
+            yield turn.finished("budget")
             return
         answer: CallFinished | None = None
         async with aclosing(asked(turn, caller, number)) as events:
@@ -90,6 +91,7 @@ async def _after_answer(
     message = with_unique_calls(answer.message, turn.conversation)
     answer = replace(answer, message=message)
     turn.usage += answer.usage
+    turn.last_call = answer.usage
     turn.spending.add(answer.usage.cost_usd)
     turn.text = message.text or turn.text
     turn.thinking = "\n\n".join(filter(None, (turn.thinking, message.thinking)))
@@ -161,42 +163,3 @@ def _without_unfinished(message: AssistantMessage) -> AssistantMessage | None:
     if not any(isinstance(block, TextBlock) and block.text.strip() for block in blocks):
         return None
     return replace(message, blocks=tuple(blocks))
-
-
-async def _budget_spent(turn: Progress, budget: Limits, ask: AskBudget) -> TurnFinished | None:
-    """Asks the user when a limit is reached. Continuing once allows the same amount again."""
-    limits, usage = turn.limits, turn.usage
-    tokens = (usage.input_tokens or 0) + (usage.output_tokens or 0)
-    if limits.tokens is not None and tokens >= limits.tokens:
-        said = f"This turn has used {tokens:,} tokens; its budget is {limits.tokens:,}."
-    elif limits.usd is not None and (usage.cost_usd or 0.0) >= limits.usd:
-        said = f"This turn has cost ${usage.cost_usd:.2f}; its budget is ${limits.usd:.2f}."
-    else:
-        return await _day_spent(turn, budget, ask)
-    match await ask(said):
-        case "continue":
-            turn.limits = replace(
-                limits,
-                tokens=budget.tokens and tokens + budget.tokens,
-                usd=budget.usd and (usage.cost_usd or 0.0) + budget.usd,
-            )
-        case "raise":
-            turn.limits = replace(limits, tokens=None, usd=None)
-        case "stop":
-            return turn.finished("budget")
-    return await _day_spent(turn, budget, ask)
-
-
-async def _day_spent(turn: Progress, budget: Limits, ask: AskBudget) -> TurnFinished | None:
-    """The same for the budget of the day, which the turn shares with others; an answer counts for this turn alone."""
-    limit, spent = turn.limits.usd_per_day, turn.spending.usd
-    if limit is None or spent < limit:
-        return None
-    match await ask(f"Today's turns have cost ${spent:.2f}; the budget of the day is ${limit:.2f}."):
-        case "continue":
-            turn.limits = replace(turn.limits, usd_per_day=budget.usd_per_day and spent + budget.usd_per_day)
-        case "raise":
-            turn.limits = replace(turn.limits, usd_per_day=None)
-        case "stop":
-            return turn.finished("budget")
-    return None

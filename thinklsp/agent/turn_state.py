@@ -45,9 +45,9 @@ class Progress:
     conversation: Conversation
     config: TurnConfig
     usage: Usage
-    limits: Limits
     spending: DaySpending
     meter: ContextMeter
+    last_call: Usage | None = None
     text: str = ""
     thinking: str = ""
     nudged: bool = False

@@ -127,10 +127,24 @@ def _file_rows(report: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
         for key, source in sorted(settings["sources"].items()):
             yield "", f"{key} = {_value(settings['values'], key)}", source
     store = report["store"]
-    yield "sessions", f"in {store['kind']}", store["note"]
+    yield "sessions", *_store(store)
     yield "own folder", store["folder"], "" if store["folderExists"] else "made when it is needed"
     log = "nothing logged yet" if store["logBytes"] is None else f"{store['logBytes']:,} bytes"
     yield "log", store["log"], log
+
+
+def _store(store: Mapping[str, Any]) -> tuple[str, str]:
+    if not store["databaseExists"]:
+        return (
+            ("in memory only", "they last as long as the server")
+            if store["kind"] == "memory"
+            else (
+                store["path"],
+                "none yet; made with the first prompt",
+            )
+        )
+    kind = "cannot be written · " if store["kind"] == "read-only" else ""
+    return store["path"], f"{kind}{store['protection']}"
 
 
 def _value(values: Mapping[str, Any], key: str) -> str:

@@ -1,6 +1,6 @@
 """The report of `thinklsp doctor`: what would be used, why, and how to mend what is wrong. Never a key.
 
-It changes nothing and asks no model anything: what leaves the machine is an empty request, to see whether the way to
+It asks no model anything and makes nothing: what leaves the machine is an empty request, to see whether the way to
 the service is open, and the question what the model can do, which costs nothing.
 """
 
@@ -24,7 +24,8 @@ from thinklsp.engine.engine import Engine, plan_for
 from thinklsp.engine.turn import Choices
 from thinklsp.providers.capabilities import Capabilities, contradictions
 from thinklsp.providers.model_info import ModelInfo
-from thinklsp.sessions.state_folder import inspect, state_folder
+from thinklsp.sessions.state_folder import StateReport, inspect, state_folder
+from thinklsp.sessions.store import MemoryStore, SessionStore, SqliteStore
 from thinklsp.settings import Access, EditorSettings, Provider, Resolved, keyed_providers
 from thinklsp.tools.ripgrep import find_ripgrep
 
@@ -34,12 +35,14 @@ _DESCRIPTION_BYTES = 256 * 1024
 
 async def diagnose(environment: Mapping[str, str]) -> dict[str, Any]:
     """The report for a process with this environment, also where its settings keep an engine from being made."""
+    store = SqliteStore(state_folder(environment))
     try:
-        engine = Engine(environment)
+        engine = Engine(environment, store)
     except ThinkLspError as error:
         problems = [str(error)]
-        found = _surroundings(environment, problems)
+        found = await _surroundings(environment, store, problems)
         nothing: dict[str, Any] = {"settings": None, "providers": {"keyed": []}, "model": None, "reachable": None}
+        await store.aclose()
         return {**found, **nothing, "canRun": False, "problems": problems}
     try:
         return await report(engine, EditorSettings(), {})
@@ -55,7 +58,7 @@ async def report(engine: Engine, editor: EditorSettings, choices: Choices, *, pr
     problems: list[str] = list(engine.user.problems)
     resolved = engine.resolved(editor, ("choice", choices))
     found: dict[str, Any] = {
-        **_surroundings(engine.user.environment, problems),
+        **await _surroundings(engine.user.environment, engine.store, problems),
         "settings": {
             "file": engine.user.path,
             "sources": dict(resolved.sources),
@@ -90,7 +93,7 @@ async def report(engine: Engine, editor: EditorSettings, choices: Choices, *, pr
     return {**found, "reachable": reachable, "canRun": can_run, "problems": problems}
 
 
-def _surroundings(environment: Mapping[str, str], problems: list[str]) -> dict[str, Any]:
+async def _surroundings(environment: Mapping[str, str], store: SessionStore, problems: list[str]) -> dict[str, Any]:
     """What does not depend on settings: the program, its own folder, the programs it uses."""
     state = inspect(state_folder(environment))
     problems.extend(state.problems)
@@ -102,13 +105,27 @@ def _surroundings(environment: Mapping[str, str], problems: list[str]) -> dict[s
         "system": {"python": platform.python_version(), "platform": sys.platform},
         "tools": {"ripgrep": ripgrep is not None, "commands": False},
         "store": {
-            "kind": "memory",
-            "note": "sessions last as long as the server",
+            **await _sessions(store, state, problems),
             "folder": state.folder,
             "folderExists": state.exists,
             "log": state.log,
             "logBytes": state.log_bytes,
         },
+    }
+
+
+async def _sessions(store: SessionStore, state: StateReport, problems: list[str]) -> dict[str, Any]:
+    """How sessions are kept. Where no database has been made yet, none is made for this report."""
+    if not isinstance(store, MemoryStore) and not state.store_exists:
+        return {"kind": "file", "path": state.store, "protection": None, "databaseExists": False}
+    condition = await store.condition()
+    problems.extend(problem for problem in condition.problems if problem not in problems)
+    exists = condition.kind != "memory"
+    return {
+        "kind": condition.kind,
+        "path": condition.path or None,
+        "protection": condition.protection,
+        "databaseExists": exists,
     }
 
 

@@ -97,6 +97,10 @@ class Engine:
         if session_id not in self._busy:
             await self.store.release(session_id)
 
+    def is_busy(self, session_id: str) -> bool:
+        """Whether a turn of this process works on it."""
+        return session_id in self._busy
+
     def claim(self, session_id: str, turn_id: str) -> Callable[[], None]:
         """Takes the session for one turn or for what commands do to it; gives what lets go of it again.
 

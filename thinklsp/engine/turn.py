@@ -11,10 +11,11 @@ from typing import Self
 
 from thinklsp.agent.bounded_call import compact_now
 from thinklsp.agent.budget import DaySpending
+from thinklsp.agent.budget_gate import AskBudget
 from thinklsp.agent.context_meter import ContextMeter
 from thinklsp.agent.model_call import ModelCaller
 from thinklsp.agent.prompts import READING, Diagnosed, Excerpt, Problem, action_prompt, chat_prompt
-from thinklsp.agent.turn import AskBudget, run_turn
+from thinklsp.agent.turn import run_turn
 from thinklsp.agent.turn_state import TurnConfig
 from thinklsp.core.errors import TurnRefused
 from thinklsp.core.events import ContextCompacted, Notice, StepCommitted, TurnEvent, TurnFinished
@@ -161,8 +162,9 @@ class Turn:
                 work = self._run(caller, ToolContext(self.overlay, ask), ask_budget)
             async with aclosing(work) as events:
                 async for event in events:
-                    finished = isinstance(event, TurnFinished)
-                    if finished:
+                    if isinstance(event, TurnFinished):
+                        finished = True
+                        await self._keep_lost(event.usage)
                         await self._leave(complete=True)
                     yield event
         finally:
@@ -235,6 +237,13 @@ class Turn:
         self.usage += shorter.usage
         self.said.append(shorter.text)
         _log.info("turn %s: %d messages became %d", self.id, len(shorter.before), len(shorter.after))
+
+    async def _keep_lost(self, whole: Usage) -> None:
+        """Books what the turn has used beyond its steps: an answer that was declined or cut is no step, yet costs."""
+        lost = whole.without(self.usage)
+        if lost.input_tokens or lost.output_tokens:
+            spent = Spent(self.id, self.config.model.provider, self.config.model.id, lost, "lost")
+            await self._update(lambda session: session.with_usage(lost), spent)
 
     async def _leave(self, *, complete: bool) -> None:
         if self.session.unanswered or not (complete or isinstance(self.spec.task, CompactTask)):

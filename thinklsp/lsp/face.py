@@ -13,6 +13,7 @@ from thinklsp.core.events import TurnFinished
 from thinklsp.engine import ActionTask, ChatTask, CompactTask, Engine, Reference, Turn, TurnSpec
 from thinklsp.engine.doctor import report
 from thinklsp.lsp import arguments as args
+from thinklsp.lsp import session_commands
 from thinklsp.lsp.applying import Applying
 from thinklsp.lsp.chat import ChatDocuments
 from thinklsp.lsp.chat_context import mention_of
@@ -55,7 +56,8 @@ class Face:
         self._sessions = Sessions(self.engine, self._snapshots)
         self._chat = ChatDocuments(state, self._snapshots, self._sessions)
         self._files = FileNames(state, self._snapshots)
-        self._turns = Turns(state, self.applying, self._begin, self._changed)
+        self._problems_told = 0
+        self._turns = Turns(state, self.applying, self._begin, self._turn_changed)
         commands = SlashCommands(self._sessions, PlainServices(self._sessions))
         self._sending = Sending(state, self._snapshots, self.engine, self._sessions, self._chat, self._turns, commands)
         for problem in self.engine.user.problems:
@@ -78,6 +80,13 @@ class Face:
     async def begin(self) -> None:
         """The first activity of a workspace: what an earlier process has left open is said."""
         await self._ledger.begin()
+
+    def _tell_store_problems(self) -> None:
+        """What the store has come upon since it was last asked, each once."""
+        problems = self.engine.store.problems
+        for problem in problems[self._problems_told :]:
+            self._state.client.show_message("warning", problem)
+        self._problems_told = len(problems)
 
     async def close(self) -> None:
         await self.engine.aclose()
@@ -126,6 +135,12 @@ class Face:
         return completions(document, position, encoding, wanted, names=names, models=models)
 
     async def execute(self, command: str, given: Arguments, progress: TurnProgress | None) -> Any:
+        try:
+            return await self._execute(command, given, progress)
+        finally:
+            self._tell_store_problems()
+
+    async def _execute(self, command: str, given: Arguments, progress: TurnProgress | None) -> Any:
         match command:
             case "thinklsp.chat":
                 return await self.chat(given, progress)
@@ -141,6 +156,12 @@ class Face:
                 return await self.apply(given)
             case "thinklsp.undo":
                 return await self.undo(given)
+            case "thinklsp.sessions":
+                asked = args.parsed(args.SessionsArguments, given)
+                return await session_commands.sessions(self.engine, self._turns, self._snapshots.key, asked)
+            case "thinklsp.usage":
+                wish = args.parsed(args.UsageArguments, given).session_id
+                return await session_commands.usage(self.engine, self._snapshots.key, wish)
             case "thinklsp.doctor":
                 return await self.doctor(given)
             case "thinklsp.effort" | "thinklsp.thinking" | "thinklsp.model":
@@ -252,6 +273,10 @@ class Face:
 
     async def _begin(self, spec: TurnSpec, turn_id: str | None) -> Turn:
         return await self.engine.begin(spec, self._sessions.editor, self._sessions.choices, turn_id=turn_id)
+
+    def _turn_changed(self) -> None:
+        self._tell_store_problems()
+        self._changed()
 
     def _changed(self) -> None:
         """Something that lenses show has changed."""

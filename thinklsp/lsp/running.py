@@ -10,11 +10,12 @@ from typing import Any, Literal
 
 from thinklsp.core.edits import FileEdit
 from thinklsp.core.events import TurnFinished, TurnStopReason
+from thinklsp.core.usage import usage_json
 from thinklsp.engine import ChatTask, Turn
 from thinklsp.lsp.applying import Applying, Outcome
 from thinklsp.lsp.client import Client
 from thinklsp.lsp.edits import Scope, Status
-from thinklsp.lsp.progress import TurnProgress, usage_json
+from thinklsp.lsp.progress import TurnProgress
 from thinklsp.lsp.proposals import Kept
 from thinklsp.lsp.protocol.errors import spoken
 

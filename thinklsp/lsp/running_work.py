@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from thinklsp.core.events import TurnStopReason
-from thinklsp.core.usage import Usage
-from thinklsp.lsp.progress import TurnProgress, usage_json
+from thinklsp.core.usage import Usage, usage_json
+from thinklsp.lsp.progress import TurnProgress
 from thinklsp.lsp.protocol.errors import spoken
 from thinklsp.lsp.running import RunningTurn
 

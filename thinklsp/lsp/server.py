@@ -31,6 +31,8 @@ COMMANDS = (
     "thinklsp.effort",
     "thinklsp.thinking",
     "thinklsp.model",
+    "thinklsp.sessions",
+    "thinklsp.usage",
     "thinklsp.doctor",
 )
 

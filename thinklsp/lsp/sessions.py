@@ -11,6 +11,7 @@ from typing import Any
 
 from thinklsp.core.errors import SessionError
 from thinklsp.engine import Choices, Engine
+from thinklsp.engine.cached_prefix import dropped_cache
 from thinklsp.engine.choices import Status, choose, merged, status
 from thinklsp.lsp.snapshots import Snapshots
 from thinklsp.sessions.session import Session
@@ -53,13 +54,29 @@ class Sessions:
         """
         session = None if session_id is None else await self.get(session_id)
         answer, made = choose(self._engine, self.editor, key, value, connection=self.choices, session=session)
+        if made and (dropped := await self._dropped_cache(made, session)) is not None:
+            answer["notice"] = " ".join(filter(None, (answer["notice"], dropped)))
         if made and session is not None:
             update = self._engine.store.update
             self._kept(await update(session.id, lambda now: replace(now, choices=merged(now.choices, made))))
-            await self._engine.store.release(session.id)
+            if not self._engine.is_busy(session.id):
+                await self._engine.store.release(session.id)
         elif made:
             self.choices = merged(self.choices, made)
         return answer
+
+    async def _dropped_cache(self, made: Choices, session: Session | None) -> str | None:
+        """What the choice costs the session, or where it is for none in particular, the workspace's newest."""
+        known = session
+        if known is None:
+            try:
+                known = await self._engine.session("last", self._snapshots.key)
+            except SessionError:
+                return None
+        before = (self.choices, known.choices)
+        by_session = (self.choices, merged(known.choices, made))
+        after = (merged(self.choices, made), known.choices) if session is None else by_session
+        return await dropped_cache(self._engine, self.editor, known, before, after)
 
     def is_remembered(self, session_id: str) -> bool:
         """Whether it has been looked for, and so what `status` says is right."""

@@ -137,6 +137,11 @@ class Turns:
         )
         return next(ids, None)
 
+    def in_session(self, session_id: str | None) -> Running | None:
+        """What runs in this session; None: the newest of all."""
+        newest_first = reversed(self._running.values())
+        return next((running for running in newest_first if session_id in (None, running.session_id)), None)
+
     async def _unwatched(self, running: Running) -> Any:
         """A turn whose command has been answered already: what goes wrong is said by progress and one message."""
         token = f"thinklsp-{running.id}"

@@ -15,12 +15,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from thinklsp.core.errors import SessionError
-from thinklsp.sessions.state_folder import is_mine, unusable
+from thinklsp.sessions.state_folder import STORE, is_mine, unusable
 
 if sys.platform != "win32":
     import fcntl
 
-DATABASE = "sessions.db"
 _BESIDE = ("", "-wal", "-shm", "-journal")
 _LOCKS = "locks"
 # Windows has no such flag.
@@ -65,7 +64,7 @@ def _private_folder(path: str) -> None:
 def prepared_database(folder: str, *, create: bool = True) -> str:
     """The path of the database. It exists then, is a plain file of this user, and nobody else can read it or what
     SQLite puts beside it (which gets the same mode). Raises FolderRefused."""
-    path = os.path.join(folder, DATABASE)
+    path = os.path.join(folder, os.path.basename(STORE))
     try:
         for beside in _BESIDE:
             _private_file(path + beside)
@@ -187,7 +186,7 @@ class Leases:
 
     def free(self, session_id: str) -> bool:
         """Whether no other process has it."""
-        if session_id in self._held:
+        if session_id in self._held or not os.path.lexists(self._path(session_id)):
             return True
         lock = self._try(session_id)
         if lock is None:

@@ -18,7 +18,7 @@ from thinklsp.sessions.places import Places
 from thinklsp.sessions.rows import Stored
 from thinklsp.sessions.sealing import Seals
 from thinklsp.sessions.session import Session
-from thinklsp.sessions.values import Archive, Archived, Spent, Summary, UsageReport
+from thinklsp.sessions.values import Archive, Archived, LastStep, Spent, Summary, UsageReport
 
 Change = Callable[[Session], Session]
 _MOST_CACHED = 16
@@ -194,10 +194,16 @@ class Keeper:
             (usage for usage, _ in self.places.everywhere(lambda place: [spending.spent_on(place, day)])), Usage()
         )
 
+    def last_step(self, session_id: str) -> LastStep | None:
+        return self.places.read(session_id, lambda place: spending.last_step(place, session_id))
+
+    def in_use_elsewhere(self, session_ids: Sequence[str]) -> frozenset[str]:
+        return frozenset(session_id for session_id in session_ids if not self._free(session_id))
+
     def intend(
         self, session_id: str, workspace: str, turn_id: str, writes: Sequence[PlannedWrite], *, undo: bool = False
     ) -> Intent:
-        self._lease(session_id)
+        self._take(session_id)
         edit = LedgerEdit(Intent(secrets.token_hex(16), session_id), workspace, turn_id, ())
         self.places.write(session_id, lambda place: ledger.write_intent(place, edit, self._writer, writes, undo=undo))
         self._awaited.setdefault(session_id, set()).add(edit.intent.id)

@@ -8,8 +8,8 @@ from datetime import UTC, date, datetime
 from sqlite3 import Connection
 
 from thinklsp.core.usage import Usage
-from thinklsp.sessions.codec import USAGE_COLUMNS, storable, usage_of, usage_values
-from thinklsp.sessions.values import Spent, UsageReport
+from thinklsp.sessions.codec import USAGE_COLUMNS, as_time, number, storable, usage_of, usage_values
+from thinklsp.sessions.values import LastStep, Spent, UsageReport
 
 _SUMS = ", ".join(f"sum({column})" for column in USAGE_COLUMNS)
 
@@ -30,6 +30,18 @@ def record(connection: Connection, session_id: str, spent: Spent, day: date) -> 
 def spent_on(connection: Connection, day: date) -> Usage:
     rows = connection.execute(f"SELECT {_SUMS} FROM usage WHERE day = ?", (day.isoformat(),))  # noqa: S608 - constants
     return usage_of(rows.fetchone())
+
+
+def last_step(connection: Connection, session_id: str) -> LastStep | None:
+    row = connection.execute(
+        f"SELECT turn, provider, model, made, {', '.join(USAGE_COLUMNS)} FROM usage "  # noqa: S608 - constants
+        "WHERE session = ? AND purpose = 'step' ORDER BY made DESC LIMIT 1",
+        (session_id,),
+    ).fetchone()
+    if row is None:
+        return None
+    turn, provider, model, made, *figures = row
+    return LastStep(Spent(str(turn), str(provider), str(model), usage_of(tuple(figures))), as_time(number(made)))
 
 
 def sums(connection: Connection, session_id: str | None) -> list[tuple[str, str, Usage]]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from platformdirs import user_state_dir
 
 LOG_NAME = "thinklsp.log"
+STORE = os.path.join("sessions", "sessions.db")
 
 
 def state_folder(environment: Mapping[str, str]) -> str:
@@ -20,12 +21,15 @@ def state_folder(environment: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class StateReport:
-    """`problems` are sentences that each name their fix. `log_bytes` None: no log has been written yet."""
+    """`problems` are sentences that each name their fix. `log_bytes` None: no log has been written yet. `store`: where
+    sessions are kept, or would be."""
 
     folder: str
     exists: bool
     log: str
     log_bytes: int | None
+    store: str
+    store_exists: bool
     problems: tuple[str, ...]
 
 
@@ -36,7 +40,9 @@ def inspect(folder: str) -> StateReport:
     problems = tuple(_folder_problems(folder, status))
     if status is not None and log_status is not None:
         problems += tuple(_private(f"The log {log}", log_status, f"chmod 600 {log}"))
-    return StateReport(folder, status is not None, log, None if log_status is None else log_status.st_size, problems)
+    size = None if log_status is None else log_status.st_size
+    store = os.path.join(folder, STORE)
+    return StateReport(folder, status is not None, log, size, store, os.path.lexists(store), problems)
 
 
 def unusable(folder: str) -> str | None:

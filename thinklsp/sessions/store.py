@@ -23,7 +23,7 @@ from thinklsp.sessions.ledger import Intent, LedgerEdit, Outcome, PlannedWrite, 
 from thinklsp.sessions.sealing import Seals, Vault, load_seals
 from thinklsp.sessions.session import Session
 from thinklsp.sessions.spending import utc_today
-from thinklsp.sessions.values import Archive, Archived, Spent, Summary, UsageReport
+from thinklsp.sessions.values import Archive, Archived, LastStep, Spent, Summary, UsageReport
 
 _T = TypeVar("_T")
 RETRY_AFTER = 30.0
@@ -98,6 +98,12 @@ class SessionStore(Protocol):
         ...
 
     async def usage(self, session_id: str | None) -> UsageReport: ...
+
+    async def last_step(self, session_id: str) -> LastStep | None: ...
+
+    async def in_use(self, session_ids: Sequence[str]) -> frozenset[str]:
+        """Those that another process works on now."""
+        ...
 
     async def spent_on(self, day: date) -> Usage:
         """By all processes, on that UTC day."""
@@ -200,6 +206,12 @@ class _Store:
 
     async def usage(self, session_id: str | None) -> UsageReport:
         return await self._run(lambda keeper: keeper.usage(session_id))
+
+    async def last_step(self, session_id: str) -> LastStep | None:
+        return await self._run(lambda keeper: keeper.last_step(session_id))
+
+    async def in_use(self, session_ids: Sequence[str]) -> frozenset[str]:
+        return await self._run(lambda keeper: keeper.in_use_elsewhere(session_ids))
 
     async def spent_on(self, day: date) -> Usage:
         return await self._run(lambda keeper: keeper.spent_on(day))
