@@ -95,7 +95,7 @@ def test_only_terminal_commands_print() -> None:
 
 
 def test_workspace_files_are_opened_by_the_gate_alone() -> None:
-    """The others open what is theirs: the user's file of settings, data of the package, a pipe."""
+    """The others open what is theirs: the user's file of settings, the session store, data of the package, a pipe."""
     opening = {
         name
         for name, tree in trees()
@@ -104,6 +104,7 @@ def test_workspace_files_are_opened_by_the_gate_alone() -> None:
     assert {name for name in opening if not name.startswith(("thinklsp/cli/", "thinklsp/simulator/"))} <= {
         "thinklsp/workspace/paths.py",
         "thinklsp/settings/resolve.py",
+        "thinklsp/sessions/folder.py",
     }
 
 

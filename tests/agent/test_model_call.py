@@ -25,7 +25,7 @@ from thinklsp.wire.transport import Timeouts, Transport
 GOOD: list[Step] = [head(), stream("text")]
 BUSY: list[Step] = answer(b'{"error":{"type":"overloaded_error","message":"Overloaded"}}', 529)
 BROKEN: list[Step] = [head(), stream("truncated")]
-QUICK = Timeouts(connect=2, write=2, pool=2, first_byte=3, idle=3, total=10, settle=0.05)
+QUICK = Timeouts(connect=2, write=2, pool=2, first_byte_here=3, idle=3, total=10, settle=0.05)
 
 
 @dataclass

@@ -16,10 +16,14 @@ from thinklsp.agent.model_call import CallEvent, CallFinished, HttpModelCaller
 from thinklsp.agent.remedies import BARE, DROPPING
 from thinklsp.core import errors
 from thinklsp.core.events import Notice, RetryScheduled, TurnEvent, TurnFinished
-from thinklsp.core.messages import UserMessage
+from thinklsp.core.messages import AssistantMessage, OpaqueState, TextBlock, UserMessage
 from thinklsp.engine import ChatTask, Engine, Turn, TurnSpec
 from thinklsp.providers.anthropic.adapter import AnthropicAdapter
 from thinklsp.providers.base import ModelRequest, Thinking
+from thinklsp.providers.catalog import lookup
+from thinklsp.providers.google.adapter import GoogleAdapter
+from thinklsp.providers.openai_chat.adapter import OpenAiChatAdapter
+from thinklsp.providers.openai_chat.servers import server_for
 from thinklsp.settings import EditorSettings
 from thinklsp.simulator.journal import RecordedRequest
 from thinklsp.simulator.scenario import Scenario
@@ -99,7 +103,9 @@ class Talk:
 
 @pytest.fixture
 async def transport() -> AsyncIterator[Transport]:
-    transport = Transport(timeouts=Timeouts(connect=2, write=2, pool=2, first_byte=3, idle=3, total=10, settle=0.05))
+    transport = Transport(
+        timeouts=Timeouts(connect=2, write=2, pool=2, first_byte_here=3, idle=3, total=10, settle=0.05)
+    )
     yield transport
     await transport.aclose()
 
@@ -308,3 +314,100 @@ async def test_a_form_of_thinking_that_the_model_does_not_take_is_changed_once(
         assert not await one.ask(request), "refused in both forms, it is said"
         assert isinstance(one.error, errors.BadRequest)
         assert len(server.received) == 4
+
+
+def asked_for(server: SseServer) -> list[tuple[str | None, str | None]]:
+    """Form and effort of every request."""
+    bodies = [received.json for received in server.received]
+    return [(body.get("thinking", {}).get("type"), body.get("output_config", {}).get("effort")) for body in bodies]
+
+
+NO_BUDGET = refusal('"thinking.type.enabled" is not supported for this model.')
+NO_ADAPTIVE = refusal("adaptive thinking is not supported on this model")
+NO_OFF = refusal('"thinking.type.disabled" is not supported for this model.')
+NO_BETWEEN = refusal('"thinking.type.between_tools" is not supported for this model.')
+NO_EFFORT = refusal("output_config.effort: Input should be 'low', 'medium' or 'high'")
+
+
+async def test_a_form_may_be_refused_after_another_but_none_is_tried_twice(transport: Transport) -> None:
+    async with SseServer([NO_BUDGET, NO_ADAPTIVE, GOOD]) as server:
+        one = talk(server, transport)
+        assert await one.ask(replace(PLAIN, thinking=MANUAL))
+        assert len(one.notices) == 2
+        assert await one.ask(replace(PLAIN, thinking=MANUAL))
+        assert one.notices == [], "the next request knows"
+        assert [form for form, _ in asked_for(server)] == ["enabled", "adaptive", None, None]
+    async with SseServer([NO_BETWEEN, NO_OFF, NO_ADAPTIVE, NO_BUDGET]) as server:
+        one = talk(server, transport)
+        assert not await one.ask(replace(PLAIN, thinking=Thinking("between_tools")))
+        assert [form for form, _ in asked_for(server)] == ["between_tools", "disabled", "adaptive", None]
+        assert isinstance(one.error, errors.BadRequest)
+    circle = refusal('"thinking.type.between_tools" is not supported'), refusal('"type": "between_tools"} instead of')
+    async with SseServer([*circle, *circle]) as server:
+        one = talk(server, transport)
+        assert not await one.ask(replace(PLAIN, thinking=Thinking("between_tools")))
+        assert len(server.received) == 2, "round in a circle it does not go"
+
+
+async def test_efforts_are_refused_one_by_one(transport: Transport) -> None:
+    """What was said about one level says nothing about the next that the user chooses."""
+    async with SseServer([NO_EFFORT, GOOD, GOOD, GOOD]) as server:
+        one = talk(server, transport)
+        assert await one.ask(replace(PLAIN, thinking=Thinking("adaptive", effort="max")))
+        [notice] = one.notices
+        assert "max" in notice
+        assert await one.ask(replace(PLAIN, thinking=Thinking("adaptive", effort="max")))
+        assert await one.ask(replace(PLAIN, thinking=Thinking("adaptive", effort="high")))
+        assert one.notices == []
+        assert [effort for _, effort in asked_for(server)] == ["max", None, None, "high"]
+
+
+async def test_form_then_effort_then_thinking_are_refused_in_turn(transport: Transport) -> None:
+    """All three in one call, each once and each told; then the call goes through, and the next one at once."""
+    async with SseServer([NO_BUDGET, NO_EFFORT, BOUND, INVALID, GOOD]) as server:
+        one = talk(server, transport)
+        wish = Thinking("manual", budget_tokens=2_000, effort="max")
+        # Of another host, so that the loop begins without thinking that could not be replayed.
+        request = replace(PLAIN, conversation=loop(host=server.url), thinking=wish)
+        assert await one.ask(request)
+        assert len(one.notices) == 4
+        assert [sent(received).signatures for received in server.received][-1] == []
+        assert await one.ask(request)
+        assert one.notices == []
+        assert len(server.received) == 6
+
+
+async def test_where_off_is_a_level_and_refused_as_one_the_model_thinks_as_it_likes(transport: Transport) -> None:
+    """Compatible servers say it in words of their own."""
+    no = answer(b'{"error":{"message":"reasoning_effort: Input should be low, medium or high, not none"}}', 400)
+    good: list[Step] = [head(), b'data: {"choices":[{"delta":{"content":"Hi"},"finish_reason":"stop"}]}\n\n']
+    async with SseServer([no, good, good]) as server:
+        endpoint = replace(ENDPOINT, provider="openai-compatible", base_url=server.url)
+        adapter = OpenAiChatAdapter(server_for(server.url, kind="generic", echo=None, think_tags=False))
+        one = Talk(HttpModelCaller(adapter, endpoint, transport, policy=RetryPolicy(), rng=lambda: 0.0))
+        request = replace(PLAIN, thinking=OFF)
+        assert await one.ask(request)
+        assert len(one.notices) == 1
+        assert await one.ask(request)
+        assert one.notices == []
+        assert [received.json.get("reasoning_effort") for received in server.received] == ["none", None, None]
+
+
+async def test_a_rejection_in_mid_answer_throws_the_pieces_away(transport: Transport) -> None:
+    """One service only tells at the end of an answer that a signature was missing."""
+    lost = b'data: {"candidates":[{"content":{"parts":[{"text":"Half"}]},"finishReason":"MISSING_THOUGHT_SIGNATURE"}]}'
+    good = b'data: {"candidates":[{"content":{"parts":[{"text":"Whole"}]},"finishReason":"STOP"}]}'
+    async with SseServer([[head(), lost + b"\n\n"], [head(), good + b"\n\n"]]) as server:
+        endpoint = replace(ENDPOINT, provider="google", base_url=server.url)
+        model = lookup("google", "gemini-3.8-flash")
+        origin = endpoint.origin(model.id)
+        raw = OpaqueState('{"text":"Hm","thoughtSignature":"c2ln"}', origin)
+        earlier = (UserMessage.of("Hi"), AssistantMessage((TextBlock("Hm", raw),)), UserMessage.of("Go on"))
+        caller = HttpModelCaller(GoogleAdapter(), endpoint, transport, policy=RetryPolicy(), rng=lambda: 0.0)
+        async with aclosing(caller.stream(replace(PLAIN, model=model, conversation=earlier))) as answers:
+            events = [event async for event in answers]
+        [retry] = [event for event in events if isinstance(event, RetryScheduled)]
+        assert retry.restart, "what was shown belongs to an answer that is no more"
+        last = events[-1]
+        assert isinstance(last, CallFinished)
+        assert last.message.text == "Whole"

@@ -25,7 +25,8 @@ from tests.support.scripted_model import (
     thinking,
     tool,
 )
-from thinklsp.agent.turn import Limits, TurnConfig, run_turn
+from thinklsp.agent.turn import run_turn
+from thinklsp.agent.turn_state import Limits, TurnConfig
 from thinklsp.core.errors import Overloaded, ProviderError
 from thinklsp.core.events import (
     Notice,
@@ -327,12 +328,12 @@ def _spending(tokens: int = 0, usd: float = 0.0) -> list[Answer]:
     return [says(tool(f"t{number}", "read_file", {"path": A}), usage=usage) for number in range(9)]
 
 
-# 40 tokens a step under a budget of 100: reached after step 3, 6 (another 100) and 8 (another 100).
+# 40 tokens a step under a budget of 100: the next call would overshoot it after steps 2, 4 (100 more) and 7.
 BUDGETS: list[tuple[list[Choice], str, int]] = [
-    (["stop"], "budget", 3),
-    ([], "budget", 3),
-    (["continue", "stop"], "budget", 6),
-    (["continue", "continue", "stop"], "budget", 9),
+    (["stop"], "budget", 2),
+    ([], "budget", 2),
+    (["continue", "stop"], "budget", 4),
+    (["continue", "continue", "stop"], "budget", 7),
     (["raise"], "end_turn", 10),
 ]
 

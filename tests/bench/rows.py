@@ -7,6 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from tests.bench import store_rows
 from tests.support.outside import Outside, diagnostic, start
 from tests.support.raw_client import RawClient
 from tests.support.raw_documents import range_of
@@ -136,4 +137,7 @@ ROWS: dict[str, Callable[[Path, int], Awaitable[list[float]]]] = {
     "command to progress begin (ms)": begin_after_command,
     "cancel to closed provider connection (ms)": cancel_to_close,
     "turn of 20 steps, provider answers at once (ms)": overhead,
+    "list of 200 sessions, one of 50 MB (ms)": store_rows.list_sessions,
+    "resume of 10,000 messages, 50 MB (ms)": store_rows.resume,
+    "append to 10,000 messages, 50 MB (ms)": store_rows.append,
 }

@@ -1,24 +1,33 @@
-"""A stream of the simulator, read by the vendor's client and by ours: one message, and a replay that is taken."""
+"""One tool loop with the vendor's client, and once more with ours from the same bytes: the same messages are read, both
+replays are accepted, and they say the same.
+
+The vendor's client sends back what it was given, as its documentation has it. What may differ in that, and why, stands
+with each client in `tests/support/vendors.py`.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any
+from urllib.parse import urlsplit
 
-import anthropic
-import httpx
+import pytest
 
-from tests.support.anthropic_cases import raw, run
-from tests.support.sse_server import SseServer, head
+from tests.support.dialects import Place, place, read
+from tests.support.vendors import Anthropic, Chat, Google, OpenAi, Vendor
+from thinklsp.core.calls import with_unique_calls
 from thinklsp.core.messages import Conversation, ToolResultBlock, UserMessage
-from thinklsp.providers.anthropic.adapter import AnthropicAdapter
-from thinklsp.providers.base import Endpoint, ModelRequest, Thinking
-from thinklsp.providers.catalog import lookup
-from thinklsp.simulator.scenario import load, parse
+from thinklsp.providers.base import ModelRequest, Thinking
+from thinklsp.settings import Provider
+from thinklsp.simulator.dialect import Dialect, Received
+from thinklsp.simulator.frames import Reply, Send, Streamed, Whole
+from thinklsp.simulator.scenario import Scenario, load, parse
 from thinklsp.simulator.server import Simulator
 from thinklsp.tools.registry import TOOLS, tool_specs
 
-INTERLEAVED = """
+INTERLEAVED = r"""
 [[turn]]
 [[turn.step]]
 block = [
@@ -27,7 +36,7 @@ block = [
   { text = "I look in two places." },
   { tool = "read_file", input = { path = "a 🙂.py" } },
   { thinking = "And there." },
-  { tool = "search_text", input = { pattern = "x\\\\ny" } },
+  { tool = "search_text", input = { pattern = "x\\y\n", some_name = { in_depth = [1, 2.5] } } },
 ]
 [[turn.step]]
 block = [
@@ -37,57 +46,127 @@ block = [
 ]
 [[turn.step]]
 block = [{ thinking = "Done." }, { text = "Here it is." }]
+
+[[turn]]
+[[turn.step]]
+block = [{ text = "And again:" }, { tool = "list_files" }]
+[[turn.step]]
+block = [{ thinking = "Once more." }, { text = "The same." }]
 """
+SCENARIOS: dict[str, Callable[[], Scenario]] = {
+    "interleaved": lambda: parse(INTERLEAVED, "interleaved"),
+    "parallel": lambda: load("parallel"),
+}
+SIDES: list[tuple[Provider, str, type[Vendor]]] = [
+    ("anthropic", "claude-opus-5-5", Anthropic),
+    ("openai", "gpt-6-sol", OpenAi),
+    ("openai", "gpt-6.2-sol", OpenAi),
+    ("google", "gemini-4-argon", Google),
+    ("google", "gemini-2.5-pro", Google),
+    ("openai-compatible", "deepseek-reasoner", Chat),
+    ("openai-compatible", "anthropic/claude-opus-5.5", Chat),
+    ("openai-compatible", "gpt-oss:20b", Chat),
+    ("openai-compatible", "qwen3-8b", Chat),
+]
+PROMPTS = ("Find it.", "Again.")
 
 
-async def test_the_vendor_and_we_read_the_same_message() -> None:
-    for scenario in (parse(INTERLEAVED, "interleaved"), load("parallel"), load("sample")):
-        async with Simulator(scenario) as simulator:
-            endpoint = Endpoint("anthropic", simulator.base_url, "any key")
-            conversation: Conversation = (UserMessage.of("Find it."),)
-            for _ in range(6):
-                body, stream = await asked(conversation, endpoint)
-                origin = endpoint.origin(body["model"])
-                ours, usage, _ = run(stream, origin)
-                theirs = await read_by_vendor(stream)
-                assert without_nulls([raw(block, origin) for block in ours.blocks]) == without_nulls(
-                    [block.model_dump(mode="json", by_alias=True, warnings=False) for block in theirs.content]
-                )
-                assert usage.output_tokens == theirs.usage.output_tokens
-                assert ours.stop_reason == theirs.stop_reason
-                results = tuple(ToolResultBlock(call.id, "seen") for call in ours.tool_uses)
-                conversation = (*conversation, ours, *([UserMessage(results)] if results else []))
-                if not results:
-                    break
-            assert [request.status for request in simulator.requests] == [200] * len(simulator.requests)
-            assert len(simulator.requests) > 1, "the scenario calls tools, so that a replay was judged"
+@dataclass
+class Recorder:
+    """A dialect that remembers what it was asked and what it said."""
+
+    inner: Dialect
+    asked: list[Received] = field(default_factory=list)
+    said: list[Reply] = field(default_factory=list)
+
+    def serves(self, request: Received) -> bool:
+        return self.inner.serves(request)
+
+    def reply(self, request: Received) -> Reply:
+        self.asked.append(request)
+        self.said.append(self.inner.reply(request))
+        return self.said[-1]
+
+    def failure(self, status: int, message: str) -> Whole:
+        return self.inner.failure(status, message)
+
+    def reset(self) -> None:
+        self.inner.reset()
 
 
-async def asked(conversation: Conversation, endpoint: Endpoint) -> tuple[Any, bytes]:
-    thinking = Thinking("adaptive", summarized=True)
-    request = ModelRequest(
-        lookup("anthropic", "claude-opus-5-5"), "Be brief.", tool_specs(TOOLS), conversation, thinking, 8_000
-    )
-    encoded = AnthropicAdapter().encode(request, endpoint)
-    async with httpx.AsyncClient(trust_env=False) as client:
-        answer = await client.post(encoded.url, headers=dict(encoded.headers), content=encoded.body)
-    assert answer.status_code == 200, answer.text
-    return json.loads(encoded.body), answer.content
+class Recording(Simulator):
+    def __init__(self, scenario: Scenario) -> None:
+        super().__init__(scenario)
+        self.recorders = tuple(Recorder(dialect) for dialect in self._dialects)
+        self._dialects = self.recorders
+
+    def newest(self, where: Place) -> tuple[Recorder, dict[str, Any], bytes]:
+        """The last exchange: who spoke, the request's body, the bytes of the stream."""
+        (recorder,) = [recorder for recorder in self.recorders if recorder.asked]
+        reply = recorder.said[-1]
+        assert isinstance(reply, Streamed), f"{where.model.id}: {reply}"
+        data = b"".join(frame.data for frame in reply.frames if isinstance(frame, Send))
+        return recorder, json.loads(recorder.asked[-1].body), data
 
 
-async def read_by_vendor(stream: bytes) -> anthropic.types.Message:
-    async with SseServer([[head(), stream]]) as server:
-        client = anthropic.AsyncAnthropic(base_url=server.url, api_key="k", max_retries=0)
-        async with client.messages.stream(
-            model="claude-opus-5-5", max_tokens=100, messages=[{"role": "user", "content": "x"}]
-        ) as theirs:
-            message = await theirs.get_final_message()
-        await client.close()
-    return message
+@pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
+@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize(("provider", "model", "kind"), SIDES, ids=[model for _, model, _ in SIDES])
+async def test_the_vendor_and_we_read_the_same_and_send_the_same_back(
+    provider: Provider, model: str, kind: type[Vendor], name: str
+) -> None:
+    async with Recording(SCENARIOS[name]()) as simulator:
+        made = place(provider, model)
+        base_url = simulator.base_url + urlsplit(made.access.base_url).path
+        where = replace(made, access=replace(made.access, base_url=base_url))
+        vendor = kind(simulator.base_url, where.access.api_key, model)
+        try:
+            replayed = await both(where, vendor, simulator)
+        finally:
+            await vendor.close()
+        assert {request.status for request in simulator.requests} == {200}
+    assert replayed >= 2, "the scenario calls tools, so that a replay was judged"
 
 
-def without_nulls(value: Any) -> Any:
-    """The vendor's objects add fields of their own with the value None."""
-    if isinstance(value, dict):
-        return {key: without_nulls(item) for key, item in value.items() if item is not None}
-    return [without_nulls(item) for item in value] if isinstance(value, list) else value
+async def both(where: Place, vendor: Vendor, simulator: Recording) -> int:
+    """How many answers of the model had to be sent back at the end."""
+    conversation: Conversation = ()
+    sent_back = 0
+    for prompt in PROMPTS:
+        vendor.prompt(prompt)
+        conversation = (*conversation, UserMessage.of(prompt))
+        calls = True
+        while calls:
+            body = ours(where, conversation)
+            theirs, calls = await vendor.ask(body)
+            recorder, sent, stream = simulator.newest(where)
+            said = vendor.said_by_model(body)
+            assert said == vendor.said_by_model(sent)
+            sent_back = len(said)
+            accepted(where, recorder, conversation)
+            answer = read(where, stream)
+            assert vendor.read_by_us(answer, where.endpoint.origin(where.model.id)) == theirs
+            assert bool(answer.message.tool_uses) is calls
+            message = with_unique_calls(answer.message, conversation)
+            results = tuple(ToolResultBlock(call.id, "seen") for call in message.tool_uses)
+            conversation = (*conversation, message, *([UserMessage(results)] if results else []))
+    return sent_back
+
+
+def request(where: Place, conversation: Conversation) -> ModelRequest:
+    form = "adaptive" if where.model.adaptive else "manual"
+    thinking = Thinking(form, summarized=True)  # type: ignore[arg-type]  # one of two literals
+    return ModelRequest(where.model, "Be brief.", tool_specs(TOOLS), conversation, thinking, 8_000)
+
+
+def ours(where: Place, conversation: Conversation) -> dict[str, Any]:
+    body: dict[str, Any] = json.loads(where.encode(request(where, conversation)).body)
+    return body
+
+
+def accepted(where: Place, recorder: Recorder, conversation: Conversation) -> None:
+    """Our own request for the same answer."""
+    wire = where.encode(request(where, conversation))
+    url = urlsplit(wire.url)
+    reply = recorder.inner.reply(Received("POST", url.path, url.query, wire.headers, wire.body))
+    assert isinstance(reply, Streamed), reply

@@ -109,6 +109,57 @@ async def test_what_the_answer_means(name: str) -> None:
     assert (found["model"]["capabilities"] is not None) is shown
 
 
+LISTED = b'{"object": "list", "data": [{"id": "m:1"}, {"id": "m:2"}]}'
+COMPATIBLE: dict[str, tuple[str, list[Step], str, bool, str]] = {
+    # The path and what stands there; words of the only problem; whether a turn could run; the model that is shown.
+    "no version": ("", answer(b"404 page not found", 404), "has nothing there (404). Check the base URL", False, ""),
+    "a web page": ("/v1", answer(b"<html>", content_type="text/html"), "something else there (200)", False, ""),
+    "nothing pulled": ("/v1", answer(b'{"object": "list", "data": null}'), "has no model yet", False, ""),
+    "two models": ("/v1", answer(LISTED), "", True, "m:1"),
+}
+
+
+@pytest.mark.parametrize("name", COMPATIBLE)
+async def test_a_compatible_server_that_is_asked_for_its_models(name: str) -> None:
+    path, play, words, can_run, model = COMPATIBLE[name]
+    async with SseServer([KNOCK, play]) as server:
+        place = {"THINKLSP_CONFIG": "/nonexistent/config.toml", "THINKLSP_COMPATIBLE_BASE_URL": server.url + path}
+        engine = Engine(place)
+        try:
+            # No sentence may speak of a model that has no name yet.
+            found = await report(engine, EditorSettings(), {"effort": "max", "thinking.mode": "manual"})
+        finally:
+            await engine.aclose()
+    assert (found["canRun"], found["model"]["id"]) == (can_run, model)
+    assert len(found["problems"]) == bool(words)
+    assert words in "".join(found["problems"])
+    assert [notice.startswith("m:1 ") for notice in found["model"]["notices"]] == [True, True] * bool(model)
+
+
+@pytest.mark.parametrize(
+    ("provider", "path", "words"),
+    [
+        ("openai", "", "usually ends in /v1"),
+        ("openai", "/v1", ""),
+        ("anthropic", "/v1", "Leave /v1 out at the end"),
+        ("google", "/v1beta", "Leave /v1beta out at the end"),
+        ("google", "/gateway", ""),
+    ],
+)
+async def test_a_base_url_with_a_likely_mistake(provider: str, path: str, words: str) -> None:
+    keys = {"openai": "OPENAI_API_KEY", "google": "GEMINI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
+    urls = {"openai": "OPENAI_BASE_URL", "google": "GOOGLE_GEMINI_BASE_URL", "anthropic": "ANTHROPIC_BASE_URL"}
+    async with SseServer([KNOCK, answer(b"404 page not found", 404)]) as server:
+        engine = Engine({"THINKLSP_CONFIG": "/none.toml", keys[provider]: KEY, urls[provider]: server.url + path})
+        try:
+            found = await report(engine, EditorSettings(), {})
+        finally:
+            await engine.aclose()
+    assert found["canRun"]
+    assert len(found["problems"]) == bool(words)
+    assert words in "".join(found["problems"])
+
+
 async def test_a_silent_service_is_waited_for_three_seconds_in_all() -> None:
     async with SseServer([KNOCK, ["hold"]]) as server:
         began = time.monotonic()

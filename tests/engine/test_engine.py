@@ -12,11 +12,12 @@ import pytest
 
 from tests.settings.test_sources import NO_FILE
 from tests.support.scripted_model import ScriptedModel, check_sendable, says, thinking, tool
+from thinklsp.agent.prompts import Diagnosed, Problem
 from thinklsp.core.errors import Overloaded, PathRefused, SessionError, SettingsError, ThinkLspError, TurnRefused
 from thinklsp.core.events import Notice, StepCommitted, TurnEvent, TurnFinished
 from thinklsp.core.messages import TextBlock, UserMessage
-from thinklsp.engine import ActionTask, ChatTask, Engine, Reference, Turn, TurnSpec
-from thinklsp.engine.choices import choose
+from thinklsp.engine import ActionTask, ChatTask, Choices, Engine, Reference, Turn, TurnSpec
+from thinklsp.engine.choices import Status, choose, merged, status
 from thinklsp.engine.doctor import report
 from thinklsp.settings import EditorSettings
 from thinklsp.workspace.view import DocumentSnapshot, WorkspaceView
@@ -219,6 +220,7 @@ CHOICES: list[tuple[str, str, dict[str, object]]] = [
     ("thinking", "off", {"thinking.mode": "off"}),
     ("thinking", "normal", {"thinking.mode": "auto", "effort": "auto"}),
     ("thinking", "ultra", {"thinking.mode": "auto", "effort": "max"}),
+    ("thinking", "manual 8000", {"thinking.mode": "manual", "thinking.budgetTokens": 8000}),
     ("model", "claude-opus-4-6", {"model": "claude-opus-4-6"}),
 ]
 
@@ -234,10 +236,67 @@ async def test_choices(engine: Engine, key: str, value: str, made: dict[str, obj
     assert (told["value"], nothing) == (answer["value"], {})
 
 
-@pytest.mark.parametrize(("key", "value"), [("effort", "huge"), ("thinking", "x"), ("model", ""), ("model", "m" * 201)])
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("effort", "huge"),
+        ("thinking", "x"),
+        ("thinking", "manual much"),
+        ("thinking", "manual 200000"),
+        ("thinking", "off 8000"),
+        ("model", ""),
+        ("model", "m" * 201),
+    ],
+)
 async def test_a_choice_that_is_none_is_refused(engine: Engine, key: str, value: str) -> None:
     with pytest.raises(SettingsError, match=key):
         choose(engine, PLAIN, key, value, connection={}, session=None)
+
+
+def test_a_budget_goes_with_the_mode_that_it_was_chosen_for() -> None:
+    manual: Choices = {"thinking.mode": "manual", "thinking.budgetTokens": 8000, "effort": "high"}
+    assert merged(manual, {"thinking.mode": "auto"}) == {"thinking.mode": "auto", "effort": "high"}
+    assert merged(manual, {"effort": "low"}) == manual | {"effort": "low"}
+    assert merged({}, manual) == manual
+
+
+async def test_the_status_is_what_the_next_turn_would_use(engine: Engine) -> None:
+    found = status(engine, PLAIN, {"effort": "max"}, {"model": "claude-opus-4-6", "effort": "low"})
+    assert found == Status("claude-opus-4-6", "low", "adaptive")
+    manual: Choices = {"model": "claude-opus-4-6", "thinking.mode": "manual", "thinking.budgetTokens": 5000}
+    found = status(engine, PLAIN, {}, manual)
+    assert found is not None
+    assert found.thinking == "manual 5000"
+    empty = Engine(NO_FILE)
+    assert status(empty, PLAIN, {}, {}) is None
+    await empty.aclose()
+
+
+async def test_a_claim_keeps_turns_out_and_lets_its_own_in(engine: Engine) -> None:
+    session = await engine.session(None, "w")
+    free = engine.claim(session.id, "work")
+    with pytest.raises(SessionError, match="busy"):
+        await engine.begin(spec(session_id=session.id), PLAIN, {})
+    with pytest.raises(SessionError, match="busy"):
+        engine.claim(session.id, "other")
+    turn = await engine.begin(spec(session_id=session.id), PLAIN, {}, turn_id="work")
+    assert turn.id == "work"
+    turn.release()
+    free()
+    engine.claim(session.id, "other")()
+
+
+async def test_diagnostics_stand_between_prompt_and_excerpts(engine: Engine) -> None:
+    task = ChatTask("Why?", (Reference(A, (1, 1)),), diagnosed=Diagnosed("a.py", (Problem(3, "error", "bad"),)))
+    turn = await engine.begin(spec(task=task), PLAIN, {})
+    play(turn)
+    await run(turn)
+    stored = await engine.store.get(turn.session.id, "w")
+    [block] = stored.conversation[0].blocks
+    assert isinstance(block, TextBlock)
+    assert block.text.startswith(
+        "Why?\n\nDiagnostics of a.py:\n- line 3: error: bad\n\nuntitled:a.py, lines 1-1 of 500"
+    )
 
 
 async def test_the_report_says_what_would_be_used_and_never_the_key(engine: Engine) -> None:

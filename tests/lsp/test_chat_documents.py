@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import time
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -12,14 +14,15 @@ from thinklsp.core.edits import apply_edits
 from thinklsp.lsp.chat_documents import (
     NO_TEXT,
     Answer,
-    Mention,
     blank_document,
-    mentions,
+    end_of_same_line,
     new_document,
     parse,
+    prompt_section,
     with_answer,
     with_exchange,
 )
+from thinklsp.lsp.mentions import Mention, mentions
 
 ID = "0123456789abcdef"
 LINE = f"<!-- thinklsp session: {ID} -->"
@@ -53,6 +56,10 @@ def plain(text: str) -> str:
     while lines and not lines[-1].strip(" \t"):
         del lines[-1]
     return "\n".join(lines)
+
+
+def unified(text: str) -> str:
+    return re.sub(r"\r\n?", "\n", text)
 
 
 def answered(text: str, answer: Answer) -> str:
@@ -167,6 +174,66 @@ def test_notices_stand_below_the_answer_in_one_line_each() -> None:
     assert f"## thinklsp\n\n> - {NO_TEXT}\n\n## You" in new_document(ID, "Hello", Answer(""))
 
 
+@_many
+@given(_documents, _typed.filter(lambda typed: bool(plain(typed))), _answers, _texts)
+def test_what_was_written_behind_a_prompt_stays_behind_its_answer(
+    above: str, prompt: str, answer: Answer, later: str
+) -> None:
+    """Not one character is lost, and the headings are as they would be without it."""
+    sent = f"{LINE}\n{above}\n## You\n\n{prompt}"
+    end = parse(sent).end
+    if end is None:
+        return
+    text = f"{sent[:end]}\n{later}"
+    whole = apply_edits(text, with_answer(text, ID, answer, end))
+    assert is_part(text, whole)
+    assert whole.startswith(sent[:end])
+    assert whole.endswith(later) or not plain(later)
+    if plain(later) and not [line for line in plain(later).split("\n") if line.startswith("## ")]:
+        assert unified(parse(whole).prompt) == unified(parse(f"## You\n{later}").prompt)
+
+
+@_many
+@given(_documents, _texts, _answers)
+def test_what_could_not_be_sent_is_the_next_prompt(document: str, draft: str, answer: Answer) -> None:
+    whole = answered(f"{LINE}\n{document}", replace(answer, draft=draft))
+    assert unified(parse(whole).prompt) == plain(draft)
+
+
+ENDS: dict[str, tuple[str, str | None]] = {
+    "at the end": ("Hello?", "Hello?"),
+    "before blank lines": ("## You\n\nHello? \r\n \n", "## You\n\nHello? "),
+    "before an answer": ("Hello?\n## thinklsp\nHi", None),
+    "in a fence": ("Hello?\n```\nx", None),
+    "behind a fence": ("```\nx\n```\n", "```\nx\n```"),
+    "nothing": ("## You\n", None),
+}
+
+
+@pytest.mark.parametrize("case", ENDS)
+def test_where_a_prompt_ends(case: str) -> None:
+    text, before = ENDS[case]
+    assert parse(text).end == (None if before is None else len(before))
+
+
+def test_the_same_line_is_found_again() -> None:
+    before = "## You\n\nHello?\n"
+    at = before.index("\n", 10)
+    assert end_of_same_line(before, at, f"More.\r\n{before}\nAnd?") == at + len("More.\r\n")
+    assert end_of_same_line(before, at, "## You\n\nHello? Now.") is None
+
+
+def test_a_large_document_is_read_in_no_time() -> None:
+    lines = ["## You\n", *(f"    some words of line {number}\n" for number in range(35_000)), "## You\n", "Now?"]
+    took = []
+    for _ in range(5):
+        begun = time.perf_counter()
+        assert prompt_section(lines).heading == 35_001
+        took.append(time.perf_counter() - begun)
+    assert min(took) < 0.010
+    assert parse("".join(lines)).prompt == "Now?"
+
+
 PROMPTS: dict[str, tuple[str, str | None, str]] = {
     "empty": ("", None, ""),
     "no heading": ("Hello\n", None, "Hello"),
@@ -210,6 +277,7 @@ MENTIONS: list[tuple[str, list[Mention]]] = [
     ("@a.py @a.py", [Mention("a.py", None)]),
     ("@", []),
     ("@späß/ü.py", [Mention("späß/ü.py", None)]),
+    (f"@a.py:{'9' * 5000}", [Mention("a.py", (999_999_999, 999_999_999))]),
 ]
 
 

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from thinklsp.core.events import (
+    CompactionStarted,
+    ContextCompacted,
     Notice,
     PlanEntry,
     RetryScheduled,
@@ -167,6 +169,23 @@ def test_partial_results_tell_everything_in_order() -> None:
         ("text", "Done."),
         ("finished", {"turnId": "t"}),
     ]
+
+
+async def compaction(screen: Screen, progress: TurnProgress) -> None:
+    progress.show(CompactionStarted())
+    await asyncio.sleep(5)
+    progress.show(ContextCompacted((), (), 90, 9, Usage(output_tokens=7), "It is shorter."))
+    progress.show(StepStarted(1))
+    await asyncio.sleep(3)
+
+
+def test_a_compaction_shows_and_says_what_it_did() -> None:
+    screen = fast(compaction)
+    phases = [value["message"].split(" · ")[0] for value in screen.on("w", "report")]
+    assert list(dict.fromkeys(phases)) == ["compacting", "thinking"]
+    assert "7 tokens" in screen.on("w", "report")[-1]["message"]
+    assert [value["kind"] for value in screen.on("p")] == ["usage", "notice"]
+    assert screen.on("p")[-1]["text"] == "It is shorter."
 
 
 def test_a_retry_counts_down() -> None:

@@ -17,7 +17,14 @@ from thinklsp.core.errors import (
     RateLimited,
 )
 from thinklsp.providers.anthropic.adapter import AnthropicAdapter
-from thinklsp.providers.service_errors import ThinkingRejected, excerpt, mask, retry_after
+from thinklsp.providers.service_errors import (
+    EffortRefused,
+    ThinkingFormRefused,
+    ThinkingRejected,
+    excerpt,
+    mask,
+    retry_after,
+)
 
 
 @dataclass(frozen=True)
@@ -78,6 +85,22 @@ CASES = [
         ThinkingRejected,
         "earlier thinking",
         False,
+    ),
+    *(
+        Case(f"effort, {words}", 400, envelope(INVALID, words), EffortRefused, "change `effort`", False)
+        for words in (
+            "output_config.effort 'xhigh' is not supported when thinking is disabled on this model.",
+            "This model does not support the effort parameter.",
+            "output_config: Extra inputs are not permitted",
+        )
+    ),
+    *(
+        Case(f"form, {words}", 400, envelope(INVALID, words), ThinkingFormRefused, "thinking.mode", False)
+        for words in (
+            "thinking: Input tag 'adaptive' found using 'type' does not match any of the expected tags",
+            "thinking.adaptive.display: Extra inputs are not permitted",
+            '"thinking.type.enabled" is not supported for this model. Use "output_config.effort" to control thinking.',
+        )
     ),
     Case("413 of a proxy", 413, b"<html>Too large</html>", ContextWindowExceeded, "compact", False),
     Case("429", 429, envelope("rate_limit_error", "slow"), RateLimited, "slow", True),

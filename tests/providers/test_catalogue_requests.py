@@ -1,103 +1,180 @@
-"""Every model × mode × effort × display, with budgets and caps: what we send is accepted, or refused before it is sent.
+"""Every model × mode × effort × display, with budgets and caps: what we send is accepted, or refused before it is sent,
+or told to the user in a sentence.
 
-The judge is the simulator, whose table of models is kept apart from our catalogue.
+The judge is the simulator, whose tables of models and servers are kept apart from our catalogue.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from itertools import product
 from typing import Any, get_args
 
 import pytest
 
-from tests.support.anthropic_cases import ENDPOINT, run
-from thinklsp.core.messages import AssistantMessage, ThinkingBlock, ToolResultBlock, UserMessage
+from tests.support.dialects import SERVERS, Answer, Place, ask, place, play
+from thinklsp.agent.remedies import Remedies
+from thinklsp.core.errors import BadRequest, ProviderError
+from thinklsp.core.messages import RedactedThinkingBlock, ThinkingBlock, UserMessage
 from thinklsp.engine.engine import plan_for
-from thinklsp.providers.anthropic.adapter import AnthropicAdapter
-from thinklsp.providers.base import ModelRequest
+from thinklsp.providers.base import ModelRequest, Thinking
 from thinklsp.providers.catalog import known_models, lookup
+from thinklsp.providers.model_info import ModelInfo
+from thinklsp.providers.service_errors import EffortRefused, ThinkingFormRefused
 from thinklsp.providers.thinking import ThinkingDisplay, ThinkingMode, ThinkingPlan
-from thinklsp.settings import EditorSettings
+from thinklsp.settings import EditorSettings, Provider, Settings
 from thinklsp.settings.model import EffortWish, nested
-from thinklsp.simulator.anthropic.models import MODELS as SIMULATED
-from thinklsp.simulator.anthropic.service import AnthropicDialect
-from thinklsp.simulator.dialect import Received
-from thinklsp.simulator.frames import Send, Streamed, Whole
-from thinklsp.simulator.scenario import Scenario
-from thinklsp.simulator.script import Script
+from thinklsp.simulator.anthropic.models import MODELS as ANTHROPIC
+from thinklsp.simulator.google.models import MODELS as GOOGLE
+from thinklsp.simulator.openai.models import MODELS as OPENAI
 from thinklsp.tools.registry import TOOLS, tool_specs
 
 MODES = get_args(ThinkingMode)
 EFFORTS = get_args(EffortWish)
 DISPLAYS = get_args(ThinkingDisplay)
+BUDGETS = "thinking.budgetTokens"
 CORNERS: tuple[Mapping[str, object], ...] = (
     {},
     {"maxTokens": 1024},
     {"maxTokens": 1025},
     {"maxTokens": 1_000_000},
-    {"thinking.budgetTokens": 1024},
-    {"thinking.budgetTokens": 127_999},
-    {"thinking.budgetTokens": 127_999, "maxTokens": 4096},
+    {BUDGETS: 1024},
+    {BUDGETS: 127_999},
+    {BUDGETS: 127_999, "maxTokens": 4096},
+)
+# Budgets that no other provider's settings take.
+OF_GOOGLE: tuple[Mapping[str, object], ...] = (
+    *({BUDGETS: budget} for budget in (-1, 0, 1, 128, 512)),
+    {BUDGETS: 512, "maxTokens": 1024},
 )
 LOOP = [
     {"block": [{"thinking": "What is here?"}, {"text": "Looking."}, {"tool": "list_files"}, {"tool": "list_files"}]},
     {"block": [{"thinking": "So that is it."}, {"tool": "list_files"}]},
     {"block": [{"thinking": "Enough."}, {"text": "Done."}]},
 ]
-
-
-WISHES = [
-    nested({"thinking.mode": mode, "effort": effort, "thinking.display": display, **corner})
-    for mode, effort, display, corner in product(MODES, EFFORTS, DISPLAYS, CORNERS)
+AFTER = [{"block": [{"thinking": "Easy."}, {"text": "Done."}]}]
+SIMULATED: Mapping[Provider, Mapping[str, object]] = {
+    "anthropic": ANTHROPIC,
+    "openai": OPENAI,
+    "google": GOOGLE,
+    "openai-compatible": SERVERS,
+}
+TOOLLESS = "gemini-2.5-flash-image"
+ROWS: list[tuple[Provider, str]] = [
+    (provider, name)
+    for provider, simulated in SIMULATED.items()
+    for name in (known_models(provider) if provider != "openai-compatible" else simulated)
+    if name != TOOLLESS
+]
+ALIASES = [
+    (provider, name)
+    for provider, simulated in SIMULATED.items()
+    for name in simulated
+    if provider != "openai-compatible" and name not in known_models(provider)
 ]
 
 
-def ask(dialect: AnthropicDialect, request: ModelRequest) -> AssistantMessage:
-    wire = AnthropicAdapter().encode(request, ENDPOINT)
-    reply = dialect.reply(Received("POST", "/v1/messages", "", wire.headers, wire.body))
-    refusal = reply.body.decode() if isinstance(reply, Whole) else ""
-    assert isinstance(reply, Streamed), f"{request.model.id}, {request.thinking}, {request.max_tokens}: {refusal}"
-    data = b"".join(frame.data for frame in reply.frames if isinstance(frame, Send))
-    return run(data, ENDPOINT.origin(request.model.id))[0]
+@cache
+def wishes(provider: Provider) -> Sequence[Settings]:
+    corners = (*CORNERS, *OF_GOOGLE) if provider == "google" else CORNERS
+    return [
+        nested({"thinking.mode": mode, "effort": effort, "thinking.display": display, **corner})
+        for mode, effort, display, corner in product(MODES, EFFORTS, DISPLAYS, corners)
+    ]
 
 
-def play_loop(model: str, plan: ThinkingPlan) -> list[AssistantMessage]:
+def plans(provider: Provider, model: ModelInfo) -> set[ThinkingPlan]:
+    """All that the wishes of users come to; equal ones are one."""
+    return {replace(plan_for(wish, model), notices=()) for wish in wishes(provider)}
+
+
+def request_of(where: Place, plan: ThinkingPlan) -> ModelRequest:
+    asked = (UserMessage.of("Go on."),)
+    return ModelRequest(where.model, "Be good.", tool_specs(TOOLS), asked, plan.thinking, plan.max_tokens)
+
+
+def play_loop(where: Place, plan: ThinkingPlan, remedies: Remedies | None = None) -> list[Answer]:
     """First request, tool loop, end; then a second prompt."""
-    dialect = AnthropicDialect(Script(Scenario.model_validate({"turn": [{"step": LOOP}] * 2})))
-    request = ModelRequest(
-        lookup("anthropic", model), "Be good.", tool_specs(TOOLS), (), plan.thinking, plan.max_tokens
-    )
-    answers: list[AssistantMessage] = []
-    for _ in range(2):
-        request = replace(request, conversation=(*request.conversation, UserMessage.of("Go on.")))
-        for _ in LOOP:
-            answers.append(ask(dialect, request))
-            results = tuple(ToolResultBlock(call.id, "x") for call in answers[-1].tool_uses)
-            added = (answers[-1], UserMessage(results)) if results else (answers[-1],)
-            request = replace(request, conversation=request.conversation + added)
-    return answers
+    request = replace(request_of(where, plan), conversation=())
+    return play(where, where.dialect({"step": LOOP}, {"step": AFTER}), request, ["Go on."] * 2, remedies)
 
 
-@pytest.mark.parametrize("model_id", sorted({*known_models("anthropic"), *SIMULATED}))
-def test_every_request_of_a_tool_loop_is_accepted(model_id: str) -> None:
-    model = lookup("anthropic", model_id)
-    assert model.known
-    plans = {replace(plan_for(wish, model), notices=()) for wish in WISHES}
-    assert len(plans) > 3
-    for plan in plans:
-        answers = play_loop(model_id, plan)
-        assert answers[-1].text == "Done."
-        thought = any(isinstance(block, ThinkingBlock) for answer in answers for block in answer.blocks)
-        if plan.thinking.form != "between_tools":
-            assert thought is (plan.thinking.form in ("adaptive", "manual"))
-            assert any(answer.thinking for answer in answers) is (thought and plan.thinking.summarized)
+def thought(answer: Answer) -> bool:
+    if answer.usage.thinking_tokens is not None:
+        return answer.usage.thinking_tokens > 0
+    return any(isinstance(block, ThinkingBlock | RedactedThinkingBlock) for block in answer.message.blocks)
 
 
-def test_the_catalogue_lists_what_the_simulator_plays() -> None:
-    assert {*known_models("anthropic")} <= {*SIMULATED}
-    assert [name for name in SIMULATED if not lookup("anthropic", name).known] == []
+@pytest.mark.parametrize(("provider", "model_id"), ROWS, ids=[name for _, name in ROWS])
+def test_every_request_of_a_tool_loop_is_accepted(provider: Provider, model_id: str) -> None:
+    where = place(provider, model_id)
+    loops: set[Thinking] = set()
+    for plan in plans(where.provider, where.model):
+        if refused_for_its_cap(where, plan):
+            continue
+        # Within a loop nothing depends on the cap of the answer: the first request is judged with each of them.
+        if plan.thinking in loops:
+            first = ask(where, where.dialect({"step": LOOP}), request_of(where, plan), Remedies())
+            assert first.message.tool_uses
+            continue
+        loops.add(plan.thinking)
+        check_loop(where, plan, play_loop(where, plan, Remedies()))
+    assert len(loops) > (1 if where.model.adaptive or where.model.manual else 0)
+
+
+def check_loop(where: Place, plan: ThinkingPlan, answers: Sequence[Answer]) -> None:
+    assert len(answers) == len(LOOP) + len(AFTER)
+    assert [answer.message.text for answer in answers if answer.message.stop_reason == "end_turn"] == ["Done."] * 2
+    # One server does not think and says so; everybody else takes everything at the first try.
+    said = [notice for answer in answers for notice in answer.notices]
+    thinks = where.model.id != "plain-1"
+    assert bool(said) is (not thinks and plan.thinking.effort is not None), said
+    if plan.thinking.form == "between_tools":
+        return
+    on = plan.thinking.form in ("adaptive", "manual") and thinks
+    answers = answers if where.model.interleaved != "never" else answers[:: len(LOOP)]
+    assert [thought(answer) for answer in answers] == [on] * len(answers), plan
+    readable = plan.thinking.summarized or where.model.display == "always"
+    assert [bool(answer.message.thinking) for answer in answers] == [on and readable] * len(answers), plan
+
+
+@pytest.mark.parametrize(("provider", "model_id"), ALIASES, ids=[name for _, name in ALIASES])
+def test_dated_names_are_the_models_that_they_stand_for(provider: Provider, model_id: str) -> None:
+    where = place(provider, model_id)
+    same = [lookup(provider, name) for name in known_models(provider)]
+    assert where.model.known
+    assert replace(where.model, id="") in [replace(model, id="") for model in same]
+    plan = plan_for(nested({"effort": "max", "thinking.display": "summary"}), where.model)
+    check_loop(where, plan, play_loop(where, plan))
+
+
+def refused_for_its_cap(where: Place, plan: ThinkingPlan) -> bool:
+    """Where the cap of a model is not known, it is the user who has to know it: such a server says what is too much."""
+    if where.model.id not in ("vllm-qwen3-32b", "strict-1") or (plan.max_tokens or 0) < 100_000:
+        return False
+    with pytest.raises(ProviderError, match=r"max_tokens|context length"):
+        play_loop(where, plan)
+    return True
+
+
+@pytest.mark.parametrize("provider", SIMULATED)
+def test_the_catalogue_lists_what_the_simulator_plays(provider: Provider) -> None:
+    # Of one family no more than the name is known.
+    newest = {name for name in known_models(provider) if name.startswith("gpt-6.2-")}
+    assert {*known_models(provider)} - newest <= {*SIMULATED[provider]}
+    if provider != "openai-compatible":
+        assert [name for name in SIMULATED[provider] if not lookup(provider, name).known] == []
+
+
+def test_a_model_that_takes_no_tools_is_refused_with_a_way_out() -> None:
+    where = place("google", TOOLLESS)
+    (plan,) = {replace(plan, max_tokens=None) for plan in plans(where.provider, where.model)}
+    with pytest.raises(BadRequest) as refused:
+        play_loop(where, plan, Remedies())
+    assert not isinstance(refused.value, EffortRefused | ThinkingFormRefused)
+    assert f"{TOOLLESS} cannot call tools, which thinklsp needs: choose another with `model`" in str(refused.value)
 
 
 REFUSED: dict[str, Any] = {
@@ -121,7 +198,24 @@ def test_what_no_model_takes_is_refused_with_a_sentence(key: str, value: object)
     assert after.updated({})[0] == before.updated({})[0]
 
 
-def test_the_judge_can_say_no() -> None:
-    plan = plan_for(nested({"thinking.mode": "manual"}), lookup("anthropic", "claude-opus-4-5"))
-    with pytest.raises(AssertionError, match="not supported for this model"):
-        play_loop("claude-opus-5-5", plan)
+JUDGES: list[tuple[Provider, str, str, Mapping[str, str], str]] = [
+    # A plan made for the first model, sent to the second.
+    ("anthropic", "claude-opus-4-5", "claude-opus-5-5", {"thinking.mode": "manual"}, "takes|thinking"),
+    ("openai", "gpt-6-sol", "gpt-6-astra", {"thinking.mode": "off"}, "none"),
+    ("openai", "gpt-6-sol", "gpt-5.1", {"effort": "max"}, "max"),
+    ("google", "gemini-2.5-pro", "gemini-4-argon", {"thinking.mode": "manual"}, "budget"),
+    ("google", "gemini-3.6-flash", "gemini-2.5-pro", {"effort": "high"}, "level"),
+    ("openai-compatible", "deepseek-flash", "vllm-qwen3-32b", {"effort": "max"}, "reasoning_effort"),
+]
+
+
+@pytest.mark.parametrize(("provider", "made_for", "sent_to", "wish", "words"), JUDGES)
+def test_the_judge_can_say_no(
+    provider: Provider, made_for: str, sent_to: str, wish: Mapping[str, str], words: str
+) -> None:
+    made, sent = place(provider, made_for), place(provider, sent_to)
+    plan = plan_for(nested({"maxTokens": 2000, **wish}), made.model)
+    # Encoded as for the first model, but under the name of the second.
+    disguised = replace(sent, model=replace(made.model, id=sent_to), access=made.access)
+    with pytest.raises(ProviderError, match=f"(?i){words}"):
+        play_loop(disguised, plan)

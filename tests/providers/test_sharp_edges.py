@@ -1,21 +1,20 @@
-"""Thirty-five sharp edges of the services, by number, each with the tests that prove it.
+"""Sharp edges 1 to 35, of transport and of the Messages API, by number, each with the tests that prove it.
 
-Tests that stand elsewhere are named and looked up; what nobody else proves stands here.
+Tests that stand elsewhere are named and looked up; what nobody else proves stands here. `test_every_row` looks over all
+of them, those of the other services too.
 """
 
 from __future__ import annotations
 
-import importlib
 import json
 from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from inspect import isfunction
 from typing import Any, get_args
 
 import pytest
 
-from tests.support.anthropic_cases import ENDPOINT, FOLDER, raw, run, stream
+from tests.support.anthropic_cases import ENDPOINT, raw, run, stream
 from tests.support.anthropic_requests import PLAIN, REQUESTS, loop, said, text, thinking
 from tests.support.anthropic_wire import ADAPTER, body_of, unmarked
 from tests.support.sse_server import SseServer, head
@@ -141,8 +140,9 @@ def test_row_32_no_fallback_is_asked_for() -> None:
 
 @dataclass(frozen=True)
 class Row:
-    """`tests`: functions of this file, or ids of tests elsewhere. `fixtures`: recorded streams that
-    `test_anthropic_stream` plays. `reason`: why (a part of) the row cannot come about with this program."""
+    """`tests`: functions of this file, or ids of tests elsewhere; what `test_rows_of_transport` and
+    `test_rows_of_answers` prove of a row for every dialect bears its number and is not named again. `fixtures`:
+    recorded streams that `test_anthropic_stream` plays. `reason`: why (a part of) the row cannot come about here."""
 
     title: str
     tests: tuple[Callable[..., Any] | str, ...] = ()
@@ -157,6 +157,7 @@ FAILURES, REPLAY, PLAN = (
     "providers/test_thinking_plan",
 )
 STREAM, CATALOGUE = "providers/test_anthropic_stream", "providers/test_catalogue_requests"
+EVERYWHERE, SAME = "engine/test_scenarios_everywhere", "e2e/providers/test_same_everywhere"
 REMEDIES, HISTORIES = "agent/test_remedies", "agent/test_histories"
 
 ROWS: dict[int, Row] = {
@@ -170,16 +171,12 @@ ROWS: dict[int, Row] = {
     4: Row("lines beyond 64 KB", (f"{SSE}::test_lines_far_beyond_64_kib_pass",)),
     5: Row(
         "pings for minutes",
-        (
-            test_row_5_pings_for_minutes_show_nothing_and_harm_nothing,
-            "wire/test_transport::test_a_drip_is_no_silence",
-        ),
+        (test_row_5_pings_for_minutes_show_nothing_and_harm_nothing, "wire/test_transport::test_a_drip_is_no_silence"),
     ),
     6: Row(
         "errors after 200, each shape of this service",
         (f"{STREAM}::test_recorded_failure", f"{CALL}::test_tries_and_restarts"),
         ("error_overloaded", "error_bare_string", "error_by_event_name", "error_unknown_type"),
-        "the shapes of the other services come with their adapters",
     ),
     7: Row("an error body that is no JSON", (f"{FAILURES}::test_failure",)),
     8: Row(
@@ -187,19 +184,17 @@ ROWS: dict[int, Row] = {
         (f"{CALL}::test_a_whole_message_instead_of_a_stream", f"{CALL}::test_failures_that_stay"),
     ),
     9: Row("an error as a bare string", (f"{FAILURES}::test_failure",), ("error_bare_string",)),
-    10: Row("a flat error in a Responses stream", reason="this version has no adapter for OpenAI Responses"),
+    10: Row("a flat error in a Responses stream"),
     11: Row("a signature is set, not appended", (f"{STREAM}::test_recorded_stream",), ("second_signature_wins",)),
     12: Row("blocks without deltas", fixtures=("redacted_thinking", "server_tools", "unknown_parts")),
     13: Row(
-        "thinking without text",
-        (test_row_13_thinking_without_text_is_shown_and_goes_back,),
-        ("omitted_thinking",),
+        "thinking without text", (test_row_13_thinking_without_text_is_shown_and_goes_back,), ("omitted_thinking",)
     ),
     14: Row("an empty thinking delta, or none", fixtures=("omitted_thinking", "thinking_without_delta")),
     15: Row("several message_delta, cumulative or without usage", fixtures=("usage_totals", "usage_missing")),
     16: Row(
         "a call cut by max_tokens",
-        (f"{TURN}::test_a_cut_answer_keeps_its_text_and_runs_no_tool",),
+        (f"{SAME}::test_a_cut_answer_runs_nothing_of_it", f"{TURN}::test_a_cut_answer_keeps_its_text_and_runs_no_tool"),
         ("cut_tool_arguments",),
     ),
     17: Row("a call without arguments", (test_row_17_a_call_without_arguments_has_an_empty_object,)),
@@ -243,7 +238,10 @@ ROWS: dict[int, Row] = {
     ),
     27: Row(
         "a refusal with part of an answer",
-        (f"{TURN}::test_a_refusal_keeps_nothing_of_the_answer_and_runs_no_tool",),
+        (
+            f"{SAME}::test_refusal_keeps_nothing_and_applies_nothing",
+            f"{TURN}::test_a_refusal_keeps_nothing_of_the_answer_and_runs_no_tool",
+        ),
         ("refusal", "refusal_by_category"),
     ),
     28: Row("text before results", (f"{REPLAY}::test_messages",)),
@@ -263,7 +261,14 @@ ROWS: dict[int, Row] = {
         ("unknown_parts",),
         "the service changes the model only where the request allows it",
     ),
-    33: Row("an empty end after results", (f"{TURN}::test_thinking_alone_is_asked_to_go_on_once",), ("empty_end",)),
+    33: Row(
+        "an empty end after results",
+        (
+            f"{EVERYWHERE}::test_row_33_an_empty_answer_after_results_is_asked_about_once",
+            f"{TURN}::test_thinking_alone_is_asked_to_go_on_once",
+        ),
+        ("empty_end",),
+    ),
     34: Row(
         "thinking without signature",
         (f"{REPLAY}::test_thinking_without_signature_goes_back_only_where_it_came_from",),
@@ -282,21 +287,6 @@ def test_the_table_is_whole() -> None:
     named = {test for row in ROWS.values() for test in row.tests if not isinstance(test, str)}
     here = {value for name, value in globals().items() if name.startswith("test_row_")}
     assert named == here
-
-
-@pytest.mark.parametrize("number", ROWS)
-def test_every_row_is_proven_or_cannot_come_about(number: int) -> None:
-    row = ROWS[number]
-    assert row.tests or row.fixtures or row.reason
-    for test in row.tests:
-        if isinstance(test, str):
-            place, _, name = test.partition("::")
-            found = getattr(importlib.import_module(f"tests.{place.replace('/', '.')}"), name)
-            assert isfunction(found), test
-        else:
-            assert f"test_row_{number}_" in test.__name__
-    for case in row.fixtures:
-        assert (FOLDER / f"{case}.sse").exists(), case
 
 
 def test_samples_hold_a_tool_loop() -> None:

@@ -15,9 +15,11 @@ import pytest
 
 from tests.support.stored_sessions import full_session, opened
 from thinklsp.core.errors import SessionError
+from thinklsp.core.usage import Usage
 from thinklsp.sessions.database import Opened, in_memory, open_database
 from thinklsp.sessions.migrations import released, statements
 from thinklsp.sessions.session import Session
+from thinklsp.sessions.values import UsageReport
 
 FIXTURES = sorted((Path(__file__).parent.parent / "fixtures" / "sessions").glob("version_*.sql"))
 # Stands for three later versions.
@@ -156,6 +158,8 @@ async def test_a_store_of_the_future_that_cannot_be_understood_is_left_alone(tmp
         with pytest.raises(SessionError, match="newer version"):
             await store.get("x", "w")
         assert await store.list("w") == ()
+        assert await store.usage(None) == UsageReport(Usage(), {}, {}, {})
+        assert (await store.unknown_edits("w"), await store.last_written("w")) == ((), None)
         new = await store.update((await store.create("w")).id, full_session)
         assert await store.latest("w") == new
 

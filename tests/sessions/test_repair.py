@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from tests.support.scripted_model import check_sendable, is_sendable
 from tests.support.stored_sessions import answer, conversations, full_session, one_turn, sealed
@@ -125,6 +125,7 @@ def words(conversation: Conversation) -> str:
     return "\n".join(map(of, conversation))
 
 
+@settings(deadline=None)
 @given(conversations)
 def test_the_mended_one_can_be_sent_and_no_word_is_lost(conversation: Conversation) -> None:
     repair = mend(conversation)

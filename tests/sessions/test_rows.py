@@ -35,12 +35,18 @@ sessions = st.builds(
 )
 
 
+def told_apart(session: Session) -> Session:
+    """Only a prompt can be unanswered: a store that reads anything else knows that it is damaged."""
+    prompt = bool(session.conversation) and session.conversation[-1].role == "user"
+    return replace(session, unanswered=session.unanswered and prompt)
+
+
+@settings(deadline=None)
 @given(messages)
 def test_every_message_comes_back_as_it_was(message: Message) -> None:
     row = encode(message)
     decoded = decode(row.role, row.stop_reason, row.blocks, dict(row.sealed))
-    assert (decoded.message, decoded.whole) == (message, not message.blocks or decoded.whole)
-    assert decoded.whole
+    assert (decoded.message, decoded.whole) == (message, True)
 
 
 def test_neutral_rows_hold_nothing_that_is_sealed() -> None:
@@ -64,6 +70,7 @@ def test_damaged_rows_are_never_an_error(blocks: bytes) -> None:
     decode("assistant", "end_turn", blocks, {})
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_one_flipped_byte_is_never_an_error(data: st.DataObject) -> None:
     row = bytearray(encode(data.draw(st.sampled_from((EVERY_KIND, RESULTS)))).blocks)
@@ -71,14 +78,14 @@ def test_one_flipped_byte_is_never_an_error(data: st.DataObject) -> None:
     decode("assistant", "end_turn", bytes(row), {})
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(sessions, sessions, sessions)
 def test_any_session_may_follow_any_other(first: Session, second: Session, third: Session) -> None:
     """Grown, shortened or changed in the middle: what is read is what was written."""
     second = replace(second, conversation=first.conversation[:3] + second.conversation)
     with closing(in_memory()) as connection:
         stored = None
-        for session in (first, second, third, first):
+        for session in map(told_apart, (first, second, third, first)):
             stored = write_session(connection, stored, session, SEALS)
             assert read_session(connection, "s", SEALS) == stored
             assert stored.session == session

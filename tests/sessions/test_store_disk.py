@@ -18,10 +18,11 @@ import pytest
 
 from tests.support.scripted_model import check_sendable
 from tests.support.stored_sessions import SECRET, USAGE, files_of, full_session, holding, one_turn, opened, sealed
-from tests.support.writing_sessions import check_survival, until_told, writers
+from tests.support.writing_sessions import check_survival, gone, until_told, writers
 from thinklsp.core.errors import SessionError
 from thinklsp.core.messages import AssistantMessage, ThinkingBlock
-from thinklsp.sessions.folder import network_file_system, set_aside
+from thinklsp.sessions.database import open_database
+from thinklsp.sessions.folder import network_mount, set_aside
 from thinklsp.sessions.ledger import PlannedWrite
 from thinklsp.sessions.session import Session
 from thinklsp.sessions.spending import utc_today
@@ -410,6 +411,7 @@ async def test_a_log_that_was_cut_keeps_the_commits_before_the_cut(tmp_path: Pat
         pid = source.start(folder)
         await until_told(folder, 60)
         source.kill(pid)
+        await gone(pid)
     await check_survival(copied(folder, tmp_path / "whole"))
     log = (folder / "sessions" / "sessions.db-wal").read_bytes()
     session_id = (folder / "told").read_text().split()[1]
@@ -480,8 +482,48 @@ async def test_after_the_end_it_says_so(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
-def test_network_file_systems_are_known_by_their_type(tmp_path: Path) -> None:
-    assert network_file_system(str(tmp_path)) is None
+MOUNTS = """
+/dev/sda / ext4 rw 0 0
+server:/home /home nfs4 rw 0 0
+//server/x /mnt/with\\040space cifs rw 0 0
+/dev/sdb /home/me/local xfs rw 0 0
+me@h: /home/me/far fuse.sshfs rw 0 0
+tmpfs /home/me/far/hidden tmpfs rw 0 0
+broken
+"""
+
+
+@pytest.mark.parametrize(
+    ("folder", "kind"),
+    [
+        ("/var", None),
+        ("/home", "nfs4"),
+        ("/home/me/state", "nfs4"),
+        ("/homestead", None),
+        ("/home/me/local/state", None),
+        ("/home/me/far", "fuse.sshfs"),
+        ("/home/me/far/hidden", None),
+        ("/mnt/with space/x", "cifs"),
+    ],
+)
+def test_network_file_systems_are_known_by_their_mount(folder: str, kind: str | None) -> None:
+    assert network_mount(folder, MOUNTS) == kind
+
+
+async def test_over_a_network_there_is_no_shared_memory(tmp_path: Path) -> None:
+    opened_ = open_database(str(tmp_path), network=lambda _: "nfs4")
+    assert opened_.connection is not None
+    assert opened_.connection.execute("PRAGMA journal_mode").fetchone() == ("delete",)
+    assert "network file system (nfs4)" in opened_.problems[0]
+    opened_.connection.close()
+    async with opened(tmp_path) as store:
+        await store.update((await store.create("w")).id, full_session)
+        assert file_of(store).execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    connection = open_database(str(tmp_path), network=lambda _: "nfs4").connection
+    assert connection is not None
+    assert connection.execute("PRAGMA journal_mode").fetchone() == ("delete",)
+    assert connection.execute("SELECT count(*) FROM session").fetchone() == (1,)
+    connection.close()
 
 
 def test_nothing_that_was_set_aside_is_overwritten(tmp_path: Path) -> None:

@@ -152,6 +152,12 @@ class Session:
         await self.command("thinklsp.effort", {"value": self.chance.choice(["low", "high", "max"])} | session)
         await self.command("thinklsp.thinking", {"value": self.chance.choice(["auto", "off", "summary"])})
 
+    async def look_back(self) -> None:
+        session = {"sessionId": self.chance.choice(self.sessions)} if self.sessions else {}
+        for argument in ({"op": "list"}, {"op": "show"} | session, {"op": "export", "format": "json"} | session):
+            await self.command("thinklsp.sessions", argument)
+        await self.command("thinklsp.usage", session)
+
     async def doctor(self) -> None:
         await self.command("thinklsp.doctor")
 
@@ -174,6 +180,7 @@ class Session:
         return [
             self.chat, self.chat, self.chat_document, self.action, self.cancel, self.error, self.retry,
             self.refusal, self.settings, self.choice, self.doctor, self.apply, self.bad_request,
+            self.look_back,
         ]  # fmt: skip
 
 

@@ -13,18 +13,29 @@ import re
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
+from operator import methodcaller
 from random import Random
 from typing import Any, Literal
 
 from tests.support.scripted_model import check_sendable
 from tests.support.services import sealed_in
+from thinklsp.agent.bounded_call import compact_now
 from thinklsp.agent.model_call import HttpModelCaller
 from thinklsp.agent.remedies import BARE, DROPPING
-from thinklsp.core.errors import ProviderError
-from thinklsp.core.events import Notice, RetryScheduled, ToolFinished, TurnFinished
-from thinklsp.core.messages import AssistantMessage, ThinkingBlock
+from thinklsp.agent.turn_state import request_of
+from thinklsp.agent.user_turns import is_summary
+from thinklsp.core.errors import ProviderError, TurnRefused
+from thinklsp.core.events import ContextCompacted, Notice, RetryScheduled, ToolFinished, TurnFinished
+from thinklsp.core.messages import (
+    AssistantMessage,
+    Message,
+    TextBlock,
+    ThinkingBlock,
+    ToolResultBlock,
+    ToolUseBlock,
+)
 from thinklsp.engine import ChatTask, Engine, Turn, TurnSpec
 from thinklsp.engine.adapters import adapter_for, endpoint_of
 from thinklsp.providers.catalog import known_models
@@ -61,7 +72,8 @@ Json = dict[str, Any]
 @dataclass(frozen=True)
 class PlannedTurn:
     """`place`: which of the two sets of hosts and keys is used. `stop_after`: cycles of the event loop, or events of
-    the turn, after which the user stops it."""
+    the turn, after which the user stops it. `room`: tokens of the window beside system prompt and tools, which the turn
+    believes in. `compact`: the user shortens the conversation after it."""
 
     name: str
     place: int
@@ -69,6 +81,8 @@ class PlannedTurn:
     mode: Literal["agent", "ask", "plan"]
     steps: Sequence[Json]
     stop_after: tuple[Literal["cycles", "events"], int] | None
+    room: int | None = None
+    compact: bool = False
 
 
 @dataclass
@@ -111,13 +125,17 @@ def _short(text: re.Match[str]) -> str:
     return f"{text[0][:24]}…{text[0][-4:]}"
 
 
-async def play_histories(seed: int, turns: int, *, per_batch: int = 100) -> Outcome:
-    """`turns` turns in sessions of one to nine. Raises AssertionError, naming the seed of the history, at a fault."""
+async def play_histories(seed: int, turns: int, *, per_batch: int = 100, compacting: bool = False) -> Outcome:
+    """`turns` turns in sessions of one to nine. Raises AssertionError, naming the seed of the history, at a fault.
+
+    `compacting`: conversations are shortened on the way, in small windows and by the user's word."""
     outcome = Outcome()
     while outcome.turns < turns:
         number, planned = 0, []
         while sum(map(len, planned)) < min(per_batch, turns - outcome.turns):
-            planned.append(_history(Random(f"{seed}.{outcome.turns}.{number}"), number))
+            rng = Random(f"{seed}.{outcome.turns}.{number}")
+            history = _history(rng, number)
+            planned.append([_shortened(rng, turn) for turn in history] if compacting else history)
             number += 1
         where = f"seed {seed}, batch from turn {outcome.turns}"
         async with _stage(planned, outcome, Random(seed + outcome.turns)) as places:
@@ -200,6 +218,8 @@ async def _play(history: Sequence[PlannedTurn], places: Sequence[_Place], outcom
         )
 
         turn.connect = partial(place.caller, planned.choices["provider"])
+        if planned.room is not None:
+            _narrow(turn, planned.room)
         ended = await _run(turn, planned, outcome)
         outcome.turns += 1
         outcome.seen[ended] += 1
@@ -211,6 +231,62 @@ async def _play(history: Sequence[PlannedTurn], places: Sequence[_Place], outcom
         for message in session.conversation:
             if isinstance(message, AssistantMessage):
                 outcome.seen["kept thinking"] += any(isinstance(block, ThinkingBlock) for block in message.blocks)
+        if planned.compact:
+            await _compact(turn, planned, outcome, engine)
+
+
+def _narrow(turn: Turn, room: int) -> None:
+    # The simulators count four bytes for a token where the meter begins with three.
+    frame = turn.meter.frame(request_of((), turn.config)) * 3 // 4
+    model = replace(turn.config.model, context_window=round((frame + room) / turn.config.compaction.threshold))
+    turn.config = replace(turn.config, model=model)
+
+
+async def _compact(turn: Turn, planned: PlannedTurn, outcome: Outcome, engine: Engine) -> None:
+    session = await engine.store.get(turn.session.id, "w")
+    caller = await turn.connect()
+    try:
+        async with aclosing(compact_now(session.conversation, turn.config, caller=caller, meter=turn.meter)) as events:
+            async for event in events:
+                if isinstance(event, ContextCompacted):
+                    check_compacted(event)
+                    session = await engine.store.update(session.id, methodcaller("compacted", event.after))
+                    outcome.seen["compacted by command"] += 1
+    except TurnRefused:
+        outcome.seen["nothing to compact"] += 1
+    except ProviderError:
+        outcome.seen["compaction failed"] += 1
+    if session.conversation:
+        check_sendable(session.with_user("More.").conversation)
+
+
+def check_compacted(event: ContextCompacted) -> None:
+    """Sendable as it stands, shorter, and what is kept is what was there but for thinking."""
+    check_sendable(event.after)
+    assert event.after[-1].role == "user"
+    assert is_summary(event.after[0])
+    assert sum(is_summary(message) for message in event.after) == 1
+    whole, kept = _said(event.before), _said(event.after[1:])
+    if kept and str(kept[-1][-1]).startswith("<note>This conv"):
+        kept.pop()
+    elif kept and str(kept[-1][-1]).startswith("<note>Your steps"):
+        # Of the running turn only the task is left.
+        assert len(kept) == 1
+        return
+    assert not kept or whole[len(whole) - len(kept) :] == kept
+
+
+def _said(messages: Sequence[Message]) -> list[list[Any]]:
+    """Words, calls and results, message by message. What stands for mere thinking is left out."""
+    found = [
+        [
+            (block.id, block.name, block.input) if isinstance(block, ToolUseBlock) else block.text
+            for block in message.blocks
+            if isinstance(block, TextBlock | ToolUseBlock | ToolResultBlock)
+        ]
+        for message in messages
+    ]
+    return [said for said in found if said not in ([], ["(thinking only)"])]
 
 
 async def _run(turn: Turn, planned: PlannedTurn, outcome: Outcome) -> str:
@@ -249,6 +325,9 @@ async def _events(turn: Turn, planned: PlannedTurn, outcome: Outcome) -> str:
                         outcome.seen["restart" if event.restart else "retry"] += 1
                     case ToolFinished():
                         outcome.seen["failed tool" if event.is_error else "tool"] += 1
+                    case ContextCompacted():
+                        check_compacted(event)
+                        outcome.seen["compacted in a turn"] += 1
                     case Notice():
                         outcome.seen["notice"] += 1
                     case _:
@@ -295,6 +374,15 @@ def _history(rng: Random, number: int) -> list[PlannedTurn]:
         mode: Literal["agent", "ask", "plan"] = rng.choice(("agent", "agent", "agent", "ask", "plan"))
         turns.append(PlannedTurn(f"h{number}t{index}", place, dict(choices), mode, steps, stop))
     return turns
+
+
+def _shortened(rng: Random, turn: PlannedTurn) -> PlannedTurn:
+    """The same with more to say and less room for it."""
+    long = {"text": "Many words are said here. " * rng.randint(50, 400)}
+    steps = [{**step, "block": [long, *step["block"]]} if rng.random() < 0.6 else step for step in turn.steps]
+    room = int(2 ** rng.uniform(9, 12)) if rng.random() < 0.7 else None
+    off = {"compaction.thinkingAfter": "off"} if rng.random() < 0.2 else {}
+    return replace(turn, steps=steps, room=room, compact=rng.random() < 0.2, choices={**turn.choices, **off})
 
 
 _TOOLS: tuple[Json, ...] = (

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tests.support.watching import Watched
 from thinklsp.lsp.protocol.writer import FrameWriter
@@ -85,12 +85,21 @@ class InProcess(Watched):
         return "\n".join(json.dumps(message)[:300] for message in self.received)
 
 
+Editor = TypeVar("Editor", bound=InProcess)
+
+
 @asynccontextmanager
 async def in_process(environment: Mapping[str, str] | None = None) -> AsyncIterator[InProcess]:
     """`environment`: by default one without keys and without a file of settings."""
     given = {"THINKLSP_CONFIG": "/nonexistent/config.toml"} if environment is None else environment
-    state = tempfile.TemporaryDirectory()
-    made = InProcess({"THINKLSP_STATE_DIR": state.name, **given})
+    with tempfile.TemporaryDirectory() as state:
+        async with connected(InProcess({"THINKLSP_STATE_DIR": state, **given})) as made:
+            yield made
+
+
+@asynccontextmanager
+async def connected(made: Editor) -> AsyncIterator[Editor]:
+    """The same for an editor that can do more."""
     reading, writing = os.pipe()
     writer = FrameWriter(writing)
     made.server.protocol.connect(writer)
@@ -103,4 +112,3 @@ async def in_process(environment: Mapping[str, str] | None = None) -> AsyncItera
         loop.remove_reader(reading)
         writer.close()
         os.close(reading)
-        state.cleanup()

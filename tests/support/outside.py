@@ -11,7 +11,7 @@ import os
 import secrets
 import stat
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,6 +23,7 @@ from tests.support.signing_server import Script, SigningServer
 Json = Any
 ROOT = Path(__file__).parents[2]
 MODEL = "claude-opus-5-5"
+ARGV = [sys.executable, "-m", "thinklsp"]
 
 TURN_RESULT = {
     "turnId", "sessionId", "stopReason", "text", "thinking", "edits", "verified", "usage", "notices",
@@ -48,15 +49,21 @@ class Provider(Protocol):
 
 @dataclass
 class Outside:
-    """`home` holds everything that the server may write to: state, config, temp. `root` is the workspace."""
+    """`home` holds everything that the server may write to: state, config, temp. `root` is the workspace.
+    `variables` are the environment of the server; `announce` is what the editor can do.
+    """
 
     client: RawClient
     provider: Provider
     root: Path
     home: Path
+    variables: dict[str, str]
+    announce: Json
     _messages_read: int = 0
     _tokens: int = 0
     results: list[Json] = field(default_factory=list)
+    others: list[Outside] = field(default_factory=list)
+    past: list[RawClient] = field(default_factory=list)
 
     @property
     def pair(self) -> tuple[RawClient, Any]:
@@ -103,7 +110,40 @@ class Outside:
         self.told()
         return message
 
+    async def restart(self, *, kill: bool = False) -> None:
+        """Another server in place of this one, which ends in order or at once; all else stays."""
+        if kill:
+            await self.kill()
+        else:
+            assert await self.client.close() == 0
+            assert self.client.checker.violations == []
+        assert self.told() == []
+        self.past.append(self.client)
+        self._messages_read = 0
+        self.client = await self._another(self.root)
+
+    async def kill(self) -> None:
+        """What the server wrote before has been read then."""
+        if self.client.process.returncode is None:
+            self.client.process.kill()
+        await self.client.gone()
+
+    async def beside(self, root: Path | None = None) -> Outside:
+        """A second server with the same state folder and provider, on this or another workspace. It ends with this."""
+        client = await self._another(root or self.root)
+        other = replace(self, client=client, root=root or self.root, results=[], others=[], past=[], _messages_read=0)
+        self.others.append(other)
+        return other
+
+    async def _another(self, root: Path) -> RawClient:
+        client = await RawClient.start(ARGV, cwd=root, env=self.variables)
+        client.editor.settings = self.client.editor.settings
+        await client.initialize(root, announce=self.announce, options=client.editor.settings)
+        return client
+
     async def finish(self) -> None:
+        for other in self.others:
+            await other.finish()
         assert await self.client.close() == 0
         assert self.client.checker.violations == []
         assert self.provider.violations == []
@@ -113,20 +153,21 @@ class Outside:
 
     async def reopen(self, *, announce: Json = None) -> RawClient:
         """Another server and editor on the same workspace and state, in place of those that have gone."""
-        self.client = await self.beside()
+        self.client = await self.uninitialized()
         self._messages_read = 0
         await self.client.initialize(self.root, announce=announce, options={"model": MODEL})
         return self.client
 
-    async def beside(self) -> RawClient:
+    async def uninitialized(self) -> RawClient:
         """A second server and editor, not initialized yet. Whoever asks for it ends it."""
-        given = {name: value for name, value in _environment(self.provider, self.home).items() if value is not None}
-        client = await RawClient.start([sys.executable, "-m", "thinklsp"], cwd=self.root, env=given)
+        client = await RawClient.start(ARGV, cwd=self.root, env=self.variables)
         client.editor.settings = {"model": MODEL}
         return client
 
     async def stop(self) -> None:
         """Ends whatever still runs. Checks nothing."""
+        for other in self.others:
+            await other.stop()
         await self.provider.__aexit__()
         if self.client.process.returncode is None:
             self.client.process.kill()
@@ -134,10 +175,11 @@ class Outside:
 
     def leaks(self) -> list[Any]:
         canary = Canary(self.provider.secrets())
-        messages = [received.message for received in self.client.received]
+        clients = [*self.past, self.client]
+        messages = [received.message for client in clients for received in client.received]
         return [
-            *canary.search(bytes(self.client.stdout), "stdout"),
-            *canary.search(bytes(self.client.stderr), "stderr"),
+            *canary.search(b"".join(client.stdout for client in clients), "stdout"),
+            *canary.search(b"".join(client.stderr for client in clients), "stderr"),
             *canary.search_messages(messages, "messages"),
             *canary.search_tree(self.home),
             *canary.search_tree(self.root, store_may_hold=False),
@@ -168,9 +210,9 @@ async def start(
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_bytes(text.encode())
     variables = _environment(provider, home) | (env or {})
-    argv = [sys.executable, "-m", "thinklsp"]
     given = {name: value for name, value in variables.items() if value is not None}
-    outside = Outside(await RawClient.start(argv, cwd=root, env=given), provider, root, home)
+    client = await RawClient.start(ARGV, cwd=root, env=given)
+    outside = Outside(client, provider, root, home, given, announce)
     settings = {"model": MODEL} | (options or {})
     outside.client.editor.settings = settings
     try:

@@ -187,6 +187,16 @@ class RawClient(Watched):
         params = {"command": command["command"], "arguments": command.get("arguments", [])}
         return self.request("workspace/executeCommand", params | ({} if token is None else {"workDoneToken": token}))
 
+    def lenses(self, uri: str) -> Request:
+        return self.request("textDocument/codeLens", {"textDocument": {"uri": uri}})
+
+    def complete(self, uri: str, behind: str) -> Request:
+        """Asks what completes behind the last occurrence of a text."""
+        document = self.desk.open[uri]
+        nth = document.text.count(behind) - 1
+        place = range_of(document.text, behind, self.desk.encoding, nth=nth)["end"]
+        return self.request("textDocument/completion", {"textDocument": {"uri": uri}, "position": place})
+
     def configure(self, settings: Json) -> None:
         self.notify("workspace/didChangeConfiguration", {"settings": settings})
 

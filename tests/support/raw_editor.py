@@ -30,6 +30,7 @@ VSCODE: dict[str, Any] = {
         "didChangeConfiguration": {"dynamicRegistration": True},
         "workspaceFolders": True,
         "executeCommand": {"dynamicRegistration": True},
+        "codeLens": {"refreshSupport": True},
     },
     "textDocument": {
         "synchronization": {"dynamicRegistration": True, "didSave": True},
@@ -105,6 +106,7 @@ class Editor:
             "window/workDoneProgress/create": self._create_progress,
             "window/showMessageRequest": self._show_message_request,
             "window/showDocument": self._show_document,
+            "workspace/codeLens/refresh": self._refresh_lenses,
         }
 
     async def answer(self, method: str, params: Json) -> Json:
@@ -165,6 +167,12 @@ class Editor:
     def _create_progress(self, params: Json) -> None:
         if not self.capabilities.get("window", {}).get("workDoneProgress"):
             self.checker.blame("a progress token is created for a client that does not announce progress")
+
+    def _refresh_lenses(self, params: Json) -> None:
+        if not self.capabilities.get("workspace", {}).get("codeLens", {}).get("refreshSupport"):
+            self.checker.blame("lenses are refreshed for a client that does not announce it")
+        if params is not None:
+            self.checker.blame(f"workspace/codeLens/refresh takes no params: {params!r}")
 
     def _show_message_request(self, params: Json) -> Json:
         title = self.message_answers.pop(0) if self.message_answers else None

@@ -115,13 +115,25 @@ async def write(folder: Path) -> None:
             os.write(out, f"compacted {archive}\n".encode())
 
 
+async def gone(pid: int) -> None:
+    """A signal is on its way for a moment; its process may hold locks until it is gone."""
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                os.kill(pid, 0)
+            except ProcessLookupError:
+                return
+            await asyncio.sleep(0.001)
+
+
 async def killed_at(folder: Path, source: Writers, random: Random) -> int:
     """Kills a writer after a random number of acknowledgements and a moment more; says how many there were."""
     pid = source.start(folder)
-    wanted = random.randint(0, 120)
+    wanted = random.randint(0, 60)
     await until_told(folder, wanted)
     await asyncio.sleep(random.uniform(0, 0.01))
     source.kill(pid)
+    await gone(pid)
     return len(told(folder))
 
 

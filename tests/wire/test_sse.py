@@ -91,6 +91,7 @@ def test_an_event_is_not_held_back_by_a_carriage_return_at_the_end() -> None:
         pytest.param(SseLimits(line=20), b": " + b"x" * 30 + b"\n", id="comment line"),
         pytest.param(SseLimits(event=20), b"data: 123456789\n" * 3, id="event of many lines"),
         pytest.param(SseLimits(events=2), b"data: 1\n\n" * 3, id="number of events"),
+        pytest.param(SseLimits(total=20), b": ping\n\n" * 3, id="all of it"),
     ],
 )
 def test_limits_end_the_stream_for_good(limits: SseLimits, stream: bytes) -> None:
@@ -117,3 +118,7 @@ def test_cost_grows_with_the_bytes_and_not_with_their_square() -> None:
 
     small, large = min(seconds(250_000) for _ in range(3)), min(seconds(4_000_000) for _ in range(3))
     assert large < 16 * small * 4
+
+
+def test_an_event_for_every_token_of_the_longest_answers_passes() -> None:
+    assert len(decode(b"data: 1\n\n" * 130_000)) == 130_000

@@ -17,7 +17,7 @@ from tests.support.sse_server import SseServer, Step, answer, chunk, head
 from thinklsp.core.errors import TransportFailed
 from thinklsp.wire.transport import Timeouts, Transport
 
-QUICK = Timeouts(connect=2, write=2, pool=2, first_byte=5, idle=5, total=10, settle=0.2)
+QUICK = Timeouts(connect=2, write=2, pool=2, first_byte_here=5, idle=5, total=10, settle=0.2)
 
 
 async def fetch(transport: Transport, url: str, body: bytes = b"{}", **headers: str) -> bytes:
@@ -88,8 +88,8 @@ async def test_a_drip_is_no_silence() -> None:
 
 
 TIMEOUTS: dict[str, tuple[list[Step], Timeouts, str, bool]] = {
-    "silence before the head": (["hold"], replace(QUICK, first_byte=0.2), "did not begin to answer", True),
-    "head in drips": ([b"HTTP/1.1 200 OK\r\nx:", "hold"], replace(QUICK, first_byte=0.2), "did not begin", True),
+    "silence before the head": (["hold"], replace(QUICK, first_byte_here=0.2), "did not begin to answer", True),
+    "head in drips": ([b"HTTP/1.1 200 OK\r\nx:", "hold"], replace(QUICK, first_byte_here=0.2), "did not begin", True),
     "silence in the body": ([head(), b"data: 1\n", "hold"], replace(QUICK, idle=0.2), "fell silent", True),
     "too long in all": ([head(), b"data: 1\n", "hold"], replace(QUICK, total=0.3), "took longer than", False),
     "too long before the head": (["hold"], replace(QUICK, total=0.2), "took longer than", False),

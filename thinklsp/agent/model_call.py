@@ -143,7 +143,7 @@ class HttpModelCaller:
                 if remedy is not None:
                     request, said = remedy
                     yield Notice("warning", said)
-                    retry = RetryScheduled(0.0, said)
+                    retry = RetryScheduled(0.0, said, attempt.had_content)
                 else:
                     retry, history = self._next_try(error, attempt, history)
             else:

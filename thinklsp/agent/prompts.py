@@ -6,6 +6,7 @@ Everything that changes stands in the user's message.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -28,11 +29,16 @@ How you work
 Your last message is what the user reads: what you did and why, in a few plain sentences, with anything that they
 should check. No greeting, no repetition of the code that you changed."""
 
+# After an answer without text. It stands in the place of a user's message, but is none.
+NUDGE = "Your last message held only thinking. Please give your answer now, as text."
+
 _MODES: dict[Mode, str] = {
     "agent": "",
     "ask": "\n\nThis turn only reads: answer the question, change no files.",
     "plan": "\n\nThis turn only plans: study the code, then lay out steps and files of the change. Change no files.",
 }
+
+_QUOTED = re.compile(r"(?:\n\n)?[^\n]*:\n<excerpt>\n.*?\n</excerpt>", re.DOTALL)
 
 # Action name -> what is asked of the model.
 _TASKS = {
@@ -76,17 +82,41 @@ class Problem:
     code: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Diagnosed:
+    """The diagnostics of one file. `path` is what people call it."""
+
+    path: str
+    problems: tuple[Problem, ...]
+
+
 def action_prompt(name: str, excerpt: Excerpt, *, problems: Sequence[Problem] = (), instruction: str = "") -> str:
     parts = [_TASKS[name], f"Place: {_place(excerpt)}"]
     if problems:
-        parts.append("Diagnostics:\n" + "\n".join(f"- {_problem(problem)}" for problem in problems))
+        parts.append(f"Diagnostics:\n{_listed(problems)}")
     if instruction:
         parts.append(f"Instruction: {instruction}")
     return "\n\n".join([*parts, _quoted(excerpt)])
 
 
-def chat_prompt(text: str, excerpts: Sequence[Excerpt], mode: Mode) -> str:
-    return "\n\n".join([text + _MODES[mode], *(_quoted(excerpt) for excerpt in excerpts)])
+def chat_prompt(text: str, excerpts: Sequence[Excerpt], mode: Mode, diagnosed: Diagnosed | None = None) -> str:
+    parts = [text + _MODES[mode]]
+    if diagnosed is not None:
+        parts.append(f"Diagnostics of {diagnosed.path}:\n{_listed(diagnosed.problems)}")
+    return "\n\n".join([*parts, *(_quoted(excerpt) for excerpt in excerpts)])
+
+
+def _listed(problems: Sequence[Problem]) -> str:
+    return "\n".join(f"- {_problem(problem)}" for problem in problems)
+
+
+def without_instructions(prompt: str) -> str:
+    """What the user wrote of a prompt that `chat_prompt` made: without excerpts and the words for the mode of the turn,
+    which hold for that turn alone."""
+    text = _QUOTED.sub("", prompt)
+    for words in _MODES.values():
+        text = text.removesuffix(words) if words else text
+    return text.strip()
 
 
 def _place(excerpt: Excerpt) -> str:

@@ -4,7 +4,7 @@ Where thinking is bound to everything before it and that has changed, the servic
 fits. Otherwise the thinking so far stays away whole: a gap in the middle would be refused just as well. Either is tried
 once and then kept for the conversation; a refusal after both is the end. A service that takes no thinking back at all
 is not sent any again. A form of thinking or a level of effort that the model does not take, because the catalogue was
-wrong about it, is changed once and then kept for the model.
+wrong about it, is changed and the change kept for the model; no form and no level is tried again that was refused.
 """
 
 from __future__ import annotations
@@ -12,21 +12,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import assert_never
 
+from thinklsp.core.bare import bare_message
 from thinklsp.core.errors import ProviderError
-from thinklsp.core.messages import (
-    AssistantMessage,
-    ContentBlock,
-    Conversation,
-    OpaqueBlock,
-    RedactedThinkingBlock,
-    ServerToolBlock,
-    TextBlock,
-    ThinkingBlock,
-    ToolUseBlock,
-)
+from thinklsp.core.messages import AssistantMessage, Conversation
 from thinklsp.providers.base import ModelRequest, ThinkingForm
+from thinklsp.providers.model_info import Effort
 from thinklsp.providers.service_errors import EffortRefused, ThinkingFormRefused, ThinkingRejected
 
 _REMEMBERED = 16
@@ -66,7 +57,9 @@ class Remedies:
     def __init__(self) -> None:
         self._known: deque[_Remedy] = deque(maxlen=_REMEMBERED)
         self._forms: dict[tuple[str, ThinkingForm], ThinkingForm] = {}
-        self._effortless: set[str] = set()
+        # What was tried where a form was asked for, so that refusals that point at each other are no circle.
+        self._tried: dict[tuple[str, ThinkingForm], set[ThinkingForm]] = {}
+        self._refused_efforts: set[tuple[str, Effort]] = set()
         self._bare: set[str] = set()
 
     def applied(self, request: ModelRequest) -> ModelRequest:
@@ -74,7 +67,8 @@ class Remedies:
         form = self._forms.get((request.model.id, request.thinking.form))
         if form is not None:
             request = _in_form(request, form)
-        if request.model.id in self._effortless:
+        effort = request.thinking.effort
+        if effort is not None and (request.model.id, effort) in self._refused_efforts:
             request = _without_effort(request)
         if request.model.id in self._bare:
             return _treated(request, _Remedy(request.conversation, drops=False))
@@ -94,22 +88,30 @@ class Remedies:
             whole = replace(whole, thinking=asked)
             return self._after_rejection(error, whole, sent)
         if isinstance(error, ThinkingFormRefused):
-            return self._after_form(error, whole, sent)
-        if isinstance(error, EffortRefused) and sent.thinking.effort is not None:
-            self._effortless.add(sent.model.id)
-            said = f"{sent.model.id} does not take effort {sent.thinking.effort}; it decides itself."
-            return _without_effort(sent), said
+            return self._after_form(error.instead, whole, sent)
+        if isinstance(error, EffortRefused):
+            return self._after_effort(whole, sent)
         return None
 
+    def _after_effort(self, whole: ModelRequest, sent: ModelRequest) -> tuple[ModelRequest, str] | None:
+        effort = sent.thinking.effort
+        if effort is not None:
+            self._refused_efforts.add((sent.model.id, effort))
+            return _without_effort(sent), f"{sent.model.id} does not take effort {effort}; it decides itself."
+        # Some services have no other word for thinking switched off than a level.
+        return self._after_form("adaptive", whole, sent) if sent.thinking.form == "off" else None
+
     def _after_form(
-        self, error: ThinkingFormRefused, whole: ModelRequest, sent: ModelRequest
+        self, instead: ThinkingForm, whole: ModelRequest, sent: ModelRequest
     ) -> tuple[ModelRequest, str] | None:
         asked = (whole.model.id, whole.thinking.form)
-        if asked in self._forms or sent.thinking.form == error.instead:
+        tried = self._tried.setdefault(asked, set())
+        tried |= {whole.thinking.form, sent.thinking.form}
+        if instead in tried:
             return None
-        self._forms[asked] = error.instead
-        said = f"{sent.model.id} does not take {_NAMES[sent.thinking.form]}; it {_THEN[error.instead]}."
-        return _in_form(sent, error.instead), said
+        self._forms[asked] = instead
+        said = f"{sent.model.id} does not take {_NAMES[sent.thinking.form]}; it {_THEN[instead]}."
+        return _in_form(sent, instead), said
 
     def _after_rejection(
         self, error: ThinkingRejected, whole: ModelRequest, sent: ModelRequest
@@ -144,24 +146,7 @@ def _treated(request: ModelRequest, remedy: _Remedy) -> ModelRequest:
         return replace(request, thinking=replace(request.thinking, drop_mismatched=True))
     count = len(remedy.beginning)
     conversation: Conversation = tuple(
-        replace(message, blocks=tuple(bare for block in message.blocks if (bare := _bare(block)) is not None))
-        if isinstance(message, AssistantMessage) and index < count
-        else message
+        bare_message(message) if isinstance(message, AssistantMessage) and index < count else message
         for index, message in enumerate(request.conversation)
     )
     return replace(request, conversation=conversation)
-
-
-def _bare(block: ContentBlock) -> ContentBlock | None:
-    """What is left of a block without anything sealed: some services sign the texts and calls themselves, or know them
-    by names that belong to the thinking before them. What a service ran itself stays, since its halves belong together.
-    """
-    match block:
-        case TextBlock() | ToolUseBlock():
-            return replace(block, raw=None)
-        case ServerToolBlock():
-            return block
-        case ThinkingBlock() | RedactedThinkingBlock() | OpaqueBlock():
-            return None
-        case _:
-            assert_never(block)

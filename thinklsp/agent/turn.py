@@ -6,17 +6,26 @@ overlay of its tool context.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import replace
 
+from thinklsp.agent.bounded_call import asked
 from thinklsp.agent.budget import DaySpending
+from thinklsp.agent.budget_gate import Allowance, AskBudget, BudgetGate, next_input
+from thinklsp.agent.context_meter import ContextMeter
 from thinklsp.agent.model_call import CallFinished, ModelCaller
+from thinklsp.agent.prompts import NUDGE
+from thinklsp.agent.rereads import by_reference
 from thinklsp.agent.tool_runner import ToolResults, run_tool_calls
+from thinklsp.agent.turn_state import Progress, TurnConfig
 from thinklsp.core.calls import with_unique_calls
-from thinklsp.core.errors import ContextWindowExceeded
-from thinklsp.core.events import Notice, StepCommitted, StepStarted, TurnEvent, TurnFinished, TurnStopReason
+from thinklsp.core.events import (
+    Notice,
+    StepCommitted,
+    TurnEvent,
+    TurnFinished,
+)
 from thinklsp.core.messages import (
     AssistantMessage,
     Conversation,
@@ -27,53 +36,9 @@ from thinklsp.core.messages import (
     UserMessage,
 )
 from thinklsp.core.usage import Usage
-from thinklsp.providers.base import ModelRequest, Thinking
-from thinklsp.providers.model_info import ModelInfo
 from thinklsp.tools.base import ToolContext
-from thinklsp.tools.registry import TOOLS, Mode, tool_specs
 
-_NUDGE = "Your last message held only thinking. Please give your answer now, as text."
 _SILENT = "(thinking only)"
-
-AskBudget = Callable[[str], Awaitable[Literal["continue", "raise", "stop"]]]
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What a turn may spend before it asks the user. None: no limit."""
-
-    max_steps: int
-    tokens: int | None = None
-    usd: float | None = None
-    usd_per_day: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TurnConfig:
-    """Fixed for the whole turn: a tool loop keeps the configuration that it started with."""
-
-    model: ModelInfo
-    system: str
-    thinking: Thinking
-    max_tokens: int | None
-    limits: Limits
-    mode: Mode = "agent"
-
-
-@dataclass(slots=True)
-class _Progress:
-    """What the turn has come to so far."""
-
-    conversation: Conversation
-    usage: Usage
-    limits: Limits
-    spending: DaySpending
-    text: str = ""
-    thinking: str = ""
-    nudged: bool = False
-
-    def finished(self, reason: TurnStopReason) -> TurnFinished:
-        return TurnFinished(reason, self.text, self.thinking, self.usage)
 
 
 async def run_turn(
@@ -84,34 +49,34 @@ async def run_turn(
     context: ToolContext,
     ask_budget: AskBudget,
     spending: DaySpending | None = None,
+    meter: ContextMeter | None = None,
 ) -> AsyncGenerator[TurnEvent, None]:
     """One turn. `conversation` ends with the user's message. The last event is TurnFinished unless an error is raised.
 
-    `spending` is what the day has cost so far; the turn adds its own model calls to it.
+    `spending` is what the day has cost so far; the turn adds its own model calls to it. `meter` is the session's. After
+    a ContextCompacted the turn goes on with its `after`, which has to be stored before the next event is asked for.
 
     Raises ProviderError when the model cannot be reached or refuses the request; steps committed by then stand.
     """
-    turn = _Progress(conversation, Usage(), config.limits, spending or DaySpending())
+    turn = Progress(conversation, config, Usage(), spending or DaySpending(), meter or ContextMeter())
+    limits = config.limits
+    allowed = Allowance(limits.tokens, limits.usd, limits.usd_per_day)
+    gate = BudgetGate(allowed, config.model.price, turn.spending, ask_budget)
     for number in range(1, config.limits.max_steps + 1):
-        if (stopped := await _budget_spent(turn, config.limits, ask_budget)) is not None:
-            yield stopped
+        if not await gate.opens(turn.usage, next_input(turn.conversation, turn.last_call)):
+            yield turn.finished("budget")
             return
-        yield StepStarted(number)
         answer: CallFinished | None = None
-        try:
-            async with aclosing(caller.stream(_request(turn.conversation, config))) as events:
-                async for streamed in events:
-                    if isinstance(streamed, CallFinished):
-                        answer = streamed
-                    else:
-                        yield streamed
-        except ContextWindowExceeded as error:
-            yield Notice("warning", str(error))
+        async with aclosing(asked(turn, caller, number)) as events:
+            async for streamed in events:
+                if isinstance(streamed, CallFinished):
+                    answer = streamed
+                else:
+                    yield streamed
+        if answer is None:
             yield turn.finished("context_window")
             return
-        if answer is None:
-            raise AssertionError("a model call ends with CallFinished or an error")
-        async with aclosing(_after_answer(answer, turn, config, context)) as outcome:
+        async with aclosing(_after_answer(answer, turn, turn.config, context)) as outcome:
             async for event in outcome:
                 yield event
                 if isinstance(event, TurnFinished):
@@ -119,20 +84,14 @@ async def run_turn(
     yield turn.finished("max_steps")
 
 
-def _request(conversation: Conversation, config: TurnConfig) -> ModelRequest:
-    # Every mode offers the same tools: a change of tools would break signatures and cache of the session.
-    return ModelRequest(
-        config.model, config.system, tool_specs(TOOLS), conversation, config.thinking, config.max_tokens
-    )
-
-
 async def _after_answer(
-    answer: CallFinished, turn: _Progress, config: TurnConfig, context: ToolContext
+    answer: CallFinished, turn: Progress, config: TurnConfig, context: ToolContext
 ) -> AsyncGenerator[TurnEvent, None]:
     """Commits the step, runs its tools, ends the turn where the model has ended it."""
     message = with_unique_calls(answer.message, turn.conversation)
     answer = replace(answer, message=message)
     turn.usage += answer.usage
+    turn.last_call = answer.usage
     turn.spending.add(answer.usage.cost_usd)
     turn.text = message.text or turn.text
     turn.thinking = "\n\n".join(filter(None, (turn.thinking, message.thinking)))
@@ -162,30 +121,31 @@ async def _after_answer(
 
 
 async def _run_tools(
-    answer: CallFinished, turn: _Progress, config: TurnConfig, context: ToolContext
+    answer: CallFinished, turn: Progress, config: TurnConfig, context: ToolContext
 ) -> AsyncGenerator[TurnEvent, None]:
     async with aclosing(run_tool_calls(answer.message.tool_uses, config.mode, context)) as events:
         async for event in events:
             if isinstance(event, ToolResults):
-                yield _commit(turn, answer.message, event.message, answer.usage)
+                results = by_reference(answer.message, event.message, turn.conversation)
+                yield _commit(turn, answer.message, results, answer.usage)
             else:
                 yield event
 
 
-def _after_silence(answer: CallFinished, turn: _Progress) -> list[TurnEvent]:
+def _after_silence(answer: CallFinished, turn: Progress) -> list[TurnEvent]:
     """An answer without text: stored sendable, asked to go on once, then said."""
     message = replace(answer.message, blocks=(*answer.message.blocks, TextBlock(_SILENT)))
     committed = _commit(turn, message, None, answer.usage)
     if not turn.nudged:
         turn.nudged = True
-        nudge = UserMessage.of(_NUDGE)
+        nudge = UserMessage.of(NUDGE)
         turn.conversation = (*turn.conversation, nudge)
         return [replace(committed, results=nudge)]
     turn.text = turn.text or "The model ended its turn without an answer."
     return [committed, Notice("warning", "The model answered with thinking only, twice."), turn.finished("end_turn")]
 
 
-def _commit(turn: _Progress, message: AssistantMessage, results: UserMessage | None, usage: Usage) -> StepCommitted:
+def _commit(turn: Progress, message: AssistantMessage, results: UserMessage | None, usage: Usage) -> StepCommitted:
     turn.conversation += (message,) if results is None else (message, results)
     return StepCommitted(message, results, usage)
 
@@ -203,42 +163,3 @@ def _without_unfinished(message: AssistantMessage) -> AssistantMessage | None:
     if not any(isinstance(block, TextBlock) and block.text.strip() for block in blocks):
         return None
     return replace(message, blocks=tuple(blocks))
-
-
-async def _budget_spent(turn: _Progress, budget: Limits, ask: AskBudget) -> TurnFinished | None:
-    """Asks the user when a limit is reached. Continuing once allows the same amount again."""
-    limits, usage = turn.limits, turn.usage
-    tokens = (usage.input_tokens or 0) + (usage.output_tokens or 0)
-    if limits.tokens is not None and tokens >= limits.tokens:
-        said = f"This turn has used {tokens:,} tokens; its budget is {limits.tokens:,}."
-    elif limits.usd is not None and (usage.cost_usd or 0.0) >= limits.usd:
-        said = f"This turn has cost ${usage.cost_usd:.2f}; its budget is ${limits.usd:.2f}."
-    else:
-        return await _day_spent(turn, budget, ask)
-    match await ask(said):
-        case "continue":
-            turn.limits = replace(
-                limits,
-                tokens=budget.tokens and tokens + budget.tokens,
-                usd=budget.usd and (usage.cost_usd or 0.0) + budget.usd,
-            )
-        case "raise":
-            turn.limits = replace(limits, tokens=None, usd=None)
-        case "stop":
-            return turn.finished("budget")
-    return await _day_spent(turn, budget, ask)
-
-
-async def _day_spent(turn: _Progress, budget: Limits, ask: AskBudget) -> TurnFinished | None:
-    """The same for the budget of the day, which the turn shares with others; an answer counts for this turn alone."""
-    limit, spent = turn.limits.usd_per_day, turn.spending.usd
-    if limit is None or spent < limit:
-        return None
-    match await ask(f"Today's turns have cost ${spent:.2f}; the budget of the day is ${limit:.2f}."):
-        case "continue":
-            turn.limits = replace(turn.limits, usd_per_day=budget.usd_per_day and spent + budget.usd_per_day)
-        case "raise":
-            turn.limits = replace(turn.limits, usd_per_day=None)
-        case "stop":
-            return turn.finished("budget")
-    return None

@@ -31,7 +31,7 @@ from thinklsp.sessions.state_folder import state_folder
 from thinklsp.sessions.store import SqliteStore
 from thinklsp.settings import EditorSettings
 from thinklsp.workspace.apply import apply_to_disk
-from thinklsp.workspace.paths import Root
+from thinklsp.workspace.paths import Root, workspace_key
 from thinklsp.workspace.protected import ProtectedPaths
 from thinklsp.workspace.uri import path_to_uri
 from thinklsp.workspace.view import WorkspaceFolder, WorkspaceView
@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
         view, note = _view(engine, stack)
         if note is not None and places:
             raise ThinkLspError(note)
-        workspace = path_to_uri(os.getcwd())
+        workspace = workspace_key(path_to_uri(os.getcwd()))
         spec = TurnSpec("ask", ChatTask(prompt, places), view, workspace, effort=args.effort, model=args.model)
         turn, finished = asyncio.run(_turn(engine, spec, args, note))
         edit_set = turn.overlay.edit_set()
@@ -141,9 +141,15 @@ async def _turn(
     screen = AskScreen(answer, aside, thinking=args.thinking, tools=not args.json or aside.is_terminal)
     try:
         with await engine.begin(spec, EditorSettings(), choices) as turn, screen:
-            for text in (*engine.user.problems, *filter(None, [note])):
+            told = (*engine.user.problems, *filter(None, [note]), *engine.store.problems)
+            for text in told:
                 screen.note(text, warning=True)
-            return turn, await _finished(turn, screen)
+            try:
+                return turn, await _finished(turn, screen)
+            finally:
+                for text in engine.store.problems:
+                    if text not in told:
+                        screen.note(text, warning=True)
     finally:
         await engine.aclose()
 

@@ -13,6 +13,8 @@ from rich.text import Text
 
 from thinklsp.cli.terminal import harmless, is_live
 from thinklsp.core.events import (
+    CompactionStarted,
+    ContextCompacted,
     Notice,
     RetryScheduled,
     StepCommitted,
@@ -83,8 +85,14 @@ class AskScreen:
                 self._new_paragraph = self._answered
             case RetryScheduled():
                 said = " What was written above is discarded." if event.restart else ""
-                self.note(f"{event.reason} Asking again in {event.delay:.0f} s.{said}", warning=True)
+                when = f"in {event.delay:.0f} s" if event.delay >= 0.5 else "at once"
+                self.note(f"{event.reason} Asking again {when}.{said}", warning=True)
                 self._enter("retrying")
+            case CompactionStarted():
+                self._enter("compacting")
+            case ContextCompacted():
+                self._tokens_done += event.usage.output_tokens or 0
+                self.note(event.text)
             case Notice():
                 self.note(event.text, warning=event.level == "warning")
             case TurnFinished():

@@ -18,6 +18,8 @@ from thinklsp.engine.doctor import diagnose
 
 _WIDTH = 12
 _SHOWN_MODELS = 8
+_NEWEST = "treated as the newest ones"
+_UNLISTED = {"openai-compatible": "so its window and price are not known"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -61,20 +63,26 @@ def _rows(report: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     if (model := report["model"]) is not None:
         yield from _model_rows(model, report["reachable"])
     else:
-        keyed = ", ".join(report["providers"]["keyed"])
-        yield "provider", "none", f"with a key: {keyed}" if keyed else "no provider has a key"
+        yield "provider", "none", _why_none(report)
     yield "search", *(("ripgrep", "") if report["tools"]["ripgrep"] else ("slow", "ripgrep was not found"))
     yield "commands", "off", "this version runs none"
     yield from _file_rows(report)
 
 
+def _why_none(report: Mapping[str, Any]) -> str:
+    if report["settings"] is None:
+        return "the settings cannot be used"
+    keyed = ", ".join(report["providers"]["keyed"])
+    return f"with a key or an address: {keyed}" if keyed else "no provider has a key"
+
+
 def _model_rows(model: Mapping[str, Any], reachable: bool | None) -> Iterator[tuple[str, str, str]]:
     yield "provider", model["provider"], model["providerSource"]
-    yield "key", "found" if model["baseUrl"] else "not needed", model["keySource"] if model["baseUrl"] else ""
+    yield "key", *_key(model)
     if model["baseUrl"]:
         answer = {True: "reachable", False: "not reachable", None: "not tried"}[reachable]
         yield "host", model["baseUrl"], f"{model['baseUrlSource']} · {answer}"
-    known = "" if model["known"] else " · not in the catalogue, treated as the newest form"
+    known = "" if model["known"] else f" · not in the catalogue, {_UNLISTED.get(model['provider'], _NEWEST)}"
     yield "model", model["id"] or "the server's first", model["idSource"] + known
     budget = f", {model['budgetTokens']:,} tokens" if model["budgetTokens"] else ""
     yield "thinking", f"{model['thinking']}{budget}", model["thinkingSource"]
@@ -89,6 +97,14 @@ def _model_rows(model: Mapping[str, Any], reachable: bool | None) -> Iterator[tu
         yield "", notice, ""
 
 
+def _key(model: Mapping[str, Any]) -> tuple[str, str]:
+    if not model["baseUrl"]:
+        return "not needed", ""
+    if model["keySource"] == "none needed":
+        return "none", "set THINKLSP_COMPATIBLE_API_KEY where the server wants one"
+    return "found", model["keySource"]
+
+
 def _price(price: Mapping[str, Any] | None) -> tuple[str, str]:
     if price is None:
         return "not known", ""
@@ -100,7 +116,8 @@ def _told_rows(told: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
         thinking, efforts = (", ".join(told[key] or ["none"]) for key in ("thinking", "efforts"))
         yield "", f"thinking {thinking}; effort {efforts}", "what the service says the model takes"
     if told["models"] is not None:
-        some = ", ".join(told["models"][:_SHOWN_MODELS]) or "none"
+        more = ["…"] if len(told["models"]) > _SHOWN_MODELS else []
+        some = ", ".join([*told["models"][:_SHOWN_MODELS], *more]) or "none"
         yield "models", some, f"{len(told['models'])} on the server"
 
 
@@ -110,10 +127,24 @@ def _file_rows(report: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
         for key, source in sorted(settings["sources"].items()):
             yield "", f"{key} = {_value(settings['values'], key)}", source
     store = report["store"]
-    yield "sessions", f"in {store['kind']}", store["note"]
+    yield "sessions", *_store(store)
     yield "own folder", store["folder"], "" if store["folderExists"] else "made when it is needed"
     log = "nothing logged yet" if store["logBytes"] is None else f"{store['logBytes']:,} bytes"
     yield "log", store["log"], log
+
+
+def _store(store: Mapping[str, Any]) -> tuple[str, str]:
+    if not store["databaseExists"]:
+        return (
+            ("in memory only", "they last as long as the server")
+            if store["kind"] == "memory"
+            else (
+                store["path"],
+                "none yet; made with the first prompt",
+            )
+        )
+    kind = "cannot be written · " if store["kind"] == "read-only" else ""
+    return store["path"], f"{kind}{store['protection']}"
 
 
 def _value(values: Mapping[str, Any], key: str) -> str:

@@ -15,6 +15,7 @@ from thinklsp.core.errors import ThinkLspError
 COMMANDS = {
     "demo": "watch a whole turn on a sample project, offline",
     "ask": "one chat turn in the terminal",
+    "sessions": "conversations that are kept: list, show, export, delete, repair, fork",
     "simulate": "the offline stand-in for the model services, alone",
     "doctor": "what would be used, why, and how to mend what is wrong",
     "config": "the settings: their JSON Schema, or a table of them",

@@ -11,6 +11,13 @@ from thinklsp.simulator.scenario import Scenario, load, packaged
 from thinklsp.simulator.server import Simulator
 
 _HIGHEST_PORT = 65535
+# Key, variable of the base URL, and what that ends in, for each service that one port plays.
+_USES = (
+    ("ANTHROPIC_API_KEY=simulator ", "ANTHROPIC_BASE_URL", ""),
+    ("OPENAI_API_KEY=simulator ", "OPENAI_BASE_URL", "/v1"),
+    ("GEMINI_API_KEY=simulator ", "GOOGLE_GEMINI_BASE_URL", ""),
+    ("", "THINKLSP_COMPATIBLE_BASE_URL", "/v1"),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,9 +42,9 @@ def run(args: argparse.Namespace) -> int:
 
 async def _serve(scenario: Scenario, port: int) -> None:
     async with Simulator(scenario, port, on_finished=_tell) as simulator:
-        _say(f"Playing the scenario “{scenario.name}” on {simulator.base_url} until Ctrl-C. Use it with:")
-        _say(f"export ANTHROPIC_BASE_URL={simulator.base_url}")
-        _say("export ANTHROPIC_API_KEY=simulator")
+        _say(f"Playing the scenario “{scenario.name}” on {simulator.base_url} until Ctrl-C. Use it with one of:")
+        for key, variable, path in _USES:
+            _say(f"export {key}{variable}={simulator.base_url}{path}")
         await asyncio.Event().wait()
 
 

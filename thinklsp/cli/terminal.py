@@ -77,6 +77,6 @@ def usage_line(usage: Mapping[str, Any]) -> str:
     if usage["outputTokens"] is not None:
         thinking = usage["thinkingTokens"]
         parts.append(f"{usage['outputTokens']:,} out" + (f" ({thinking:,} thinking)" if thinking else ""))
-    if usage["costUsd"] is not None:
-        parts.append(f"${usage['costUsd']:.4f}")
+    if parts:
+        parts.append("cost unknown" if usage["costUsd"] is None else f"${usage['costUsd']:.4f}")
     return " · ".join(parts)

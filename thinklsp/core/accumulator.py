@@ -36,6 +36,7 @@ from thinklsp.core.stream import (
     TextDelta,
     ThinkingDelta,
 )
+from thinklsp.core.strict_json import read_json
 from thinklsp.core.usage import Usage
 
 _ARGUMENT_DEPTH = 64
@@ -206,8 +207,8 @@ def _parse_input(draft: _Draft) -> Mapping[str, Any] | None:
         start = draft.raw.get("input")
         return start if isinstance(start, dict) else {}
     try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
+        value = read_json(text)
+    except ValueError:
         return None
     return value if isinstance(value, dict) and is_shallow(value, _ARGUMENT_DEPTH) else None
 

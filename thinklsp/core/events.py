@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from thinklsp.core.messages import AssistantMessage, UserMessage
+from thinklsp.core.messages import AssistantMessage, Conversation, UserMessage
 from thinklsp.core.usage import Usage
 
 TurnStopReason = Literal["end_turn", "cancelled", "refusal", "max_tokens", "max_steps", "budget", "context_window"]
@@ -83,6 +83,27 @@ class RetryScheduled:
 
 
 @dataclass(frozen=True, slots=True)
+class CompactionStarted:
+    """The conversation is being shortened: a model call writes its summary. It may come to nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContextCompacted:
+    """`after` stands in place of `before` from now on; `before` belongs into the archive. Tokens are estimates.
+
+    `text` tells the user. `thinking_off`: the rest of the turn and the session go on without thinking, by the setting.
+    """
+
+    before: Conversation
+    after: Conversation
+    tokens_before: int
+    tokens_after: int
+    usage: Usage
+    text: str
+    thinking_off: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Notice:
     level: Literal["info", "warning"]
     text: str
@@ -107,6 +128,8 @@ TurnEvent = (
     | ToolFinished
     | StepCommitted
     | RetryScheduled
+    | CompactionStarted
+    | ContextCompacted
     | Notice
     | TurnFinished
 )

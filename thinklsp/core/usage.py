@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,17 @@ class Usage:
             _add(self.cost_usd, other.cost_usd),
         )
 
+    def without(self, part: Usage) -> Usage:
+        """What is left when `part`, which is counted in it, is taken away."""
+        return Usage(
+            _left(self.input_tokens, part.input_tokens),
+            _left(self.output_tokens, part.output_tokens),
+            _left(self.thinking_tokens, part.thinking_tokens),
+            _left(self.cache_read_tokens, part.cache_read_tokens),
+            _left(self.cache_write_tokens, part.cache_write_tokens),
+            None if self.cost_usd is None else self.cost_usd - (part.cost_usd or 0.0),
+        )
+
 
 def _sum(a: int | None, b: int | None) -> int | None:
     if a is None or b is None:
@@ -36,7 +48,23 @@ def _sum(a: int | None, b: int | None) -> int | None:
     return a + b
 
 
+def _left(whole: int | None, part: int | None) -> int | None:
+    return None if whole is None else whole - (part or 0)
+
+
 def _add(a: float | None, b: float | None) -> float | None:
     if a is None or b is None:
         return b if a is None else a
     return a + b
+
+
+def usage_json(usage: Usage) -> dict[str, Any]:
+    """As programs outside read it."""
+    return {
+        "inputTokens": usage.input_tokens,
+        "outputTokens": usage.output_tokens,
+        "thinkingTokens": usage.thinking_tokens,
+        "cacheReadTokens": usage.cache_read_tokens,
+        "cacheWriteTokens": usage.cache_write_tokens,
+        "costUsd": usage.cost_usd,
+    }

@@ -5,6 +5,6 @@ for it only when the first turn needs it.
 """
 
 from thinklsp.engine.engine import Engine
-from thinklsp.engine.turn import ActionTask, ChatTask, Choices, Reference, Turn, TurnSpec
+from thinklsp.engine.turn import ActionTask, ChatTask, Choices, CompactTask, Reference, Turn, TurnSpec
 
-__all__ = ["ActionTask", "ChatTask", "Choices", "Engine", "Reference", "Turn", "TurnSpec"]
+__all__ = ["ActionTask", "ChatTask", "Choices", "CompactTask", "Engine", "Reference", "Turn", "TurnSpec"]

@@ -1,6 +1,6 @@
 """The report of `thinklsp doctor`: what would be used, why, and how to mend what is wrong. Never a key.
 
-It changes nothing and asks no model anything: what leaves the machine is an empty request, to see whether the way to
+It asks no model anything and makes nothing: what leaves the machine is an empty request, to see whether the way to
 the service is open, and the question what the model can do, which costs nothing.
 """
 
@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import platform
+import re
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -23,7 +24,8 @@ from thinklsp.engine.engine import Engine, plan_for
 from thinklsp.engine.turn import Choices
 from thinklsp.providers.capabilities import Capabilities, contradictions
 from thinklsp.providers.model_info import ModelInfo
-from thinklsp.sessions.state_folder import inspect, state_folder
+from thinklsp.sessions.state_folder import StateReport, inspect, state_folder
+from thinklsp.sessions.store import MemoryStore, SessionStore, SqliteStore
 from thinklsp.settings import Access, EditorSettings, Provider, Resolved, keyed_providers
 from thinklsp.tools.ripgrep import find_ripgrep
 
@@ -33,12 +35,14 @@ _DESCRIPTION_BYTES = 256 * 1024
 
 async def diagnose(environment: Mapping[str, str]) -> dict[str, Any]:
     """The report for a process with this environment, also where its settings keep an engine from being made."""
+    store = SqliteStore(state_folder(environment))
     try:
-        engine = Engine(environment)
+        engine = Engine(environment, store)
     except ThinkLspError as error:
         problems = [str(error)]
-        found = _surroundings(environment, problems)
+        found = await _surroundings(environment, store, problems)
         nothing: dict[str, Any] = {"settings": None, "providers": {"keyed": []}, "model": None, "reachable": None}
+        await store.aclose()
         return {**found, **nothing, "canRun": False, "problems": problems}
     try:
         return await report(engine, EditorSettings(), {})
@@ -54,7 +58,7 @@ async def report(engine: Engine, editor: EditorSettings, choices: Choices, *, pr
     problems: list[str] = list(engine.user.problems)
     resolved = engine.resolved(editor, ("choice", choices))
     found: dict[str, Any] = {
-        **_surroundings(engine.user.environment, problems),
+        **await _surroundings(engine.user.environment, engine.store, problems),
         "settings": {
             "file": engine.user.path,
             "sources": dict(resolved.sources),
@@ -80,12 +84,16 @@ async def report(engine: Engine, editor: EditorSettings, choices: Choices, *, pr
         found["model"] = None
     elif reachable and provider in DESCRIBERS:
         told, known = await _described(engine, provider, model, deadline, problems)
+        if not model.id and told is not None and told.models:
+            first = resolved.settings.model_copy(update={"provider": provider, "model": told.models[0]})
+            found["model"] = _model(replace(resolved, settings=first), engine.target(first)[1], host)
+            found["model"]["idSource"] = "the server's first"
         found["model"] |= {"capabilities": _capabilities(told)}
         can_run = can_run and known
     return {**found, "reachable": reachable, "canRun": can_run, "problems": problems}
 
 
-def _surroundings(environment: Mapping[str, str], problems: list[str]) -> dict[str, Any]:
+async def _surroundings(environment: Mapping[str, str], store: SessionStore, problems: list[str]) -> dict[str, Any]:
     """What does not depend on settings: the program, its own folder, the programs it uses."""
     state = inspect(state_folder(environment))
     problems.extend(state.problems)
@@ -97,8 +105,7 @@ def _surroundings(environment: Mapping[str, str], problems: list[str]) -> dict[s
         "system": {"python": platform.python_version(), "platform": sys.platform},
         "tools": {"ripgrep": ripgrep is not None, "commands": False},
         "store": {
-            "kind": "memory",
-            "note": "sessions last as long as the server",
+            **await _sessions(store, state, problems),
             "folder": state.folder,
             "folderExists": state.exists,
             "log": state.log,
@@ -107,11 +114,26 @@ def _surroundings(environment: Mapping[str, str], problems: list[str]) -> dict[s
     }
 
 
+async def _sessions(store: SessionStore, state: StateReport, problems: list[str]) -> dict[str, Any]:
+    """How sessions are kept. Where no database has been made yet, none is made for this report."""
+    if not isinstance(store, MemoryStore) and not state.store_exists:
+        return {"kind": "file", "path": state.store, "protection": None, "databaseExists": False}
+    condition = await store.condition()
+    problems.extend(problem for problem in condition.problems if problem not in problems)
+    exists = condition.kind != "memory"
+    return {
+        "kind": condition.kind,
+        "path": condition.path or None,
+        "protection": condition.protection,
+        "databaseExists": exists,
+    }
+
+
 def _model(resolved: Resolved, model: ModelInfo, access: Access | None) -> dict[str, Any]:
     plan = plan_for(resolved.settings, model)
     return {
         "provider": model.provider if access is None else access.provider,
-        "providerSource": _source(resolved, "provider", "auto: the first that has a key"),
+        "providerSource": _source(resolved, "provider", "auto: the first with a key or an address"),
         "id": model.id,
         "idSource": _source(resolved, "model", "the provider's default"),
         "known": model.known,
@@ -123,12 +145,16 @@ def _model(resolved: Resolved, model: ModelInfo, access: Access | None) -> dict[
         "thinking": plan.thinking.form,
         "thinkingSource": _source(resolved, "thinking.mode", "auto: the best that the model has"),
         "budgetTokens": plan.thinking.budget_tokens,
-        "effort": plan.thinking.effort or f"{model.default_effort or 'none'} (the model's default)",
+        "effort": plan.thinking.effort or _own_effort(model),
         "effortSource": _source(resolved, "effort", "auto: nothing is sent"),
         "maxTokens": plan.max_tokens,
         "notices": list(plan.notices),
         "capabilities": None,
     }
+
+
+def _own_effort(model: ModelInfo) -> str:
+    return f"{model.default_effort} (the model's default)" if model.default_effort else "the model's own"
 
 
 def _row(model: ModelInfo) -> dict[str, Any]:
@@ -215,4 +241,20 @@ async def _described(
     problems.extend(contradictions(model, told) if told else ())
     if told is not None and told.models == ():
         problems.append(f"The server at {access.base_url} has no model yet. Load one there.")
+        return told, False
+    lists_models = provider == "openai-compatible"
+    if told is None and (status == 404 or (lists_models and status < 400)) and (hint := _hint(provider, access)):
+        found = "nothing" if status == 404 else "something else"
+        problems.append(f"{access.provider} was asked for its models and has {found} there ({status}). {hint}")
+        return None, not lists_models or bool(model.id)
     return told, True
+
+
+def _hint(provider: Provider, access: Access) -> str:
+    """What is likely wrong with the base URL; empty where nothing looks so. Servers need not describe their models."""
+    last = urlsplit(access.base_url).path.rpartition("/")[2]
+    if provider in ("anthropic", "google"):
+        return f"Leave /{last} out at the end of the base URL." if re.fullmatch(r"v\d\w*", last) else ""
+    if provider == "openai" and last:
+        return ""
+    return "Check the base URL, which usually ends in /v1."

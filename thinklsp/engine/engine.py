@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from datetime import UTC, datetime
 from random import Random
 
 from thinklsp.agent.budget import DaySpending
+from thinklsp.agent.compacting import CompactionRules
+from thinklsp.agent.context_meter import ContextMeter
 from thinklsp.agent.model_call import HttpModelCaller, ModelCaller
 from thinklsp.agent.prompts import SYSTEM
-from thinklsp.agent.turn import Limits, TurnConfig
+from thinklsp.agent.turn_state import Limits, TurnConfig
 from thinklsp.core.errors import SessionError, SettingsError, TransportFailed, TurnRefused
 from thinklsp.engine.adapters import DESCRIBERS, PROVIDERS, adapter_for, endpoint_of, on_server
 from thinklsp.engine.turn import ActionTask, Choices, Turn, TurnSpec, user_text
@@ -42,13 +45,14 @@ from thinklsp.wire.retry import RetryPolicy
 from thinklsp.wire.transport import Transport
 from thinklsp.workspace.overlay import EditOverlay
 
+_BUSY = "This session is busy with another turn. Wait for it or stop it first."
 _LISTING_SECONDS = 10.0
 _LISTING_BYTES = 4 * 1024 * 1024
 
 
 class Engine:
     """Mutable state: the store, the transport, the in-process simulator once it is asked for, who is busy, what key
-    commands have printed, which models a server has, and what the day has cost."""
+    commands have printed, which models a server has, how full the sessions are, and what the day has cost."""
 
     def __init__(self, environment: Mapping[str, str], store: SessionStore | None = None) -> None:
         self.user = load_user_settings(environment)
@@ -62,6 +66,7 @@ class Engine:
         self._printed: dict[tuple[str, ...], str] = {}
         self._one_command = asyncio.Lock()
         self._busy: dict[str, str] = {}
+        self._meters: dict[str, ContextMeter] = {}
         self._simulator: Simulator | None = None
         self._callers: dict[Endpoint, ModelCaller] = {}
         self._listed: dict[Endpoint, tuple[str, ...]] = {}
@@ -92,22 +97,37 @@ class Engine:
         if session_id not in self._busy:
             await self.store.release(session_id)
 
-    async def begin(self, spec: TurnSpec, editor: EditorSettings, choices: Choices) -> Turn:
-        """Checks everything that can be checked without a model and takes the session.
+    def is_busy(self, session_id: str) -> bool:
+        """Whether a turn of this process works on it."""
+        return session_id in self._busy
+
+    def claim(self, session_id: str, turn_id: str) -> Callable[[], None]:
+        """Takes the session for one turn or for what commands do to it; gives what lets go of it again.
+
+        Raises SessionError while another turn has it.
+        """
+        if self._busy.setdefault(session_id, turn_id) != turn_id:
+            raise SessionError(_BUSY)
+        return lambda: self._release(session_id, turn_id)
+
+    async def begin(
+        self, spec: TurnSpec, editor: EditorSettings, choices: Choices, *, turn_id: str | None = None
+    ) -> Turn:
+        """Checks everything that can be checked without a model and takes the session; `turn_id` may have claimed it.
 
         Raises TurnRefused, SettingsError, SessionError or PathRefused with a sentence; nothing has changed then.
         """
         user_text(spec)
+        turn_id = turn_id or secrets.token_hex(8)
         known = None if spec.session_id is None else await self.session(spec.session_id, spec.workspace)
-        if known is not None and known.id in self._busy:
-            raise SessionError("This session is busy with another turn. Wait for it or stop it first.")
+        if known is not None and self._busy.get(known.id, turn_id) != turn_id:
+            raise SessionError(_BUSY)
         settings = self._settings(spec, editor, choices, known)
         provider, model = self.target(settings)
         plan = plan_for(settings, model)
         adapter_for(provider, self.host(provider))
         session = known or await self.session(None, spec.workspace)
-        turn_id = secrets.token_hex(8)
-        self._busy[session.id] = turn_id
+        release = self.claim(session.id, turn_id)
         return Turn(
             id=turn_id,
             session=session,
@@ -121,8 +141,13 @@ class Engine:
             choose_model=None if model.id else lambda: self._chosen(provider, settings, spec),
             spending=self._spending,
             store=self.store,
-            release=lambda: self._release(session.id, turn_id),
+            meter=self.meter(session.id),
+            release=release,
         )
+
+    def meter(self, session_id: str) -> ContextMeter:
+        """What is known of the session's size. It is forgotten with the process: estimates begin anew."""
+        return self._meters.setdefault(session_id, ContextMeter())
 
     def target(self, settings: Settings) -> tuple[Provider, ModelInfo]:
         """Provider and model that a turn with these settings would use. A compatible server's model has no id where the
@@ -233,10 +258,13 @@ class Engine:
             if status != 200:
                 raise adapter_for(provider, access).failure(status, told, body)
             listed = DESCRIBERS[provider].read_capabilities(body)
-            if listed is None or not listed.models:
+            if listed is None:
                 raise TurnRefused(
-                    f"The server at {endpoint.host} names no model. Load one there, or set thinklsp.model."
+                    f"The server at {access.base_url} did not answer with a list of models: check the base URL, which "
+                    "usually ends in /v1, or set thinklsp.model."
                 )
+            if not listed.models:
+                raise TurnRefused(f"The server at {access.base_url} has no model yet. Load one there.")
             self._listed[endpoint] = listed.models
         return self._listed[endpoint]
 
@@ -251,8 +279,9 @@ class Engine:
 
 
 def plan_for(settings: Settings, model: ModelInfo) -> ThinkingPlan:
+    """Without notices for a model that only the server can name: they are said when it has."""
     thinking = settings.thinking
-    return plan_thinking(
+    plan = plan_thinking(
         model,
         mode=thinking.mode,
         budget_tokens=thinking.budget_tokens,
@@ -262,18 +291,22 @@ def plan_for(settings: Settings, model: ModelInfo) -> ThinkingPlan:
         max_tokens=None if settings.max_tokens == "auto" else settings.max_tokens,
         interleaved=True,
     )
+    return plan if model.id else replace(plan, notices=())
 
 
 def _config(model: ModelInfo, settings: Settings, plan: ThinkingPlan, spec: TurnSpec) -> TurnConfig:
     budget = settings.budget
     limits = Limits(settings.max_steps, budget.tokens_per_turn, budget.usd_per_turn, budget.usd_per_day)
-    return TurnConfig(model, SYSTEM, plan.thinking, plan.max_tokens, limits, spec.mode)
+    compaction = settings.compaction
+    rules = CompactionRules(compaction.auto, compaction.threshold, compaction.thinking_after)
+    return TurnConfig(model, SYSTEM, plan.thinking, plan.max_tokens, limits, spec.mode, rules)
 
 
 def _unpriced(settings: Settings, model: ModelInfo) -> tuple[str, ...]:
     """Said when a budget in dollars cannot be kept. What the simulator answers costs nothing."""
     budget = settings.budget
-    if model.price is not None or model.provider == "simulator" or not (budget.usd_per_turn or budget.usd_per_day):
+    is_told = model.price is not None or model.provider == "simulator" or not model.id
+    if is_told or not (budget.usd_per_turn or budget.usd_per_day):
         return ()
     said = f"The price of {model.id} is not known, so the budget in US dollars cannot be kept."
     return (f"{said} budget.tokensPerTurn works for every model.",)

@@ -9,12 +9,16 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
+from thinklsp.agent.bounded_call import compact_now
 from thinklsp.agent.budget import DaySpending
+from thinklsp.agent.budget_gate import AskBudget
+from thinklsp.agent.context_meter import ContextMeter
 from thinklsp.agent.model_call import ModelCaller
-from thinklsp.agent.prompts import READING, Excerpt, Problem, action_prompt, chat_prompt
-from thinklsp.agent.turn import AskBudget, TurnConfig, run_turn
+from thinklsp.agent.prompts import READING, Diagnosed, Excerpt, Problem, action_prompt, chat_prompt
+from thinklsp.agent.turn import run_turn
+from thinklsp.agent.turn_state import TurnConfig
 from thinklsp.core.errors import TurnRefused
-from thinklsp.core.events import Notice, StepCommitted, TurnEvent, TurnFinished
+from thinklsp.core.events import ContextCompacted, Notice, StepCommitted, TurnEvent, TurnFinished
 from thinklsp.core.lines import split_lines
 from thinklsp.core.usage import Usage
 from thinklsp.sessions.session import Session
@@ -45,9 +49,12 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class ChatTask:
+    """`diagnosed`: what the editor says about a file that the prompt is about."""
+
     prompt: str
     references: tuple[Reference, ...] = ()
     mode: Mode = "agent"
+    diagnosed: Diagnosed | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +66,13 @@ class ActionTask:
 
 
 @dataclass(frozen=True, slots=True)
+class CompactTask:
+    """Shorten the session's conversation. `instructions`: what the user wants to be kept."""
+
+    instructions: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class TurnSpec:
     """What is asked for. `workspace` is the key that sessions are found by; `session_id` None begins a new session.
 
@@ -66,7 +80,7 @@ class TurnSpec:
     """
 
     title: str
-    task: ChatTask | ActionTask
+    task: ChatTask | ActionTask | CompactTask
     view: WorkspaceView
     workspace: str
     session_id: str | None = None
@@ -77,7 +91,17 @@ class TurnSpec:
     def mode(self) -> Mode:
         if isinstance(self.task, ChatTask):
             return self.task.mode
+        if isinstance(self.task, CompactTask):
+            return "ask"
         return "ask" if self.task.name in READING else "agent"
+
+
+@dataclass(frozen=True, slots=True)
+class Shortened:
+    """The latest compaction of a turn, and the archive that holds what the conversation was before."""
+
+    how: ContextCompacted
+    archive: str
 
 
 @dataclass(slots=True)
@@ -102,10 +126,12 @@ class Turn:
     release: Callable[[], None]
     choose_model: Callable[[], Awaitable[tuple[TurnConfig, tuple[str, ...]]]] | None = None
     spending: DaySpending = field(default_factory=DaySpending)
+    meter: ContextMeter = field(default_factory=ContextMeter)
     said: list[str] = field(default_factory=list)
     usage: Usage = field(default_factory=Usage)
     text: str = ""
     thinking: str = ""
+    shortened: Shortened | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -119,9 +145,10 @@ class Turn:
         """The turn's events, TurnFinished last. What the store has acknowledged survives an error or a cancel."""
         for notice in self._told(self.notices):
             yield notice
-        prompt = user_text(self.spec)
         self.spending.is_at((await self.store.spent_on(self.spending.day)).cost_usd)
-        await self._update(lambda session: session.with_user(prompt))
+        if not isinstance(self.spec.task, CompactTask):
+            prompt = user_text(self.spec)
+            await self._update(lambda session: session.with_user(prompt))
         finished = False
         try:
             if self.choose_model is not None:
@@ -129,10 +156,15 @@ class Turn:
                 for notice in self._told(said):
                     yield notice
             caller = await self.connect()
-            async with aclosing(self._run(caller, ToolContext(self.overlay, ask), ask_budget)) as events:
+            if isinstance(self.spec.task, CompactTask):
+                work = self._compact(caller, self.spec.task)
+            else:
+                work = self._run(caller, ToolContext(self.overlay, ask), ask_budget)
+            async with aclosing(work) as events:
                 async for event in events:
-                    finished = isinstance(event, TurnFinished)
-                    if finished:
+                    if isinstance(event, TurnFinished):
+                        finished = True
+                        await self._keep_lost(event.usage)
                         await self._leave(complete=True)
                     yield event
         finally:
@@ -151,14 +183,34 @@ class Turn:
             context=context,
             ask_budget=ask_budget,
             spending=self.spending,
+            meter=self.meter,
         )
         async with aclosing(turn) as events:
             async for event in events:
                 if isinstance(event, StepCommitted):
                     await self._commit(event)
+                elif isinstance(event, ContextCompacted):
+                    await self._replace(event)
                 elif isinstance(event, Notice):
                     self.said.append(event.text)
                 yield event
+
+    async def _compact(self, caller: ModelCaller, task: CompactTask) -> AsyncGenerator[TurnEvent, None]:
+        work = compact_now(
+            self.session.conversation,
+            self.config,
+            caller=caller,
+            instructions=task.instructions,
+            spending=self.spending,
+            meter=self.meter,
+        )
+        async with aclosing(work) as events:
+            async for event in events:
+                if isinstance(event, ContextCompacted):
+                    await self._replace(event)
+                    self.text = event.text
+                yield event
+        yield TurnFinished("end_turn", self.text, "", self.usage)
 
     def _told(self, sentences: Sequence[str]) -> list[Notice]:
         self.said.extend(sentences)
@@ -172,8 +224,29 @@ class Turn:
         self.text = step.assistant.text or self.text
         self.thinking = "\n\n".join(filter(None, (self.thinking, step.assistant.thinking)))
 
+    async def _replace(self, shorter: ContextCompacted) -> None:
+        """The shorter conversation takes the place of the former, which the store keeps as an archive."""
+        choices = {"thinking.mode": "off"} if shorter.thinking_off else {}
+        spent = Spent(self.id, self.config.model.provider, self.config.model.id, shorter.usage, "compaction")
+
+        def change(session: Session) -> Session:
+            return session.compacted(shorter.after).with_usage(shorter.usage).with_choices(choices)
+
+        self.session, archive = await self.store.compact(self.session.id, change, shorter.text, spent)
+        self.shortened = Shortened(shorter, archive)
+        self.usage += shorter.usage
+        self.said.append(shorter.text)
+        _log.info("turn %s: %d messages became %d", self.id, len(shorter.before), len(shorter.after))
+
+    async def _keep_lost(self, whole: Usage) -> None:
+        """Books what the turn has used beyond its steps: an answer that was declined or cut is no step, yet costs."""
+        lost = whole.without(self.usage)
+        if lost.input_tokens or lost.output_tokens:
+            spent = Spent(self.id, self.config.model.provider, self.config.model.id, lost, "lost")
+            await self._update(lambda session: session.with_usage(lost), spent)
+
     async def _leave(self, *, complete: bool) -> None:
-        if self.session.unanswered or not complete:
+        if self.session.unanswered or not (complete or isinstance(self.spec.task, CompactTask)):
             await self._update(lambda session: session.cut_short())
 
     async def _update(self, change: Callable[[Session], Session], spent: Spent | None = None) -> None:
@@ -181,12 +254,17 @@ class Turn:
 
 
 def user_text(spec: TurnSpec) -> str:
-    """The user's message: what they ask, with the places that it is about. Raises TurnRefused for an empty prompt."""
+    """The user's message: what they ask, with the places that it is about; empty where nothing is asked.
+
+    Raises TurnRefused for an empty prompt."""
     task = spec.task
+    if isinstance(task, CompactTask):
+        return ""
     if isinstance(task, ChatTask):
         if not task.prompt.strip():
             raise TurnRefused("There is nothing to send: the prompt is empty.")
-        text = chat_prompt(task.prompt, [excerpt(spec.view, place) for place in task.references], task.mode)
+        excerpts = [excerpt(spec.view, place) for place in task.references]
+        text = chat_prompt(task.prompt, excerpts, task.mode, task.diagnosed)
     else:
         place = excerpt(spec.view, task.place)
         text = action_prompt(task.name, place, problems=task.problems, instruction=task.instruction)

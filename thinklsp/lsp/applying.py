@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from thinklsp.core.edits import FileEdit
 from thinklsp.core.errors import TurnRefused
 from thinklsp.lsp.arrival import Arrival
 from thinklsp.lsp.client import ApplyReply
@@ -25,15 +23,14 @@ from thinklsp.lsp.edits import (
 )
 from thinklsp.lsp.ledger import EditLedger
 from thinklsp.lsp.proposals import Kept, Proposals
-from thinklsp.lsp.sending import Sending
+from thinklsp.lsp.sent_edit import SentEdit
 from thinklsp.lsp.snapshots import Snapshots
 from thinklsp.lsp.state import State
 from thinklsp.lsp.undoing import undo_of
 from thinklsp.sessions.ledger import Outcome as LedgerOutcome
 
-_QUIET = 0.25
+_LONGEST_ARRIVAL = 1.5
 _MOST_REDRAFTS = 5
-_LONGEST_PAUSE = 2.0
 
 
 _NOTHING = "There is nothing to undo: no turn has changed a file here, or all such turns are undone."
@@ -83,7 +80,7 @@ class Applying:
         self._arrival = Arrival(state, snapshots)
         self._turnstile = asyncio.Lock()
         # By turn: what was sent when it was ended, and the editor has not answered.
-        self._unsure: dict[str, Sending] = {}
+        self._unsure: dict[str, SentEdit] = {}
         self.proposals = Proposals(state)
 
     def hold(self, proposed: Kept, reason: str, *, status: Status = "held") -> Outcome:
@@ -150,7 +147,7 @@ class Applying:
         sent: Callable[[], None] = lambda: None,
         applied: Callable[[Outcome], None] = lambda _: None,
     ) -> Outcome:
-        await self._pause_in_typing(proposed.files)
+        await self._state.documents.quiet(file.uri for file in proposed.files)
         races, again = 0, False
         while True:
             made, present = self._draft(proposed)
@@ -162,10 +159,10 @@ class Applying:
                 return self._outcome(proposed, refused, present)
             edit = self._edit(made, proposed.title, review=review, scope=scope())
 
-            def answered(sending: Sending, reply: ApplyReply) -> Mapping[str, LedgerOutcome]:
+            def answered(sending: SentEdit, reply: ApplyReply) -> Mapping[str, LedgerOutcome]:
                 return self._answered(sending, reply, applied)
 
-            sending = Sending(self._state, self._ledger, proposed, made, present, edit, sent, answered)
+            sending = SentEdit(self._state, self._ledger, proposed, made, present, edit, sent, answered)
             reply = await self._reply(sending)
             if reply is None and races < _MOST_REDRAFTS:
                 races += 1
@@ -178,7 +175,7 @@ class Applying:
                 return self._outcome(proposed, refused, present)
             again = True
 
-    async def _reply(self, sending: Sending) -> ApplyReply | None:
+    async def _reply(self, sending: SentEdit) -> ApplyReply | None:
         """The editor is asked from a task of its own: a cancel ends the waiting and not the keeping of the ledger."""
         asking = self._state.spawn(sending.run(), awaited=True)
         try:
@@ -193,7 +190,7 @@ class Applying:
             raise
 
     def _answered(
-        self, sending: Sending, reply: ApplyReply, applied: Callable[[Outcome], None]
+        self, sending: SentEdit, reply: ApplyReply, applied: Callable[[Outcome], None]
     ) -> Mapping[str, LedgerOutcome]:
         """What the ledger is to say. Called at the moment of the answer, which may come long after a cancel."""
         made, kept = sending.made, sending.kept
@@ -219,7 +216,7 @@ class Applying:
             applied(outcome)
         return {item.file.uri: "applied" for item in made.ready}
 
-    async def _look(self, sending: Sending, kept: Kept) -> tuple[Kept, tuple[FileStatus, ...]]:
+    async def _look(self, sending: SentEdit, kept: Kept) -> tuple[Kept, tuple[FileStatus, ...]]:
         """What of an edit without an answer can be seen. Gives what is left of the proposal."""
         there = tuple(item for item in sending.made.ready if self._arrival.is_there(item))
         if there and sending.intent is not None:
@@ -244,7 +241,7 @@ class Applying:
         self._unsure[undo_id] = sending
         raise TurnRefused(_UNDO_IN_DOUBT)
 
-    def _in_doubt(self, sending: Sending, kept: Kept) -> tuple[FileStatus, ...]:
+    def _in_doubt(self, sending: SentEdit, kept: Kept) -> tuple[FileStatus, ...]:
         sent = {item.file.uri for item in sending.made.ready}
         return tuple(
             FileStatus(file.uri, "unknown", _OPEN if self._state.documents.get(file.uri) else _NOT_OPEN)
@@ -267,17 +264,6 @@ class Applying:
         return tuple(
             FileStatus(status.uri, "applied") if status.uri in there else status for status in _refused(made, reason)
         )
-
-    async def _pause_in_typing(self, files: Sequence[FileEdit]) -> None:
-        """Some editors tell of changes late and check no version: an edit that meets typing would land beside its
-        place. So it waits for a moment of quiet, but not for ever."""
-        documents = [self._state.documents.get(file.uri) for file in files]
-        give_up = time.monotonic() + _LONGEST_PAUSE
-        while (now := time.monotonic()) < give_up:
-            quiet_at = max((document.changed_at + _QUIET for document in documents if document), default=now)
-            if quiet_at <= now:
-                return
-            await asyncio.sleep(min(quiet_at, give_up) - now)
 
     def _draft(self, proposed: Kept) -> tuple[Draft, Mapping[str, Present]]:
         view = self._snapshots.view()

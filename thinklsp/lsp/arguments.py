@@ -69,8 +69,30 @@ class ChoiceArguments(_Arguments):
     session_id: str | None = None
 
 
+class CompactArguments(_Arguments):
+    session_id: str | None = None
+    instructions: str = ""
+
+
 class SendArguments(_Arguments):
     uri: str | None = None
+
+
+class SessionsArguments(_Arguments):
+    """Of `op`: `step` belongs to fork, `format` to export, `archiveId` to show and export, `apply` to repair,
+    `partialResultToken` to attach."""
+
+    op: Literal["list", "show", "export", "delete", "repair", "fork", "attach"] = "list"
+    session_id: str | None = Field(None, min_length=1, max_length=200)
+    partial_result_token: Token | None = None
+    step: int | None = Field(None, ge=0, lt=2**31)
+    format: Literal["markdown", "json"] = "markdown"
+    archive_id: str | None = Field(None, min_length=1, max_length=200)
+    apply: bool = True
+
+
+class UsageArguments(_Arguments):
+    session_id: str | None = Field(None, min_length=1, max_length=200)
 
 
 class NoArguments(_Arguments):

@@ -1,55 +1,83 @@
-"""Chat documents in the editor: made, answered and shown by edits alone, as any other change of the user's files."""
+"""Chat documents in the editor: answered and shown by edits alone, one for each answer.
+
+Which document belongs to which session is known from its first line, and from here until that line has been written.
+"""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from thinklsp.core.edits import TextEdit
-from thinklsp.core.errors import PathRefused, SessionError, TurnRefused
-from thinklsp.core.events import TurnFinished
-from thinklsp.engine import ChatTask, Engine, Reference, Turn, TurnSpec
+from thinklsp.core.errors import SessionError, TurnRefused
 from thinklsp.lsp import chat_documents
-from thinklsp.lsp.chat_documents import NO_TEXT, Answer, new_document, with_answer, with_exchange
+from thinklsp.lsp.chat_documents import NO_TEXT, Answer, Chat, new_document, session_named, with_answer, with_exchange
+from thinklsp.lsp.chat_files import ChatFiles
 from thinklsp.lsp.convert import Lines
-from thinklsp.lsp.edits import CREATE_OPTIONS
+from thinklsp.lsp.documents import Document
+from thinklsp.lsp.sessions import Sessions
 from thinklsp.lsp.snapshots import Snapshots
 from thinklsp.lsp.state import State
-from thinklsp.workspace.relpath import RelPath
-from thinklsp.workspace.uri import path_to_uri, uri_to_path
-from thinklsp.workspace.view import WorkspaceView
 
-_TRIES = 20
 _RACES = 5
 _MESSAGE = 4_000
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """What the user sent from a chat document."""
+@dataclass(slots=True)
+class Exchange:
+    """One prompt of a document, from its being sent until the document has its answer.
+
+    `session_id`: the session that was begun or goes on, as soon as that is known. `told` is what slash commands have
+    said so far, `rest` what of the prompt is still to be sent after them. `attempted`: its answer was on its way;
+    `answered`: it has arrived somewhere.
+    """
 
     uri: str
-    chat: chat_documents.Chat
+    document: Document
+    text: str
+    version: int
+    chat: Chat
+    session_id: str | None = None
+    told: str = ""
+    rest: str = ""
+    attempted: bool = False
+    answered: bool = False
+
+
+Edits = Callable[[Document, str], tuple[TextEdit, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """A session that was begun for a document whose first line still says `named`. Another line counts again."""
+
+    session_id: str
+    named: str | None
 
 
 class ChatDocuments:
-    """Remembers which document belongs to which session, and the one that was used last."""
+    """Remembers which document belongs to which session, which one was used last, and which wait for an answer."""
 
-    def __init__(self, state: State, snapshots: Snapshots, engine: Engine) -> None:
+    def __init__(self, state: State, snapshots: Snapshots, sessions: Sessions) -> None:
         self._state = state
-        self._snapshots = snapshots
-        self._engine = engine
+        self._sessions = sessions
+        self._files = ChatFiles(state, snapshots)
         self.suffix = ".chat.md"
         self._by_session: dict[str, str] = {}
-        self._making = asyncio.Lock()
-        # Documents that could not be told the session which was begun for them.
-        self._unwritten: dict[str, str] = {}
+        self._begun: dict[str, _Begun] = {}
+        self._sending: set[str] = set()
         self._latest: str | None = None
 
-    def sent_from(self, uri: str | None) -> Sent:
-        """Raises TurnRefused when there is no such document or nothing in it to send."""
+    def is_chat(self, uri: str) -> bool:
+        return uri.endswith(self.suffix)
+
+    def take(self, uri: str | None) -> Exchange:
+        """What a document has to send. `leave` must follow, whatever happens.
+
+        Raises TurnRefused when there is no such document or nothing in it to send, SessionError while it waits for an
+        answer.
+        """
         uri = uri or self._latest
         document = None if uri is None else self._state.documents.get(uri)
         if uri is None or document is None:
@@ -57,157 +85,160 @@ class ChatDocuments:
         chat = chat_documents.parse(document.text)
         if not chat.prompt:
             raise TurnRefused("There is nothing to send: write below the last ## You.")
+        if uri in self._sending:
+            raise SessionError("This document waits for an answer already. Wait for it or stop the turn first.")
         self._latest = uri
-        return Sent(uri, chat)
+        self._sending.add(uri)
+        return Exchange(uri, document, document.text, document.version, chat)
 
-    async def spec_of(self, sent: Sent, view: WorkspaceView) -> tuple[TurnSpec, str | None]:
-        """The turn that a document asks for, and a notice when its session could not be continued."""
-        session_id, notice = sent.chat.session_id, None
-        if session_id is not None and not await self._is_known(session_id):
-            session_id = None
-            notice = "The session of this document is not known here, so a new one was begun."
-        begun = self._unwritten.get(sent.uri)
-        if session_id is None and begun is not None and await self._is_known(begun):
-            session_id, notice = begun, None
-        references = tuple(Reference(m.path, m.lines) for m in chat_documents.mentions(sent.chat.prompt))
-        task = ChatTask(sent.chat.prompt, tuple(r for r in references if _exists(view, r)))
-        return TurnSpec("chat", task, view, self._snapshots.key, session_id), notice
+    async def session_of(self, exchange: Exchange) -> tuple[str | None, str | None]:
+        """The session that the document continues, None for a new one; and a notice when the one that it names could
+        not be continued."""
+        named = exchange.chat.session_id
+        for session_id in (self._begun_for(exchange.uri, named), named):
+            if session_id is not None and await self._sessions.find(session_id) is not None:
+                return session_id, None
+        notice = "The session of this document is not known here, so a new one was begun."
+        return None, None if named is None else notice
 
-    async def answer(self, sent: Sent, turn: Turn, finished: TurnFinished, notices: tuple[str, ...] = ()) -> None:
-        """Puts the answer below everything that stands in the document now; elsewhere when that cannot be edited."""
-        session_id, answer = turn.session.id, Answer(finished.text, notices)
-        if await self._change(sent.uri, lambda text: with_answer(text, session_id, answer)):
-            self._by_session[session_id] = sent.uri
-            self._unwritten.pop(sent.uri, None)
+    def session_in_memory(self, document: Document) -> str | None:
+        """What `session_of` would find, without asking anybody."""
+        named = session_named(document.lines)
+        return self._begun_for(document.uri, named) or (named if named and self._sessions.is_known(named) else None)
+
+    def _begun_for(self, uri: str, named: str | None) -> str | None:
+        begun = self._begun.get(uri)
+        return None if begun is None or begun.named != named else begun.session_id
+
+    def begun(self, exchange: Exchange, session_id: str) -> None:
+        """From now on the document belongs to the session, although its first line may not say so yet."""
+        exchange.session_id = session_id
+        self._begun[exchange.uri] = _Begun(session_id, exchange.chat.session_id)
+
+    async def answer(self, exchange: Exchange, session_id: str, answer: Answer) -> None:
+        """Puts the answer behind the prompt; elsewhere when the document cannot be edited."""
+        exchange.attempted = True
+
+        def edits(document: Document, text: str) -> tuple[TextEdit, ...]:
+            return with_answer(text, session_id, answer, self._end_of_prompt(exchange, document, text))
+
+        if not await self._write(exchange, session_id, "answer", edits):
+            await self.deliver(session_id, exchange.chat.prompt, answer, but_not=exchange.uri)
+        exchange.answered = True
+
+    def leave(self, exchange: Exchange) -> None:
+        """The end of it, however it came. A document without an answer is told at least what happened so far: the
+        session that was begun for it, and what slash commands have said and done."""
+        self._sending.discard(exchange.uri)
+        session_id = exchange.session_id
+        if session_id is not None and not exchange.answered and not self._state.stopped:
+            self._state.spawn(self._leave(exchange, session_id))
+
+    async def _leave(self, exchange: Exchange, session_id: str) -> None:
+        if exchange.told and not exchange.attempted:
+            notices = ("The turn has ended without an answer; what was not sent stands below.",)
+            await self.answer(exchange, session_id, Answer(exchange.told, notices, exchange.rest))
             return
-        self._unwritten[sent.uri] = session_id
-        await self._show(session_id, sent.chat.prompt, answer)
+        await self._write(
+            exchange, session_id, "session", lambda _, text: chat_documents.with_session(text, session_id)
+        )
 
-    async def deliver(self, turn: Turn, finished: TurnFinished, prompt: str, notices: tuple[str, ...] = ()) -> None:
+    async def _write(self, exchange: Exchange, session_id: str, what: str, edits: Edits) -> bool:
+        """Edits the document that was sent, which names its session then. False where that cannot be done."""
+        uri = self._now_at(exchange, session_id)
+        done = await self._change(uri, what, edits)
+        if not done and (moved := self._now_at(exchange, session_id)) != uri:
+            # It was saved under another name at this very moment.
+            uri, done = moved, await self._change(moved, what, edits)
+        if done:
+            self._by_session[session_id] = uri
+            self._begun.pop(exchange.uri, None)
+        return done
+
+    async def deliver(self, session_id: str, prompt: str, answer: Answer, *, but_not: str | None = None) -> None:
         """The answer of a turn whose caller shows no text: into the session's document, made if need be, and shown."""
-        session_id, answer = turn.session.id, Answer(finished.text, notices)
         if not answer:
             return
         known = self._by_session.get(session_id)
-        if known is None or not await self._change(known, lambda text: with_exchange(text, session_id, prompt, answer)):
+
+        def edits(_: Document, text: str) -> tuple[TextEdit, ...]:
+            return with_exchange(text, session_id, prompt, answer)
+
+        if known is None or known == but_not or not await self._change(known, "answer", edits):
             await self._show(session_id, prompt, answer)
         else:
             await self._state.client.show_document(known, take_focus=False)
 
     async def open_blank(self, prompt: str) -> bool:
         """A document that waits for the user's text."""
-        return await self._make(None, chat_documents.blank_document(prompt))
+        uri = await self._files.make("new", self.suffix, chat_documents.blank_document(prompt))
+        if uri is not None:
+            self._latest = uri
+            await self._state.client.show_document(uri, take_focus=True)
+        return uri is not None
 
     async def _show(self, session_id: str, prompt: str, answer: Answer) -> None:
         """In a document of its own, or as a message where none can be made or there are only notices to tell."""
         text = answer.text.strip()
-        if text and await self._make(session_id, new_document(session_id, prompt, answer)):
+        uri = None
+        if text:
+            uri = await self._files.make(session_id, self.suffix, new_document(session_id, prompt, answer))
+        if uri is not None:
+            self._latest = self._by_session[session_id] = uri
+            # An answer comes when it is ready: the cursor stays where the user may be typing.
+            await self._state.client.show_document(uri, take_focus=False)
             return
         whole = "\n\n".join(filter(None, (text, "\n".join(answer.notices)))) or NO_TEXT
         # A long answer comes in several messages: there is no other place where it could be read.
         for start in range(0, len(whole), _MESSAGE):
             self._state.client.show_message("info", whole[start : start + _MESSAGE])
 
-    async def _make(self, session_id: str | None, text: str) -> bool:
-        """False where the client can create no file or there is no folder to create it in."""
-        # One after the other: two that look for a free name at once would find the same.
-        async with self._making:
-            return await self._make_alone(session_id, text)
+    def _now_at(self, exchange: Exchange, session_id: str) -> str:
+        """The URI of the document, which may have been saved under another name since it was sent."""
+        if self._state.documents.get(exchange.uri) is not None:
+            return exchange.uri
+        for document in self._state.documents.all():
+            if self.is_chat(document.uri) and document.uri not in self._sending:
+                named = session_named(document.lines)
+                if named == session_id or (named is None and document.text == exchange.text):
+                    return document.uri
+        return exchange.uri
 
-    async def _make_alone(self, session_id: str | None, text: str) -> bool:
-        can = self._state.client.can
-        place = self._free_place(session_id or "new")
-        if place is None or not (can.apply_edit and can.document_changes and "create" in can.resource_operations):
-            return False
-        uri, ignore_uri = place
-        files = {uri: text} if ignore_uri is None else {ignore_uri: chat_documents.IGNORE, uri: text}
-        # In two edits: within one, lsp-mode of Emacs writes the text before it has made folder and file.
-        for changes in ([_creation(name) for name in files], [_first_text(name, files[name]) for name in files]):
-            edit = {"documentChanges": changes}
-            reply = await self._state.client.apply_edit("thinklsp: chat document", edit)
-            if not reply.applied:
-                return False
-        self._latest = uri
-        if session_id is not None:
-            self._by_session[session_id] = uri
-        # An answer comes when it is ready: the cursor stays where the user may be typing.
-        await self._state.client.show_document(uri, take_focus=session_id is None)
-        return True
+    def _end_of_prompt(self, exchange: Exchange, document: Document, text: str) -> int | None:
+        """Where the prompt that was sent ends in the text of now. None where that cannot be told."""
+        end = exchange.chat.end
+        if end is None or text.startswith(exchange.text[:end]):
+            return end
+        moved = None
+        if document is exchange.document:
+            place = Lines(exchange.text, self._state.documents.encoding).position(end)
+            moved = document.moved((place["line"], place["character"]), exchange.version)
+        if moved is not None:
+            return Lines(text, self._state.documents.encoding).offset(*moved)
+        # Some editors send whole lines or the whole text for every change.
+        return chat_documents.end_of_same_line(exchange.text, end, text)
 
-    def _free_place(self, name: str) -> tuple[str, str | None] | None:
-        """URI of a new document in the first folder, and of the ignore file where that is missing."""
-        folder = next(iter(self._snapshots.view().folders), None)
-        if folder is None:
-            return None
-        root, parts = folder.root, tuple(chat_documents.FOLDER.split("/"))
-        suffix = self.suffix
-
-        def taken(file: str) -> bool:
-            uri = path_to_uri("/".join((root.written, *parts, file)))
-            path = RelPath.of((*parts, file), file)
-            return self._state.documents.get(uri) is not None or root.stat(path) is not None
-
-        base = chat_documents.file_name(name, "")
-        names = [f"{base}{suffix}", *(f"{base}-{number}{suffix}" for number in range(2, _TRIES))]
-        try:
-            file = next((file for file in names if not taken(file)), None)
-            ignore = None if taken(".gitignore") else path_to_uri("/".join((root.written, *parts, ".gitignore")))
-        except PathRefused:
-            return None
-        return None if file is None else (path_to_uri("/".join((root.written, *parts, file))), ignore)
-
-    async def _change(self, uri: str, changes: Callable[[str], tuple[TextEdit, ...]]) -> bool:
-        """Edits an open document; tried again when the user typed at that moment. False where it cannot be done."""
+    async def _change(self, uri: str, what: str, changes: Edits) -> bool:
+        """Edits an open document, when nobody types there; tried again when somebody did at that moment. False where
+        it cannot be done."""
         for _ in range(_RACES):
+            await self._state.documents.quiet([uri])
             document = self._state.documents.get(uri)
             if document is None or document.desynced or not self._state.client.can.apply_edit:
                 return False
             now, version = document.text, document.version
             lines = Lines(now, self._state.documents.encoding)
-            edits = [{"range": lines.range(e.start, e.end), "newText": e.new_text} for e in changes(now)]
-            reply = await self._state.client.apply_edit("thinklsp: answer", self._edit(uri, version, edits))
+            edits = [{"range": lines.range(e.start, e.end), "newText": e.new_text} for e in changes(document, now)]
+            if not edits:
+                return True
+            reply = await self._state.client.apply_edit(f"thinklsp: {what}", self._edit(uri, version, edits))
             if reply.applied:
                 return True
             if document.version == version:
                 return False
         return False
 
-    async def _is_known(self, session_id: str) -> bool:
-        """`last` names no session here: a document that came with a repository must not find the user's newest one."""
-        try:
-            await self._engine.session(session_id, self._snapshots.key)
-        except SessionError:
-            return False
-        return session_id != "last"
-
     def _edit(self, uri: str, version: int, edits: list[dict[str, Any]]) -> dict[str, Any]:
         if not self._state.client.can.document_changes:
             return {"changes": {uri: edits}}
         return {"documentChanges": [{"textDocument": {"uri": uri, "version": version}, "edits": edits}]}
-
-
-def _creation(uri: str) -> dict[str, Any]:
-    return {"kind": "create", "uri": uri, "options": dict(CREATE_OPTIONS)}
-
-
-def _first_text(uri: str, text: str) -> dict[str, Any]:
-    start = {"line": 0, "character": 0}
-    edits = [{"range": {"start": start, "end": start}, "newText": text}]
-    return {"textDocument": {"uri": uri, "version": None}, "edits": edits}
-
-
-def _exists(view: WorkspaceView, reference: Reference) -> bool:
-    """A word after an @ that names no file is just a word."""
-    try:
-        return view.kind(view.resolve(reference.uri)) == "file"
-    except PathRefused:
-        return False
-
-
-def mention(uri: str, view: WorkspaceView, lines: tuple[int, int] | None) -> str:
-    """`@path:L1-L2` for a document, or its file name where it has no path in a folder."""
-    try:
-        name = view.resolve(uri).shown
-    except PathRefused:
-        name = uri_to_path(uri).rsplit("/", 1)[-1] if uri.startswith("file:") else uri
-    return f"@{name}" if lines is None else f"@{name}:{lines[0]}-{lines[1]}"

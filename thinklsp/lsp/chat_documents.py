@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from thinklsp.core.edits import TextEdit
-from thinklsp.core.lines import split_lines
+from thinklsp.core.lines import matching_blocks, split_lines
 
 FOLDER = ".thinklsp/chat"
 IGNORE = "*\n"
 
+YOU = "## You"
+
 _BOM = "\ufeff"
+# What a heading, its escape or a fence begins with, perhaps behind blanks or a byte order mark.
+_TELLING = frozenset("#\\`~\ufeff")
 _BLANK = " \t\r\n"
 NO_TEXT = "The turn has ended without a text."
 _SESSION = re.compile(r"<!-- thinklsp session:[ \t]*(?P<id>(?:(?!-->).)*?)[ \t]*-->[ \t]*", re.DOTALL)
@@ -25,32 +29,29 @@ _HEADING = re.compile(r"(?P<escapes>\\*)(?P<heading>## (?:You|thinklsp))[ \t]*")
 # Behind an opening fence of backticks there is none: that would be code within a line.
 _OPENS = re.compile(r" {0,3}(?P<mark>`{3,}(?=[^`]*\Z)|~{3,})")
 _CLOSES = re.compile(r" {0,3}(?P<mark>`{3,}|~{3,})[ \t]*")
-_REFERENCE = re.compile(r"(?<![\w@])@(?P<path>[^\s:@]+)(?::L?(?P<first>\d+)(?:-L?(?P<last>\d+))?)?")
-
-
-@dataclass(frozen=True, slots=True)
-class Mention:
-    """`@path` or `@path:10-20` in a prompt; lines count from 1."""
-
-    path: str
-    lines: tuple[int, int] | None
 
 
 @dataclass(frozen=True, slots=True)
 class Chat:
     """What a document says: its session (None where the first line names none) and the text below the last `## You`,
-    without the blank lines around it."""
+    without the blank lines around it.
+
+    `end`: the offset behind the prompt; None where more than blank lines follow, or a code fence is left open there.
+    """
 
     session_id: str | None
     prompt: str
+    end: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a turn says. `notices` are sentences for the user; they stand below the text."""
+    """What a turn says. `notices` are sentences for the user; they stand below the text. `draft` is what could not be
+    sent: it becomes the next prompt."""
 
     text: str
     notices: tuple[str, ...] = ()
+    draft: str = ""
 
     def __bool__(self) -> bool:
         return bool(self.text.strip() or self.notices)
@@ -61,7 +62,7 @@ def file_name(session_id: str, suffix: str) -> str:
 
 
 def new_document(session_id: str, prompt: str, answer: Answer) -> str:
-    return "\n".join([_session_line(session_id), "", *_exchange(prompt, answer), *_FOR_THE_USER])
+    return "\n".join([_session_line(session_id), "", *_exchange(prompt, answer), *_for_the_user(answer)])
 
 
 def blank_document(prompt: str) -> str:
@@ -69,51 +70,97 @@ def blank_document(prompt: str) -> str:
     return "\n".join([_session_line("new"), "", "## You", "", *_escaped(_bodies(prompt))])
 
 
-def with_answer(text: str, session_id: str, answer: Answer) -> tuple[TextEdit, ...]:
-    """Puts the answer below everything that stands in the document, and the session into its first line."""
-    return (*_named(text, session_id), _below(text, [*_answer(answer), *_FOR_THE_USER]))
+def with_session(text: str, session_id: str) -> tuple[TextEdit, ...]:
+    """What makes the first line name the session; nothing where it does. A document begun by hand gets such a line."""
+    start = len(text) - len(text.lstrip(_BOM))
+    first = next(iter(_bodies(text[start:])), "")
+    named = _session_of(first)
+    if named == session_id:
+        return ()
+    if named is None:
+        return (TextEdit(start, start, _session_line(session_id) + 2 * _line_end(text)),)
+    return (TextEdit(start, start + len(first), _session_line(session_id)),)
+
+
+def with_answer(text: str, session_id: str, answer: Answer, at: int | None = None) -> tuple[TextEdit, ...]:
+    """Puts the answer below everything that stands in the document, and the session into its first line.
+
+    `at`: behind the prompt that is answered. What the user has written there since becomes the next prompt.
+    """
+    if at is not None and _parts_prompts(text, at):
+        return (*with_session(text, session_id), _between(text, at, answer))
+    return (*with_session(text, session_id), _below(text, [*_answer(answer), *_for_the_user(answer)]))
+
+
+def end_of_same_line(before: str, at: int, after: str) -> int | None:
+    """Where the line of `before` that ends at this offset ends in `after`; None where it is not there any more."""
+    lines = split_lines(after)
+    number = len(split_lines(before[:at])) - 1
+    for i, j, count in matching_blocks(_bodies(before), _bodies(after)):
+        if i <= number < i + count:
+            line = j + number - i
+            return len("".join(lines[:line])) + len(lines[line].rstrip("\r\n"))
+    return None
 
 
 def with_exchange(text: str, session_id: str, prompt: str, answer: Answer) -> tuple[TextEdit, ...]:
     """Puts in what was asked elsewhere, with its answer: above the last `## You`, where the user may be writing."""
     lines = split_lines(text)
-    number, heading = next(reversed(list(_headings(_bodies(text)))), (0, ""))
-    if heading != "## You":
-        return (*_named(text, session_id), _below(text, ["", *_exchange(prompt, answer), *_FOR_THE_USER]))
+    number, heading = next(reversed(list(_headings(lines))), (0, ""))
+    if heading != YOU:
+        return (*with_session(text, session_id), _below(text, ["", *_exchange(prompt, answer), *_for_the_user(answer)]))
     at = len("".join(lines[:number]))
     exchange = _line_end(text).join([*_exchange(prompt, answer), "", ""])
-    return (*_named(text, session_id), TextEdit(at, at, exchange))
+    return (*with_session(text, session_id), TextEdit(at, at, exchange))
 
 
 def parse(text: str) -> Chat:
-    text = text.removeprefix(_BOM)
-    lines, bodies = split_lines(text.removeprefix(_BOM)), _bodies(text)
-    session_id = _session_of(bodies[0]) if bodies else None
-    headings = list(_headings(bodies))
-    starts = [number for number, heading in headings if heading == "## You"]
-    begin = starts[-1] + 1 if starts else (0 if session_id is None else 1)
-    end = next((number for number, _ in headings if number >= begin), len(lines))
-    prompt = _trimmed(_unescaped(lines[begin:end]))
-    return Chat(None if session_id in ("", "new") else session_id, "".join(prompt).rstrip("\r\n"))
+    start = len(text) - len(text.lstrip(_BOM))
+    lines = split_lines(text[start:])
+    section = prompt_section(lines)
+    prompt = _trimmed(_unescaped(lines[section.begin : section.end]))
+    session_id = _session_of(lines[0].rstrip("\r\n")) if lines else None
+    named = None if session_id in ("", "new") else session_id
+    end: int | None = None
+    if prompt and section.end == len(lines) and not _open_fence(_bodies(text)):
+        end = len(text) - len(_blank_tail(lines))
+    return Chat(named, "".join(prompt).rstrip("\r\n"), end)
 
 
-def mentions(prompt: str) -> tuple[Mention, ...]:
-    found = []
-    for match in _REFERENCE.finditer(prompt):
-        path = match["path"].rstrip(".,;!?)")
-        first = int(match["first"]) if match["first"] else None
-        last = int(match["last"]) if match["last"] else first
-        if path and path not in ("selection", "diagnostics"):
-            found.append(Mention(path, None if first is None or last is None else (first, last)))
-    return tuple(dict.fromkeys(found))
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Lines `[begin, end)` that will be sent, counted from 0. `heading`: the line of their `## You`, None without."""
+
+    heading: int | None
+    begin: int
+    end: int
 
 
-# Sections as lines without their ends. An answer is followed by an empty prompt, with the cursor's line.
-_FOR_THE_USER = ("", "## You", "", "")
+def prompt_section(lines: Sequence[str]) -> Section:
+    """Where the prompt stands. Fast enough to be asked at every keystroke of a large document."""
+    headings = list(_headings(lines))
+    heading = next((number for number, kind in reversed(headings) if kind == YOU), None)
+    named = bool(lines) and _session_of(lines[0].lstrip(_BOM).rstrip("\r\n")) is not None
+    begin = int(named) if heading is None else heading + 1
+    return Section(heading, begin, next((number for number, _ in headings if number >= begin), len(lines)))
+
+
+def session_named(lines: Sequence[str]) -> str | None:
+    """The session that the first line names, as `parse` tells it."""
+    named = _session_of(lines[0].lstrip(_BOM).rstrip("\r\n")) if lines else None
+    return None if named in ("", "new") else named
+
+
+# Sections as lines without their ends.
+
+
+def _for_the_user(answer: Answer) -> list[str]:
+    """An answer is followed by an empty prompt, with the cursor's line, or by what is still to be sent."""
+    return ["", YOU, "", *_escaped(_bodies(answer.draft)), ""]
 
 
 def _exchange(prompt: str, answer: Answer) -> list[str]:
-    return ["## You", "", *_closed(_escaped(_bodies(prompt))), *_answer(answer)]
+    return [YOU, "", *_closed(_escaped(_bodies(prompt))), *_answer(answer)]
 
 
 def _answer(answer: Answer) -> list[str]:
@@ -135,18 +182,6 @@ def _session_of(line: str) -> str | None:
     return None if match is None else match["id"]
 
 
-def _named(text: str, session_id: str) -> tuple[TextEdit, ...]:
-    """What makes the first line name the session; nothing where it does. A document begun by hand gets such a line."""
-    start = len(text) - len(text.removeprefix(_BOM))
-    first = next(iter(_bodies(text[start:])), "")
-    named = _session_of(first)
-    if named == session_id:
-        return ()
-    if named is None:
-        return (TextEdit(start, start, _session_line(session_id) + 2 * _line_end(text)),)
-    return (TextEdit(start, start + len(first), _session_line(session_id)),)
-
-
 def _below(text: str, lines: Sequence[str]) -> TextEdit:
     """At the end of the document, behind the end of its last line and of a code fence that would swallow the rest."""
     end = _line_end(text)
@@ -154,6 +189,26 @@ def _below(text: str, lines: Sequence[str]) -> TextEdit:
     if fence := _open_fence(_bodies(text)):
         seam += f"{fence}{end}"
     return TextEdit(len(text), len(text), seam + end.join(lines))
+
+
+def _parts_prompts(text: str, at: int) -> bool:
+    """Whether there is a prompt before and another one after; an open fence or the first line is no place to part."""
+    head = _bodies(text[:at])
+    named = bool(head) and _session_of(_bodies(text)[0]) is not None
+    asked = any(body.strip(_BLANK) for body in head[int(named) :])
+    return asked and bool(text[at:].strip(_BLANK + _BOM)) and not _open_fence(head)
+
+
+def _between(text: str, at: int, answer: Answer) -> TextEdit:
+    """Behind a prompt that text was written below of since. That text keeps its own `## You`, if it begins with one."""
+    end, tail = _line_end(text), text[at:]
+    first = next(body for body in _bodies(tail) if body.strip(_BLANK + _BOM))
+    lines = _answer(answer)
+    if answer.draft or not ((match := _HEADING.fullmatch(first)) and match[0].rstrip(" \t") == YOU):
+        lines += ["", YOU, *(("", *_escaped(_bodies(answer.draft))) if answer.draft else ())]
+        # What was typed behind the prompt, on its own line, begins a line of its own.
+        lines += [] if tail[0] in "\r\n" else ["", ""]
+    return TextEdit(at, at, end + end.join(lines))
 
 
 def _line_end(text: str) -> str:
@@ -164,16 +219,26 @@ def _line_end(text: str) -> str:
 
 def _bodies(text: str) -> list[str]:
     """Lines without their ends, and without the byte order mark."""
-    return [line.rstrip("\r\n") for line in split_lines(text.removeprefix(_BOM))]
+    return [line.rstrip("\r\n") for line in split_lines(text.lstrip(_BOM))]
 
 
-def _headings(bodies: Sequence[str]) -> Iterator[tuple[int, str]]:
-    for number, body in _outside_fences(bodies):
-        if (match := _HEADING.fullmatch(body)) and not match["escapes"]:
+def _headings(lines: Sequence[str]) -> Iterator[tuple[int, str]]:
+    """Number and kind of every heading, from lines with or without their ends."""
+    fence = ""
+    for number, line in enumerate(lines):
+        # Most lines can be neither heading nor fence, which their beginning tells.
+        if (line[:1] if line[:1] != " " else line[:4].lstrip(" ")[:1]) not in _TELLING:
+            continue
+        body = (line if number else line.lstrip(_BOM)).rstrip("\r\n")
+        if fence:
+            fence = _fence_after(fence, body)
+        elif opens := _OPENS.match(body):
+            fence = opens["mark"]
+        elif (match := _HEADING.fullmatch(body)) and not match["escapes"]:
             yield number, match["heading"]
 
 
-def _outside_fences(bodies: Sequence[str]) -> Iterator[tuple[int, str]]:
+def outside_fences(bodies: Sequence[str]) -> Iterator[tuple[int, str]]:
     for number, (body, before, after) in enumerate(_fences(bodies)):
         if not before and not after:
             yield number, body
@@ -192,15 +257,20 @@ def _fences(bodies: Sequence[str]) -> Iterator[tuple[str, str, str]]:
         if not fence:
             opens = _OPENS.match(body)
             fence = opens["mark"] if opens else ""
-        elif (closes := _CLOSES.fullmatch(body)) and closes["mark"].startswith(fence):
-            fence = ""
+        else:
+            fence = _fence_after(fence, body)
         yield body, before, fence
+
+
+def _fence_after(fence: str, body: str) -> str:
+    """The open fence, or nothing where this line closes it."""
+    return "" if (closes := _CLOSES.fullmatch(body)) and closes["mark"].startswith(fence) else fence
 
 
 def _escaped(bodies: Sequence[str]) -> list[str]:
     """Without headings of ours, and without the blank lines around."""
     lines = _trimmed(bodies)
-    for number, body in _outside_fences(lines):
+    for number, body in outside_fences(lines):
         if _HEADING.fullmatch(body):
             lines[number] = f"\\{body}"
     return lines
@@ -209,7 +279,7 @@ def _escaped(bodies: Sequence[str]) -> list[str]:
 def _unescaped(lines: Sequence[str]) -> list[str]:
     """Lines with their ends, as they were before `_escaped`."""
     result = list(lines)
-    for number, body in _outside_fences([line.rstrip("\r\n") for line in lines]):
+    for number, body in outside_fences([line.rstrip("\r\n") for line in lines]):
         if (match := _HEADING.fullmatch(body)) and match["escapes"]:
             result[number] = lines[number][1:]
     return result
@@ -225,3 +295,9 @@ def _trimmed(lines: Sequence[str]) -> list[str]:
     """Without the blank lines at both ends."""
     written = [number for number, line in enumerate(lines) if line.strip(_BLANK)]
     return list(lines[written[0] : written[-1] + 1]) if written else []
+
+
+def _blank_tail(lines: Sequence[str]) -> str:
+    """The end of the last line that is not blank, and all that follows it."""
+    last = max(number for number, line in enumerate(lines) if line.strip(_BLANK))
+    return lines[last][len(lines[last].rstrip("\r\n")) :] + "".join(lines[last + 1 :])

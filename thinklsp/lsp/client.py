@@ -33,6 +33,7 @@ class Abilities:
     watch_configuration: bool = False
     code_action_literals: bool = False
     code_action_tags: frozenset[int] = frozenset()
+    refresh_lenses: bool = False
 
     @staticmethod
     def of(capabilities: Mapping[str, Any]) -> Abilities:
@@ -61,6 +62,7 @@ class Abilities:
             watch_configuration=at("workspace.didChangeConfiguration.dynamicRegistration") is True,
             code_action_literals=at("textDocument.codeAction.codeActionLiteralSupport") is not None,
             code_action_tags=frozenset(tag for tag in tags if isinstance(tag, int)),
+            refresh_lenses=at("workspace.codeLens.refreshSupport") is True,
         )
 
 
@@ -127,6 +129,14 @@ class Client:
             params = {"uri": uri, "takeFocus": take_focus}
             try:
                 await self._protocol.ask("window/showDocument", params, _REQUEST_SECONDS)
+            except (ClientError, TimeoutError):
+                return
+
+    async def refresh_lenses(self) -> None:
+        """Asks the editor to ask again, where it says that it does so."""
+        if self.can.refresh_lenses:
+            try:
+                await self._protocol.ask("workspace/codeLens/refresh", None, _REQUEST_SECONDS)
             except (ClientError, TimeoutError):
                 return
 

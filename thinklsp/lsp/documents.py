@@ -7,7 +7,7 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from lsprotocol import types
@@ -18,6 +18,8 @@ _log = logging.getLogger(__name__)
 
 _REMEMBERED_CHANGES = 500
 _LAST_COLUMN = 2**31 - 1
+_QUIET = 0.25
+_LONGEST_PAUSE = 2.0
 
 Point = tuple[int, int]
 """Line and character as the client counts them."""
@@ -62,6 +64,11 @@ class Document:
     @property
     def line_count(self) -> int:
         return len(self._lines)
+
+    @property
+    def lines(self) -> Sequence[str]:
+        """The live lines with their ends, the last one without: to be looked at at once and not kept."""
+        return self._lines
 
     def line(self, number: int) -> str:
         """A line without its end; empty beyond the document."""
@@ -149,6 +156,17 @@ class Documents:
 
     def all(self) -> tuple[Document, ...]:
         return tuple(self._open.values())
+
+    async def quiet(self, uris: Iterable[str]) -> None:
+        """Waits for a moment in which nobody types in these documents, but not for ever. Some editors tell of changes
+        late and check no version: an edit that meets typing would land beside its place."""
+        documents = [document for uri in uris if (document := self._open.get(uri)) is not None]
+        give_up = time.monotonic() + _LONGEST_PAUSE
+        while (now := time.monotonic()) < give_up:
+            quiet_at = max((document.changed_at + _QUIET for document in documents), default=now)
+            if quiet_at <= now:
+                return
+            await asyncio.sleep(min(quiet_at, give_up) - now)
 
     def opened(self, params: types.DidOpenTextDocumentParams) -> None:
         self._open[params.text_document.uri] = Document(params.text_document, self.encoding)

@@ -10,18 +10,27 @@ from lsprotocol import types
 from thinklsp.agent.prompts import ACTIONS, READING
 from thinklsp.core.errors import TurnRefused
 from thinklsp.core.events import TurnFinished
-from thinklsp.engine import ActionTask, ChatTask, Choices, Engine, Reference, Turn, TurnSpec
-from thinklsp.engine.choices import choose
+from thinklsp.engine import ActionTask, ChatTask, CompactTask, Engine, Reference, Turn, TurnSpec
 from thinklsp.engine.doctor import report
 from thinklsp.lsp import arguments as args
+from thinklsp.lsp import session_commands
 from thinklsp.lsp.applying import Applying
-from thinklsp.lsp.chat import ChatDocuments, mention
+from thinklsp.lsp.chat import ChatDocuments
+from thinklsp.lsp.chat_context import mention_of
+from thinklsp.lsp.chat_documents import Answer, session_named
 from thinklsp.lsp.code_actions import Held, Written
+from thinklsp.lsp.code_lenses import ChatState
+from thinklsp.lsp.completion import Names, completions, wanted_at
+from thinklsp.lsp.documents import Document
 from thinklsp.lsp.edits import Scope
+from thinklsp.lsp.file_names import FileNames
 from thinklsp.lsp.ledger import EditLedger
 from thinklsp.lsp.progress import Token, TurnProgress
 from thinklsp.lsp.protocol.errors import InvalidParams
-from thinklsp.lsp.running import Deliver
+from thinklsp.lsp.running import Deliver, compacted_json
+from thinklsp.lsp.sending import Sending
+from thinklsp.lsp.sessions import Sessions
+from thinklsp.lsp.slash_commands import PlainServices, SlashCommands
 from thinklsp.lsp.snapshots import Snapshots
 from thinklsp.lsp.state import State
 from thinklsp.lsp.subjects import Subject, lines_of, plain_range, problems_of, required_subject, subject_of
@@ -39,15 +48,18 @@ class Face:
     def __init__(self, state: State) -> None:
         self._state = state
         self.engine = Engine(state.environment, SqliteStore(state_folder(state.environment)))
-        self.editor = EditorSettings()
-        self.settings = self.engine.resolved(self.editor).settings
-        self.choices: Choices = {}
+        self.settings = self.engine.resolved(EditorSettings()).settings
         workspace = self.engine.user.file.workspace
         self._snapshots = Snapshots(state, workspace.allow_protected, workspace.allow_home)
         self._ledger = EditLedger(state, self._snapshots, self.engine)
         self.applying = Applying(state, self._snapshots, self._ledger)
-        self._chat = ChatDocuments(state, self._snapshots, self.engine)
-        self._turns = Turns(state, self.applying, lambda spec: self.engine.begin(spec, self.editor, self.choices))
+        self._sessions = Sessions(self.engine, self._snapshots)
+        self._chat = ChatDocuments(state, self._snapshots, self._sessions)
+        self._files = FileNames(state, self._snapshots)
+        self._problems_told = 0
+        self._turns = Turns(state, self.applying, self._begin, self._turn_changed)
+        commands = SlashCommands(self._sessions, PlainServices(self._sessions))
+        self._sending = Sending(state, self._snapshots, self.engine, self._sessions, self._chat, self._turns, commands)
         for problem in self.engine.user.problems:
             state.client.show_message("warning", problem)
         for raw in state.raw_configurations:
@@ -56,16 +68,25 @@ class Face:
     def configure(self, raw: object) -> None:
         """New editor settings; what was refused or ignored is said once."""
         user, keyed = self.engine.user, self.engine.keyed()
-        self.editor, sentences = self.editor.updated(raw, user, keyed=keyed)
-        self.editor, loosening = ignored(user, self.editor, keyed=keyed)
-        self.settings = self.engine.resolved(self.editor).settings
+        editor, sentences = self._sessions.editor.updated(raw, user, keyed=keyed)
+        editor, loosening = ignored(user, editor, keyed=keyed)
+        self._sessions.editor = editor
+        self.settings = self.engine.resolved(editor).settings
         self._chat.suffix = self.settings.chat.file_suffix
         for sentence in (*sentences, *loosening):
             self._state.client.show_message("warning", sentence)
+        self._changed()
 
     async def begin(self) -> None:
         """The first activity of a workspace: what an earlier process has left open is said."""
         await self._ledger.begin()
+
+    def _tell_store_problems(self) -> None:
+        """What the store has come upon since it was last asked, each once."""
+        problems = self.engine.store.problems
+        for problem in problems[self._problems_told :]:
+            self._state.client.show_message("warning", problem)
+        self._problems_told = len(problems)
 
     async def close(self) -> None:
         await self.engine.aclose()
@@ -80,7 +101,46 @@ class Face:
     def running_for(self, uri: str) -> list[str]:
         return self._turns.for_document(uri)
 
+    def is_chat(self, uri: str) -> bool:
+        return self._chat.is_chat(uri)
+
+    def chat_state(self, document: Document) -> ChatState:
+        """What the lenses of a chat document show. From memory; what is not there yet is looked for, and the editor
+        asked to ask again."""
+        named = session_named(document.lines)
+        if named is not None and not self._sessions.is_remembered(named):
+            self._state.spawn(self._look_up(named))
+        session_id = self._chat.session_in_memory(document)
+        using = self._sessions.status(session_id)
+        words = "no model yet: see thinklsp doctor"
+        if using is not None:
+            words = f"{using.model} · effort {using.effort} · thinking {using.thinking}"
+        return ChatState(self._turns.in_chat(document.uri, session_id), session_id, words)
+
+    async def _look_up(self, session_id: str) -> None:
+        await self._sessions.find(session_id)
+        self._changed()
+
+    async def complete(self, document: Document, position: types.Position) -> dict[str, Any]:
+        encoding = self._state.documents.encoding
+        wanted = wanted_at(document, position, encoding)
+        if wanted is None:
+            return {"isIncomplete": False, "items": []}
+        models = self._sessions.models() if wanted.command == "model" else ()
+        version = document.version
+        names = await self._files.names(document.uri) if wanted.kind == "mention" else Names()
+        if document.version != version:
+            # Typed on meanwhile: the editor asks again, with what it is then.
+            return {"isIncomplete": True, "items": []}
+        return completions(document, position, encoding, wanted, names=names, models=models)
+
     async def execute(self, command: str, given: Arguments, progress: TurnProgress | None) -> Any:
+        try:
+            return await self._execute(command, given, progress)
+        finally:
+            self._tell_store_problems()
+
+    async def _execute(self, command: str, given: Arguments, progress: TurnProgress | None) -> Any:
         match command:
             case "thinklsp.chat":
                 return await self.chat(given, progress)
@@ -88,12 +148,20 @@ class Face:
                 return await self.action(given, progress)
             case "thinklsp.send":
                 return await self.send(given, progress)
+            case "thinklsp.compact":
+                return await self.compact(given, progress)
             case "thinklsp.cancel":
                 return self.cancel(given)
             case "thinklsp.apply":
                 return await self.apply(given)
             case "thinklsp.undo":
                 return await self.undo(given)
+            case "thinklsp.sessions":
+                asked = args.parsed(args.SessionsArguments, given)
+                return await session_commands.sessions(self.engine, self._turns, self._snapshots.key, asked)
+            case "thinklsp.usage":
+                wish = args.parsed(args.UsageArguments, given).session_id
+                return await session_commands.usage(self.engine, self._snapshots.key, wish)
             case "thinklsp.doctor":
                 return await self.doctor(given)
             case "thinklsp.effort" | "thinklsp.thinking" | "thinklsp.model":
@@ -155,18 +223,20 @@ class Face:
         # An explanation is there to be read: it goes to a chat document unless the caller takes the text itself.
         shows = token is not None or (progress is not None and name not in READING)
         words = action.instruction or name
-        deliver = None if shows else self._delivery(f"{words} {mention(subject.uri, view, place.lines)}")
+        deliver = None if shows else self._delivery(f"{words} {mention_of(subject.uri, view, place.lines)}")
         scope = self._scope(subject.uri, None if name == "fix" else subject.range)
         return await self._turns.start(Asked(spec, progress, token, subject.uri, scope, deliver))
 
     async def send(self, given: Arguments, progress: TurnProgress | None) -> Any:
-        sent = self._chat.sent_from(args.parsed(args.SendArguments, given).uri)
-        spec, notice = await self._chat.spec_of(sent, self._snapshots.view())
+        return await self._sending.send(args.parsed(args.SendArguments, given).uri, progress)
 
-        async def answer(turn: Turn, finished: TurnFinished, notices: tuple[str, ...]) -> None:
-            await self._chat.answer(sent, turn, finished, notices)
-
-        return await self._turns.start(Asked(spec, progress, None, sent.uri, deliver=answer, notice=notice))
+    async def compact(self, given: Arguments, progress: TurnProgress | None) -> Any:
+        """Without a session, the newest of the workspace."""
+        compact = args.parsed(args.CompactArguments, given)
+        session_id = compact.session_id or "last"
+        task = CompactTask(compact.instructions)
+        spec = TurnSpec("compact", task, self._snapshots.view(), self._snapshots.key, session_id)
+        return await self._turns.start(Asked(spec, progress, None, shape=compacted_json))
 
     def cancel(self, given: Arguments) -> dict[str, Any]:
         return {"cancelled": self._turns.stop(args.parsed(args.TurnArguments, given).turn_id)}
@@ -193,24 +263,29 @@ class Face:
     async def choose(self, key: str, given: Arguments) -> dict[str, Any]:
         """Effort, thinking or model: for a session, or for everything from now on."""
         wish = args.parsed(args.ChoiceArguments, given)
-        session = None
-        if wish.session_id is not None:
-            session = await self.engine.session(wish.session_id, self._snapshots.key)
-        answer, made = choose(self.engine, self.editor, key, wish.value, connection=self.choices, session=session)
-        if made and session is not None:
-            await self.engine.store.update(session.id, lambda session: session.with_choices(made))
-            await self.engine.store.release(session.id)
-        elif made:
-            self.choices = {**self.choices, **made}
+        answer = await self._sessions.choose(key, wish.value, wish.session_id)
+        self._changed()
         return answer
 
     async def doctor(self, given: Arguments) -> dict[str, Any]:
         args.parsed(args.NoArguments, given)
-        return await report(self.engine, self.editor, self.choices)
+        return await report(self.engine, self._sessions.editor, self._sessions.choices)
+
+    async def _begin(self, spec: TurnSpec, turn_id: str | None) -> Turn:
+        return await self.engine.begin(spec, self._sessions.editor, self._sessions.choices, turn_id=turn_id)
+
+    def _turn_changed(self) -> None:
+        self._tell_store_problems()
+        self._changed()
+
+    def _changed(self) -> None:
+        """Something that lenses show has changed."""
+        if not self._state.stopped and any(self.is_chat(document.uri) for document in self._state.documents.all()):
+            self._state.refresh_lenses()
 
     def _delivery(self, prompt: str) -> Deliver:
         async def deliver(turn: Turn, finished: TurnFinished, notices: tuple[str, ...]) -> None:
-            await self._chat.deliver(turn, finished, prompt, notices)
+            await self._chat.deliver(turn.session.id, prompt, Answer(finished.text, notices))
 
         return deliver
 
@@ -219,7 +294,7 @@ class Face:
         text = ""
         if subject is not None:
             lines = lines_of(subject.range, subject.line_count)
-            text = mention(subject.uri, self._snapshots.view(), lines) + " "
+            text = mention_of(subject.uri, self._snapshots.view(), lines) + " "
         if not await self._chat.open_blank(text):
             raise TurnRefused("There is nothing to send: give a prompt or an instruction.")
 

@@ -4,11 +4,14 @@ results. Progress lives on the clock and not on the stream, because a thinking m
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from itertools import groupby
 from typing import Any, Literal, assert_never
 
 from thinklsp.core.events import (
+    CompactionStarted,
+    ContextCompacted,
     Notice,
     RetryScheduled,
     StepCommitted,
@@ -21,7 +24,7 @@ from thinklsp.core.events import (
     TurnEvent,
     TurnFinished,
 )
-from thinklsp.core.usage import Usage
+from thinklsp.core.usage import usage_json
 from thinklsp.lsp.client import Client
 
 Token = str | int
@@ -47,14 +50,16 @@ _PHASES = {
 class TurnProgress:
     """The progress of one turn on up to two tokens. `begin`, then `show` for each event, then `end` exactly once.
 
-    The work token takes work-done progress; the partial token takes our own values, for clients that gave one.
-    `cancelled`: the user has pressed Cancel, perhaps before there was a turn to cancel.
+    The work token takes work-done progress; partial tokens take our own values, for clients that gave one, and for
+    those that attach in mid-turn: they get first all that there was. `cancelled`: the user has pressed Cancel, perhaps
+    before there was a turn to cancel.
     """
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self.work_token: Token | None = None
-        self._partial: Token | None = None
+        self._partials: list[Token] = []
+        self._shown: list[Mapping[str, Any]] = []
         self._display: Display = "status"
         self._changed = asyncio.Event()
         self._phase = "starting"
@@ -78,8 +83,19 @@ class TurnProgress:
 
     def use(self, partial_token: Token | None, display: Display) -> None:
         """What is known only when the arguments and settings have been read."""
-        self._partial = partial_token
         self._display = display
+        if partial_token is not None:
+            self._partials.append(partial_token)
+
+    def attach(self, token: Token) -> bool:
+        """Another partial token: what was shown so far goes to it at once. False: it is one already."""
+        if token in self._partials:
+            return False
+        self._flush()
+        for value in _joined(self._shown):
+            self._client.progress(token, value)
+        self._partials.append(token)
+        return True
 
     def waiting(self) -> None:
         """The turn waits for the user: a prompt, or an edit under review."""
@@ -119,12 +135,21 @@ class TurnProgress:
                 self._enter("retrying")
                 self._retry_until = asyncio.get_running_loop().time() + event.delay
                 self._notice("warning", event.reason)
+            case CompactionStarted() | ContextCompacted():
+                self._compaction(event)
             case Notice():
                 self._notice(event.level, event.text)
             case TurnFinished():
                 self._enter("finishing")
             case _:
                 assert_never(event)
+
+    def _compaction(self, event: CompactionStarted | ContextCompacted) -> None:
+        self._enter("compacting")
+        if isinstance(event, ContextCompacted):
+            self._tokens_done += event.usage.output_tokens or 0
+            self._send_partial({"kind": "usage", **usage_json(event.usage)})
+            self._notice("info", event.text)
 
     def failed(self, sentence: str) -> None:
         """The turn has no result; the caller is told why instead."""
@@ -178,17 +203,14 @@ class TurnProgress:
 
     def _stream(self, kind: str, delta: str) -> None:
         # Text waits for the next beat, so that a fast model does not flood the editor; kinds keep their order.
-        if self._partial is not None:
-            if self._pending and next(reversed(self._pending)) != kind:
-                self._flush()
-            self._pending.setdefault(kind, []).append(delta)
+        if self._pending and next(reversed(self._pending)) != kind:
+            self._flush()
+        self._pending.setdefault(kind, []).append(delta)
 
     def _flush(self) -> None:
         pending, self._pending = self._pending, {}
-        if self._partial is None:
-            return
         for kind, pieces in pending.items():
-            self._client.progress(self._partial, {"kind": kind, "delta": "".join(pieces)})
+            self._tell({"kind": kind, "delta": "".join(pieces)})
 
     def _tool(self, call_id: str, name: str, title: str, status: str) -> None:
         self._send_partial({"kind": "tool", "toolCallId": call_id, "name": name, "title": title, "status": status})
@@ -197,20 +219,22 @@ class TurnProgress:
         self._send_partial({"kind": "notice", "level": level, "text": text})
 
     def _send_partial(self, value: Mapping[str, Any]) -> None:
-        if self._partial is not None:
-            self._flush()
-            self._client.progress(self._partial, value)
+        self._flush()
+        self._tell(value)
+
+    def _tell(self, value: Mapping[str, Any]) -> None:
+        self._shown.append(value)
+        for token in self._partials:
+            self._client.progress(token, value)
 
 
-def usage_json(usage: Usage) -> dict[str, Any]:
-    return {
-        "inputTokens": usage.input_tokens,
-        "outputTokens": usage.output_tokens,
-        "thinkingTokens": usage.thinking_tokens,
-        "cacheReadTokens": usage.cache_read_tokens,
-        "cacheWriteTokens": usage.cache_write_tokens,
-        "costUsd": usage.cost_usd,
-    }
+def _joined(values: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """The same with neighbouring pieces of one text in one."""
+    for (kind, streamed), group in groupby(values, lambda value: (value["kind"], "delta" in value)):
+        if streamed:
+            yield {"kind": kind, "delta": "".join(value["delta"] for value in group)}
+        else:
+            yield from group
 
 
 def _doing(tool: str, title: str) -> str:

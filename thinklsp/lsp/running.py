@@ -10,11 +10,12 @@ from typing import Any, Literal
 
 from thinklsp.core.edits import FileEdit
 from thinklsp.core.events import TurnFinished, TurnStopReason
+from thinklsp.core.usage import usage_json
 from thinklsp.engine import ChatTask, Turn
 from thinklsp.lsp.applying import Applying, Outcome
 from thinklsp.lsp.client import Client
 from thinklsp.lsp.edits import Scope, Status
-from thinklsp.lsp.progress import TurnProgress, usage_json
+from thinklsp.lsp.progress import TurnProgress
 from thinklsp.lsp.proposals import Kept
 from thinklsp.lsp.protocol.errors import spoken
 
@@ -49,11 +50,27 @@ class RunningTurn:
     uri: str | None
     scope: Callable[[], Scope | None]
     deliver: Deliver | None
+    shape: Callable[[Turn], dict[str, Any]] | None = None
     task: asyncio.Task[dict[str, Any]] | None = None
     begun: bool = False
     stopped: bool = False
     outcome: Outcome | None = None
     edit_sent: bool = False
+
+    @property
+    def id(self) -> str:
+        return self.turn.id
+
+    @property
+    def session_id(self) -> str:
+        return self.turn.session.id
+
+    @property
+    def title(self) -> str:
+        return self.turn.spec.title
+
+    def release(self) -> None:
+        self.turn.release()
 
     def stop(self) -> None:
         """Ends the turn as the user's wish; its caller is answered with what there is."""
@@ -74,7 +91,7 @@ class RunningTurn:
                 result = await self._result()
             self.progress.finished(result)
             outcome = _said(result)
-            return result
+            return result if self.shape is None else self.shape(self.turn)
         except asyncio.CancelledError:
             outcome = "cancelled"
             self.progress.failed("The turn was cancelled.")
@@ -181,6 +198,20 @@ def turn_result(turn: Turn, finished: TurnFinished, outcome: Outcome | None) -> 
         "verified": None,
         "usage": usage_json(finished.usage),
         "notices": [*turn.said, *(outcome.notices if outcome is not None else ())],
+    }
+
+
+def compacted_json(turn: Turn) -> dict[str, Any]:
+    """What `thinklsp.compact` answers. Both sides are the same where it was stopped before anything was replaced."""
+    done = turn.shortened
+    if done is None:
+        same = {"messages": len(turn.session.conversation), "tokens": None}
+        return {"before": same, "after": same, "archiveId": None}
+    how = done.how
+    return {
+        "before": {"messages": len(how.before), "tokens": how.tokens_before},
+        "after": {"messages": len(how.after), "tokens": how.tokens_after},
+        "archiveId": done.archive,
     }
 
 

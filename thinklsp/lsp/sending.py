@@ -1,87 +1,129 @@
-"""One workspace edit on its way to the editor: in the ledger before it leaves, its outcome there after the answer.
-
-It runs as a task of its own, so that an answer which comes after a cancel is recorded like any other.
-"""
+"""What `send` does with a chat document: slash commands first, then the rest of the prompt as a turn."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+import secrets
+from typing import Any
 
-from thinklsp.core.errors import SessionError
-from thinklsp.lsp.client import ApplyReply
-from thinklsp.lsp.edits import Draft, Present
-from thinklsp.lsp.ledger import EditLedger
-from thinklsp.lsp.proposals import Kept
+from thinklsp.core.events import TurnFinished
+from thinklsp.engine import ChatTask, Engine, Turn, TurnSpec
+from thinklsp.lsp.chat import ChatDocuments, Exchange
+from thinklsp.lsp.chat_context import context_of
+from thinklsp.lsp.chat_documents import Answer
+from thinklsp.lsp.progress import TurnProgress
+from thinklsp.lsp.running_work import Result, RunningWork, plain_result
+from thinklsp.lsp.sessions import Sessions
+from thinklsp.lsp.slash import Slashed, described, taken_apart
+from thinklsp.lsp.slash_commands import SlashCommands
+from thinklsp.lsp.snapshots import Snapshots
 from thinklsp.lsp.state import State
-from thinklsp.sessions.ledger import Intent, Outcome
+from thinklsp.lsp.turns import Asked, Running, Turns
+from thinklsp.workspace.view import WorkspaceView
 
 
-@dataclass(slots=True)
 class Sending:
-    """`present` are the texts that `made` was drafted for. `on_sent` is called when the editor is asked, `on_answer`
-    when it has answered: at once, before anything can be cancelled. It gives the outcome by URI.
+    def __init__(
+        self,
+        state: State,
+        snapshots: Snapshots,
+        engine: Engine,
+        sessions: Sessions,
+        chat: ChatDocuments,
+        turns: Turns,
+        commands: SlashCommands,
+    ) -> None:
+        self._state = state
+        self._snapshots = snapshots
+        self._engine = engine
+        self._sessions = sessions
+        self._chat = chat
+        self._turns = turns
+        self._commands = commands
 
-    `told`: the user has heard that nobody knows what came of the edit.
-    """
-
-    state: State
-    ledger: EditLedger
-    kept: Kept
-    made: Draft
-    present: Mapping[str, Present]
-    edit: Mapping[str, Any]
-    on_sent: Callable[[], None]
-    on_answer: Callable[[Sending, ApplyReply], Mapping[str, Outcome]]
-    stage: Literal["made", "sent", "answered"] = "made"
-    abandoned: bool = False
-    told: bool = False
-    intent: Intent | None = None
-    _number: list[int] = field(default_factory=list)
-
-    async def run(self) -> ApplyReply | None:
-        """The editor's answer. None: it was not sent, as the text moved on or nobody wanted it any more.
-
-        When it is cancelled, the connection ends: the intent then stays open, and the next process looks what came of
-        it.
-        """
+    async def send(self, uri: str | None, progress: TurnProgress | None) -> Any:
+        """TurnResult or TurnStarted by the token rule. Raises ThinkLspError with a sentence where it cannot begin."""
+        exchange = self._chat.take(uri)
+        view = self._snapshots.view()
+        running: Running | None = None
         try:
-            intent = self.intent = await self.ledger.intend(self.kept, self.made.ready)
-        except SessionError as error:
-            return ApplyReply(False, str(error))
-        if self.abandoned or self.has_moved():
-            await self._settle(intent, dict.fromkeys(self._uris(), "refused"))
-            return None
-        self.stage = "sent"
-        self.on_sent()
-        label = f"thinklsp: {self.kept.title}"
-        reply = await self.state.client.apply_edit(label, self.edit, self._number.append)
-        self.stage = "answered"
-        await self._settle(intent, self.on_answer(self, reply))
-        return reply
+            running = await self._prepared(exchange, view, progress)
+        finally:
+            if running is None:
+                self._chat.leave(exchange)
+        watched = progress is not None
+        return await self._turns.launch(running, watched=watched, ended=lambda: self._chat.leave(exchange))
 
-    async def _settle(self, intent: Intent, outcomes: Mapping[str, Outcome]) -> None:
-        await self.ledger.settle(intent, outcomes)
-        applied = [uri for uri, outcome in outcomes.items() if outcome == "applied"]
-        if self.kept.undoes is not None and applied:
-            await self.ledger.undone(self.kept.undoes, applied)
+    async def _prepared(self, exchange: Exchange, view: WorkspaceView, progress: TurnProgress | None) -> Running:
+        """What will run; it holds its session, and the document knows it."""
+        session_id, notice = await self._chat.session_of(exchange)
+        notices = () if notice is None else (notice,)
+        slashed = taken_apart(exchange.chat.prompt)
+        if slashed:
+            return await self._prepared_commands(exchange, progress, slashed, session_id, notices)
+        turn = await self._turns.prepared(
+            self._asked(exchange, view, exchange.chat.prompt, session_id, progress, notices)
+        )
+        self._chat.begun(exchange, turn.session_id)
+        return turn
 
-    async def abandon(self) -> None:
-        """Whoever asked for the edit no longer waits, and `abandoned` was set. The editor may take its preview away;
-        until it answers, the outcome is unknown."""
-        if self.stage == "sent" and self.intent is not None:
-            for number in self._number:
-                self.state.client.withdraw(number)
-            await self.ledger.settle(self.intent, dict.fromkeys(self._uris(), "unknown"))
+    async def _prepared_commands(
+        self,
+        exchange: Exchange,
+        progress: TurnProgress | None,
+        slashed: Slashed,
+        session_id: str | None,
+        notices: tuple[str, ...],
+    ) -> RunningWork:
+        clears = not slashed.problems and any(one.command.name == "clear" for one in slashed.invocations)
+        first = session_id or (await self._sessions.begin()).id
+        last = (await self._sessions.begin()).id if clears else first
+        turn_id = secrets.token_hex(8)
+        free_first, free_last = self._engine.claim(first, turn_id), self._engine.claim(last, turn_id)
 
-    def has_moved(self) -> bool:
-        """Whether a document has moved on since the edit was made for it."""
-        for item in self.made.ready:
-            document = self.state.documents.get(item.file.uri)
-            if (None if document is None else document.version) != item.present.version:
-                return True
-        return False
+        def free() -> None:
+            free_first()
+            free_last()
 
-    def _uris(self) -> tuple[str, ...]:
-        return tuple(item.file.uri for item in self.made.ready)
+        async def work(running: RunningWork) -> Result:
+            if slashed.problems:
+                told = "\n\n".join((*slashed.problems, f"The commands are:\n\n{described()}"))
+                return await self._tell(exchange, running, first, Answer(told, notices, slashed.rest))
+            ran = await self._commands.run(slashed.invocations, first, last)
+            exchange.told, exchange.rest = ran.told, slashed.rest
+            self._chat.begun(exchange, ran.session_id)
+            if ran.failed or not slashed.rest:
+                return await self._tell(exchange, running, ran.session_id, Answer(ran.told, notices, slashed.rest))
+            # Taken anew: a command may have changed files, or taken its time.
+            view = self._snapshots.view()
+            asked = self._asked(exchange, view, slashed.rest, ran.session_id, running.progress, notices)
+            return await running.go_on(await self._turns.prepared(asked, running.id))
+
+        self._chat.begun(exchange, last)
+        progress = progress or TurnProgress(self._state.client)
+        running = RunningWork(turn_id, last, "send", exchange.uri, progress, work, free)
+        running.stopped = progress.cancelled
+        return running
+
+    async def _tell(self, exchange: Exchange, running: RunningWork, session_id: str, answer: Answer) -> Result:
+        self._chat.begun(exchange, session_id)
+        await self._chat.answer(exchange, session_id, answer)
+        return plain_result(running.id, session_id, "end_turn", answer.text)
+
+    def _asked(
+        self,
+        exchange: Exchange,
+        view: WorkspaceView,
+        prompt: str,
+        session_id: str | None,
+        progress: TurnProgress | None,
+        notices: tuple[str, ...],
+    ) -> Asked:
+        context = context_of(prompt, view, self._state)
+        task = ChatTask(prompt, context.references, diagnosed=context.diagnosed)
+        spec = TurnSpec("chat", task, view, self._snapshots.key, session_id)
+
+        async def answer(turn: Turn, finished: TurnFinished, said: tuple[str, ...]) -> None:
+            text = "\n\n".join(filter(None, (exchange.told, finished.text)))
+            await self._chat.answer(exchange, turn.session.id, Answer(text, said))
+
+        return Asked(spec, progress, None, exchange.uri, deliver=answer, notices=(*notices, *context.notices))

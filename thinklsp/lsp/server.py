@@ -13,6 +13,7 @@ from pygls.protocol import default_converter
 from thinklsp import __version__
 from thinklsp.lsp import code_actions
 from thinklsp.lsp.client import Abilities, Client
+from thinklsp.lsp.code_lenses import ChatState, lenses
 from thinklsp.lsp.progress import TurnProgress
 from thinklsp.lsp.protocol import errors
 from thinklsp.lsp.protocol.dispatch import Protocol
@@ -21,7 +22,7 @@ from thinklsp.lsp.protocol.errors import InvalidParams
 from thinklsp.lsp.state import ActionContext, State
 
 # Commands that run turns report progress, from before the engine is loaded.
-_TURNS = ("thinklsp.chat", "thinklsp.action", "thinklsp.send")
+_TURNS = ("thinklsp.chat", "thinklsp.action", "thinklsp.send", "thinklsp.compact")
 COMMANDS = (
     *_TURNS,
     "thinklsp.cancel",
@@ -30,6 +31,8 @@ COMMANDS = (
     "thinklsp.effort",
     "thinklsp.thinking",
     "thinklsp.model",
+    "thinklsp.sessions",
+    "thinklsp.usage",
     "thinklsp.doctor",
 )
 
@@ -78,6 +81,14 @@ def _register(server: Server) -> None:
     server.feature(types.TEXT_DOCUMENT_CODE_ACTION, types.CodeActionOptions(code_action_kinds=kinds))(
         lambda params: _code_actions(state, params)
     )
+    server.feature(types.TEXT_DOCUMENT_CODE_LENS, types.CodeLensOptions(resolve_provider=False))(
+        lambda params: _code_lenses(state, params)
+    )
+
+    async def complete(params: types.CompletionParams) -> Any:
+        return await _completion(state, params)
+
+    server.feature(types.TEXT_DOCUMENT_COMPLETION, types.CompletionOptions(trigger_characters=["/", "@"]))(complete)
     for command in COMMANDS:
         server.command(command)(_never_called)
     protocol.execute = lambda params: _execute(state, params)
@@ -111,6 +122,7 @@ async def _settle_in(state: State) -> None:
     if state.client.can.configuration:
         _configure(state, await state.client.configuration())
     face = await state.load_face()
+    state.refresh_lenses()
     await face.begin()
 
 
@@ -150,7 +162,10 @@ def _code_actions(state: State, params: types.CodeActionParams) -> list[dict[str
         return []
     context = params.context
     diagnostics = [state.protocol.plain(diagnostic) for diagnostic in context.diagnostics]
+    is_chat = _is_chat(state, document.uri)
     state.last_action = ActionContext(document.uri, document.version, params.range, diagnostics)
+    if not is_chat:
+        state.last_place = state.last_action
     face = state.face
     situation = code_actions.Situation(
         document=document,
@@ -160,7 +175,7 @@ def _code_actions(state: State, params: types.CodeActionParams) -> list[dict[str
         held=[] if face is None else face.held_for(document.uri),
         written=None if face is None else face.written_for(document.uri),
         running=[] if face is None else face.running_for(document.uri),
-        is_chat=document.uri.endswith(".chat.md" if face is None else face.settings.chat.file_suffix),
+        is_chat=is_chat,
         disabled=_disabled(state) if face is None else frozenset(face.settings.actions.disabled),
     )
     only = None if context.only is None else [getattr(kind, "value", kind) for kind in context.only]
@@ -169,6 +184,24 @@ def _code_actions(state: State, params: types.CodeActionParams) -> list[dict[str
         for offer in code_actions.offers(situation)
         if code_actions.wanted(offer.kind, only)
     ]
+
+
+def _is_chat(state: State, uri: str) -> bool:
+    return uri.endswith(".chat.md") if state.face is None else state.face.is_chat(uri)
+
+
+def _code_lenses(state: State, params: types.CodeLensParams) -> list[dict[str, Any]]:
+    document = state.documents.get(params.text_document.uri)
+    if document is None or not _is_chat(state, document.uri):
+        return []
+    return lenses(document, ChatState() if state.face is None else state.face.chat_state(document))
+
+
+async def _completion(state: State, params: types.CompletionParams) -> Any:
+    document = state.documents.get(params.text_document.uri)
+    if document is None or not _is_chat(state, document.uri):
+        return None
+    return await (await state.load_face()).complete(document, params.position)
 
 
 def _disabled(state: State) -> frozenset[str]:

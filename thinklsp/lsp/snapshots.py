@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from thinklsp.core.errors import PathRefused
 from thinklsp.lsp.edits import Present
 from thinklsp.lsp.state import State
-from thinklsp.workspace.paths import Root
+from thinklsp.workspace.paths import Root, workspace_key
 from thinklsp.workspace.protected import ProtectedPaths
 from thinklsp.workspace.uri import uri_key, uri_to_path
 from thinklsp.workspace.view import DocumentSnapshot, WorkspaceFolder, WorkspaceView
@@ -82,8 +82,8 @@ class Snapshots:
     @property
     def key(self) -> str:
         """What sessions of this workspace are found by: its first folder, kept when others come and go."""
-        if self._key is None:
-            self._key = next(iter(self._state.folders), None)
+        if self._key is None and (first := next(iter(self._state.folders), None)) is not None:
+            self._key = workspace_key(first)
         return self._key or "no folder"
 
     def _folders(self) -> list[tuple[WorkspaceFolder, Root]]:

@@ -35,7 +35,8 @@ class ActionContext:
 @dataclass(slots=True)
 class State:
     """`raw_configurations` are editor settings that came before the engine was loaded, oldest first.
-    `starting` are the progresses of commands that run, by token."""
+    `starting` are the progresses of commands that run, by token. `last_place` is the newest action context outside of
+    chat documents: what a chat can refer to. `stopped`: the connection ends, nothing new may begin."""
 
     protocol: Protocol
     client: Client
@@ -44,10 +45,14 @@ class State:
     folders: dict[str, str] = field(default_factory=dict)
     raw_configurations: list[object] = field(default_factory=list)
     last_action: ActionContext | None = None
+    last_place: ActionContext | None = None
     tasks: set[asyncio.Task[Any]] = field(default_factory=set)
     starting: dict[str | int, TurnProgress] = field(default_factory=dict)
+    stopped: bool = False
     _face: Face | None = None
     _loading: asyncio.Task[Face] | None = None
+    _refreshing: asyncio.Task[None] | None = None
+    _lenses_are_old: bool = False
 
     @property
     def face(self) -> Face | None:
@@ -84,8 +89,21 @@ class State:
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("a background task failed", exc_info=error)
 
+    def refresh_lenses(self) -> None:
+        """Has the editor ask for its lenses again: once for all changes until it has answered, and once after them."""
+        if self.client.can.refresh_lenses and not self.stopped:
+            self._lenses_are_old = True
+            if self._refreshing is None or self._refreshing.done():
+                self._refreshing = self.spawn(self._refresh_lenses())
+
+    async def _refresh_lenses(self) -> None:
+        while self._lenses_are_old:
+            self._lenses_are_old = False
+            await self.client.refresh_lenses()
+
     def stop(self) -> None:
         """Ends every task of the connection."""
+        self.stopped = True
         for task in list(self.tasks):
             task.cancel()
 

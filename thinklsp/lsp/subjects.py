@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lsprotocol import types
@@ -44,6 +44,29 @@ def subject_of(state: State, uri: str | None, range_: args.Range | None, version
     if where is not None and version is not None and version != document.version:
         where = _moved(document, where, version)
     return Subject(uri, where, document.line_count, diagnostics)
+
+
+def latest_place(state: State) -> tuple[Subject, tuple[Problem, ...]] | None:
+    """Where the user was when the editor last asked for code actions outside of chat documents, and the problems that
+    it knew there. `Subject.range` is where that place is now, None where its text has changed since."""
+    place = state.last_place
+    if place is None:
+        return None
+    problems = problems_of(place.diagnostics)
+    document = state.documents.get(place.uri)
+    if document is None:
+        return Subject(place.uri, place.range, 2**31, place.diagnostics), problems
+    try:
+        where: types.Range | None = _moved(document, place.range, place.version)
+    except StaleDocument:
+        where = None
+    moved = tuple(_followed(document, problem, place.version) for problem in problems)
+    return Subject(place.uri, where, document.line_count, place.diagnostics), moved
+
+
+def _followed(document: Document, problem: Problem, version: int) -> Problem:
+    point = document.moved((problem.line - 1, 0), version)
+    return problem if point is None else replace(problem, line=point[0] + 1)
 
 
 def required_subject(state: State, uri: str | None, range_: args.Range | None, version: int | None) -> Subject:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from thinklsp.core.errors import ThinkLspError
 from thinklsp.engine import Turn, TurnSpec
@@ -20,11 +21,16 @@ def no_scope() -> None:
     """The request named no place, so no change lies outside of it."""
 
 
+def _nothing() -> None:
+    pass
+
+
 @dataclass(frozen=True, slots=True)
 class Asked:
     """A turn that a command asks for. `progress` is set where the caller gave a work-done token, and has begun.
 
-    `deliver` puts the answer where the user reads it, None where the caller shows it. `notice` is said with the result.
+    `deliver` puts the answer where the user reads it, None where the caller shows it. `notices` are said with the
+    result. `shape`: what the command answers in place of a TurnResult.
     """
 
     spec: TurnSpec
@@ -33,37 +39,75 @@ class Asked:
     uri: str | None = None
     scope: Callable[[], Scope | None] = no_scope
     deliver: Deliver | None = None
-    notice: str | None = None
+    notices: tuple[str, ...] = ()
+    shape: Callable[[Turn], dict[str, Any]] | None = None
+
+
+class Running(Protocol):
+    """What runs in a session: a turn, or work of another kind. `uri`: the document that it works for, if any."""
+
+    task: asyncio.Task[dict[str, Any]] | None
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def session_id(self) -> str: ...
+    @property
+    def title(self) -> str: ...
+    @property
+    def uri(self) -> str | None: ...
+    @property
+    def progress(self) -> TurnProgress: ...
+
+    async def run(self) -> dict[str, Any]: ...
+    def stop(self) -> None: ...
+    def release(self) -> None: ...
+
+
+Begin = Callable[[TurnSpec, str | None], Awaitable[Turn]]
+"""Begins a turn; under the id that has claimed its session, where there is one."""
 
 
 class Turns:
-    def __init__(self, state: State, applying: Applying, begin: Callable[[TurnSpec], Awaitable[Turn]]) -> None:
+    """`changed` is called when something has begun or ended."""
+
+    def __init__(self, state: State, applying: Applying, begin: Begin, changed: Callable[[], None]) -> None:
         self._state = state
         self._applying = applying
         self._begin = begin
-        self._running: dict[str, RunningTurn] = {}
+        self._changed = changed
+        self._running: dict[str, Running] = {}
 
     async def start(self, asked: Asked) -> Any:
         """With a work-done token the answer is the TurnResult, without one TurnStarted at once.
 
         Raises ThinkLspError with a sentence where the turn cannot begin, or failed.
         """
-        turn = await self._begin(asked.spec)
-        if asked.notice is not None:
-            turn.said.append(asked.notice)
+        return await self.launch(await self.prepared(asked), watched=asked.progress is not None)
+
+    async def prepared(self, asked: Asked, turn_id: str | None = None) -> RunningTurn:
+        """The turn, ready to run; it holds its session. `turn_id`: what has claimed that before."""
+        turn = await self._begin(asked.spec, turn_id)
+        turn.said.extend(asked.notices)
         progress = asked.progress or TurnProgress(self._state.client)
         progress.use(asked.partial_token, turn.display)
-        running = RunningTurn(turn, self._state.client, self._applying, progress, asked.uri, asked.scope, asked.deliver)
+        running = RunningTurn(
+            turn, self._state.client, self._applying, progress, asked.uri, asked.scope, asked.deliver, asked.shape
+        )
         # Cancel may have been pressed while the engine was loading.
         running.stopped = progress.cancelled
-        self._running[turn.id] = running
-        watched = asked.progress is not None
+        return running
+
+    async def launch(self, running: Running, *, watched: bool, ended: Callable[[], None] = _nothing) -> Any:
+        """Runs it under the token rule. `ended` is called when it is over, however that came."""
+        self._running[running.id] = running
         work = running.run() if watched else self._unwatched(running)
         running.task = self._state.spawn(work, awaited=watched)
-        running.task.add_done_callback(lambda _: self._ended(running))
+        running.task.add_done_callback(lambda _: self._ended(running, ended))
+        self._changed()
         if watched:
             return await running.task
-        return {"turnId": turn.id, "sessionId": turn.session.id}
+        return {"turnId": running.id, "sessionId": running.session_id}
 
     def stop(self, turn_id: str | None) -> list[str]:
         """Ends a turn, the newest one where none is named. The ids of those that were running."""
@@ -73,7 +117,7 @@ class Turns:
         if running is None:
             return []
         running.stop()
-        return [running.turn.id]
+        return [running.id]
 
     def stop_by_token(self, token: Token) -> None:
         for running in list(self._running.values()):
@@ -82,13 +126,27 @@ class Turns:
 
     def for_document(self, uri: str) -> list[str]:
         """Turns that work for this document, or for none in particular."""
-        return [running.turn.id for running in self._running.values() if running.uri in (uri, None)]
+        return [running.id for running in self._running.values() if running.uri in (uri, None)]
 
-    async def _unwatched(self, running: RunningTurn) -> None:
+    def in_chat(self, uri: str, session_id: str | None) -> str | None:
+        """The turn that runs for this chat document or in its session."""
+        ids = (
+            running.id
+            for running in self._running.values()
+            if running.uri == uri or (session_id is not None and running.session_id == session_id)
+        )
+        return next(ids, None)
+
+    def in_session(self, session_id: str | None) -> Running | None:
+        """What runs in this session; None: the newest of all."""
+        newest_first = reversed(self._running.values())
+        return next((running for running in newest_first if session_id in (None, running.session_id)), None)
+
+    async def _unwatched(self, running: Running) -> Any:
         """A turn whose command has been answered already: what goes wrong is said by progress and one message."""
-        token = f"thinklsp-{running.turn.id}"
+        token = f"thinklsp-{running.id}"
         created = await self._state.client.create_progress(token)
-        running.progress.begin(running.turn.spec.title, token if created else None)
+        running.progress.begin(running.title, token if created else None)
         try:
             await running.run()
         except Exception as error:
@@ -96,8 +154,10 @@ class Turns:
             if not isinstance(error, ThinkLspError):
                 raise
 
-    def _ended(self, running: RunningTurn) -> None:
+    def _ended(self, running: Running, ended: Callable[[], None]) -> None:
         """However it ended, and even if it never began: the session is free and the progress has its end."""
-        running.turn.release()
+        running.release()
         running.progress.end("cancelled")
-        self._running.pop(running.turn.id, None)
+        self._running.pop(running.id, None)
+        ended()
+        self._changed()

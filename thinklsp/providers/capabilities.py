@@ -59,7 +59,11 @@ def contradictions(model: ModelInfo, told: Capabilities) -> list[str]:
         )
     if told.models is not None and model.id and not is_listed(model.id, told.models):
         some = ", ".join(told.models[:8]) or "none"
-        said.append(f"The server has no model {model.id}; it has {some}. Set thinklsp.model to one of its models.")
+        more = f" and {len(told.models) - 8} more" if len(told.models) > 8 else ""
+        said.append(
+            f"The server does not list the model {model.id}; it has {some}{more}. Set thinklsp.model to one of its "
+            "models, or load that one there."
+        )
     return said
 
 

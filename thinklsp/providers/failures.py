@@ -22,7 +22,7 @@ from thinklsp.providers.service_errors import ThinkingRejected, excerpt
 class Report:
     """What the service said, brought into one form. `code` is its own name for the error, `wait` in seconds.
 
-    `said` ends as part of a sentence and may be empty.
+    `said` is a sentence with a blank before it, or empty.
     """
 
     status: int
@@ -33,7 +33,7 @@ class Report:
     @property
     def said(self) -> str:
         line = excerpt(self.message)
-        return f" The service says: {line}" if line else ""
+        return f" The service says: {line}{'' if line[-1] in '.!?…' else '.'}" if line else ""
 
 
 def failure_by_status(report: Report) -> ProviderError:

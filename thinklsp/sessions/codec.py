@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, get_args
+from typing import Any, assert_never, get_args
 
 from thinklsp.core.messages import (
     AssistantMessage,
@@ -77,6 +77,10 @@ def crc(data: bytes) -> int:
     return zlib.crc32(data)
 
 
+def message_crc(role: object, stop_reason: object, blocks: bytes) -> int:
+    return crc(f"{role} {stop_reason} ".encode("utf-8", "replace") + blocks)
+
+
 def contents(state: OpaqueState) -> bytes:
     """For keeping it, or for a fingerprint of it; never for showing it."""
     return to_bytes(state.open_for(state.origin))
@@ -114,6 +118,8 @@ def _fields(block: ContentBlock | ToolResultBlock) -> dict[str, Any]:
             return {"kind": block.kind, "type": block.type}
         case ToolResultBlock():
             return {"kind": block.kind, "id": block.tool_use_id, "text": block.text, "error": block.is_error}
+        case _:
+            assert_never(block)
 
 
 def decode(role: str, stop_reason: str | None, blocks: bytes, sealed: Mapping[int, OpaqueState]) -> DecodedMessage:
@@ -124,12 +130,17 @@ def decode(role: str, stop_reason: str | None, blocks: bytes, sealed: Mapping[in
         whole = all(not entry.get("raw") or at in sealed for at, entry in enumerate(fields))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return DecodedMessage(None, whole=False)
-    present: Any = tuple(block for block in decoded if block is not None)
+    ours = [block for block in decoded if isinstance(block, TextBlock | ToolResultBlock)]
+    theirs = [block for block in decoded if block is not None and not isinstance(block, ToolResultBlock)]
+    if role not in ("user", "assistant"):
+        role = "user" if len(ours) > len(theirs) else "assistant"
+    present: list[Any] = ours if role == "user" else theirs
     if len(fields) and not present:
         return DecodedMessage(None, whole=False)
+    whole = whole and len(present) == len(fields)
     if role == "user":
-        return DecodedMessage(UserMessage(present), whole)
-    return DecodedMessage(AssistantMessage(present, _STOP_REASONS.get(stop_reason, "other")), whole)
+        return DecodedMessage(UserMessage(tuple(present)), whole)
+    return DecodedMessage(AssistantMessage(tuple(present), _STOP_REASONS.get(stop_reason, "other")), whole)
 
 
 def _block(entry: Mapping[str, Any], raw: OpaqueState | None) -> ContentBlock | ToolResultBlock | None:

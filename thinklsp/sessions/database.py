@@ -8,12 +8,12 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from sqlite3 import Connection
 
-from thinklsp.sessions import ledger
+from thinklsp.sessions import ledger, spending
 from thinklsp.sessions.folder import (
     FolderRefused,
     backup_path,
@@ -25,6 +25,7 @@ from thinklsp.sessions.folder import (
     set_aside,
 )
 from thinklsp.sessions.migrations import released, statements
+from thinklsp.sessions.rows import copy_session, transaction
 
 PATIENCE = 5.0
 LARGE = 1 << 30
@@ -55,7 +56,7 @@ _DISK = {
 class Opened:
     """`connection` None: nothing can be kept there now. `writable` False: it may only be read, for good.
 
-    `problems` are sentences; `passing`: another try may go better.
+    `problems` are sentences; `passing`: another try may go better. `file` tells one file from another of its name.
     """
 
     connection: Connection | None
@@ -63,6 +64,7 @@ class Opened:
     writable: bool = True
     problems: tuple[str, ...] = ()
     passing: bool = False
+    file: int = 0
 
 
 class Damaged(Exception):
@@ -90,15 +92,26 @@ def in_memory() -> Connection:
     return connection
 
 
-def open_database(state_folder: str, patience: float = PATIENCE, migrations: Mapping[int, str] | None = None) -> Opened:
-    """Never raises for what a disk may hold."""
+def open_database(
+    state_folder: str,
+    patience: float = PATIENCE,
+    migrations: Mapping[int, str] | None = None,
+    *,
+    damaged: int | None = None,
+    network: Callable[[str], str | None] = network_file_system,
+) -> Opened:
+    """Never raises for what a disk may hold. `damaged`: the file that has turned out not to be sound; if it is there
+    still, it is set aside without another look. `network` tells the type of a file system that is one over a network.
+    """
     migrations = released() if migrations is None else migrations
     path = os.path.join(state_folder, "sessions")
     try:
         folder = prepared(state_folder)
         path = prepared_database(folder)
         with opening_lock(folder, patience):
-            return _open(folder, path, patience, migrations)
+            known = damaged is not None and damaged == os.stat(path).st_ino
+            place = _Place(folder, path, patience, migrations, network(folder))
+            return _open(place, damaged=known)
     except FolderRefused as refused:
         return Opened(None, path, problems=(f"{refused} Sessions are kept in memory until then.",))
     except OSError as error:
@@ -109,33 +122,60 @@ def open_database(state_folder: str, patience: float = PATIENCE, migrations: Map
         return Opened(None, path, problems=(said,), passing=True)
 
 
-def _open(folder: str, path: str, patience: float, migrations: Mapping[int, str]) -> Opened:
-    try:
-        return _sound(folder, path, patience, migrations)
-    except Damaged:
-        pass
-    aside = set_aside(path)
-    prepared_database(folder)
-    said = f"The session store was damaged. It is kept as {aside}, and a new one was begun."
-    opened = _sound(folder, path, patience, migrations)
-    return Opened(opened.connection, path, opened.writable, (said, *opened.problems))
+@dataclass(frozen=True, slots=True)
+class _Place:
+    folder: str
+    path: str
+    patience: float
+    migrations: Mapping[int, str]
+    network: str | None
 
 
-def _sound(folder: str, path: str, patience: float, migrations: Mapping[int, str]) -> Opened:
-    connection = _connected(path, patience)
+def _open(place: _Place, *, damaged: bool) -> Opened:
+    if not damaged:
+        try:
+            return _sound(place)
+        except Damaged:
+            pass
+    aside = set_aside(place.path)
+    prepared_database(place.folder)
+    opened = _sound(place)
+    saved = 0 if opened.connection is None else _salvage(aside, opened.connection)
+    said = f"The session store was damaged. It is kept as {aside}, and a new one was begun"
+    said += f" with the {saved} sessions that could be read." if saved else "."
+    return replace(opened, problems=(said, *opened.problems))
+
+
+def _salvage(aside: str, connection: Connection) -> int:
+    """Brings over the sessions of a damaged file that can be read. What a row has lost is found by its checksum."""
+    saved = 0
+    with suppress(sqlite3.Error, UnicodeError), closing(_read_only(aside, PATIENCE)) as source:
+        names = [name for (name,) in source.execute("SELECT id FROM session NOT INDEXED") if isinstance(name, str)]
+        for name in names:
+            with suppress(sqlite3.Error, UnicodeError), transaction(connection):
+                copy_session(source, connection, name)
+                saved += 1
+        with suppress(sqlite3.Error, UnicodeError), transaction(connection):
+            spending.move(source, connection)
+    return saved
+
+
+def _sound(place: _Place) -> Opened:
+    path, migrations = place.path, place.migrations
+    connection = _connected(path, place.patience)
     try:
         version = _version(connection)
         if version > max(migrations):
             connection.close()
-            return _from_the_future(path, patience)
-        problems = _configure(connection, folder, path)
+            return _from_the_future(path, place.patience)
+        problems = _configure(connection, place)
         _check(connection)
         if version < max(migrations):
             _back_up(connection, path, version)
             migrate(connection, migrations)
         _expect_schema(connection)
         ledger.forget_old(connection)
-        return Opened(connection, path, problems=problems)
+        return Opened(connection, path, problems=problems, file=os.stat(path).st_ino)
     except sqlite3.Error as error:
         connection.close()
         if is_damage(error):
@@ -155,11 +195,12 @@ def _from_the_future(path: str, patience: float) -> Opened:
         f"The session store {path} was written by a newer thinklsp. It is only read, and new sessions are kept in "
         "memory. Use the newer version, or set THINKLSP_STATE_DIR to another folder."
     )
-    return Opened(_connected(f"file:{_quoted(path)}?mode=ro", patience, uri=True), path, False, (said,))
+    return Opened(_read_only(path, patience), path, False, (said,))
 
 
-def _quoted(path: str) -> str:
-    return path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+def _read_only(path: str, patience: float) -> Connection:
+    quoted = path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+    return _connected(f"file:{quoted}?mode=ro", patience, uri=True)
 
 
 def _connected(path: str, patience: float, *, uri: bool = False) -> Connection:
@@ -178,18 +219,19 @@ def _version(connection: Connection) -> int:
     return int(version)
 
 
-def _configure(connection: Connection, folder: str, path: str) -> tuple[str, ...]:
+def _configure(connection: Connection, place: _Place) -> tuple[str, ...]:
+    path = place.path
     for pragma in _PRAGMAS:
         connection.execute(f"PRAGMA {pragma}")
     problems = []
-    if (kind := network_file_system(folder)) is None:
+    if place.network is None:
         connection.execute("PRAGMA journal_mode = WAL").fetchall()
     else:
         # The write-ahead log needs memory that all processes share.
         connection.execute("PRAGMA journal_mode = DELETE").fetchall()
         problems.append(
-            f"The session store {path} is on a network file system ({kind}), where a write can be lost when the "
-            "network fails. Set THINKLSP_STATE_DIR to a folder on a disk of this machine."
+            f"The session store {path} is on a network file system ({place.network}), where a write can be lost "
+            "when the network fails. Set THINKLSP_STATE_DIR to a folder on a disk of this machine."
         )
     if (size := os.stat(path).st_size) > LARGE:
         problems.append(
@@ -244,18 +286,12 @@ def _back_up(connection: Connection, path: str, version: int) -> None:
 def migrate(connection: Connection, migrations: Mapping[int, str]) -> None:
     """Each step is one transaction: the file has the old schema or the new one, whenever the process dies."""
     for version in sorted(migrations):
-        connection.execute("BEGIN IMMEDIATE")
-        try:
+        with transaction(connection):
             # Another process may have been faster.
             if _version(connection) < version:
                 for statement in statements(migrations[version]):
                     connection.execute(statement)
                 connection.execute(f"PRAGMA user_version = {version}")
-            connection.execute("COMMIT")
-        finally:
-            if connection.in_transaction:
-                with suppress(sqlite3.Error):
-                    connection.execute("ROLLBACK")
 
 
 def erase_traces(connection: Connection) -> bool:

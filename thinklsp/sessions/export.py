@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, assert_never
 
 from thinklsp.core.messages import (
     AssistantMessage,
@@ -84,6 +84,8 @@ def _shown(block: ContentBlock | ToolResultBlock, thinking: bool) -> str:
             return f"(the service used its own tool `{block.name}`)"
         case RedactedThinkingBlock() | OpaqueBlock():
             return ""
+        case _:
+            assert_never(block)
 
 
 def to_json(session: Session, summary: Summary | None = None, *, thinking: bool = False) -> str:
@@ -127,6 +129,8 @@ def _block_data(block: ContentBlock | ToolResultBlock, thinking: bool) -> dict[s
             data["type"] = block.type
         case RedactedThinkingBlock():
             pass
+        case _:
+            assert_never(block)
     raw: OpaqueState | None = getattr(block, "raw", None)
     if raw is not None:
         sealed = contents(raw)

@@ -15,14 +15,16 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from thinklsp.core.errors import SessionError
-from thinklsp.sessions.state_folder import unusable
+from thinklsp.sessions.state_folder import STORE, is_mine, unusable
 
 if sys.platform != "win32":
     import fcntl
 
-DATABASE = "sessions.db"
 _BESIDE = ("", "-wal", "-shm", "-journal")
 _LOCKS = "locks"
+# Windows has no such flag.
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+_NEW_FILE = os.O_CREAT | os.O_EXCL | os.O_RDWR | _NO_LINK
 _NETWORK = re.compile(
     r"nfs4?|cifs|smb3|smbfs|9p|afs|ncpfs|coda|ceph|glusterfs|lustre|beegfs|gpfs|davfs|afpfs|fuse\.(sshfs|glusterfs|rclone)"
 )
@@ -53,7 +55,7 @@ def _private_folder(path: str) -> None:
     status = os.lstat(path)
     if not stat.S_ISDIR(status.st_mode):
         raise FolderRefused(f"{path} is not a folder. Move it away.")
-    if status.st_uid != os.getuid():
+    if not is_mine(status):
         raise FolderRefused(f"{path} belongs to another user. Set THINKLSP_STATE_DIR to a folder of yours.")
     if status.st_mode & 0o077:
         os.chmod(path, 0o700)
@@ -62,12 +64,12 @@ def _private_folder(path: str) -> None:
 def prepared_database(folder: str, *, create: bool = True) -> str:
     """The path of the database. It exists then, is a plain file of this user, and nobody else can read it or what
     SQLite puts beside it (which gets the same mode). Raises FolderRefused."""
-    path = os.path.join(folder, DATABASE)
+    path = os.path.join(folder, os.path.basename(STORE))
     try:
         for beside in _BESIDE:
             _private_file(path + beside)
         if create and not os.path.lexists(path):
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_NOFOLLOW, 0o600))
+            os.close(os.open(path, _NEW_FILE, 0o600))
     except FileExistsError:
         return prepared_database(folder, create=False)
     except OSError as error:
@@ -82,7 +84,7 @@ def _private_file(path: str) -> None:
     if not stat.S_ISREG(status.st_mode):
         what = "a link" if stat.S_ISLNK(status.st_mode) else "not a file"
         raise FolderRefused(f"{path} is {what}. Move it away.")
-    if status.st_uid != os.getuid():
+    if not is_mine(status):
         raise FolderRefused(f"{path} belongs to another user. Set THINKLSP_STATE_DIR to a folder of yours.")
     if status.st_mode & 0o077:
         os.chmod(path, 0o600)
@@ -114,19 +116,23 @@ def remove_backups(path: str) -> None:
 def private_copy(path: str) -> str:
     """A new empty file for a copy, in place of an older one."""
     Path(path).unlink(missing_ok=True)
-    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_NOFOLLOW, 0o600))
+    os.close(os.open(path, _NEW_FILE, 0o600))
     return path
 
 
 def network_file_system(folder: str) -> str | None:
     """The type of the file system if it is one over a network, as far as the system tells."""
-    place, kind = os.path.realpath(folder) + "/", None
     try:
-        lines = Path("/proc/self/mounts").read_text("utf-8", "replace").splitlines()
+        mounts = Path("/proc/self/mounts").read_text("utf-8", "replace")
     except OSError:
         return None
-    longest = -1
-    for line in lines:
+    return network_mount(os.path.realpath(folder), mounts)
+
+
+def network_mount(folder: str, mounts: str) -> str | None:
+    """The same, given the system's table of mounts."""
+    place, kind, longest = f"{folder}/", None, -1
+    for line in mounts.splitlines():
         fields = line.split(" ")
         if len(fields) < 3:
             continue
@@ -180,7 +186,7 @@ class Leases:
 
     def free(self, session_id: str) -> bool:
         """Whether no other process has it."""
-        if session_id in self._held:
+        if session_id in self._held or not os.path.lexists(self._path(session_id)):
             return True
         lock = self._try(session_id)
         if lock is None:
@@ -224,7 +230,7 @@ def leases_of(state_folder: str) -> Leases:
 def _locked(path: str) -> int | None:
     """A descriptor that holds the lock; None while somebody else does. Raises OSError where no file can be made."""
     while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | _NO_LINK, 0o600)
         if not _exclusive(descriptor):
             os.close(descriptor)
             return None

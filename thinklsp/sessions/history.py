@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from sqlite3 import Connection
 
 from thinklsp.core.messages import Conversation, Message, OpaqueState, Origin
-from thinklsp.sessions.codec import crc, decode, number, origin_id
+from thinklsp.sessions.codec import decode, message_crc, number, origin_id
 from thinklsp.sessions.sealing import SealedRow, Seals
 
 
@@ -31,8 +31,9 @@ def read_history(connection: Connection, session_id: str, generation: int, seals
     count, sound = 0, True
     for sequence, role, stop_reason, blocks, stored_crc in rows:
         sealed = opaque.of(sequence)
-        decoded = decode(role, stop_reason, blocks if isinstance(blocks, bytes) else b"", sealed)
-        sound = sound and decoded.whole and isinstance(blocks, bytes) and crc(blocks) == stored_crc
+        blocks = blocks if isinstance(blocks, bytes) else b""
+        decoded = decode(role, stop_reason, blocks, sealed)
+        sound = sound and decoded.whole and sequence == count and message_crc(role, stop_reason, blocks) == stored_crc
         if decoded.message is not None:
             messages.append(decoded.message)
         count += 1

@@ -18,7 +18,7 @@ from thinklsp.sessions.places import Places
 from thinklsp.sessions.rows import Stored
 from thinklsp.sessions.sealing import Seals
 from thinklsp.sessions.session import Session
-from thinklsp.sessions.values import Archive, Archived, Spent, Summary, UsageReport
+from thinklsp.sessions.values import Archive, Archived, LastStep, Spent, Summary, UsageReport
 
 Change = Callable[[Session], Session]
 _MOST_CACHED = 16
@@ -39,7 +39,7 @@ class Keeper:
 
     def __init__(
         self,
-        opener: Callable[[], Opened] | None,
+        opener: Callable[[int | None], Opened] | None,
         leases: Callable[[], Leases] | None,
         seals: Seals,
         retry_after: float = 30.0,
@@ -186,17 +186,24 @@ class Keeper:
         self.places.write(session_id, lambda place: spending.record(place, session_id, spent, day))
 
     def usage(self, session_id: str | None) -> UsageReport:
-        return spending.report(self.places.all(), session_id)
+        found = self.places.everywhere(lambda place: spending.sums(place, session_id))
+        return spending.report(row for row, _ in found)
 
     def spent_on(self, day: date) -> Usage:
         return sum(
             (usage for usage, _ in self.places.everywhere(lambda place: [spending.spent_on(place, day)])), Usage()
         )
 
+    def last_step(self, session_id: str) -> LastStep | None:
+        return self.places.read(session_id, lambda place: spending.last_step(place, session_id))
+
+    def in_use_elsewhere(self, session_ids: Sequence[str]) -> frozenset[str]:
+        return frozenset(session_id for session_id in session_ids if not self._free(session_id))
+
     def intend(
         self, session_id: str, workspace: str, turn_id: str, writes: Sequence[PlannedWrite], *, undo: bool = False
     ) -> Intent:
-        self._lease(session_id)
+        self._take(session_id)
         edit = LedgerEdit(Intent(secrets.token_hex(16), session_id), workspace, turn_id, ())
         self.places.write(session_id, lambda place: ledger.write_intent(place, edit, self._writer, writes, undo=undo))
         self._awaited.setdefault(session_id, set()).add(edit.intent.id)
@@ -232,8 +239,10 @@ class Keeper:
         return tuple(self._cached)
 
     def rescue(self, connection: Connection, session_id: str) -> None:
-        if (known := self._cached.get(session_id)) is not None:
-            self._remember(rows.write_session(connection, None, known.session, self._seals))
+        known = self._cached.get(session_id)
+        found = rows.read_session(connection, session_id, self._seals)
+        if known is not None and known != found:
+            self._remember(rows.write_session(connection, found, known.session, self._seals))
 
     def _moment(self) -> int:
         newest = max((new.created for new in self._new.values()), default=0)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from sqlite3 import Connection
 from typing import Literal, Protocol, TypeVar
 
@@ -17,7 +17,7 @@ from thinklsp.core.errors import SessionError
 from thinklsp.sessions import spending
 from thinklsp.sessions.database import Opened, erase_traces, in_memory, is_damage, is_sound, reason
 from thinklsp.sessions.folder import remove_backups
-from thinklsp.sessions.rows import copy_session, delete_session, read_revision
+from thinklsp.sessions.rows import copy_session, delete_session, read_revision, transaction
 
 _T = TypeVar("_T")
 FOR_GOOD = float("inf")
@@ -29,26 +29,14 @@ class Sessions(Protocol):
     def in_use(self) -> Iterable[str]: ...
 
     def rescue(self, connection: Connection, session_id: str) -> None:
-        """Writes what is known of the session into a place that has nothing of it."""
+        """Writes what is known of the session into a place that has nothing of it, or less."""
         ...
-
-
-@contextmanager
-def transaction(connection: Connection, kind: str = "IMMEDIATE") -> Iterator[None]:
-    connection.execute(f"BEGIN {kind}")
-    try:
-        yield
-        connection.execute("COMMIT")
-    finally:
-        if connection.in_transaction:
-            with suppress(sqlite3.Error):
-                connection.execute("ROLLBACK")
 
 
 class Places:
     """`file` None: everything is in memory. `moved` are the sessions whose rows in the file are out of date."""
 
-    def __init__(self, opener: Callable[[], Opened] | None, retry_after: float, sessions: Sessions) -> None:
+    def __init__(self, opener: Callable[[int | None], Opened] | None, retry_after: float, sessions: Sessions) -> None:
         self._opener = opener
         self._retry_after = retry_after
         self._sessions = sessions
@@ -58,6 +46,7 @@ class Places:
         self._spare: Connection | None = None
         self.file: Connection | None = None
         self.path = ""
+        self._file_number = 0
         self.moved: set[str] = set()
         self.problems: list[str] = []
         self._open()
@@ -191,11 +180,12 @@ class Places:
         if sentence not in self.problems:
             self.problems.append(sentence)
 
-    def _open(self) -> None:
+    def _open(self, damaged: int | None = None) -> None:
         if self._opener is None:
             return
-        opened = self._opener()
+        opened = self._opener(damaged)
         self.file, self.path, self._writable = opened.connection, opened.path, opened.writable
+        self._file_number = opened.file
         self._retry_at = time.monotonic() + self._retry_after if opened.passing else FOR_GOOD
         for problem in opened.problems:
             self.say(problem)
@@ -214,22 +204,22 @@ class Places:
         return True
 
     def _begin_anew(self, damaged: Connection) -> None:
-        """Opening sets a damaged file aside. Sessions in use are brought to the new one, at the next write."""
+        """Sets the file aside. Sessions in use are brought to the new one, at the next write."""
         with suppress(sqlite3.Error):
             damaged.close()
         self.file = None
-        self._open()
+        self._open(self._file_number)
         for session_id in self._sessions.in_use():
             if session_id not in self.moved:
-                self._move(session_id)
+                self._move(session_id, distrust=True)
         self._retry_at = 0.0
 
-    def _move(self, session_id: str) -> None:
-        """Brings a session to memory: its rows where they can be read, else what the process knows."""
+    def _move(self, session_id: str, *, distrust: bool = False) -> None:
+        """Brings a session to memory: its rows where they can be read and trusted, else what the process knows."""
         with transaction(self.spare):
             if self.file is not None:
                 with suppress(sqlite3.Error):
                     copy_session(self.file, self.spare, session_id)
-            if read_revision(self.spare, session_id) is None:
+            if distrust or read_revision(self.spare, session_id) is None:
                 self._sessions.rescue(self.spare, session_id)
         self.moved.add(session_id)

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 import secrets
+import sqlite3
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from sqlite3 import Connection
 
@@ -17,8 +19,8 @@ from thinklsp.sessions.codec import (
     USAGE_COLUMNS,
     MessageRow,
     as_time,
-    crc,
     encode,
+    message_crc,
     number,
     storable,
     usage_of,
@@ -49,6 +51,18 @@ class Stored:
     revision: int
     generation: int
     sound: bool = True
+
+
+@contextmanager
+def transaction(connection: Connection, kind: str = "IMMEDIATE") -> Iterator[None]:
+    connection.execute(f"BEGIN {kind}")
+    try:
+        yield
+        connection.execute("COMMIT")
+    finally:
+        if connection.in_transaction:
+            with suppress(sqlite3.Error):
+                connection.execute("ROLLBACK")
 
 
 def moment(connection: Connection) -> int:
@@ -83,7 +97,9 @@ def read_session(connection: Connection, session_id: str, seals: Seals) -> Store
     sound = history.sound and history.rows == messages
     if not sound:
         mended = mend(session.conversation).conversation
-        session = replace(session, conversation=mended, unanswered=session.unanswered and bool(mended))
+        session = replace(session, conversation=mended)
+    if session.unanswered and not (session.conversation and session.conversation[-1].role == "user"):
+        session = replace(session, unanswered=False)
     return Stored(session, number(revision), number(generation), sound)
 
 
@@ -195,7 +211,15 @@ def _append(connection: Connection, session: Session, generation: int, kept: int
         row = encode(message)
         connection.execute(
             "INSERT INTO message VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (session.id, generation, sequence, row.role, row.stop_reason, row.blocks, crc(row.blocks)),
+            (
+                session.id,
+                generation,
+                sequence,
+                row.role,
+                row.stop_reason,
+                row.blocks,
+                message_crc(row.role, row.stop_reason, row.blocks),
+            ),
         )
         size += len(row.blocks) + _append_sealed(connection, session.id, generation, sequence, row, seals)
     return size

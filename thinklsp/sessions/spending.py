@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from datetime import UTC, date, datetime
 from sqlite3 import Connection
 
 from thinklsp.core.usage import Usage
-from thinklsp.sessions.codec import USAGE_COLUMNS, storable, usage_of, usage_values
-from thinklsp.sessions.values import Spent, UsageReport
+from thinklsp.sessions.codec import USAGE_COLUMNS, as_time, number, storable, usage_of, usage_values
+from thinklsp.sessions.values import LastStep, Spent, UsageReport
 
 _SUMS = ", ".join(f"sum({column})" for column in USAGE_COLUMNS)
 
@@ -32,38 +32,45 @@ def spent_on(connection: Connection, day: date) -> Usage:
     return usage_of(rows.fetchone())
 
 
-def report(connections: Iterable[Connection], session_id: str | None) -> UsageReport:
-    by_turn: dict[str, Usage] = {}
-    by_day: dict[date, Usage] = {}
-    by_model: dict[str, Usage] = {}
-    total = Usage()
-    for connection in connections:
-        for turn, usage in _sums(connection, "turn", session_id):
-            total += usage
-            if turn:
-                by_turn[turn] = by_turn.get(turn, Usage()) + usage
-        for model, usage in _sums(connection, "model", session_id):
-            by_model[model] = by_model.get(model, Usage()) + usage
-        for text, usage in _sums(connection, "day", session_id):
-            day = _day(text)
-            by_day[day] = by_day.get(day, Usage()) + usage
-    return UsageReport(total, by_turn, dict(sorted(by_day.items())), by_model)
+def last_step(connection: Connection, session_id: str) -> LastStep | None:
+    row = connection.execute(
+        f"SELECT turn, provider, model, made, {', '.join(USAGE_COLUMNS)} FROM usage "  # noqa: S608 - constants
+        "WHERE session = ? AND purpose = 'step' ORDER BY made DESC LIMIT 1",
+        (session_id,),
+    ).fetchone()
+    if row is None:
+        return None
+    turn, provider, model, made, *figures = row
+    return LastStep(Spent(str(turn), str(provider), str(model), usage_of(tuple(figures))), as_time(number(made)))
+
+
+def sums(connection: Connection, session_id: str | None) -> list[tuple[str, str, Usage]]:
+    """By turn, model and day: the column, its value, and the sum."""
+    where, values = ("", ()) if session_id is None else ("WHERE session = ?", (session_id,))
+    found = []
+    for column in ("turn", "model", "day"):
+        rows = connection.execute(
+            f"SELECT {column}, {_SUMS} FROM usage {where} GROUP BY {column} ORDER BY min(made)",  # noqa: S608 - constants
+            values,
+        )
+        found += [(column, str(name), usage_of(tuple(figures))) for name, *figures in rows]
+    return found
+
+
+def report(found: Iterable[tuple[str, str, Usage]]) -> UsageReport:
+    """Of what `sums` gives, of one place or of several."""
+    by: dict[str, dict[str, Usage]] = {"turn": {}, "model": {}, "day": {}}
+    for column, name, usage in found:
+        by[column][name] = by[column].get(name, Usage()) + usage
+    total = sum(by["turn"].values(), Usage())
+    by_day = {_day(name): usage for name, usage in sorted(by["day"].items())}
+    return UsageReport(total, {name: usage for name, usage in by["turn"].items() if name}, by_day, by["model"])
 
 
 def move(source: Connection, target: Connection) -> None:
     """Every row of the source, to be taken from there when the target has them for sure."""
     marks = ", ".join("?" * (7 + len(USAGE_COLUMNS)))
     target.executemany(f"INSERT INTO usage VALUES ({marks})", source.execute("SELECT * FROM usage"))  # noqa: S608 - question marks
-
-
-def _sums(connection: Connection, column: str, session_id: str | None) -> Iterator[tuple[str, Usage]]:
-    where, values = ("", ()) if session_id is None else ("WHERE session = ?", (session_id,))
-    rows = connection.execute(
-        f"SELECT {column}, {_SUMS} FROM usage {where} GROUP BY {column} ORDER BY min(made)",  # noqa: S608 - constants
-        values,
-    )
-    for name, *sums in rows:
-        yield str(name), usage_of(tuple(sums))
 
 
 def _day(text: str) -> date:

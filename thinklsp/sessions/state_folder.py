@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from platformdirs import user_state_dir
 
 LOG_NAME = "thinklsp.log"
+STORE = os.path.join("sessions", "sessions.db")
 
 
 def state_folder(environment: Mapping[str, str]) -> str:
@@ -19,12 +21,15 @@ def state_folder(environment: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class StateReport:
-    """`problems` are sentences that each name their fix. `log_bytes` None: no log has been written yet."""
+    """`problems` are sentences that each name their fix. `log_bytes` None: no log has been written yet. `store`: where
+    sessions are kept, or would be."""
 
     folder: str
     exists: bool
     log: str
     log_bytes: int | None
+    store: str
+    store_exists: bool
     problems: tuple[str, ...]
 
 
@@ -35,7 +40,9 @@ def inspect(folder: str) -> StateReport:
     problems = tuple(_folder_problems(folder, status))
     if status is not None and log_status is not None:
         problems += tuple(_private(f"The log {log}", log_status, f"chmod 600 {log}"))
-    return StateReport(folder, status is not None, log, None if log_status is None else log_status.st_size, problems)
+    size = None if log_status is None else log_status.st_size
+    store = os.path.join(folder, STORE)
+    return StateReport(folder, status is not None, log, size, store, os.path.lexists(store), problems)
 
 
 def unusable(folder: str) -> str | None:
@@ -45,11 +52,15 @@ def unusable(folder: str) -> str | None:
         return f"The state folder {folder} is a link. Set THINKLSP_STATE_DIR to the folder that it leads to."
     if not stat.S_ISDIR(status.st_mode):
         return f"The state folder {folder} is not a folder. Move it away or set THINKLSP_STATE_DIR."
-    if status.st_uid != os.getuid():
+    if not is_mine(status):
         return f"The state folder {folder} belongs to another user. Set THINKLSP_STATE_DIR to a folder of yours."
-    if status.st_mode & 0o022:
+    if status.st_mode & 0o022 and sys.platform != "win32":
         return f"The state folder {folder} can be changed by other users. Run chmod 700 {folder}."
     return None
+
+
+def is_mine(status: os.stat_result) -> bool:
+    return sys.platform == "win32" or status.st_uid == os.getuid()
 
 
 def _folder_problems(folder: str, status: os.stat_result | None) -> Iterator[str]:
@@ -71,9 +82,9 @@ def _folder_problems(folder: str, status: os.stat_result | None) -> Iterator[str
 
 
 def _private(what: str, status: os.stat_result, command: str) -> Iterator[str]:
-    if status.st_uid != os.getuid():
+    if not is_mine(status):
         yield f"{what} belongs to another user. Set THINKLSP_STATE_DIR to a folder of yours."
-    elif status.st_mode & 0o077:
+    elif status.st_mode & 0o077 and sys.platform != "win32":
         yield f"{what} can be read by other users. Run {command}."
 
 

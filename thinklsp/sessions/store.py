@@ -16,14 +16,14 @@ from typing import Literal, Protocol, TypeVar
 
 from thinklsp.core.errors import SessionError
 from thinklsp.core.usage import Usage
-from thinklsp.sessions.database import PATIENCE, open_database
+from thinklsp.sessions.database import PATIENCE, Opened, open_database
 from thinklsp.sessions.folder import Leases, leases_of
 from thinklsp.sessions.keeper import Change, Keeper
 from thinklsp.sessions.ledger import Intent, LedgerEdit, Outcome, PlannedWrite, WrittenFile, WrittenTurn
 from thinklsp.sessions.sealing import Seals, Vault, load_seals
 from thinklsp.sessions.session import Session
 from thinklsp.sessions.spending import utc_today
-from thinklsp.sessions.values import Archive, Archived, Spent, Summary, UsageReport
+from thinklsp.sessions.values import Archive, Archived, LastStep, Spent, Summary, UsageReport
 
 _T = TypeVar("_T")
 RETRY_AFTER = 30.0
@@ -98,6 +98,12 @@ class SessionStore(Protocol):
         ...
 
     async def usage(self, session_id: str | None) -> UsageReport: ...
+
+    async def last_step(self, session_id: str) -> LastStep | None: ...
+
+    async def in_use(self, session_ids: Sequence[str]) -> frozenset[str]:
+        """Those that another process works on now."""
+        ...
 
     async def spent_on(self, day: date) -> Usage:
         """By all processes, on that UTC day."""
@@ -201,6 +207,12 @@ class _Store:
     async def usage(self, session_id: str | None) -> UsageReport:
         return await self._run(lambda keeper: keeper.usage(session_id))
 
+    async def last_step(self, session_id: str) -> LastStep | None:
+        return await self._run(lambda keeper: keeper.last_step(session_id))
+
+    async def in_use(self, session_ids: Sequence[str]) -> frozenset[str]:
+        return await self._run(lambda keeper: keeper.in_use_elsewhere(session_ids))
+
     async def spent_on(self, day: date) -> Usage:
         return await self._run(lambda keeper: keeper.spent_on(day))
 
@@ -266,7 +278,9 @@ class SqliteStore(_Store):
         vault: Callable[[], Vault] | None = None,
     ) -> None:
         super().__init__()
-        self._open = partial(open_database, state_folder, patience)
+        self._open: Callable[[int | None], Opened] = lambda damaged: open_database(
+            state_folder, patience, damaged=damaged
+        )
         self._leases: Callable[[], Leases] = partial(leases_of, state_folder)
         self._seals = load_seals if vault is None else partial(load_seals, vault)
         self._retry_after = retry_after

@@ -42,6 +42,14 @@ class Spent:
 
 
 @dataclass(frozen=True, slots=True)
+class LastStep:
+    """The newest step of a session, and when it was stored (UTC): its prompt may still stand in the service's cache."""
+
+    spent: Spent
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class UsageReport:
     """Sums over model calls. Turns in the order in which they began, days in theirs (UTC); calls of sessions that
     were deleted count for their day only."""

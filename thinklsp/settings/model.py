@@ -57,7 +57,7 @@ class BudgetGroup(_Group):
     usd_per_day: float | None = Field(
         None,
         gt=0,
-        description="Cost of a UTC day in US dollars, since the server started, at which a turn pauses and asks.",
+        description="Cost of a UTC day in US dollars, of all editors and terminals, at which a turn pauses and asks.",
     )
 
 

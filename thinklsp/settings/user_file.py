@@ -81,8 +81,13 @@ class UserFile(_Section):
             return UserFile.model_validate(own)
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
-            place = ".".join(str(part) for part in first["loc"]) or first["ctx"]["place"]
-            raise SettingsError(place, f"Your config.toml has a mistake at {place}: {first['msg'].lower()}.") from None
+            parts = [str(part) for part in first["loc"]]
+            said = first["msg"].lower()
+            if parts[-1:] == ["[key]"]:
+                parts.pop()
+                said = said.replace("input should be", "there is no such provider; it is")
+            place = ".".join(parts) or first["ctx"]["place"]
+            raise SettingsError(place, f"Your config.toml has a mistake at {place}: {said}.") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,8 @@ def explain_cause(fault: Exception, host: str, *, connecting: bool) -> Transport
     causes = list(_causes(fault))
     if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in causes):
         return TransportFailed(
-            f"The certificate of {host} could not be verified. Behind a company proxy, set `ca_bundle` or "
-            "SSL_CERT_FILE to its certificates.",
+            f"The certificate of {host} could not be verified. Where it is the server's own or a company proxy's, set "
+            "SSL_CERT_FILE, or `ca_bundle` under [network] in your config.toml, to the certificates to trust.",
             retryable=False,
         )
     if connecting and any(_is_tls_refusal(cause) for cause in causes):
@@ -33,7 +33,10 @@ def explain_cause(fault: Exception, host: str, *, connecting: bool) -> Transport
     if any(isinstance(cause, socket.gaierror) for cause in causes):
         return TransportFailed(f"The name {host} could not be found: check the network and the base URL.")
     if any(isinstance(cause, ConnectionRefusedError) for cause in causes):
-        return TransportFailed(f"{host} refused the connection: nothing listens there, or a firewall is in the way.")
+        return TransportFailed(
+            f"{host} refused the connection: nothing listens there, or a firewall is in the way. Check that the server "
+            "runs, and the base URL."
+        )
     return None
 
 

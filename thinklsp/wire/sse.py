@@ -27,11 +27,13 @@ class ServerSentEvent:
 
 @dataclass(frozen=True, slots=True)
 class SseLimits:
-    """Bounds that no honest stream comes near; bytes for line and event."""
+    """Bounds that no honest stream comes near; bytes for line, event and all of it. Many servers send an event for each
+    token, and the longest answers have more than a hundred thousand of those."""
 
     line: int = 8 * 1024 * 1024
     event: int = 16 * 1024 * 1024
-    events: int = 100_000
+    events: int = 1_000_000
+    total: int = 256 * 1024 * 1024
 
 
 class SseDecoder:
@@ -49,6 +51,7 @@ class SseDecoder:
         self._data: list[str] = []
         self._data_bytes = 0
         self._count = 0
+        self._bytes = 0
         self._stray: list[str] = []
         self._stray_bytes = 0
 
@@ -56,6 +59,9 @@ class SseDecoder:
         """The events that this piece completed."""
         if not chunk:
             return []
+        self._bytes += len(chunk)
+        if self._bytes > self._limits.total:
+            _refuse(f"it is larger than {self._limits.total} bytes")
         # A CR in last place has ended its line already; a LF at the head of the next piece belongs to it.
         start = 1 if self._after_cr and chunk.startswith(b"\n") else 0
         self._after_cr = chunk.endswith(b"\r")

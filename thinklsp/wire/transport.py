@@ -12,7 +12,7 @@ import logging
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -29,13 +29,15 @@ _CODINGS = ("", "identity", "gzip", "deflate")
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """Seconds. Any byte restarts `idle`; `write` is for each piece of 64 KiB; `settle` is how long the end of a
+    """Seconds. `first_byte_here` is for servers on this machine, which may first load a model and read the whole prompt
+    without a word. Any byte restarts `idle`; `write` is for each piece of 64 KiB; `settle` is how long the end of a
     finished answer is awaited so that its connection can be used again."""
 
     connect: float = 10.0
     write: float = 30.0
     pool: float = 10.0
     first_byte: float = 120.0
+    first_byte_here: float = 600.0
     idle: float = 300.0
     total: float = 30 * 60.0
     settle: float = 0.2
@@ -161,8 +163,10 @@ class Transport:
         target = check_url(url)
         host = spoken_host(target)
         loop = asyncio.get_running_loop()
-        limits = _Limits(self._timeouts, self._response_limit, loop.time() + self._timeouts.total)
-        client = self._client(loopback=is_loopback(target.hostname or ""))
+        here = is_loopback(target.hostname or "")
+        timeouts = replace(self._timeouts, first_byte=self._timeouts.first_byte_here) if here else self._timeouts
+        limits = _Limits(timeouts, self._response_limit, loop.time() + timeouts.total)
+        client = self._client(loopback=here)
         sized = headers if body is None else {**headers, "content-length": str(len(body))}
         # Built inside `_send`, which explains what cannot be built.
         build = partial(

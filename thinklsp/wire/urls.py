@@ -20,12 +20,15 @@ def check_url(url: str) -> SplitResult:
         raise _refused("The base URL of the service cannot be read; it should look like https://host.") from None
     host = parts.hostname or ""
     if not host or parts.scheme not in ("https", "http"):
-        raise _refused("The base URL of the service must begin with https:// and name a host.")
+        raise _refused(
+            "The base URL of the service must begin with https://, or http:// for this machine, and name a host."
+        )
     if "@" in parts.netloc:
         raise _refused(f"The base URL for {host} holds a user name or password; give the key as a key instead.")
     if parts.scheme == "http" and not is_loopback(host):
         raise _refused(
-            f"{host} would be spoken to over plain http, where anybody on the way can read the key; use https://."
+            f"{host} would be spoken to over plain http, where anybody on the way can read along; use https://, or a "
+            "tunnel that ends on this machine (ssh -L)."
         )
     return parts
 

@@ -21,6 +21,7 @@ from typing import Literal, NoReturn, Self
 from thinklsp.core.errors import PathRefused
 from thinklsp.workspace.protected import ProtectedPaths
 from thinklsp.workspace.relpath import RelPath, quoted
+from thinklsp.workspace.uri import path_to_uri, uri_key, uri_to_path
 
 READ_LIMIT = 5 * 1024 * 1024
 EDIT_LIMIT = 1024 * 1024
@@ -49,6 +50,14 @@ class Listing:
 def real_path(path: str) -> str:
     """Where a folder or program really is. For comparison and display; opening goes by descriptor."""
     return os.path.realpath(path)
+
+
+def workspace_key(uri: str) -> str:
+    """What the sessions of a folder are found by: the same for all spellings of its URI and for links to it."""
+    try:
+        return path_to_uri(os.path.realpath(uri_to_path(uri)))
+    except (PathRefused, UnicodeError, OSError):
+        return uri_key(uri)
 
 
 class Root:

@@ -27,6 +27,9 @@ def empty():
 # make this shorter AI!
 total = 1 + 1 + 1
 '''
+COMMANDS = (
+    "chat", "action", "send", "cancel", "apply", "effort", "thinking", "model", "sessions", "usage", "doctor",
+)  # fmt: skip
 TITLES = {
     "fix": "fix ", "edit": "edit", "complete": "complete", "document": "document", "test": "write tests",
     "simplify": "simplify", "explain": "explain", "review": "review", "send": "send", "apply": "apply",
@@ -157,6 +160,8 @@ async def test_what_is_announced(outside: Outside) -> None:
     assert not announced["codeActionProvider"].get("resolveProvider")
     assert announced["executeCommandProvider"]["workDoneProgress"] is True
     assert announced["workspace"]["workspaceFolders"]["supported"] is True
+    assert announced["codeLensProvider"] == {"resolveProvider": False}
+    assert announced["completionProvider"] == {"triggerCharacters": ["/", "@"]}
     commands = announced["executeCommandProvider"]["commands"]
     assert len(commands) == len(set(commands))
-    assert {"thinklsp.chat", "thinklsp.action", "thinklsp.cancel", "thinklsp.apply", "thinklsp.undo"} <= set(commands)
+    assert set(commands) == {f"thinklsp.{name}" for name in COMMANDS}

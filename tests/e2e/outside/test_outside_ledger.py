@@ -205,7 +205,7 @@ async def test_two_servers_on_one_workspace(begin: Begin) -> None:
     withheld = Withheld(first, first.editor.apply_edit)
     turn = first.command("thinklsp.chat", {"prompt": "Add a line."}, token="t")
     await withheld.asked.wait()
-    second = await outside.beside()
+    second = await outside.uninitialized()
     await second.initialize(outside.root)
     with pytest.raises(ResponseError, match="nothing to undo"):
         await second.command("thinklsp.undo")

@@ -74,6 +74,16 @@ CASES = [
         BadRequest,
         "models/gemini-9",
     ),
+    Case(
+        "no tools",
+        400,
+        said("Function calling is not enabled for models/gemini-2.5-flash-image"),
+        BadRequest,
+        "gemini-2.5-flash-image cannot call tools, which thinklsp needs: choose another with `model`. The service says",
+    ),
+    Case(
+        "no tools, no name", 400, said("Function calling is not supported."), BadRequest, "This model cannot call tools"
+    ),
     Case("400", 400, said("* GenerateContentRequest.contents: empty"), BadRequest, "contents: empty"),
     Case(
         "precondition",

@@ -66,6 +66,7 @@ TOO_LONG: dict[str, Any] = {
 }
 NO_MODEL: dict[str, tuple[int, Any, str]] = {
     "Ollama": (404, said('model "qwen9" not found, try pulling it first', type="api_error"), "ollama pull qwen9"),
+    "Ollama's chat": (404, said("model 'qwen9:32b' not found", type="not_found_error"), "ollama pull qwen9:32b"),
     "OpenAI": (404, said("The model `gpt-9` does not exist", code="model_not_found"), "no model gpt-9"),
     "vLLM": (404, {"object": "error", "message": "The model `m` does not exist.", "code": 404}, "no model m"),
     "DeepSeek": (400, said("Model Not Exist", type="invalid_request_error"), "no such model"),
@@ -110,7 +111,7 @@ CASES = [
     Case("quota", 429, said("You exceeded your current quota", code="insufficient_quota"), BadRequest, "no credit"),
     Case("quota of Moonshot", 429, said("x", type="exceeded_current_quota_error"), BadRequest, "no credit"),
     Case("404 of another address", 404, b"404 page not found", BadRequest, "ends in /v1"),
-    Case("405", 405, b"", BadRequest, "(405)"),
+    Case("405 of a web page", 405, b"<html>No</html>", BadRequest, "check the base URL, which usually ends in /v1"),
     Case("413", 413, b"<html>Too large</html>", ContextWindowExceeded, "compact"),
     Case("429", 429, said("slow", type="rate_limit_error"), RateLimited, "slow", True),
     Case("429 with a time", 429, said("slow"), RateLimited, "rate limit", True, 7.5, {"retry-after": "7.5"}),
@@ -118,7 +119,7 @@ CASES = [
     Case("500", 500, said("CUDA error", type="server_error"), Overloaded, "CUDA error", True),
     Case("501", 501, said("not here", type="not_supported_error"), BadRequest, "cannot do", False),
     Case("502 HTML", 502, b"<!DOCTYPE html><b>Bad gateway</b>", Overloaded, "(502)", True),
-    Case("503 loading", 503, said("Loading model", type="unavailable_error"), Overloaded, "Loading model", True),
+    Case("503 loading", 503, said("Loading model"), Overloaded, "still loading its model", True, 10.0),
     Case("bare string", 400, {"error": "boom"}, BadRequest, "boom"),
     Case("detail", 400, {"detail": "boom"}, BadRequest, "boom"),
     Case("no body", 418, b"", BadRequest, "(418)"),
@@ -135,6 +136,13 @@ CASES = [
         "gemma3:4b cannot call tools",
     ),
     Case("no tools on OpenRouter", 404, said("No endpoints found that support tool use."), BadRequest, "call tools"),
+    Case(
+        "no tools on vLLM",
+        400,
+        said('"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'),
+        BadRequest,
+        "start it with --enable-auto-tool-choice and --tool-call-parser",
+    ),
     Case("no tools on llama.cpp", 500, said("tools param requires --jinja flag"), BadRequest, "start it with --jinja"),
     Case(
         "Responses only",
@@ -149,6 +157,22 @@ CASES = [
         said("The reasoning_content in the thinking mode must be passed back to the API."),
         ThinkingRejected,
         "earlier thinking",
+    ),
+    *(
+        Case(
+            f"sealed, behind a gateway: {words}",
+            400,
+            said("Provider returned error", code=400, metadata={"raw": json.dumps(said(words))}),
+            ThinkingRejected,
+            "earlier thinking",
+        )
+        for words in (
+            "messages.1.content.0: Invalid `signature` in `thinking` block",
+            "`thinking` or `redacted_thinking` blocks in the latest assistant message cannot be modified.",
+            "Corrupted thought signature.",
+            "Function call is missing a thought_signature in functionCall parts.",
+            "The encrypted content gAAA could not be verified.",
+        )
     ),
     Case("a key of something else", 400, said("Unknown parameter: 'tools[0].strict'."), BadRequest, "strict"),
     *(Case(f"too long, {name}", 400, body, ContextWindowExceeded, "compact") for name, body in TOO_LONG.items()),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from itertools import pairwise
 from typing import Any
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from tests.support.openai_cases import as_events, cases, expected, neutral, raw, run, run_whole, stream
 from thinklsp.core import errors
 from thinklsp.core.messages import TextBlock, ThinkingBlock
+from thinklsp.core.stream import BlockDelta, BlockStopped, ThinkingDelta
 from thinklsp.providers import service_errors
 from thinklsp.providers.openai_responses.adapter import OpenAiResponsesAdapter
 
@@ -54,6 +56,34 @@ def test_what_is_shown_meanwhile_is_what_is_kept(case: str) -> None:
     }
     if case not in ("done_replaces_the_pieces", "summary_before_the_thinking_itself"):
         assert [answer.shown[index] for index in sorted(answer.shown)] == [kept[index] for index in sorted(kept)]
+
+
+def test_thinking_in_thousands_of_parts_is_one_text_and_costs_no_more() -> None:
+    """A server counts every piece as a part of its own."""
+    count = 30_000
+    decoder = OpenAiResponsesAdapter().decoder()
+    began = time.process_time()
+    shown = []
+    for number in range(count):
+        piece = {"type": "response.reasoning_text.delta", "output_index": 0, "content_index": number, "delta": "x"}
+        shown += [
+            event.delta.text
+            for event in decoder.feed("", json.dumps(piece))
+            if isinstance(event, BlockDelta) and isinstance(event.delta, ThinkingDelta)
+        ]
+    assert "".join(shown) == "x" * count
+    ending = decoder.feed("", '{"type": "response.completed", "response": {}}')
+    assert [event.text for event in ending if isinstance(event, BlockStopped)] == [None], "as it was shown"
+    assert time.process_time() - began < 4
+
+
+def test_messages_by_the_thousand_cost_no_more() -> None:
+    decoder = OpenAiResponsesAdapter().decoder()
+    began = time.process_time()
+    for number in range(20_000):
+        piece = {"type": "response.output_text.delta", "output_index": number, "content_index": 0, "delta": "x"}
+        decoder.feed("", json.dumps(piece))
+    assert time.process_time() - began < 3
 
 
 def test_a_stream_cut_at_any_byte_is_a_break_or_the_whole_answer() -> None:

@@ -183,7 +183,8 @@ class Protocol(LanguageServerProtocol):
         timeout: float | None,  # noqa: ASYNC109 - part of the contract
         numbered: Callable[[int], None] = lambda _: None,
     ) -> Any:
-        """A request to the client; its result as plain JSON values. `numbered` is told its id before it leaves.
+        """A request to the client; its result as plain JSON values. `params` None: the method takes none. `numbered` is
+        told its id before it leaves.
 
         Raises ClientError when the client answers with an error, TimeoutError after `timeout` seconds (None: never).
         """
@@ -194,7 +195,8 @@ class Protocol(LanguageServerProtocol):
         if len(self._waiting) > _MAX_WAITING:
             oldest = self._waiting.pop(next(iter(self._waiting)))
             oldest.set_exception(errors.ClientError("The editor left too many requests of the server unanswered."))
-        self._send({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
+        message = {"jsonrpc": "2.0", "id": number, "method": method}
+        self._send(message if params is None else message | {"params": params})
         try:
             async with asyncio.timeout(timeout):
                 return await future

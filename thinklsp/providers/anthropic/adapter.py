@@ -31,6 +31,7 @@ from thinklsp.core.messages import (
 from thinklsp.providers.anthropic.errors import failure_of_answer
 from thinklsp.providers.anthropic.stream import AnthropicDecoder
 from thinklsp.providers.base import Endpoint, HttpRequest, ModelRequest, StreamDecoder, Thinking
+from thinklsp.providers.bodies import json_body
 
 _VERSION = "2023-06-01"
 _OAUTH_BETA = "oauth-2025-04-20"
@@ -39,6 +40,7 @@ _BINDING_BETA = "thinking-binding-controls-2026-08-01"
 _EMPTY = "(no text)"
 _CACHED_MESSAGES = 2
 _MOST_COMMON_CAP = 64_000
+_LONGEST_NAME = 64
 _FOREIGN_ID = re.compile(r"[^a-zA-Z0-9_-]")
 
 _Wire = dict[str, Any]
@@ -60,7 +62,7 @@ class AnthropicAdapter:
         return HttpRequest(
             f"{endpoint.base_url.rstrip('/')}/v1/messages",
             request_headers(endpoint, _betas(request, endpoint, thinking)),
-            json.dumps(body, separators=(",", ":")).encode("ascii"),
+            json_body(body),
         )
 
     def decoder(self) -> StreamDecoder:
@@ -205,13 +207,15 @@ def _assistant_block(block: ContentBlock, origin: Origin, ids: dict[str, str]) -
     if block.raw is not None and block.raw.belongs_to(origin):
         raw: _Wire = json.loads(block.raw.open_for(origin))
         if isinstance(block, ToolUseBlock):
-            ids[block.id] = str(raw.get("id") or _wire_id(block.id))
+            # Some services that speak this dialect give no ids; nobody takes a call without one back.
+            raw["id"] = ids[block.id] = str(raw.get("id") or _wire_id(block.id))
         return raw
     match block:
         case TextBlock():
             return {"type": "text", "text": block.text}
         case ToolUseBlock():
-            return {"type": "tool_use", "id": _wire_id(block.id), "name": block.name, "input": block.input or {}}
+            name = _wire_id(block.name)[:_LONGEST_NAME]
+            return {"type": "tool_use", "id": _wire_id(block.id), "name": name, "input": block.input or {}}
         case ThinkingBlock() | RedactedThinkingBlock() | ServerToolBlock() | OpaqueBlock():
             return None
         case _:
@@ -219,7 +223,7 @@ def _assistant_block(block: ContentBlock, origin: Origin, ids: dict[str, str]) -
 
 
 def _wire_id(call_id: str) -> str:
-    """Ids of other services may hold characters that this one refuses; its own pass unchanged."""
+    """Ids and names of other services may hold characters that this one refuses; its own pass unchanged."""
     return _FOREIGN_ID.sub("_", call_id) or "_"
 
 

@@ -13,6 +13,7 @@ from thinklsp.core.errors import ProviderError
 from thinklsp.providers.base import ThinkingForm
 from thinklsp.providers.failures import Report, failure_by_status, no_credit, spend_limit, thinking_rejected, too_long
 from thinklsp.providers.service_errors import (
+    EffortRefused,
     ThinkingFormRefused,
     json_object,
     retry_after,
@@ -41,6 +42,9 @@ _REFUSED_FORMS: Mapping[str, ThinkingForm] = {
     '"thinking.type.disabled" is not supported': "adaptive",
     '"thinking.type.between_tools" is not supported': "off",
 }
+# What services that speak this dialect say where they know only some of the forms: the tag, or a field in it.
+_UNKNOWN_FORM = ("thinking: input tag", "thinking.adaptive.", "thinking.between_tools.")
+_EFFORT = ("output_config", "effort parameter")
 _BOUND = "bound to a different conversation"
 _FOREIGN_THINKING = ("invalid `signature` in `thinking` block", "cannot be modified", _BOUND)
 
@@ -92,6 +96,12 @@ def _bad_request(report: Report) -> ProviderError:
             return ThinkingFormRefused(
                 f"The model does not take thinking as it was asked for: change thinking.mode.{report.said}", instead
             )
+    if any(fragment in text for fragment in _UNKNOWN_FORM):
+        return ThinkingFormRefused(
+            f"The service does not know this way to ask for thinking: change thinking.mode.{report.said}", "unset"
+        )
+    if any(fragment in text for fragment in _EFFORT):
+        return EffortRefused(f"The model does not take this effort: change `effort`.{report.said}")
     if "credit balance is too low" in text:
         return no_credit(report)
     if "reached your specified api usage limits" in text:

@@ -6,7 +6,6 @@ as some servers answer, takes the same road. No error here repeats what the serv
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,6 +28,7 @@ from thinklsp.core.stream import (
     TextDelta,
     ThinkingDelta,
 )
+from thinklsp.core.strict_json import read_json
 from thinklsp.core.usage import Usage
 from thinklsp.providers.anthropic.errors import failure_in_stream
 
@@ -166,6 +166,8 @@ def _block_started(index: int, block: Mapping[str, Any]) -> StreamEvent:
     if not isinstance(name, str) or not name:
         raise _malformed("a block")
     kind = _BLOCK_KINDS.get(name, "opaque")
+    if kind == "tool_use" and not _text(block, "name"):
+        raise _malformed("a block")
     if kind == "opaque" and name.endswith("_tool_use") and "input" in block:
         kind = "server_tool"
     return BlockStarted(index, kind, block)
@@ -198,8 +200,8 @@ def _explanation(details: Mapping[str, Any]) -> str | None:
 
 def _parse(data: str) -> Mapping[str, Any]:
     try:
-        content = json.loads(data)
-    except (ValueError, RecursionError):
+        content = read_json(data, odd_numbers="null")
+    except ValueError:
         raise _malformed("an event") from None
     if not isinstance(content, dict) or not is_shallow(content, _NESTING):
         raise _malformed("an event")

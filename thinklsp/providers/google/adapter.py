@@ -6,7 +6,6 @@ since models read schemas and their own arguments in it.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any, assert_never
 from urllib.parse import quote
@@ -14,6 +13,7 @@ from urllib.parse import quote
 from thinklsp.core.errors import ProviderError
 from thinklsp.core.messages import ToolSpec
 from thinklsp.providers.base import Endpoint, HttpRequest, ModelRequest, StreamDecoder, Thinking
+from thinklsp.providers.bodies import json_body
 from thinklsp.providers.google.contents import contents_of, paused_at
 from thinklsp.providers.google.errors import failure_of_answer
 from thinklsp.providers.google.stream import GoogleDecoder
@@ -42,7 +42,7 @@ class GoogleAdapter:
         return HttpRequest(
             f"{endpoint.base_url.rstrip('/')}/v1beta/models/{name}:streamGenerateContent?alt=sse",
             _headers(endpoint),
-            _as_bytes(body),
+            json_body(body),
         )
 
     def decoder(self) -> StreamDecoder:
@@ -50,12 +50,6 @@ class GoogleAdapter:
 
     def failure(self, status: int, headers: Mapping[str, str], body: bytes) -> ProviderError:
         return failure_of_answer(status, headers, body)
-
-
-def _as_bytes(body: _Wire) -> bytes:
-    """Half of a surrogate pair, as editors may send one, is no text to this service: it becomes U+FFFD."""
-    text = json.dumps(body, ensure_ascii=False, separators=(",", ":"))
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").encode("utf-8")
 
 
 def _headers(endpoint: Endpoint) -> dict[str, str]:

@@ -182,7 +182,7 @@ def _begins_turn(content: _Wire) -> bool:
 
 def _signed(parts: Iterable[_Wire]) -> list[_Wire]:
     signed = list(parts)
-    first = next((index for index, part in enumerate(signed) if "functionCall" in part), None)
+    first = next((index for index, part in enumerate(signed) if part.get("functionCall")), None)
     if first is not None and not signed[first].get("thoughtSignature"):
         signed[first] = {**signed[first], "thoughtSignature": UNSIGNED_CALL}
     return signed

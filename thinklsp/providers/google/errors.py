@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from thinklsp.core.errors import AuthenticationFailed, Overloaded, ProviderError
+from thinklsp.core.errors import AuthenticationFailed, BadRequest, Overloaded, ProviderError
 from thinklsp.providers.base import ThinkingForm
 from thinklsp.providers.failures import Report, failure_by_status, thinking_rejected, too_long
 from thinklsp.providers.service_errors import EffortRefused, ThinkingFormRefused, retry_after
@@ -47,6 +47,8 @@ _REFUSED_FORMS: Mapping[str, ThinkingForm] = {
     "thinking_budget": "adaptive",
     "thinkingbudget": "adaptive",
 }
+# Models that only make images or only embed.
+_TOOLLESS = re.compile(r"(?i)function calling is not (?:enabled|supported)(?: for (?:models/)?([\w.-]*\w))?")
 _DELAY = re.compile(r"(\d+(?:\.\d+)?)s")
 
 
@@ -127,6 +129,10 @@ def _bad_request(report: Report) -> ProviderError:
         return too_long(report)
     if _any_of(_SEALED, text):
         return thinking_rejected()
+    toolless = _TOOLLESS.search(report.message)
+    if toolless is not None:
+        name = toolless[1] or "This model"
+        return BadRequest(f"{name} cannot call tools, which thinklsp needs: choose another with `model`.{report.said}")
     if _any_of(_LEVEL, text):
         return EffortRefused(f"The model does not take this effort: change the setting effort.{report.said}")
     for fragment, instead in _REFUSED_FORMS.items():

@@ -24,6 +24,7 @@ from thinklsp.core.stream import (
     ThinkingDelta,
 )
 
+_CALL = "a tool call"
 _UNFINISHED = ("partialArgs", "willContinue")
 
 
@@ -51,11 +52,9 @@ class BlockBuilder:
 
     def part(self, part: Mapping[str, Any], thought_tokens: int) -> Iterator[StreamEvent]:
         """`thought_tokens`: what the service has counted so far. Raises StreamProtocolError."""
-        text = part.get("text")
-        if text is not None and not isinstance(text, str):
-            raise malformed("a part")
+        text = _text(part, "text")
         is_thought = part.get("thought") is True
-        signed = bool(part.get("thoughtSignature"))
+        signed = bool(_text(part, "thoughtSignature"))
         others = [
             key
             for key, value in part.items()
@@ -108,7 +107,7 @@ class BlockBuilder:
         """Arguments come whole. Whatever is no object, or only a piece of one, is for nobody to run."""
         call = part["functionCall"]
         if not isinstance(call, dict):
-            raise malformed("a tool call")
+            raise malformed(_CALL)
         self.called = True
         given = call.get("args")
         arguments: object = {} if given is None else given
@@ -118,9 +117,9 @@ class BlockBuilder:
             # For the replay it needs an object, and the empty one says nothing that the model did not say.
             kept = {key: value for key, value in call.items() if key not in _UNFINISHED}
             part = {**part, "functionCall": {**kept, "args": {}}}
-        opening = {"type": "tool_use", "id": _text(call, "id"), "name": _text(call, "name")}
+        opening = {"type": "tool_use", "id": _text(call, "id", _CALL), "name": _text(call, "name", _CALL)}
         if not opening["name"]:
-            raise malformed("a tool call")
+            raise malformed(_CALL)
         yield from self.block("tool_use", opening, InputJsonDelta(json.dumps(arguments)), raw=part)
 
     def _newly_thought(self, thought_tokens: int) -> int | None:
@@ -138,10 +137,10 @@ def _opening(delta: TextDelta | ThinkingDelta) -> tuple[BlockKind, Mapping[str, 
     return kind, {"type": kind, kind: ""}
 
 
-def _text(call: Mapping[str, Any], key: str) -> str:
-    value = call.get(key)
+def _text(content: Mapping[str, Any], key: str, what: str = "a part") -> str:
+    value = content.get(key)
     if value is not None and not isinstance(value, str):
-        raise malformed("a tool call")
+        raise malformed(what)
     return value or ""
 
 

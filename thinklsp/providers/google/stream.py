@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any, NoReturn
+from typing import Any
 
 from thinklsp.core.accumulator import is_shallow
 from thinklsp.core.errors import StreamProtocolError
 from thinklsp.core.messages import StopReason
 from thinklsp.core.stream import MessageFinished, MessageStarted, StreamEvent
+from thinklsp.core.strict_json import read_json
 from thinklsp.core.usage import Usage
 from thinklsp.providers.failures import thinking_rejected
 from thinklsp.providers.google.contents import CONTINUATION
@@ -178,17 +179,13 @@ def _parts(candidate: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 def _parse(data: str) -> object:
     try:
-        content: object = json.loads(data, parse_constant=_no_number)
-    except (ValueError, RecursionError):
+        # Arguments of calls stand in here, and go back as they came.
+        content = read_json(data)
+    except ValueError:
         raise malformed("an event") from None
     if not is_shallow(content, _NESTING):
         raise malformed("an event")
     return content
-
-
-def _no_number(name: str) -> NoReturn:
-    """NaN and its like could be read here and yet never be sent back."""
-    raise ValueError(name)
 
 
 def _told_as_error(data: str) -> Mapping[str, Any]:

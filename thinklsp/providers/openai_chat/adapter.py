@@ -6,13 +6,13 @@ and none needs: no sampling, no forced tools. Stream, failures and history have 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from thinklsp.core.errors import ProviderError
 from thinklsp.core.messages import ToolSpec
 from thinklsp.providers.base import Endpoint, HttpRequest, ModelRequest, StreamDecoder
+from thinklsp.providers.bodies import json_body
 from thinklsp.providers.openai_chat.errors import failure_of_answer
 from thinklsp.providers.openai_chat.replay import wire_messages
 from thinklsp.providers.openai_chat.servers import ChatServer, thinking_fields
@@ -45,7 +45,7 @@ class OpenAiChatAdapter:
         return HttpRequest(
             f"{endpoint.base_url.rstrip('/')}/chat/completions",
             _headers(endpoint),
-            json.dumps(body, separators=(",", ":")).encode("ascii"),
+            json_body(body),
         )
 
     def decoder(self) -> StreamDecoder:

@@ -16,7 +16,11 @@ def question(endpoint: Endpoint, model_id: str) -> tuple[str, Mapping[str, str]]
 
 
 def read_capabilities(body: bytes) -> Capabilities | None:
-    listed = json_object(body).get("data")
+    content = json_object(body)
+    listed = content.get("data")
+    if listed is None and content.get("object") == "list":
+        # Ollama before the first model was pulled.
+        return Capabilities(models=())
     if not isinstance(listed, list):
         return None
     names = (item.get("id") for item in listed if isinstance(item, dict))

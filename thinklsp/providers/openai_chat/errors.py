@@ -11,8 +11,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from thinklsp.core.errors import AuthenticationFailed, BadRequest, ProviderError
-from thinklsp.providers.failures import Report, failure_by_status, no_credit, thinking_rejected, too_long
+from thinklsp.core.errors import AuthenticationFailed, BadRequest, ContextWindowExceeded, Overloaded, ProviderError
+from thinklsp.providers.failures import Report, failure_by_status, no_credit, thinking_rejected
 from thinklsp.providers.service_errors import (
     EffortRefused,
     ThinkingFormRefused,
@@ -80,12 +80,21 @@ _UNKNOWN_KEY = (
     "unknown name",
     "is unsupported",
 )
+# Thinking that is missing; sealed thinking that a gateway has handed to a service that did not issue it.
+_SEALED = re.compile(
+    r"must be passed back|invalid `?signature`? in `?thinking|thinking`? blocks .*cannot be modified"
+    r"|(?:invalid|corrupted|missing a) `?thought[_ ]signature|encrypted content\b.*could not be verified"
+    r"|invalid_encrypted_content|was provided without its required",
+    re.DOTALL,
+)
 _REPLAYED = re.compile(r"\breasoning(?:_content|_details)\b|\bmessages\b.*\breasoning\b", re.DOTALL)
 _KNOB = re.compile(r"\breasoning(?:[_.]effort)?\b|\bthinking\b|\bchat_template_kwargs\b|\bthinking_token_budget\b")
 _EFFORT = re.compile(r"\breasoning(?:[_. ]effort| value)\b")
 _LEVEL_REFUSED = ("invalid", "unsupported", "not support", "must be", "should be")
 _OFF_REFUSED = re.compile(r"""(?:does not support|value:?|'input':|"input":) ?['"]none['"]""")
 _QUOTED_MODEL = re.compile(r"""\bmodel ["'`]([^"'`]+)["'`]""")
+_OLLAMA_LACKS = re.compile(r"try pulling|^model '\S+' not found")
+_LOADING_SECONDS = 10.0
 _TOOLLESS_MODEL = re.compile(r"(\S+) does not support tool")
 
 
@@ -157,7 +166,7 @@ def _classify(report: Report) -> ProviderError:
 
 def _thinking(report: Report, text: str) -> ProviderError | None:
     """About thinking that goes back, and about how it was asked for."""
-    if "must be passed back" in text:
+    if _SEALED.search(text):
         return thinking_rejected()
     if any(fragment in text for fragment in _UNKNOWN_KEY):
         if _REPLAYED.search(text):
@@ -188,17 +197,27 @@ def _form_refused(report: Report) -> ProviderError:
 def _model(report: Report, text: str) -> ProviderError | None:
     """What this model is not, or cannot do."""
     if any(fragment in text for fragment in _TOO_LONG):
-        return too_long(report)
+        return ContextWindowExceeded(
+            "The conversation is longer than the model can read: compact it, begin a new one or, on a server of your "
+            f"own, raise its context length.{report.said}"
+        )
     if any(fragment in text for fragment in _NO_TOOLS):
         name = _named(_TOOLLESS_MODEL, report, "This model")
         return BadRequest(f"{name} cannot call tools, which thinklsp needs: choose another with `model`.{report.said}")
     if _NO_MODEL.search(text):
         name = _named(_QUOTED_MODEL, report, "")
-        fetch = f" or fetch it first (ollama pull {name})" if "try pulling" in text else ""
+        fetch = f" or fetch it first (ollama pull {name})" if _OLLAMA_LACKS.search(text) else ""
         missing = f"no model {name}" if name else "no such model"
         return BadRequest(f"The server has {missing}: choose another with `model`{fetch}.{report.said}")
-    if "--jinja" in text:
-        return BadRequest(f"The server does not take tools as it was started: start it with --jinja.{report.said}")
+    for flags in ("--jinja", "--enable-auto-tool-choice and --tool-call-parser"):
+        if flags in text:
+            said = f"The server does not take tools as it was started: start it with {flags}."
+            return BadRequest(f"{said}{report.said}")
+    if report.status == 503 and "loading model" in text:
+        return Overloaded(
+            f"The server is still loading its model (503): it answers when that is done.{report.said}",
+            retry_after=report.wait or _LOADING_SECONDS,
+        )
     return None
 
 
@@ -211,6 +230,11 @@ def _by_status(report: Report) -> ProviderError:
         return BadRequest(
             "The server does not know this address or model (404): check `model` and the base URL, which usually ends "
             f"in /v1.{report.said}"
+        )
+    if report.status == 405:
+        return BadRequest(
+            "The server takes no chat at this address (405): check the base URL, which usually ends in /v1."
+            f"{report.said}"
         )
     if report.status == 501:
         return BadRequest(f"The server cannot do what was asked (501).{report.said}")

@@ -32,6 +32,7 @@ _FAILED = "Error: "
 _NO_RESULT = "Error: there is no result; the call was not carried out."
 _FOREIGN = re.compile(r"[^a-zA-Z0-9_-]")
 _LONGEST_ID = 40
+_LONGEST_NAME = 64
 _DIGEST = 12
 
 _Wire = dict[str, Any]
@@ -100,7 +101,7 @@ class _Replay:
             function = function if is_readable else {**function, "arguments": "{}"}
         else:
             arguments = json.dumps(block.input or {}, ensure_ascii=False)
-            function = {"name": block.name, "arguments": arguments}
+            function = {"name": _fit(block.name, _LONGEST_NAME), "arguments": arguments}
         wire_id = self._claim(block.id, str(raw.get("id") or "") or _fit(block.id))
         return raw | {"id": wire_id, "type": "function", "function": function}
 
@@ -170,10 +171,10 @@ def _result_text(block: ToolResultBlock | None) -> str:
     return f"{_FAILED}{block.text}" if block.is_error else block.text
 
 
-def _fit(call_id: str) -> str:
-    """Ids of other services may hold characters that a server refuses, or be too long for it."""
-    fit = _FOREIGN.sub("_", call_id) or "_"
-    if len(fit) <= _LONGEST_ID:
+def _fit(name: str, longest: int = _LONGEST_ID) -> str:
+    """Ids and names of other services may hold characters that a server refuses, or be too long for it."""
+    fit = _FOREIGN.sub("_", name) or "_"
+    if len(fit) <= longest:
         return fit
-    digest = sha256(call_id.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGEST]
-    return f"{fit[: _LONGEST_ID - _DIGEST - 1]}-{digest}"
+    digest = sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGEST]
+    return f"{fit[: longest - _DIGEST - 1]}-{digest}"

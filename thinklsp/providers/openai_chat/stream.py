@@ -6,7 +6,6 @@ service sent, except its error messages.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,6 +21,7 @@ from thinklsp.core.stream import (
     StreamEvent,
     TextDelta,
 )
+from thinklsp.core.strict_json import read_json
 from thinklsp.core.usage import Usage
 from thinklsp.providers.openai_chat.errors import failure_in_stream, holds_error
 from thinklsp.providers.openai_chat.reasoning import Reasoning
@@ -211,8 +211,8 @@ def _text_of(value: object) -> str:
 def _parse(data: str, *, is_error: bool) -> Mapping[str, Any]:
     """An error may be plain text, or the only member of a list."""
     try:
-        content = json.loads(data)
-    except (ValueError, RecursionError):
+        content = read_json(data, odd_numbers="null")
+    except ValueError:
         content = {"error": data} if is_error else None
     if isinstance(content, list) and len(content) == 1:
         content = content[0]

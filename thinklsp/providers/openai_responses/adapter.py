@@ -15,6 +15,7 @@ from typing import Any, assert_never
 from thinklsp.core.errors import ProviderError
 from thinklsp.core.messages import TextBlock, ToolSpec, UserMessage
 from thinklsp.providers.base import Endpoint, HttpRequest, ModelRequest, StreamDecoder, Thinking
+from thinklsp.providers.bodies import json_body
 from thinklsp.providers.openai_responses.errors import failure_of_answer
 from thinklsp.providers.openai_responses.replay import input_items
 from thinklsp.providers.openai_responses.stream import OpenAiResponsesDecoder
@@ -46,7 +47,7 @@ class OpenAiResponsesAdapter:
         return HttpRequest(
             f"{endpoint.base_url.rstrip('/')}/responses",
             request_headers(endpoint),
-            json.dumps(body, separators=(",", ":")).encode("ascii"),
+            json_body(body),
         )
 
     def decoder(self) -> StreamDecoder:

@@ -60,6 +60,8 @@ class ItemDraft:
         self._opened = opened
         self._pieces: dict[tuple[PartKind, int], list[str]] = {}
         self._last_shown: tuple[PartKind, int] | None = None
+        self._summarized = False
+        self._aloud: int | None = None
         self._argument_chars = 0
 
     @property
@@ -76,13 +78,18 @@ class ItemDraft:
             return []
         if part == "arguments":
             self._bound(len(text))
+        number = self._numbered(part, number)
         self._pieces.setdefault((part, number), []).append(text)
         return self._show(part, number, text, apart=apart)
 
     def settle(self, part: PartKind, number: int, text: str, *, apart: bool) -> list[StreamEvent]:
         """The finished part, which replaces its pieces. The reader gets what they did not bring."""
+        number = self._numbered(part, number)
         so_far = "".join(self._pieces.get((part, number), ()))
-        if not text or text == so_far:
+        is_end = part == "reasoning_text" and so_far.endswith(text)
+        if part == "reasoning_text":
+            self._aloud = None
+        if not text or text == so_far or is_end:
             return []
         self._pieces[part, number] = [text]
         return self._show(part, number, text[len(so_far) :], apart=apart) if text.startswith(so_far) else []
@@ -104,8 +111,8 @@ class ItemDraft:
 
     def _show(self, part: PartKind, number: int, text: str, *, apart: bool) -> list[StreamEvent]:
         """Of thinking the summary, else the thinking itself. Paragraphs are set apart, and so is a second message."""
-        summarized = any(kind == "summary_text" for kind, _ in self._pieces)
-        if part in ("refusal", "arguments") or (part == "reasoning_text" and summarized):
+        self._summarized = self._summarized or part == "summary_text"
+        if part in ("refusal", "arguments") or (part == "reasoning_text" and self._summarized):
             return []
         is_next = self._last_shown not in (None, (part, number)) if self.kind == "thinking" else apart
         if is_next and (self.kind == "thinking" or not self.shown):
@@ -185,6 +192,12 @@ class ItemDraft:
     def _joined(self, kind: PartKind) -> str:
         places = sorted(place for place in self._pieces if place[0] == kind)
         return _APART.join("".join(self._pieces[place]) for place in places)
+
+    def _numbered(self, part: PartKind, number: int) -> int:
+        """Some servers count every piece of the thinking itself as a part, but only real ones are said to be done."""
+        if part == "reasoning_text" and self._aloud is None:
+            self._aloud = number
+        return self._aloud if part == "reasoning_text" and self._aloud is not None else number
 
 
 def refusal_in(message: Mapping[str, Any]) -> str:

@@ -143,9 +143,10 @@ def _is_taken(item: _Wire) -> bool:
             # Without either of them it cannot be read back: its id points to nothing that is stored.
             return bool(item.get("encrypted_content") or item.get("content"))
         case "message":
-            return bool(item.get("content"))
+            content = item.get("content")
+            return isinstance(content, list) and bool(content) and item.get("role", "assistant") == "assistant"
         case "function_call":
-            return bool(item.get("name"))
+            return isinstance(name := item.get("name"), str) and bool(name)
         case kind:
             return kind not in _UNANSWERED
 
@@ -163,7 +164,7 @@ def _bare_items(message: AssistantMessage, names: _CallNames) -> list[_Wire]:
                         "type": "function_call",
                         "call_id": names.claim(block.id, _fit(block.id)),
                         "name": _fit(block.name),
-                        "arguments": json.dumps(block.input or {}),
+                        "arguments": json.dumps(block.input or {}, ensure_ascii=False),
                     }
                 )
             case ThinkingBlock() | RedactedThinkingBlock() | ServerToolBlock() | OpaqueBlock():

@@ -7,13 +7,13 @@ do items that appear only in the final response. No error here repeats what the 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from thinklsp.core.accumulator import is_shallow
 from thinklsp.core.errors import StreamProtocolError
 from thinklsp.core.stream import MessageStarted, StreamEvent
+from thinklsp.core.strict_json import read_json
 from thinklsp.core.usage import Usage
 from thinklsp.providers.openai_responses.errors import failure_in_stream
 from thinklsp.providers.openai_responses.items import ItemDraft, PartKind, kind_of, string
@@ -138,7 +138,7 @@ class OpenAiResponsesDecoder:
         return self._heard(draft, events)
 
     def _is_apart(self, draft: ItemDraft) -> bool:
-        return bool(self._speakers - {draft.index})
+        return len(self._speakers) > (draft.index in self._speakers)
 
     def _heard(self, draft: ItemDraft, events: list[StreamEvent]) -> list[StreamEvent]:
         if draft.kind == "text" and draft.shown:
@@ -170,8 +170,8 @@ class OpenAiResponsesDecoder:
 
 def _parse(event: str, data: str) -> Mapping[str, Any]:
     try:
-        content = json.loads(data)
-    except (ValueError, RecursionError):
+        content = read_json(data, odd_numbers="null")
+    except ValueError:
         content = data
     if event == "error" and isinstance(content, str):
         # Some servers tell an error as plain text.

@@ -1,0 +1,520 @@
+"""Compaction while a turn runs, and by command, against a model that plays a script: what is asked, told and kept.
+
+`F-n` are rows of the table of thinking, tool loops and compaction that other assistants broke on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from tests.support.scripted_model import SCRIPTED, Answer, ScriptedModel, check_sendable, redacted, says, thinking, tool
+from thinklsp.agent.bounded_call import compact_now
+from thinklsp.agent.budget import DaySpending
+from thinklsp.agent.compacting import CompactionRules
+from thinklsp.agent.context_meter import ContextMeter
+from thinklsp.agent.model_call import CallEvent
+from thinklsp.agent.turn import run_turn
+from thinklsp.agent.turn_state import Limits, TurnConfig
+from thinklsp.agent.user_turns import is_summary
+from thinklsp.core.errors import (
+    AuthenticationFailed,
+    BadRequest,
+    ContextWindowExceeded,
+    Overloaded,
+    ProviderError,
+    TurnRefused,
+)
+from thinklsp.core.events import (
+    CompactionStarted,
+    ContextCompacted,
+    Notice,
+    RetryScheduled,
+    StepCommitted,
+    StepStarted,
+    TextStreamed,
+    TurnEvent,
+    TurnFinished,
+)
+from thinklsp.core.messages import Conversation, TextBlock, ToolResultBlock, UserMessage
+from thinklsp.core.usage import Usage
+from thinklsp.providers.base import ModelRequest, Thinking
+from thinklsp.providers.catalog import lookup
+from thinklsp.sessions.session import Session
+from thinklsp.tools.base import ToolContext
+from thinklsp.workspace.overlay import EditOverlay
+from thinklsp.workspace.view import DocumentSnapshot, WorkspaceView
+
+A = "untitled:a.py"
+WINDOW = 20_000
+SMALL = replace(SCRIPTED, context_window=WINDOW, prefix_bound=False)
+BOUND = replace(SMALL, prefix_bound=True)
+SUMMARY = '{"decisions_done": ["Chose the second way."], "next_action": "Write the test."}'
+FULL = Usage(input_tokens=14_000, output_tokens=1_500)
+TOO_LONG = ContextWindowExceeded("The conversation is too long for the model.")
+
+
+class Model(ScriptedModel):
+    """A scripted model with a script of its own for summaries, which it knows by their having no tools."""
+
+    def __init__(self, script: Iterable[Answer | Exception], summaries: Sequence[Answer | Exception]) -> None:
+        super().__init__(script)
+        self.summariser = ScriptedModel(summaries)
+        self.hold = False
+        self.held = asyncio.Event()
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[CallEvent, None]:
+        if not request.tools and self.hold:
+            self.held.set()
+            await asyncio.get_running_loop().create_future()
+        source = super() if request.tools else self.summariser
+        async with aclosing(source.stream(request)) as events:
+            async for event in events:
+                yield event
+
+
+def long_session(turns: int = 6, size: int = 8_000) -> Session:
+    """Finished turns of about `size` bytes each, with thinking and a call."""
+    session = Session("s", "w")
+    for number in range(turns):
+        session = session.with_user(f"ask {number}: " + "please " * (size // 14))
+        call = says(thinking("hm"), tool(f"c{number}", "read_file", {"path": A}), redacted())
+        results = UserMessage((ToolResultBlock(f"c{number}", "line\n" * (size // 10)),))
+        session = session.with_step(call.message, results, Usage())
+        session = session.with_step(says(thinking("so"), f"answer {number}").message, None, Usage())
+    return session
+
+
+@dataclass
+class Run:
+    """One turn, stored as the engine stores it."""
+
+    script: Sequence[Answer | Exception] = ()
+    summaries: Sequence[Answer | Exception] = (says(SUMMARY),)
+    model: Any = SMALL
+    rules: CompactionRules = field(default_factory=CompactionRules)
+    session: Session = field(default_factory=long_session)
+    meter: ContextMeter = field(default_factory=ContextMeter)
+    prompt: str = "And now this."
+    document: str = "one\ntwo\n"
+    max_steps: int = 12
+    hold: bool = False
+
+    def __post_init__(self) -> None:
+        self.caller = Model(self.script, self.summaries)
+        self.caller.hold = self.hold
+        self.session = self.session.with_user(self.prompt)
+        self.overlay = EditOverlay(WorkspaceView((), [DocumentSnapshot(A, 1, self.document)]))
+        self.events: list[TurnEvent] = []
+        self.spending = DaySpending()
+
+    async def play(self) -> TurnFinished:
+        limits = Limits(self.max_steps)
+        config = TurnConfig(
+            self.model, "system", Thinking("adaptive", effort="high"), 1000, limits, "agent", self.rules
+        )
+
+        async def ask(*_: Any) -> Any:
+            return "stop"
+
+        turn = run_turn(
+            self.session.conversation,
+            config,
+            caller=self.caller,
+            context=ToolContext(self.overlay, ask),
+            ask_budget=ask,
+            spending=self.spending,
+            meter=self.meter,
+        )
+        async with aclosing(turn) as events:
+            async for event in events:
+                if isinstance(event, StepCommitted):
+                    self.session = self.session.with_step(event.assistant, event.results, event.usage)
+                elif isinstance(event, ContextCompacted):
+                    assert event.before == self.session.conversation, "what goes to the archive is what was stored"
+                    check_sendable(event.after)
+                    self.session = self.session.compacted(event.after).with_usage(event.usage)
+                self.events.append(event)
+        finished = self.events[-1]
+        assert isinstance(finished, TurnFinished)
+        check_sendable(self.session.with_user("More.").conversation)
+        return finished
+
+    @property
+    def compactions(self) -> list[ContextCompacted]:
+        return [event for event in self.events if isinstance(event, ContextCompacted)]
+
+    @property
+    def notices(self) -> list[str]:
+        return [event.text for event in self.events if isinstance(event, Notice)]
+
+    def order(self) -> list[str]:
+        kinds = (StepStarted, CompactionStarted, ContextCompacted, TurnFinished, StepCommitted)
+        return [type(event).__name__ for event in self.events if isinstance(event, kinds)]
+
+
+def text_of(conversation: Conversation) -> str:
+    blocks = (block for message in conversation for block in message.blocks)
+    return "\n".join(block.text for block in blocks if isinstance(block, TextBlock))
+
+
+async def test_a_conversation_that_fills_the_window_is_shortened_before_the_call() -> None:
+    run = Run([says("Done.", usage=FULL)], [says(SUMMARY, usage=Usage(6_000, 200, cost_usd=0.5))])
+    finished = await run.play()
+    assert finished.stop_reason == "end_turn"
+    assert run.order() == ["CompactionStarted", "ContextCompacted", "StepStarted", "StepCommitted", "TurnFinished"]
+    [event] = run.compactions
+    assert event.before == (*long_session().conversation, UserMessage.of(run.prompt))
+    assert event.tokens_before > 0.75 * WINDOW > event.tokens_after
+    assert f"from {len(event.before)} to {len(event.after)} messages" in event.text
+    # The tail is what it was, thinking included, and the prompt is the last word.
+    assert event.after[1:] == event.before[len(event.before) - len(event.after) + 1 :]
+    assert event.after[-1] == UserMessage.of(run.prompt)
+    assert is_summary(event.after[0])
+    for words in ("ask 0: please", "Chose the second way.", "Write the test."):
+        assert words in text_of(event.after[:1])
+    assert run.caller.requests[0].conversation == event.after
+    # The summary's call counts, but not as the answer.
+    assert finished.usage == Usage(20_000, 1_700, cost_usd=0.5) == run.session.usage
+    assert run.spending.usd == 0.5
+    assert not any(isinstance(event, TextStreamed) and "Chose" in event.delta for event in run.events)
+
+
+async def test_f15_the_summary_is_asked_for_at_a_turns_border_without_thinking_and_tools() -> None:
+    run = Run()
+    await run.play()
+    [asked] = run.caller.summariser.requests
+    assert asked.tools == ()
+    assert len(asked.conversation) == 1
+    assert (asked.thinking.form, asked.thinking.effort) == ("adaptive", "low")
+    assert [block.kind for block in asked.conversation[0].blocks] == ["text"]
+    heard = text_of(asked.conversation)
+    assert "ASSISTANT: answer 0" in heard
+    assert "hm" not in heard.split()
+    [event] = run.compactions
+    assert event.after[1].blocks[0] in [message.blocks[0] for message in event.before if message.role == "user"]
+    assert text_of((event.after[1],)).startswith("ask ")
+
+
+@pytest.mark.parametrize(
+    ("name", "form", "effort"),
+    [("claude-opus-4-5", "off", None), ("claude-haiku-5-5", "off", "low"), ("claude-opus-5-5", "adaptive", "low")],
+)
+async def test_the_summary_costs_as_little_thinking_as_the_model_can_do(name: str, form: str, effort: str) -> None:
+    model = replace(lookup("anthropic", name), context_window=WINDOW, provider="scripted", id="m")
+    run = Run(model=model)
+    await run.play()
+    [asked] = run.caller.summariser.requests
+    assert asked.thinking.form == form
+    assert asked.thinking.effort in (effort, "low")
+    assert asked.max_tokens == WINDOW // 4
+
+
+async def test_f6_f13_what_is_sent_back_is_what_the_rest_of_the_history_needs() -> None:
+    """Thinking and tools together survive; of old signed blocks only those of the tail are replayed."""
+    run = Run([says(thinking("new"), tool("r", "read_file", {"path": A})), says("Done.")])
+    await run.play()
+    first, second = (request.conversation for request in run.caller.requests)
+    count = sum(block.kind == "thinking" for message in first for block in message.blocks)
+    assert 0 < count < 12
+    assert second[: len(first)] == first
+    assert "thinking" in [block.kind for block in second[len(first)].blocks]
+
+
+async def test_models_that_bind_thinking_get_none_back_at_all() -> None:
+    run = Run([says(thinking("new"), tool("r", "read_file", {"path": A})), says("Done.")], model=BOUND)
+    await run.play()
+    [event] = run.compactions
+    assert len(event.after) > 2
+    assert all(getattr(block, "raw", None) is None for message in event.after for block in message.blocks)
+    # Thinking is still on.
+    assert {request.thinking.form for request in run.caller.requests} == {"adaptive"}
+
+
+async def test_f16_a_turn_stopped_while_the_summary_is_written_leaves_the_old_history() -> None:
+    run = Run(hold=True)
+    before = run.session
+    task = asyncio.create_task(run.play())
+    await run.caller.held.wait()
+    task.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled()
+    assert run.order() == ["CompactionStarted"]
+    assert run.session == before
+    assert run.meter.failures == 0
+    check_sendable(run.session.cut_short().with_user("Again.").conversation)
+
+
+async def test_a_turn_that_outgrows_the_window_is_summarised_and_goes_on() -> None:
+    """Its task stands word by word, its edits stay, and it may happen again."""
+    step = [
+        says(f"step {n}", tool(f"r{n}", "read_file", {"path": A, "start_line": n + 1}), usage=FULL) for n in range(1, 4)
+    ]
+    edit = says(tool("e", "edit_file", {"path": A, "old_text": "one\n", "new_text": "1\n"}))
+    run = Run(
+        [edit, *step, says("All done.")],
+        [says(SUMMARY)] * 9,
+        session=Session("s", "w"),
+        prompt="Do “this” exactly.",
+        document="one\n" + "a line of text\n" * 3_000,
+    )
+    finished = await run.play()
+    assert (finished.stop_reason, finished.text) == ("end_turn", "All done.")
+    assert len(run.compactions) == 3
+    for event in run.compactions:
+        assert len(event.after) == 2
+        assert is_summary(event.after[0])
+        last = event.after[1].blocks
+        assert [getattr(block, "text", "")[:18] for block in last] == ["Do “this” exactly.", "<note>Your steps s"]
+        assert "Chose the second way." in text_of(event.after)
+        assert "read_file" in text_of(event.after)
+    assert run.overlay.read(run.overlay.view.resolve(A)).text.startswith("1\n")  # type: ignore[union-attr]  # It is there.
+
+
+async def test_a_prompt_larger_than_the_window_ends_the_turn() -> None:
+    run = Run([TOO_LONG] * 3, session=Session("s", "w"), prompt="word " * 30_000)
+    finished = await run.play()
+    assert finished.stop_reason == "context_window"
+    assert run.compactions == []
+    assert run.notices == [str(TOO_LONG)]
+
+
+async def test_a_prompt_larger_than_the_window_ends_a_long_conversation_too() -> None:
+    run = Run([TOO_LONG] * 3, [says(SUMMARY)] * 3, prompt="word " * 30_000)
+    finished = await run.play()
+    assert finished.stop_reason == "context_window"
+    assert len(run.caller.summariser.requests) <= 2
+
+
+async def test_an_overflow_that_the_service_reports_is_answered_by_one_compaction_and_one_try() -> None:
+    unknown = replace(SMALL, context_window=None)
+    run = Run([TOO_LONG, says("Done.")], model=unknown)
+    assert (await run.play()).stop_reason == "end_turn"
+    assert run.order() == ["StepStarted", "CompactionStarted", "ContextCompacted", "StepCommitted", "TurnFinished"]
+    [asked] = run.caller.summariser.requests
+    # The oldest bulky output does not go into the summary's input.
+    assert "RESULT of read_file: [4,000 characters left out]" in text_of(asked.conversation)
+    twice = Run([TOO_LONG, TOO_LONG, says("Never.")], model=unknown)
+    assert (await twice.play()).stop_reason == "context_window"
+    assert len(twice.compactions) == 1
+    assert len(twice.caller.requests) == 2
+
+
+async def test_after_an_overflow_even_a_service_that_is_down_does_not_end_the_session() -> None:
+    run = Run([TOO_LONG, says("Done.")], [Overloaded("Busy.")], model=replace(SMALL, context_window=None))
+    assert (await run.play()).stop_reason == "end_turn"
+    [event] = run.compactions
+    assert "answer 3" in text_of(event.after[:1])
+
+
+async def test_a_summary_call_that_is_too_long_itself_is_halved() -> None:
+    run = Run(summaries=[TOO_LONG, TOO_LONG, says(SUMMARY)])
+    assert (await run.play()).stop_reason == "end_turn"
+    sizes = [len(text_of(request.conversation)) for request in run.caller.summariser.requests]
+    assert sizes[0] > sizes[1] > sizes[2]
+    assert "Chose the second way." in text_of(run.compactions[0].after)
+    never = Run(summaries=[TOO_LONG] * 9)
+    assert (await never.play()).stop_reason == "end_turn"
+    assert "The model gave no summary" in never.compactions[0].text
+
+
+async def test_a_service_that_does_not_like_how_it_is_asked_is_asked_plainly() -> None:
+    run = Run(summaries=[BadRequest("unknown variant"), says(SUMMARY)])
+    assert (await run.play()).stop_reason == "end_turn"
+    assert [request.thinking for request in run.caller.summariser.requests][1] == Thinking()
+    assert len(run.compactions) == 1
+    never = Run(summaries=[BadRequest("unknown variant")] * 9)
+    assert (await never.play()).stop_reason == "end_turn"
+    assert len(never.caller.summariser.requests) == 2
+
+
+USELESS = {
+    "refused": says("I can't help with that.", stop="refusal"),
+    "empty": says(),
+    "blank": says(" \n"),
+    "thinking only": says(thinking("hm")),
+    "a call": says(tool("x", "read_file")),
+}
+
+
+@pytest.mark.parametrize("answer", USELESS.values(), ids=USELESS.keys())
+async def test_without_a_summary_the_program_writes_one(answer: Answer) -> None:
+    run = Run(summaries=[answer])
+    assert (await run.play()).stop_reason == "end_turn"
+    [event] = run.compactions
+    assert "The model gave no summary" in event.text
+    kept = text_of(event.after[:1])
+    assert "ask 0: please" in kept
+    assert "answer 2" in kept
+    assert "can't help" not in kept
+
+
+@pytest.mark.parametrize("words", ["The user wanted a way, and we chose the second.", '{"decisions_done": [{}]}', "{}"])
+async def test_a_summary_that_is_none_is_kept_as_text(words: str) -> None:
+    run = Run(summaries=[says(words)])
+    await run.play()
+    [event] = run.compactions
+    if words != "{}":
+        assert words in text_of(event.after[:1])
+    assert "ask 0: please" in text_of(event.after[:1])
+
+
+async def test_three_failures_in_a_row_and_none_is_tried_by_itself() -> None:
+    meter = ContextMeter()
+    asked = 0
+    for number in range(5):
+        run = Run([says("Fine.")], [Overloaded("Busy.")], meter=meter)
+        assert (await run.play()).stop_reason == "end_turn"
+        asked += len(run.caller.summariser.requests)
+        told = " ".join(run.notices)
+        assert ("could not be shortened: Busy." in told) is (number < 3)
+        assert ("no longer tried" in told) is (number == 2)
+    assert asked == 3
+    overflow = Run([TOO_LONG], meter=meter)
+    assert (await overflow.play()).stop_reason == "context_window"
+    assert overflow.compactions == []
+    # The user's word counts, and begins anew.
+    await by_command(overflow.session.cut_short().conversation, meter=meter)
+    assert not meter.gave_up
+    again = Run(meter=meter)
+    await again.play()
+    assert len(again.compactions) == 1
+
+
+async def test_success_forgets_failures() -> None:
+    meter = ContextMeter()
+    meter.failures = 2
+    await Run(meter=meter).play()
+    assert meter.failures == 0
+
+
+async def test_it_can_be_switched_off() -> None:
+    run = Run([TOO_LONG], rules=CompactionRules(auto=False))
+    assert (await run.play()).stop_reason == "context_window"
+    assert run.caller.summariser.requests == []
+
+
+@pytest.mark.parametrize("threshold", [0.3, 0.95])
+async def test_the_threshold_is_the_users(threshold: float) -> None:
+    run = Run(rules=CompactionRules(threshold=threshold), session=long_session(4))
+    await run.play()
+    assert len(run.compactions) == (threshold == 0.3)
+
+
+async def test_thinking_goes_on_or_is_switched_off_as_the_user_wants() -> None:
+    model = replace(SMALL, off="off", effort_when_off=False)
+    calls = [says(tool("r", "read_file", {"path": A})), says("Done.")]
+    keep = Run(calls, model=model)
+    await keep.play()
+    assert {request.thinking for request in keep.caller.requests} == {Thinking("adaptive", effort="high")}
+    assert not keep.compactions[0].thinking_off
+    off = Run(calls, model=model, rules=CompactionRules(thinking_after="off"))
+    await off.play()
+    assert {request.thinking.form for request in off.caller.requests} == {"off"}
+    assert off.compactions[0].thinking_off
+    assert "Thinking is off" in off.compactions[0].text
+
+
+async def by_command(conversation: Conversation, *, model: Any = SMALL, **how: Any) -> list[Any]:
+    config = TurnConfig(model, "system", Thinking("adaptive"), 1000, Limits(5))
+    caller = how.pop("caller", None) or Model([], [says(SUMMARY)])
+    async with aclosing(compact_now(conversation, config, caller=caller, **how)) as events:
+        return [event async for event in events]
+
+
+async def test_by_command() -> None:
+    conversation = long_session().conversation
+    caller = Model([], [says(SUMMARY)])
+    events = await by_command(conversation, caller=caller, instructions="Keep the file names.")
+    assert [type(event) for event in events] == [CompactionStarted, ContextCompacted]
+    done = events[-1]
+    check_sendable(done.after)
+    assert text_of(done.after[-1:]) == (
+        f"<note>This conversation was shortened from {len(conversation)} to {len(done.after)} messages.</note>"
+    )
+    assert "Keep the file names." in text_of(caller.summariser.requests[0].conversation)
+    assert (done.before, done.tokens_after < done.tokens_before) == (conversation, True)
+
+
+async def test_by_command_there_may_be_nothing_to_do_or_no_service() -> None:
+    for conversation in ((), Session("s", "w").with_user("x").conversation):
+        with pytest.raises(TurnRefused, match="nothing to shorten"):
+            await by_command(conversation)
+    done = (await by_command(long_session().conversation))[-1]
+    again = (await by_command(done.after))[-1]
+    with pytest.raises(TurnRefused):
+        await by_command(again.after)
+    for error in (AuthenticationFailed("The key is wrong."), Overloaded("Busy.")):
+        with pytest.raises(ProviderError, match=str(error)):
+            await by_command(long_session().conversation, caller=Model([], [error]))
+
+
+async def test_goal_and_decisions_survive_many_compactions_that_omit_them() -> None:
+    goal = "Make 3 < 4 & keep the “old” API."
+    session = Session("s", "w").with_user(goal).with_step(says("Yes.").message, None, Usage())
+    meter, first = ContextMeter(), [says('{"decisions_done": ["Chose B: it is faster.", "Kept A."], "goal": "Sell."}')]
+    empty = [says('{"notes": "nothing"}'), says("no JSON"), says(), says("no", stop="refusal")] * 3
+    for number, summary in enumerate(first + empty):
+        for step in range(4):
+            session = session.with_user(f"ask {number}.{step} " + "word " * 2_000)
+            session = session.with_step(says(f"answer {number}.{step} " + "word " * 2_000).message, None, Usage())
+        run = Run(summaries=[summary], session=session, meter=meter)
+        await run.play()
+        session = run.session
+        kept = text_of(session.conversation[:1])
+        assert f"<goal>\n{goal}\n</goal>" in kept
+        assert "- Chose B: it is faster.\n- Kept A.\n" in kept
+        assert "Sell." not in kept
+
+
+class Retrying(Model):
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[CallEvent, None]:
+        if not request.tools:
+            yield RetryScheduled(1.0, "Busy.", restart=True)
+            yield Notice("warning", "The service left something out.")
+        async with aclosing(super().stream(request)) as events:
+            async for event in events:
+                yield event
+
+
+async def test_retries_of_the_summary_are_told_but_take_nothing_back() -> None:
+    run = Run()
+    run.caller = Retrying([], [says(SUMMARY)])
+    await run.play()
+    assert [event.restart for event in run.events if isinstance(event, RetryScheduled)] == [False]
+    assert run.notices == ["The service left something out."]
+
+
+# A second reading.
+
+
+async def test_a_second_reading_of_an_unchanged_file_points_to_the_first() -> None:
+    read = {"path": A}
+    script = [
+        says(tool("a", "read_file", read), tool("b", "read_file", read)),
+        says(tool("c", "read_file", read), tool("d", "read_file", {"path": A, "end_line": 1})),
+        says(tool("e", "edit_file", {"path": A, "old_text": "one\n", "new_text": "1\n"})),
+        says(tool("f", "read_file", read)),
+        says("Done."),
+    ]
+    run = Run(script, session=Session("s", "w"), document="one\n" + "a line of text\n" * 200, model=SCRIPTED)
+    await run.play()
+    told = {
+        block.tool_use_id: block.text
+        for message in run.session.conversation
+        for block in message.blocks
+        if block.kind == "tool_result"
+    }
+    is_whole = {name: "a line of text" in text for name, text in told.items() if name != "e"}
+    assert is_whole == {"a": True, "b": False, "c": False, "d": False, "f": True}
+    assert "lines 1-201 of 201\nUnchanged:" in told["b"]
+    assert told["d"].endswith("\tone")
+    # In the next turn it is told whole again: what it would point to may be shortened away by then.
+    next_turn = Run([says(tool("n", "read_file", read)), says("x")], session=run.session, document=run.document)
+    await next_turn.play()
+    assert "a line of text" in next_turn.session.conversation[-2].blocks[0].text  # type: ignore[union-attr]  # A result.

@@ -1,0 +1,184 @@
+"""`thinklsp sessions`: what is kept is found from the terminal, by id, by its beginning and by folder."""
+
+import asyncio
+import json
+import stat
+
+import pytest
+
+from tests.support.stored_sessions import SECRET, USAGE, answer, full_session, one_turn, opened
+from thinklsp.core.messages import AssistantMessage, TextBlock, ToolUseBlock, UserMessage
+from thinklsp.sessions.state_folder import state_folder
+from thinklsp.workspace.paths import workspace_key
+from thinklsp.workspace.uri import path_to_uri
+
+
+@pytest.fixture
+def state(cli):
+    folder = cli.home / "state"
+    cli.environment["THINKLSP_STATE_DIR"] = str(folder)
+    return folder
+
+
+def here(cli):
+    return workspace_key(path_to_uri(str(cli.folder)))
+
+
+def kept(state, *changes, workspace):
+    """Stores a session for each change; their ids."""
+
+    async def keep():
+        async with opened(state) as store:
+            found = []
+            for change in changes:
+                session = await store.create(workspace)
+                found.append((await store.update(session.id, change)).id)
+            return found
+
+    return asyncio.run(keep())
+
+
+def broken(session):
+    """A call without its result."""
+    call = AssistantMessage((TextBlock("I look."), ToolUseBlock("a", "read_file", {})), "tool_use")
+    prompt = UserMessage.of("Broken prompt.")
+    return session.with_user("Broken prompt.").compacted((prompt, call, UserMessage.of("More.")))
+
+
+def test_a_folder_without_sessions(inside, state):
+    done = inside("sessions", "list")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "--all" in done.stderr
+    assert json.loads(inside("sessions", "list", "--json").stdout) == []
+    done = inside("sessions", "show")
+    assert (done.returncode, done.stderr) == (1, "thinklsp sessions: There is no session here yet.\n")
+
+
+def test_list_is_of_this_folder_in_any_spelling_and_all_on_wish(cli, inside, state):
+    link = cli.home / "a link"
+    link.symlink_to(cli.folder)
+    [mine] = kept(state, full_session, workspace=workspace_key(f"file://localhost{str(link).replace(' ', '%20')}/"))
+    [other] = kept(state, lambda session: one_turn(1, session), workspace="file:///elsewhere")
+    done = inside("sessions", "list")
+    assert done.returncode == 0
+    head, row = done.stdout.splitlines()
+    assert head.split() == ["id", "title", "model", "steps", "cost", "size", "age"]
+    assert row.split()[:3] == [mine[:8], "First", "prompt."]
+    assert "$0.5000" in row
+    everything = inside("sessions", "list", "--all").stdout
+    assert "/elsewhere" in everything
+    assert [entry["sessionId"] for entry in json.loads(inside("sessions", "list", "--all", "--json").stdout)] == [
+        other,
+        mine,
+    ]
+    # An id is found wherever it is; `last` and none are this folder's.
+    assert "prompt 1" in inside("sessions", "show", other[:8]).stdout
+    for args in (["last"], [], [mine]):
+        assert "First prompt." in inside("sessions", "show", *args).stdout
+
+
+def test_show_and_export_hold_the_words_and_nothing_sealed(cli, inside, state, tmp_path):
+    [mine] = kept(state, full_session, workspace=here(cli))
+    shown = inside("sessions", "show", mine).stdout
+    assert shown.startswith("# First prompt.\n")
+    assert "The end." in shown
+    assert "A summary." not in shown
+    assert "A summary." in inside("sessions", "show", mine, "--thinking").stdout
+    for form in ("markdown", "json"):
+        target = tmp_path / form
+        done = inside("sessions", "export", mine, "--format", form, "-o", str(target))
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+        assert stat.S_IMODE(target.stat().st_mode) == 0o600
+        text = target.read_text()
+        assert SECRET not in text + shown
+        assert "The end." in text
+        again = inside("sessions", "export", mine, "-o", str(target))
+        assert (again.returncode, target.read_text()) == (1, text)
+        assert "exists already" in again.stderr
+    assert json.loads((tmp_path / "json").read_text())["id"] == mine
+
+
+def test_delete_asks_and_is_for_good(cli, inside, state):
+    first, second = kept(state, full_session, lambda session: one_turn(2, session), workspace=here(cli))
+    denied = inside("sessions", "delete", first)
+    assert (denied.returncode, denied.stderr) == (
+        1,
+        "thinklsp sessions: Nothing was deleted. Give --yes to delete without a question.\n",
+    )
+    with cli.terminal("sessions", "delete", first) as terminal:
+        terminal.until("for good? [y/N]")
+        terminal.type("n\n")
+        assert terminal.end() == 1
+    with cli.terminal("sessions", "delete", first) as terminal:
+        terminal.until("for good? [y/N]")
+        terminal.type("y\n")
+        assert terminal.end() == 0
+        assert "is deleted" in terminal.output
+    assert "no such session" in inside("sessions", "show", first).stderr
+    assert inside("sessions", "delete", second, "--yes", "--json").returncode == 0
+    assert json.loads(inside("sessions", "list", "--json").stdout) == []
+
+
+def test_repair_shows_what_it_would_change_and_then_does_it(cli, inside, state):
+    [mine] = kept(state, broken, workspace=here(cli))
+    wish = inside("sessions", "repair", mine, "--dry-run")
+    assert wish.stdout.endswith("Nothing was changed.\n")
+    findings = wish.stdout.splitlines()[:-1]
+    assert findings
+    done = inside("sessions", "repair", mine)
+    assert done.stdout.splitlines()[:-1] == findings
+    archive = done.stdout.split()[-1]
+    assert "I look." in inside("sessions", "show", mine, "--archive", archive).stdout
+    assert f"--archive {archive}" in inside("sessions", "show", mine).stderr
+    after = json.loads(inside("sessions", "repair", mine, "--json").stdout)
+    assert (after["findings"], after["repaired"]) == ([], False)
+    assert inside("sessions", "repair", mine).stdout == "Nothing is wrong with it.\n"
+
+
+def test_fork_begins_another_at_a_step(cli, inside, state):
+    [mine] = kept(state, full_session, workspace=here(cli))
+    fork = json.loads(inside("sessions", "fork", mine, "--step", "1", "--json").stdout)
+    assert (fork["steps"], fork["forkedFrom"]) == (1, mine)
+    shown = inside("sessions", "show", "last").stdout
+    assert "First prompt." in shown
+    assert "The end." not in shown
+    for step in ("9", "-1"):
+        assert inside("sessions", "fork", mine, "--step", step).returncode == 1
+
+
+def test_a_beginning_must_tell_the_session(cli, inside, state):
+    ids = kept(state, *[lambda session: one_turn(1, session)] * 3, workspace=here(cli))
+    assert "no such session" in inside("sessions", "show", ids[0][:3]).stderr
+    assert "no such session" in inside("sessions", "show", "%%%%").stderr
+    for args in (["nonsense"], [], ["delete"], ["fork", "last", "--step", "x"], ["export", "last", "--format", "pdf"]):
+        assert inside("sessions", *args).returncode == 2
+
+
+def test_titles_cannot_steer_a_terminal(cli, state):
+    kept(
+        state,
+        lambda session: session.with_user("\x1b]0;evil\x07 \x1b[31mred").with_step(answer("\x1b[2J"), None, USAGE),
+        workspace=here(cli),
+    )
+    for args in (["list"], ["show"], ["export"]):
+        with cli.terminal("sessions", *args) as terminal:
+            assert terminal.end() == 0
+            assert "\x1b]0" not in terminal.output
+            assert "\x1b[2J" not in terminal.output
+            assert "\x1b[31mred" not in terminal.output
+
+
+def test_problems_of_the_store_are_told(cli, inside, state):
+    folder = state / "sessions"
+    folder.mkdir(parents=True, mode=0o700)
+    state.chmod(0o700)
+    (folder / "sessions.db").write_bytes(b"no database" * 500)
+    done = inside("sessions", "list")
+    assert "corrupt" in done.stderr
+    assert state_folder({"THINKLSP_STATE_DIR": str(state)}) in done.stderr
+    asked = inside("ask", "Hello", THINKLSP_PROVIDER="simulator")
+    assert asked.returncode == 0
+    # It was set aside: nothing is wrong any more.
+    assert "corrupt" not in asked.stderr
+    report = json.loads(inside("doctor", "--json", THINKLSP_PROVIDER="simulator").stdout)
+    assert (report["store"]["kind"], report["store"]["path"]) == ("file", str(folder / "sessions.db"))

@@ -1,0 +1,223 @@
+"""Which provider and model a turn goes to where the user leaves that open, and what a compatible server is asked."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from tests.engine.test_engine import run, spec
+from tests.settings.test_sources import NO_FILE
+from tests.support.sse_server import SseServer, Step, answer, head
+from thinklsp.core.errors import (
+    AuthenticationFailed,
+    ProviderError,
+    SettingsError,
+    ThinkLspError,
+    TransportFailed,
+    TurnRefused,
+)
+from thinklsp.core.events import Notice, TurnEvent, TurnFinished
+from thinklsp.engine import Engine
+from thinklsp.engine.choices import choose
+from thinklsp.providers.catalog import default_model, known_models
+from thinklsp.sessions.store import MemoryStore
+from thinklsp.settings import EditorSettings
+from thinklsp.simulator.scenario import parse
+from thinklsp.simulator.server import Simulator
+
+PLAIN = EditorSettings()
+KEYS = {
+    "anthropic": {"ANTHROPIC_API_KEY": "sk-ant-canary-0123456789"},
+    "openai": {"OPENAI_API_KEY": "sk-proj-canary-0123456789"},
+    "google": {"GEMINI_API_KEY": "AIza-canary-0123456789"},
+    "openai-compatible": {"THINKLSP_COMPATIBLE_BASE_URL": "http://localhost:9/v1"},
+}
+HELLO = "[[turn]]\nwhen = '.'\n[[turn.step]]\nblock = [{ thinking = 'Hm.' }, { text = 'Hello.' }]"
+SAID = {"choices": [{"index": 0, "delta": {"content": "Hello."}, "finish_reason": "stop"}]}
+ANSWER: list[Step] = [head(), f"data: {json.dumps(SAID)}\n\ndata: [DONE]\n\n".encode()]
+
+
+@asynccontextmanager
+async def engine_with(environment: dict[str, str], store: MemoryStore | None = None) -> AsyncIterator[Engine]:
+    engine = Engine(NO_FILE | environment, store)
+    try:
+        yield engine
+    finally:
+        await engine.aclose()
+
+
+def listing(*ids: str) -> list[Step]:
+    return answer(json.dumps({"object": "list", "data": [{"id": one} for one in ids]}).encode())
+
+
+def said(events: list[TurnEvent]) -> list[str]:
+    return [event.text for event in events if isinstance(event, Notice)]
+
+
+def at(url: str, **more: str) -> dict[str, str]:
+    return {"THINKLSP_COMPATIBLE_BASE_URL": f"{url}/v1", **more}
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+async def test_the_first_model_of_the_server_is_used_and_said_once(count: int) -> None:
+    names = ("qwen3:8b", "gpt-oss:20b", "llama3")[:count]
+    async with SseServer([listing(*names), ANSWER]) as server, engine_with(at(server.url)) as engine:
+        first = await run(await engine.begin(spec(), PLAIN, {}))
+        second = await run(await engine.begin(spec("Again.", session_id="last"), PLAIN, {}))
+        third = await run(await engine.begin(spec("A new session."), PLAIN, {}))
+        requests = [(request.target, request.json["model"] if request.body else None) for request in server.received]
+    (notice,) = said(first)
+    assert notice.startswith("No model is set; the first one of the server is used, qwen3:8b.")
+    assert ("thinklsp.model chooses" in notice) is (count > 1)
+    assert (f"{count - 1} more" in notice) is (count > 1)
+    assert (said(second), said(third)) == ([], [])
+    assert all(isinstance(events[-1], TurnFinished) for events in (first, second, third))
+    assert requests == [("/v1/models", None), *[("/v1/chat/completions", "qwen3:8b")] * 3]
+
+
+async def test_a_model_that_is_set_needs_no_list() -> None:
+    async with (
+        SseServer([ANSWER]) as server,
+        engine_with(at(server.url, THINKLSP_MODEL="my-model", THINKLSP_COMPATIBLE_API_KEY="k")) as engine,
+    ):
+        assert said(await run(await engine.begin(spec(), PLAIN, {}))) == []
+        (request,) = server.received
+        assert request.json["model"] == "my-model"
+        assert request.headers["authorization"] == "Bearer k"
+
+
+REFUSALS: dict[str, tuple[list[Step], type[ThinkLspError], str]] = {
+    "no models": (listing(), TurnRefused, "has no model yet. Load one there."),
+    "nothing pulled": (answer(b'{"object": "list", "data": null}'), TurnRefused, "has no model yet"),
+    "no list": (answer(b'{"data": null}'), TurnRefused, "did not answer with a list of models: check the base URL"),
+    "a page": (answer(b"<html>", content_type="text/html"), TurnRefused, "did not answer with a list of models"),
+    "a key is needed": (
+        answer(b'{"error": {"message": "Missing key"}}', 401),
+        AuthenticationFailed,
+        "set THINKLSP_COMPATIBLE_API_KEY",
+    ),
+    "no such address": (answer(b"404 page not found", 404), ProviderError, "check `model` and the base URL"),
+    "trouble": (answer(b'{"error": "loading"}', 503), ProviderError, "503"),
+    "broken off": (["reset"], TransportFailed, "127.0.0.1"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+async def test_without_a_list_the_turn_says_why_and_the_next_one_asks_again(name: str) -> None:
+    play, kind, words = REFUSALS[name]
+    async with SseServer([play, listing("qwen3:8b"), ANSWER]) as server, engine_with(at(server.url)) as engine:
+        turn = await engine.begin(spec(), PLAIN, {})
+        with pytest.raises(kind) as refused:
+            await run(turn)
+        assert words in str(refused.value)
+        events = await run(await engine.begin(spec(session_id="last"), PLAIN, {}))
+        assert len(said(events)) == 1
+        assert isinstance(events[-1], TurnFinished)
+
+
+async def test_a_turn_that_waits_for_the_list_can_be_stopped() -> None:
+    async with SseServer([["hold"], listing("a"), ANSWER]) as server, engine_with(at(server.url)) as engine:
+        turn = asyncio.create_task(run(await engine.begin(spec(), PLAIN, {})))
+        async with asyncio.timeout(5):
+            await server.arrived.wait()
+            turn.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await turn
+            await server.gone.wait()
+        assert isinstance((await run(await engine.begin(spec(session_id="last"), PLAIN, {})))[-1], TurnFinished)
+
+
+async def test_each_of_two_hosts_is_asked_for_its_own_models_with_its_own_key() -> None:
+    """As when the user moves a session from one machine to another."""
+    store = MemoryStore()
+    async with (
+        SseServer([listing("one"), ANSWER]) as first,
+        SseServer([listing("two"), ANSWER]) as second,
+        engine_with(at(first.url, THINKLSP_COMPATIBLE_API_KEY="key-1"), store) as here,
+        engine_with(at(second.url, THINKLSP_COMPATIBLE_API_KEY="key-2"), store) as there,
+    ):
+        for engine, model in ((here, "one"), (there, "two"), (here, None), (there, None)):
+            known = (await store.latest("w")).id if engine is not here or model is None else None
+            events = await run(await engine.begin(spec(session_id=known), PLAIN, {}))
+            assert [model in notice for notice in said(events) if model] == ([True] if model else [])
+        for server, key in ((first, "key-1"), (second, "key-2")):
+            assert {request.headers["authorization"] for request in server.received} == {f"Bearer {key}"}
+            assert [bool(request.body) for request in server.received] == [False, True, True]
+        assert [len(request.json["messages"]) for request in second.received[1:]] == [4, 8]
+
+
+CHOSEN: list[tuple[tuple[str, ...], str | None, str]] = [
+    # Whose keys there are; the model that the user names; who is asked.
+    (("anthropic", "openai", "google", "openai-compatible"), None, "anthropic"),
+    (("openai", "google"), None, "openai"),
+    (("google", "openai-compatible"), None, "google"),
+    (("openai-compatible",), None, "openai-compatible"),
+    (("anthropic", "openai", "google"), "gpt-6-sol", "openai"),
+    (("anthropic", "openai", "google"), "gpt-5-2025-08-07", "openai"),
+    (("anthropic", "openai", "google"), "gemini-4-argon", "google"),
+    (("anthropic", "openai", "google"), "models/gemini-4-argon", "google"),
+    (("openai", "google", "anthropic"), "claude-opus-5-5", "anthropic"),
+    (("anthropic", "openai-compatible"), "deepseek-v4-pro", "openai-compatible"),
+    # Nobody lists it, or only somebody without a key: the first one is asked.
+    (("anthropic", "openai", "google"), "brand-new-1", "anthropic"),
+    (("openai", "google"), "claude-opus-5-5", "openai"),
+    (("openai-compatible",), "gpt-6-sol", "openai-compatible"),
+]
+
+
+@pytest.mark.parametrize(("keyed", "model", "provider"), CHOSEN)
+async def test_auto_goes_where_the_model_is_listed(keyed: tuple[str, ...], model: str | None, provider: str) -> None:
+    environment = {name: value for one in keyed for name, value in KEYS[one].items()}
+    async with engine_with(environment | ({"THINKLSP_MODEL": model} if model else {})) as engine:
+        settings = engine.resolved(PLAIN).settings
+        found, info = engine.target(settings)
+        assert found == provider
+        assert info.id == (model or default_model(provider))
+        assert info.provider == provider
+        told, _ = choose(engine, PLAIN, "model", None, connection={}, session=None)
+        assert told["effective"] == (info.id or None)
+        assert set(told["choices"]) == {name for one in keyed for name in known_models(one)}
+
+
+async def test_who_is_named_is_asked_whatever_the_model() -> None:
+    environment = {name: value for one in KEYS.values() for name, value in one.items()}
+    async with engine_with(environment) as engine:
+        for provider in KEYS:
+            settings = engine.resolved(PLAIN, ("choice", {"provider": provider, "model": "gpt-6-sol"})).settings
+            assert engine.target(settings)[0] == provider
+
+
+async def test_a_provider_without_a_key_is_refused_with_what_to_set() -> None:
+    async with engine_with({}) as engine:
+        for provider, variables in KEYS.items():
+            with pytest.raises(SettingsError, match=next(iter(variables))):
+                await engine.begin(spec(), PLAIN, {"provider": provider})
+
+
+async def test_every_turn_of_a_session_goes_where_its_model_is() -> None:
+    """One simulator, all hosts: changing the model alone changes who is asked."""
+    async with Simulator(parse(HELLO, "hello")) as simulator:
+        url = simulator.base_url
+        hosts = {
+            "ANTHROPIC_BASE_URL": url,
+            "OPENAI_BASE_URL": f"{url}/v1",
+            "GOOGLE_GEMINI_BASE_URL": url,
+            "THINKLSP_COMPATIBLE_BASE_URL": f"{url}/v1",
+            "THINKLSP_COMPATIBLE_API_KEY": "local-canary-0123456789",
+        }
+        keys = {name: value for one in ("anthropic", "openai", "google") for name, value in KEYS[one].items()}
+        async with engine_with(hosts | keys) as engine:
+            known = None
+            for model in ("gemini-4-argon", "claude-opus-5-5", "deepseek-flash", "gpt-6-sol"):
+                turn = await engine.begin(spec(session_id=known), PLAIN, {"model": model})
+                known = turn.session.id
+                events = await run(turn)
+                assert isinstance(events[-1], TurnFinished)
+                assert said(events) == []
+        asked = [request.path.partition("?")[0].rpartition("/")[2] for request in simulator.requests]
+        assert asked == ["gemini-4-argon:streamGenerateContent", "messages", "completions", "responses"]
+        assert {request.status for request in simulator.requests} == {200}

@@ -1,0 +1,51 @@
+"""A conversation outgrows a small window again and again: never refused, its cost bounded, its goal kept.
+
+`tests/slow` has it with a window and a length as users have them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.long_conversation import hold
+
+WINDOW = 20_000
+
+
+@pytest.mark.parametrize("way", ["anthropic", "openai", "google", "deepseek"])
+async def test_it_is_never_refused_and_costs_no_more_at_its_end(tmp_path: Path, way: str) -> None:
+    long = await hold(tmp_path, way, 30, window=WINDOW, words=6_000)
+    assert long.refused == []
+    assert long.outcomes == ["end_turn"] * 30
+    assert len(long.compactions) >= 2
+    assert long.size > 2 * long.largest
+    # Two calls, and a compaction at most; the simulator has seen that no call alone was larger than the window.
+    assert max(long.inputs) <= 3 * WINDOW
+    assert all(long.thoughts)
+    assert "thinking.mode" not in long.choices
+
+
+@pytest.mark.parametrize("way", ["anthropic", "openai", "google", "deepseek"])
+async def test_one_turn_that_is_larger_than_the_window_ends_well(tmp_path: Path, way: str) -> None:
+    long = await hold(tmp_path, way, 3, window=WINDOW, words=24_000, reads=10)
+    assert long.refused == []
+    assert long.outcomes == ["end_turn"] * 3
+    folded = [event for event in long.compactions if len(event.after) == 2]
+    assert len(folded) >= 3
+    assert "<latest_step>" in str(folded[0].after[0])
+
+
+async def test_a_prompt_that_is_larger_than_the_window_ends_its_turn(tmp_path: Path) -> None:
+    long = await hold(tmp_path, "anthropic", 1, window=1_000, words=2_000)
+    assert long.outcomes == ["context_window"]
+    assert long.compactions == []
+
+
+async def test_thinking_stays_off_where_the_user_wants_that(tmp_path: Path) -> None:
+    # A model whose thinking can be switched off.
+    long = await hold(tmp_path, "openai", 12, window=WINDOW, words=8_000, settings={"compaction.thinkingAfter": "off"})
+    assert (long.refused, len(long.compactions) > 0) == ([], True)
+    assert long.choices["thinking.mode"] == "off"
+    assert (long.thoughts[0], long.thoughts[-1]) == (True, False)

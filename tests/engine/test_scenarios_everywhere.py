@@ -1,0 +1,169 @@
+"""A scenario knows no service: each that comes with the package plays to its end on every one of them, with one result.
+
+Through the engine and real HTTP; only the waiting between tries is left out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from tests.settings.test_sources import NO_FILE
+from tests.support.services import WAYS, Way
+from thinklsp.agent.model_call import HttpModelCaller
+from thinklsp.agent.remedies import NEVER
+from thinklsp.cli.demo_project import make
+from thinklsp.core.events import TurnFinished
+from thinklsp.engine import ChatTask, Engine, Turn, TurnSpec
+from thinklsp.engine.adapters import adapter_for, endpoint_of
+from thinklsp.settings import EditorSettings
+from thinklsp.simulator.scenario import Pacing, load, packaged, parse
+from thinklsp.simulator.server import Simulator
+from thinklsp.tools.registry import Mode
+from thinklsp.wire.retry import RetryPolicy
+from thinklsp.workspace.paths import Root
+from thinklsp.workspace.uri import path_to_uri
+from thinklsp.workspace.view import WorkspaceFolder, WorkspaceView
+
+# Prompts of one session each, with the mode they are asked in; together they come to every turn of the scenario.
+SESSIONS: Mapping[str, Sequence[Sequence[tuple[str, Mode]]]] = {
+    "demo": [[("Fix the diagnostic in tests/test_invoice.py.", "agent"), ("Why?", "agent")]],
+    "parallel": [[("Look around.", "agent"), ("And again.", "agent")]],
+    "refusal": [[("Anything.", "agent"), ("Another thing.", "agent")]],
+    "retry": [[("One.", "agent"), ("Two.", "agent"), ("Three.", "agent")]],
+    "review": [[("Review this.", "agent"), ("Once more.", "agent")]],
+    "sample": [[("What is here?", "agent"), ("And what else?", "plan")]],
+}
+# Turns for programs that offer fewer tools; this one always offers all, since a change would spoil caches and thinking.
+TOOLLESS = {"review": {2, 3}, "sample": {2}}
+
+
+# What stands before the text of a failed tool where the service has no other place to say that it failed.
+FAILED = "Error: "
+
+
+@dataclass(frozen=True)
+class Ended:
+    stop_reason: str
+    text: str
+    changed: tuple[tuple[str, str | None], ...]
+
+
+@asynccontextmanager
+async def way_to(simulator: Simulator, way: Way) -> AsyncIterator[tuple[Engine, HttpModelCaller]]:
+    async def at_once(_seconds: float) -> None:
+        await asyncio.sleep(0)
+
+    engine = Engine(NO_FILE | way.environment(simulator.base_url))
+    try:
+        provider: Any = way.provider
+        access = await engine.access(provider)
+        assert access is not None
+        adapter, endpoint = adapter_for(provider, access), endpoint_of(access)
+        yield (
+            engine,
+            HttpModelCaller(adapter, endpoint, engine.transport, policy=RetryPolicy(), rng=lambda: 0.5, sleep=at_once),
+        )
+    finally:
+        await engine.aclose()
+
+
+async def play(simulator: Simulator, way: Way, name: str, root: Root) -> list[Ended]:
+    ended = []
+    async with way_to(simulator, way) as (engine, caller):
+        for prompts in SESSIONS[name]:
+            session_id = None
+            for prompt, mode in prompts:
+                turn = await begun(engine, caller, way, prompt, mode, root, session_id)
+                session_id = turn.session.id
+                ended.append(await finished(turn))
+                assert [said for said in turn.said if said != NEVER] == [], way
+    return ended
+
+
+async def begun(
+    engine: Engine, caller: HttpModelCaller, way: Way, prompt: str, mode: Mode, root: Root, session_id: str | None
+) -> Turn:
+    async def connect() -> HttpModelCaller:
+        return caller
+
+    view = WorkspaceView([(WorkspaceFolder(path_to_uri(root.path), ""), root)])
+    spec = TurnSpec("chat", ChatTask(prompt, mode=mode), view, "w", session_id=session_id)
+    turn = await engine.begin(spec, EditorSettings(), {"provider": way.provider, "model": way.model})
+    turn.connect = connect
+    return turn
+
+
+async def finished(turn: Turn) -> Ended:
+    async def ask(_question: str, _options: Sequence[str]) -> str | None:
+        return None
+
+    async def ask_budget(_said: str) -> Literal["stop"]:
+        return "stop"
+
+    with turn:
+        async with aclosing(turn.events(ask, ask_budget)) as events:
+            async for event in events:
+                last = event
+    assert isinstance(last, TurnFinished)
+    overlay = turn.overlay
+    texts = {place.shown: overlay.read(place) for place in overlay.changed()}
+    changed = tuple((shown, found.text if found else None) for shown, found in sorted(texts.items()))
+    return Ended(last.stop_reason, turn.text.replace(FAILED, ""), changed)
+
+
+@pytest.mark.parametrize("name", packaged())
+async def test_a_packaged_scenario_plays_to_its_end_on_every_service(name: str, tmp_path: Path) -> None:
+    make(str(tmp_path))
+    root = Root(str(tmp_path))
+    scenario = load(name).model_copy(update={"pacing": Pacing()})
+    steps = {
+        f"turn {number}, step {index}"
+        for number, turn in enumerate(scenario.turn, 1)
+        if number not in TOOLLESS.get(name, ())
+        for index in range(1, len(turn.step) + 1)
+    }
+    results: dict[str, list[Ended]] = {}
+    async with AsyncExitStack() as stack:
+        for service, way in WAYS.items():
+            simulator = await stack.enter_async_context(Simulator(scenario))
+            results[service] = await play(simulator, way, name, root)
+            played = {request.played for request in simulator.requests}
+            # A server that takes no thinking back says so once, to a request that then plays nothing.
+            assert played - {None} == steps, service
+            refused = [request for request in simulator.requests if request.played is None]
+            assert len(refused) <= way.learned, service
+    first = results["anthropic"]
+    assert {service: result for service, result in results.items() if result != first} == {}
+    assert all(one.text for one in first if one.stop_reason != "refusal")
+    assert any(one.changed for one in first) is (name in ("demo", "review"))
+
+
+THOUGHTFUL = """
+[[turn]]
+when = "Begin"
+[[turn.step]]
+block = [{ tool = "list_files" }]
+[[turn.step]]
+block = [{ thinking = "That is all." }]
+[[turn]]
+when = "held only thinking"
+[[turn.step]]
+block = [{ text = "So it is." }]
+"""
+
+
+async def test_row_33_an_empty_answer_after_results_is_asked_about_once(tmp_path: Path) -> None:
+    make(str(tmp_path))
+    for service, way in WAYS.items():
+        async with Simulator(parse(THOUGHTFUL, "thoughtful")) as simulator, way_to(simulator, way) as (engine, caller):
+            turn = await begun(engine, caller, way, "Begin.", "agent", Root(str(tmp_path)), None)
+            assert await finished(turn) == Ended("end_turn", "So it is.", ()), service
+            played = [request.played for request in simulator.requests if request.played]
+            assert played == ["turn 1, step 1", "turn 1, step 2", "turn 2, step 1"], service

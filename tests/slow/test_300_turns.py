@@ -1,0 +1,47 @@
+"""300 turns of some 4 million tokens against a window of 200,000: never refused, and no dearer at the end.
+
+Every compaction keeps goal and decisions word by word although the scripted summaries omit them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.slow.running import say
+from tests.slow.sizes import sized
+from tests.support.histories import play_histories
+from tests.support.long_conversation import hold
+
+WINDOW = 200_000
+TURNS = sized(commit=60, full=300)
+# Four bytes count as a token.
+WORDS = 54_000
+
+
+@pytest.mark.parametrize("way", ["anthropic", "openai", "google", "openrouter"])
+async def test_a_long_conversation(tmp_path: Path, way: str) -> None:
+    long = await hold(tmp_path, way, TURNS, window=WINDOW, words=WORDS)
+    say(f"{way}: {long.size // 4:,} tokens said, {len(long.compactions)} compactions, {max(long.inputs):,} in a turn")
+    assert long.refused == []
+    assert long.outcomes == ["end_turn"] * TURNS
+    assert len(long.compactions) >= TURNS // 20
+    assert max(long.inputs) <= 3 * WINDOW
+    half = TURNS // 2
+    assert sum(long.inputs[half:]) <= 1.5 * sum(long.inputs[:half])
+    assert all(long.thoughts)
+
+
+@pytest.mark.parametrize("way", ["anthropic", "google"])
+async def test_one_turn_larger_than_the_window(tmp_path: Path, way: str) -> None:
+    long = await hold(tmp_path, way, 3, window=WINDOW, words=100_000, reads=25)
+    assert (long.refused, long.outcomes) == ([], ["end_turn"] * 3)
+    assert len(long.compactions) >= 3
+
+
+@pytest.mark.parametrize("seed", range(sized(commit=2, full=40)))
+async def test_every_compacted_conversation_can_be_sent(seed: int) -> None:
+    outcome = await play_histories(1000 + seed, 250, compacting=True)
+    assert outcome.refused == []
+    assert outcome.seen["compacted in a turn"] > 50

@@ -1,0 +1,154 @@
+"""One conversation of many turns in a small window, through the engine and real HTTP, against strict simulators.
+
+The scripted summaries tell the decisions once and nothing of use ever after.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from tests.support.scripted_model import check_sendable
+from tests.support.services import WAYS, Service
+from thinklsp.agent.context_meter import bytes_of
+from thinklsp.agent.user_turns import is_summary
+from thinklsp.core.events import ContextCompacted, TurnFinished
+from thinklsp.core.messages import AssistantMessage, Conversation, ThinkingBlock
+from thinklsp.engine import ChatTask, Engine, TurnSpec
+from thinklsp.settings import EditorSettings
+from thinklsp.simulator.scenario import Scenario
+from thinklsp.workspace.view import DocumentSnapshot, WorkspaceView
+
+GOAL = "Rewrite “parse” so that 1 < 2 & nothing else changes."
+DECISIONS = ("Kept the old name: callers know it.", "The cache stays out.")
+_DOCUMENT = "untitled:long.py"
+
+
+@dataclass
+class Long:
+    """What came of it. `inputs`: tokens that each turn has read, all its calls together. `size`: bytes ever said."""
+
+    inputs: list[int] = field(default_factory=list)
+    outcomes: list[str] = field(default_factory=list)
+    compactions: list[ContextCompacted] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    thoughts: list[bool] = field(default_factory=list)
+    largest: int = 0
+    size: int = 0
+    choices: dict[str, Any] = field(default_factory=dict)
+    conversation: Conversation = ()
+
+
+async def hold(
+    folder: Path,
+    way: str,
+    turns: int,
+    *,
+    window: int,
+    words: int,
+    settings: dict[str, Any] | None = None,
+    reads: int = 1,
+) -> Long:
+    """`turns` turns with `way`; each reads a document, in `reads` steps, and answers, `words` bytes in all.
+
+    Raises AssertionError where a conversation could not be stored or sent."""
+    long, chosen = Long(), WAYS[way]
+    config = folder / "config.toml"
+    config.write_text(f'[models.{chosen.provider}."{chosen.model}"]\ncontext_window = {window}\n')
+    config.chmod(0o600)
+    async with Service(_scenario(window, words, reads)) as service:
+        engine = Engine(chosen.environment(service.url) | {"THINKLSP_CONFIG": str(config)})
+        try:
+            session_id: str | None = None
+            for number in range(turns):
+                session_id = await _turn(
+                    engine, chosen.provider, chosen.model, session_id, number, words, long, settings
+                )
+        finally:
+            await engine.aclose()
+        # That a compatible server does not know how to be asked for no thinking is learned by asking.
+        refused = [request for request in service.requests if request.status != 200]
+        long.refused = [
+            str(request.body)[-500:] for request in refused if request.body.get("reasoning_effort") != "none"
+        ]
+    return long
+
+
+async def _turn(
+    engine: Engine,
+    provider: str,
+    model: str,
+    session_id: str | None,
+    number: int,
+    words: int,
+    long: Long,
+    settings: dict[str, Any] | None,
+) -> str:
+    # Every turn finds another document, so that each reading is new.
+    view = WorkspaceView((), [DocumentSnapshot(_DOCUMENT, 1, _lines(number, words // 2))])
+    prompt = GOAL if number == 0 else f"Now look at part {number}."
+    spec = TurnSpec("chat", ChatTask(prompt), view, "w", session_id=session_id)
+    choices = {"provider": provider, "model": model, "thinking.display": "summary", **(settings or {})}
+    turn = await engine.begin(spec, EditorSettings(), choices)
+
+    async def ask(_question: str, _options: Sequence[str]) -> str | None:
+        return None
+
+    async def ask_budget(_said: str) -> Literal["stop"]:
+        return "stop"
+
+    with turn:
+        async with aclosing(turn.events(ask, ask_budget)) as events:
+            async for event in events:
+                if isinstance(event, ContextCompacted):
+                    _check(event, long)
+                elif isinstance(event, TurnFinished):
+                    long.outcomes.append(event.stop_reason)
+    session = await engine.store.get(turn.session.id, "w")
+    check_sendable(session.with_user("More.").conversation)
+    long.inputs.append(turn.usage.input_tokens or 0)
+    answers = [message for message in session.conversation if isinstance(message, AssistantMessage)]
+    long.thoughts.append(any(isinstance(block, ThinkingBlock) for message in answers[-1:] for block in message.blocks))
+    long.size += words
+    long.largest = max(long.largest, bytes_of(session.conversation))
+    long.choices, long.conversation = dict(session.choices), session.conversation
+    return session.id
+
+
+def _check(event: ContextCompacted, long: Long) -> None:
+    long.compactions.append(event)
+    assert is_summary(event.after[0])
+    summary = event.after[0].blocks[0].text  # type: ignore[union-attr]  # That is what makes it a summary.
+    assert f"<goal>\n{GOAL}\n</goal>" in summary
+    assert "\n".join(f"- {decision}" for decision in DECISIONS) in summary
+
+
+def _lines(number: int, size: int) -> str:
+    line = f"value_{number} = compute(first, second, third)  # a line of the document\n"
+    return line * max(1, size // (len(line) + 6))
+
+
+def _scenario(window: int, words: int, reads: int) -> Scenario:
+    first = {"block": [{"text": json.dumps({"decisions_done": DECISIONS, "next_action": "Go on."})}]}
+    later = {"block": [{"text": json.dumps({"notes": "nothing of use", "goal": "another"})}]}
+    read = [
+        {
+            "block": [
+                {"thinking": "I read it."},
+                {"tool": "read_file", "input": {"path": _DOCUMENT, "start_line": number + 1}},
+            ]
+        }
+        for number in range(reads)
+    ]
+    answer = {"block": [{"thinking": "I have read it."}, {"text": "It is as it should be. " * (words // 46)}]}
+    turns = [
+        {"when": r"\A<transcript>", "step": [first]},
+        {"when": r"\A<summary_so_far>", "step": [later]},
+        {"when": r"Your steps so far were shortened", "step": [answer]},
+        {"when": r"Rewrite|part \d+", "step": [*read, answer]},
+    ]
+    return Scenario.model_validate({"turn": turns, "context_window": window, "pacing": {"chunk_chars": 4_000}})

@@ -1,0 +1,123 @@
+"""How much of the model's window a conversation takes. Estimates, set right by every figure that the provider gives."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import assert_never
+
+from thinklsp.core.messages import (
+    ContentBlock,
+    Conversation,
+    Message,
+    OpaqueBlock,
+    RedactedThinkingBlock,
+    ServerToolBlock,
+    TextBlock,
+    ThinkingBlock,
+    ToolResultBlock,
+    ToolUseBlock,
+)
+from thinklsp.core.usage import Usage
+from thinklsp.providers.base import ModelRequest
+
+# Code and prose come to three or four bytes a token; to guess too many tokens does less harm than too few.
+_TOKENS_PER_BYTE = 1 / 3
+_LEAST_RATIO, _MOST_RATIO = 0.1, 1.5
+# What every block takes apart from its text.
+_FRAME = 16
+# Of smaller requests the unseen parts, such as a service's own instructions, are too great a share.
+_TELLING = 2_000
+MOST_FAILURES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A request that the provider has counted, and its answer."""
+
+    model: str
+    conversation: Conversation
+    input_tokens: int
+    output_tokens: int
+
+
+class ContextMeter:
+    """One per session, owned by the engine and handed to its turns; it lives as long as the process.
+
+    `failures`: compactions in a row that came to nothing. After three none is tried without the user's word.
+    """
+
+    def __init__(self) -> None:
+        self.failures = 0
+        self._ratio = _TOKENS_PER_BYTE
+        self._known: _Known | None = None
+
+    @property
+    def gave_up(self) -> bool:
+        return self.failures >= MOST_FAILURES
+
+    def learn(self, request: ModelRequest, usage: Usage) -> None:
+        """The provider has said how many tokens a request was."""
+        tokens, size = usage.input_tokens, _request_bytes(request)
+        if tokens is None or (size >= _TELLING and tokens < size * _LEAST_RATIO):
+            # Some servers leave out what they had in their cache.
+            return
+        self._known = _Known(request.model.id, request.conversation, tokens, usage.output_tokens or 0)
+        if size >= _TELLING:
+            self._ratio = min(_MOST_RATIO, tokens / size)
+
+    def projected(self, request: ModelRequest) -> int:
+        """Tokens of a request that has not been sent: what is known of its beginning, and an estimate of the rest."""
+        known = self._known
+        if known is None or known.model != request.model.id:
+            return self.tokens_in(_request_bytes(request))
+        count = len(known.conversation)
+        if request.conversation[:count] != known.conversation:
+            return self.tokens_in(_request_bytes(request))
+        added = request.conversation[count:]
+        if added and added[0].role == "assistant":
+            return known.input_tokens + known.output_tokens + self.tokens(added[1:])
+        return known.input_tokens + self.tokens(added)
+
+    def tokens(self, messages: Iterable[Message]) -> int:
+        return self.tokens_in(bytes_of(messages))
+
+    def frame(self, request: ModelRequest) -> int:
+        """Tokens of what is not conversation: the system prompt and the tools."""
+        return self.tokens_in(_request_bytes(request) - bytes_of(request.conversation))
+
+    def tokens_in(self, size: int) -> int:
+        return round(size * self._ratio)
+
+    def bytes_in(self, tokens: int) -> int:
+        return round(tokens / self._ratio)
+
+
+def bytes_of(messages: Iterable[Message]) -> int:
+    """What can be read of them. Hidden thinking is counted by the provider alone."""
+    return sum(_FRAME + _block_bytes(block) for message in messages for block in message.blocks)
+
+
+def text_bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
+def _block_bytes(block: ContentBlock | ToolResultBlock) -> int:
+    match block:
+        case TextBlock() | ThinkingBlock() | ToolResultBlock():
+            return text_bytes(block.text)
+        case ToolUseBlock():
+            return len(block.name) + text_bytes(json.dumps(block.input or {}, ensure_ascii=False, default=str))
+        case RedactedThinkingBlock() | ServerToolBlock() | OpaqueBlock():
+            return 0
+        case _:
+            assert_never(block)
+
+
+def _request_bytes(request: ModelRequest) -> int:
+    tools = sum(
+        text_bytes(tool.description) + len(json.dumps(tool.input_schema, default=str)) + _FRAME
+        for tool in request.tools
+    )
+    return text_bytes(request.system) + tools + bytes_of(request.conversation)

@@ -1,0 +1,63 @@
+"""What a turn is started with, and what it has come to so far."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from thinklsp.agent.budget import DaySpending
+from thinklsp.agent.compacting import CompactionRules
+from thinklsp.agent.context_meter import ContextMeter
+from thinklsp.core.events import TurnFinished, TurnStopReason
+from thinklsp.core.messages import Conversation
+from thinklsp.core.usage import Usage
+from thinklsp.providers.base import ModelRequest, Thinking
+from thinklsp.providers.model_info import ModelInfo
+from thinklsp.tools.registry import TOOLS, Mode, tool_specs
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a turn may spend before it asks the user. None: no limit."""
+
+    max_steps: int
+    tokens: int | None = None
+    usd: float | None = None
+    usd_per_day: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TurnConfig:
+    """Fixed for the whole turn: a tool loop keeps the configuration that it started with."""
+
+    model: ModelInfo
+    system: str
+    thinking: Thinking
+    max_tokens: int | None
+    limits: Limits
+    mode: Mode = "agent"
+    compaction: CompactionRules = field(default_factory=CompactionRules)
+
+
+@dataclass(slots=True)
+class Progress:
+    """What the turn has come to so far. `config` changes only where a compaction switches thinking off."""
+
+    conversation: Conversation
+    config: TurnConfig
+    usage: Usage
+    spending: DaySpending
+    meter: ContextMeter
+    last_call: Usage | None = None
+    text: str = ""
+    thinking: str = ""
+    nudged: bool = False
+
+    def finished(self, reason: TurnStopReason) -> TurnFinished:
+        return TurnFinished(reason, self.text, self.thinking, self.usage)
+
+
+def request_of(conversation: Conversation, config: TurnConfig) -> ModelRequest:
+    # Every mode offers the same tools: a change of tools would break signatures and cache of the session.
+    return ModelRequest(
+        config.model, config.system, tool_specs(TOOLS), conversation, config.thinking, config.max_tokens
+    )

@@ -1,0 +1,222 @@
+"""Conversations that are kept: list, show, export, delete, repair and fork them."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from thinklsp.cli.terminal import console_for, harmless
+from thinklsp.cli.terminal_question import can_ask, confirm
+from thinklsp.core.errors import ThinkLspError
+from thinklsp.engine.sessions import Reach, SessionCommands
+from thinklsp.engine.usage import cost_told
+from thinklsp.sessions.state_folder import state_folder
+from thinklsp.sessions.store import SqliteStore
+from thinklsp.tools.shown import visible
+from thinklsp.workspace.paths import workspace_key
+from thinklsp.workspace.uri import path_to_uri, uri_to_path
+
+_ID = 8
+
+Act = Callable[[SessionCommands, argparse.Namespace], Awaitable[int]]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    ops = parser.add_subparsers(dest="op", required=True, metavar="{list,show,export,delete,repair,fork}")
+    listing = ops.add_parser("list", help="those of this folder, newest first")
+    listing.add_argument("--all", action="store_true", help="those of every folder")
+    show = _with_id(ops.add_parser("show", help="read one as Markdown"))
+    export = _with_id(ops.add_parser("export", help="the same for a file, or as data"))
+    export.add_argument("--format", choices=("markdown", "json"), default="markdown")
+    export.add_argument("-o", "--output", metavar="FILE", help="write to a new file that only you can read")
+    for op in (show, export):
+        op.add_argument("--archive", metavar="ID", help="a conversation that a compaction has replaced")
+        op.add_argument("--thinking", action="store_true", help="with the model's summaries of its thinking")
+    delete = _with_id(ops.add_parser("delete", help="delete one for good"), required=True)
+    delete.add_argument("--yes", action="store_true", help="do not ask")
+    repair = _with_id(ops.add_parser("repair", help="find and mend what no service would accept"))
+    repair.add_argument("--dry-run", action="store_true", help="only say what would change")
+    fork = _with_id(ops.add_parser("fork", help="begin a new one that knows what this one knew"))
+    fork.add_argument("--step", type=int, metavar="N", help="after its first N steps; without: all of them")
+    for op in (listing, show, delete, repair, fork):
+        op.add_argument("--json", action="store_true", help="print the result as JSON")
+
+
+def _with_id(parser: argparse.ArgumentParser, *, required: bool = False) -> argparse.ArgumentParser:
+    parser.add_argument(
+        "id",
+        nargs=None if required else "?",
+        metavar="ID",
+        help="its id, the beginning of it, or `last`: this folder's newest",
+    )
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    return asyncio.run(_run(args))
+
+
+async def _run(args: argparse.Namespace) -> int:
+    store = SqliteStore(state_folder(os.environ))
+    # Ids are found wherever they are: this is the user's own terminal. A list is of this folder unless all are wished.
+    everywhere = args.op != "list" or args.all
+    commands = SessionCommands(store, Reach(workspace_key(path_to_uri(os.getcwd())), everywhere))
+    try:
+        return await _ACTS[args.op](commands, args)
+    finally:
+        for problem in store.problems:
+            sys.stderr.write(f"thinklsp sessions: {harmless(problem)}\n")
+        await store.aclose()
+
+
+async def _list(commands: SessionCommands, args: argparse.Namespace) -> int:
+    entries = await commands.list()
+    if args.json:
+        print(json.dumps(entries, indent=2))
+    elif entries:
+        _print_table(entries, with_folder=args.all)
+    else:
+        sys.stderr.write("There is no session yet.\n" if args.all else "This folder has no session; --all lists all.\n")
+    return 0
+
+
+def _print_table(entries: Sequence[Mapping[str, Any]], *, with_folder: bool) -> None:
+    console = console_for(sys.stdout)
+    table = Table(box=None, pad_edge=False, header_style="dim", show_edge=False)
+    length = _telling([entry["sessionId"] for entry in entries])
+    table.add_column("id", no_wrap=True, min_width=length)
+    table.add_column("title", overflow="ellipsis", no_wrap=True, ratio=1 if console.is_terminal else None)
+    for name in ("model", "steps", "cost", "size", "age"):
+        table.add_column(name, no_wrap=True, justify="left" if name == "model" else "right")
+    if with_folder:
+        table.add_column("folder", overflow="fold")
+    for entry in entries:
+        title = Text(visible(entry["title"]), style="bold")
+        if entry["busy"]:
+            title.append(" (a turn is running)", style="not bold yellow")
+        cells = [entry["sessionId"][:length], title, visible(entry["model"] or "–"), str(entry["steps"])]
+        cells += [cost_told(entry["usage"]["costUsd"]), _size(entry["size"]), _age(entry["updated"])]
+        table.add_row(*cells, *([visible(_folder(entry["workspace"]))] if with_folder else []))
+    if not console.is_terminal:
+        console.width = 400
+    console.print(table)
+
+
+def _telling(ids: Sequence[str]) -> int:
+    """How many letters tell these ids apart, at least eight."""
+    return next(length for length in range(_ID, 65) if len({name[:length] for name in ids}) == len(ids))
+
+
+async def _show(commands: SessionCommands, args: argparse.Namespace) -> int:
+    shown = await commands.show(args.id, args.archive, thinking=args.thinking)
+    if args.json:
+        print(json.dumps(shown, indent=2))
+        return 0
+    sys.stdout.write(harmless(shown["text"]))
+    for archive in shown["archives"] if args.archive is None else ():
+        sys.stderr.write(
+            f"An earlier conversation of {archive['messages']} messages ({harmless(archive['note'])}) is shown with "
+            f"--archive {archive['archiveId']}\n"
+        )
+    return 0
+
+
+async def _export(commands: SessionCommands, args: argparse.Namespace) -> int:
+    text = (await commands.export(args.id, args.format, args.archive, thinking=args.thinking))["text"]
+    if args.output is not None:
+        _write(args.output, text)
+    else:
+        sys.stdout.write(harmless(text) if sys.stdout.isatty() else text)
+    return 0
+
+
+def _write(path: str, text: str) -> None:
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with open(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise ThinkLspError(f"{path} exists already. Name a new file.") from None
+    except OSError as error:
+        raise ThinkLspError(f"{path} cannot be written: {error.strerror}.") from None
+
+
+async def _delete(commands: SessionCommands, args: argparse.Namespace) -> int:
+    summary = await commands.find(args.id)
+    if not args.yes:
+        if not can_ask():
+            raise ThinkLspError("Nothing was deleted. Give --yes to delete without a question.")
+        if not confirm(f"Delete “{harmless(summary.title)}” ({summary.steps} steps) for good?"):
+            return 1
+    deleted = await commands.delete(summary.id)
+    _tell(args, deleted, f"“{deleted['title']}” is deleted.")
+    return 0
+
+
+async def _repair(commands: SessionCommands, args: argparse.Namespace) -> int:
+    if not args.json and not args.dry_run:
+        # What it would change is shown before anything is changed.
+        for finding in (await commands.repair(args.id, apply=False))["findings"]:
+            print(harmless(finding))
+    answer = await commands.repair(args.id, apply=not args.dry_run)
+    if args.dry_run and not args.json:
+        for finding in answer["findings"]:
+            print(harmless(finding))
+    if not answer["findings"]:
+        said = "Nothing is wrong with it."
+    elif answer["repaired"]:
+        said = f"It is mended. What stood there before is kept: show it with --archive {answer['archiveId']}"
+    else:
+        said = "Nothing was changed."
+    _tell(args, answer, said)
+    return 0
+
+
+async def _fork(commands: SessionCommands, args: argparse.Namespace) -> int:
+    if args.step is not None and args.step < 0:
+        raise ThinkLspError("Steps are counted from 0.")
+    fork = await commands.fork(args.id, args.step)
+    _tell(args, fork, f"“{fork['title']}” is {fork['sessionId']}")
+    return 0
+
+
+_ACTS: Mapping[str, Act] = {
+    "list": _list,
+    "show": _show,
+    "export": _export,
+    "delete": _delete,
+    "repair": _repair,
+    "fork": _fork,
+}
+
+
+def _tell(args: argparse.Namespace, answer: Mapping[str, Any], said: str) -> None:
+    print(json.dumps(answer, indent=2) if args.json else harmless(said))
+
+
+def _folder(workspace: str) -> str:
+    try:
+        return uri_to_path(workspace)
+    except ThinkLspError:
+        return workspace
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e6:.1f} MB" if count >= 100_000 else f"{count / 1e3:.1f} kB"
+
+
+def _age(updated: str) -> str:
+    passed = datetime.now(UTC) - datetime.fromisoformat(updated)
+    for unit, name in ((timedelta(days=1), "d"), (timedelta(hours=1), "h"), (timedelta(minutes=1), "min")):
+        if passed >= unit:
+            return f"{passed // unit} {name}"
+    return "now"

@@ -1,0 +1,28 @@
+"""JSON as its standard has it. Python's own reader takes numbers that no other reader does, and its writer writes them:
+what came in so could never be sent again.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Literal
+
+
+def read_json(text: str, *, odd_numbers: Literal["refuse", "null"] = "refuse") -> object:
+    """The value of the text. `odd_numbers`: NaN, infinity, and figures too large to be held, be they a reason to refuse
+    the text or read as null. Raises ValueError, also for what nests too deep to be read."""
+
+    def number(figure: str) -> float | None:
+        value = float(figure)
+        if math.isfinite(value):
+            return value
+        if odd_numbers == "refuse":
+            raise ValueError(f"{figure[:20]} is no number that JSON can hold")
+        return None
+
+    try:
+        value: object = json.loads(text, parse_constant=number, parse_float=number)
+    except RecursionError:
+        raise ValueError("it nests too deep") from None
+    return value

@@ -1,0 +1,192 @@
+"""What people do with their sessions, for editors and the terminal alike: list, show, export, delete, repair, fork.
+
+Answers are plain JSON values. A session is found by its id, by the beginning of one, or as `last`. Nothing that a
+service has sealed is in any of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Literal
+
+from thinklsp.core.errors import SessionError
+from thinklsp.core.messages import Conversation, UserMessage
+from thinklsp.core.usage import usage_json
+from thinklsp.engine.usage import cost_told
+from thinklsp.sessions.export import to_json, to_markdown
+from thinklsp.sessions.repair import mend
+from thinklsp.sessions.session import Session
+from thinklsp.sessions.store import SessionStore
+from thinklsp.sessions.values import Archive, Archived, Summary
+
+Form = Literal["markdown", "json"]
+_SHORTEST = 4
+_UNKNOWN = "There is no such session here. The list of sessions names those that there are."
+_NONE_YET = "There is no session here yet."
+_RUNNING = "A turn of this session is running. Stop it or wait for it first."
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """Whose sessions are meant: those of the workspace `here`, or with `everywhere` also all others by their id."""
+
+    here: str
+    everywhere: bool = False
+
+    @property
+    def workspace(self) -> str | None:
+        return None if self.everywhere else self.here
+
+
+class SessionCommands:
+    """`is_busy`: whether a turn of this process works on the session."""
+
+    def __init__(self, store: SessionStore, reach: Reach, is_busy: Callable[[str], bool] = lambda _: False) -> None:
+        self._store = store
+        self._reach = reach
+        self._is_busy = is_busy
+
+    async def list(self) -> list[dict[str, Any]]:
+        """Newest first."""
+        summaries = await self._store.list(self._reach.workspace)
+        elsewhere = await self._store.in_use([summary.id for summary in summaries])
+        return [_entry(summary, summary.id in elsewhere or self._is_busy(summary.id)) for summary in summaries]
+
+    async def find(self, wish: str | None) -> Summary:
+        """None and `last`: the newest of the workspace. Raises SessionError."""
+        summaries = await self._store.list(self._reach.workspace)
+        if wish is None or wish == "last":
+            newest = next((summary for summary in summaries if summary.workspace == self._reach.here), None)
+            if newest is None:
+                raise SessionError(_NONE_YET)
+            return newest
+        found = [summary for summary in summaries if summary.id == wish]
+        if not found and len(wish) >= _SHORTEST:
+            found = [summary for summary in summaries if summary.id.startswith(wish)]
+        if not found:
+            raise SessionError(_UNKNOWN)
+        if len(found) > 1:
+            raise SessionError(f"{len(found)} sessions begin with {wish}. Give more of the id.")
+        return found[0]
+
+    async def show(self, wish: str | None, archive_id: str | None = None, *, thinking: bool = False) -> dict[str, Any]:
+        """As `export`, with the conversations that compactions have replaced."""
+        exported = await self.export(wish, "markdown", archive_id, thinking=thinking)
+        archives = await self._store.archives(exported["sessionId"])
+        del exported["format"]
+        return exported | {"archives": [_archive(archive) for archive in archives]}
+
+    async def export(
+        self, wish: str | None, form: Form, archive_id: str | None = None, *, thinking: bool = False
+    ) -> dict[str, Any]:
+        """The whole session as one text. `archive_id`: one of its archives instead of what it knows now."""
+        summary = await self.find(wish)
+        session = await self._store.get(summary.id, self._reach.workspace)
+        if archive_id is not None:
+            session = _as_it_was(session, await self._store.archived(summary.id, archive_id))
+        write = to_json if form == "json" else to_markdown
+        text = write(session, summary, thinking=thinking)
+        return {
+            "sessionId": summary.id,
+            "title": summary.title,
+            "archiveId": archive_id,
+            "format": form,
+            "text": text,
+        }
+
+    async def delete(self, wish: str) -> dict[str, Any]:
+        """For good. Refused while a turn runs in it, here or in another process."""
+        summary = await self._idle(wish)
+        await self._store.delete(summary.id, self._reach.workspace)
+        return {"sessionId": summary.id, "title": summary.title, "deleted": True}
+
+    async def repair(self, wish: str | None, *, apply: bool = True) -> dict[str, Any]:
+        """What is wrong in the conversation, in sentences, and mended unless `apply` is False. What stood there before
+        is kept as an archive."""
+        summary = await self._idle(wish)
+        session = await self._store.get(summary.id, self._reach.workspace)
+        found = mend(session.recovered().conversation)
+        after = len(found.conversation)
+        answer = {"sessionId": summary.id, "title": summary.title, "findings": list(found.findings), "repaired": False}
+        answer["messages"] = {"before": len(session.conversation), "after": after}
+        answer["archiveId"] = None
+        if not found.findings or not apply:
+            return answer
+        try:
+            _, archive_id = await self._store.compact(summary.id, _repaired, "Before it was repaired.")
+        finally:
+            await self._store.release(summary.id)
+        return answer | {"repaired": True, "archiveId": archive_id}
+
+    async def fork(self, wish: str | None, step: int | None = None) -> dict[str, Any]:
+        """A new session that knows what this one knew after `step` steps; None: all."""
+        summary = await self.find(wish)
+        fork = await self._store.fork(summary.id, self._reach.workspace, step)
+        await self._store.release(fork.id)
+        return {"sessionId": fork.id, "title": fork.title, "steps": fork.steps, "forkedFrom": summary.id}
+
+    async def _idle(self, wish: str | None) -> Summary:
+        summary = await self.find(wish)
+        if self._is_busy(summary.id):
+            raise SessionError(_RUNNING)
+        return summary
+
+
+def sessions_told(entries: list[dict[str, Any]]) -> str:
+    """A list of sessions as Markdown for people."""
+    if not entries:
+        return _NONE_YET
+    head = "| session | title | model | steps | cost | last used (UTC) |\n|---|---|---|---|---|---|"
+    return "\n".join((head, *(_told(entry) for entry in entries)))
+
+
+def _told(entry: dict[str, Any]) -> str:
+    title = entry["title"].replace("|", "\\|") + (" (a turn is running)" if entry["busy"] else "")
+    used = datetime.fromisoformat(entry["updated"])
+    cells = (f"`{entry['sessionId']}`", title, entry["model"] or "–", str(entry["steps"]))
+    return f"| {' | '.join((*cells, cost_told(entry['usage']['costUsd']), f'{used:%Y-%m-%d %H:%M}'))} |"
+
+
+def _entry(summary: Summary, busy: bool) -> dict[str, Any]:
+    return {
+        "sessionId": summary.id,
+        "title": summary.title,
+        "workspace": summary.workspace,
+        "model": summary.model or None,
+        "steps": summary.steps,
+        "messages": summary.messages,
+        "usage": usage_json(summary.usage),
+        "created": _time(summary.created),
+        "updated": _time(summary.updated),
+        "size": summary.size,
+        "busy": busy,
+    }
+
+
+def _archive(archive: Archive) -> dict[str, Any]:
+    return {
+        "archiveId": archive.id,
+        "note": archive.note,
+        "messages": archive.messages,
+        "steps": archive.steps,
+        "made": _time(archive.made),
+    }
+
+
+def _time(moment: datetime) -> str:
+    return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def _as_it_was(session: Session, archived: Archived) -> Session:
+    return replace(session, conversation=archived.conversation, steps=archived.archive.steps)
+
+
+def _repaired(session: Session) -> Session:
+    conversation = mend(session.conversation).conversation
+    return replace(session.compacted(conversation), unanswered=session.unanswered and _ends_with_prompt(conversation))
+
+
+def _ends_with_prompt(conversation: Conversation) -> bool:
+    return bool(conversation) and isinstance(conversation[-1], UserMessage)

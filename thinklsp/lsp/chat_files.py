@@ -1,0 +1,74 @@
+"""Makes chat documents in `.thinklsp/chat/` beside a `.gitignore`: by edit, as any other change of the user's files."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from thinklsp.core.errors import PathRefused
+from thinklsp.lsp import chat_documents
+from thinklsp.lsp.edits import CREATE_OPTIONS
+from thinklsp.lsp.snapshots import Snapshots
+from thinklsp.lsp.state import State
+from thinklsp.workspace.relpath import RelPath
+from thinklsp.workspace.uri import path_to_uri
+
+_TRIES = 20
+
+
+class ChatFiles:
+    def __init__(self, state: State, snapshots: Snapshots) -> None:
+        self._state = state
+        self._snapshots = snapshots
+        self._making = asyncio.Lock()
+
+    async def make(self, name: str, suffix: str, text: str) -> str | None:
+        """The URI of a new document; None where the client can create no file or there is no folder to create it in."""
+        # One after the other: two that look for a free name at once would find the same.
+        async with self._making:
+            return await self._make_alone(name, suffix, text)
+
+    async def _make_alone(self, name: str, suffix: str, text: str) -> str | None:
+        can = self._state.client.can
+        place = self._free_place(name, suffix)
+        if place is None or not (can.apply_edit and can.document_changes and "create" in can.resource_operations):
+            return None
+        uri, ignore_uri = place
+        files = {uri: text} if ignore_uri is None else {ignore_uri: chat_documents.IGNORE, uri: text}
+        # In two edits: within one, lsp-mode of Emacs writes the text before it has made folder and file.
+        for changes in ([_creation(file) for file in files], [_first_text(file, files[file]) for file in files]):
+            reply = await self._state.client.apply_edit("thinklsp: chat document", {"documentChanges": changes})
+            if not reply.applied:
+                return None
+        return uri
+
+    def _free_place(self, name: str, suffix: str) -> tuple[str, str | None] | None:
+        """URI of a new document in the first folder, and of the ignore file where that is missing."""
+        folder = next(iter(self._snapshots.view().folders), None)
+        if folder is None:
+            return None
+        root, parts = folder.root, tuple(chat_documents.FOLDER.split("/"))
+
+        def taken(file: str) -> bool:
+            uri = path_to_uri("/".join((root.written, *parts, file)))
+            path = RelPath.of((*parts, file), file)
+            return self._state.documents.get(uri) is not None or root.stat(path) is not None
+
+        base = chat_documents.file_name(name, "")
+        names = [f"{base}{suffix}", *(f"{base}-{number}{suffix}" for number in range(2, _TRIES))]
+        try:
+            file = next((file for file in names if not taken(file)), None)
+            ignore = None if taken(".gitignore") else path_to_uri("/".join((root.written, *parts, ".gitignore")))
+        except PathRefused:
+            return None
+        return None if file is None else (path_to_uri("/".join((root.written, *parts, file))), ignore)
+
+
+def _creation(uri: str) -> dict[str, Any]:
+    return {"kind": "create", "uri": uri, "options": dict(CREATE_OPTIONS)}
+
+
+def _first_text(uri: str, text: str) -> dict[str, Any]:
+    start = {"line": 0, "character": 0}
+    edits = [{"range": {"start": start, "end": start}, "newText": text}]
+    return {"textDocument": {"uri": uri, "version": None}, "edits": edits}

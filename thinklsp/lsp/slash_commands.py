@@ -1,0 +1,128 @@
+"""Runs slash commands on the session of a chat document. What they do is what the commands of the same name do.
+
+What needs the store, the summaries and the ledger of edits is asked of `SessionServices`, the one seam to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from thinklsp.core.errors import ThinkLspError
+from thinklsp.core.usage import Usage
+from thinklsp.lsp.sessions import Sessions
+from thinklsp.lsp.slash import Invocation, described
+
+_CHOICES_TOLD = 30
+
+
+class SessionServices(Protocol):
+    """What commands ask of the rest of the house. Each answers with Markdown for the user, or raises a ThinkLspError
+    with a sentence. The caller holds the session, so that no turn runs in it meanwhile; it may cancel."""
+
+    async def compact(self, session_id: str, instructions: str) -> str: ...
+
+    async def usage(self, session_id: str) -> str: ...
+
+    async def sessions(self) -> str:
+        """Those of this workspace."""
+        ...
+
+    async def undo(self, session_id: str) -> str:
+        """Takes back what the newest turn of the session wrote."""
+        ...
+
+
+class PlainServices:
+    """Without a store that lasts: the usage is that of the session so far, and the others are not to be had."""
+
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+
+    async def compact(self, session_id: str, instructions: str) -> str:
+        del session_id, instructions
+        return "Compaction is not available yet: `/clear` begins a new session instead."
+
+    async def usage(self, session_id: str) -> str:
+        return usage_told((await self._sessions.get(session_id)).usage)
+
+    async def sessions(self) -> str:
+        return "The list of sessions is not available yet: the first line of a chat document names its session."
+
+    async def undo(self, session_id: str) -> str:
+        del session_id
+        return "Undo of a whole turn is not available yet: use your editor's undo in the files that it changed."
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What came of the commands of one prompt: the session that the document now belongs to, and what to tell.
+    `failed`: one of them could not be run, and so none after it was."""
+
+    session_id: str
+    told: str
+    failed: bool = False
+
+
+class SlashCommands:
+    def __init__(self, sessions: Sessions, services: SessionServices) -> None:
+        self._sessions = sessions
+        self._services = services
+
+    async def run(self, invocations: Sequence[Invocation], session_id: str, cleared: str) -> Ran:
+        """In their order, on the session. `cleared` is the one that `/clear` goes on with."""
+        told: list[str] = []
+        for invocation in invocations:
+            try:
+                if invocation.command.name == "clear":
+                    session_id = cleared
+                    told.append("A new session begins here. The model no longer knows what stands above.")
+                else:
+                    told.append(await self._one(invocation, session_id))
+            except ThinkLspError as error:
+                return Ran(session_id, "\n\n".join((*told, str(error))), failed=True)
+        return Ran(session_id, "\n\n".join(told))
+
+    async def _one(self, invocation: Invocation, session_id: str) -> str:
+        argument = invocation.argument
+        match invocation.command.name:
+            case "effort" | "model" as key:
+                return await self._choose(key, argument, session_id)
+            case "think":
+                return await self._choose("thinking", " ".join(argument.split()), session_id)
+            case "compact":
+                return await self._services.compact(session_id, argument)
+            case "usage":
+                return await self._services.usage(session_id)
+            case "sessions":
+                return await self._services.sessions()
+            case "undo":
+                return await self._services.undo(session_id)
+            case _:
+                return described()
+
+    async def _choose(self, key: str, wish: str, session_id: str) -> str:
+        """The answer of the command in a sentence or two; the choices, too, where none was made."""
+        answer = await self._sessions.choose(key, wish or None, session_id)
+        value, effective = answer["value"] or "the provider's default", answer["effective"]
+        used = f" ({effective} is used)" if effective not in (None, value, value.partition(" ")[0]) else ""
+        choices = "" if wish else f"It can be {', '.join(answer['choices'][:_CHOICES_TOLD])}."
+        return " ".join(filter(None, (f"{key.capitalize()}: {value}{used}.", choices, answer["notice"])))
+
+
+def usage_told(usage: Usage) -> str:
+    """What a session has used, in one sentence."""
+    if usage == Usage():
+        return "This session has used nothing yet."
+    cached = _tokens(usage.cache_read_tokens, "from the cache")
+    thinking = _tokens(usage.thinking_tokens, "for thinking")
+    parts = (_tokens(usage.input_tokens, "of input", cached), _tokens(usage.output_tokens, "of output", thinking))
+    cost = "the cost is not known" if usage.cost_usd is None else f"{usage.cost_usd:.4f} US dollars"
+    return f"This session has used {', '.join(filter(None, parts))}; {cost}."
+
+
+def _tokens(count: int | None, what: str, inside: str = "") -> str:
+    if count is None:
+        return ""
+    return f"{count:,} tokens {what}" + (f" ({inside})" if inside else "")
