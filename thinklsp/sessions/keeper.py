@@ -203,7 +203,7 @@ class Keeper:
     def intend(
         self, session_id: str, workspace: str, turn_id: str, writes: Sequence[PlannedWrite], *, undo: bool = False
     ) -> Intent:
-        self._take(session_id)
+        self._lease(session_id)
         edit = LedgerEdit(Intent(secrets.token_hex(16), session_id), workspace, turn_id, ())
         self.places.write(session_id, lambda place: ledger.write_intent(place, edit, self._writer, writes, undo=undo))
         self._awaited.setdefault(session_id, set()).add(edit.intent.id)

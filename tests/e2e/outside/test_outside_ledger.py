@@ -212,7 +212,8 @@ async def test_two_servers_on_one_workspace(begin: Begin) -> None:
     assert (second.messages(), outcomes(outside)) == ([], [None]), "the first one still waits for its answer"
     withheld.release.set()
     await outside.result(turn)
-    assert (await second.command("thinklsp.undo"))["applied"] == "all"
+    undone = await second.command("thinklsp.undo")
+    assert undone["applied"] == "all", undone
     assert second.text(outside.uri("a.py")) == TEN
     with pytest.raises(ResponseError, match="nothing to undo"):
         await first.command("thinklsp.undo")
