@@ -6,10 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from thinklsp.core.usage import Usage
 from thinklsp.engine.choices import _CHOICES
 from thinklsp.lsp.slash import SLASH_COMMANDS, Invocation, taken_apart
-from thinklsp.lsp.slash_commands import usage_told
 
 # Prompt, commands with their arguments, and what is left to be sent.
 APART: dict[str, tuple[str, list[tuple[str, str]], str]] = {
@@ -93,24 +91,3 @@ def test_every_value_that_completes_is_one_that_the_command_takes() -> None:
     values = {command.name: set(command.values) for command in SLASH_COMMANDS}
     assert values["effort"] == set(_CHOICES["effort"])
     assert values["think"] == set(_CHOICES["thinking"])
-
-
-USED: list[tuple[Usage, str]] = [
-    (Usage(), "This session has used nothing yet."),
-    (
-        Usage(12_000, 340, 20, 11_000, 5, 0.01234),
-        (
-            "This session has used 12,000 tokens of input (11,000 tokens from the cache), 340 tokens of output "
-            "(20 tokens for thinking); 0.0123 US dollars."
-        ),
-    ),
-    (
-        Usage(input_tokens=5, output_tokens=6),
-        "This session has used 5 tokens of input, 6 tokens of output; the cost is not known.",
-    ),
-]
-
-
-@pytest.mark.parametrize(("usage", "told"), USED)
-def test_usage_is_told_in_a_sentence(usage: Usage, told: str) -> None:
-    assert usage_told(usage) == told

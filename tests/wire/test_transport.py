@@ -10,6 +10,7 @@ import ssl
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -198,6 +199,25 @@ async def test_an_untrusted_certificate(transport: Transport, untrusted_tls: ssl
     with pytest.raises(TransportFailed, match="certificate of localhost") as caught:
         await fetch(transport, f"https://localhost:{port}")
     assert not caught.value.retryable
+    server.close()
+    await server.wait_closed()
+
+
+async def test_a_server_on_this_machine_with_a_certificate_of_its_own(
+    untrusted_tls: ssl.SSLContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def answer(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nhi")
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0, ssl=untrusted_tls)
+    port = server.sockets[0].getsockname()[1]
+    bundle = tmp_path / "own.pem"
+    bundle.write_text(await asyncio.to_thread(ssl.get_server_certificate, ("localhost", port)))
+    monkeypatch.setenv("SSL_CERT_FILE", str(bundle))
+    transport = Transport(timeouts=QUICK)
+    await fetch(transport, f"https://localhost:{port}")
+    await transport.aclose()
     server.close()
     await server.wait_closed()
 

@@ -30,7 +30,8 @@ from thinklsp.lsp.protocol.errors import InvalidParams
 from thinklsp.lsp.running import Deliver, compacted_json
 from thinklsp.lsp.sending import Sending
 from thinklsp.lsp.sessions import Sessions
-from thinklsp.lsp.slash_commands import PlainServices, SlashCommands
+from thinklsp.lsp.slash_commands import SlashCommands
+from thinklsp.lsp.slash_services import Services
 from thinklsp.lsp.snapshots import Snapshots
 from thinklsp.lsp.state import State
 from thinklsp.lsp.subjects import Subject, lines_of, plain_range, problems_of, required_subject, subject_of
@@ -58,7 +59,10 @@ class Face:
         self._files = FileNames(state, self._snapshots)
         self._problems_told = 0
         self._turns = Turns(state, self.applying, self._begin, self._turn_changed)
-        commands = SlashCommands(self._sessions, PlainServices(self._sessions))
+        services = Services(
+            self.engine, self._snapshots, self._sessions, self.applying, lambda: self.settings.edits.review
+        )
+        commands = SlashCommands(self._sessions, services)
         self._sending = Sending(state, self._snapshots, self.engine, self._sessions, self._chat, self._turns, commands)
         for problem in self.engine.user.problems:
             state.client.show_message("warning", problem)

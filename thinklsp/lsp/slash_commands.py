@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from thinklsp.core.errors import ThinkLspError
-from thinklsp.core.usage import Usage
 from thinklsp.lsp.sessions import Sessions
 from thinklsp.lsp.slash import Invocation, described
 
@@ -32,27 +31,6 @@ class SessionServices(Protocol):
     async def undo(self, session_id: str) -> str:
         """Takes back what the newest turn of the session wrote."""
         ...
-
-
-class PlainServices:
-    """Without a store that lasts: the usage is that of the session so far, and the others are not to be had."""
-
-    def __init__(self, sessions: Sessions) -> None:
-        self._sessions = sessions
-
-    async def compact(self, session_id: str, instructions: str) -> str:
-        del session_id, instructions
-        return "Compaction is not available yet: `/clear` begins a new session instead."
-
-    async def usage(self, session_id: str) -> str:
-        return usage_told((await self._sessions.get(session_id)).usage)
-
-    async def sessions(self) -> str:
-        return "The list of sessions is not available yet: the first line of a chat document names its session."
-
-    async def undo(self, session_id: str) -> str:
-        del session_id
-        return "Undo of a whole turn is not available yet: use your editor's undo in the files that it changed."
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,20 +87,3 @@ class SlashCommands:
         used = f" ({effective} is used)" if effective not in (None, value, value.partition(" ")[0]) else ""
         choices = "" if wish else f"It can be {', '.join(answer['choices'][:_CHOICES_TOLD])}."
         return " ".join(filter(None, (f"{key.capitalize()}: {value}{used}.", choices, answer["notice"])))
-
-
-def usage_told(usage: Usage) -> str:
-    """What a session has used, in one sentence."""
-    if usage == Usage():
-        return "This session has used nothing yet."
-    cached = _tokens(usage.cache_read_tokens, "from the cache")
-    thinking = _tokens(usage.thinking_tokens, "for thinking")
-    parts = (_tokens(usage.input_tokens, "of input", cached), _tokens(usage.output_tokens, "of output", thinking))
-    cost = "the cost is not known" if usage.cost_usd is None else f"{usage.cost_usd:.4f} US dollars"
-    return f"This session has used {', '.join(filter(None, parts))}; {cost}."
-
-
-def _tokens(count: int | None, what: str, inside: str = "") -> str:
-    if count is None:
-        return ""
-    return f"{count:,} tokens {what}" + (f" ({inside})" if inside else "")

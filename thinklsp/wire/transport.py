@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -221,9 +222,11 @@ class Transport:
         for name in ("httpx", "httpcore"):
             logging.getLogger(name).setLevel(logging.WARNING)
         timeouts = self._timeouts
+        # Without `trust_env` httpx does not look at the variable.
+        bundle = self._ca_bundle or (os.environ.get("SSL_CERT_FILE") if loopback else None)
         try:
             return httpx.AsyncClient(
-                verify=ssl.create_default_context(cafile=self._ca_bundle) if self._ca_bundle else True,
+                verify=ssl.create_default_context(cafile=bundle) if bundle else True,
                 proxy=None if loopback else self._proxy,
                 trust_env=not loopback,
                 follow_redirects=False,

@@ -11,7 +11,7 @@ from tests.e2e.conftest import Begin
 from tests.support.outside import Outside, diagnostic, said
 from tests.support.raw_client import ResponseError
 from tests.support.raw_editor import capabilities
-from tests.support.signing_script import Hold, Text, Thinking, answer
+from tests.support.signing_script import Hold, Text, Thinking, answer, tool
 
 ANSWER = "The answer is 🙂 forty-two."
 OPUS = "claude-opus-4-6"
@@ -128,10 +128,12 @@ async def test_clear_begins_a_new_session_in_the_document(begin: Begin) -> None:
     first = await send(outside, uri)
     type_below(outside, uri, "/usage\n/clear\n/usage")
     cleared = await send(outside, uri)
-    used, began, unused = cleared["text"].split("\n\n")
-    assert used.startswith("This session has used ")
-    assert began == "A new session begins here. The model no longer knows what stands above."
-    assert unused == "This session has used nothing yet."
+    used, began, unused = cleared["text"].partition(
+        "A new session begins here. The model no longer knows what stands above."
+    )
+    assert used.startswith("| | in | from the cache | out |")
+    assert began
+    assert "This session has used nothing yet." in unused
     text = outside.client.text(uri) or ""
     assert text.startswith(f"<!-- thinklsp session: {cleared['sessionId']} -->\n")
     assert cleared["sessionId"] != first["sessionId"]
@@ -145,11 +147,22 @@ async def test_clear_begins_a_new_session_in_the_document(begin: Begin) -> None:
     assert len(outside.provider.requests[2].body["messages"]) == 3
 
 
-async def test_what_is_not_there_yet_says_so(begin: Begin) -> None:
-    outside = await begin()
-    uri = await written(outside, "/compact\n/sessions\n/undo\n")
-    result = await send(outside, uri)
-    assert result["text"].count("not available yet") == 3
+async def test_sessions_undo_and_compaction_from_a_document(begin: Begin) -> None:
+    change = tool("edit_file", path="a.py", old_text="1", new_text="2")
+    outside = await begin(answer(change), answer(Text("Changed.")), files={"a.py": "x = 1\n"})
+    code = outside.open("a.py")
+    uri = await written(outside, "Change it.")
+    first = await send(outside, uri)
+    assert outside.client.text(code) == "x = 2\n"
+    type_below(outside, uri, "/undo")
+    undone = await send(outside, uri)
+    assert undone["text"] == "- a.py is as it was before the turn."
+    assert outside.client.text(code) == "x = 1\n"
+    type_below(outside, uri, "/sessions")
+    assert f"`{first['sessionId']}`" in (await send(outside, uri))["text"]
+    type_below(outside, uri, "/compact the names")
+    assert (await send(outside, uri))["text"] == "There is nothing to shorten in this session yet."
+    assert len(outside.provider.requests) == 2
 
 
 async def test_lenses_of_a_chat_document(begin: Begin) -> None:

@@ -17,7 +17,7 @@ from thinklsp.core.messages import StopReason
 from thinklsp.core.stream import MessageFinished, MessageStarted, StreamEvent
 from thinklsp.core.strict_json import read_json
 from thinklsp.core.usage import Usage
-from thinklsp.providers.failures import thinking_rejected
+from thinklsp.providers.failures import Report, thinking_rejected
 from thinklsp.providers.google.contents import CONTINUATION
 from thinklsp.providers.google.errors import failure_in_stream
 from thinklsp.providers.google.parts import BlockBuilder, malformed
@@ -132,8 +132,7 @@ class GoogleDecoder:
             case "MISSING_THOUGHT_SIGNATURE":
                 raise thinking_rejected()
             case reason if reason in _FAILURES:
-                said = f" The service says: {self._said}" if self._said else ""
-                raise StreamProtocolError(f"{_FAILURES[reason]} ({reason}).{said}")
+                raise StreamProtocolError(f"{_FAILURES[reason]} ({reason}).{Report(0, self._said, '', None).said}")
             case reason if reason.startswith(_REFUSALS):
                 return "refusal", self._said or f"The service stopped the answer ({reason})."
             case _:
