@@ -418,7 +418,8 @@ async def test_a_log_that_was_cut_keeps_the_commits_before_the_cut(tmp_path: Pat
     steps = []
     for number in range(CUTS):
         copy = copied(folder, tmp_path / f"cut{number}")
-        cut = len(log) - random.randrange(min(len(log), 64 << 10))
+        part = min(len(log), 64 << 10) // CUTS
+        cut = len(log) - number * part - random.randrange(part)
         (copy / "sessions" / "sessions.db-wal").write_bytes(log[:cut])
         (copy / "sessions" / "sessions.db-shm").unlink(missing_ok=True)
         async with opened(copy) as store:

@@ -161,7 +161,7 @@ async def check_survival(folder: Path) -> float:
         for archive in archives:
             archived = await store.archived(session_id, archive.id)
             assert len(archived.conversation) == archive.messages
-        assert (await store.usage(session_id)).total.input_tokens == 10 * session.steps
+        assert ((await store.usage(session_id)).total.input_tokens or 0) == 10 * session.steps
         unknown = {edit.intent.id for edit in await store.unknown_edits("w")}
         settled, intents = {*values.get("settled", [])}, {*values.get("intent", [])}
         assert not unknown & settled, "an edit that was settled is in doubt"
