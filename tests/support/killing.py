@@ -70,6 +70,8 @@ class Killing:
         await outside.kill()
         told = sum(value["kind"] == "usage" for value in client.progress("p"))
         assert edits <= 1
+        # An edit whose answer the last kill cut off has been told of; nothing else has been said.
+        assert [said for said in outside.told() if not said.startswith("The edit of ")] == []
         await outside.restart(kill=True)
         self.moments[moment] += 1
         await self._goes_on(number, told)

@@ -28,7 +28,8 @@ def empty():
 total = 1 + 1 + 1
 '''
 COMMANDS = (
-    "chat", "action", "send", "cancel", "apply", "undo", "compact", "effort", "thinking", "model", "sessions", "usage", "doctor",
+    "chat", "action", "send", "cancel", "apply", "undo", "compact", "effort", "thinking", "model", "sessions", "usage",
+    "doctor",
 )  # fmt: skip
 TITLES = {
     "fix": "fix ", "edit": "edit", "complete": "complete", "document": "document", "test": "write tests",
