@@ -70,11 +70,14 @@ class Killing:
         await outside.kill()
         told = sum(value["kind"] == "usage" for value in client.progress("p"))
         assert edits <= 1
-        # An edit whose answer the last kill cut off has been told of; nothing else has been said.
-        assert [said for said in outside.told() if not said.startswith("The edit of ")] == []
+        self._heard()
         await outside.restart(kill=True)
         self.moments[moment] += 1
         await self._goes_on(number, told)
+
+    def _heard(self) -> None:
+        """An edit whose answer a kill cut off is told of; nothing else has been said."""
+        assert [text for text in self.outside.told() if not text.startswith("The edit of ")] == []
 
     async def _moment(self, moment: str, nth: int, before: int, turn: Request) -> None:
         client, provider = self.outside.client, self.outside.provider
@@ -122,4 +125,5 @@ class Killing:
         assert stays is (kept > 0), (number, kept)
         assert (f"Round <{number}>." in shown["text"]) is stays or kept == 0
         assert client.edits() == []
+        self._heard()
         self.steps = entry["steps"] + 1
