@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from tests.support.scripted_model import check_sendable, says, tool
 from thinklsp.core.messages import TextBlock, ToolResultBlock, UserMessage
 from thinklsp.core.usage import Usage
 from thinklsp.sessions.session import INTERRUPTED, UNDONE, Session
+from thinklsp.sessions.state_folder import state_folder
 
 USAGE = Usage(input_tokens=3, output_tokens=2)
 CALLS = says("Go.", tool("a", "read_file"), tool("b", "read_file")).message
@@ -134,3 +137,13 @@ def test_a_fork_counts_steps_from_the_end_so_that_a_compaction_does_not_move_the
 
 def test_a_title_is_one_line() -> None:
     assert Session("s", "w").renamed(" a\nb ").title == "a"
+
+
+@pytest.mark.parametrize("given", ["", "  ", "relative/state", "./state"])
+def test_a_state_folder_that_depends_on_where_the_editor_was_started_is_not_used(given: str) -> None:
+    assert state_folder({"THINKLSP_STATE_DIR": given}) == state_folder({})
+    assert os.path.isabs(state_folder({}))
+
+
+def test_a_state_folder_in_the_home_folder_is_found_there() -> None:
+    assert state_folder({"THINKLSP_STATE_DIR": "~/x"}) == os.path.expanduser("~/x")

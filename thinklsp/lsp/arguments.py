@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
 from thinklsp.lsp.protocol.errors import InvalidParams
@@ -15,6 +15,16 @@ class _Arguments(BaseModel):
     model_config = ConfigDict(
         alias_generator=to_camel, extra="forbid", frozen=True, strict=True, hide_input_in_errors=True
     )
+
+
+def _whole(text: str) -> str:
+    """Half of a character pair can be in no id, and no store takes it."""
+    if any("\ud800" <= char <= "\udfff" for char in text):
+        raise ValueError("half of a character pair")
+    return text
+
+
+Name = Annotated[str, AfterValidator(_whole)]
 
 
 class Position(_Arguments):
@@ -38,13 +48,13 @@ EffortWish = Literal["auto", "low", "medium", "high", "xhigh", "max"]
 
 class ChatArguments(_Arguments):
     prompt: str | None = None
-    session_id: str | None = None
+    session_id: Name | None = None
     uri: str | None = None
     range: Range | None = None
     references: list[str | Location] = []
     mode: Literal["agent", "ask", "plan"] = "agent"
     effort: EffortWish | None = None
-    model: str | None = Field(None, min_length=1, max_length=200)
+    model: Name | None = Field(None, min_length=1, max_length=200)
     partial_result_token: Token | None = None
 
 
@@ -56,21 +66,21 @@ class ActionArguments(_Arguments):
     instruction: str | None = None
     version: int | None = None
     effort: EffortWish | None = None
-    model: str | None = Field(None, min_length=1, max_length=200)
+    model: Name | None = Field(None, min_length=1, max_length=200)
     partial_result_token: Token | None = None
 
 
 class TurnArguments(_Arguments):
-    turn_id: str | None = None
+    turn_id: Name | None = None
 
 
 class ChoiceArguments(_Arguments):
-    value: str | None = None
-    session_id: str | None = None
+    value: Name | None = None
+    session_id: Name | None = None
 
 
 class CompactArguments(_Arguments):
-    session_id: str | None = None
+    session_id: Name | None = None
     instructions: str = ""
 
 
@@ -83,7 +93,7 @@ class SessionsArguments(_Arguments):
     `partialResultToken` to attach."""
 
     op: Literal["list", "show", "export", "delete", "repair", "fork", "attach"] = "list"
-    session_id: str | None = Field(None, min_length=1, max_length=200)
+    session_id: Name | None = Field(None, min_length=1, max_length=200)
     partial_result_token: Token | None = None
     step: int | None = Field(None, ge=0, lt=2**31)
     format: Literal["markdown", "json"] = "markdown"
@@ -92,7 +102,7 @@ class SessionsArguments(_Arguments):
 
 
 class UsageArguments(_Arguments):
-    session_id: str | None = Field(None, min_length=1, max_length=200)
+    session_id: Name | None = Field(None, min_length=1, max_length=200)
 
 
 class NoArguments(_Arguments):

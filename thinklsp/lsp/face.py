@@ -8,7 +8,7 @@ from typing import Any
 from lsprotocol import types
 
 from thinklsp.agent.prompts import ACTIONS, READING
-from thinklsp.core.errors import TurnRefused
+from thinklsp.core.errors import SessionError, TurnRefused
 from thinklsp.core.events import TurnFinished
 from thinklsp.engine import ActionTask, ChatTask, CompactTask, Engine, Reference, Turn, TurnSpec
 from thinklsp.engine.doctor import report
@@ -36,6 +36,7 @@ from thinklsp.lsp.snapshots import Snapshots
 from thinklsp.lsp.state import State
 from thinklsp.lsp.subjects import Subject, lines_of, plain_range, problems_of, required_subject, subject_of
 from thinklsp.lsp.turns import Asked, Turns, no_scope
+from thinklsp.sessions.session import Session
 from thinklsp.sessions.state_folder import state_folder
 from thinklsp.sessions.store import SqliteStore
 from thinklsp.settings import EditorSettings, ignored
@@ -237,10 +238,16 @@ class Face:
     async def compact(self, given: Arguments, progress: TurnProgress | None) -> Any:
         """Without a session, the newest of the workspace."""
         compact = args.parsed(args.CompactArguments, given)
-        session_id = compact.session_id or "last"
+        session_id = compact.session_id or (await self._newest()).id
         task = CompactTask(compact.instructions)
         spec = TurnSpec("compact", task, self._snapshots.view(), self._snapshots.key, session_id)
         return await self._turns.start(Asked(spec, progress, None, shape=compacted_json))
+
+    async def _newest(self) -> Session:
+        try:
+            return await self.engine.session("last", self._snapshots.key)
+        except SessionError:
+            raise TurnRefused("There is nothing to shorten: this workspace has no session yet.") from None
 
     def cancel(self, given: Arguments) -> dict[str, Any]:
         return {"cancelled": self._turns.stop(args.parsed(args.TurnArguments, given).turn_id)}

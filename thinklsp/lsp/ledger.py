@@ -5,6 +5,7 @@ The store keeps the rows; here is which documents turns have written, from memor
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -35,6 +36,7 @@ class EditLedger:
         self._engine = engine
         # By document, then by turn, oldest first.
         self._written: dict[str, dict[str, Written]] = {}
+        self._beginning: asyncio.Future[None] | None = None
 
     def written_for(self, uri: str) -> Written | None:
         """The newest turn that wrote to this document and was not undone. From memory."""
@@ -45,7 +47,13 @@ class EditLedger:
         return any(turn_id in turns for turns in self._written.values())
 
     async def begin(self) -> None:
-        """After the start: says what a process that died has left open, and remembers what the last days wrote."""
+        """Once, and waited for by all that ask what turns wrote: says what a process that died has left open, and
+        remembers what the last days wrote."""
+        if self._beginning is None:
+            self._beginning = self._state.spawn(self._begin(), awaited=True)
+        await asyncio.shield(self._beginning)
+
+    async def _begin(self) -> None:
         try:
             for edit in await self._engine.store.unknown_edits(self._snapshots.key):
                 await self._tell(edit)
@@ -104,6 +112,10 @@ class EditLedger:
 
     async def to_undo(self, turn_id: str | None) -> WrittenTurn | None:
         """Raises SessionError where the store cannot be read."""
+        await self.begin()
+        return await self._engine.store.last_written(self._snapshots.key, turn_id)
+
+    async def _written_by(self, turn_id: str) -> WrittenTurn | None:
         return await self._engine.store.last_written(self._snapshots.key, turn_id)
 
     async def undone(self, undo: Undo, uris: Iterable[str]) -> None:
@@ -153,7 +165,7 @@ class EditLedger:
         await self._engine.store.settle(edit.intent, outcomes)
         arrived = [uri for uri, outcome in outcomes.items() if outcome == "applied"]
         undo = all(entry.undone for entry in edit.entries)
-        if undo and arrived and (turn := await self.to_undo(edit.turn_id)) is not None:
+        if undo and arrived and (turn := await self._written_by(edit.turn_id)) is not None:
             known = {entry.write.uri: entry.write.new_uri or entry.write.uri for e in turn.edits for entry in e.entries}
             await self._engine.store.mark_undone(turn, [uri for uri, now in known.items() if now in arrived])
         self._state.client.show_message("warning", await self._sentence(edit, names, undo=undo))

@@ -94,7 +94,9 @@ class RunningTurn:
             return result if self.shape is None else self.shape(self.turn)
         except asyncio.CancelledError:
             outcome = "cancelled"
-            self.progress.failed("The turn was cancelled.")
+            # Whoever watches the turn did not cancel the request: for them it has ended like any other.
+            finished = TurnFinished("cancelled", self.turn.text, self.turn.thinking, self.turn.usage)
+            self.progress.finished(turn_result(self.turn, finished, self.outcome))
             raise
         except Exception as error:
             outcome = spoken(error)

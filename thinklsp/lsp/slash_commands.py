@@ -51,7 +51,7 @@ class SlashCommands:
     async def run(self, invocations: Sequence[Invocation], session_id: str, cleared: str) -> Ran:
         """In their order, on the session. `cleared` is the one that `/clear` goes on with."""
         told: list[str] = []
-        for invocation in invocations:
+        for number, invocation in enumerate(invocations, 1):
             try:
                 if invocation.command.name == "clear":
                     session_id = cleared
@@ -59,7 +59,9 @@ class SlashCommands:
                 else:
                     told.append(await self._one(invocation, session_id))
             except ThinkLspError as error:
-                return Ran(session_id, "\n\n".join((*told, str(error))), failed=True)
+                left = ", ".join(f"`/{other.command.name}`" for other in invocations[number:])
+                left = f"After this, nothing was run of {left}." if left else ""
+                return Ran(session_id, "\n\n".join(filter(None, (*told, str(error), left))), failed=True)
         return Ran(session_id, "\n\n".join(told))
 
     async def _one(self, invocation: Invocation, session_id: str) -> str:

@@ -16,7 +16,9 @@ STORE = os.path.join("sessions", "sessions.db")
 
 
 def state_folder(environment: Mapping[str, str]) -> str:
-    return environment.get("THINKLSP_STATE_DIR") or user_state_dir("thinklsp", appauthor=False)
+    """Always absolute: a relative one would lie in whatever folder an editor was started in, perhaps a repository."""
+    given = os.path.expanduser(environment.get("THINKLSP_STATE_DIR", "").strip())
+    return given if os.path.isabs(given) else user_state_dir("thinklsp", appauthor=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -410,3 +410,17 @@ async def test_a_document_that_cannot_be_changed_is_answered_in_one_other(begin:
     [other] = shown
     assert (client.text(other) or "").count("## thinklsp") == 2
     assert client.text(uri) == "Hello?"
+
+
+async def test_what_was_not_run_after_a_failed_command_is_named(begin: Begin) -> None:
+    outside = await begin()
+    uri = await written(outside, "/compact\n/usage\n/sessions\n")
+    told = (await send(outside, uri))["text"]
+    assert told.startswith("There is nothing to shorten in this session yet.")
+    assert told.endswith("After this, nothing was run of `/usage`, `/sessions`.")
+
+
+async def test_a_workspace_without_sessions_has_nothing_to_shorten(begin: Begin) -> None:
+    outside = await begin()
+    with pytest.raises(ResponseError, match="this workspace has no session yet"):
+        await outside.client.command("thinklsp.compact", {}, token="t")

@@ -175,6 +175,34 @@ async def test_a_server_that_is_killed_before_the_answer(begin: Begin, case: str
     assert outside.told() == [], "it is said once"
 
 
+async def test_undo_at_once_after_a_crash_takes_the_newest_turn_back(begin: Begin) -> None:
+    """The open edit of the newest turn is settled before anybody looks for what to undo."""
+    newer = (answer(tool("edit_file", path="a.py", old_text="l5\n", new_text="five\n")), DONE)
+    outside = await begin(adding("a.py"), DONE, *newer, files={"a.py": TEN})
+    a = outside.open("a.py")
+    await outside.turn("thinklsp.chat", {"prompt": "Add a line."})
+    older = outside.client.text(a) or ""
+    killed = asyncio.Event()
+
+    def and_kill(params: Any) -> Any:
+        outside.client.process.kill()
+        outside.client.editor.apply_edit(params)
+        killed.set()
+        return {"applied": True}
+
+    outside.client.editor.handlers["workspace/applyEdit"] = and_kill
+    outside.client.command("thinklsp.chat", {"prompt": "Change one."}, token="t")
+    await killed.wait()
+    await outside.client.gone()
+    newest = outside.client.text(a) or ""
+    assert newest != older
+    client = await outside.reopen()
+    client.open(a, newest)
+    assert (await client.command("thinklsp.undo"))["applied"] == "all"
+    assert client.text(a) == older
+    await outside.until_told("on its way", "looks applied in a.py")
+
+
 async def test_an_undo_that_was_cancelled_is_not_sent_again_unasked(begin: Begin) -> None:
     outside = await begin(adding("a.py"), DONE, files={"a.py": TEN})
     client = outside.client
