@@ -309,7 +309,8 @@ async def test_a_failed_or_cancelled_turn_ends_on_the_partial_token_too(begin: B
     await hold.reached.wait()
     client.cancel(turn)
     assert await outcome(turn) == -32800
-    assert client.progress("text")[-1] == {"kind": "finished", "result": None}
+    last = client.progress("text")[-1]
+    assert (last["kind"], last["result"]["stopReason"]) == ("finished", "cancelled")
 
 
 async def test_one_token_serves_one_command(begin: Begin) -> None:
