@@ -7,7 +7,7 @@ import random
 from tests.e2e.conftest import Begin
 from tests.support.killing import Killing
 
-KILLS = 10
+KILLS = 6
 
 
 async def test_kills_at_random_points_lose_nothing_that_was_told(begin: Begin) -> None:
@@ -18,4 +18,4 @@ async def test_kills_at_random_points_lose_nothing_that_was_told(begin: Begin) -
         await killing.round(number, chance)
     assert max(killing.reopened) < 1.0, killing.reopened
     # Otherwise the points were too much alike to say anything.
-    assert len(killing.moments) >= 4
+    assert len(killing.moments) >= 3
