@@ -251,6 +251,9 @@ async def test_cancels_at_random_moments(tmp_path: Path, lot: int, count: int) -
         await course.begin()
         for now in rounds(lot, count):
             await course.run(now)
+        # An editor may answer after the cancel; that it has made the edit is said, and nothing else.
+        heard = outside.told()
+        assert [text for text in heard if "after it was cancelled" not in text] == [], heard
     say(f"{dict(course.outcomes)}, slowest answers {[round(wait, 3) for wait in sorted(course.waits)[-3:]]} s")
     assert max(course.waits) < WITHIN
     # Otherwise the moments were too late to say anything.
