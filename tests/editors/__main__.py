@@ -1,0 +1,92 @@
+"""`python -m tests.editors [--only NAME …] [--repeat N] [--cache DIR] [--out DIR]`: drives real editors, headless.
+
+Installs what is missing into the cache (apt as root, npm), plays the model offline, prints the table of rows and leaves
+it with screenshots in the output folder. Exit 1 when a row failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+import tempfile
+import time
+import traceback
+from dataclasses import asdict
+from pathlib import Path
+
+from tests.editors.editors import EDITORS, Editor
+from tests.editors.trial import Row, Trial, service
+
+_PATIENCE = 300.0  # seconds for one trial; the slowest takes about 60
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.editors", description=__doc__)
+    parser.add_argument("--only", nargs="+", choices=[editor.name for editor in EDITORS], help="these editors")
+    parser.add_argument("--repeat", type=int, default=1, metavar="N", help="each trial so often")
+    parser.add_argument("--cache", type=Path, default=_cache(), metavar="DIR", help="where editors are installed")
+    parser.add_argument("--out", type=Path, default=None, metavar="DIR", help="for table and screenshots")
+    chosen = parser.parse_args()
+    out = chosen.out or Path(tempfile.mkdtemp(prefix="thinklsp-editors-"))
+    out.mkdir(parents=True, exist_ok=True)
+    editors = [editor for editor in EDITORS if not chosen.only or editor.name in chosen.only]
+    rows = asyncio.run(_all(editors, chosen.repeat, chosen.cache, out.resolve()))
+    (out / "rows.json").write_text(json.dumps([asdict(row) for row in rows], indent=1))
+    _print(rows)
+    failed = sum(row.outcome == "failed" for row in rows)
+    print(f"\nPictures and rows: {out}")
+    print(f"{len(rows) - failed} passed, {failed} failed")
+    return 1 if failed or not rows else 0
+
+
+async def _all(editors: list[Editor], times: int, cache: Path, out: Path) -> list[Row]:
+    rows: list[Row] = []
+    for editor in editors:
+        room = cache / editor.name.replace(" ", "-")
+        room.mkdir(parents=True, exist_ok=True)
+        began = time.monotonic()
+        try:
+            version = await editor.install(room)
+        except RuntimeError as error:
+            outcome = "failed" if editor.required else "skipped"
+            rows.append(Row(editor.name, "is there", outcome, time.monotonic() - began, str(error)))
+            continue
+        rows.append(Row(editor.name, "is there", "passed", time.monotonic() - began, version))
+        for _ in range(times):
+            rows += await _driven(editor, room, out)
+    return rows
+
+
+async def _driven(editor: Editor, room: Path, out: Path) -> list[Row]:
+    with tempfile.TemporaryDirectory(prefix="trial-", ignore_cleanup_errors=True) as folder:
+        async with service() as played:
+            trial = Trial(editor.name, Path(folder), out, played)
+            try:
+                async with asyncio.timeout(_PATIENCE):
+                    await editor.drive(trial, room)
+            except Exception as error:
+                traceback.print_exc()
+                said = f"{type(error).__name__}: {error}".strip().splitlines()[0]
+                trial.rows.append(Row(editor.name, "is driven to the end", "failed", 0.0, said))
+            with trial.check("no secret reached it, and no rule of the service was broken"):
+                trial.search_room()
+                assert played.violations == [], played.violations
+            return trial.rows
+
+
+def _print(rows: list[Row]) -> None:
+    width = max((len(row.editor) for row in rows), default=0)
+    for row in rows:
+        note = f"  ({row.note})" if row.note else ""
+        print(f"{row.editor:<{width}}  {row.outcome:<9}{row.seconds:>6.1f} s  {row.step}{note}")
+
+
+def _cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "thinklsp-editors"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,25 @@
+"""The editors that are driven: a name for the table and `--only`, how it gets here, and its driver."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.editors.trial import Trial
+
+
+@dataclass(frozen=True)
+class Editor:
+    """`install` brings it into the folder, where it may find itself already, and answers with its version; it raises
+    RuntimeError with a sentence where it cannot be had. `drive` fills the trial's rows; what it raises is a failed row.
+    `required`: that it cannot be had fails the run too. Editors of Debian's unstable suite, which moves, are not.
+    """
+
+    name: str
+    install: Callable[[Path], Awaitable[str]]
+    drive: Callable[[Trial, Path], Awaitable[None]]
+    required: bool = True
+
+
+EDITORS: tuple[Editor, ...] = ()

@@ -1,0 +1,162 @@
+"""One editor's trial: its own home, a workspace with a diagnostic, a simulated service, and the rows that came of it.
+
+A driver asserts on buffers, files, the server's log and `requests`, the record of the service; never on pixels.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from tests.editors.steps import Step
+from tests.support.canary import Canary
+from tests.support.services import Service
+from thinklsp.simulator.journal import RecordedRequest
+from thinklsp.simulator.scenario import load
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+SCENARIO = HERE / "scenario.toml"
+FILE = "stats.py"
+# `value` is undefined: the lint server beside this file says so, at the second line.
+BROKEN = "def mean(values):\n    return sum(values) / len(value)\n"
+FIXED = "def mean(values):\n    return sum(values) / len(values)\n"
+
+Outcome = Literal["passed", "fallback", "failed", "skipped"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """`note`: the fallback that was asserted, why it was skipped, or what went wrong."""
+
+    editor: str
+    step: Step | str
+    outcome: Outcome
+    seconds: float
+    note: str = ""
+
+
+@dataclass
+class Trial:
+    """`room` holds everything that editor and server may write to. `variables` is the whole environment of the editor;
+    `thinklsp` and `thinklsp-lint` (a small language server with one diagnostic) are on its PATH.
+    """
+
+    editor: str
+    room: Path
+    pictures: Path
+    service: Service
+    rows: list[Row] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.workspace = self.room / "project"
+        self.home = self.room / "home"
+        self.workspace.mkdir(parents=True)
+        (self.workspace / ".git").mkdir()
+        (self.workspace / FILE).write_text(BROKEN)
+        self.variables = self._environment()
+
+    @property
+    def file(self) -> Path:
+        return self.workspace / FILE
+
+    @property
+    def requests(self) -> list[RecordedRequest]:
+        """What the service was asked so far, oldest first."""
+        return self.service.requests
+
+    @contextmanager
+    def check(self, step: Step | str, fallback: str = "") -> Iterator[None]:
+        """One row. What the body raises fails the row, not the trial; a later step that builds on it fails by itself.
+
+        `fallback`: what the client cannot do and the body asserts instead.
+        """
+        began = time.monotonic()
+        try:
+            yield
+        except Exception as error:
+            traceback.print_exc(file=sys.stderr)
+            said = f"{type(error).__name__}: {error}".strip().splitlines()[0]
+            self.rows.append(Row(self.editor, step, "failed", time.monotonic() - began, said))
+        else:
+            outcome: Outcome = "fallback" if fallback else "passed"
+            self.rows.append(Row(self.editor, step, outcome, time.monotonic() - began, fallback))
+
+    async def until(self, holds: Callable[[], Any], what: str, seconds: float = 20.0) -> Any:
+        """The first true answer of `holds`, asked 50 times a second. Raises AssertionError that says what is missing."""
+        deadline = time.monotonic() + seconds
+        while not (found := holds()):
+            if time.monotonic() > deadline:
+                raise AssertionError(f"not within {seconds:g} s: {what}")
+            await asyncio.sleep(0.02)  # Editors, files and screens tell nobody that they changed.
+        return found
+
+    def searched(self, data: bytes, where: str) -> None:
+        """Nothing sealed and no key in what an editor received or wrote. Raises AssertionError that names the leak."""
+        leaks = Canary(self.service.secrets()).search(data, where)
+        assert leaks == [], [str(leak) for leak in leaks]
+
+    def search_room(self) -> None:
+        """The same over every file that editor and server left behind, the session store excepted."""
+        leaks = Canary(self.service.secrets()).search_tree(self.room)
+        assert leaks == [], [str(leak) for leak in leaks]
+
+    def _environment(self) -> dict[str, str]:
+        programs = self.home / "bin"
+        programs.mkdir(parents=True)
+        for name, argv in {
+            "thinklsp": f'"{sys.executable}" -m thinklsp',
+            "thinklsp-lint": f'"{sys.executable}" "{HERE / "lint_server.py"}"',
+        }.items():
+            (programs / name).write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec {argv} "$@"\n')
+            (programs / name).chmod(0o755)
+        kept = {name: os.environ[name] for name in ("LANG", "LC_ALL", "TERM", "USER") if name in os.environ}
+        folders = {f"XDG_{name}_HOME": str(self.home / name.lower()) for name in ("CONFIG", "DATA", "STATE", "CACHE")}
+        for folder in folders.values():
+            Path(folder).mkdir()
+        runtime = self.home / "runtime"
+        runtime.mkdir(mode=0o700)
+        # One way only: with all of them open `auto` takes the first, and every wire would have to be looked at.
+        return {
+            "LANG": "C.UTF-8",
+            **kept,
+            **folders,
+            "HOME": str(self.home),
+            "XDG_RUNTIME_DIR": str(runtime),
+            "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+            "ANTHROPIC_BASE_URL": self.service.url,
+            "ANTHROPIC_API_KEY": self.service.key,
+        }
+
+
+def effort_of(request: RecordedRequest) -> str | None:
+    """The effort that a request of the Messages API asks for, None where it says nothing."""
+    return (request.body.get("output_config") or {}).get("effort")
+
+
+def prompt_of(request: RecordedRequest) -> str:
+    """Everything that the last user message says, as one text."""
+    content = request.body["messages"][-1]["content"]
+    blocks = [{"text": content}] if isinstance(content, str) else content
+    return "\n".join(block["text"] for block in blocks if "text" in block)
+
+
+def service() -> Service:
+    """To be entered once for each trial."""
+    return Service(load(str(SCENARIO)))
+
+
+def needs(*programs: str) -> None:
+    """Raises RuntimeError that names what the machine lacks."""
+    missing = [name for name in programs if shutil.which(name) is None]
+    if missing:
+        raise RuntimeError(f"{', '.join(missing)} is needed here; without root it has to be installed by hand")
