@@ -92,7 +92,7 @@ class Trial:
             self.rows.append(Row(self.editor, step, outcome, time.monotonic() - began, fallback))
 
     async def until(self, holds: Callable[[], Any], what: str, seconds: float = 20.0) -> Any:
-        """The first true answer of `holds`, asked 50 times a second. Raises AssertionError that says what is missing."""
+        """The first true answer of `holds`, asked 50 times a second. AssertionError says what is missing."""
         deadline = time.monotonic() + seconds
         while not (found := holds()):
             if time.monotonic() > deadline:
