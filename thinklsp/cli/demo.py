@@ -33,7 +33,8 @@ _KEY = "demo-key"
 _QUESTION = "Why did both files have to change?"
 _REVIEW = "Review this folder and propose what to do first."
 _NEXT = """\
-Set ANTHROPIC_API_KEY for your editor, and the same server talks to a real model.
+Give your editor ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY – or THINKLSP_COMPATIBLE_BASE_URL for a
+server of your own, like http://localhost:11434/v1 – and the same server talks to a real model.
 `thinklsp doctor` says what would be used and what is missing.
 `thinklsp demo --workspace .` looks at your folder; `thinklsp ask "…"` runs one turn here.
 The README shows the set-up for each editor."""
