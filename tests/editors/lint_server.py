@@ -21,6 +21,7 @@ def look(params: types.DidOpenTextDocumentParams | types.DidChangeTextDocumentPa
             message="undefined name 'value'",
             severity=types.DiagnosticSeverity.Error,
             source="lint",
+            code="undefined-name",
         )
         for number, line in enumerate(document.lines)
         for hit in _UNDEFINED.finditer(line)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -127,7 +128,7 @@ def test_every_action_in_its_dress() -> None:
     assert {offer.name for offer in everything()} == set(DRESS)
     for offer in everything():
         kind, title = DRESS[offer.name]
-        action = dressed(offer, LITERALS)
+        action = dressed(offer, replace(LITERALS, apply_edit=True))
         assert action["kind"] == kind
         assert action["title"].startswith(title)
         assert len(action["title"]) <= 80
@@ -142,8 +143,10 @@ def test_every_action_in_its_dress() -> None:
         # Clients without literal support know nothing but commands.
         plain = dressed(offer, Abilities())
         assert plain == action["command"]
-        tagged = dressed(offer, Abilities(code_action_literals=True, code_action_tags=frozenset((1,))))
+        tagged = dressed(offer, replace(LITERALS, code_action_tags=frozenset((1,))))
         assert tagged["tags"] == [1]
+        # Who takes no edits from a server has to bring it in himself.
+        assert ("command" in dressed(offer, LITERALS)) == (offer.name != "apply")
 
 
 def test_a_fix_is_about_its_own_diagnostic() -> None:

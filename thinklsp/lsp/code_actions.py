@@ -152,9 +152,11 @@ def dressed(offer: Offer, can: Abilities) -> dict[str, Any]:
         return command
     action: dict[str, Any] = {"title": title, "kind": offer.kind, "isPreferred": False}
     if offer.edit is not None:
-        # The edit brings this document up to date; the command after it brings the other files, if there are any.
         action["edit"] = dict(offer.edit)
-    action["command"] = command
+    if offer.edit is None or can.apply_edit:
+        # After an edit, which brings this document up to date, the command brings the other files, if there are any.
+        # A client that takes no edits from a server has no use for it, and ALE would run it in the edit's place.
+        action["command"] = command
     if offer.diagnostics:
         action["diagnostics"] = [dict(diagnostic) for diagnostic in offer.diagnostics]
     if _LLM_GENERATED in can.code_action_tags:
