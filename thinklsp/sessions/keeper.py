@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import date, datetime
 from sqlite3 import Connection
 from typing import NamedTuple
@@ -12,7 +13,7 @@ from thinklsp.core.errors import SessionError
 from thinklsp.core.usage import Usage
 from thinklsp.sessions import archives, ledger, rows, spending
 from thinklsp.sessions.database import Opened
-from thinklsp.sessions.folder import Leases
+from thinklsp.sessions.folder import FileIds, Leases
 from thinklsp.sessions.ledger import Intent, LedgerEdit, Outcome, PlannedWrite, WrittenFile, WrittenTurn
 from thinklsp.sessions.places import Places
 from thinklsp.sessions.rows import Stored
@@ -39,7 +40,7 @@ class Keeper:
 
     def __init__(
         self,
-        opener: Callable[[int | None], Opened] | None,
+        opener: Callable[[FileIds], Opened] | None,
         leases: Callable[[], Leases] | None,
         seals: Seals,
         retry_after: float = 30.0,
@@ -65,6 +66,13 @@ class Keeper:
         self.places.close()
         if self._leases is not None:
             self._leases.close()
+
+    def look(self) -> None:
+        """Notices a store that was taken away. Sessions at work are kept from other processes at the new one, too."""
+        if self.places.look():
+            for session_id in (*self._worked_on, *self._awaited):
+                with suppress(SessionError):
+                    self._lease(session_id)
 
     def create(self, workspace: str) -> Session:
         session = Session(secrets.token_hex(16), workspace)
@@ -237,6 +245,9 @@ class Keeper:
 
     def in_use(self) -> Iterable[str]:
         return tuple(self._cached)
+
+    def written(self) -> Iterable[str]:
+        return tuple(self._mine)
 
     def rescue(self, connection: Connection, session_id: str) -> None:
         known = self._cached.get(session_id)

@@ -17,7 +17,7 @@ from typing import Literal, Protocol, TypeVar
 from thinklsp.core.errors import SessionError
 from thinklsp.core.usage import Usage
 from thinklsp.sessions.database import PATIENCE, Opened, open_database
-from thinklsp.sessions.folder import Leases, leases_of
+from thinklsp.sessions.folder import FileIds, Leases, leases_of
 from thinklsp.sessions.keeper import Change, Keeper
 from thinklsp.sessions.ledger import Intent, LedgerEdit, Outcome, PlannedWrite, WrittenFile, WrittenTurn
 from thinklsp.sessions.sealing import Seals, Vault, load_seals
@@ -158,7 +158,12 @@ class _Store:
     def _do(self, job: Callable[[Keeper], _T]) -> _T:
         if self._keeper is None:
             self._keeper = self._make()
-        return job(self._keeper)
+        self._keeper.look()
+        try:
+            return job(self._keeper)
+        finally:
+            # What was written meanwhile to a file without a name is brought away before anybody hears that it is kept.
+            self._keeper.look()
 
     async def create(self, workspace: str) -> Session:
         return await self._run(lambda keeper: keeper.create(workspace))
@@ -278,9 +283,7 @@ class SqliteStore(_Store):
         vault: Callable[[], Vault] | None = None,
     ) -> None:
         super().__init__()
-        self._open: Callable[[int | None], Opened] = lambda damaged: open_database(
-            state_folder, patience, damaged=damaged
-        )
+        self._open: Callable[[FileIds], Opened] = lambda damaged: open_database(state_folder, patience, damaged=damaged)
         self._leases: Callable[[], Leases] = partial(leases_of, state_folder)
         self._seals = load_seals if vault is None else partial(load_seals, vault)
         self._retry_after = retry_after
