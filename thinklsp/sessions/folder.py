@@ -275,7 +275,7 @@ def _guards(descriptor: int, path: str) -> bool:
     """Whether the lock's file still has its name: a lock on no name guards nothing."""
     try:
         return os.path.samestat(os.fstat(descriptor), os.stat(path))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return False
 
 
@@ -291,8 +291,10 @@ def _exclusive(descriptor: int) -> bool:
 
 def _unlocked(path: str, descriptor: int) -> None:
     """The file goes first, while the lock is still held; another one of its name is somebody else's."""
-    if _guards(descriptor, path):
-        Path(path).unlink(missing_ok=True)
+    # In a folder that may not be written the file stays, which does no harm: the lock ends all the same.
+    with suppress(OSError):
+        if _guards(descriptor, path):
+            Path(path).unlink(missing_ok=True)
     os.close(descriptor)
 
 
