@@ -109,8 +109,9 @@ class Turn:
     """Owns its session until it is left (`with turn:`). `events` runs once; `overlay` then holds the edits.
 
     `choose_model`: asks for the configuration where the user named no model and the server has to; its sentences are
-    for the user. `store` keeps the session; a step is announced only after it has been stored. `text` and `thinking`
-    are those of the steps so far.
+    for the user. `store` keeps the session; a step is announced only after it has been stored. `service` is the name
+    under which it keeps what the service refuses; without one that is forgotten. `text` and `thinking` are those of the
+    steps so far.
     """
 
     id: str
@@ -124,6 +125,7 @@ class Turn:
     connect: Callable[[], Awaitable[ModelCaller]]
     store: SessionStore
     release: Callable[[], None]
+    service: str = ""
     choose_model: Callable[[], Awaitable[tuple[TurnConfig, tuple[str, ...]]]] | None = None
     spending: DaySpending = field(default_factory=DaySpending)
     meter: ContextMeter = field(default_factory=ContextMeter)
@@ -193,6 +195,7 @@ class Turn:
                     await self._replace(event)
                 elif isinstance(event, Notice):
                     self.said.append(event.text)
+                    await self._keep_remedy(event)
                 yield event
 
     async def _compact(self, caller: ModelCaller, task: CompactTask) -> AsyncGenerator[TurnEvent, None]:
@@ -209,6 +212,8 @@ class Turn:
                 if isinstance(event, ContextCompacted):
                     await self._replace(event)
                     self.text = event.text
+                elif isinstance(event, Notice):
+                    await self._keep_remedy(event)
                 yield event
         yield TurnFinished("end_turn", self.text, "", self.usage)
 
@@ -237,6 +242,10 @@ class Turn:
         self.usage += shorter.usage
         self.said.append(shorter.text)
         _log.info("turn %s: %d messages became %d", self.id, len(shorter.before), len(shorter.after))
+
+    async def _keep_remedy(self, notice: Notice) -> None:
+        if notice.remedy is not None and self.service:
+            await self.store.keep_remedy(self.session.id, self.service, notice.remedy)
 
     async def _keep_lost(self, whole: Usage) -> None:
         """Books what the turn has used beyond its steps: an answer that was declined or cut is no step, yet costs."""

@@ -13,7 +13,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from sqlite3 import Connection
 
-from thinklsp.sessions import ledger, spending
+from thinklsp.sessions import ledger, remedies, spending
 from thinklsp.sessions.folder import (
     FileIds,
     FolderRefused,
@@ -178,6 +178,7 @@ def _sound(place: _Place) -> Opened:
             migrate(connection, migrations)
         _expect_schema(connection)
         ledger.forget_old(connection)
+        remedies.forget_old(connection)
         return Opened(connection, path, problems=problems, files=file_ids(path))
     except sqlite3.Error as error:
         connection.close()

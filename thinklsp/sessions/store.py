@@ -15,6 +15,7 @@ from functools import partial
 from typing import Literal, Protocol, TypeVar
 
 from thinklsp.core.errors import SessionError
+from thinklsp.core.remedies import Remedy
 from thinklsp.core.usage import Usage
 from thinklsp.sessions.database import PATIENCE, Opened, open_database
 from thinklsp.sessions.folder import FileIds, Leases, leases_of
@@ -95,6 +96,14 @@ class SessionStore(Protocol):
 
     async def record(self, session_id: str, spent: Spent) -> None:
         """A model call that belongs to no change of the session."""
+        ...
+
+    async def keep_remedy(self, session_id: str, service: str, remedy: Remedy) -> None:
+        """What the session's turn found out about a service, which is told apart from others by its name."""
+        ...
+
+    async def remedies(self, session_id: str, service: str) -> tuple[Remedy, ...]:
+        """What is known of the service and of this conversation there, in the order in which it was found out."""
         ...
 
     async def usage(self, session_id: str | None) -> UsageReport: ...
@@ -208,6 +217,12 @@ class _Store:
     async def record(self, session_id: str, spent: Spent) -> None:
         day = utc_today()
         await self._run(lambda keeper: keeper.record(session_id, spent, day))
+
+    async def keep_remedy(self, session_id: str, service: str, remedy: Remedy) -> None:
+        await self._run(lambda keeper: keeper.keep_remedy(session_id, service, remedy))
+
+    async def remedies(self, session_id: str, service: str) -> tuple[Remedy, ...]:
+        return await self._run(lambda keeper: keeper.remedies(session_id, service))
 
     async def usage(self, session_id: str | None) -> UsageReport:
         return await self._run(lambda keeper: keeper.usage(session_id))
