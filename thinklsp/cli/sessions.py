@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import json
 import os
+import re
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -14,10 +15,10 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from thinklsp.cli.terminal import console_for, harmless
+from thinklsp.cli.terminal import console_for, harmless, size_told
 from thinklsp.cli.terminal_question import can_ask, confirm
 from thinklsp.core.errors import ThinkLspError
-from thinklsp.engine.sessions import Reach, SessionCommands
+from thinklsp.engine.sessions import Reach, SessionCommands, older_than
 from thinklsp.engine.usage import cost_told
 from thinklsp.sessions.state_folder import state_folder
 from thinklsp.sessions.store import SqliteStore
@@ -26,6 +27,9 @@ from thinklsp.workspace.paths import workspace_key
 from thinklsp.workspace.uri import path_to_uri, uri_to_path
 
 _ID = 8
+_AGE = re.compile(r"([0-9]{1,4})([dw])")
+_UNITS = {"d": "days", "w": "weeks"}
+_ID_HELP = "its id, the beginning of it, or `last`: this folder's newest"
 
 Act = Callable[[SessionCommands, argparse.Namespace], Awaitable[int]]
 
@@ -41,7 +45,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for op in (show, export):
         op.add_argument("--archive", metavar="ID", help="a conversation that a compaction has replaced")
         op.add_argument("--thinking", action="store_true", help="with the model's summaries of its thinking")
-    delete = _with_id(ops.add_parser("delete", help="delete one for good"), required=True)
+    delete = ops.add_parser("delete", help="delete one for good, or all that are old")
+    which = delete.add_mutually_exclusive_group(required=True)
+    which.add_argument("id", nargs="?", metavar="ID", help=_ID_HELP)
+    which.add_argument(
+        "--older-than", metavar="AGE", type=_an_age, help="those that were last used longer ago, such as 90d or 12w"
+    )
+    delete.add_argument("--all", action="store_true", help="with --older-than: those of every folder")
     delete.add_argument("--yes", action="store_true", help="do not ask")
     repair = _with_id(ops.add_parser("repair", help="find and mend what no service would accept"))
     repair.add_argument("--dry-run", action="store_true", help="only say what would change")
@@ -51,14 +61,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         op.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
-def _with_id(parser: argparse.ArgumentParser, *, required: bool = False) -> argparse.ArgumentParser:
-    parser.add_argument(
-        "id",
-        nargs=None if required else "?",
-        metavar="ID",
-        help="its id, the beginning of it, or `last`: this folder's newest",
-    )
+def _with_id(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    parser.add_argument("id", nargs="?", metavar="ID", help=_ID_HELP)
     return parser
+
+
+def _an_age(written: str) -> timedelta:
+    found = _AGE.fullmatch(written)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{written!r} is no age; write 90d for 90 days, 12w for 12 weeks")
+    return timedelta(**{_UNITS[found[2]]: int(found[1])})
 
 
 def run(args: argparse.Namespace) -> int:
@@ -68,7 +80,8 @@ def run(args: argparse.Namespace) -> int:
 async def _run(args: argparse.Namespace) -> int:
     store = SqliteStore(state_folder(os.environ))
     # Ids are found wherever they are: this is the user's own terminal. A list is of this folder unless all are wished.
-    everywhere = args.op != "list" or args.all
+    several = args.op == "list" or getattr(args, "older_than", None) is not None
+    everywhere = args.all if several else True
     commands = SessionCommands(store, Reach(workspace_key(path_to_uri(os.getcwd())), everywhere))
     try:
         return await _ACTS[args.op](commands, args)
@@ -104,7 +117,7 @@ def _print_table(entries: Sequence[Mapping[str, Any]], *, with_folder: bool) -> 
         if entry["busy"]:
             title.append(" (a turn is running)", style="not bold yellow")
         cells = [entry["sessionId"][:length], title, visible(entry["model"] or "–"), str(entry["steps"])]
-        cells += [cost_told(entry["usage"]["costUsd"]), _size(entry["size"]), _age(entry["updated"])]
+        cells += [cost_told(entry["usage"]["costUsd"]), size_told(entry["size"]), _age(entry["updated"])]
         table.add_row(*cells, *([visible(_folder(entry["workspace"]))] if with_folder else []))
     if not console.is_terminal:
         console.width = 400
@@ -151,6 +164,8 @@ def _write(path: str, text: str) -> None:
 
 
 async def _delete(commands: SessionCommands, args: argparse.Namespace) -> int:
+    if args.older_than is not None:
+        return await _delete_old(commands, args)
     summary = await commands.find(args.id)
     if not args.yes:
         if not can_ask():
@@ -160,6 +175,29 @@ async def _delete(commands: SessionCommands, args: argparse.Namespace) -> int:
     deleted = await commands.delete(summary.id)
     _tell(args, deleted, f"“{deleted['title']}” is deleted.")
     return 0
+
+
+async def _delete_old(commands: SessionCommands, args: argparse.Namespace) -> int:
+    entries = older_than(await commands.list(), args.older_than)
+    if not args.json and entries:
+        _print_table(entries, with_folder=args.all)
+    if entries and not args.yes:
+        if not can_ask():
+            raise ThinkLspError("Nothing was deleted. Give --yes to delete without a question.")
+        if not confirm(f"Delete {_several(entries)} for good?"):
+            return 1
+    answer = await commands.delete_all([entry["sessionId"] for entry in entries])
+    gone = [entry for entry in entries if entry["sessionId"] in answer["deleted"]]
+    nothing = "Nothing was deleted." if entries else "There is no session that old."
+    _tell(args, answer, f"Deleted: {_several(gone)}." if gone else nothing)
+    for reason in dict.fromkeys(kept["reason"] for kept in answer["kept"]):
+        sys.stderr.write(f"thinklsp sessions: {harmless(reason)}\n")
+    return 1 if answer["kept"] else 0
+
+
+def _several(entries: Sequence[Mapping[str, Any]]) -> str:
+    size = size_told(sum(entry["size"] for entry in entries))
+    return f"1 session of {size}" if len(entries) == 1 else f"{len(entries)} sessions of {size}"
 
 
 async def _repair(commands: SessionCommands, args: argparse.Namespace) -> int:
@@ -208,10 +246,6 @@ def _folder(workspace: str) -> str:
         return uri_to_path(workspace)
     except ThinkLspError:
         return workspace
-
-
-def _size(count: int) -> str:
-    return f"{count / 1e6:.1f} MB" if count >= 100_000 else f"{count / 1e3:.1f} kB"
 
 
 def _age(updated: str) -> str:

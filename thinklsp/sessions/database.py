@@ -243,8 +243,8 @@ def _configure(connection: Connection, place: _Place) -> tuple[str, ...]:
         )
     if (size := os.stat(path).st_size) > LARGE:
         problems.append(
-            f"The session store {path} has grown to {size >> 20:,} MiB. Delete sessions that are not needed: "
-            "thinklsp sessions list shows their sizes."
+            f"The session store {path} has grown to {size >> 20:,} MiB. Delete what is not needed any more, such as "
+            "all that was last used 90 days ago: thinklsp sessions delete --all --older-than 90d"
         )
     return tuple(problems)
 

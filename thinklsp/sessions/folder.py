@@ -103,6 +103,15 @@ def file_ids(path: str) -> FileIds:
     return tuple(_file_id(path + beside) for beside in _BESIDE[:3])
 
 
+def size_of(path: str) -> int:
+    """Bytes of the database and its log, as far as they can be seen."""
+    size = 0
+    for beside in _BESIDE[:2]:
+        with suppress(OSError):
+            size += os.lstat(path + beside).st_size
+    return size
+
+
 def _file_id(path: str) -> tuple[int, int] | None:
     try:
         status = os.lstat(path)

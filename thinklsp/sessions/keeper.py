@@ -13,7 +13,7 @@ from thinklsp.core.remedies import Remedy
 from thinklsp.core.usage import Usage
 from thinklsp.sessions import archives, ledger, remedies, rows, spending
 from thinklsp.sessions.database import Opened
-from thinklsp.sessions.folder import FileIds, Leases
+from thinklsp.sessions.folder import FileIds, Leases, size_of
 from thinklsp.sessions.holding import Holding
 from thinklsp.sessions.ledger import Intent, LedgerEdit, Outcome, PlannedWrite, WrittenFile, WrittenTurn
 from thinklsp.sessions.places import Places
@@ -152,6 +152,11 @@ class Keeper:
             raise SessionError("This session has no such archive.")
         return self.places.read(session_id, lambda place: archives.read_archive(place, archive, self._seals))
 
+    def extent(self) -> tuple[int, int]:
+        """How many sessions there are, and the bytes of the files that hold them."""
+        count = sum(count for count, _ in self.places.everywhere(lambda place: [rows.count_sessions(place)]))
+        return count, 0 if self.places.file is None else size_of(self.places.path)
+
     def fork(self, session_id: str, workspace: str | None, step: int | None) -> Session:
         session = self.get(session_id, workspace)
         new_id = secrets.token_hex(16)
@@ -170,8 +175,26 @@ class Keeper:
         return fork
 
     def delete(self, session_id: str, workspace: str | None) -> None:
-        """A session that is damaged can be deleted too, so it is not read."""
-        if session_id not in self._new:
+        if self._delete(session_id, workspace):
+            self.places.erase_traces()
+
+    def delete_all(self, session_ids: Sequence[str], workspace: str | None) -> dict[str, str | None]:
+        done: dict[str, str | None] = {}
+        stored = False
+        for session_id in session_ids:
+            done[session_id] = None
+            try:
+                stored = self._delete(session_id, workspace) or stored
+            except SessionError as error:
+                done[session_id] = str(error)
+        if stored:
+            self.places.erase_traces()
+        return done
+
+    def _delete(self, session_id: str, workspace: str | None) -> bool:
+        """Whether it was stored anywhere. A session that is damaged can be deleted too, so it is not read."""
+        stored = session_id not in self._new
+        if stored:
             found = self.places.read(session_id, lambda place: rows.read_workspace(place, session_id))
             if found is None or workspace not in (None, found):
                 raise SessionError(_UNKNOWN)
@@ -180,6 +203,7 @@ class Keeper:
         for known in (self._new, self._cached, self._mine):
             known.pop(session_id, None)
         self._holding.forget(session_id)
+        return stored
 
     def release(self, session_id: str) -> None:
         self._holding.release(session_id)

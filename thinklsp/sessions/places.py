@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from sqlite3 import Connection
 from typing import Literal, Protocol, TypeVar
 
@@ -130,23 +130,24 @@ class Places:
             return action(self.spare)
 
     def erase(self, session_id: str) -> None:
-        """Deletes it for good. Raises SessionError when that cannot be done now."""
+        """Deletes it; its traces are erased by `erase_traces`. Raises SessionError when that cannot be done now."""
         if self._retry_at != FOR_GOOD:
             self._retry_at = 0.0
         self.catch_up()
         if self.file is not None and not self._in_order:
             raise SessionError("The session cannot be deleted while its store cannot be written.")
         place = self.of(session_id)
-        try:
-            with transaction(place):
-                delete_session(place, session_id)
-            if place is self.file:
-                remove_backups(self.path)
-                if not erase_traces(place):
-                    self.say("Traces of a deleted session stay in the log of the store until the others end.")
-        except (sqlite3.Error, OSError) as error:
-            why = (reason(error) if isinstance(error, sqlite3.Error) else error.strerror) or "its store is damaged"
-            raise SessionError(f"The session could not be deleted: {why}.") from None
+        with _deleting(), transaction(place):
+            delete_session(place, session_id)
+
+    def erase_traces(self) -> None:
+        """No byte of what was deleted stays. Raises SessionError when that cannot be done now."""
+        if self.file is None:
+            return
+        with _deleting():
+            remove_backups(self.path)
+            if not erase_traces(self.file):
+                self.say("Traces of a deleted session stay in the log of the store until the others end.")
 
     @property
     def _in_order(self) -> bool:
@@ -285,6 +286,15 @@ class Places:
             if distrust or read_revision(self.spare, session_id) is None:
                 self._sessions.rescue(self.spare, session_id)
         self.moved.add(session_id)
+
+
+@contextmanager
+def _deleting() -> Iterator[None]:
+    try:
+        yield
+    except (sqlite3.Error, OSError) as error:
+        why = (reason(error) if isinstance(error, sqlite3.Error) else error.strerror) or "its store is damaged"
+        raise SessionError(f"The session could not be deleted: {why}.") from None
 
 
 def _taken_away(path: str, kept: int, *, only_log: bool) -> str:

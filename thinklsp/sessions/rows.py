@@ -272,6 +272,12 @@ def summaries(connection: Connection, workspace: str | None) -> Iterator[Summary
         yield Summary(session_id, str(title), str(of_workspace), str(model), *figures, *times, usage_of(tuple(usage)))
 
 
+def count_sessions(connection: Connection) -> int:
+    """As many as `summaries` gives."""
+    [(count,)] = connection.execute("SELECT count(*) FROM session WHERE messages > 0")
+    return number(count)
+
+
 def newest(connection: Connection, workspace: str) -> Iterator[tuple[str, int]]:
     """The ids of sessions and when they were used, newest first."""
     rows = connection.execute(

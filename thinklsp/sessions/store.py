@@ -32,12 +32,15 @@ RETRY_AFTER = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """How the store is, for `doctor`. `kind` memory: nothing outlives the process. `protection` is a sentence."""
+    """How the store is, for `doctor`. `kind` memory: nothing outlives the process. `protection` is a sentence, `size`
+    the bytes that its files take."""
 
     kind: Literal["file", "read-only", "memory"]
     path: str
     protection: str
     problems: tuple[str, ...]
+    sessions: int
+    size: int
 
 
 class SessionStore(Protocol):
@@ -67,6 +70,10 @@ class SessionStore(Protocol):
 
     async def delete(self, session_id: str, workspace: str | None) -> None:
         """For good: no byte of it stays. What it has cost still counts for the day."""
+        ...
+
+    async def delete_all(self, session_ids: Sequence[str], workspace: str | None) -> Mapping[str, str | None]:
+        """As `delete`, for many at once: None for each that was deleted, or the sentence why it was not."""
         ...
 
     async def fork(self, session_id: str, workspace: str | None, step: int | None = None) -> Session:
@@ -193,6 +200,9 @@ class _Store:
     async def delete(self, session_id: str, workspace: str | None) -> None:
         await self._run(lambda keeper: keeper.delete(session_id, workspace))
 
+    async def delete_all(self, session_ids: Sequence[str], workspace: str | None) -> Mapping[str, str | None]:
+        return await self._run(lambda keeper: keeper.delete_all(session_ids, workspace))
+
     async def fork(self, session_id: str, workspace: str | None, step: int | None = None) -> Session:
         return await self._run(lambda keeper: keeper.fork(session_id, workspace, step))
 
@@ -263,7 +273,8 @@ class _Store:
     async def condition(self) -> Condition:
         def look(keeper: Keeper) -> Condition:
             places = keeper.places
-            return Condition(places.kind, places.path, keeper.protection, tuple(places.problems))
+            extent = keeper.extent()
+            return Condition(places.kind, places.path, keeper.protection, tuple(places.problems), *extent)
 
         return await self._run(look)
 
