@@ -8,10 +8,11 @@ import json
 import os
 import re
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
@@ -29,6 +30,12 @@ from thinklsp.workspace.uri import path_to_uri, uri_to_path
 _ID = 8
 _AGE = re.compile(r"([0-9]{1,4})([dw])")
 _UNITS = {"d": "days", "w": "weeks"}
+_TEXTS = ("id", "title", "model", "folder")
+# What is left out where there is little room, first to last.
+_LEAST_FIRST = ("size", "model", "steps", "cost", "folder", "age")
+_LEAST = 30
+_GAP = 2
+_MODEL = 22
 _ID_HELP = "its id, the beginning of it, or `last`: this folder's newest"
 
 Act = Callable[[SessionCommands, argparse.Namespace], Awaitable[int]]
@@ -103,25 +110,79 @@ async def _list(commands: SessionCommands, args: argparse.Namespace) -> int:
 
 
 def _print_table(entries: Sequence[Mapping[str, Any]], *, with_folder: bool) -> None:
+    """In a terminal every session is one line: what matters least gives way to the title."""
     console = console_for(sys.stdout)
-    table = Table(box=None, pad_edge=False, header_style="dim", show_edge=False)
-    length = _telling([entry["sessionId"] for entry in entries])
-    table.add_column("id", no_wrap=True, min_width=length)
-    table.add_column("title", overflow="ellipsis", no_wrap=True, ratio=1 if console.is_terminal else None)
-    for name in ("model", "steps", "cost", "size", "age"):
-        table.add_column(name, no_wrap=True, justify="left" if name == "model" else "right")
-    if with_folder:
-        table.add_column("folder", overflow="fold")
-    for entry in entries:
-        title = Text(visible(entry["title"]), style="bold")
-        if entry["busy"]:
-            title.append(" (a turn is running)", style="not bold yellow")
-        cells = [entry["sessionId"][:length], title, visible(entry["model"] or "–"), str(entry["steps"])]
-        cells += [cost_told(entry["usage"]["costUsd"]), size_told(entry["size"]), _age(entry["updated"])]
-        table.add_row(*cells, *([visible(_folder(entry["workspace"]))] if with_folder else []))
-    if not console.is_terminal:
+    columns = _columns(entries, with_folder=with_folder)
+    if console.is_terminal:
+        columns = _fitting(columns, console.width)
+    else:
         console.width = 400
+    table = Table(box=None, pad_edge=False, header_style="dim", show_edge=False)
+    for name, cells in columns.items():
+        table.add_column(name, no_wrap=True, width=_width(name, cells), justify="left" if name in _TEXTS else "right")
+    for row in zip(*columns.values(), strict=True):
+        table.add_row(*row)
     console.print(table)
+
+
+def _width(name: str, cells: Iterable[Text]) -> int:
+    return max(len(name), *(cell.cell_len for cell in cells))
+
+
+def _columns(entries: Sequence[Mapping[str, Any]], *, with_folder: bool) -> dict[str, list[Text]]:
+    length = _telling([entry["sessionId"] for entry in entries])
+    columns = {
+        "id": [Text(entry["sessionId"][:length]) for entry in entries],
+        "title": [_titled(entry) for entry in entries],
+        "model": [Text(visible(entry["model"] or "–")) for entry in entries],
+        "steps": [Text(str(entry["steps"])) for entry in entries],
+        "cost": [Text(cost_told(entry["usage"]["costUsd"])) for entry in entries],
+        "size": [Text(size_told(entry["size"])) for entry in entries],
+        "age": [Text(_age(entry["updated"])) for entry in entries],
+    }
+    if with_folder:
+        columns["folder"] = [Text(visible(_folder(entry["workspace"]))) for entry in entries]
+    return columns
+
+
+def _fitting(columns: Mapping[str, list[Text]], width: int) -> dict[str, list[Text]]:
+    """Without as many columns as it takes to leave room for titles, and with folders by their end."""
+    fitting = dict(columns)
+    fitting["model"] = [_tail(cell.plain, _MODEL) for cell in columns["model"]]
+    least = _LEAST if "folder" not in columns else 2 * _LEAST
+    for name in _LEAST_FIRST:
+        if _room(fitting, width) >= least:
+            break
+        fitting.pop(name, None)
+    room = max(1, _room(fitting, width))
+    if "folder" in fitting:
+        own = min(_width("folder", fitting["folder"]), max(room // 3, room - _width("title", fitting["title"])))
+        fitting["folder"] = [_tail(cell.plain, own) for cell in fitting["folder"]]
+        room -= own
+    for title in fitting["title"]:
+        title.truncate(max(1, room), overflow="ellipsis")
+    return fitting
+
+
+def _room(columns: Mapping[str, list[Text]], width: int) -> int:
+    """What the other columns and the gaps leave for titles and folders."""
+    others = sum(_width(name, cells) for name, cells in columns.items() if name not in ("title", "folder"))
+    return width - others - _GAP * (len(columns) - 1)
+
+
+def _titled(entry: Mapping[str, Any]) -> Text:
+    """That a turn runs comes first: the end of a title may not be seen."""
+    running = Text("(running) " if entry["busy"] else "", style="yellow")
+    return running.append(visible(entry["title"]), style="bold")
+
+
+def _tail(text: str, width: int) -> Text:
+    """The end of a path or a name tells more than its beginning."""
+    if cell_len(text) <= width:
+        return Text(text)
+    while text and cell_len(text) >= width:
+        text = text[1:]
+    return Text(f"…{text}")
 
 
 def _telling(ids: Sequence[str]) -> int:

@@ -150,7 +150,8 @@ class Turn:
         self.spending.is_at((await self.store.spent_on(self.spending.day)).cost_usd)
         if not isinstance(self.spec.task, CompactTask):
             prompt = user_text(self.spec)
-            await self._update(lambda session: session.with_user(prompt))
+            about = _about(self.spec)
+            await self._update(lambda session: session.with_user(prompt, about))
         finished = False
         try:
             if self.choose_model is not None:
@@ -260,6 +261,13 @@ class Turn:
 
     async def _update(self, change: Callable[[Session], Session], spent: Spent | None = None) -> None:
         self.session = await self.store.update(self.session.id, change, spent)
+
+
+def _about(spec: TurnSpec) -> str:
+    """An action's own words are the same every time; where it was asked for is not."""
+    if not isinstance(spec.task, ActionTask):
+        return ""
+    return f"{spec.title}: {spec.task.instruction}" if spec.task.instruction else spec.title
 
 
 def user_text(spec: TurnSpec) -> str:

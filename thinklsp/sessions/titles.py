@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-_LENGTH = 60
+LENGTH = 60
 _FENCE = re.compile(r"\s*(```+|~~~+)")
 _LINE_MARK = re.compile(r"\s*(?:#{1,6}\s+|>\s?|[-*+]\s+(?:\[[ xX]\]\s+)?|\d{1,3}[.)]\s+)+")
 _LINK = re.compile(r"!?\[([^\]\n]*)\]\([^)\s]*\)")
 _MARKED = re.compile(r"(\*\*|\*|`+|~~)(?=\S)(.+?)(?<=\S)\1")
-_REFERENCE = re.compile(r"(?<!\S)@(?:<([^>\n]+)>|\"([^\"\n]+)\"|(\S+))")
-_LINES = re.compile(r"(?::L?\d+(?:-L?\d+)?|#L?\d+(?:-L?\d+)?)?([.,;:!?)]*)$")
+_REFERENCE = re.compile(r"(?<![\w@])@([^\s:@]*[^\s:@.,;!?)])(?::L?\d+(?:-L?\d+)?)?")
 _OF_THE_EDITOR = frozenset({"selection", "diagnostics"})
 
 
@@ -20,7 +19,7 @@ def title_of(prompt: str) -> str:
     plain = (_plain(line) for line in _prose(prompt))
     named = (line.strip() for line in prompt.splitlines())
     found = next((line for line in plain if any(letter.isalnum() for letter in line)), None)
-    return _cut(found or next(filter(None, named), ""))
+    return shortened(found or next(filter(None, named), ""))
 
 
 def _prose(prompt: str) -> Iterator[str]:
@@ -48,15 +47,13 @@ def _plain(line: str) -> str:
 
 def _referred(found: re.Match[str]) -> str:
     """A file by its own name; what stands for a place in the editor says nothing later."""
-    written = found[1] or found[2] or found[3]
-    end = _LINES.search(written)
-    name, marks = (written[: end.start()], end[1]) if end is not None else (written, "")
-    return marks if name in _OF_THE_EDITOR else name.rstrip("/").rpartition("/")[2] + marks
+    return "" if found[1] in _OF_THE_EDITOR else found[1].rstrip("/").rpartition("/")[2]
 
 
-def _cut(line: str) -> str:
-    if len(line) <= _LENGTH:
+def shortened(line: str, length: int = LENGTH) -> str:
+    """To so many characters, at the end of a word where there is one near."""
+    if len(line) <= length:
         return line
-    kept = line[: _LENGTH - 1]
+    kept = line[: length - 1]
     word = kept.rpartition(" ")[0]
-    return (word if len(word) > _LENGTH * 2 // 3 else kept).rstrip() + "…"
+    return (word if len(word) > length * 2 // 3 else kept).rstrip() + "…"
