@@ -3,15 +3,18 @@
 import asyncio
 import json
 import os
+import re
 import sqlite3
 import stat
 from contextlib import closing
 
 import pytest
+from rich.cells import cell_len
 
 from tests.support.stored_sessions import SECRET, USAGE, answer, full_session, holding, one_turn, opened
 from thinklsp.core.messages import AssistantMessage, TextBlock, ToolUseBlock, UserMessage
 from thinklsp.sessions.state_folder import state_folder
+from thinklsp.sessions.values import Spent
 from thinklsp.workspace.paths import workspace_key
 from thinklsp.workspace.uri import path_to_uri
 
@@ -242,6 +245,42 @@ def test_titles_cannot_steer_a_terminal(cli, state):
             assert "\x1b]0" not in terminal.output
             assert "\x1b[2J" not in terminal.output
             assert "\x1b[31mred" not in terminal.output
+
+
+PROMPTS = ("Short?", "日本語のとても長い題名" * 9, "🚀 and 🙂 " * 9, "One word after another " * 9)
+
+
+@pytest.mark.parametrize("columns", [30, 60, 80, 100, 160])
+def test_a_list_of_many_fits_every_terminal(cli, state, columns):
+    """One line for each session, none too long; the id and the beginning of the title are always there."""
+    spent = Spent("t", "p", "vendor/a-model-with-a-very-long-name-indeed-1", USAGE)
+
+    async def keep():
+        async with opened(state) as store:
+            for number in range(200):
+                workspace = here(cli) if number % 2 else f"file:///a/very/long/path/to/some/other/project{number}"
+                session = await store.create(workspace)
+                prompt = PROMPTS[number // 2 % len(PROMPTS)]
+                await store.update(session.id, lambda now, p=prompt: one_turn(1, now.with_user(p)), spent)
+
+    asyncio.run(keep())
+    for args, count in (([], 100), (["--all"], 200)):
+        with cli.terminal("sessions", "list", *args, columns=columns) as terminal:
+            assert terminal.end() == 0
+            plain = re.sub(r"\x1b\[[0-9;]*m", "", terminal.output)
+        head, *rows = plain.splitlines()
+        assert len(rows) == count
+        assert max(cell_len(row) for row in (head, *rows)) <= columns
+        names = head.split()
+        assert names[:2] == ["id", "title"]
+        assert all(re.match(r"[0-9a-f]{8}  (Short|日本|🚀|One )", row) for row in rows)
+        assert columns < 60 or "age" in names
+        assert columns < 80 or "cost" in names
+        if columns == 160:
+            wanted = ["id", "title", "model", "steps", "cost", "size", "age", "folder"]
+            assert names == wanted[: 7 + bool(args)]
+            assert "e-indeed-1 " in rows[0]
+            assert not args or rows[1].rstrip().endswith("project198")
 
 
 def test_problems_of_the_store_are_told(cli, inside, state):

@@ -33,7 +33,7 @@ _UNITS = {"d": "days", "w": "weeks"}
 _TEXTS = ("id", "title", "model", "folder")
 # What is left out where there is little room, first to last.
 _LEAST_FIRST = ("size", "model", "steps", "cost", "folder", "age")
-_LEAST = 30
+_LEAST, _LEAST_OF_TWO = 30, 45
 _GAP = 2
 _MODEL = 22
 _ID_HELP = "its id, the beginning of it, or `last`: this folder's newest"
@@ -149,9 +149,8 @@ def _fitting(columns: Mapping[str, list[Text]], width: int) -> dict[str, list[Te
     """Without as many columns as it takes to leave room for titles, and with folders by their end."""
     fitting = dict(columns)
     fitting["model"] = [_tail(cell.plain, _MODEL) for cell in columns["model"]]
-    least = _LEAST if "folder" not in columns else 2 * _LEAST
     for name in _LEAST_FIRST:
-        if _room(fitting, width) >= least:
+        if _room(fitting, width) >= (_LEAST_OF_TWO if "folder" in fitting else _LEAST):
             break
         fitting.pop(name, None)
     room = max(1, _room(fitting, width))
