@@ -52,4 +52,4 @@ def test_the_first_prompt_names_a_session_and_a_fork_can_be_told() -> None:
     long = Session("a", "w").with_user("word " * 20)
     assert long.forked("b").title.endswith("… (fork)")
     assert len(long.forked("b").title) <= LENGTH
-    assert session.renamed("  # as it\n is  ").title == "# as it is"
+    assert session.renamed("  # as it is\nMore. ").title == "# as it is"

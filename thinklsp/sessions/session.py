@@ -78,7 +78,7 @@ class Session:
         return replace(self, choices={**self.choices, **choices})
 
     def renamed(self, title: str) -> Session:
-        return replace(self, title=shortened(" ".join(title.split())))
+        return replace(self, title=shortened(next(iter(title.strip().splitlines()), "")))
 
     def with_usage(self, usage: Usage) -> Session:
         """What a call cost that is no step: a summary, a title, an answer that broke off."""
