@@ -11,6 +11,7 @@ import select
 import subprocess
 import sys
 import time
+from codecs import getincrementaldecoder
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -56,8 +57,8 @@ class Cli:
             env=self.env(**more), check=False,
         )  # fmt: skip
 
-    def terminal(self, *args: str, **more: str) -> Terminal:
-        return Terminal(self.argv(*args), self.folder, self.env(TERM="xterm-256color", **more))
+    def terminal(self, *args: str, columns: int = 100, **more: str) -> Terminal:
+        return Terminal(self.argv(*args), self.folder, self.env(TERM="xterm-256color", **more), columns)
 
     def left_behind(self) -> list[str]:
         """Everything in the temporary and the home folder."""
@@ -65,13 +66,15 @@ class Cli:
 
 
 class Terminal:
-    """A command on a pseudo-terminal, 100 columns wide. Use as a context manager."""
+    """A command on a pseudo-terminal. Use as a context manager."""
 
-    def __init__(self, argv: list[str], folder: Path, environment: dict[str, str]) -> None:
+    def __init__(self, argv: list[str], folder: Path, environment: dict[str, str], columns: int) -> None:
         self._ours, theirs = pty.openpty()
-        environment = {**environment, "COLUMNS": "100", "LINES": "40"}
+        environment = {**environment, "COLUMNS": str(columns), "LINES": "40"}
         self.process = subprocess.Popen(argv, stdin=theirs, stdout=theirs, stderr=theirs, cwd=folder, env=environment)
         os.close(theirs)
+        # A read may end in the middle of a character.
+        self._decoder = getincrementaldecoder("utf-8")("replace")
         self.output = ""
 
     def __enter__(self) -> Self:
@@ -107,7 +110,7 @@ class Terminal:
             data = os.read(self._ours, 65536)
         except OSError:
             return False
-        self.output += data.decode("utf-8", "replace")
+        self.output += self._decoder.decode(data)
         return bool(data)
 
 

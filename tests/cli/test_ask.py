@@ -154,6 +154,26 @@ async def test_a_turn_without_a_whole_answer_fails_and_holds_its_edits(cli):
         assert files_of(cli.folder) == {"a.py": "x = 1\n"}
 
 
+async def test_a_session_goes_on(cli):
+    """By `last`, by its id and by the beginning of it; only in its own folder."""
+    async with Simulator(parse(ECHO * 4, "test")) as simulator:
+        env = {"ANTHROPIC_BASE_URL": simulator.base_url, "ANTHROPIC_API_KEY": "sk-test-key-0123456789"}
+        first = json.loads((await ask(cli, "--json", "One?", **env)).stdout)["sessionId"]
+        other = json.loads((await ask(cli, "--json", "Else?", **env)).stdout)["sessionId"]
+        assert other != first
+        for number, wish in (("Two", first), ("Three", first[:8]), ("Four", "last")):
+            result = json.loads((await ask(cli, "--json", "--session", wish, f"{number}?", **env)).stdout)
+            assert result["sessionId"] == first
+        asked = [json.dumps(request.body["messages"]) for request in simulator.requests]
+        assert [text.count("?") for text in asked[2:]] == [3, 5, 7], "each prompt is echoed once"
+        assert "Else?" not in asked[-1]
+        cli.folder = cli.temp
+        for wish, words in ((first, "no such session here"), ("last", "no session here yet"), ("", "no such session")):
+            done = await ask(cli, "--session", wish, "Five?", **env)
+            assert (done.returncode, done.stdout) == (1, "")
+            assert words in done.stderr
+
+
 ERRORS = {
     "no key": (["Hello"], {}, "No model provider has a key."),
     "nothing asked": ([" "], SIMULATED, "the prompt is empty"),

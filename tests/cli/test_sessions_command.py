@@ -2,13 +2,19 @@
 
 import asyncio
 import json
+import os
+import re
+import sqlite3
 import stat
+from contextlib import closing
 
 import pytest
+from rich.cells import cell_len
 
-from tests.support.stored_sessions import SECRET, USAGE, answer, full_session, one_turn, opened
+from tests.support.stored_sessions import SECRET, USAGE, answer, full_session, holding, one_turn, opened
 from thinklsp.core.messages import AssistantMessage, TextBlock, ToolUseBlock, UserMessage
 from thinklsp.sessions.state_folder import state_folder
+from thinklsp.sessions.values import Spent
 from thinklsp.workspace.paths import workspace_key
 from thinklsp.workspace.uri import path_to_uri
 
@@ -119,6 +125,79 @@ def test_delete_asks_and_is_for_good(cli, inside, state):
     assert json.loads(inside("sessions", "list", "--json").stdout) == []
 
 
+def aged(state, days, *ids):
+    """As if they had been used last so many days ago."""
+    with closing(sqlite3.connect(state / "sessions" / "sessions.db", isolation_level=None)) as connection:
+        for session_id in ids:
+            connection.execute(
+                "UPDATE session SET updated = updated - ? WHERE id = ?", (days * 86_400 * 10**9, session_id)
+            )
+
+
+def test_old_ones_are_deleted_together_and_for_good(cli, inside, state):
+    canary = "canaryQ7xWprivate"
+    old = kept(state, *[lambda session: one_turn(canary, session)] * 70, workspace=here(cli))
+    [young] = kept(state, full_session, workspace=here(cli))
+    [elsewhere] = kept(state, lambda session: one_turn(3, session), workspace="file:///elsewhere")
+    assert inside("sessions", "delete", "--older-than", "1d", "--yes").stdout == "There is no session that old.\n"
+    aged(state, 91, *old, elsewhere)
+    for args in (["--older-than", "90"], ["--older-than", "-1d"], ["last", "--older-than", "90d"], ["--all"]):
+        assert inside("sessions", "delete", *args).returncode == 2
+    denied = inside("sessions", "delete", "--older-than", "90d")
+    assert (denied.returncode, "Give --yes" in denied.stderr) == (1, True)
+    with cli.terminal("sessions", "delete", "--older-than", "14w") as terminal:
+        assert terminal.end() == 0
+    with cli.terminal("sessions", "delete", "--older-than", "90d") as terminal:
+        terminal.until("for good? [y/N]")
+        assert all(session_id[:8] in terminal.output for session_id in old)
+        assert not any(session_id[:8] in terminal.output for session_id in (young, elsewhere))
+        assert "Delete 70 sessions of " in terminal.output
+        terminal.type("n\n")
+        assert terminal.end() == 1
+    assert len(json.loads(inside("sessions", "list", "--json").stdout)) == 71
+    with cli.terminal("sessions", "delete", "--older-than", "90d") as terminal:
+        terminal.until("for good? [y/N]")
+        terminal.type("y\n")
+        assert terminal.end() == 0
+        assert "Deleted: 70 sessions of " in terminal.output
+    assert holding(state, canary) == []
+    assert [name for name in old if holding(state, name)] == []
+    assert holding(state, "canary"), "the young one is still there, or this test could not fail"
+    done = inside("sessions", "delete", "--older-than", "90d", "--all", "--yes", "--json")
+    assert json.loads(done.stdout) == {"deleted": [elsewhere], "kept": []}
+    assert [entry["sessionId"] for entry in json.loads(inside("sessions", "list", "--all", "--json").stdout)] == [young]
+
+
+def test_an_old_one_that_is_in_use_stays(cli, inside, state):
+    used, idle = kept(state, *[full_session] * 2, workspace=here(cli))
+
+    async def delete_while_in_use():
+        async with opened(state) as store:
+            await store.update(used, lambda session: session.with_user("Now."))
+            aged(state, 91, used, idle)
+            return await asyncio.to_thread(inside, "sessions", "delete", "--older-than", "90d", "--yes")
+
+    done = asyncio.run(delete_while_in_use())
+    assert (done.returncode, "Deleted: 1 session of " in done.stdout) == (1, True)
+    assert "in use by another thinklsp" in done.stderr
+    assert [entry["sessionId"] for entry in json.loads(inside("sessions", "list", "--json").stdout)] == [used]
+
+
+def test_doctor_tells_how_much_is_kept_and_what_to_do_about_it(cli, inside, state):
+    kept(state, *[full_session] * 3, workspace=here(cli))
+    report = json.loads(inside("doctor", "--json", THINKLSP_PROVIDER="simulator").stdout)
+    database = state / "sessions" / "sessions.db"
+    assert (report["store"]["sessions"], report["store"]["bytes"]) == (3, database.stat().st_size)
+    assert not any("sessions delete" in problem for problem in report["problems"])
+    assert "3 sessions, " in inside("doctor", THINKLSP_PROVIDER="simulator").stdout
+    # Pages that nothing is in: only the size of the file is another.
+    os.truncate(database, (1 << 30) + 1)
+    shown = inside("doctor", THINKLSP_PROVIDER="simulator").stdout
+    assert "3 sessions, 1.1 GB" in shown
+    assert "has grown to 1,024 MiB" in shown
+    assert "thinklsp sessions delete --all --older-than 90d" in shown
+
+
 def test_repair_shows_what_it_would_change_and_then_does_it(cli, inside, state):
     [mine] = kept(state, broken, workspace=here(cli))
     wish = inside("sessions", "repair", mine, "--dry-run")
@@ -166,6 +245,42 @@ def test_titles_cannot_steer_a_terminal(cli, state):
             assert "\x1b]0" not in terminal.output
             assert "\x1b[2J" not in terminal.output
             assert "\x1b[31mred" not in terminal.output
+
+
+PROMPTS = ("Short?", "日本語のとても長い題名" * 9, "🚀 and 🙂 " * 9, "One word after another " * 9)
+
+
+@pytest.mark.parametrize("columns", [30, 60, 80, 100, 160])
+def test_a_list_of_many_fits_every_terminal(cli, state, columns):
+    """One line for each session, none too long; the id and the beginning of the title are always there."""
+    spent = Spent("t", "p", "vendor/a-model-with-a-very-long-name-indeed-1", USAGE)
+
+    async def keep():
+        async with opened(state) as store:
+            for number in range(200):
+                workspace = here(cli) if number % 2 else f"file:///a/very/long/path/to/some/other/project{number}"
+                session = await store.create(workspace)
+                prompt = PROMPTS[number // 2 % len(PROMPTS)]
+                await store.update(session.id, lambda now, p=prompt: one_turn(1, now.with_user(p)), spent)
+
+    asyncio.run(keep())
+    for args, count in (([], 100), (["--all"], 200)):
+        with cli.terminal("sessions", "list", *args, columns=columns) as terminal:
+            assert terminal.end() == 0
+            plain = re.sub(r"\x1b\[[0-9;]*m", "", terminal.output)
+        head, *rows = plain.splitlines()
+        assert len(rows) == count
+        assert max(cell_len(row) for row in (head, *rows)) <= columns
+        names = head.split()
+        assert names[:2] == ["id", "title"]
+        assert all(re.match(r"[0-9a-f]{8}  (Short|日本|🚀|One )", row) for row in rows)
+        assert columns < 60 or "age" in names
+        assert columns < 80 or "cost" in names
+        if columns == 160:
+            wanted = ["id", "title", "model", "steps", "cost", "size", "age", "folder"]
+            assert names == wanted[: 7 + bool(args)]
+            assert "e-indeed-1 " in rows[0]
+            assert not args or rows[1].rstrip().endswith("project198")
 
 
 def test_problems_of_the_store_are_told(cli, inside, state):

@@ -25,9 +25,9 @@ FIXTURES = sorted((Path(__file__).parent.parent / "fixtures" / "sessions").glob(
 # Stands for three later versions.
 LATER = {
     **released(),
-    2: "ALTER TABLE session ADD COLUMN colour TEXT;\nUPDATE session SET colour = 'red';",
-    3: "CREATE TABLE more (id INTEGER PRIMARY KEY);\nINSERT INTO more SELECT rowid FROM session;",
-    4: "ALTER TABLE more ADD COLUMN name TEXT;\nUPDATE more SET name = 'x';\nCREATE INDEX more_by_name ON more (name);",
+    3: "ALTER TABLE session ADD COLUMN colour TEXT;\nUPDATE session SET colour = 'red';",
+    4: "CREATE TABLE more (id INTEGER PRIMARY KEY);\nINSERT INTO more SELECT rowid FROM session;",
+    5: "ALTER TABLE more ADD COLUMN name TEXT;\nUPDATE more SET name = 'x';\nCREATE INDEX more_by_name ON more (name);",
 }
 
 
@@ -75,7 +75,7 @@ def test_a_step_keeps_what_there_is_and_a_copy_from_before(tmp_path: Path) -> No
     connection = connection_of(open_database(str(tmp_path), migrations=LATER))
     assert connection.execute("SELECT colour FROM session").fetchall() == [("red",)]
     connection.close()
-    assert version(database(tmp_path)) == 4
+    assert version(database(tmp_path)) == 5
     [copy] = database(tmp_path).parent.glob("*.before-version-*")
     assert (version(copy), copy.stat().st_mode & 0o777) == (1, 0o600)
     with closing(sqlite3.connect(copy)) as kept:
@@ -89,7 +89,7 @@ def test_a_new_file_needs_no_copy(tmp_path: Path) -> None:
 
 def test_a_step_that_fails_changes_nothing(tmp_path: Path) -> None:
     laid_out(tmp_path, FIXTURES[0])
-    broken: Mapping[int, str] = {**released(), 2: "ALTER TABLE session ADD COLUMN x;\nDROP TABLE message;\nBROKEN;"}
+    broken: Mapping[int, str] = {**released(), 3: "ALTER TABLE session ADD COLUMN x;\nDROP TABLE message;\nBROKEN;"}
     opened_ = open_database(str(tmp_path), migrations=broken)
     assert opened_.connection is None
     assert "syntax error" in opened_.problems[0]

@@ -11,6 +11,7 @@ import os
 import secrets
 import stat
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -195,6 +196,7 @@ async def start(
     env: dict[str, str | None] | None = None,
     initialize: bool = True,
     provider: Provider | None = None,
+    argv: Sequence[str] = ARGV,
 ) -> Outside:
     """Server, client and provider on a workspace with `files`. `env`: changes; None takes a variable away.
 
@@ -211,7 +213,7 @@ async def start(
         (root / name).write_bytes(text.encode())
     variables = _environment(provider, home) | (env or {})
     given = {name: value for name, value in variables.items() if value is not None}
-    client = await RawClient.start(ARGV, cwd=root, env=given)
+    client = await RawClient.start(argv, cwd=root, env=given)
     outside = Outside(client, provider, root, home, given, announce)
     settings = {"model": MODEL} | (options or {})
     outside.client.editor.settings = settings

@@ -7,7 +7,7 @@ closed before the message is handed out, and at once when the caller goes away.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -17,6 +17,7 @@ from thinklsp.core.accumulator import MessageAccumulator
 from thinklsp.core.errors import ProviderError, StreamProtocolError
 from thinklsp.core.events import Notice, RetryScheduled, TextStreamed, ThinkingStreamed, ThinkingTick
 from thinklsp.core.messages import AssistantMessage
+from thinklsp.core.remedies import Remedy
 from thinklsp.core.stream import (
     BlockDelta,
     BlockStarted,
@@ -127,6 +128,11 @@ class HttpModelCaller:
         self._sleep = sleep
         self._remedies = Remedies()
 
+    def learn(self, remedies: Iterable[Remedy]) -> None:
+        """What earlier calls have found out about the service, perhaps in another process."""
+        for remedy in remedies:
+            self._remedies.learn(remedy)
+
     async def stream(self, request: ModelRequest) -> AsyncGenerator[CallEvent, None]:
         history = CallHistory()
         whole, request = request, self._remedies.applied(request)
@@ -141,9 +147,9 @@ class HttpModelCaller:
                 self._hide_key(error)
                 remedy = self._remedies.after(error, whole, request)
                 if remedy is not None:
-                    request, said = remedy
-                    yield Notice("warning", said)
-                    retry = RetryScheduled(0.0, said, attempt.had_content)
+                    request, notice = remedy
+                    yield notice
+                    retry = RetryScheduled(0.0, notice.text, attempt.had_content)
                 else:
                     retry, history = self._next_try(error, attempt, history)
             else:

@@ -5,19 +5,22 @@ fits. Otherwise the thinking so far stays away whole: a gap in the middle would 
 once and then kept for the conversation; a refusal after both is the end. A service that takes no thinking back at all
 is not sent any again. A form of thinking or a level of effort that the model does not take, because the catalogue was
 wrong about it, is changed and the change kept for the model; no form and no level is tried again that was refused.
+What is found out goes up with its notice, and comes back by `learn` in another process.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import assert_never, get_args
 
 from thinklsp.core.bare import bare_message
 from thinklsp.core.errors import ProviderError
+from thinklsp.core.events import Notice
 from thinklsp.core.messages import AssistantMessage, Conversation
+from thinklsp.core.remedies import Remedy
 from thinklsp.providers.base import ModelRequest, ThinkingForm
-from thinklsp.providers.model_info import Effort
 from thinklsp.providers.service_errors import EffortRefused, ThinkingFormRefused, ThinkingRejected
 
 _REMEMBERED = 16
@@ -43,24 +46,34 @@ NEVER = "The service takes no thinking back; it is not sent any from now on."
 BARE = "The service no longer takes the model's earlier thinking; the conversation goes on without it."
 
 
-@dataclass(frozen=True, slots=True)
-class _Remedy:
-    """For conversations that begin so. `drops`: the service leaves out what does not fit; else we leave out all."""
-
-    beginning: Conversation
-    drops: bool
+_FORMS: Mapping[str, ThinkingForm] = {form: form for form in get_args(ThinkingForm)}
 
 
 class Remedies:
     """Owned by one caller; the newest sixteen conversations are remembered."""
 
     def __init__(self) -> None:
-        self._known: deque[_Remedy] = deque(maxlen=_REMEMBERED)
-        self._forms: dict[tuple[str, ThinkingForm], ThinkingForm] = {}
+        self._known: deque[Remedy] = deque(maxlen=_REMEMBERED)
+        self._forms: dict[tuple[str, str], ThinkingForm] = {}
         # What was tried where a form was asked for, so that refusals that point at each other are no circle.
         self._tried: dict[tuple[str, ThinkingForm], set[ThinkingForm]] = {}
-        self._refused_efforts: set[tuple[str, Effort]] = set()
+        self._refused_efforts: set[tuple[str, str]] = set()
         self._bare: set[str] = set()
+
+    def learn(self, remedy: Remedy) -> None:
+        match remedy.kind:
+            case "form":
+                if remedy.instead in _FORMS:
+                    self._forms[remedy.model, remedy.refused] = _FORMS[remedy.instead]
+            case "effort":
+                self._refused_efforts.add((remedy.model, remedy.refused))
+            case "never":
+                self._bare.add(remedy.model)
+            case "drop" | "bare":
+                if remedy not in self._known:
+                    self._known.appendleft(remedy)
+            case _:
+                assert_never(remedy.kind)
 
     def applied(self, request: ModelRequest) -> ModelRequest:
         """The request as it can be sent, as far as that is known."""
@@ -71,13 +84,15 @@ class Remedies:
         if effort is not None and (request.model.id, effort) in self._refused_efforts:
             request = _without_effort(request)
         if request.model.id in self._bare:
-            return _treated(request, _Remedy(request.conversation, drops=False))
+            return _bare(request)
         for remedy in self._known:
             if request.conversation[: len(remedy.beginning)] == remedy.beginning:
                 return _treated(request, remedy)
         return request
 
-    def after(self, error: ProviderError, whole: ModelRequest, sent: ModelRequest) -> tuple[ModelRequest, str] | None:
+    def after(
+        self, error: ProviderError, whole: ModelRequest, sent: ModelRequest
+    ) -> tuple[ModelRequest, Notice] | None:
         """What to send instead of `sent`, and the sentence for the user. None when there is nothing left to try.
 
         `whole` is the request as it was before anything was left out of it.
@@ -93,43 +108,46 @@ class Remedies:
             return self._after_effort(whole, sent)
         return None
 
-    def _after_effort(self, whole: ModelRequest, sent: ModelRequest) -> tuple[ModelRequest, str] | None:
+    def _after_effort(self, whole: ModelRequest, sent: ModelRequest) -> tuple[ModelRequest, Notice] | None:
         effort = sent.thinking.effort
         if effort is not None:
-            self._refused_efforts.add((sent.model.id, effort))
-            return _without_effort(sent), f"{sent.model.id} does not take effort {effort}; it decides itself."
+            said = f"{sent.model.id} does not take effort {effort}; it decides itself."
+            return _without_effort(sent), self._learned(Remedy(sent.model.id, "effort", effort), said)
         # Some services have no other word for thinking switched off than a level.
         return self._after_form("adaptive", whole, sent) if sent.thinking.form == "off" else None
 
     def _after_form(
         self, instead: ThinkingForm, whole: ModelRequest, sent: ModelRequest
-    ) -> tuple[ModelRequest, str] | None:
+    ) -> tuple[ModelRequest, Notice] | None:
         asked = (whole.model.id, whole.thinking.form)
         tried = self._tried.setdefault(asked, set())
         tried |= {whole.thinking.form, sent.thinking.form}
         if instead in tried:
             return None
-        self._forms[asked] = instead
         said = f"{sent.model.id} does not take {_NAMES[sent.thinking.form]}; it {_THEN[instead]}."
-        return _in_form(sent, instead), said
+        return _in_form(sent, instead), self._learned(
+            Remedy(whole.model.id, "form", whole.thinking.form, instead), said
+        )
 
     def _after_rejection(
         self, error: ThinkingRejected, whole: ModelRequest, sent: ModelRequest
-    ) -> tuple[ModelRequest, str] | None:
-        if _treated(whole, _Remedy(whole.conversation, drops=False)) == whole:
+    ) -> tuple[ModelRequest, Notice] | None:
+        if _bare(whole) == whole:
             # There is no thinking that could be left out.
             return None
         if error.never and sent.model.id not in self._bare:
-            self._bare.add(sent.model.id)
-            return _treated(whole, _Remedy(whole.conversation, drops=False)), NEVER
+            return _bare(whole), self._learned(Remedy(sent.model.id, "never"), NEVER)
         untouched = sent.conversation == whole.conversation and not sent.thinking.drop_mismatched
         binds = error.bound and untouched and sent.thinking.form == "adaptive"
-        remedy = _Remedy(whole.conversation, drops=binds)
+        remedy = Remedy(sent.model.id, "drop" if binds else "bare", beginning=whole.conversation)
         treated = _treated(whole, remedy)
         if treated == sent:
             return None
-        self._known.appendleft(remedy)
-        return treated, DROPPING if binds else BARE
+        return treated, self._learned(remedy, DROPPING if binds else BARE)
+
+    def _learned(self, remedy: Remedy, said: str) -> Notice:
+        self.learn(remedy)
+        return Notice("warning", said, remedy)
 
 
 def _in_form(request: ModelRequest, form: ThinkingForm) -> ModelRequest:
@@ -141,8 +159,12 @@ def _without_effort(request: ModelRequest) -> ModelRequest:
     return replace(request, thinking=replace(request.thinking, effort=None))
 
 
-def _treated(request: ModelRequest, remedy: _Remedy) -> ModelRequest:
-    if remedy.drops:
+def _bare(request: ModelRequest) -> ModelRequest:
+    return _treated(request, Remedy(request.model.id, "bare", beginning=request.conversation))
+
+
+def _treated(request: ModelRequest, remedy: Remedy) -> ModelRequest:
+    if remedy.kind == "drop":
         return replace(request, thinking=replace(request.thinking, drop_mismatched=True))
     count = len(remedy.beginning)
     conversation: Conversation = tuple(

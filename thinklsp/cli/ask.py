@@ -14,6 +14,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, aclosing, contextmanager
+from dataclasses import replace
 from typing import Any, Literal
 
 from thinklsp.cli.ask_screen import AskScreen
@@ -24,6 +25,7 @@ from thinklsp.core.errors import PathRefused, ThinkLspError
 from thinklsp.core.events import TurnFinished
 from thinklsp.core.unified import diff
 from thinklsp.engine import ChatTask, Choices, Engine, Reference, Turn, TurnSpec
+from thinklsp.engine.sessions import Reach, SessionCommands
 from thinklsp.lsp.applying import Outcome
 from thinklsp.lsp.edits import FileStatus
 from thinklsp.lsp.running import turn_result
@@ -61,6 +63,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         help="put this file, or lines of it, before the model",
+    )
+    parser.add_argument(
+        "--session",
+        metavar="ID",
+        help="go on with this session of the folder: its id, the beginning of it, or `last` for the newest",
     )
     parser.add_argument("--thinking", action="store_true", help="show the model's summary of its thinking")
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object and nothing else")
@@ -140,6 +147,9 @@ async def _turn(
     answer = None if args.json else sys.stdout
     screen = AskScreen(answer, aside, thinking=args.thinking, tools=not args.json or aside.is_terminal)
     try:
+        if args.session is not None:
+            found = await SessionCommands(engine.store, Reach(spec.workspace)).find(args.session)
+            spec = replace(spec, session_id=found.id)
         with await engine.begin(spec, EditorSettings(), choices) as turn, screen:
             told = (*engine.user.problems, *filter(None, [note]), *engine.store.problems)
             for text in told:

@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from thinklsp.cli.terminal import console_for, harmless
+from thinklsp.cli.terminal import console_for, harmless, size_told
 from thinklsp.engine.doctor import diagnose
 
 _WIDTH = 12
@@ -144,7 +144,8 @@ def _store(store: Mapping[str, Any]) -> tuple[str, str]:
             )
         )
     kind = "cannot be written · " if store["kind"] == "read-only" else ""
-    return store["path"], f"{kind}{store['protection']}"
+    count = "1 session" if store["sessions"] == 1 else f"{store['sessions']:,} sessions"
+    return store["path"], f"{kind}{count}, {size_told(store['bytes'])} · {store['protection']}"
 
 
 def _value(values: Mapping[str, Any], key: str) -> str:

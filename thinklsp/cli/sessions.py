@@ -6,18 +6,20 @@ import argparse
 import asyncio
 import json
 import os
+import re
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
-from thinklsp.cli.terminal import console_for, harmless
+from thinklsp.cli.terminal import console_for, harmless, size_told
 from thinklsp.cli.terminal_question import can_ask, confirm
 from thinklsp.core.errors import ThinkLspError
-from thinklsp.engine.sessions import Reach, SessionCommands
+from thinklsp.engine.sessions import Reach, SessionCommands, older_than
 from thinklsp.engine.usage import cost_told
 from thinklsp.sessions.state_folder import state_folder
 from thinklsp.sessions.store import SqliteStore
@@ -26,6 +28,15 @@ from thinklsp.workspace.paths import workspace_key
 from thinklsp.workspace.uri import path_to_uri, uri_to_path
 
 _ID = 8
+_AGE = re.compile(r"([0-9]{1,4})([dw])")
+_UNITS = {"d": "days", "w": "weeks"}
+_TEXTS = ("id", "title", "model", "folder")
+# What is left out where there is little room, first to last.
+_LEAST_FIRST = ("size", "model", "steps", "cost", "folder", "age")
+_LEAST, _LEAST_OF_TWO = 30, 45
+_GAP = 2
+_MODEL = 22
+_ID_HELP = "its id, the beginning of it, or `last`: this folder's newest"
 
 Act = Callable[[SessionCommands, argparse.Namespace], Awaitable[int]]
 
@@ -41,7 +52,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for op in (show, export):
         op.add_argument("--archive", metavar="ID", help="a conversation that a compaction has replaced")
         op.add_argument("--thinking", action="store_true", help="with the model's summaries of its thinking")
-    delete = _with_id(ops.add_parser("delete", help="delete one for good"), required=True)
+    delete = ops.add_parser("delete", help="delete one for good, or all that are old")
+    which = delete.add_mutually_exclusive_group(required=True)
+    which.add_argument("id", nargs="?", metavar="ID", help=_ID_HELP)
+    which.add_argument(
+        "--older-than", metavar="AGE", type=_an_age, help="those that were last used longer ago, such as 90d or 12w"
+    )
+    delete.add_argument("--all", action="store_true", help="with --older-than: those of every folder")
     delete.add_argument("--yes", action="store_true", help="do not ask")
     repair = _with_id(ops.add_parser("repair", help="find and mend what no service would accept"))
     repair.add_argument("--dry-run", action="store_true", help="only say what would change")
@@ -51,14 +68,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         op.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
-def _with_id(parser: argparse.ArgumentParser, *, required: bool = False) -> argparse.ArgumentParser:
-    parser.add_argument(
-        "id",
-        nargs=None if required else "?",
-        metavar="ID",
-        help="its id, the beginning of it, or `last`: this folder's newest",
-    )
+def _with_id(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    parser.add_argument("id", nargs="?", metavar="ID", help=_ID_HELP)
     return parser
+
+
+def _an_age(written: str) -> timedelta:
+    found = _AGE.fullmatch(written)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{written!r} is no age; write 90d for 90 days, 12w for 12 weeks")
+    return timedelta(**{_UNITS[found[2]]: int(found[1])})
 
 
 def run(args: argparse.Namespace) -> int:
@@ -68,7 +87,8 @@ def run(args: argparse.Namespace) -> int:
 async def _run(args: argparse.Namespace) -> int:
     store = SqliteStore(state_folder(os.environ))
     # Ids are found wherever they are: this is the user's own terminal. A list is of this folder unless all are wished.
-    everywhere = args.op != "list" or args.all
+    several = args.op == "list" or getattr(args, "older_than", None) is not None
+    everywhere = args.all if several else True
     commands = SessionCommands(store, Reach(workspace_key(path_to_uri(os.getcwd())), everywhere))
     try:
         return await _ACTS[args.op](commands, args)
@@ -90,25 +110,78 @@ async def _list(commands: SessionCommands, args: argparse.Namespace) -> int:
 
 
 def _print_table(entries: Sequence[Mapping[str, Any]], *, with_folder: bool) -> None:
+    """In a terminal every session is one line: what matters least gives way to the title."""
     console = console_for(sys.stdout)
-    table = Table(box=None, pad_edge=False, header_style="dim", show_edge=False)
-    length = _telling([entry["sessionId"] for entry in entries])
-    table.add_column("id", no_wrap=True, min_width=length)
-    table.add_column("title", overflow="ellipsis", no_wrap=True, ratio=1 if console.is_terminal else None)
-    for name in ("model", "steps", "cost", "size", "age"):
-        table.add_column(name, no_wrap=True, justify="left" if name == "model" else "right")
-    if with_folder:
-        table.add_column("folder", overflow="fold")
-    for entry in entries:
-        title = Text(visible(entry["title"]), style="bold")
-        if entry["busy"]:
-            title.append(" (a turn is running)", style="not bold yellow")
-        cells = [entry["sessionId"][:length], title, visible(entry["model"] or "–"), str(entry["steps"])]
-        cells += [cost_told(entry["usage"]["costUsd"]), _size(entry["size"]), _age(entry["updated"])]
-        table.add_row(*cells, *([visible(_folder(entry["workspace"]))] if with_folder else []))
-    if not console.is_terminal:
+    columns = _columns(entries, with_folder=with_folder)
+    if console.is_terminal:
+        columns = _fitting(columns, console.width)
+    else:
         console.width = 400
+    table = Table(box=None, pad_edge=False, header_style="dim", show_edge=False)
+    for name, cells in columns.items():
+        table.add_column(name, no_wrap=True, width=_width(name, cells), justify="left" if name in _TEXTS else "right")
+    for row in zip(*columns.values(), strict=True):
+        table.add_row(*row)
     console.print(table)
+
+
+def _width(name: str, cells: Iterable[Text]) -> int:
+    return max(len(name), *(cell.cell_len for cell in cells))
+
+
+def _columns(entries: Sequence[Mapping[str, Any]], *, with_folder: bool) -> dict[str, list[Text]]:
+    length = _telling([entry["sessionId"] for entry in entries])
+    columns = {
+        "id": [Text(entry["sessionId"][:length]) for entry in entries],
+        "title": [_titled(entry) for entry in entries],
+        "model": [Text(visible(entry["model"] or "–")) for entry in entries],
+        "steps": [Text(str(entry["steps"])) for entry in entries],
+        "cost": [Text(cost_told(entry["usage"]["costUsd"])) for entry in entries],
+        "size": [Text(size_told(entry["size"])) for entry in entries],
+        "age": [Text(_age(entry["updated"])) for entry in entries],
+    }
+    if with_folder:
+        columns["folder"] = [Text(visible(_folder(entry["workspace"]))) for entry in entries]
+    return columns
+
+
+def _fitting(columns: Mapping[str, list[Text]], width: int) -> dict[str, list[Text]]:
+    """Without as many columns as it takes to leave room for titles, and with folders by their end."""
+    fitting = dict(columns)
+    fitting["model"] = [_tail(cell.plain, _MODEL) for cell in columns["model"]]
+    for name in _LEAST_FIRST:
+        if _room(fitting, width) >= (_LEAST_OF_TWO if "folder" in fitting else _LEAST):
+            break
+        fitting.pop(name, None)
+    room = max(1, _room(fitting, width))
+    if "folder" in fitting:
+        own = min(_width("folder", fitting["folder"]), max(room // 3, room - _width("title", fitting["title"])))
+        fitting["folder"] = [_tail(cell.plain, own) for cell in fitting["folder"]]
+        room -= own
+    for title in fitting["title"]:
+        title.truncate(max(1, room), overflow="ellipsis")
+    return fitting
+
+
+def _room(columns: Mapping[str, list[Text]], width: int) -> int:
+    """What the other columns and the gaps leave for titles and folders."""
+    others = sum(_width(name, cells) for name, cells in columns.items() if name not in ("title", "folder"))
+    return width - others - _GAP * (len(columns) - 1)
+
+
+def _titled(entry: Mapping[str, Any]) -> Text:
+    """That a turn runs comes first: the end of a title may not be seen."""
+    running = Text("(running) " if entry["busy"] else "", style="yellow")
+    return running.append(visible(entry["title"]), style="bold")
+
+
+def _tail(text: str, width: int) -> Text:
+    """The end of a path or a name tells more than its beginning."""
+    if cell_len(text) <= width:
+        return Text(text)
+    while text and cell_len(text) >= width:
+        text = text[1:]
+    return Text(f"…{text}")
 
 
 def _telling(ids: Sequence[str]) -> int:
@@ -151,6 +224,8 @@ def _write(path: str, text: str) -> None:
 
 
 async def _delete(commands: SessionCommands, args: argparse.Namespace) -> int:
+    if args.older_than is not None:
+        return await _delete_old(commands, args)
     summary = await commands.find(args.id)
     if not args.yes:
         if not can_ask():
@@ -160,6 +235,29 @@ async def _delete(commands: SessionCommands, args: argparse.Namespace) -> int:
     deleted = await commands.delete(summary.id)
     _tell(args, deleted, f"“{deleted['title']}” is deleted.")
     return 0
+
+
+async def _delete_old(commands: SessionCommands, args: argparse.Namespace) -> int:
+    entries = older_than(await commands.list(), args.older_than)
+    if not args.json and entries:
+        _print_table(entries, with_folder=args.all)
+    if entries and not args.yes:
+        if not can_ask():
+            raise ThinkLspError("Nothing was deleted. Give --yes to delete without a question.")
+        if not confirm(f"Delete {_several(entries)} for good?"):
+            return 1
+    answer = await commands.delete_all([entry["sessionId"] for entry in entries])
+    gone = [entry for entry in entries if entry["sessionId"] in answer["deleted"]]
+    nothing = "Nothing was deleted." if entries else "There is no session that old."
+    _tell(args, answer, f"Deleted: {_several(gone)}." if gone else nothing)
+    for reason in dict.fromkeys(kept["reason"] for kept in answer["kept"]):
+        sys.stderr.write(f"thinklsp sessions: {harmless(reason)}\n")
+    return 1 if answer["kept"] else 0
+
+
+def _several(entries: Sequence[Mapping[str, Any]]) -> str:
+    size = size_told(sum(entry["size"] for entry in entries))
+    return f"1 session of {size}" if len(entries) == 1 else f"{len(entries)} sessions of {size}"
 
 
 async def _repair(commands: SessionCommands, args: argparse.Namespace) -> int:
@@ -208,10 +306,6 @@ def _folder(workspace: str) -> str:
         return uri_to_path(workspace)
     except ThinkLspError:
         return workspace
-
-
-def _size(count: int) -> str:
-    return f"{count / 1e6:.1f} MB" if count >= 100_000 else f"{count / 1e3:.1f} kB"
 
 
 def _age(updated: str) -> str:

@@ -67,6 +67,13 @@ def _diff_style(line: str) -> str:
     return {"+": "green", "-": "red"}.get(line[:1], "")
 
 
+def size_told(count: int) -> str:
+    for least, unit in ((100_000_000, "GB"), (100_000, "MB")):
+        if count >= least:
+            return f"{count / least / 10:.1f} {unit}"
+    return f"{count / 1e3:.1f} kB"
+
+
 def usage_line(usage: Mapping[str, Any]) -> str:
     """A TurnResult's usage in words; figures that are not known are left out."""
     total, cached = usage["inputTokens"], usage["cacheReadTokens"]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from thinklsp.core.messages import AssistantMessage, Conversation, UserMessage
+from thinklsp.core.remedies import Remedy
 from thinklsp.core.usage import Usage
 
 TurnStopReason = Literal["end_turn", "cancelled", "refusal", "max_tokens", "max_steps", "budget", "context_window"]
@@ -105,8 +106,11 @@ class ContextCompacted:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
+    """`remedy`: what the sentence is about, to be kept for the next time."""
+
     level: Literal["info", "warning"]
     text: str
+    remedy: Remedy | None = None
 
 
 @dataclass(frozen=True, slots=True)

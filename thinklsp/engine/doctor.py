@@ -117,7 +117,8 @@ async def _surroundings(environment: Mapping[str, str], store: SessionStore, pro
 async def _sessions(store: SessionStore, state: StateReport, problems: list[str]) -> dict[str, Any]:
     """How sessions are kept. Where no database has been made yet, none is made for this report."""
     if not isinstance(store, MemoryStore) and not state.store_exists:
-        return {"kind": "file", "path": state.store, "protection": None, "databaseExists": False}
+        nothing = {"protection": None, "databaseExists": False, "sessions": 0, "bytes": 0}
+        return {"kind": "file", "path": state.store, **nothing}
     condition = await store.condition()
     problems.extend(problem for problem in condition.problems if problem not in problems)
     exists = condition.kind != "memory"
@@ -126,6 +127,8 @@ async def _sessions(store: SessionStore, state: StateReport, problems: list[str]
         "path": condition.path or None,
         "protection": condition.protection,
         "databaseExists": exists,
+        "sessions": condition.sessions,
+        "bytes": condition.size,
     }
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
+from hashlib import sha256
 from random import Random
 
 from thinklsp.agent.budget import DaySpending
@@ -68,7 +69,7 @@ class Engine:
         self._busy: dict[str, str] = {}
         self._meters: dict[str, ContextMeter] = {}
         self._simulator: Simulator | None = None
-        self._callers: dict[Endpoint, ModelCaller] = {}
+        self._callers: dict[Endpoint, HttpModelCaller] = {}
         self._listed: dict[Endpoint, tuple[str, ...]] = {}
         self._resources = AsyncExitStack()
 
@@ -141,7 +142,8 @@ class Engine:
             display=settings.thinking.display,
             review=settings.edits.review,
             notices=(*plan.notices, *_unpriced(settings, model)),
-            connect=lambda: self._connect(provider),
+            connect=lambda: self._connect(provider, session.id),
+            service=self._service(provider),
             choose_model=None if model.id else lambda: self._chosen(provider, settings, spec),
             spending=self._spending,
             store=self.store,
@@ -212,15 +214,21 @@ class Engine:
         except ValueError:
             raise SettingsError("effort", "The effort must be auto, low, medium, high, xhigh or max.") from None
 
-    async def _connect(self, provider: Provider) -> ModelCaller:
+    def _service(self, provider: Provider) -> str:
+        """Tells services apart, without showing an address that may hold a password. Empty for the simulator."""
+        host = self.host(provider)
+        if host is None:
+            return ""
+        return sha256(f"{host.provider} {host.base_url}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+    async def _connect(self, provider: Provider, session_id: str) -> ModelCaller:
         access = await self.access(provider)
         if access is None:
             simulator = await self._running_simulator()
             endpoint = Endpoint(provider, simulator.base_url, "simulator")
         else:
             endpoint = endpoint_of(access)
-        # One caller per endpoint for the life of the engine: it remembers which conversations had to go on without
-        # their earlier thinking.
+        # One caller per endpoint for the life of the engine: it remembers what the service has refused.
         if endpoint not in self._callers:
             self._callers[endpoint] = HttpModelCaller(
                 adapter_for(provider, access),
@@ -229,7 +237,10 @@ class Engine:
                 policy=RetryPolicy(),
                 rng=self._random.random,
             )
-        return self._callers[endpoint]
+        caller = self._callers[endpoint]
+        if service := self._service(provider):
+            caller.learn(await self.store.remedies(session_id, service))
+        return caller
 
     async def _chosen(
         self, provider: Provider, settings: Settings, spec: TurnSpec

@@ -6,9 +6,9 @@ service has sealed is in any of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from thinklsp.core.errors import SessionError
@@ -102,6 +102,12 @@ class SessionCommands:
         await self._store.delete(summary.id, self._reach.workspace)
         return {"sessionId": summary.id, "title": summary.title, "deleted": True}
 
+    async def delete_all(self, session_ids: Sequence[str]) -> dict[str, Any]:
+        """For good. What a turn works on stays, with the sentence why."""
+        done = await self._store.delete_all(session_ids, self._reach.workspace)
+        kept = [{"sessionId": session_id, "reason": why} for session_id, why in done.items() if why is not None]
+        return {"deleted": [session_id for session_id, why in done.items() if why is None], "kept": kept}
+
     async def repair(self, wish: str | None, *, apply: bool = True) -> dict[str, Any]:
         """What is wrong in the conversation, in sentences, and mended unless `apply` is False. What stood there before
         is kept as an archive."""
@@ -132,6 +138,12 @@ class SessionCommands:
         if self._is_busy(summary.id):
             raise SessionError(_RUNNING)
         return summary
+
+
+def older_than(entries: list[dict[str, Any]], age: timedelta) -> list[dict[str, Any]]:
+    """Of a list of sessions those that were last used longer ago."""
+    limit = datetime.now(UTC) - age
+    return [entry for entry in entries if datetime.fromisoformat(entry["updated"]) < limit]
 
 
 def sessions_told(entries: list[dict[str, Any]]) -> str:

@@ -109,8 +109,9 @@ class Turn:
     """Owns its session until it is left (`with turn:`). `events` runs once; `overlay` then holds the edits.
 
     `choose_model`: asks for the configuration where the user named no model and the server has to; its sentences are
-    for the user. `store` keeps the session; a step is announced only after it has been stored. `text` and `thinking`
-    are those of the steps so far.
+    for the user. `store` keeps the session; a step is announced only after it has been stored. `service` is the name
+    under which it keeps what the service refuses; without one that is forgotten. `text` and `thinking` are those of the
+    steps so far.
     """
 
     id: str
@@ -124,6 +125,7 @@ class Turn:
     connect: Callable[[], Awaitable[ModelCaller]]
     store: SessionStore
     release: Callable[[], None]
+    service: str = ""
     choose_model: Callable[[], Awaitable[tuple[TurnConfig, tuple[str, ...]]]] | None = None
     spending: DaySpending = field(default_factory=DaySpending)
     meter: ContextMeter = field(default_factory=ContextMeter)
@@ -148,7 +150,8 @@ class Turn:
         self.spending.is_at((await self.store.spent_on(self.spending.day)).cost_usd)
         if not isinstance(self.spec.task, CompactTask):
             prompt = user_text(self.spec)
-            await self._update(lambda session: session.with_user(prompt))
+            about = _about(self.spec)
+            await self._update(lambda session: session.with_user(prompt, about))
         finished = False
         try:
             if self.choose_model is not None:
@@ -193,6 +196,7 @@ class Turn:
                     await self._replace(event)
                 elif isinstance(event, Notice):
                     self.said.append(event.text)
+                    await self._keep_remedy(event)
                 yield event
 
     async def _compact(self, caller: ModelCaller, task: CompactTask) -> AsyncGenerator[TurnEvent, None]:
@@ -209,6 +213,8 @@ class Turn:
                 if isinstance(event, ContextCompacted):
                     await self._replace(event)
                     self.text = event.text
+                elif isinstance(event, Notice):
+                    await self._keep_remedy(event)
                 yield event
         yield TurnFinished("end_turn", self.text, "", self.usage)
 
@@ -238,6 +244,10 @@ class Turn:
         self.said.append(shorter.text)
         _log.info("turn %s: %d messages became %d", self.id, len(shorter.before), len(shorter.after))
 
+    async def _keep_remedy(self, notice: Notice) -> None:
+        if notice.remedy is not None and self.service:
+            await self.store.keep_remedy(self.session.id, self.service, notice.remedy)
+
     async def _keep_lost(self, whole: Usage) -> None:
         """Books what the turn has used beyond its steps: an answer that was declined or cut is no step, yet costs."""
         lost = whole.without(self.usage)
@@ -251,6 +261,13 @@ class Turn:
 
     async def _update(self, change: Callable[[Session], Session], spent: Spent | None = None) -> None:
         self.session = await self.store.update(self.session.id, change, spent)
+
+
+def _about(spec: TurnSpec) -> str:
+    """An action's own words are the same every time; where it was asked for is not."""
+    if not isinstance(spec.task, ActionTask):
+        return ""
+    return f"{spec.title}: {spec.task.instruction}" if spec.task.instruction else spec.title
 
 
 def user_text(spec: TurnSpec) -> str:

@@ -13,10 +13,12 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from sqlite3 import Connection
 
-from thinklsp.sessions import ledger, spending
+from thinklsp.sessions import ledger, remedies, spending
 from thinklsp.sessions.folder import (
+    FileIds,
     FolderRefused,
     backup_path,
+    file_ids,
     network_file_system,
     opening_lock,
     prepared,
@@ -56,7 +58,7 @@ _DISK = {
 class Opened:
     """`connection` None: nothing can be kept there now. `writable` False: it may only be read, for good.
 
-    `problems` are sentences; `passing`: another try may go better. `file` tells one file from another of its name.
+    `problems` are sentences; `passing`: another try may go better. `files` tell the files from others of their names.
     """
 
     connection: Connection | None
@@ -64,7 +66,7 @@ class Opened:
     writable: bool = True
     problems: tuple[str, ...] = ()
     passing: bool = False
-    file: int = 0
+    files: FileIds = ()
 
 
 class Damaged(Exception):
@@ -97,7 +99,7 @@ def open_database(
     patience: float = PATIENCE,
     migrations: Mapping[int, str] | None = None,
     *,
-    damaged: int | None = None,
+    damaged: FileIds = (),
     network: Callable[[str], str | None] = network_file_system,
 ) -> Opened:
     """Never raises for what a disk may hold. `damaged`: the file that has turned out not to be sound; if it is there
@@ -107,13 +109,14 @@ def open_database(
     path = os.path.join(state_folder, "sessions")
     try:
         folder = prepared(state_folder)
-        path = prepared_database(folder)
+        prepared_database(folder, create=False)
         with opening_lock(folder, patience):
-            known = damaged is not None and damaged == os.stat(path).st_ino
+            path = prepared_database(folder)
+            known = damaged[:1] == file_ids(path)[:1]
             place = _Place(folder, path, patience, migrations, network(folder))
             return _open(place, damaged=known)
     except FolderRefused as refused:
-        return Opened(None, path, problems=(f"{refused} Sessions are kept in memory until then.",))
+        return Opened(None, path, problems=(f"{refused} Sessions are kept in memory until then.",), passing=True)
     except OSError as error:
         said = f"The session store {path} cannot be used: {error.strerror}. Sessions are kept in memory."
         return Opened(None, path, problems=(said,), passing=True)
@@ -175,7 +178,8 @@ def _sound(place: _Place) -> Opened:
             migrate(connection, migrations)
         _expect_schema(connection)
         ledger.forget_old(connection)
-        return Opened(connection, path, problems=problems, file=os.stat(path).st_ino)
+        remedies.forget_old(connection)
+        return Opened(connection, path, problems=problems, files=file_ids(path))
     except sqlite3.Error as error:
         connection.close()
         if is_damage(error):
@@ -195,7 +199,11 @@ def _from_the_future(path: str, patience: float) -> Opened:
         f"The session store {path} was written by a newer thinklsp. It is only read, and new sessions are kept in "
         "memory. Use the newer version, or set THINKLSP_STATE_DIR to another folder."
     )
-    return Opened(_read_only(path, patience), path, False, (said,))
+    connection = _read_only(path, patience)
+    with suppress(sqlite3.Error):
+        # Only now it has its log.
+        _version(connection)
+    return Opened(connection, path, False, (said,), files=file_ids(path))
 
 
 def _read_only(path: str, patience: float) -> Connection:
@@ -235,8 +243,8 @@ def _configure(connection: Connection, place: _Place) -> tuple[str, ...]:
         )
     if (size := os.stat(path).st_size) > LARGE:
         problems.append(
-            f"The session store {path} has grown to {size >> 20:,} MiB. Delete sessions that are not needed: "
-            "thinklsp sessions list shows their sizes."
+            f"The session store {path} has grown to {size >> 20:,} MiB. Delete what is not needed any more, such as "
+            "all that was last used 90 days ago: thinklsp sessions delete --all --older-than 90d"
         )
     return tuple(problems)
 

@@ -42,7 +42,7 @@ def to_markdown(session: Session, summary: Summary | None = None, *, thinking: b
 
 
 def _facts(session: Session, summary: Summary | None) -> Iterator[str]:
-    yield f"- session {session.id}, {session.steps} steps"
+    yield f"- session {session.id}, {session.steps} {'step' if session.steps == 1 else 'steps'}"
     if summary is not None:
         yield f"- workspace {summary.workspace}"
         yield f"- begun {summary.created:%Y-%m-%d %H:%M} UTC, last used {summary.updated:%Y-%m-%d %H:%M} UTC"

@@ -63,9 +63,13 @@ def _private_folder(path: str) -> None:
 
 def prepared_database(folder: str, *, create: bool = True) -> str:
     """The path of the database. It exists then, is a plain file of this user, and nobody else can read it or what
-    SQLite puts beside it (which gets the same mode). Raises FolderRefused."""
+    SQLite puts beside it (which gets the same mode). To be called under the opening lock. Raises FolderRefused."""
     path = os.path.join(folder, os.path.basename(STORE))
     try:
+        if create and not os.path.lexists(path):
+            # What a database that was taken away has left behind would be read as part of the new one.
+            for beside in _BESIDE[1:]:
+                Path(path + beside).unlink(missing_ok=True)
         for beside in _BESIDE:
             _private_file(path + beside)
         if create and not os.path.lexists(path):
@@ -88,6 +92,39 @@ def _private_file(path: str) -> None:
         raise FolderRefused(f"{path} belongs to another user. Set THINKLSP_STATE_DIR to a folder of yours.")
     if status.st_mode & 0o077:
         os.chmod(path, 0o600)
+
+
+FileIds = tuple[tuple[int, int] | None, ...]
+
+
+def file_ids(path: str) -> FileIds:
+    """Device and number of the database and of what lies beside it; None for what is not there. While a database is
+    open they stay as they are, unless somebody else takes files away. Raises OSError where it cannot be seen."""
+    return tuple(_file_id(path + beside) for beside in _BESIDE[:3])
+
+
+def size_of(path: str) -> int:
+    """Bytes of the database and its log, as far as they can be seen."""
+    size = 0
+    for beside in _BESIDE[:2]:
+        with suppress(OSError):
+            size += os.lstat(path + beside).st_size
+    return size
+
+
+def _file_id(path: str) -> tuple[int, int] | None:
+    try:
+        status = os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return status.st_dev, status.st_ino
+
+
+def remove_left_behind(path: str, ids: FileIds) -> None:
+    """Removes what still lies beside the place of a database that was taken from there."""
+    for beside, known in zip(_BESIDE[1:3], ids[1:], strict=True):
+        if known is not None and _file_id(path + beside) == known:
+            Path(path + beside).unlink(missing_ok=True)
 
 
 def set_aside(path: str) -> str:
@@ -172,8 +209,11 @@ class Leases:
     def take(self, session_id: str) -> bool:
         """False: it was held already. Raises SessionError while another process has it."""
         if session_id in self._held:
-            self._held[session_id] = self._held.pop(session_id)
-            return False
+            if _guards(self._held[session_id], self._path(session_id)):
+                self._held[session_id] = self._held.pop(session_id)
+                return False
+            # Its file was taken away, and others would make a new one.
+            os.close(self._held.pop(session_id))
         lock = self._try(session_id)
         if lock is None:
             raise SessionError(
@@ -234,13 +274,18 @@ def _locked(path: str) -> int | None:
         if not _exclusive(descriptor):
             os.close(descriptor)
             return None
-        # The last owner may have removed the file between our two calls: a lock on no name guards nothing.
-        try:
-            if os.path.samestat(os.fstat(descriptor), os.stat(path)):
-                return descriptor
-        except FileNotFoundError:
-            pass
+        # The last owner may have removed the file between our two calls.
+        if _guards(descriptor, path):
+            return descriptor
         os.close(descriptor)
+
+
+def _guards(descriptor: int, path: str) -> bool:
+    """Whether the lock's file still has its name: a lock on no name guards nothing."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
 def _exclusive(descriptor: int) -> bool:
@@ -254,8 +299,11 @@ def _exclusive(descriptor: int) -> bool:
 
 
 def _unlocked(path: str, descriptor: int) -> None:
-    """The file goes first, while the lock is still held."""
-    Path(path).unlink(missing_ok=True)
+    """The file goes first, while the lock is still held; another one of its name is somebody else's."""
+    # In a folder that may not be written the file stays, which does no harm: the lock ends all the same.
+    with suppress(OSError):
+        if _guards(descriptor, path):
+            Path(path).unlink(missing_ok=True)
     os.close(descriptor)
 
 

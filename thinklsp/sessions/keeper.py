@@ -9,10 +9,12 @@ from sqlite3 import Connection
 from typing import NamedTuple
 
 from thinklsp.core.errors import SessionError
+from thinklsp.core.remedies import Remedy
 from thinklsp.core.usage import Usage
-from thinklsp.sessions import archives, ledger, rows, spending
+from thinklsp.sessions import archives, ledger, remedies, rows, spending
 from thinklsp.sessions.database import Opened
-from thinklsp.sessions.folder import Leases
+from thinklsp.sessions.folder import FileIds, Leases, size_of
+from thinklsp.sessions.holding import Holding
 from thinklsp.sessions.ledger import Intent, LedgerEdit, Outcome, PlannedWrite, WrittenFile, WrittenTurn
 from thinklsp.sessions.places import Places
 from thinklsp.sessions.rows import Stored
@@ -39,7 +41,7 @@ class Keeper:
 
     def __init__(
         self,
-        opener: Callable[[int | None], Opened] | None,
+        opener: Callable[[FileIds], Opened] | None,
         leases: Callable[[], Leases] | None,
         seals: Seals,
         retry_after: float = 30.0,
@@ -51,11 +53,7 @@ class Keeper:
         self._seals = seals
         self._writer = secrets.token_hex(8)
         self.places = Places(opener, retry_after, self)
-        self._make_leases = leases
-        self._leases: Leases | None = None
-        # A session is kept from other processes while it is worked on, and while the answer to an edit is awaited.
-        self._worked_on: set[str] = set()
-        self._awaited: dict[str, set[str]] = {}
+        self._holding = Holding(leases, lambda: self.places.file is not None)
 
     @property
     def protection(self) -> str:
@@ -63,8 +61,12 @@ class Keeper:
 
     def close(self) -> None:
         self.places.close()
-        if self._leases is not None:
-            self._leases.close()
+        self._holding.close()
+
+    def look(self) -> None:
+        """Notices a store that was taken away. Sessions at work are kept from other processes at the new one, too."""
+        if self.places.look():
+            self._holding.renew()
 
     def create(self, workspace: str) -> Session:
         session = Session(secrets.token_hex(16), workspace)
@@ -100,7 +102,7 @@ class Keeper:
         return tuple(sorted(present, key=lambda summary: summary.updated, reverse=True))
 
     def update(self, session_id: str, change: Change, spent: Spent | None, day: date) -> Session:
-        self._take(session_id)
+        self._holding.work(session_id)
 
         def act(place: Connection) -> Stored:
             before, session = self._before(place, session_id)
@@ -115,7 +117,7 @@ class Keeper:
     def compact(
         self, session_id: str, change: Change, note: str, spent: Spent | None, day: date
     ) -> tuple[Session, str]:
-        self._take(session_id)
+        self._holding.work(session_id)
 
         def act(place: Connection) -> tuple[Stored, str]:
             before, session = self._before(place, session_id)
@@ -131,7 +133,7 @@ class Keeper:
         return self._remember(stored).session, archive_id
 
     def undo_compaction(self, session_id: str) -> Session:
-        self._take(session_id)
+        self._holding.work(session_id)
 
         def act(place: Connection) -> Stored:
             before, _ = self._before(place, session_id)
@@ -150,6 +152,11 @@ class Keeper:
             raise SessionError("This session has no such archive.")
         return self.places.read(session_id, lambda place: archives.read_archive(place, archive, self._seals))
 
+    def extent(self) -> tuple[int, int]:
+        """How many sessions there are, and the bytes of the files that hold them."""
+        count = sum(count for count, _ in self.places.everywhere(lambda place: [rows.count_sessions(place)]))
+        return count, 0 if self.places.file is None else size_of(self.places.path)
+
     def fork(self, session_id: str, workspace: str | None, step: int | None) -> Session:
         session = self.get(session_id, workspace)
         new_id = secrets.token_hex(16)
@@ -157,33 +164,60 @@ class Keeper:
             fork = session.forked(new_id, step)
         except ValueError:
             fork = self._forked_from_archive(session, new_id, step or 0)
-        self._take(new_id)
-        self._remember(self.places.write(new_id, lambda place: rows.write_session(place, None, fork, self._seals)))
+        self._holding.work(new_id)
+
+        def act(place: Connection) -> Stored:
+            stored = rows.write_session(place, None, fork, self._seals)
+            remedies.copy(place, session_id, new_id, rows.shared(session.conversation, fork.conversation))
+            return stored
+
+        self._remember(self.places.write(new_id, act))
         return fork
 
     def delete(self, session_id: str, workspace: str | None) -> None:
-        """A session that is damaged can be deleted too, so it is not read."""
-        if session_id not in self._new:
+        if self._delete(session_id, workspace):
+            self.places.erase_traces()
+
+    def delete_all(self, session_ids: Sequence[str], workspace: str | None) -> dict[str, str | None]:
+        done: dict[str, str | None] = {}
+        stored = False
+        for session_id in session_ids:
+            done[session_id] = None
+            try:
+                stored = self._delete(session_id, workspace) or stored
+            except SessionError as error:
+                done[session_id] = str(error)
+        if stored:
+            self.places.erase_traces()
+        return done
+
+    def _delete(self, session_id: str, workspace: str | None) -> bool:
+        """Whether it was stored anywhere. A session that is damaged can be deleted too, so it is not read."""
+        stored = session_id not in self._new
+        if stored:
             found = self.places.read(session_id, lambda place: rows.read_workspace(place, session_id))
             if found is None or workspace not in (None, found):
                 raise SessionError(_UNKNOWN)
-            self._take(session_id)
+            self._holding.work(session_id)
             self.places.erase(session_id)
         for known in (self._new, self._cached, self._mine):
             known.pop(session_id, None)
-        self._awaited.pop(session_id, None)
-        self.release(session_id)
+        self._holding.forget(session_id)
+        return stored
 
     def release(self, session_id: str) -> None:
-        self._worked_on.discard(session_id)
-        self._give_back(session_id)
-
-    def _give_back(self, session_id: str) -> None:
-        if self._leases is not None and session_id not in self._worked_on and session_id not in self._awaited:
-            self._leases.release(session_id)
+        self._holding.release(session_id)
 
     def record(self, session_id: str, spent: Spent, day: date) -> None:
         self.places.write(session_id, lambda place: spending.record(place, session_id, spent, day))
+
+    def keep_remedy(self, session_id: str, service: str, remedy: Remedy) -> None:
+        session = self.get(session_id, None)
+        self.places.write(session_id, lambda place: remedies.write(place, session, service, remedy))
+
+    def remedies(self, session_id: str, service: str) -> tuple[Remedy, ...]:
+        session = self.get(session_id, None)
+        return self.places.read(session_id, lambda place: tuple(remedies.read(place, session, service)))
 
     def usage(self, session_id: str | None) -> UsageReport:
         found = self.places.everywhere(lambda place: spending.sums(place, session_id))
@@ -198,28 +232,25 @@ class Keeper:
         return self.places.read(session_id, lambda place: spending.last_step(place, session_id))
 
     def in_use_elsewhere(self, session_ids: Sequence[str]) -> frozenset[str]:
-        return frozenset(session_id for session_id in session_ids if not self._free(session_id))
+        return frozenset(session_id for session_id in session_ids if not self._holding.is_free(session_id))
 
     def intend(
         self, session_id: str, workspace: str, turn_id: str, writes: Sequence[PlannedWrite], *, undo: bool = False
     ) -> Intent:
-        self._lease(session_id)
+        self._holding.take(session_id)
         edit = LedgerEdit(Intent(secrets.token_hex(16), session_id), workspace, turn_id, ())
         self.places.write(session_id, lambda place: ledger.write_intent(place, edit, self._writer, writes, undo=undo))
-        self._awaited.setdefault(session_id, set()).add(edit.intent.id)
+        self._holding.wait(session_id, edit.intent.id)
         return edit.intent
 
     def settle(self, intent: Intent, outcomes: Mapping[str, Outcome]) -> None:
         self.places.write(intent.session_id, lambda place: ledger.settle(place, intent, outcomes))
-        awaited = self._awaited.get(intent.session_id, set())
-        if intent.id in awaited:
-            awaited.remove(intent.id)
-            if not awaited:
-                del self._awaited[intent.session_id]
-            self._give_back(intent.session_id)
+        self._holding.settle(intent.session_id, intent.id)
 
     def unknown_edits(self, workspace: str) -> tuple[LedgerEdit, ...]:
-        found = self.places.everywhere(lambda place: ledger.unsettled(place, workspace, self._writer, self._free))
+        found = self.places.everywhere(
+            lambda place: ledger.unsettled(place, workspace, self._writer, self._holding.is_free)
+        )
         return tuple(edit for edit, by_file in found if not (by_file and edit.intent.session_id in self.places.moved))
 
     def last_written(self, workspace: str, turn_id: str | None) -> WrittenTurn | None:
@@ -237,6 +268,9 @@ class Keeper:
 
     def in_use(self) -> Iterable[str]:
         return tuple(self._cached)
+
+    def written(self) -> Iterable[str]:
+        return tuple(self._mine)
 
     def rescue(self, connection: Connection, session_id: str) -> None:
         known = self._cached.get(session_id)
@@ -298,30 +332,6 @@ class Keeper:
         except ValueError:
             pass
         raise SessionError(f"This session has no step {step} to fork at. Its steps are 0 to {session.steps}.")
-
-    def _take(self, session_id: str) -> None:
-        self._lease(session_id)
-        self._worked_on.add(session_id)
-
-    def _lease(self, session_id: str) -> None:
-        if self._leases is None:
-            # A folder that was refused is not touched.
-            if self._make_leases is None or self.places.file is None:
-                return
-            self._leases = self._make_leases()
-        try:
-            self._leases.take(session_id)
-        except OSError:
-            # Where no lock can be made, nothing can be written either: the session goes on in memory.
-            return
-
-    def _free(self, session_id: str) -> bool:
-        if self._leases is None and self._make_leases is not None:
-            self._leases = self._make_leases()
-        try:
-            return self._leases is None or self._leases.free(session_id)
-        except OSError:
-            return True
 
 
 def _same(before: Session, after: Session) -> Session:

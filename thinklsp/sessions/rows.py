@@ -38,7 +38,7 @@ _SESSION = (
 )
 _SUMMARY = f"id, title, workspace, model, steps, messages, size, created, updated, {_USAGE}"
 # In an order in which rows may be added although they refer to each other.
-SESSION_TABLES = ("session", "message", "opaque", "archive", "ledger")
+SESSION_TABLES = ("session", "message", "opaque", "archive", "ledger", "remedy")
 _KEY = {"session": "id"}
 
 
@@ -144,6 +144,8 @@ def replace_conversation(
             moment(connection),
         ),
     )
+    # They were about the conversation as it was.
+    connection.execute("DELETE FROM remedy WHERE session = ?", (session.id,))
     size = _append(connection, session, generation, 0, seals)
     stored = Stored(session, before.revision + 1, generation)
     _update_session(connection, stored, size, None)
@@ -253,6 +255,7 @@ def _cut(connection: Connection, session_id: str, generation: int, kept: int) ->
         [(bytes_there,)] = connection.execute(f"SELECT total(length({column})) {place}", values)
         size -= int(bytes_there)
         connection.execute(f"DELETE {place}", values)
+    connection.execute("DELETE FROM remedy WHERE session = ? AND messages > ?", (session_id, kept))
     return size
 
 
@@ -267,6 +270,12 @@ def summaries(connection: Connection, workspace: str | None) -> Iterator[Summary
         figures = (number(steps), number(messages), number(size))
         times = (as_time(created), as_time(updated))
         yield Summary(session_id, str(title), str(of_workspace), str(model), *figures, *times, usage_of(tuple(usage)))
+
+
+def count_sessions(connection: Connection) -> int:
+    """As many as `summaries` gives."""
+    [(count,)] = connection.execute("SELECT count(*) FROM session WHERE messages > 0")
+    return number(count)
 
 
 def newest(connection: Connection, workspace: str) -> Iterator[tuple[str, int]]:
@@ -294,11 +303,13 @@ def delete_session(connection: Connection, session_id: str) -> bool:
 
 
 def copy_session(source: Connection, target: Connection, session_id: str) -> None:
-    """Every row of a session, as it is, in place of what the target has of it. Both have the same schema."""
+    """Every row of a session, as it is, in place of what the target has of it. The source may be of an older version,
+    whose tables have the same columns."""
+    present = {name for (name,) in source.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
     for table in reversed(SESSION_TABLES):
         target.execute(f"DELETE FROM {table} WHERE {_KEY.get(table, 'session')} = ?", (session_id,))  # noqa: S608 - constants
     _copy(source, target, "SELECT * FROM origin", (), "origin")
-    for table in SESSION_TABLES:
+    for table in (table for table in SESSION_TABLES if table in present):
         key = _KEY.get(table, "session")
         _copy(source, target, f"SELECT * FROM {table} WHERE {key} = ?", (session_id,), table)  # noqa: S608 - constants
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 
 from thinklsp.core.messages import AssistantMessage, Conversation, TextBlock, UserMessage
 from thinklsp.core.usage import Usage
+from thinklsp.sessions.titles import LENGTH, shortened, title_of
 
-_TITLE_LENGTH = 60
+_FORK = " (fork)"
 INTERRUPTED = "<note>The turn before this message was stopped before it had finished.</note>"
 UNDONE = "<note>The user has undone edits of an earlier turn. Look at the files before you rely on them.</note>"
 
@@ -34,11 +35,12 @@ class Session:
     interrupted: bool = False
     undone: bool = False
 
-    def with_user(self, text: str) -> Session:
-        """The user's text goes to the end of the conversation; the first one names the session."""
+    def with_user(self, text: str, about: str = "") -> Session:
+        """The user's text goes to the end of the conversation; the first one names the session, by what it is `about`
+        where its own first words would say little."""
         notes = [note for note, said in ((INTERRUPTED, self.interrupted), (UNDONE, self.undone)) if said]
         conversation = (*self.conversation, UserMessage((*map(TextBlock, notes), TextBlock(text))))
-        title = self.title or _title(text)
+        title = self.title or title_of(about or text)
         return replace(self, conversation=conversation, title=title, unanswered=True, interrupted=False, undone=False)
 
     def with_step(self, assistant: AssistantMessage, results: UserMessage | None, usage: Usage) -> Session:
@@ -76,7 +78,7 @@ class Session:
         return replace(self, choices={**self.choices, **choices})
 
     def renamed(self, title: str) -> Session:
-        return replace(self, title=_title(title))
+        return replace(self, title=shortened(next(iter(title.strip().splitlines()), "")))
 
     def with_usage(self, usage: Usage) -> Session:
         """What a call cost that is no step: a summary, a title, an answer that broke off."""
@@ -93,7 +95,9 @@ class Session:
 
         Raises ValueError for a step that is not in the conversation.
         """
-        fork = replace(self, id=new_id, usage=Usage(), title=_title(f"{self.title or 'Session'} (fork)"))
+        fork = replace(
+            self, id=new_id, usage=Usage(), title=shortened(self.title or "Session", LENGTH - len(_FORK)) + _FORK
+        )
         if step is None or step == self.steps:
             return fork.recovered()
         end = self._end_of(step)
@@ -116,8 +120,3 @@ class Session:
     def _answers(self, at: int) -> bool:
         """Whether the message there is the second half of a step: results, and not a prompt."""
         return any(block.kind == "tool_result" for block in self.conversation[at].blocks)
-
-
-def _title(text: str) -> str:
-    line = next((line.strip() for line in text.splitlines() if line.strip()), "")
-    return line if len(line) <= _TITLE_LENGTH else line[: _TITLE_LENGTH - 1] + "…"

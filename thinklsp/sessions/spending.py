@@ -68,9 +68,23 @@ def report(found: Iterable[tuple[str, str, Usage]]) -> UsageReport:
 
 
 def move(source: Connection, target: Connection) -> None:
-    """Every row of the source, to be taken from there when the target has them for sure."""
-    marks = ", ".join("?" * (7 + len(USAGE_COLUMNS)))
-    target.executemany(f"INSERT INTO usage VALUES ({marks})", source.execute("SELECT * FROM usage"))  # noqa: S608 - question marks
+    """Every row of the source that the target has not, to be taken from there when the target has them for sure."""
+    _add(target, source.execute("SELECT * FROM usage"))
+
+
+def copy(source: Connection, target: Connection, session_id: str) -> None:
+    """The same for one session."""
+    _add(target, source.execute("SELECT * FROM usage WHERE session = ?", (session_id,)))
+
+
+def _add(target: Connection, rows: Iterable[tuple[object, ...]]) -> None:
+    names = ("session", "turn", "purpose", "provider", "model", *USAGE_COLUMNS, "made", "day")
+    marks = ", ".join(f":{name}" for name in names)
+    target.executemany(
+        f"INSERT INTO usage SELECT {marks} WHERE NOT EXISTS "  # noqa: S608 - constants
+        "(SELECT 1 FROM usage WHERE day = :day AND made = :made AND turn = :turn AND purpose = :purpose)",
+        (dict(zip(names, row, strict=True)) for row in rows),
+    )
 
 
 def _day(text: str) -> date:

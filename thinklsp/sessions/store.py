@@ -15,9 +15,10 @@ from functools import partial
 from typing import Literal, Protocol, TypeVar
 
 from thinklsp.core.errors import SessionError
+from thinklsp.core.remedies import Remedy
 from thinklsp.core.usage import Usage
 from thinklsp.sessions.database import PATIENCE, Opened, open_database
-from thinklsp.sessions.folder import Leases, leases_of
+from thinklsp.sessions.folder import FileIds, Leases, leases_of
 from thinklsp.sessions.keeper import Change, Keeper
 from thinklsp.sessions.ledger import Intent, LedgerEdit, Outcome, PlannedWrite, WrittenFile, WrittenTurn
 from thinklsp.sessions.sealing import Seals, Vault, load_seals
@@ -31,12 +32,15 @@ RETRY_AFTER = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """How the store is, for `doctor`. `kind` memory: nothing outlives the process. `protection` is a sentence."""
+    """How the store is, for `doctor`. `kind` memory: nothing outlives the process. `protection` is a sentence, `size`
+    the bytes that its files take."""
 
     kind: Literal["file", "read-only", "memory"]
     path: str
     protection: str
     problems: tuple[str, ...]
+    sessions: int
+    size: int
 
 
 class SessionStore(Protocol):
@@ -68,6 +72,10 @@ class SessionStore(Protocol):
         """For good: no byte of it stays. What it has cost still counts for the day."""
         ...
 
+    async def delete_all(self, session_ids: Sequence[str], workspace: str | None) -> Mapping[str, str | None]:
+        """As `delete`, for many at once: None for each that was deleted, or the sentence why it was not."""
+        ...
+
     async def fork(self, session_id: str, workspace: str | None, step: int | None = None) -> Session:
         """A new session that knows what this one knew after `step` steps (None: all), from before a compaction too."""
         ...
@@ -95,6 +103,14 @@ class SessionStore(Protocol):
 
     async def record(self, session_id: str, spent: Spent) -> None:
         """A model call that belongs to no change of the session."""
+        ...
+
+    async def keep_remedy(self, session_id: str, service: str, remedy: Remedy) -> None:
+        """What the session's turn found out about a service, which is told apart from others by its name."""
+        ...
+
+    async def remedies(self, session_id: str, service: str) -> tuple[Remedy, ...]:
+        """What is known of the service and of this conversation there, in the order in which it was found out."""
         ...
 
     async def usage(self, session_id: str | None) -> UsageReport: ...
@@ -158,7 +174,12 @@ class _Store:
     def _do(self, job: Callable[[Keeper], _T]) -> _T:
         if self._keeper is None:
             self._keeper = self._make()
-        return job(self._keeper)
+        self._keeper.look()
+        try:
+            return job(self._keeper)
+        finally:
+            # What was written meanwhile to a file without a name is brought away before anybody hears that it is kept.
+            self._keeper.look()
 
     async def create(self, workspace: str) -> Session:
         return await self._run(lambda keeper: keeper.create(workspace))
@@ -178,6 +199,9 @@ class _Store:
 
     async def delete(self, session_id: str, workspace: str | None) -> None:
         await self._run(lambda keeper: keeper.delete(session_id, workspace))
+
+    async def delete_all(self, session_ids: Sequence[str], workspace: str | None) -> Mapping[str, str | None]:
+        return await self._run(lambda keeper: keeper.delete_all(session_ids, workspace))
 
     async def fork(self, session_id: str, workspace: str | None, step: int | None = None) -> Session:
         return await self._run(lambda keeper: keeper.fork(session_id, workspace, step))
@@ -203,6 +227,12 @@ class _Store:
     async def record(self, session_id: str, spent: Spent) -> None:
         day = utc_today()
         await self._run(lambda keeper: keeper.record(session_id, spent, day))
+
+    async def keep_remedy(self, session_id: str, service: str, remedy: Remedy) -> None:
+        await self._run(lambda keeper: keeper.keep_remedy(session_id, service, remedy))
+
+    async def remedies(self, session_id: str, service: str) -> tuple[Remedy, ...]:
+        return await self._run(lambda keeper: keeper.remedies(session_id, service))
 
     async def usage(self, session_id: str | None) -> UsageReport:
         return await self._run(lambda keeper: keeper.usage(session_id))
@@ -243,7 +273,8 @@ class _Store:
     async def condition(self) -> Condition:
         def look(keeper: Keeper) -> Condition:
             places = keeper.places
-            return Condition(places.kind, places.path, keeper.protection, tuple(places.problems))
+            extent = keeper.extent()
+            return Condition(places.kind, places.path, keeper.protection, tuple(places.problems), *extent)
 
         return await self._run(look)
 
@@ -278,9 +309,7 @@ class SqliteStore(_Store):
         vault: Callable[[], Vault] | None = None,
     ) -> None:
         super().__init__()
-        self._open: Callable[[int | None], Opened] = lambda damaged: open_database(
-            state_folder, patience, damaged=damaged
-        )
+        self._open: Callable[[FileIds], Opened] = lambda damaged: open_database(state_folder, patience, damaged=damaged)
         self._leases: Callable[[], Leases] = partial(leases_of, state_folder)
         self._seals = load_seals if vault is None else partial(load_seals, vault)
         self._retry_after = retry_after

@@ -7,9 +7,11 @@ import pytest
 from tests.e2e.conftest import Begin
 from tests.support.outside import said
 from tests.support.raw_client import ResponseError
+from tests.support.services import WAYS, Service
 from tests.support.signing_rules import exact, without_cache_control
 from tests.support.signing_script import Hold, Redacted, Text, Thinking, answer, tool
 
+SIMULATED = {"app.py": "x = 1\n" * 30}
 FILES = {"a.py": "x = 1\n"}
 LOOKS = (
     answer(Thinking("I look."), Redacted(), Text("Let me see. 🙂\u2028"), tool("read_file", path="a.py")),
@@ -79,3 +81,19 @@ async def test_two_servers_take_turns(begin: Begin) -> None:
     assert (result["sessionId"], result["text"]) == (first["sessionId"], "Three.")
     told = said(outside.provider.requests[-1].body)
     assert all(words in told for words in ("One?", "One.", "Two?", "Two."))
+
+
+async def test_what_a_service_has_refused_once_is_not_tried_by_the_next_server(begin: Begin) -> None:
+    service, way = Service(), WAYS["strict gateway"]
+    wish = {"provider": way.provider, "model": way.model}
+    outside = await begin(files=SIMULATED, provider=service, options=wish)
+    notices = []
+    for number in range(3):
+        result = await outside.turn(
+            "thinklsp.chat", {"prompt": f"Go on, {number}."} | ({"sessionId": "last"} if number else {})
+        )
+        assert result["text"] == "Went on."
+        notices += result["notices"]
+        await outside.restart(kill=number == 0)
+    assert len(notices) == 1
+    assert [request.status for request in service.requests if request.status != 200] == [400]

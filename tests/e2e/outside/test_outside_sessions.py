@@ -12,7 +12,7 @@ import pytest
 
 from tests.e2e.conftest import Begin
 from tests.support.canary import Canary
-from tests.support.outside import ARGV, MODEL, Outside
+from tests.support.outside import ARGV, MODEL, Outside, said
 from tests.support.raw_client import RawClient, ResponseError
 from tests.support.signing_script import Hold, Redacted, Text, Thinking, answer, tool
 
@@ -249,6 +249,34 @@ def terminal(outside: Outside, *args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*ARGV, *args], cwd=outside.root, env=outside.variables, capture_output=True, text=True, timeout=60, check=False
     )
+
+
+async def test_the_terminal_goes_on_with_a_session_of_the_editor(begin: Begin) -> None:
+    hold = Hold()
+    outside = await begin(
+        *LOOKS,
+        answer(Text("Two."), before=hold),
+        answer(Thinking(), Text("Three.")),
+        answer(Text("Four.")),
+        files=FILES,
+    )
+    client, provider = outside.pair
+    identity = (await outside.turn("thinklsp.chat", {"prompt": "One?"}))["sessionId"]
+    turn = client.command("thinklsp.chat", {"prompt": "Two?", "sessionId": identity}, token="w")
+    await hold.reached.wait()
+    denied = await asyncio.to_thread(terminal, outside, "ask", "--session", "last", "Refused?")
+    assert (denied.returncode, denied.stdout) == (1, "")
+    assert denied.stderr.startswith("thinklsp ask: This session is in use by another thinklsp (process ")
+    hold.release()
+    await outside.result(turn)
+
+    done = await asyncio.to_thread(terminal, outside, "ask", "--session", identity[:8], "--json", "Three?")
+    assert json.loads(done.stdout)["sessionId"] == identity
+    after = await outside.turn("thinklsp.chat", {"prompt": "Four?", "sessionId": "last"})
+    assert (after["sessionId"], after["text"]) == (identity, "Four.")
+    told = said(provider.requests[-1].body)
+    assert all(words in told for words in ("One?", "Two?", "Three?", "Three.", "Four?"))
+    assert "Refused?" not in told
 
 
 async def test_the_terminal_sees_what_the_editor_sees_and_no_secret(begin: Begin) -> None:

@@ -1,0 +1,26 @@
+"""What has been found out about a service by its refusals, as a value: it is found in one room and kept in another."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from thinklsp.core.messages import Conversation
+
+RemedyKind = Literal["form", "effort", "never", "drop", "bare"]
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """What one model at one service gets from now on in place of what was refused.
+
+    `form`: the form of thinking `instead` in place of `refused`. `effort`: no level where `refused` is asked for.
+    `never`: no thinking back, ever. The others are for conversations that begin with `beginning`: `drop` asks the
+    service to leave out the thinking in it that does not fit, `bare` sends none of it.
+    """
+
+    model: str
+    kind: RemedyKind
+    refused: str = ""
+    instead: str = ""
+    beginning: Conversation = ()
