@@ -26,7 +26,7 @@ from thinklsp.core.unified import diff
 from thinklsp.engine import ChatTask, Choices, Engine, Reference, Turn, TurnSpec
 from thinklsp.lsp.applying import Outcome
 from thinklsp.lsp.edits import FileStatus
-from thinklsp.lsp.running import turn_result
+from thinklsp.lsp.results import turn_result
 from thinklsp.sessions.state_folder import state_folder
 from thinklsp.sessions.store import SqliteStore
 from thinklsp.settings import EditorSettings
