@@ -32,7 +32,7 @@ class Exchange:
 
     `session_id`: the session that was begun or goes on, as soon as that is known. `told` is what slash commands have
     said so far, `left` a sentence on those that were not run, `rest` what of the prompt is still to be sent after them,
-    `problem` why that cannot be done. `writing`: its answer is on its way.
+    `problem` why that was not done. `writing`: its answer is on its way.
     """
 
     uri: str
@@ -149,8 +149,8 @@ class ChatDocuments:
     async def _leave(self, exchange: Exchange, session_id: str) -> None:
         try:
             if exchange.writing is None and exchange.told:
-                why = exchange.problem or "The turn has ended without an answer; what was not sent stands below."
-                notices = tuple(filter(None, (why, exchange.left)))
+                below = "What was not sent stands below." if exchange.rest else ""
+                notices = tuple(filter(None, (exchange.problem, exchange.left, below)))
                 self.answer(exchange, session_id, Answer(exchange.told, notices, exchange.rest))
             if exchange.writing is not None:
                 await asyncio.wait([exchange.writing])

@@ -91,7 +91,14 @@ class Sending:
             free_last()
 
         async def work(running: Running) -> Result:
-            return await self._run(running, exchange, slashed, (first, last), notices)
+            try:
+                return await self._run(running, exchange, slashed, (first, last), notices)
+            except asyncio.CancelledError:
+                exchange.problem = "The turn was cancelled."
+                raise
+            except ThinkLspError as error:
+                exchange.problem = str(error)
+                raise
 
         self._chat.begun(exchange, first)
         progress = progress or TurnProgress(self._state.client)
@@ -128,11 +135,7 @@ class Sending:
         # Taken anew: a command may have changed files, or taken its time.
         view = self._snapshots.view()
         asked = self._asked(exchange, view, slashed.rest, session_id, running.progress, notices)
-        try:
-            turn = await self._turns.begun(asked, running.progress, running.id)
-        except ThinkLspError as error:
-            exchange.problem = str(error)
-            raise
+        turn = await self._turns.begun(asked, running.progress, running.id)
         return await turn.run(running)
 
     async def _answer(self, running: Running, exchange: Exchange, session_id: str, answer: Answer) -> Result:
