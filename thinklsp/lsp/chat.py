@@ -133,7 +133,7 @@ class ChatDocuments:
         def edits(document: Document, text: str) -> tuple[TextEdit, ...]:
             return with_answer(text, session_id, answer, self._end_of_prompt(exchange, document, text))
 
-        if not await self._write(exchange, session_id, "answer", edits):
+        if not self._state.stopped and not await self._write(exchange, session_id, "answer", edits):
             await self.deliver(session_id, exchange.chat.prompt, answer, but_not=exchange.uri)
 
     def leave(self, exchange: Exchange) -> None:
@@ -176,7 +176,7 @@ class ChatDocuments:
 
     async def deliver(self, session_id: str, prompt: str, answer: Answer, *, but_not: str | None = None) -> None:
         """The answer of a turn whose caller shows no text: into the session's document, made if need be, and shown."""
-        if not answer:
+        if not answer or self._state.stopped:
             return
         known = self._by_session.get(session_id)
 

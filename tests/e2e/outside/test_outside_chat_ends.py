@@ -86,10 +86,8 @@ async def test_compacting_in_a_document_shows_what_it_does_and_what_it_costs(beg
     assert "the numbers" in said(asked[0].body)
     assert "Began with one." in said(asked[1].body)
     text = (client.text(uri) or "").rpartition("Three?")[2]
-    assert re.fullmatch(
-        r"\n\n## thinklsp\n\nEffort: low\.[^\n]*\n\nThe conversation was shortened from [^\n]+\n\nThree\.\n\n## You\n\n",
-        text,
-    )
+    told = r"Effort: low\.[^\n]*\n\nThe conversation was shortened from [^\n]+\n\nThree\."
+    assert re.fullmatch(rf"\n\n## thinklsp\n\n{told}\n\n## You\n\n", text)
     assert client.progress("late")[-1] == {"kind": "finished", "result": result}
 
 
@@ -240,3 +238,16 @@ async def test_undo_in_a_document_keeps_to_its_session(begin: Begin) -> None:
     assert "`thinklsp.undo`" in none
     await client.command("thinklsp.undo")
     assert [client.text(uri) for uri in texts] == ["x = 1\n", "y = 1\n"]
+
+
+async def test_shutdown_in_the_middle_of_a_turn_sends_the_document_nothing_more(begin: Begin) -> None:
+    """The client counts every request after its `shutdown` as a violation."""
+    hold = Hold()
+    outside = await begin(answer(Text("Half a sen"), hold))
+    client, _ = outside.pair
+    uri = outside.open("notes.chat.md", "Hello?")
+    client.command("thinklsp.send", {"uri": uri}, token="t")
+    await hold.reached.wait()
+    await client.wait_for(lambda: any("writing" in report for report in reports(outside, "t")), what="the text")
+    assert await client.close() == 0
+    assert client.edits() == []
