@@ -24,7 +24,8 @@ server.start_io()
 """
 LARGE = "".join(f"def function_{number}(value):\n    return value + {number}\n\n\n" for number in range(20_000))
 
-TALK = "    some words of a long answer, and `code` – 🙂\n```\nx = 1\n```\n" * 16_000
+_WORDS = "    some words of a long answer, and `code` – 🙂\n"
+TALK = (_WORDS * 12 + "```python\n" + "x = compute(1, 2)\n" * 9 + "```\n\n") * 1_300
 
 
 async def initialize_ratio(folder: Path, rounds: int) -> list[float]:

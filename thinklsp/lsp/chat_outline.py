@@ -67,9 +67,11 @@ class Section:
 def prompt_section(text: str) -> Section:
     """Where the prompt stands. Asked at every keystroke of a large document, and by several at each."""
     heading, begin, stop = _prompt_span(text)
-    number = None if heading is None else _lines_before(text, heading.start)
-    end = _lines_before(text, stop) + (stop == len(text))
-    return Section(number, _lines_before(text, begin) if number is None else number + 1, end)
+    above = 0 if heading is None else heading.start
+    number = _line_ends(text, 0, above)
+    first = _line_ends(text, 0, begin) if heading is None else number + 1
+    last = number + _line_ends(text, above, stop) + (stop == len(text))
+    return Section(None if heading is None else number, first, last)
 
 
 def session_named(lines: Sequence[str]) -> str | None:
@@ -158,8 +160,10 @@ def next_line(text: str, end: int) -> int:
     return found.end() if (found := _LINE_END.match(text, end)) else end
 
 
-def _lines_before(text: str, at: int) -> int:
-    return text.count("\n", 0, at) + text.count("\r", 0, at) - text.count("\r\n", 0, at)
+def _line_ends(text: str, begin: int, end: int) -> int:
+    """How many lines end between two beginnings of lines."""
+    others = text.count("\r", begin, end)
+    return text.count("\n", begin, end) + (others and others - text.count("\r\n", begin, end))
 
 
 def _unescaped(text: str, begin: int, end: int) -> str:
