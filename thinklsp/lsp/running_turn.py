@@ -59,16 +59,20 @@ class _Streamed:
     """The text of a turn as far as it has come: of its steps, and of the message that is not whole yet."""
 
     whole: list[str] = field(default_factory=list)
-    partial: str = ""
+    pieces: list[str] = field(default_factory=list)
 
     def take(self, event: TurnEvent) -> None:
         if isinstance(event, TextStreamed):
-            self.partial += event.delta
+            self.pieces.append(event.delta)
         elif isinstance(event, StepCommitted):
             self.whole.append(event.assistant.text)
-            self.partial = ""
+            self.pieces.clear()
         elif isinstance(event, RetryScheduled) and event.restart:
-            self.partial = ""
+            self.pieces.clear()
+
+    @property
+    def partial(self) -> str:
+        return "".join(self.pieces)
 
     @property
     def text(self) -> str:
