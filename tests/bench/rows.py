@@ -24,6 +24,9 @@ server.start_io()
 """
 LARGE = "".join(f"def function_{number}(value):\n    return value + {number}\n\n\n" for number in range(20_000))
 
+_WORDS = "    some words of a long answer, and `code` – 🙂\n"
+TALK = (_WORDS * 12 + "```python\n" + "x = compute(1, 2)\n" * 9 + "```\n\n") * 1_300
+
 
 async def initialize_ratio(folder: Path, rounds: int) -> list[float]:
     """A B A B: a bare pygls server and ours, from the spawn to the answer of `initialize`."""
@@ -61,6 +64,23 @@ async def code_action(folder: Path, rounds: int) -> list[float]:
             place = range_of(LARGE, f"function_{number}(")
             begun = time.perf_counter()
             await outside.client.code_actions(uri, place, diagnostics=problems)
+            values.append((time.perf_counter() - begun) * 1000)
+        return values
+    finally:
+        await outside.stop()
+
+
+async def chat_lenses(folder: Path, rounds: int) -> list[float]:
+    """Request to answer in a chat document of 1 MB that has just been changed. Includes the client's own cost."""
+    outside = await start(folder)
+    try:
+        await _warm(outside)
+        uri = outside.open("large.chat.md", f"## You\n\n{TALK}\n## You\n\nNow?")
+        values = []
+        for number in range(rounds):
+            outside.client.change(uri, "Now", f"Now {number}")
+            begun = time.perf_counter()
+            await outside.client.lenses(uri)
             values.append((time.perf_counter() - begun) * 1000)
         return values
     finally:
@@ -134,6 +154,7 @@ async def _warm(outside: Outside) -> None:
 ROWS: dict[str, Callable[[Path, int], Awaitable[list[float]]]] = {
     "spawn to initialize, against bare pygls (ratio)": initialize_ratio,
     "code action, 80,000 lines, 10 diagnostics (ms)": code_action,
+    "lenses of a changed chat document of 1 MB (ms)": chat_lenses,
     "command to progress begin (ms)": begin_after_command,
     "cancel to closed provider connection (ms)": cancel_to_close,
     "turn of 20 steps, provider answers at once (ms)": overhead,

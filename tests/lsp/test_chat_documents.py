@@ -17,11 +17,11 @@ from thinklsp.lsp.chat_documents import (
     blank_document,
     end_of_same_line,
     new_document,
-    parse,
-    prompt_section,
     with_answer,
     with_exchange,
 )
+from thinklsp.lsp.chat_outline import parse, prompt_section
+from thinklsp.lsp.convert import split_keeping_ends
 from thinklsp.lsp.mentions import Mention, mentions
 
 ID = "0123456789abcdef"
@@ -226,12 +226,13 @@ def test_the_same_line_is_found_again() -> None:
 def test_a_large_document_is_read_in_no_time() -> None:
     lines = ["## You\n", *(f"    some words of line {number}\n" for number in range(35_000)), "## You\n", "Now?"]
     took = []
-    for _ in range(5):
-        begun = time.perf_counter()
-        assert prompt_section(lines).heading == 35_001
-        took.append(time.perf_counter() - begun)
+    for number in range(5):
+        text = "".join((*lines, str(number)))
+        begun = time.thread_time()
+        assert prompt_section(text).heading == 35_001
+        assert parse(text).prompt == f"Now?{number}"
+        took.append(time.thread_time() - begun)
     assert min(took) < 0.010
-    assert parse("".join(lines)).prompt == "Now?"
 
 
 PROMPTS: dict[str, tuple[str, str | None, str]] = {
@@ -284,3 +285,18 @@ MENTIONS: list[tuple[str, list[Mention]]] = [
 @pytest.mark.parametrize(("prompt", "found"), MENTIONS)
 def test_mentions(prompt: str, found: list[Mention]) -> None:
     assert list(mentions(prompt)) == found
+
+
+@given(_documents, _texts)
+@_many
+def test_the_prompt_has_the_same_place_in_lines_as_in_the_text(before: str, typed: str) -> None:
+    text = before + typed
+    section = prompt_section(text)
+    lines = split_keeping_ends(text)
+    if section.heading is not None:
+        assert lines[section.heading].strip("\r\n\t \ufeff") == "## You"
+        assert section.begin == section.heading + 1
+    assert section.begin <= section.end <= len(lines)
+    written = "".join(lines[section.begin : section.end])
+    # Escapes are taken away by `parse` alone.
+    assert plain(written).replace("\\", "") == plain(parse(text).prompt).replace("\\", "")

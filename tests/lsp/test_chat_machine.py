@@ -16,7 +16,7 @@ from tests.support.chat_editor import ChatEditor, HeldModel
 from tests.support.in_process import connected
 from thinklsp.core.errors import Overloaded
 from thinklsp.engine.adapters import endpoint_of
-from thinklsp.lsp.chat_documents import parse
+from thinklsp.lsp.chat_outline import parse
 
 Json = Any
 NAMES = ("a", "b", "c")

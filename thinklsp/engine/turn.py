@@ -194,6 +194,7 @@ class Turn:
                     await self._commit(event)
                 elif isinstance(event, ContextCompacted):
                     await self._replace(event)
+                    self.said.append(event.text)
                 elif isinstance(event, Notice):
                     self.said.append(event.text)
                     await self._keep_remedy(event)
@@ -214,6 +215,7 @@ class Turn:
                     await self._replace(event)
                     self.text = event.text
                 elif isinstance(event, Notice):
+                    self.said.append(event.text)
                     await self._keep_remedy(event)
                 yield event
         yield TurnFinished("end_turn", self.text, "", self.usage)
@@ -241,7 +243,6 @@ class Turn:
         self.session, archive = await self.store.compact(self.session.id, change, shorter.text, spent)
         self.shortened = Shortened(shorter, archive)
         self.usage += shorter.usage
-        self.said.append(shorter.text)
         _log.info("turn %s: %d messages became %d", self.id, len(shorter.before), len(shorter.after))
 
     async def _keep_remedy(self, notice: Notice) -> None:

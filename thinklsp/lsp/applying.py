@@ -32,9 +32,12 @@ from thinklsp.sessions.ledger import Outcome as LedgerOutcome
 _LONGEST_ARRIVAL = 1.5
 _MOST_REDRAFTS = 5
 
-
 _NOTHING = "There is nothing to undo: no turn has changed a file here, or all such turns are undone."
 _NOTHING_OF_TURN = "There is nothing to undo of this turn: it has changed no file here, or it is undone already."
+_NOTHING_OF_SESSION = (
+    "There is nothing to undo in this session: none of its turns has changed a file here, or all of them are undone. "
+    "`thinklsp.undo` takes back the newest turn of all sessions."
+)
 _UNDO_IN_DOUBT = (
     "The editor has not said whether it made the undo that was cancelled, and not all files show it. Look at them, or "
     "ask again to have it sent once more."
@@ -120,16 +123,19 @@ class Applying:
             await self._ledger.found(kept, [file for file in kept.files if file.uri in done])
             return outcome
 
-    async def undo(self, turn_id: str | None, *, review: Review) -> Outcome:
-        """Takes back what a turn wrote, the newest that wrote where none is named. What the user has typed since stays.
+    async def undo(self, turn_id: str | None, *, review: Review, session_id: str | None = None) -> Outcome:
+        """Takes back what a turn wrote, the newest that wrote where none is named: of the session, or of all. What the
+        user has typed since stays.
 
         Raises TurnRefused where there is nothing to undo.
         """
         async with self._turnstile:
             for sending in [one for one in self._unsure.values() if turn_id in (None, one.kept.turn_id)]:
-                if sending.kept.undoes is None:
+                if sending.kept.undoes is None and session_id in (None, sending.kept.session_id):
                     await self._look(sending, self.proposals.get(sending.kept.turn_id) or sending.kept)
-            turn = await self._ledger.to_undo(turn_id)
+            turn = await self._ledger.to_undo(turn_id, session_id)
+            if turn is None and session_id is not None:
+                raise TurnRefused(_NOTHING_OF_SESSION)
             if turn is None:
                 raise TurnRefused(_NOTHING if turn_id is None else _NOTHING_OF_TURN)
             title = await self._ledger.title_of(turn)

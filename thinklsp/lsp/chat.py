@@ -5,6 +5,7 @@ Which document belongs to which session is known from its first line, and from h
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -12,8 +13,9 @@ from typing import Any
 from thinklsp.core.edits import TextEdit
 from thinklsp.core.errors import SessionError, TurnRefused
 from thinklsp.lsp import chat_documents
-from thinklsp.lsp.chat_documents import NO_TEXT, Answer, Chat, new_document, session_named, with_answer, with_exchange
+from thinklsp.lsp.chat_documents import NO_TEXT, Answer, new_document, with_answer, with_exchange
 from thinklsp.lsp.chat_files import ChatFiles
+from thinklsp.lsp.chat_outline import Chat, parse, session_named
 from thinklsp.lsp.convert import Lines
 from thinklsp.lsp.documents import Document
 from thinklsp.lsp.sessions import Sessions
@@ -29,8 +31,8 @@ class Exchange:
     """One prompt of a document, from its being sent until the document has its answer.
 
     `session_id`: the session that was begun or goes on, as soon as that is known. `told` is what slash commands have
-    said so far, `rest` what of the prompt is still to be sent after them. `attempted`: its answer was on its way;
-    `answered`: it has arrived somewhere.
+    said so far, `left` a sentence on those that were not run, `rest` what of the prompt is still to be sent after them,
+    `problem` why that was not done. `writing`: its answer is on its way.
     """
 
     uri: str
@@ -40,9 +42,10 @@ class Exchange:
     chat: Chat
     session_id: str | None = None
     told: str = ""
+    left: str = ""
     rest: str = ""
-    attempted: bool = False
-    answered: bool = False
+    problem: str = ""
+    writing: asyncio.Task[None] | None = None
 
 
 Edits = Callable[[Document, str], tuple[TextEdit, ...]]
@@ -67,10 +70,16 @@ class ChatDocuments:
         self._by_session: dict[str, str] = {}
         self._begun: dict[str, _Begun] = {}
         self._sending: set[str] = set()
+        self._leaving: dict[str, asyncio.Task[None]] = {}
         self._latest: str | None = None
 
     def is_chat(self, uri: str) -> bool:
         return uri.endswith(self.suffix)
+
+    async def settled(self, uri: str | None) -> None:
+        """Waits until the document knows the end of the turn before."""
+        if (leaving := self._leaving.get(uri or self._latest or "")) is not None:
+            await asyncio.wait([leaving])
 
     def take(self, uri: str | None) -> Exchange:
         """What a document has to send. `leave` must follow, whatever happens.
@@ -82,7 +91,7 @@ class ChatDocuments:
         document = None if uri is None else self._state.documents.get(uri)
         if uri is None or document is None:
             raise TurnRefused("There is no open chat document to send. Open one, or name it by uri.")
-        chat = chat_documents.parse(document.text)
+        chat = parse(document.text)
         if not chat.prompt:
             raise TurnRefused("There is nothing to send: write below the last ## You.")
         if uri in self._sending:
@@ -115,33 +124,43 @@ class ChatDocuments:
         exchange.session_id = session_id
         self._begun[exchange.uri] = _Begun(session_id, exchange.chat.session_id)
 
-    async def answer(self, exchange: Exchange, session_id: str, answer: Answer) -> None:
-        """Puts the answer behind the prompt; elsewhere when the document cannot be edited."""
-        exchange.attempted = True
+    def answer(self, exchange: Exchange, session_id: str, answer: Answer) -> asyncio.Task[None]:
+        """Begins to put the answer behind the prompt; elsewhere when the document cannot be edited."""
+        exchange.writing = self._state.spawn(self._answer(exchange, session_id, answer))
+        return exchange.writing
 
+    async def _answer(self, exchange: Exchange, session_id: str, answer: Answer) -> None:
         def edits(document: Document, text: str) -> tuple[TextEdit, ...]:
             return with_answer(text, session_id, answer, self._end_of_prompt(exchange, document, text))
 
-        if not await self._write(exchange, session_id, "answer", edits):
+        if not self._state.stopped and not await self._write(exchange, session_id, "answer", edits):
             await self.deliver(session_id, exchange.chat.prompt, answer, but_not=exchange.uri)
-        exchange.answered = True
 
     def leave(self, exchange: Exchange) -> None:
         """The end of it, however it came. A document without an answer is told at least what happened so far: the
         session that was begun for it, and what slash commands have said and done."""
-        self._sending.discard(exchange.uri)
         session_id = exchange.session_id
-        if session_id is not None and not exchange.answered and not self._state.stopped:
-            self._state.spawn(self._leave(exchange, session_id))
+        told = exchange.writing is not None and exchange.writing.done()
+        if session_id is None or told or self._state.stopped:
+            self._sending.discard(exchange.uri)
+            return
+        self._leaving[exchange.uri] = self._state.spawn(self._leave(exchange, session_id))
 
     async def _leave(self, exchange: Exchange, session_id: str) -> None:
-        if exchange.told and not exchange.attempted:
-            notices = ("The turn has ended without an answer; what was not sent stands below.",)
-            await self.answer(exchange, session_id, Answer(exchange.told, notices, exchange.rest))
-            return
-        await self._write(
-            exchange, session_id, "session", lambda _, text: chat_documents.with_session(text, session_id)
-        )
+        try:
+            if exchange.writing is None and exchange.told:
+                below = "What was not sent stands below." if exchange.rest else ""
+                notices = tuple(filter(None, (exchange.problem, exchange.left, below)))
+                self.answer(exchange, session_id, Answer(exchange.told, notices, exchange.rest))
+            if exchange.writing is not None:
+                await asyncio.wait([exchange.writing])
+            else:
+                await self._write(
+                    exchange, session_id, "session", lambda _, text: chat_documents.with_session(text, session_id)
+                )
+        finally:
+            self._sending.discard(exchange.uri)
+            self._leaving.pop(exchange.uri, None)
 
     async def _write(self, exchange: Exchange, session_id: str, what: str, edits: Edits) -> bool:
         """Edits the document that was sent, which names its session then. False where that cannot be done."""
@@ -157,7 +176,7 @@ class ChatDocuments:
 
     async def deliver(self, session_id: str, prompt: str, answer: Answer, *, but_not: str | None = None) -> None:
         """The answer of a turn whose caller shows no text: into the session's document, made if need be, and shown."""
-        if not answer:
+        if not answer or self._state.stopped:
             return
         known = self._by_session.get(session_id)
 

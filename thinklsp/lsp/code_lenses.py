@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from thinklsp.lsp.chat_documents import prompt_section
+from thinklsp.lsp.chat_outline import prompt_section
 from thinklsp.lsp.documents import Document
 
 
@@ -23,7 +23,7 @@ class ChatState:
 
 
 def lenses(document: Document, state: ChatState) -> list[dict[str, Any]]:
-    section = prompt_section(document.lines)
+    section = prompt_section(document.text)
     line = section.begin if section.heading is None else section.heading
     line = min(line, document.line_count - 1)
     if state.running is None:

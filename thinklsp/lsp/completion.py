@@ -12,7 +12,7 @@ from typing import Any
 
 from lsprotocol import types
 
-from thinklsp.lsp.chat_documents import outside_fences, prompt_section
+from thinklsp.lsp.chat_outline import outside_fences, prompt_section
 from thinklsp.lsp.convert import Encoding, column_of, units
 from thinklsp.lsp.documents import Document
 from thinklsp.lsp.mentions import SPECIAL
@@ -50,7 +50,7 @@ class Names:
 
 def wanted_at(document: Document, position: types.Position, encoding: Encoding) -> Wanted | None:
     """None where nothing completes: outside of the prompt, in a code fence, in the middle of a text."""
-    section = prompt_section(document.lines)
+    section = prompt_section(document.text)
     if not section.begin <= position.line < section.end:
         return None
     bodies = [line.rstrip("\r\n") for line in document.lines[section.begin : position.line + 1]]

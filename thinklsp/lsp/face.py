@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -9,7 +10,6 @@ from lsprotocol import types
 
 from thinklsp.agent.prompts import ACTIONS, READING
 from thinklsp.core.errors import SessionError, TurnRefused
-from thinklsp.core.events import TurnFinished
 from thinklsp.engine import ActionTask, ChatTask, CompactTask, Engine, Reference, Turn, TurnSpec
 from thinklsp.engine.doctor import report
 from thinklsp.lsp import arguments as args
@@ -17,7 +17,8 @@ from thinklsp.lsp import session_commands
 from thinklsp.lsp.applying import Applying
 from thinklsp.lsp.chat import ChatDocuments
 from thinklsp.lsp.chat_context import mention_of
-from thinklsp.lsp.chat_documents import Answer, session_named
+from thinklsp.lsp.chat_documents import Answer
+from thinklsp.lsp.chat_outline import session_named
 from thinklsp.lsp.code_actions import Held, Written
 from thinklsp.lsp.code_lenses import ChatState
 from thinklsp.lsp.completion import Names, completions, wanted_at
@@ -27,7 +28,7 @@ from thinklsp.lsp.file_names import FileNames
 from thinklsp.lsp.ledger import EditLedger
 from thinklsp.lsp.progress import Token, TurnProgress
 from thinklsp.lsp.protocol.errors import InvalidParams
-from thinklsp.lsp.running import Deliver, compacted_json
+from thinklsp.lsp.running_turn import Deliver, Told
 from thinklsp.lsp.sending import Sending
 from thinklsp.lsp.sessions import Sessions
 from thinklsp.lsp.slash_commands import SlashCommands
@@ -59,9 +60,10 @@ class Face:
         self._chat = ChatDocuments(state, self._snapshots, self._sessions)
         self._files = FileNames(state, self._snapshots)
         self._problems_told = 0
+        self._refused: tuple[str, ...] = ()
         self._turns = Turns(state, self.applying, self._begin, self._turn_changed)
         services = Services(
-            self.engine, self._snapshots, self._sessions, self.applying, lambda: self.settings.edits.review
+            self.engine, self._snapshots, self._turns, self.applying, lambda: self.settings.edits.review
         )
         commands = SlashCommands(self._sessions, services)
         self._sending = Sending(state, self._snapshots, self.engine, self._sessions, self._chat, self._turns, commands)
@@ -71,7 +73,8 @@ class Face:
             self.configure(raw)
 
     def configure(self, raw: object) -> None:
-        """New editor settings; what was refused or ignored is said once."""
+        """New editor settings; what was refused or ignored is said once. Editors send the same ones again and again:
+        when they start in two ways, later with every change."""
         user, keyed = self.engine.user, self.engine.keyed()
         editor, sentences = self._sessions.editor.updated(raw, user, keyed=keyed)
         editor, loosening = ignored(user, editor, keyed=keyed)
@@ -79,7 +82,9 @@ class Face:
         self.settings = self.engine.resolved(editor).settings
         self._chat.suffix = self.settings.chat.file_suffix
         for sentence in (*sentences, *loosening):
-            self._state.client.show_message("warning", sentence)
+            if sentence not in self._refused:
+                self._state.client.show_message("warning", sentence)
+        self._refused = sentences
         self._changed()
 
     async def begin(self) -> None:
@@ -241,7 +246,7 @@ class Face:
         session_id = compact.session_id or (await self._newest()).id
         task = CompactTask(compact.instructions)
         spec = TurnSpec("compact", task, self._snapshots.view(), self._snapshots.key, session_id)
-        return await self._turns.start(Asked(spec, progress, None, shape=compacted_json))
+        return await self._turns.start(Asked(spec, progress, None))
 
     async def _newest(self) -> Session:
         try:
@@ -295,8 +300,10 @@ class Face:
             self._state.refresh_lenses()
 
     def _delivery(self, prompt: str) -> Deliver:
-        async def deliver(turn: Turn, finished: TurnFinished, notices: tuple[str, ...]) -> None:
-            await self._chat.deliver(turn.session.id, prompt, Answer(finished.text, notices))
+        def deliver(told: Told) -> asyncio.Task[None]:
+            # A turn that was cut before it had said anything is told of by its command and its progress.
+            answer = Answer("") if told.cut and not told.text else Answer(told.text, told.notices)
+            return self._state.spawn(self._chat.deliver(told.session_id, prompt, answer))
 
         return deliver
 

@@ -110,10 +110,10 @@ class EditLedger:
         self.wrote(kept, new)
         await self.settle(intent, {file.uri: "applied" for file in new})
 
-    async def to_undo(self, turn_id: str | None) -> WrittenTurn | None:
+    async def to_undo(self, turn_id: str | None, session_id: str | None = None) -> WrittenTurn | None:
         """Raises SessionError where the store cannot be read."""
         await self.begin()
-        return await self._engine.store.last_written(self._snapshots.key, turn_id)
+        return await self._engine.store.last_written(self._snapshots.key, turn_id, session_id)
 
     async def _written_by(self, turn_id: str) -> WrittenTurn | None:
         return await self._engine.store.last_written(self._snapshots.key, turn_id)

@@ -69,6 +69,7 @@ class TurnProgress:
         self._pending: dict[str, list[str]] = {}
         self._pulse: asyncio.Task[None] | None = None
         self._retry_until: float | None = None
+        self._asking = self._phase
         self._ended = False
         self.cancelled = False
 
@@ -87,15 +88,15 @@ class TurnProgress:
         if partial_token is not None:
             self._partials.append(partial_token)
 
-    def attach(self, token: Token) -> bool:
-        """Another partial token: what was shown so far goes to it at once. False: it is one already."""
-        if token in self._partials:
-            return False
+    def uses(self, token: Token) -> bool:
+        return token == self.work_token or token in self._partials
+
+    def attach(self, token: Token) -> None:
+        """Another partial token, not in use yet: what was shown so far goes to it at once."""
         self._flush()
         for value in _joined(self._shown):
             self._client.progress(token, value)
         self._partials.append(token)
-        return True
 
     def waiting(self) -> None:
         """The turn waits for the user: a prompt, or an edit under review."""
@@ -187,7 +188,9 @@ class TurnProgress:
     def _message(self, now: float) -> str:
         phase = self._phase
         if phase == "retrying" and self._retry_until is not None:
-            phase = f"retrying in {max(0, round(self._retry_until - now))} s"
+            # A summary tells nothing before it is whole: then the waiting is over, and it is being written again.
+            left = self._retry_until - now
+            phase = f"retrying in {round(left)} s" if left > 0 else self._asking
         parts = [phase, _elapsed(now - self._started)]
         if self._display != "off" and (tokens := self._tokens_done + self._tokens_now):
             parts.append(f"{tokens:,} tokens")
@@ -197,6 +200,8 @@ class TurnProgress:
 
     def _enter(self, phase: str) -> None:
         if phase != self._phase:
+            if phase == "retrying":
+                self._asking = self._phase
             self._phase = phase
             self._summary = ""
         self._changed.set()

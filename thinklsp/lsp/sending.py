@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
+from contextlib import aclosing
 from typing import Any
 
-from thinklsp.core.events import TurnFinished
-from thinklsp.engine import ChatTask, Engine, Turn, TurnSpec
+from thinklsp.core.errors import ThinkLspError
+from thinklsp.engine import ChatTask, Engine, TurnSpec
 from thinklsp.lsp.chat import ChatDocuments, Exchange
 from thinklsp.lsp.chat_context import context_of
 from thinklsp.lsp.chat_documents import Answer
 from thinklsp.lsp.progress import TurnProgress
-from thinklsp.lsp.running_work import Result, RunningWork, plain_result
+from thinklsp.lsp.results import Result, plain_result
+from thinklsp.lsp.running import Running
+from thinklsp.lsp.running_turn import Told
 from thinklsp.lsp.sessions import Sessions
 from thinklsp.lsp.slash import Slashed, described, taken_apart
 from thinklsp.lsp.slash_commands import SlashCommands
 from thinklsp.lsp.snapshots import Snapshots
 from thinklsp.lsp.state import State
-from thinklsp.lsp.turns import Asked, Running, Turns
+from thinklsp.lsp.turns import Asked, Turns
 from thinklsp.workspace.view import WorkspaceView
 
 
@@ -42,6 +46,8 @@ class Sending:
 
     async def send(self, uri: str | None, progress: TurnProgress | None) -> Any:
         """TurnResult or TurnStarted by the token rule. Raises ThinkLspError with a sentence where it cannot begin."""
+        # What a turn that was cut has to say is still on its way to the document.
+        await self._chat.settled(uri)
         exchange = self._chat.take(uri)
         view = self._snapshots.view()
         running: Running | None = None
@@ -73,7 +79,7 @@ class Sending:
         slashed: Slashed,
         session_id: str | None,
         notices: tuple[str, ...],
-    ) -> RunningWork:
+    ) -> Running:
         clears = not slashed.problems and any(one.command.name == "clear" for one in slashed.invocations)
         first = session_id or (await self._sessions.begin()).id
         last = (await self._sessions.begin()).id if clears else first
@@ -84,30 +90,57 @@ class Sending:
             free_first()
             free_last()
 
-        async def work(running: RunningWork) -> Result:
-            if slashed.problems:
-                told = "\n\n".join((*slashed.problems, f"The commands are:\n\n{described()}"))
-                return await self._tell(exchange, running, first, Answer(told, notices, slashed.rest))
-            ran = await self._commands.run(slashed.invocations, first, last)
-            exchange.told, exchange.rest = ran.told, slashed.rest
-            self._chat.begun(exchange, ran.session_id)
-            if ran.failed or not slashed.rest:
-                return await self._tell(exchange, running, ran.session_id, Answer(ran.told, notices, slashed.rest))
-            # Taken anew: a command may have changed files, or taken its time.
-            view = self._snapshots.view()
-            asked = self._asked(exchange, view, slashed.rest, ran.session_id, running.progress, notices)
-            return await running.go_on(await self._turns.prepared(asked, running.id))
+        async def work(running: Running) -> Result:
+            try:
+                return await self._run(running, exchange, slashed, (first, last), notices)
+            except asyncio.CancelledError:
+                exchange.problem = "The turn was cancelled."
+                raise
+            except ThinkLspError as error:
+                exchange.problem = str(error)
+                raise
 
-        self._chat.begun(exchange, last)
+        self._chat.begun(exchange, first)
         progress = progress or TurnProgress(self._state.client)
-        running = RunningWork(turn_id, last, "send", exchange.uri, progress, work, free)
+        running = Running(turn_id, last, "send", exchange.uri, progress, work, free)
         running.stopped = progress.cancelled
         return running
 
-    async def _tell(self, exchange: Exchange, running: RunningWork, session_id: str, answer: Answer) -> Result:
-        self._chat.begun(exchange, session_id)
-        await self._chat.answer(exchange, session_id, answer)
-        return plain_result(running.id, session_id, "end_turn", answer.text)
+    async def _run(
+        self,
+        running: Running,
+        exchange: Exchange,
+        slashed: Slashed,
+        sessions: tuple[str, str],
+        notices: tuple[str, ...],
+    ) -> Result:
+        """The commands, and then what is left of the prompt. What has been done stays with the exchange, for the
+        document to be told of it even if the rest is cancelled or fails."""
+        session_id, cleared = sessions
+        if slashed.problems:
+            told = "\n\n".join((*slashed.problems, f"The commands are:\n\n{described()}"))
+            return await self._answer(running, exchange, session_id, Answer(told, notices, slashed.rest))
+        exchange.rest, failed = slashed.rest, False
+        async with aclosing(self._commands.run(running, slashed.invocations, session_id, cleared)) as steps:
+            async for ran in steps:
+                left = ", ".join(f"`/{other.command.name}`" for other in ran.left)
+                exchange.told = "\n\n".join(ran.told)
+                exchange.left = f"After this, nothing was run of {left}." if left else ""
+                session_id, failed = ran.session_id, ran.failed
+                self._chat.begun(exchange, session_id)
+        notices = (*running.notices, *notices)
+        if failed or not slashed.rest:
+            told = "\n\n".join(filter(None, (exchange.told, exchange.left)))
+            return await self._answer(running, exchange, session_id, Answer(told, notices, slashed.rest))
+        # Taken anew: a command may have changed files, or taken its time.
+        view = self._snapshots.view()
+        asked = self._asked(exchange, view, slashed.rest, session_id, running.progress, notices)
+        turn = await self._turns.begun(asked, running.progress, running.id)
+        return await turn.run(running)
+
+    async def _answer(self, running: Running, exchange: Exchange, session_id: str, answer: Answer) -> Result:
+        await asyncio.shield(self._chat.answer(exchange, session_id, answer))
+        return plain_result(running.id, session_id, "end_turn", answer.text, answer.notices)
 
     def _asked(
         self,
@@ -122,8 +155,11 @@ class Sending:
         task = ChatTask(prompt, context.references, diagnosed=context.diagnosed)
         spec = TurnSpec("chat", task, view, self._snapshots.key, session_id)
 
-        async def answer(turn: Turn, finished: TurnFinished, said: tuple[str, ...]) -> None:
-            text = "\n\n".join(filter(None, (exchange.told, finished.text)))
-            await self._chat.answer(exchange, turn.session.id, Answer(text, said))
+        def answer(told: Told) -> asyncio.Task[None]:
+            text = "\n\n".join(filter(None, (exchange.told, told.text)))
+            # What the model has not heard is the next prompt again, to be mended or sent as it is.
+            return self._chat.answer(
+                exchange, told.session_id, Answer(text, told.notices, "" if told.heard else prompt)
+            )
 
         return Asked(spec, progress, None, exchange.uri, deliver=answer, notices=(*notices, *context.notices))

@@ -74,6 +74,8 @@ async def _attach(commands: SessionCommands, turns: Turns, given: SessionsArgume
     token, wish = given.partial_result_token, given.session_id
     if token is None:
         raise InvalidParams("The field partialResultToken is missing: it takes what the turn shows.")
+    if turns.uses(token):
+        raise InvalidParams("The field partialResultToken names a token that is in use. Give one of its own.")
     running = turns.in_session(wish) if wish != "last" else None
     if running is None and wish is not None:
         # Not a turn of this connection by its whole id.
@@ -83,6 +85,5 @@ async def _attach(commands: SessionCommands, turns: Turns, given: SessionsArgume
         elsewhere = wish is not None and any(e["busy"] for e in await commands.list() if e["sessionId"] == wish)
         said = "A turn of this session runs in another thinklsp." if elsewhere else "No turn is running."
         return {"attached": False, "turnId": None, "sessionId": wish, "notice": said}
-    if not running.progress.attach(token):
-        raise InvalidParams("The field partialResultToken names a token that is in use.")
+    running.progress.attach(token)
     return {"attached": True, "turnId": running.id, "sessionId": running.session_id, "notice": None}

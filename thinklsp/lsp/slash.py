@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from thinklsp.core.lines import split_lines
-from thinklsp.lsp.chat_documents import outside_fences
+from thinklsp.lsp.chat_outline import outside_fences
 
 Argument = Literal["none", "word", "thinking", "text"]
 
@@ -47,7 +47,7 @@ SLASH_COMMANDS = (
     SlashCommand("clear", "none", "/clear", "begins a new session in this document"),
     SlashCommand("usage", "none", "/usage", "what this session has used"),
     SlashCommand("sessions", "none", "/sessions", "the sessions of this workspace"),
-    SlashCommand("undo", "none", "/undo", "takes back what the latest turn changed"),
+    SlashCommand("undo", "none", "/undo", "takes back what the latest turn of this session changed"),
     SlashCommand("help", "none", "/help", "this list"),
 )
 _BY_NAME = {command.name: command for command in SLASH_COMMANDS}

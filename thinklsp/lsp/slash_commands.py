@@ -5,11 +5,12 @@ What needs the store, the summaries and the ledger of edits is asked of `Session
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from thinklsp.core.errors import ThinkLspError
+from thinklsp.lsp.running import Running
 from thinklsp.lsp.sessions import Sessions
 from thinklsp.lsp.slash import Invocation, described
 
@@ -20,7 +21,9 @@ class SessionServices(Protocol):
     """What commands ask of the rest of the house. Each answers with Markdown for the user, or raises a ThinkLspError
     with a sentence. The caller holds the session, so that no turn runs in it meanwhile; it may cancel."""
 
-    async def compact(self, session_id: str, instructions: str) -> str: ...
+    async def compact(self, running: Running, session_id: str, instructions: str) -> str:
+        """A turn of what runs the commands: it shows there what it does, and counts there what it costs."""
+        ...
 
     async def usage(self, session_id: str) -> str: ...
 
@@ -29,17 +32,18 @@ class SessionServices(Protocol):
         ...
 
     async def undo(self, session_id: str) -> str:
-        """Takes back what the newest turn of the session wrote."""
+        """Takes back what the newest turn of the session that wrote has written."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What came of the commands of one prompt: the session that the document now belongs to, and what to tell.
-    `failed`: one of them could not be run, and so none after it was."""
+    """What has come of the commands of one prompt: the session that the document now belongs to, and what to tell.
+    `left` are those that have not been run; after `failed` none of them will be."""
 
     session_id: str
-    told: str
+    told: tuple[str, ...]
+    left: tuple[Invocation, ...]
     failed: bool = False
 
 
@@ -48,23 +52,27 @@ class SlashCommands:
         self._sessions = sessions
         self._services = services
 
-    async def run(self, invocations: Sequence[Invocation], session_id: str, cleared: str) -> Ran:
-        """In their order, on the session. `cleared` is the one that `/clear` goes on with."""
-        told: list[str] = []
+    async def run(
+        self, running: Running, invocations: Sequence[Invocation], session_id: str, cleared: str
+    ) -> AsyncGenerator[Ran, None]:
+        """In their order, on the session; tells after each how far it has come. `cleared` is the session that `/clear`
+        goes on with."""
+        told: tuple[str, ...] = ()
         for number, invocation in enumerate(invocations, 1):
+            left = tuple(invocations[number:])
             try:
                 if invocation.command.name == "clear":
                     session_id = cleared
-                    told.append("A new session begins here. The model no longer knows what stands above.")
+                    said = "A new session begins here. The model no longer knows what stands above."
                 else:
-                    told.append(await self._one(invocation, session_id))
+                    said = await self._one(running, invocation, session_id)
             except ThinkLspError as error:
-                left = ", ".join(f"`/{other.command.name}`" for other in invocations[number:])
-                left = f"After this, nothing was run of {left}." if left else ""
-                return Ran(session_id, "\n\n".join(filter(None, (*told, str(error), left))), failed=True)
-        return Ran(session_id, "\n\n".join(told))
+                yield Ran(session_id, (*told, str(error)), left, failed=True)
+                return
+            told = (*told, said)
+            yield Ran(session_id, told, left)
 
-    async def _one(self, invocation: Invocation, session_id: str) -> str:
+    async def _one(self, running: Running, invocation: Invocation, session_id: str) -> str:
         argument = invocation.argument
         match invocation.command.name:
             case "effort" | "model" as key:
@@ -72,7 +80,7 @@ class SlashCommands:
             case "think":
                 return await self._choose("thinking", " ".join(argument.split()), session_id)
             case "compact":
-                return await self._services.compact(session_id, argument)
+                return await self._services.compact(running, session_id, argument)
             case "usage":
                 return await self._services.usage(session_id)
             case "sessions":

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import partial
+from typing import Any
 
 from thinklsp.core.errors import ThinkLspError
-from thinklsp.engine import Turn, TurnSpec
+from thinklsp.engine import CompactTask, Turn, TurnSpec
 from thinklsp.lsp.applying import Applying
 from thinklsp.lsp.edits import Scope
 from thinklsp.lsp.progress import Token, TurnProgress
 from thinklsp.lsp.protocol.errors import spoken
-from thinklsp.lsp.running import Deliver, RunningTurn
+from thinklsp.lsp.results import compacted_json
+from thinklsp.lsp.running import Running
+from thinklsp.lsp.running_turn import Deliver, RunningTurn
 from thinklsp.lsp.state import State
 
 
@@ -30,7 +32,7 @@ class Asked:
     """A turn that a command asks for. `progress` is set where the caller gave a work-done token, and has begun.
 
     `deliver` puts the answer where the user reads it, None where the caller shows it. `notices` are said with the
-    result. `shape`: what the command answers in place of a TurnResult.
+    result.
     """
 
     spec: TurnSpec
@@ -40,28 +42,6 @@ class Asked:
     scope: Callable[[], Scope | None] = no_scope
     deliver: Deliver | None = None
     notices: tuple[str, ...] = ()
-    shape: Callable[[Turn], dict[str, Any]] | None = None
-
-
-class Running(Protocol):
-    """What runs in a session: a turn, or work of another kind. `uri`: the document that it works for, if any."""
-
-    task: asyncio.Task[dict[str, Any]] | None
-
-    @property
-    def id(self) -> str: ...
-    @property
-    def session_id(self) -> str: ...
-    @property
-    def title(self) -> str: ...
-    @property
-    def uri(self) -> str | None: ...
-    @property
-    def progress(self) -> TurnProgress: ...
-
-    async def run(self) -> dict[str, Any]: ...
-    def stop(self) -> None: ...
-    def release(self) -> None: ...
 
 
 Begin = Callable[[TurnSpec, str | None], Awaitable[Turn]]
@@ -85,18 +65,26 @@ class Turns:
         """
         return await self.launch(await self.prepared(asked), watched=asked.progress is not None)
 
-    async def prepared(self, asked: Asked, turn_id: str | None = None) -> RunningTurn:
-        """The turn, ready to run; it holds its session. `turn_id`: what has claimed that before."""
-        turn = await self._begin(asked.spec, turn_id)
-        turn.said.extend(asked.notices)
+    async def prepared(self, asked: Asked) -> Running:
+        """A turn that is ready to run and holds its session."""
         progress = asked.progress or TurnProgress(self._state.client)
-        progress.use(asked.partial_token, turn.display)
-        running = RunningTurn(
-            turn, self._state.client, self._applying, progress, asked.uri, asked.scope, asked.deliver, asked.shape
+        running_turn = await self.begun(asked, progress)
+        turn = running_turn.turn
+        running = Running(
+            turn.id, turn.session.id, turn.spec.title, asked.uri, progress, running_turn.run, turn.release
         )
+        if isinstance(turn.spec.task, CompactTask):
+            running.shape = partial(compacted_json, turn)
         # Cancel may have been pressed while the engine was loading.
         running.stopped = progress.cancelled
         return running
+
+    async def begun(self, asked: Asked, progress: TurnProgress, turn_id: str | None = None) -> RunningTurn:
+        """`turn_id`: what has claimed its session before and runs it."""
+        turn = await self._begin(asked.spec, turn_id)
+        turn.said.extend(asked.notices)
+        progress.use(asked.partial_token, turn.display)
+        return RunningTurn(turn, self._state.client, self._applying, progress, asked.scope, asked.deliver)
 
     async def launch(self, running: Running, *, watched: bool, ended: Callable[[], None] = _nothing) -> Any:
         """Runs it under the token rule. `ended` is called when it is over, however that came."""
@@ -136,6 +124,10 @@ class Turns:
             if running.uri == uri or (session_id is not None and running.session_id == session_id)
         )
         return next(ids, None)
+
+    def uses(self, token: Token) -> bool:
+        """Whether something that runs reports under this token."""
+        return any(running.progress.uses(token) for running in self._running.values())
 
     def in_session(self, session_id: str | None) -> Running | None:
         """What runs in this session; None: the newest of all."""

@@ -253,8 +253,10 @@ class Keeper:
         )
         return tuple(edit for edit, by_file in found if not (by_file and edit.intent.session_id in self.places.moved))
 
-    def last_written(self, workspace: str, turn_id: str | None) -> WrittenTurn | None:
-        found = self.places.everywhere(lambda place: filter(None, [ledger.written(place, workspace, turn_id)]))
+    def last_written(self, workspace: str, turn_id: str | None, session_id: str | None) -> WrittenTurn | None:
+        found = self.places.everywhere(
+            lambda place: filter(None, [ledger.written(place, workspace, turn_id, session_id)])
+        )
         present = [turn for turn, by_file in found if not (by_file and turn.session_id in self.places.moved)]
         return max(present, key=lambda turn: turn.edits[-1].entries[-1].made, default=None)
 

@@ -150,9 +150,15 @@ def unsettled(
     return tuple(edit for edit in _edits(rows) if gone(edit.intent.session_id))
 
 
-def written(connection: Connection, workspace: str, turn_id: str | None) -> WrittenTurn | None:
-    """The files that a turn wrote and that were not undone; without an id, of the newest turn that has any."""
-    where, values = "workspace = ? AND outcome = 'applied' AND undone = 0", (storable(workspace),)
+def written(
+    connection: Connection, workspace: str, turn_id: str | None, session_id: str | None = None
+) -> WrittenTurn | None:
+    """The files that a turn wrote and that were not undone; without an id, of the newest turn that has any: in the
+    session, or in all."""
+    where = "workspace = ? AND outcome = 'applied' AND undone = 0"
+    values: tuple[str, ...] = (storable(workspace),)
+    if session_id is not None:
+        where, values = f"{where} AND session = ?", (*values, session_id)
     if turn_id is None:
         row = connection.execute(
             f"SELECT turn FROM ledger WHERE {where} ORDER BY made DESC LIMIT 1",  # noqa: S608 - constants

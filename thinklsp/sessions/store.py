@@ -139,8 +139,11 @@ class SessionStore(Protocol):
         """Edits of processes that are gone, of which nobody knows whether they arrived. To be settled when told."""
         ...
 
-    async def last_written(self, workspace: str, turn_id: str | None = None) -> WrittenTurn | None:
-        """What an undo needs: the newest turn that wrote and was not undone, or the one that is named."""
+    async def last_written(
+        self, workspace: str, turn_id: str | None = None, session_id: str | None = None
+    ) -> WrittenTurn | None:
+        """What an undo needs: the newest turn that wrote and was not undone, of the session or of all, or the one that
+        is named."""
         ...
 
     async def mark_undone(self, turn: WrittenTurn, uris: Iterable[str] | None = None) -> None: ...
@@ -257,8 +260,10 @@ class _Store:
     async def unknown_edits(self, workspace: str) -> tuple[LedgerEdit, ...]:
         return await self._run(lambda keeper: keeper.unknown_edits(workspace))
 
-    async def last_written(self, workspace: str, turn_id: str | None = None) -> WrittenTurn | None:
-        return await self._run(lambda keeper: keeper.last_written(workspace, turn_id))
+    async def last_written(
+        self, workspace: str, turn_id: str | None = None, session_id: str | None = None
+    ) -> WrittenTurn | None:
+        return await self._run(lambda keeper: keeper.last_written(workspace, turn_id, session_id))
 
     async def mark_undone(self, turn: WrittenTurn, uris: Iterable[str] | None = None) -> None:
         await self._run(lambda keeper: keeper.mark_undone(turn, uris))

@@ -141,9 +141,11 @@ async def test_attach_replays_the_running_turn_and_goes_on_live(begin: Begin) ->
     }  # fmt: skip
     # What there was so far came before the answer.
     assert {"tool", "usage"} <= set(client.progress_kinds("q"))
-    with pytest.raises(ResponseError, match="partialResultToken") as taken:
-        await sessions(client, "attach", partialResultToken="q")
-    assert taken.value.code == -32602
+    # Neither the turn's own tokens nor those of whoever is attached already.
+    for token in ("p", "w", "q"):
+        with pytest.raises(ResponseError, match="partialResultToken names a token that is in use") as taken:
+            await sessions(client, "attach", partialResultToken=token)
+        assert taken.value.code == -32602
     hold.release()
     result = await outside.result(turn)
     for token in ("p", "q"):

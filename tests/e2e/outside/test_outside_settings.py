@@ -102,6 +102,30 @@ async def test_what_would_loosen_is_ignored_and_told_once(begin: Begin) -> None:
     assert outside.told() == []
 
 
+async def test_a_refused_value_is_told_once_until_it_was_right(begin: Begin) -> None:
+    """Most editors send their settings twice when they start: with `initialize`, and when they are asked."""
+    wrong = {"model": MODEL, "budget": {"usdPerTurn": "lots"}}
+    outside = await begin(options=wrong)
+    client = outside.client
+    await outside.until_told("budget.usdPerTurn")
+    assert await wire(outside) == ({"type": "adaptive"}, None)
+    assert len(client.calls("workspace/configuration")) == 1
+
+    async def changed(settings: dict[str, Any]) -> None:
+        client.editor.settings = settings
+        before = len(client.calls("workspace/configuration"))
+        client.configure(None)
+        await client.wait_for(lambda: len(client.calls("workspace/configuration")) > before, what="the pull")
+        await wire(outside)
+
+    await changed(wrong | {"effort": "low"})
+    assert outside.told() == []
+    await changed({"model": MODEL})
+    await changed(wrong)
+    await outside.until_told("budget.usdPerTurn")
+    assert outside.told() == []
+
+
 @pytest.fixture
 async def decoy() -> AsyncIterator[tuple[str, bytearray]]:
     """A host that the repository would like to hear from: its URL, and every byte that reached it."""

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from thinklsp.core import messages
-from thinklsp.lsp import applying, chat, code_actions, face, running
+from thinklsp.lsp import applying, chat, code_actions, face, running_turn
 from thinklsp.lsp.client import Client
 from thinklsp.lsp.protocol.dispatch import Protocol
 
@@ -76,7 +76,7 @@ def _error() -> None:
 
 
 def _result() -> None:
-    around(running, "turn_result", lambda original, *given: {**original(*given), "notices": [secret()]})
+    around(running_turn, "turn_result", lambda original, *given: {**original(*given), "notices": [secret()]})
 
 
 def _doctor() -> None:
