@@ -104,6 +104,8 @@ class Run:
     document: str = "one\ntwo\n"
     max_steps: int = 12
     hold: bool = False
+    budget: int | None = None
+    choices: list[Any] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.caller = Model(self.script, self.summaries)
@@ -112,15 +114,17 @@ class Run:
         self.overlay = EditOverlay(WorkspaceView((), [DocumentSnapshot(A, 1, self.document)]))
         self.events: list[TurnEvent] = []
         self.spending = DaySpending()
+        self.questions: list[str] = []
 
     async def play(self) -> TurnFinished:
-        limits = Limits(self.max_steps)
+        limits = Limits(self.max_steps, tokens=self.budget)
         config = TurnConfig(
             self.model, "system", Thinking("adaptive", effort="high"), 1000, limits, "agent", self.rules
         )
 
-        async def ask(*_: Any) -> Any:
-            return "stop"
+        async def ask(said: str, *_: Any) -> Any:
+            self.questions.append(said)
+            return self.choices.pop(0) if self.choices else "stop"
 
         turn = run_turn(
             self.session.conversation,
@@ -183,6 +187,27 @@ async def test_a_conversation_that_fills_the_window_is_shortened_before_the_call
     assert finished.usage == Usage(20_000, 1_700, cost_usd=0.5) == run.session.usage
     assert run.spending.usd == 0.5
     assert not any(isinstance(event, TextStreamed) and "Chose" in event.delta for event in run.events)
+
+
+async def test_a_summary_is_asked_for_like_any_other_call() -> None:
+    """Under a budget that the summary's call would pass; stopped there, nothing has been sent and nothing changed."""
+    run = Run(budget=1_000)
+    before = run.session
+    finished = await run.play()
+    assert (finished.stop_reason, finished.usage) == ("budget", Usage())
+    assert run.order() == ["CompactionStarted", "TurnFinished"]
+    assert (run.caller.requests, run.caller.summariser.requests) == ([], [])
+    assert "what its next call reads comes to about" in run.questions[0]
+    assert run.session == before
+    assert run.meter.failures == 0
+    # Let go on, the summary counts: the call behind it is asked for with what was used.
+    again = Run(budget=1_000, choices=["continue", "stop"], summaries=[says(SUMMARY, usage=Usage(6_000, 200))])
+    assert (await again.play()).stop_reason == "budget"
+    assert again.order() == ["CompactionStarted", "ContextCompacted", "StepStarted", "TurnFinished"]
+    assert again.questions[1].startswith("This turn has used 6,200 tokens")
+    raised = Run(budget=1_000, choices=["raise"])
+    assert (await raised.play()).stop_reason == "end_turn"
+    assert len(raised.questions) == 1
 
 
 async def test_f15_the_summary_is_asked_for_at_a_turns_border_without_thinking_and_tools() -> None:
@@ -421,9 +446,13 @@ async def test_thinking_goes_on_or_is_switched_off_as_the_user_wants() -> None:
 
 
 async def by_command(conversation: Conversation, *, model: Any = SMALL, **how: Any) -> list[Any]:
-    config = TurnConfig(model, "system", Thinking("adaptive"), 1000, Limits(5))
+    config = TurnConfig(model, "system", Thinking("adaptive"), 1000, Limits(5, tokens=how.pop("budget", None)))
     caller = how.pop("caller", None) or Model([], [says(SUMMARY)])
-    async with aclosing(compact_now(conversation, config, caller=caller, **how)) as events:
+
+    async def ask(*_: Any) -> Any:
+        return "stop"
+
+    async with aclosing(compact_now(conversation, config, caller=caller, ask_budget=ask, **how)) as events:
         return [event async for event in events]
 
 
@@ -452,6 +481,13 @@ async def test_by_command_there_may_be_nothing_to_do_or_no_service() -> None:
     for error in (AuthenticationFailed("The key is wrong."), Overloaded("Busy.")):
         with pytest.raises(ProviderError, match=str(error)):
             await by_command(long_session().conversation, caller=Model([], [error]))
+
+
+async def test_by_command_a_budget_may_forbid_it() -> None:
+    caller, meter = Model([], [says(SUMMARY)]), ContextMeter()
+    with pytest.raises(TurnRefused, match="summary would pass the budget"):
+        await by_command(long_session().conversation, caller=caller, meter=meter, budget=100)
+    assert (caller.summariser.requests, meter.failures) == ([], 0)
 
 
 async def test_goal_and_decisions_survive_many_compactions_that_omit_them() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import re
 from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -328,7 +329,7 @@ def _spending(tokens: int = 0, usd: float = 0.0) -> list[Answer]:
     return [says(tool(f"t{number}", "read_file", {"path": A}), usage=usage) for number in range(9)]
 
 
-# 40 tokens a step under a budget of 100: the next call would overshoot it after steps 2, 4 (100 more) and 7.
+# 40,000 tokens a step under a budget of 100,000: the next call would overshoot it after steps 2, 4 and 7.
 BUDGETS: list[tuple[list[Choice], str, int]] = [
     (["stop"], "budget", 2),
     ([], "budget", 2),
@@ -340,15 +341,27 @@ BUDGETS: list[tuple[list[Choice], str, int]] = [
 
 @pytest.mark.parametrize(("choices", "stop", "calls"), BUDGETS)
 async def test_a_budget_asks_and_does_what_the_user_chose(choices: list[Choice], stop: str, calls: int) -> None:
-    played = Played(_spending(tokens=40), limits=Limits(20, tokens=100), choices=list(choices))
+    played = Played(_spending(tokens=40_000), limits=Limits(20, tokens=100_000), choices=list(choices))
     await played.run()
     assert (played.finished.stop_reason, len(played.model.requests)) == (stop, calls)
-    assert "100" in played.budget_questions[0]
+    assert "100,000" in played.budget_questions[0]
+    played.check_next()
+
+
+async def test_the_first_call_is_asked_for_too_with_all_that_it_reads() -> None:
+    """System prompt and tools are most of it."""
+    played = Played([says("Done.")], limits=Limits(20, tokens=1_000))
+    await played.run()
+    assert (played.finished.stop_reason, played.model.requests) == ("budget", [])
+    [question] = played.budget_questions
+    told = re.fullmatch(r"This turn has used 0 tokens, .* about ([\d,]+) tokens; its budget is 1,000\.", question)
+    assert told is not None
+    assert int(told[1].replace(",", "")) > 1_500
     played.check_next()
 
 
 async def test_a_budget_of_the_last_step_asks_nothing() -> None:
-    played = Played([says("Done.", usage=Usage(input_tokens=1000))], limits=Limits(20, tokens=100))
+    played = Played([says("Done.", usage=Usage(input_tokens=20_000))], limits=Limits(20, tokens=10_000))
     await played.run()
     assert (played.finished.stop_reason, played.budget_questions) == ("end_turn", [])
 

@@ -10,9 +10,9 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
 
-from thinklsp.agent.bounded_call import asked
+from thinklsp.agent.bounded_call import asked, budgeted
 from thinklsp.agent.budget import DaySpending
-from thinklsp.agent.budget_gate import Allowance, AskBudget, BudgetGate, next_input
+from thinklsp.agent.budget_gate import AskBudget, BudgetStopped
 from thinklsp.agent.context_meter import ContextMeter
 from thinklsp.agent.model_call import CallFinished, ModelCaller
 from thinklsp.agent.prompts import NUDGE
@@ -58,21 +58,20 @@ async def run_turn(
 
     Raises ProviderError when the model cannot be reached or refuses the request; steps committed by then stand.
     """
-    turn = Progress(conversation, config, Usage(), spending or DaySpending(), meter or ContextMeter())
-    limits = config.limits
-    allowed = Allowance(limits.tokens, limits.usd, limits.usd_per_day)
-    gate = BudgetGate(allowed, config.model.price, turn.spending, ask_budget)
+    turn = Progress(conversation, config, Usage(), meter or ContextMeter())
+    caller = budgeted(caller, config, spending or DaySpending(), turn.meter, ask_budget)
     for number in range(1, config.limits.max_steps + 1):
-        if not await gate.opens(turn.usage, next_input(turn.conversation, turn.last_call)):
+        answer: CallFinished | None = None
+        try:
+            async with aclosing(asked(turn, caller, number)) as events:
+                async for streamed in events:
+                    if isinstance(streamed, CallFinished):
+                        answer = streamed
+                    else:
+                        yield streamed
+        except BudgetStopped:
             yield turn.finished("budget")
             return
-        answer: CallFinished | None = None
-        async with aclosing(asked(turn, caller, number)) as events:
-            async for streamed in events:
-                if isinstance(streamed, CallFinished):
-                    answer = streamed
-                else:
-                    yield streamed
         if answer is None:
             yield turn.finished("context_window")
             return
@@ -91,8 +90,6 @@ async def _after_answer(
     message = with_unique_calls(answer.message, turn.conversation)
     answer = replace(answer, message=message)
     turn.usage += answer.usage
-    turn.last_call = answer.usage
-    turn.spending.add(answer.usage.cost_usd)
     turn.text = message.text or turn.text
     turn.thinking = "\n\n".join(filter(None, (turn.thinking, message.thinking)))
     match message.stop_reason:

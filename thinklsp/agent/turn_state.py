@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from thinklsp.agent.budget import DaySpending
 from thinklsp.agent.compacting import CompactionRules
 from thinklsp.agent.context_meter import ContextMeter
 from thinklsp.core.events import TurnFinished, TurnStopReason
@@ -45,9 +44,7 @@ class Progress:
     conversation: Conversation
     config: TurnConfig
     usage: Usage
-    spending: DaySpending
     meter: ContextMeter
-    last_call: Usage | None = None
     text: str = ""
     thinking: str = ""
     nudged: bool = False

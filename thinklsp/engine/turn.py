@@ -157,7 +157,7 @@ class Turn:
                     yield notice
             caller = await self.connect()
             if isinstance(self.spec.task, CompactTask):
-                work = self._compact(caller, self.spec.task)
+                work = self._compact(caller, self.spec.task, ask_budget)
             else:
                 work = self._run(caller, ToolContext(self.overlay, ask), ask_budget)
             async with aclosing(work) as events:
@@ -195,11 +195,14 @@ class Turn:
                     self.said.append(event.text)
                 yield event
 
-    async def _compact(self, caller: ModelCaller, task: CompactTask) -> AsyncGenerator[TurnEvent, None]:
+    async def _compact(
+        self, caller: ModelCaller, task: CompactTask, ask_budget: AskBudget
+    ) -> AsyncGenerator[TurnEvent, None]:
         work = compact_now(
             self.session.conversation,
             self.config,
             caller=caller,
+            ask_budget=ask_budget,
             instructions=task.instructions,
             spending=self.spending,
             meter=self.meter,
