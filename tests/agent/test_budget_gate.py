@@ -7,11 +7,21 @@ from typing import Any
 
 import pytest
 
-from tests.support.scripted_model import SCRIPTED
+from tests.support.scripted_model import ORIGIN, SCRIPTED
 from thinklsp.agent.budget import DaySpending
 from thinklsp.agent.budget_gate import Allowance, BudgetGate
 from thinklsp.agent.context_meter import ContextMeter
-from thinklsp.core.messages import AssistantMessage, Conversation, TextBlock, ToolResultBlock, ToolSpec, UserMessage
+from thinklsp.core.messages import (
+    COMPACTION,
+    AssistantMessage,
+    Conversation,
+    OpaqueBlock,
+    OpaqueState,
+    TextBlock,
+    ToolResultBlock,
+    ToolSpec,
+    UserMessage,
+)
 from thinklsp.core.usage import Usage
 from thinklsp.providers.base import ModelRequest, Thinking
 from thinklsp.providers.model_info import Price
@@ -114,6 +124,19 @@ def test_what_the_next_call_reads_is_told_from_the_last(last: Usage, expected: U
     meter = ContextMeter()
     meter.learn(request(CONVERSATION[:1], "y" * 3_016), last)
     assert meter.next_input(request(CONVERSATION, "y" * 3_016)) == expected
+
+
+def test_what_the_service_no_longer_reads_is_not_counted() -> None:
+    note = OpaqueBlock(COMPACTION, OpaqueState("{}", ORIGIN))
+    shortened = (*CONVERSATION, AssistantMessage((note, TextBlock("So."))), UserMessage.of("Next?"))
+    meter = ContextMeter()
+    meter.learn(request(CONVERSATION), Usage(9_000, 50))
+    left = meter.next_input(request(shortened, system="x"))
+    assert (left.input_tokens or 0) < 100
+    assert not left.cache_read_tokens
+    # Another model reads it all.
+    other = meter.next_input(replace(request(shortened, system="x"), model=replace(SCRIPTED, id="n")))
+    assert (other.input_tokens or 0) > 3_000
 
 
 def test_what_is_known_of_another_conversation_or_model_is_no_base() -> None:

@@ -13,7 +13,17 @@ from typing import Any
 
 import pytest
 
-from tests.support.scripted_model import SCRIPTED, Answer, ScriptedModel, check_sendable, redacted, says, thinking, tool
+from tests.support.scripted_model import (
+    SCRIPTED,
+    SEALED,
+    Answer,
+    ScriptedModel,
+    check_sendable,
+    redacted,
+    says,
+    thinking,
+    tool,
+)
 from thinklsp.agent.bounded_call import compact_now
 from thinklsp.agent.budget import DaySpending
 from thinklsp.agent.compacting import CompactionRules
@@ -41,7 +51,15 @@ from thinklsp.core.events import (
     TurnEvent,
     TurnFinished,
 )
-from thinklsp.core.messages import Conversation, TextBlock, ToolResultBlock, UserMessage
+from thinklsp.core.messages import (
+    COMPACTION,
+    Conversation,
+    OpaqueBlock,
+    TextBlock,
+    ToolResultBlock,
+    UserMessage,
+    shortened_by,
+)
 from thinklsp.core.usage import Usage
 from thinklsp.providers.base import ModelRequest, Thinking
 from thinklsp.providers.catalog import lookup
@@ -526,6 +544,49 @@ async def test_retries_of_the_summary_are_told_but_take_nothing_back() -> None:
     assert run.notices == ["The service left something out."]
 
 
+# The service itself.
+
+
+OFFERED = replace(SMALL, compacts=True)
+BY_SERVICE = CompactionRules(by="provider")
+
+
+async def test_a_service_that_is_left_to_shorten_is_asked_to_and_nothing_is_changed_here() -> None:
+    run = Run([says("Done.", usage=FULL)], model=OFFERED, rules=BY_SERVICE)
+    before = run.session
+    assert (await run.play()).stop_reason == "end_turn"
+    assert [request.compact_at for request in run.caller.requests] == [round(0.75 * WINDOW)]
+    assert (run.compactions, run.caller.summariser.requests) == ([], [])
+    assert run.session.conversation[: len(before.conversation)] == before.conversation
+
+
+@pytest.mark.parametrize(
+    ("model", "rules"),
+    [(SMALL, BY_SERVICE), (OFFERED, CompactionRules()), (replace(OFFERED, context_window=None), BY_SERVICE)],
+)
+async def test_where_it_is_not_offered_or_not_chosen_it_is_our_business(model: Any, rules: CompactionRules) -> None:
+    run = Run(model=model, rules=rules)
+    await run.play()
+    assert {request.compact_at for request in run.caller.requests} == {None}
+    assert len(run.compactions) == (model.context_window is not None)
+
+
+async def test_what_it_reports_as_too_long_is_shortened_here_all_the_same() -> None:
+    run = Run([TOO_LONG, says("Done.")], model=OFFERED, rules=BY_SERVICE)
+    assert (await run.play()).stop_reason == "end_turn"
+    assert len(run.compactions) == 1
+
+
+async def test_its_notes_of_the_past_go_with_the_past() -> None:
+    """Kept in the tail they would hide our summary, which stands before them."""
+    session = long_session(5)
+    noted = says(OpaqueBlock(COMPACTION, SEALED), "answer with a note").message
+    session = session.with_user("Once more.").with_step(noted, None, Usage())
+    done = (await by_command(session.conversation))[-1]
+    assert "answer with a note" in text_of(done.after[1:])
+    assert all(shortened_by(message) is None for message in done.after)
+
+
 # A second reading.
 
 
@@ -550,6 +611,13 @@ async def test_a_second_reading_of_an_unchanged_file_points_to_the_first() -> No
     assert is_whole == {"a": True, "b": False, "c": False, "d": False, "f": True}
     assert "lines 1-201 of 201\nUnchanged:" in told["b"]
     assert told["d"].endswith("\tone")
+    # What the service no longer reads is told whole, too.
+    noted = says(OpaqueBlock(COMPACTION, SEALED), tool("g", "read_file", read))
+    again = Run([says(tool("a", "read_file", read)), noted, says("Done.")], session=Session("s", "w"), model=SCRIPTED)
+    again.overlay = run.overlay
+    await again.play()
+    results = [block for message in again.session.conversation for block in message.blocks]
+    assert ["a line of text" in block.text for block in results if isinstance(block, ToolResultBlock)] == [True, True]
     # In the next turn it is told whole again: what it would point to may be shortened away by then.
     next_turn = Run([says(tool("n", "read_file", read)), says("x")], session=run.session, document=run.document)
     await next_turn.play()

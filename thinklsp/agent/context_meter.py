@@ -19,6 +19,7 @@ from thinklsp.core.messages import (
     ThinkingBlock,
     ToolResultBlock,
     ToolUseBlock,
+    shortened_by,
 )
 from thinklsp.core.usage import Usage
 from thinklsp.providers.base import ModelRequest
@@ -90,7 +91,7 @@ class ContextMeter:
     def _beginning(self, request: ModelRequest) -> _Known | None:
         """The request that was counted last, where this one begins with it."""
         known = self._known
-        if known is None or known.model != request.model.id:
+        if known is None or known.model != request.model.id or _shortened_at(request) >= len(known.conversation):
             return None
         return known if request.conversation[: len(known.conversation)] == known.conversation else None
 
@@ -99,7 +100,7 @@ class ContextMeter:
 
     def frame(self, request: ModelRequest) -> int:
         """Tokens of what is not conversation: the system prompt and the tools."""
-        return self.tokens_in(_request_bytes(request) - bytes_of(request.conversation))
+        return self.tokens_in(_frame_bytes(request))
 
     def tokens_in(self, size: int) -> int:
         return round(size * self._ratio)
@@ -130,8 +131,21 @@ def _block_bytes(block: ContentBlock | ToolResultBlock) -> int:
 
 
 def _request_bytes(request: ModelRequest) -> int:
+    return _frame_bytes(request) + bytes_of(request.conversation[_shortened_at(request) :])
+
+
+def _shortened_at(request: ModelRequest) -> int:
+    """Where the part of the conversation begins that the model still reads."""
+    for index in reversed(range(len(request.conversation))):
+        origin = shortened_by(request.conversation[index])
+        if origin is not None and (origin.provider, origin.model) == (request.model.provider, request.model.id):
+            return index
+    return 0
+
+
+def _frame_bytes(request: ModelRequest) -> int:
     tools = sum(
         text_bytes(tool.description) + len(json.dumps(tool.input_schema, default=str)) + _FRAME
         for tool in request.tools
     )
-    return text_bytes(request.system) + tools + bytes_of(request.conversation)
+    return text_bytes(request.system) + tools

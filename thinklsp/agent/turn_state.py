@@ -56,5 +56,11 @@ class Progress:
 def request_of(conversation: Conversation, config: TurnConfig) -> ModelRequest:
     # Every mode offers the same tools: a change of tools would break signatures and cache of the session.
     return ModelRequest(
-        config.model, config.system, tool_specs(TOOLS), conversation, config.thinking, config.max_tokens
+        config.model,
+        config.system,
+        tool_specs(TOOLS),
+        conversation,
+        config.thinking,
+        config.max_tokens,
+        config.compaction.service_limit(config.model),
     )

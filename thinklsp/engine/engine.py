@@ -140,7 +140,7 @@ class Engine:
             config=_config(model, settings, plan, spec),
             display=settings.thinking.display,
             review=settings.edits.review,
-            notices=(*plan.notices, *_unpriced(settings, model)),
+            notices=(*plan.notices, *_unkept(settings, model)),
             connect=lambda: self._connect(provider),
             choose_model=None if model.id else lambda: self._chosen(provider, settings, spec),
             spending=self._spending,
@@ -242,7 +242,7 @@ class Engine:
         others = f" It has {len(models) - 1} more; thinklsp.model chooses." if len(models) > 1 else ""
         said = f"No model is set; the first one of the server is used, {model.id}.{others}"
         news = (said,) if len(self._listed) > known else ()
-        return _config(model, settings, plan, spec), (*news, *plan.notices, *_unpriced(settings, model))
+        return _config(model, settings, plan, spec), (*news, *plan.notices, *_unkept(settings, model))
 
     async def models_of_server(self, provider: Provider) -> tuple[str, ...]:
         """Ids of the models that a compatible server has, at least one; asked once. Raises a ThinkLspError that says
@@ -302,8 +302,20 @@ def _config(model: ModelInfo, settings: Settings, plan: ThinkingPlan, spec: Turn
     budget = settings.budget
     limits = Limits(settings.max_steps, budget.tokens_per_turn, budget.usd_per_turn, budget.usd_per_day)
     compaction = settings.compaction
-    rules = CompactionRules(compaction.auto, compaction.threshold, compaction.thinking_after)
+    rules = CompactionRules(compaction.auto, compaction.threshold, compaction.thinking_after, compaction.by)
     return TurnConfig(model, SYSTEM, plan.thinking, plan.max_tokens, limits, spec.mode, rules)
+
+
+def _unkept(settings: Settings, model: ModelInfo) -> tuple[str, ...]:
+    """What the user has set and this model does not allow."""
+    return (*_unpriced(settings, model), *_uncompacted(settings, model))
+
+
+def _uncompacted(settings: Settings, model: ModelInfo) -> tuple[str, ...]:
+    rules = settings.compaction
+    if rules.by == "thinklsp" or not rules.auto or not model.id or model.compacts:
+        return ()
+    return (f"The service of {model.id} does not shorten conversations by itself; thinklsp does it when it is due.",)
 
 
 def _unpriced(settings: Settings, model: ModelInfo) -> tuple[str, ...]:

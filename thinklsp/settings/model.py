@@ -66,6 +66,11 @@ class CompactionGroup(_Group):
     threshold: float = Field(
         0.75, gt=0.1, le=0.95, description="Share of the context window at which a conversation is shortened."
     )
+    by: Literal["thinklsp", "provider"] = Field(
+        "thinklsp",
+        description="Who shortens it: `provider` leaves it to the service where that offers to (OpenAI, from GPT-5.4 "
+        "on), and the session stays whole.",
+    )
     thinking_after: Literal["keep", "off"] = Field(
         "keep", description="`off` switches thinking off for the session after a compaction."
     )
