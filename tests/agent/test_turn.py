@@ -273,6 +273,17 @@ async def test_a_cut_answer_keeps_its_text_and_runs_no_tool(
     played.check_next()
 
 
+async def test_a_cut_answer_says_why_and_a_full_window_is_no_matter_of_max_tokens() -> None:
+    for usage, stop, told in (
+        (Usage(100, 1_000), "max_tokens", ["The answer was cut at maxTokens, 1,000 tokens. Raise it or ask for less."]),
+        (Usage(999_500, 400), "context_window", []),
+    ):
+        played = Played([says("Half a", stop="max_tokens", usage=usage)])
+        await played.run()
+        assert played.finished.stop_reason == stop
+        assert [event.text for event in played.events if isinstance(event, Notice)] == told
+
+
 async def test_thinking_alone_is_asked_to_go_on_once() -> None:
     played = await check_turn(
         [says(thinking("Hm.")), says("So.")],

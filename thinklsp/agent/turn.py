@@ -14,6 +14,7 @@ from thinklsp.agent.bounded_call import asked, budgeted
 from thinklsp.agent.budget import DaySpending
 from thinklsp.agent.budget_gate import AskBudget, BudgetStopped
 from thinklsp.agent.context_meter import ContextMeter
+from thinklsp.agent.cut_answer import is_window_full, why_cut
 from thinklsp.agent.model_call import CallFinished, ModelCaller
 from thinklsp.agent.prompts import NUDGE
 from thinklsp.agent.rereads import by_reference
@@ -100,7 +101,11 @@ async def _after_answer(
         case "max_tokens" | "context_window":
             if (kept := _without_unfinished(message)) is not None:
                 yield _commit(turn, kept, None, answer.usage)
-            yield turn.finished(message.stop_reason)
+            if message.stop_reason == "context_window" or is_window_full(config, answer.usage):
+                yield turn.finished("context_window")
+            else:
+                yield Notice("warning", why_cut(config, answer.usage))
+                yield turn.finished("max_tokens")
         case "pause_turn" if _can_go_back(message) and not message.tool_uses:
             # Sent back as it is, it makes the service go on.
             yield _commit(turn, message, None, answer.usage)

@@ -46,7 +46,7 @@ _BUDGET_ANSWERS: Mapping[str, Literal["continue", "raise"]] = {
 _ENDINGS = {
     "cancelled": "The turn was cancelled.",
     "refusal": "The service declined to answer.",
-    "max_tokens": "The answer was cut at the output limit. Raise maxTokens or ask for less.",
+    "max_tokens": "The answer was cut at the output limit.",
     "max_steps": "The turn reached its limit of steps. Raise maxSteps or ask for less.",
     "budget": "The turn reached its budget.",
     "context_window": "The conversation outgrew the model's context window. Ask about less at once.",

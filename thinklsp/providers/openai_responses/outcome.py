@@ -15,9 +15,7 @@ from thinklsp.core.usage import Usage
 from thinklsp.providers.openai_responses.items import ItemDraft, kind_of, name_of, refusal_in, string
 
 _CUT_REASONS: Mapping[str, StopReason] = {"max_output_tokens": "max_tokens", "content_filter": "refusal"}
-_USED_UP = (
-    "The output limit was used up by thinking before the model could answer: raise maxTokens, or lower the effort."
-)
+_USED_UP = "The output limit was used up by thinking before the model could answer: a lower effort leaves it more room."
 _SHORTENED = (
     "The service has shortened what the model reads of this conversation, as compaction.by says. The session is whole."
 )
