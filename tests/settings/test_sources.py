@@ -233,7 +233,11 @@ def test_what_is_no_object_changes_nothing(raw: object) -> None:
 REFUSED: list[tuple[str, Any, str]] = [
     ("effort", "enormous", "'auto', 'low'"),
     ("effort", 5, "'auto', 'low'"),
-    ("provider", "nobody", "'anthropic'"),
+    ("provider", "nobody", "'openai-compatible' or 'simulator'. The former"),
+    ("provider", "ollama", "'simulator'. For Ollama it is openai-compatible, with its address in THINKLSP_COMPATIBLE"),
+    ("provider", "claude", "For Claude it is anthropic."),
+    ("provider", " gemini", "For Gemini it is google."),
+    ("provider", "lm-studio", "For LM Studio it is openai-compatible"),
     ("maxSteps", 0, "at least 1"),
     ("maxSteps", 1001, "at most 1000"),
     ("maxSteps", "ten", "a whole number"),

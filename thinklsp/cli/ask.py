@@ -16,6 +16,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, aclosing, contextmanager
 from typing import Any, Literal
 
+from rich.console import Console
+
 from thinklsp.cli.ask_screen import AskScreen
 from thinklsp.cli.terminal import console_for, diff_lines, usage_line
 from thinklsp.cli.terminal_question import can_ask, choose, confirm
@@ -140,7 +142,7 @@ async def _turn(
     answer = None if args.json else sys.stdout
     screen = AskScreen(answer, aside, thinking=args.thinking, tools=not args.json or aside.is_terminal)
     try:
-        with await engine.begin(spec, EditorSettings(), choices) as turn, screen:
+        with await _begun(engine, spec, choices, aside) as turn, screen:
             told = (*engine.user.problems, *filter(None, [note]), *engine.store.problems)
             for text in told:
                 screen.note(text, warning=True)
@@ -152,6 +154,16 @@ async def _turn(
                         screen.note(text, warning=True)
     finally:
         await engine.aclose()
+
+
+async def _begun(engine: Engine, spec: TurnSpec, choices: Choices, aside: Console) -> Turn:
+    try:
+        return await engine.begin(spec, EditorSettings(), choices)
+    except ThinkLspError:
+        # What is wrong with the settings may be why it cannot begin.
+        for text in engine.user.problems:
+            aside.print(text, style="yellow", soft_wrap=True)
+        raise
 
 
 async def _finished(turn: Turn, screen: AskScreen) -> TurnFinished:
