@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from tests.support.scripted_model import ORIGIN, SCRIPTED
 from thinklsp.agent.budget import DaySpending
-from thinklsp.agent.budget_gate import Allowance, BudgetGate, next_input
-from thinklsp.core.messages import AssistantMessage, TextBlock, ToolResultBlock, UserMessage
+from thinklsp.agent.budget_gate import Allowance, BudgetGate
+from thinklsp.agent.context_meter import ContextMeter
+from thinklsp.core.messages import (
+    COMPACTION,
+    AssistantMessage,
+    Conversation,
+    OpaqueBlock,
+    OpaqueState,
+    TextBlock,
+    ToolResultBlock,
+    ToolSpec,
+    UserMessage,
+)
 from thinklsp.core.usage import Usage
+from thinklsp.providers.base import ModelRequest, Thinking
 from thinklsp.providers.model_info import Price
 
 PRICE = Price(input=10.0, output=50.0, cache_read=1.0, cache_write=12.5)
@@ -24,7 +38,8 @@ class Gate:
         self.answers: list[Any] = []
         spending = DaySpending()
         spending.add(spent)
-        self._gate = BudgetGate(Allowance(**allowed), price, spending, self._ask)
+        self._price = price
+        self._gate = BudgetGate(Allowance(**allowed), spending, self._ask)
 
     async def _ask(self, said: str) -> Any:
         self.questions.append(said)
@@ -32,7 +47,7 @@ class Gate:
 
     async def opens(self, used: Usage, next_call: Usage, *answers: str) -> bool:
         self.answers = list(answers)
-        opened = await self._gate.opens(used, next_call)
+        opened = await self._gate.opens(used, next_call, self._price)
         assert self.answers == []
         return opened
 
@@ -72,25 +87,60 @@ async def test_without_a_price_only_what_was_spent_counts() -> None:
     assert gate.questions == ["This turn has cost $5.00; its budget is $5.00."]
 
 
-TEXT = "x" * 400
-CONVERSATION = (
+TEXT = "x" * 3_000
+CONVERSATION: Conversation = (
     UserMessage.of(TEXT),
     AssistantMessage((TextBlock(TEXT),)),
     UserMessage((ToolResultBlock("a", TEXT),)),
 )
 
 
+def request(conversation: Conversation, system: str = TEXT, tools: tuple[ToolSpec, ...] = ()) -> ModelRequest:
+    return ModelRequest(SCRIPTED, system, tools, conversation, Thinking(), None)
+
+
+def test_before_anything_is_known_all_that_is_sent_counts_and_is_cached_anew() -> None:
+    counted = ContextMeter().next_input(request(CONVERSATION))
+    # A third of a token for each byte, system prompt included.
+    assert 4_000 <= (counted.input_tokens or 0) <= 4_100
+    assert counted == Usage(counted.input_tokens, 0, cache_write_tokens=counted.input_tokens)
+    tools = (ToolSpec("read", TEXT, {"properties": {"path": {"description": TEXT}}}),)
+    more = ContextMeter().next_input(request(CONVERSATION, tools=tools))
+    assert 2_000 <= (more.input_tokens or 0) - (counted.input_tokens or 0) <= 2_100
+
+
+# The answer's 50 tokens, and 3,016 bytes of results at the rate that the first request has shown: two bytes a token.
 @pytest.mark.parametrize(
     ("last", "expected"),
     [
-        (None, Usage(300, 0, cache_read_tokens=300)),
-        (Usage(), Usage(300, 0, cache_read_tokens=300)),
-        (Usage(1000, 50), Usage(1150, 0, cache_read_tokens=0)),
+        (Usage(3016, 50), Usage(4574, 0, cache_read_tokens=0)),
         (
-            Usage(1000, 50, cache_read_tokens=700, cache_write_tokens=200),
-            Usage(1150, 0, cache_read_tokens=900, cache_write_tokens=150),
+            Usage(3016, 50, cache_read_tokens=700, cache_write_tokens=200),
+            Usage(4574, 0, cache_read_tokens=900, cache_write_tokens=1558),
         ),
     ],
 )
-def test_what_the_next_call_reads_is_told_from_the_last(last: Usage | None, expected: Usage) -> None:
-    assert next_input(CONVERSATION, last) == expected
+def test_what_the_next_call_reads_is_told_from_the_last(last: Usage, expected: Usage) -> None:
+    meter = ContextMeter()
+    meter.learn(request(CONVERSATION[:1], "y" * 3_016), last)
+    assert meter.next_input(request(CONVERSATION, "y" * 3_016)) == expected
+
+
+def test_what_the_service_no_longer_reads_is_not_counted() -> None:
+    note = OpaqueBlock(COMPACTION, OpaqueState("{}", ORIGIN))
+    shortened = (*CONVERSATION, AssistantMessage((note, TextBlock("So."))), UserMessage.of("Next?"))
+    meter = ContextMeter()
+    meter.learn(request(CONVERSATION), Usage(9_000, 50))
+    left = meter.next_input(request(shortened, system="x"))
+    assert (left.input_tokens or 0) < 100
+    assert not left.cache_read_tokens
+    # Another model reads it all.
+    other = meter.next_input(replace(request(shortened, system="x"), model=replace(SCRIPTED, id="n")))
+    assert (other.input_tokens or 0) > 3_000
+
+
+def test_what_is_known_of_another_conversation_or_model_is_no_base() -> None:
+    meter = ContextMeter()
+    meter.learn(request(CONVERSATION[:1]), Usage(2_000, 50, cache_read_tokens=2_000))
+    for other in (request((UserMessage.of("z"),)), replace(request(CONVERSATION), model=replace(SCRIPTED, id="n"))):
+        assert not meter.next_input(other).cache_read_tokens

@@ -13,3 +13,11 @@ async def test_every_compacted_conversation_can_be_sent(seed: int) -> None:
     assert outcome.refused == []
     for kind in ("compacted in a turn", "compacted by command", "nothing to compact", "kept thinking", "cancelled"):
         assert outcome.seen[kind], f"no history came to {kind}: it tests less than it says"
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+async def test_what_a_service_has_shortened_can_be_sent_to_it_and_to_all_others(seed: int) -> None:
+    outcome = await play_histories(seed, 80, by_service=True)
+    assert outcome.refused == []
+    for kind in ("shortened by the service", "compacted in a turn", "compacted by command", "kept thinking"):
+        assert outcome.seen[kind], f"no history came to {kind}: it tests less than it says"

@@ -13,7 +13,17 @@ from typing import Any
 
 import pytest
 
-from tests.support.scripted_model import SCRIPTED, Answer, ScriptedModel, check_sendable, redacted, says, thinking, tool
+from tests.support.scripted_model import (
+    SCRIPTED,
+    SEALED,
+    Answer,
+    ScriptedModel,
+    check_sendable,
+    redacted,
+    says,
+    thinking,
+    tool,
+)
 from thinklsp.agent.bounded_call import compact_now
 from thinklsp.agent.budget import DaySpending
 from thinklsp.agent.compacting import CompactionRules
@@ -41,7 +51,15 @@ from thinklsp.core.events import (
     TurnEvent,
     TurnFinished,
 )
-from thinklsp.core.messages import Conversation, TextBlock, ToolResultBlock, UserMessage
+from thinklsp.core.messages import (
+    COMPACTION,
+    Conversation,
+    OpaqueBlock,
+    TextBlock,
+    ToolResultBlock,
+    UserMessage,
+    shortened_by,
+)
 from thinklsp.core.usage import Usage
 from thinklsp.providers.base import ModelRequest, Thinking
 from thinklsp.providers.catalog import lookup
@@ -104,6 +122,8 @@ class Run:
     document: str = "one\ntwo\n"
     max_steps: int = 12
     hold: bool = False
+    budget: int | None = None
+    choices: list[Any] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.caller = Model(self.script, self.summaries)
@@ -112,15 +132,17 @@ class Run:
         self.overlay = EditOverlay(WorkspaceView((), [DocumentSnapshot(A, 1, self.document)]))
         self.events: list[TurnEvent] = []
         self.spending = DaySpending()
+        self.questions: list[str] = []
 
     async def play(self) -> TurnFinished:
-        limits = Limits(self.max_steps)
+        limits = Limits(self.max_steps, tokens=self.budget)
         config = TurnConfig(
             self.model, "system", Thinking("adaptive", effort="high"), 1000, limits, "agent", self.rules
         )
 
-        async def ask(*_: Any) -> Any:
-            return "stop"
+        async def ask(said: str, *_: Any) -> Any:
+            self.questions.append(said)
+            return self.choices.pop(0) if self.choices else "stop"
 
         turn = run_turn(
             self.session.conversation,
@@ -183,6 +205,27 @@ async def test_a_conversation_that_fills_the_window_is_shortened_before_the_call
     assert finished.usage == Usage(20_000, 1_700, cost_usd=0.5) == run.session.usage
     assert run.spending.usd == 0.5
     assert not any(isinstance(event, TextStreamed) and "Chose" in event.delta for event in run.events)
+
+
+async def test_a_summary_is_asked_for_like_any_other_call() -> None:
+    """Under a budget that the summary's call would pass; stopped there, nothing has been sent and nothing changed."""
+    run = Run(budget=1_000)
+    before = run.session
+    finished = await run.play()
+    assert (finished.stop_reason, finished.usage) == ("budget", Usage())
+    assert run.order() == ["CompactionStarted", "TurnFinished"]
+    assert (run.caller.requests, run.caller.summariser.requests) == ([], [])
+    assert "what its next call reads comes to about" in run.questions[0]
+    assert run.session == before
+    assert run.meter.failures == 0
+    # Let go on, the summary counts: the call behind it is asked for with what was used.
+    again = Run(budget=1_000, choices=["continue", "stop"], summaries=[says(SUMMARY, usage=Usage(6_000, 200))])
+    assert (await again.play()).stop_reason == "budget"
+    assert again.order() == ["CompactionStarted", "ContextCompacted", "StepStarted", "TurnFinished"]
+    assert again.questions[1].startswith("This turn has used 6,200 tokens")
+    raised = Run(budget=1_000, choices=["raise"])
+    assert (await raised.play()).stop_reason == "end_turn"
+    assert len(raised.questions) == 1
 
 
 async def test_f15_the_summary_is_asked_for_at_a_turns_border_without_thinking_and_tools() -> None:
@@ -421,9 +464,13 @@ async def test_thinking_goes_on_or_is_switched_off_as_the_user_wants() -> None:
 
 
 async def by_command(conversation: Conversation, *, model: Any = SMALL, **how: Any) -> list[Any]:
-    config = TurnConfig(model, "system", Thinking("adaptive"), 1000, Limits(5))
+    config = TurnConfig(model, "system", Thinking("adaptive"), 1000, Limits(5, tokens=how.pop("budget", None)))
     caller = how.pop("caller", None) or Model([], [says(SUMMARY)])
-    async with aclosing(compact_now(conversation, config, caller=caller, **how)) as events:
+
+    async def ask(*_: Any) -> Any:
+        return "stop"
+
+    async with aclosing(compact_now(conversation, config, caller=caller, ask_budget=ask, **how)) as events:
         return [event async for event in events]
 
 
@@ -452,6 +499,13 @@ async def test_by_command_there_may_be_nothing_to_do_or_no_service() -> None:
     for error in (AuthenticationFailed("The key is wrong."), Overloaded("Busy.")):
         with pytest.raises(ProviderError, match=str(error)):
             await by_command(long_session().conversation, caller=Model([], [error]))
+
+
+async def test_by_command_a_budget_may_forbid_it() -> None:
+    caller, meter = Model([], [says(SUMMARY)]), ContextMeter()
+    with pytest.raises(TurnRefused, match="summary would pass the budget"):
+        await by_command(long_session().conversation, caller=caller, meter=meter, budget=100)
+    assert (caller.summariser.requests, meter.failures) == ([], 0)
 
 
 async def test_goal_and_decisions_survive_many_compactions_that_omit_them() -> None:
@@ -490,6 +544,49 @@ async def test_retries_of_the_summary_are_told_but_take_nothing_back() -> None:
     assert run.notices == ["The service left something out."]
 
 
+# The service itself.
+
+
+OFFERED = replace(SMALL, compacts=True)
+BY_SERVICE = CompactionRules(by="provider")
+
+
+async def test_a_service_that_is_left_to_shorten_is_asked_to_and_nothing_is_changed_here() -> None:
+    run = Run([says("Done.", usage=FULL)], model=OFFERED, rules=BY_SERVICE)
+    before = run.session
+    assert (await run.play()).stop_reason == "end_turn"
+    assert [request.compact_at for request in run.caller.requests] == [round(0.75 * WINDOW)]
+    assert (run.compactions, run.caller.summariser.requests) == ([], [])
+    assert run.session.conversation[: len(before.conversation)] == before.conversation
+
+
+@pytest.mark.parametrize(
+    ("model", "rules"),
+    [(SMALL, BY_SERVICE), (OFFERED, CompactionRules()), (replace(OFFERED, context_window=None), BY_SERVICE)],
+)
+async def test_where_it_is_not_offered_or_not_chosen_it_is_our_business(model: Any, rules: CompactionRules) -> None:
+    run = Run(model=model, rules=rules)
+    await run.play()
+    assert {request.compact_at for request in run.caller.requests} == {None}
+    assert len(run.compactions) == (model.context_window is not None)
+
+
+async def test_what_it_reports_as_too_long_is_shortened_here_all_the_same() -> None:
+    run = Run([TOO_LONG, says("Done.")], model=OFFERED, rules=BY_SERVICE)
+    assert (await run.play()).stop_reason == "end_turn"
+    assert len(run.compactions) == 1
+
+
+async def test_its_notes_of_the_past_go_with_the_past() -> None:
+    """Kept in the tail they would hide our summary, which stands before them."""
+    session = long_session(5)
+    noted = says(OpaqueBlock(COMPACTION, SEALED), "answer with a note").message
+    session = session.with_user("Once more.").with_step(noted, None, Usage())
+    done = (await by_command(session.conversation))[-1]
+    assert "answer with a note" in text_of(done.after[1:])
+    assert all(shortened_by(message) is None for message in done.after)
+
+
 # A second reading.
 
 
@@ -514,6 +611,13 @@ async def test_a_second_reading_of_an_unchanged_file_points_to_the_first() -> No
     assert is_whole == {"a": True, "b": False, "c": False, "d": False, "f": True}
     assert "lines 1-201 of 201\nUnchanged:" in told["b"]
     assert told["d"].endswith("\tone")
+    # What the service no longer reads is told whole, too.
+    noted = says(OpaqueBlock(COMPACTION, SEALED), tool("g", "read_file", read))
+    again = Run([says(tool("a", "read_file", read)), noted, says("Done.")], session=Session("s", "w"), model=SCRIPTED)
+    again.overlay = run.overlay
+    await again.play()
+    results = [block for message in again.session.conversation for block in message.blocks]
+    assert ["a line of text" in block.text for block in results if isinstance(block, ToolResultBlock)] == [True, True]
     # In the next turn it is told whole again: what it would point to may be shortened away by then.
     next_turn = Run([says(tool("n", "read_file", read)), says("x")], session=run.session, document=run.document)
     await next_turn.play()

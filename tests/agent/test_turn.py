@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import re
 from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -272,6 +273,17 @@ async def test_a_cut_answer_keeps_its_text_and_runs_no_tool(
     played.check_next()
 
 
+async def test_a_cut_answer_says_why_and_a_full_window_is_no_matter_of_max_tokens() -> None:
+    for usage, stop, told in (
+        (Usage(100, 1_000), "max_tokens", ["The answer was cut at maxTokens, 1,000 tokens. Raise it or ask for less."]),
+        (Usage(999_500, 400), "context_window", []),
+    ):
+        played = Played([says("Half a", stop="max_tokens", usage=usage)])
+        await played.run()
+        assert played.finished.stop_reason == stop
+        assert [event.text for event in played.events if isinstance(event, Notice)] == told
+
+
 async def test_thinking_alone_is_asked_to_go_on_once() -> None:
     played = await check_turn(
         [says(thinking("Hm.")), says("So.")],
@@ -328,7 +340,7 @@ def _spending(tokens: int = 0, usd: float = 0.0) -> list[Answer]:
     return [says(tool(f"t{number}", "read_file", {"path": A}), usage=usage) for number in range(9)]
 
 
-# 40 tokens a step under a budget of 100: the next call would overshoot it after steps 2, 4 (100 more) and 7.
+# 40,000 tokens a step under a budget of 100,000: the next call would overshoot it after steps 2, 4 and 7.
 BUDGETS: list[tuple[list[Choice], str, int]] = [
     (["stop"], "budget", 2),
     ([], "budget", 2),
@@ -340,15 +352,27 @@ BUDGETS: list[tuple[list[Choice], str, int]] = [
 
 @pytest.mark.parametrize(("choices", "stop", "calls"), BUDGETS)
 async def test_a_budget_asks_and_does_what_the_user_chose(choices: list[Choice], stop: str, calls: int) -> None:
-    played = Played(_spending(tokens=40), limits=Limits(20, tokens=100), choices=list(choices))
+    played = Played(_spending(tokens=40_000), limits=Limits(20, tokens=100_000), choices=list(choices))
     await played.run()
     assert (played.finished.stop_reason, len(played.model.requests)) == (stop, calls)
-    assert "100" in played.budget_questions[0]
+    assert "100,000" in played.budget_questions[0]
+    played.check_next()
+
+
+async def test_the_first_call_is_asked_for_too_with_all_that_it_reads() -> None:
+    """System prompt and tools are most of it."""
+    played = Played([says("Done.")], limits=Limits(20, tokens=1_000))
+    await played.run()
+    assert (played.finished.stop_reason, played.model.requests) == ("budget", [])
+    [question] = played.budget_questions
+    told = re.fullmatch(r"This turn has used 0 tokens, .* about ([\d,]+) tokens; its budget is 1,000\.", question)
+    assert told is not None
+    assert int(told[1].replace(",", "")) > 1_500
     played.check_next()
 
 
 async def test_a_budget_of_the_last_step_asks_nothing() -> None:
-    played = Played([says("Done.", usage=Usage(input_tokens=1000))], limits=Limits(20, tokens=100))
+    played = Played([says("Done.", usage=Usage(input_tokens=20_000))], limits=Limits(20, tokens=10_000))
     await played.run()
     assert (played.finished.stop_reason, played.budget_questions) == ("end_turn", [])
 

@@ -192,6 +192,13 @@ def test_an_error_is_one_sentence(inside, args, env, words):
     assert words in done.stderr
 
 
+def test_a_provider_by_another_name_is_told_before_the_turn_that_cannot_begin(inside):
+    done = inside("ask", "hi", THINKLSP_PROVIDER="gemini")
+    told, error = done.stderr.splitlines()
+    assert "For Gemini it is google." in told
+    assert error.startswith("thinklsp ask: No model provider has a key.")
+
+
 def test_in_the_home_folder_no_files_are_used(cli, inside):
     done = inside("ask", "Hello", **SIMULATED, HOME=str(cli.folder))
     assert done.returncode == 0

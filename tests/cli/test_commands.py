@@ -28,6 +28,7 @@ DOCUMENTED = {
     "budget.usdPerDay": [None],
     "compaction.auto": [True],
     "compaction.threshold": [0.75],
+    "compaction.by": ["thinklsp", "provider"],
     "compaction.thinkingAfter": ["keep", "off"],
     "edits.review": ["auto", "always", "never"],
     "verify": ["auto", "always", "off"],

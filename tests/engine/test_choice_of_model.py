@@ -6,6 +6,8 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -80,14 +82,63 @@ async def test_the_first_model_of_the_server_is_used_and_said_once(count: int) -
 
 
 async def test_a_model_that_is_set_needs_no_list() -> None:
+    """It is asked for all the same, once, since it may tell how much the model reads."""
+    odd = [answer(b"<html>", content_type="text/html"), answer(b"no", 404), listing(), answer(b"{}", 503), ["reset"]]
+    for play in odd:
+        async with (
+            SseServer([play, ANSWER]) as server,
+            engine_with(at(server.url, THINKLSP_MODEL="my-model", THINKLSP_COMPATIBLE_API_KEY="k")) as engine,
+        ):
+            assert said(await run(await engine.begin(spec(), PLAIN, {}))) == []
+            listed, request = server.received
+            assert listed.target == "/v1/models"
+            assert request.json["model"] == "my-model"
+            assert {one.headers["authorization"] for one in server.received} == {"Bearer k"}
+
+
+# What servers tell in their lists, and the window that is reckoned with.
+WINDOWS: list[tuple[Any, int | None]] = [
+    ({"max_model_len": 65_536}, 65_536),
+    ({"meta": {"n_ctx": 8_192, "n_ctx_train": 131_072}}, 8_192),
+    ({"context_length": 200_000, "top_provider": {"context_length": 100_000}}, 200_000),
+    ({"loaded_context_length": 4_096, "max_context_length": 131_072}, 4_096),
+    ({"context_window": 131_072}, 131_072),
+    ({"max_model_len": 65_536, "meta": None}, 65_536),
+    ({"max_model_len": "much", "meta": []}, None),
+    ({"max_model_len": -1}, None),
+    ({"meta": {"n_ctx_train": 131_072}}, None),
+    ({}, None),
+]
+
+
+@pytest.mark.parametrize(("told", "window"), WINDOWS)
+@pytest.mark.parametrize("named", [True, False])
+async def test_the_window_that_the_server_tells_counts(told: Any, window: int | None, *, named: bool) -> None:
+    listed = answer(json.dumps({"data": [{"id": "mine", **told}, {"id": "other", "max_model_len": 1}]}).encode())
+    chosen = {"THINKLSP_MODEL": "mine"} if named else {}
+    async with SseServer([listed, ANSWER]) as server, engine_with(at(server.url, **chosen)) as engine:
+        first = await engine.begin(spec(), PLAIN, {})
+        await run(first)
+        second = await engine.begin(spec("Again.", session_id="last"), PLAIN, {})
+        await run(second)
+        targets = [request.target for request in server.received]
+    assert (first.config.model.id, first.config.model.context_window) == ("mine", window)
+    assert second.config.model.context_window == window
+    assert targets == ["/v1/models", *["/v1/chat/completions"] * 2]
+
+
+async def test_what_the_user_says_of_the_window_beats_what_the_server_tells(tmp_path: Path) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text('[models.openai-compatible."mine"]\ncontext_window = 5000\n')
+    config.chmod(0o600)
     async with (
         SseServer([ANSWER]) as server,
-        engine_with(at(server.url, THINKLSP_MODEL="my-model", THINKLSP_COMPATIBLE_API_KEY="k")) as engine,
+        engine_with(at(server.url, THINKLSP_MODEL="mine", THINKLSP_CONFIG=str(config))) as engine,
     ):
-        assert said(await run(await engine.begin(spec(), PLAIN, {}))) == []
-        (request,) = server.received
-        assert request.json["model"] == "my-model"
-        assert request.headers["authorization"] == "Bearer k"
+        turn = await engine.begin(spec(), PLAIN, {})
+        await run(turn)
+        assert [request.target for request in server.received] == ["/v1/chat/completions"]
+    assert turn.config.model.context_window == 5_000
 
 
 REFUSALS: dict[str, tuple[list[Step], type[ThinkLspError], str]] = {

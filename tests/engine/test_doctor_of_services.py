@@ -92,7 +92,7 @@ SERVICES = {
         (401, NO_KEY),
         "/v1",
         "set THINKLSP_COMPATIBLE_API_KEY, or check the key",
-        capabilities={"thinking": None, "contextWindow": None},
+        capabilities={"thinking": None, "contextWindow": 32_768},
     ),
 }
 
@@ -128,6 +128,14 @@ async def test_all_is_well(service: Service) -> None:
         assert told is None
     else:
         assert {key: told[key] for key in service.capabilities} == service.capabilities
+
+
+async def test_the_window_that_a_compatible_server_tells_is_the_one_that_counts() -> None:
+    service = SERVICES["openai-compatible"]
+    async with Simulator(load("sample")) as simulator:
+        for model, window in (("qwen3-8b", 32_768), ("vllm-qwen3-32b", 65_536), ("gpt-oss:20b", None)):
+            found = await reported(service.environment(simulator.base_url), model=model)
+            assert (found["model"]["contextWindow"], found["problems"]) == (window, [])
 
 
 async def test_a_model_that_the_service_does_not_have(service: Service) -> None:

@@ -161,7 +161,7 @@ def test_a_day_ends_at_midnight() -> None:
 UNPRICED: list[tuple[dict[str, Any], int]] = [
     ({"model": "unheard-of", "budget": {"usdPerTurn": 1, "usdPerDay": 1}}, 1),
     ({"model": "unheard-of", "budget": {"usdPerDay": 1}}, 1),
-    ({"model": "unheard-of", "budget": {"tokensPerTurn": 1}}, 0),
+    ({"model": "unheard-of", "budget": {"tokensPerTurn": 1_000_000}}, 0),
     ({"model": MODEL, "budget": {"usdPerDay": 1}}, 0),
     ({"provider": "simulator", "budget": {"usdPerDay": 1}}, 0),
 ]

@@ -5,11 +5,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
-from tests.support.long_conversation import hold
+from tests.support.long_conversation import GOAL, hold
+from thinklsp.core.messages import shortened_by
+from thinklsp.providers.anthropic.adapter import AnthropicAdapter
+from thinklsp.providers.base import Endpoint, ModelRequest, Thinking
+from thinklsp.providers.catalog import lookup
 
 WINDOW = 20_000
 
@@ -49,3 +54,25 @@ async def test_thinking_stays_off_where_the_user_wants_that(tmp_path: Path) -> N
     assert (long.refused, len(long.compactions) > 0) == ([], True)
     assert long.choices["thinking.mode"] == "off"
     assert (long.thoughts[0], long.thoughts[-1]) == (True, False)
+
+
+async def test_a_service_that_shortens_by_itself_leaves_the_session_whole(tmp_path: Path) -> None:
+    long = await hold(tmp_path, "openai", 30, window=WINDOW, words=6_000, settings={"compaction.by": "provider"})
+    assert (long.refused, long.compactions) == ([], [])
+    assert long.outcomes == ["end_turn"] * 30
+    assert max(long.inputs) <= 3 * WINDOW
+    notes = [message for message in long.conversation if shortened_by(message) is not None]
+    assert len(notes) >= 2
+    # Another service is sent every word, and nothing of the notes.
+    model = lookup("anthropic", "claude-opus-5-5")
+    request = ModelRequest(model, "", (), long.conversation, Thinking(), None)
+    body = AnthropicAdapter().encode(request, Endpoint("anthropic", "http://localhost", "k")).body.decode()
+    assert GOAL in json.loads(body)["messages"][0]["content"][0]["text"]
+    assert all(f"part {number}." in body for number in range(1, 30))
+    assert not any(word in body for word in ("encrypted_content", "compaction", "cmp_"))
+
+
+async def test_where_a_service_does_not_shorten_the_user_is_told_and_we_do(tmp_path: Path) -> None:
+    long = await hold(tmp_path, "google", 12, window=WINDOW, words=8_000, settings={"compaction.by": "provider"})
+    assert (long.refused, len(long.compactions) > 0) == ([], True)
+    assert any("does not shorten conversations by itself" in said for said in long.said)

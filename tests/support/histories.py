@@ -27,7 +27,7 @@ from thinklsp.agent.remedies import BARE, DROPPING
 from thinklsp.agent.turn_state import request_of
 from thinklsp.agent.user_turns import is_summary
 from thinklsp.core.errors import ProviderError, TurnRefused
-from thinklsp.core.events import ContextCompacted, Notice, RetryScheduled, ToolFinished, TurnFinished
+from thinklsp.core.events import ContextCompacted, Notice, RetryScheduled, StepCommitted, ToolFinished, TurnFinished
 from thinklsp.core.messages import (
     AssistantMessage,
     Message,
@@ -35,10 +35,11 @@ from thinklsp.core.messages import (
     ThinkingBlock,
     ToolResultBlock,
     ToolUseBlock,
+    shortened_by,
 )
 from thinklsp.engine import ChatTask, Engine, Turn, TurnSpec
 from thinklsp.engine.adapters import adapter_for, endpoint_of
-from thinklsp.providers.catalog import known_models
+from thinklsp.providers.catalog import known_models, lookup
 from thinklsp.sessions.store import MemoryStore
 from thinklsp.settings import EditorSettings, Provider
 from thinklsp.simulator.dialect import Received
@@ -62,6 +63,7 @@ MODELS: Mapping[Provider, Sequence[str]] = {
         *("strict-1", "plain-1", "anything-else"),
     ),
 }
+_COMPACTING = tuple(name for name in known_models("openai") if lookup("openai", name).compacts)
 _LONG = re.compile(r"[A-Za-z0-9+/=_-]{60,}")
 # What a compatible server takes can only be learned by asking: once, after which the turn goes on.
 _LEARNED = ("Extra inputs", "does not support thinking", "unknown variant", "invalid reasoning value")
@@ -96,6 +98,9 @@ class Outcome:
     sealed: dict[str, tuple[int, str]] = field(default_factory=dict)
 
     def take(self, request: RecordedRequest, simulator: Simulator) -> None:
+        if request.method == "GET":
+            # A list of models, which holds nothing.
+            return
         self.seen[f"answered {request.status}"] += 1
         host = (id(simulator), "google" if "/models/" in request.path else request.path)
         for text in sealed_in(request.body):
@@ -125,17 +130,24 @@ def _short(text: re.Match[str]) -> str:
     return f"{text[0][:24]}…{text[0][-4:]}"
 
 
-async def play_histories(seed: int, turns: int, *, per_batch: int = 100, compacting: bool = False) -> Outcome:
+async def play_histories(
+    seed: int, turns: int, *, per_batch: int = 100, compacting: bool = False, by_service: bool = False
+) -> Outcome:
     """`turns` turns in sessions of one to nine. Raises AssertionError, naming the seed of the history, at a fault.
 
-    `compacting`: conversations are shortened on the way, in small windows and by the user's word."""
+    `compacting`: conversations are shortened on the way, in small windows and by the user's word. `by_service`: the
+    service is left to do it, where it can."""
     outcome = Outcome()
     while outcome.turns < turns:
         number, planned = 0, []
         while sum(map(len, planned)) < min(per_batch, turns - outcome.turns):
             rng = Random(f"{seed}.{outcome.turns}.{number}")
             history = _history(rng, number)
-            planned.append([_shortened(rng, turn) for turn in history] if compacting else history)
+            if compacting or by_service:
+                history = [_shortened(rng, turn) for turn in history]
+            if by_service:
+                history = [_left_to_the_service(rng, turn) for turn in history]
+            planned.append(history)
             number += 1
         where = f"seed {seed}, batch from turn {outcome.turns}"
         async with _stage(planned, outcome, Random(seed + outcome.turns)) as places:
@@ -202,6 +214,10 @@ def _environment(host: str, number: int) -> dict[str, str]:
     }
 
 
+async def _stop(_said: str) -> Literal["stop"]:
+    return "stop"
+
+
 async def _at_once(_seconds: float) -> None:
     await asyncio.sleep(0)
 
@@ -246,7 +262,8 @@ async def _compact(turn: Turn, planned: PlannedTurn, outcome: Outcome, engine: E
     session = await engine.store.get(turn.session.id, "w")
     caller = await turn.connect()
     try:
-        async with aclosing(compact_now(session.conversation, turn.config, caller=caller, meter=turn.meter)) as events:
+        work = compact_now(session.conversation, turn.config, caller=caller, ask_budget=_stop, meter=turn.meter)
+        async with aclosing(work) as events:
             async for event in events:
                 if isinstance(event, ContextCompacted):
                     check_compacted(event)
@@ -311,12 +328,9 @@ async def _events(turn: Turn, planned: PlannedTurn, outcome: Outcome) -> str:
     async def ask(_question: str, _options: Sequence[str]) -> str | None:
         return None
 
-    async def ask_budget(_said: str) -> Literal["stop"]:
-        return "stop"
-
     left = planned.stop_after[1] if planned.stop_after and planned.stop_after[0] == "events" else None
     with turn:
-        async with aclosing(turn.events(ask, ask_budget)) as events:
+        async with aclosing(turn.events(ask, _stop)) as events:
             async for event in events:
                 match event:
                     case TurnFinished():
@@ -328,6 +342,8 @@ async def _events(turn: Turn, planned: PlannedTurn, outcome: Outcome) -> str:
                     case ContextCompacted():
                         check_compacted(event)
                         outcome.seen["compacted in a turn"] += 1
+                    case StepCommitted():
+                        outcome.seen["shortened by the service"] += shortened_by(event.assistant) is not None
                     case Notice():
                         outcome.seen["notice"] += 1
                     case _:
@@ -383,6 +399,12 @@ def _shortened(rng: Random, turn: PlannedTurn) -> PlannedTurn:
     room = int(2 ** rng.uniform(9, 12)) if rng.random() < 0.7 else None
     off = {"compaction.thinkingAfter": "off"} if rng.random() < 0.2 else {}
     return replace(turn, steps=steps, room=room, compact=rng.random() < 0.2, choices={**turn.choices, **off})
+
+
+def _left_to_the_service(rng: Random, turn: PlannedTurn) -> PlannedTurn:
+    """The same where the user lets the service shorten, most often one that does."""
+    own = {"provider": "openai", "model": rng.choice(_COMPACTING)} if rng.random() < 0.7 else {}
+    return replace(turn, choices={**turn.choices, **own, "compaction.by": "provider"}, compact=rng.random() < 0.1)
 
 
 _TOOLS: tuple[Json, ...] = (

@@ -36,6 +36,7 @@ class Long:
     outcomes: list[str] = field(default_factory=list)
     compactions: list[ContextCompacted] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)
     thoughts: list[bool] = field(default_factory=list)
     largest: int = 0
     size: int = 0
@@ -108,6 +109,7 @@ async def _turn(
                     _check(event, long)
                 elif isinstance(event, TurnFinished):
                     long.outcomes.append(event.stop_reason)
+    long.said += turn.said
     session = await engine.store.get(turn.session.id, "w")
     check_sendable(session.with_user("More.").conversation)
     long.inputs.append(turn.usage.input_tokens or 0)

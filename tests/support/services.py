@@ -87,7 +87,8 @@ class Service:
 
     @property
     def requests(self) -> list[RecordedRequest]:
-        return self.simulator.requests
+        """What models were asked; that a server was asked for its list of them is left out."""
+        return [request for request in self.simulator.requests if request.method == "POST"]
 
     def environment(self) -> dict[str, str]:
         """Every way is open."""

@@ -21,6 +21,12 @@ from thinklsp.wire.retry import CallHistory, GiveUp, RetryPolicy, TryAgain, afte
 POLICY = RetryPolicy()
 
 
+def loading(retry_after: float | None) -> Overloaded:
+    error = Overloaded("x", retry_after=retry_after)
+    error.loading = True
+    return error
+
+
 @dataclass(frozen=True)
 class Case:
     id: str
@@ -67,6 +73,9 @@ CASES = [
         CallHistory(failures=2, breaks=2),
     ),
     Case("hopeless in mid-answer", BadRequest("x"), GiveUp(), had_content=True),
+    Case("a model that loads", loading(10), TryAgain(10, restart=False), CallHistory(failures=25, waited=250)),
+    Case("a model that never loads", loading(10), GiveUp, CallHistory(failures=30, waited=291)),
+    Case("loading in mid-answer", loading(10), GiveUp, CallHistory(breaks=2), had_content=True),
     Case("patience", RateLimited("x", retry_after=100), GiveUp, CallHistory(failures=2, waited=201)),
 ]
 

@@ -10,6 +10,7 @@ from contextlib import aclosing
 from dataclasses import replace
 
 from thinklsp.agent.budget import DaySpending
+from thinklsp.agent.budget_gate import Allowance, AskBudget, BudgetedCaller, BudgetStopped
 from thinklsp.agent.compacting import Compaction, CompactionEvent, keep_in_bounds, without_thinking
 from thinklsp.agent.compaction import Cause
 from thinklsp.agent.context_meter import ContextMeter
@@ -25,27 +26,41 @@ async def compact_now(
     config: TurnConfig,
     *,
     caller: ModelCaller,
+    ask_budget: AskBudget,
     instructions: str = "",
     spending: DaySpending | None = None,
     meter: ContextMeter | None = None,
 ) -> AsyncGenerator[CompactionEvent, None]:
     """Shortens a conversation between turns, by the user's word. The last event is ContextCompacted.
 
-    Raises TurnRefused where there is nothing to shorten, ProviderError where no summary could be had.
+    Raises TurnRefused where there is nothing to shorten or the budget forbids it, ProviderError where no summary could
+    be had.
     """
     meter = meter or ContextMeter()
+    caller = budgeted(caller, config, spending or DaySpending(), meter, ask_budget)
     request = request_of(conversation, config)
     attempt = Compaction(request, config.compaction, caller, meter, "command", running=False, instructions=instructions)
     plan = attempt.plan()
     if plan is None:
         raise TurnRefused("There is nothing to shorten in this session yet.")
-    async with aclosing(attempt.carried_out(plan)) as events:
-        async for event in events:
-            if isinstance(event, ContextCompacted):
-                meter.failures = 0
-                if spending is not None:
-                    spending.add(event.usage.cost_usd)
-            yield event
+    try:
+        async with aclosing(attempt.carried_out(plan)) as events:
+            async for event in events:
+                if isinstance(event, ContextCompacted):
+                    meter.failures = 0
+                yield event
+    except BudgetStopped:
+        raise TurnRefused(
+            "The conversation was not shortened, because the summary would pass the budget. Raise the budget, or run "
+            "it again and let it continue."
+        ) from None
+
+
+def budgeted(
+    caller: ModelCaller, config: TurnConfig, spending: DaySpending, meter: ContextMeter, ask: AskBudget
+) -> BudgetedCaller:
+    limits = config.limits
+    return BudgetedCaller(caller, Allowance(limits.tokens, limits.usd, limits.usd_per_day), spending, meter, ask)
 
 
 async def asked(
@@ -54,7 +69,9 @@ async def asked(
     """A model call, ending with CallFinished; without it where the conversation does not fit into the model's window,
     though it has been shortened as far as that goes: before the call where it nears the limit, and once after it.
 
-    Whether it fits is the service's word alone: our figures are estimates, and a refusal costs nothing."""
+    Whether it fits is the service's word alone: our figures are estimates, and a refusal costs nothing.
+
+    Raises BudgetStopped where the user does not let a call go out."""
     due = _compaction(turn, caller, "threshold")
     if due.is_due():
         async with aclosing(_shortened(turn, due)) as events:
@@ -94,7 +111,6 @@ async def _shortened(turn: Progress, attempt: Compaction) -> AsyncGenerator[Comp
             if isinstance(event, ContextCompacted):
                 turn.conversation = event.after
                 turn.usage += event.usage
-                turn.spending.add(event.usage.cost_usd)
                 if event.thinking_off:
                     turn.config = replace(turn.config, thinking=without_thinking(attempt.request))
             yield event

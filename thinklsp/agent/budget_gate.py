@@ -1,20 +1,22 @@
 """Asks before a model call that would cost more than the user allows: by turn in tokens and dollars, by day in dollars.
 
-What the next call will read is estimated from the last one. What it will answer cannot be known beforehand.
+What a call will read is projected by the meter. What it will answer cannot be known beforehand.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from thinklsp.agent.budget import DaySpending
-from thinklsp.core.messages import Conversation, Message
+from thinklsp.agent.context_meter import ContextMeter
+from thinklsp.agent.model_call import CallEvent, CallFinished, ModelCaller
+from thinklsp.core.errors import TurnRefused
 from thinklsp.core.usage import Usage
+from thinklsp.providers.base import ModelRequest
 from thinklsp.providers.model_info import Price
-
-_LETTERS = 4
 
 AskBudget = Callable[[str], Awaitable[Literal["continue", "raise", "stop"]]]
 
@@ -28,35 +30,45 @@ class Allowance:
     usd_per_day: float | None = None
 
 
-def next_input(conversation: Conversation, last: Usage | None) -> Usage:
-    """What the call after `last` will read: what a service caches, it has cached by then. Before the first call of a
-    turn it is the least that can be: nobody knows what the service still has in its cache."""
-    if last is None or last.input_tokens is None:
-        tokens = sum(_estimated(message) for message in conversation)
-        return Usage(tokens, 0, cache_read_tokens=tokens)
-    added = (last.output_tokens or 0) + (_estimated(conversation[-1]) if conversation[-1].role == "user" else 0)
-    cached = (last.cache_read_tokens or 0) + (last.cache_write_tokens or 0)
-    written = None if last.cache_write_tokens is None else added
-    return Usage(last.input_tokens + added, 0, cache_read_tokens=cached, cache_write_tokens=written)
+class BudgetStopped(TurnRefused):
+    """The user did not let a call go out: it would have passed a budget."""
 
 
-def _estimated(message: Message) -> int:
-    """Tokens of what can be read in it: text runs to about four letters a token."""
-    return sum(len(getattr(block, "text", "")) for block in message.blocks) // _LETTERS
+class BudgetedCaller:
+    """A ModelCaller for one turn: every call, a summary's too, is projected, asked for where it would pass a budget,
+    and booked. `stream` raises BudgetStopped where the user does not let it go out."""
+
+    def __init__(
+        self, caller: ModelCaller, allowed: Allowance, spending: DaySpending, meter: ContextMeter, ask: AskBudget
+    ) -> None:
+        self._caller = caller
+        self._spending = spending
+        self._meter = meter
+        self._gate = BudgetGate(allowed, spending, ask)
+        self._used = Usage()
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[CallEvent, None]:
+        if not await self._gate.opens(self._used, self._meter.next_input(request), request.model.price):
+            raise BudgetStopped("The budget was reached, and the next call of the model was not allowed.")
+        async with aclosing(self._caller.stream(request)) as events:
+            async for event in events:
+                if isinstance(event, CallFinished):
+                    self._used += event.usage
+                    self._spending.add(event.usage.cost_usd)
+                yield event
 
 
 class BudgetGate:
     """One for a turn. Continuing once allows the same amount again; raising lifts the limit for the turn."""
 
-    def __init__(self, allowed: Allowance, price: Price | None, spending: DaySpending, ask: AskBudget) -> None:
+    def __init__(self, allowed: Allowance, spending: DaySpending, ask: AskBudget) -> None:
         self._allowed = self._left = allowed
-        self._price = price
         self._spending = spending
         self._ask = ask
 
-    async def opens(self, used: Usage, next_call: Usage) -> bool:
-        """Whether the next call may go out: `used` by the turn so far, `next_call` as `next_input` gives it."""
-        usd = 0.0 if self._price is None else self._price.cost(next_call) or 0.0
+    async def opens(self, used: Usage, next_call: Usage, price: Price | None) -> bool:
+        """Whether the next call may go out: `used` by the turn so far, `next_call` what it will read."""
+        usd = 0.0 if price is None else price.cost(next_call) or 0.0
         return await self._turn_allows(used, next_call.input_tokens or 0, usd) and await self._day_allows(usd)
 
     async def _turn_allows(self, used: Usage, next_tokens: int, next_usd: float) -> bool:

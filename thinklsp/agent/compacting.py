@@ -48,11 +48,19 @@ Write the summary as a JSON object with these keys. Be concrete: names of files,
 
 @dataclass(frozen=True, slots=True)
 class CompactionRules:
-    """`threshold`: the share of the window at which a conversation is shortened, where `auto` allows it."""
+    """`threshold`: the share of the window at which a conversation is shortened, where `auto` allows it. `by`: who does
+    that, where the service offers to."""
 
     auto: bool = True
     threshold: float = 0.75
     thinking_after: Literal["keep", "off"] = "keep"
+    by: Literal["thinklsp", "provider"] = "thinklsp"
+
+    def service_limit(self, model: ModelInfo) -> int | None:
+        """Tokens at which the service is to shorten what the model reads; None where that is our business."""
+        if self.by != "provider" or not self.auto or not model.compacts or model.context_window is None:
+            return None
+        return round(self.threshold * model.context_window)
 
 
 CompactionEvent = CompactionStarted | RetryScheduled | Notice | ContextCompacted
@@ -71,9 +79,10 @@ class Compaction:
     instructions: str = ""
 
     def is_due(self) -> bool:
-        """Whether the next request passes the threshold. Never where the window is not known."""
+        """Whether the next request passes the threshold. Never where the window is not known, or the service itself
+        shortens what it reads."""
         window = self.request.model.context_window
-        if window is None or not self.rules.auto or self.meter.gave_up:
+        if window is None or not self.rules.auto or self.meter.gave_up or self.request.compact_at is not None:
             return False
         last = self.request.conversation[-1]
         # A paused answer is to be continued at once.

@@ -14,7 +14,7 @@ from typing import Literal
 
 from thinklsp.agent.user_turns import shortened_note, split_turns, words_of
 from thinklsp.core.bare import bare_message
-from thinklsp.core.messages import AssistantMessage, Conversation, Message, TextBlock, UserMessage
+from thinklsp.core.messages import AssistantMessage, Conversation, Message, TextBlock, UserMessage, shortened_by
 from thinklsp.providers.model_info import ModelInfo
 
 Cause = Literal["threshold", "overflow", "command"]
@@ -141,7 +141,11 @@ def _without_bound(messages: Conversation, model: ModelInfo) -> Conversation:
 
 
 def _kept(message: Message, model: ModelInfo) -> Message:
-    if isinstance(message, UserMessage) or (not binds_thinking(model) and _is_own(message, model)):
+    if isinstance(message, UserMessage):
+        return message
+    # What a service has noted of the past would hide our summary of it.
+    hides = shortened_by(message) is not None
+    if _is_own(message, model) and not hides and not binds_thinking(model):
         return message
     bare = bare_message(message)
     return bare if bare.blocks else replace(bare, blocks=(TextBlock(_NOTHING_LEFT),))

@@ -1,4 +1,5 @@
-"""How much of the model's window a conversation takes. Estimates, set right by every figure that the provider gives."""
+"""How much of the model's window a request takes, and what it will read. Estimates, set right by every figure that the
+provider gives."""
 
 from __future__ import annotations
 
@@ -18,6 +19,7 @@ from thinklsp.core.messages import (
     ThinkingBlock,
     ToolResultBlock,
     ToolUseBlock,
+    shortened_by,
 )
 from thinklsp.core.usage import Usage
 from thinklsp.providers.base import ModelRequest
@@ -39,7 +41,7 @@ class _Known:
     model: str
     conversation: Conversation
     input_tokens: int
-    output_tokens: int
+    usage: Usage
 
 
 class ContextMeter:
@@ -63,29 +65,42 @@ class ContextMeter:
         if tokens is None or (size >= _TELLING and tokens < size * _LEAST_RATIO):
             # Some servers leave out what they had in their cache.
             return
-        self._known = _Known(request.model.id, request.conversation, tokens, usage.output_tokens or 0)
+        self._known = _Known(request.model.id, request.conversation, tokens, usage)
         if size >= _TELLING:
             self._ratio = min(_MOST_RATIO, tokens / size)
 
     def projected(self, request: ModelRequest) -> int:
         """Tokens of a request that has not been sent: what is known of its beginning, and an estimate of the rest."""
-        known = self._known
-        if known is None or known.model != request.model.id:
+        known = self._beginning(request)
+        if known is None:
             return self.tokens_in(_request_bytes(request))
-        count = len(known.conversation)
-        if request.conversation[:count] != known.conversation:
-            return self.tokens_in(_request_bytes(request))
-        added = request.conversation[count:]
+        added = request.conversation[len(known.conversation) :]
         if added and added[0].role == "assistant":
-            return known.input_tokens + known.output_tokens + self.tokens(added[1:])
+            return known.input_tokens + (known.usage.output_tokens or 0) + self.tokens(added[1:])
         return known.input_tokens + self.tokens(added)
+
+    def next_input(self, request: ModelRequest) -> Usage:
+        """What a request will read: what the service has cached of the one before it, and the rest anew."""
+        tokens, known = self.projected(request), self._beginning(request)
+        if known is None:
+            return Usage(tokens, 0, cache_write_tokens=tokens)
+        read, written = known.usage.cache_read_tokens or 0, known.usage.cache_write_tokens
+        added = None if written is None else tokens - known.input_tokens
+        return Usage(tokens, 0, cache_read_tokens=read + (written or 0), cache_write_tokens=added)
+
+    def _beginning(self, request: ModelRequest) -> _Known | None:
+        """The request that was counted last, where this one begins with it."""
+        known = self._known
+        if known is None or known.model != request.model.id or _shortened_at(request) >= len(known.conversation):
+            return None
+        return known if request.conversation[: len(known.conversation)] == known.conversation else None
 
     def tokens(self, messages: Iterable[Message]) -> int:
         return self.tokens_in(bytes_of(messages))
 
     def frame(self, request: ModelRequest) -> int:
         """Tokens of what is not conversation: the system prompt and the tools."""
-        return self.tokens_in(_request_bytes(request) - bytes_of(request.conversation))
+        return self.tokens_in(_frame_bytes(request))
 
     def tokens_in(self, size: int) -> int:
         return round(size * self._ratio)
@@ -116,8 +131,21 @@ def _block_bytes(block: ContentBlock | ToolResultBlock) -> int:
 
 
 def _request_bytes(request: ModelRequest) -> int:
+    return _frame_bytes(request) + bytes_of(request.conversation[_shortened_at(request) :])
+
+
+def _shortened_at(request: ModelRequest) -> int:
+    """Where the part of the conversation begins that the model still reads."""
+    for index in reversed(range(len(request.conversation))):
+        origin = shortened_by(request.conversation[index])
+        if origin is not None and (origin.provider, origin.model) == (request.model.provider, request.model.id):
+            return index
+    return 0
+
+
+def _frame_bytes(request: ModelRequest) -> int:
     tools = sum(
         text_bytes(tool.description) + len(json.dumps(tool.input_schema, default=str)) + _FRAME
         for tool in request.tools
     )
-    return text_bytes(request.system) + tools + bytes_of(request.conversation)
+    return text_bytes(request.system) + tools

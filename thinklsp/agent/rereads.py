@@ -1,7 +1,8 @@
 """A second reading of an unchanged file points to the first one instead of repeating it.
 
-Only within one turn: a turn is kept or summarised whole, so the place that is pointed to is never gone. Nothing is
-remembered; what the conversation holds decides, so the text pointed to is the text that would have been sent.
+Only within one turn: a turn is kept or summarised whole, so the place that is pointed to is never gone. Where the
+service itself has shortened what it reads, only what came since counts. Nothing is remembered; what the conversation
+holds decides, so the text pointed to is the text that would have been sent.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from thinklsp.agent.user_turns import split_turns
-from thinklsp.core.messages import AssistantMessage, Conversation, TextBlock, ToolResultBlock, UserMessage
+from thinklsp.core.messages import AssistantMessage, Conversation, TextBlock, ToolResultBlock, UserMessage, shortened_by
 
 _READ = "read_file"
 _LINE = "\n"
@@ -24,7 +25,7 @@ def by_reference(answer: AssistantMessage, results: UserMessage, conversation: C
     if not reads or all(len(block.text) < _WORTH for block in results.blocks):
         return results
     turns = split_turns(conversation).turns
-    seen = _read_in(turns[-1] if turns else ())
+    seen = _read_in(_still_read((*turns[-1], answer) if turns else ()))
     blocks: list[ToolResultBlock | TextBlock] = []
     for block in results.blocks:
         if isinstance(block, ToolResultBlock) and block.tool_use_id in reads and len(block.text) >= _WORTH:
@@ -34,6 +35,11 @@ def by_reference(answer: AssistantMessage, results: UserMessage, conversation: C
                 seen.add(block.text)
         blocks.append(block)
     return UserMessage(tuple(blocks))
+
+
+def _still_read(turn: Conversation) -> Conversation:
+    notes = [index for index, message in enumerate(turn) if shortened_by(message) is not None]
+    return turn[notes[-1] :] if notes else turn
 
 
 def _read_in(turn: Conversation) -> set[str]:

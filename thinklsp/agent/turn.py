@@ -10,10 +10,11 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
 
-from thinklsp.agent.bounded_call import asked
+from thinklsp.agent.bounded_call import asked, budgeted
 from thinklsp.agent.budget import DaySpending
-from thinklsp.agent.budget_gate import Allowance, AskBudget, BudgetGate, next_input
+from thinklsp.agent.budget_gate import AskBudget, BudgetStopped
 from thinklsp.agent.context_meter import ContextMeter
+from thinklsp.agent.cut_answer import is_window_full, why_cut
 from thinklsp.agent.model_call import CallFinished, ModelCaller
 from thinklsp.agent.prompts import NUDGE
 from thinklsp.agent.rereads import by_reference
@@ -58,21 +59,20 @@ async def run_turn(
 
     Raises ProviderError when the model cannot be reached or refuses the request; steps committed by then stand.
     """
-    turn = Progress(conversation, config, Usage(), spending or DaySpending(), meter or ContextMeter())
-    limits = config.limits
-    allowed = Allowance(limits.tokens, limits.usd, limits.usd_per_day)
-    gate = BudgetGate(allowed, config.model.price, turn.spending, ask_budget)
+    turn = Progress(conversation, config, Usage(), meter or ContextMeter())
+    caller = budgeted(caller, config, spending or DaySpending(), turn.meter, ask_budget)
     for number in range(1, config.limits.max_steps + 1):
-        if not await gate.opens(turn.usage, next_input(turn.conversation, turn.last_call)):
+        answer: CallFinished | None = None
+        try:
+            async with aclosing(asked(turn, caller, number)) as events:
+                async for streamed in events:
+                    if isinstance(streamed, CallFinished):
+                        answer = streamed
+                    else:
+                        yield streamed
+        except BudgetStopped:
             yield turn.finished("budget")
             return
-        answer: CallFinished | None = None
-        async with aclosing(asked(turn, caller, number)) as events:
-            async for streamed in events:
-                if isinstance(streamed, CallFinished):
-                    answer = streamed
-                else:
-                    yield streamed
         if answer is None:
             yield turn.finished("context_window")
             return
@@ -91,8 +91,6 @@ async def _after_answer(
     message = with_unique_calls(answer.message, turn.conversation)
     answer = replace(answer, message=message)
     turn.usage += answer.usage
-    turn.last_call = answer.usage
-    turn.spending.add(answer.usage.cost_usd)
     turn.text = message.text or turn.text
     turn.thinking = "\n\n".join(filter(None, (turn.thinking, message.thinking)))
     match message.stop_reason:
@@ -103,7 +101,11 @@ async def _after_answer(
         case "max_tokens" | "context_window":
             if (kept := _without_unfinished(message)) is not None:
                 yield _commit(turn, kept, None, answer.usage)
-            yield turn.finished(message.stop_reason)
+            if message.stop_reason == "context_window" or is_window_full(config, answer.usage):
+                yield turn.finished("context_window")
+            else:
+                yield Notice("warning", why_cut(config, answer.usage))
+                yield turn.finished("max_tokens")
         case "pause_turn" if _can_go_back(message) and not message.tool_uses:
             # Sent back as it is, it makes the service go on.
             yield _commit(turn, message, None, answer.usage)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from thinklsp.agent.budget import DaySpending
 from thinklsp.agent.compacting import CompactionRules
 from thinklsp.agent.context_meter import ContextMeter
 from thinklsp.core.events import TurnFinished, TurnStopReason
@@ -45,9 +44,7 @@ class Progress:
     conversation: Conversation
     config: TurnConfig
     usage: Usage
-    spending: DaySpending
     meter: ContextMeter
-    last_call: Usage | None = None
     text: str = ""
     thinking: str = ""
     nudged: bool = False
@@ -59,5 +56,11 @@ class Progress:
 def request_of(conversation: Conversation, config: TurnConfig) -> ModelRequest:
     # Every mode offers the same tools: a change of tools would break signatures and cache of the session.
     return ModelRequest(
-        config.model, config.system, tool_specs(TOOLS), conversation, config.thinking, config.max_tokens
+        config.model,
+        config.system,
+        tool_specs(TOOLS),
+        conversation,
+        config.thinking,
+        config.max_tokens,
+        config.compaction.service_limit(config.model),
     )

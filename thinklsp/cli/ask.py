@@ -17,6 +17,8 @@ from contextlib import ExitStack, aclosing, contextmanager
 from dataclasses import replace
 from typing import Any, Literal
 
+from rich.console import Console
+
 from thinklsp.cli.ask_screen import AskScreen
 from thinklsp.cli.terminal import console_for, diff_lines, usage_line
 from thinklsp.cli.terminal_question import can_ask, choose, confirm
@@ -48,7 +50,7 @@ _BUDGET_ANSWERS: Mapping[str, Literal["continue", "raise"]] = {
 _ENDINGS = {
     "cancelled": "The turn was cancelled.",
     "refusal": "The service declined to answer.",
-    "max_tokens": "The answer was cut at the output limit. Raise maxTokens or ask for less.",
+    "max_tokens": "The answer was cut at the output limit.",
     "max_steps": "The turn reached its limit of steps. Raise maxSteps or ask for less.",
     "budget": "The turn reached its budget.",
     "context_window": "The conversation outgrew the model's context window. Ask about less at once.",
@@ -150,7 +152,7 @@ async def _turn(
         if args.session is not None:
             found = await SessionCommands(engine.store, Reach(spec.workspace)).find(args.session)
             spec = replace(spec, session_id=found.id)
-        with await engine.begin(spec, EditorSettings(), choices) as turn, screen:
+        with await _begun(engine, spec, choices, aside) as turn, screen:
             told = (*engine.user.problems, *filter(None, [note]), *engine.store.problems)
             for text in told:
                 screen.note(text, warning=True)
@@ -162,6 +164,16 @@ async def _turn(
                         screen.note(text, warning=True)
     finally:
         await engine.aclose()
+
+
+async def _begun(engine: Engine, spec: TurnSpec, choices: Choices, aside: Console) -> Turn:
+    try:
+        return await engine.begin(spec, EditorSettings(), choices)
+    except ThinkLspError:
+        # What is wrong with the settings may be why it cannot begin.
+        for text in engine.user.problems:
+            aside.print(text, style="yellow", soft_wrap=True)
+        raise
 
 
 async def _finished(turn: Turn, screen: AskScreen) -> TurnFinished:

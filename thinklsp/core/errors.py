@@ -59,7 +59,10 @@ class RateLimited(ProviderError):
 
 
 class Overloaded(ProviderError):
+    """`loading`: a server that is not ready yet, and will be; it is waited for longer than others."""
+
     retryable = True
+    loading = False
 
 
 class TransportFailed(ProviderError):

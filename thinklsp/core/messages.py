@@ -178,6 +178,19 @@ class AssistantMessage:
 
 
 Message = UserMessage | AssistantMessage
+
+COMPACTION = "compaction"
+"""The type of a block in which a service has noted what it had read so far; it reads nothing that stands before it."""
+
+
+def shortened_by(message: Message) -> Origin | None:
+    """Whose note of the past stands in the message, so that they no longer read what came before it."""
+    if not isinstance(message, AssistantMessage):
+        return None
+    notes = (block for block in message.blocks if isinstance(block, OpaqueBlock) and block.type == COMPACTION)
+    return next((note.raw.origin for note in notes), None)
+
+
 Conversation = tuple[Message, ...]
 
 

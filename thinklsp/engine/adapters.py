@@ -8,7 +8,7 @@ from dataclasses import replace
 from thinklsp.providers.anthropic import capabilities as anthropic_capabilities
 from thinklsp.providers.anthropic.adapter import AnthropicAdapter
 from thinklsp.providers.base import Adapter, Endpoint
-from thinklsp.providers.capabilities import Describer
+from thinklsp.providers.capabilities import Capabilities, Describer
 from thinklsp.providers.google import capabilities as google_capabilities
 from thinklsp.providers.google.adapter import GoogleAdapter
 from thinklsp.providers.model_info import ModelInfo
@@ -41,11 +41,14 @@ def adapter_for(provider: Provider, access: Access | None) -> Adapter:
     return OpenAiChatAdapter(_server(access)) if provider == "openai-compatible" else _ADAPTERS[provider]
 
 
-def on_server(model: ModelInfo, access: Access | None) -> ModelInfo:
-    """What the server makes of a model that the catalogue does not list: its levels of effort are the server's."""
+def on_server(model: ModelInfo, access: Access | None, told: Capabilities | None) -> ModelInfo:
+    """What the server makes of a model that the catalogue does not list: levels of effort and window are the server's.
+
+    `told`: what it has said of its models, if it has been asked."""
     if model.provider != "openai-compatible" or model.known:
         return model
-    return replace(model, efforts=_server(access).levels)
+    window = None if told is None else told.window_of(model.id)
+    return replace(model, efforts=_server(access).levels, context_window=window or model.context_window)
 
 
 def _server(access: Access | None) -> ChatServer:

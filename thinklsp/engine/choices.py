@@ -118,7 +118,7 @@ def _budget(written: str) -> int:
     try:
         nested({_BUDGET: budget})
     except ValidationError as error:
-        raise SettingsError(_BUDGET, sentence(_BUDGET, error)) from None
+        raise SettingsError(_BUDGET, sentence(_BUDGET, budget, error)) from None
     return budget
 
 

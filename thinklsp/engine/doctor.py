@@ -84,11 +84,14 @@ async def report(engine: Engine, editor: EditorSettings, choices: Choices, *, pr
         found["model"] = None
     elif reachable and provider in DESCRIBERS:
         told, known = await _described(engine, provider, model, deadline, problems)
-        if not model.id and told is not None and told.models:
-            first = resolved.settings.model_copy(update={"provider": provider, "model": told.models[0]})
-            found["model"] = _model(replace(resolved, settings=first), engine.target(first)[1], host)
-            found["model"]["idSource"] = "the server's first"
-        found["model"] |= {"capabilities": _capabilities(told)}
+        if host is not None and told is not None and told.models:
+            engine.models.keep(host, told)
+            name = model.id or told.models[0]
+            used = resolved.settings.model_copy(update={"provider": provider, "model": name})
+            found["model"] = _model(replace(resolved, settings=used), engine.target(used)[1], host)
+            if not model.id:
+                found["model"]["idSource"] = "the server's first"
+        found["model"] |= {"capabilities": _capabilities(told, found["model"]["id"])}
         can_run = can_run and known
     return {**found, "reachable": reachable, "canRun": can_run, "problems": problems}
 
@@ -206,13 +209,13 @@ async def _reachable(engine: Engine, access: Access, problems: list[str]) -> boo
         return False
 
 
-def _capabilities(told: Capabilities | None) -> dict[str, Any] | None:
+def _capabilities(told: Capabilities | None, model_id: str) -> dict[str, Any] | None:
     if told is None:
         return None
     return {
         "thinking": None if told.thinking is None else list(told.thinking),
         "efforts": None if told.efforts is None else list(told.efforts),
-        "contextWindow": told.context_window,
+        "contextWindow": told.window_of(model_id),
         "maxTokens": told.max_tokens,
         "models": None if told.models is None else list(told.models),
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -18,8 +18,9 @@ from thinklsp.agent.context_meter import ContextMeter
 from thinklsp.agent.model_call import HttpModelCaller, ModelCaller
 from thinklsp.agent.prompts import SYSTEM
 from thinklsp.agent.turn_state import Limits, TurnConfig
-from thinklsp.core.errors import SessionError, SettingsError, TransportFailed, TurnRefused
-from thinklsp.engine.adapters import DESCRIBERS, PROVIDERS, adapter_for, endpoint_of, on_server
+from thinklsp.core.errors import SessionError, SettingsError, TurnRefused
+from thinklsp.engine.adapters import PROVIDERS, adapter_for, endpoint_of, on_server
+from thinklsp.engine.server_models import ServerModels
 from thinklsp.engine.turn import ActionTask, Choices, Turn, TurnSpec, user_text
 from thinklsp.providers.base import Endpoint
 from thinklsp.providers.catalog import Catalogue
@@ -47,8 +48,6 @@ from thinklsp.wire.transport import Transport
 from thinklsp.workspace.overlay import EditOverlay
 
 _BUSY = "This session is busy with another turn. Wait for it or stop it first."
-_LISTING_SECONDS = 10.0
-_LISTING_BYTES = 4 * 1024 * 1024
 
 
 class Engine:
@@ -70,7 +69,7 @@ class Engine:
         self._meters: dict[str, ContextMeter] = {}
         self._simulator: Simulator | None = None
         self._callers: dict[Endpoint, HttpModelCaller] = {}
-        self._listed: dict[Endpoint, tuple[str, ...]] = {}
+        self.models = ServerModels(self.transport)
         self._resources = AsyncExitStack()
 
     async def aclose(self) -> None:
@@ -141,10 +140,10 @@ class Engine:
             config=_config(model, settings, plan, spec),
             display=settings.thinking.display,
             review=settings.edits.review,
-            notices=(*plan.notices, *_unpriced(settings, model)),
+            notices=(*plan.notices, *_unkept(settings, model)),
             connect=lambda: self._connect(provider, session.id),
             service=self._service(provider),
-            choose_model=None if model.id else lambda: self._chosen(provider, settings, spec),
+            choose_model=self._chooser(provider, model, settings, spec),
             spending=self._spending,
             store=self.store,
             meter=self.meter(session.id),
@@ -171,7 +170,9 @@ class Engine:
         return provider, self._model(provider, settings.model or self.catalogue.default_model(provider))
 
     def _model(self, provider: Provider, model_id: str) -> ModelInfo:
-        return on_server(self.catalogue.lookup(provider, model_id, on=datetime.now(UTC).date()), self.host(provider))
+        host = self.host(provider)
+        listed = self.catalogue.lookup(provider, model_id, on=datetime.now(UTC).date())
+        return on_server(listed, host, self.models.told(host))
 
     def _provider_of(self, model: str | None, keyed: Sequence[Provider]) -> Provider:
         """The first with a key, unless the model that the user names is listed for a later one only."""
@@ -242,46 +243,44 @@ class Engine:
             caller.learn(await self.store.remedies(session_id, service))
         return caller
 
+    def _chooser(
+        self, provider: Provider, model: ModelInfo, settings: Settings, spec: TurnSpec
+    ) -> Callable[[], Awaitable[tuple[TurnConfig, tuple[str, ...]]]] | None:
+        """What the server has to be asked before the turn; None where nothing is missing."""
+        if not model.id:
+            return lambda: self._chosen(provider, settings, spec)
+        if provider != "openai-compatible" or model.context_window is not None:
+            return None
+        if self.models.told(self.host(provider)) is not None:
+            return None
+        return lambda: self._measured(provider, settings, spec, model.id)
+
+    async def _measured(
+        self, provider: Provider, settings: Settings, spec: TurnSpec, model_id: str
+    ) -> tuple[TurnConfig, tuple[str, ...]]:
+        """The turn's configuration with the window that the server tells, where it does."""
+        await self.models.measure(provider, await self._access(provider))
+        model = self._model(provider, model_id)
+        return _config(model, settings, plan_for(settings, model), spec), ()
+
     async def _chosen(
         self, provider: Provider, settings: Settings, spec: TurnSpec
     ) -> tuple[TurnConfig, tuple[str, ...]]:
         """The turn's configuration with the server's own choice of model, and what to tell the user."""
-        known = len(self._listed)
-        models = await self.models_of_server(provider)
+        known = self.models.told(self.host(provider))
+        models = await self.models.of(provider, await self._access(provider))
         model = self._model(provider, models[0])
         plan = plan_for(settings, model)
         others = f" It has {len(models) - 1} more; thinklsp.model chooses." if len(models) > 1 else ""
         said = f"No model is set; the first one of the server is used, {model.id}.{others}"
-        news = (said,) if len(self._listed) > known else ()
-        return _config(model, settings, plan, spec), (*news, *plan.notices, *_unpriced(settings, model))
+        news = () if known is not None and known.models else (said,)
+        return _config(model, settings, plan, spec), (*news, *plan.notices, *_unkept(settings, model))
 
-    async def models_of_server(self, provider: Provider) -> tuple[str, ...]:
-        """Ids of the models that a compatible server has, at least one; asked once. Raises a ThinkLspError that says
-        what to do where it has none or does not tell."""
+    async def _access(self, provider: Provider) -> Access:
         access = await self.access(provider)
         if access is None:
             raise AssertionError("a compatible server has an address")
-        endpoint = endpoint_of(access)
-        if endpoint not in self._listed:
-            url, headers = DESCRIBERS[provider].question(endpoint, "")
-            try:
-                async with asyncio.timeout(_LISTING_SECONDS), self.transport.get(url, headers) as answer:
-                    status, told, body = answer.status, answer.headers, await answer.read(_LISTING_BYTES)
-            except TimeoutError:
-                said = f"The server at {endpoint.host} did not say within {_LISTING_SECONDS:.0f} s which models it has."
-                raise TransportFailed(f"{said} Set thinklsp.model.") from None
-            if status != 200:
-                raise adapter_for(provider, access).failure(status, told, body)
-            listed = DESCRIBERS[provider].read_capabilities(body)
-            if listed is None:
-                raise TurnRefused(
-                    f"The server at {access.base_url} did not answer with a list of models: check the base URL, which "
-                    "usually ends in /v1, or set thinklsp.model."
-                )
-            if not listed.models:
-                raise TurnRefused(f"The server at {access.base_url} has no model yet. Load one there.")
-            self._listed[endpoint] = listed.models
-        return self._listed[endpoint]
+        return access
 
     async def _running_simulator(self) -> Simulator:
         if self._simulator is None:
@@ -313,8 +312,20 @@ def _config(model: ModelInfo, settings: Settings, plan: ThinkingPlan, spec: Turn
     budget = settings.budget
     limits = Limits(settings.max_steps, budget.tokens_per_turn, budget.usd_per_turn, budget.usd_per_day)
     compaction = settings.compaction
-    rules = CompactionRules(compaction.auto, compaction.threshold, compaction.thinking_after)
+    rules = CompactionRules(compaction.auto, compaction.threshold, compaction.thinking_after, compaction.by)
     return TurnConfig(model, SYSTEM, plan.thinking, plan.max_tokens, limits, spec.mode, rules)
+
+
+def _unkept(settings: Settings, model: ModelInfo) -> tuple[str, ...]:
+    """What the user has set and this model does not allow."""
+    return (*_unpriced(settings, model), *_uncompacted(settings, model))
+
+
+def _uncompacted(settings: Settings, model: ModelInfo) -> tuple[str, ...]:
+    rules = settings.compaction
+    if rules.by == "thinklsp" or not rules.auto or not model.id or model.compacts:
+        return ()
+    return (f"The service of {model.id} does not shorten conversations by itself; thinklsp does it when it is due.",)
 
 
 def _unpriced(settings: Settings, model: ModelInfo) -> tuple[str, ...]:

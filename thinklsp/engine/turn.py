@@ -160,7 +160,7 @@ class Turn:
                     yield notice
             caller = await self.connect()
             if isinstance(self.spec.task, CompactTask):
-                work = self._compact(caller, self.spec.task)
+                work = self._compact(caller, self.spec.task, ask_budget)
             else:
                 work = self._run(caller, ToolContext(self.overlay, ask), ask_budget)
             async with aclosing(work) as events:
@@ -200,11 +200,14 @@ class Turn:
                     await self._keep_remedy(event)
                 yield event
 
-    async def _compact(self, caller: ModelCaller, task: CompactTask) -> AsyncGenerator[TurnEvent, None]:
+    async def _compact(
+        self, caller: ModelCaller, task: CompactTask, ask_budget: AskBudget
+    ) -> AsyncGenerator[TurnEvent, None]:
         work = compact_now(
             self.session.conversation,
             self.config,
             caller=caller,
+            ask_budget=ask_budget,
             instructions=task.instructions,
             spending=self.spending,
             meter=self.meter,

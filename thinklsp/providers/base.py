@@ -59,7 +59,8 @@ class Thinking:
 class ModelRequest:
     """One model call as a value: equal requests encode to identical bytes.
 
-    `max_tokens` None: nothing is said, and the service decides.
+    `max_tokens` None: nothing is said, and the service decides. `compact_at`: tokens at which the service is asked to
+    shorten what the model reads, None: not at all; only for models that offer it.
     """
 
     model: ModelInfo
@@ -68,6 +69,7 @@ class ModelRequest:
     conversation: Conversation
     thinking: Thinking
     max_tokens: int | None
+    compact_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ How a service is asked, and how its answer reads, stands in its own room.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from thinklsp.providers.base import Endpoint
@@ -18,13 +18,18 @@ FORMS = ("adaptive", "enabled", "disabled", "between_tools")
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """In the service's words and our order. None where it does not say; `models`: what else it has, by id."""
+    """In the service's words and our order. None where it does not say; `models`: what else it has, by id.
+    `windows`: the context windows that it tells of them."""
 
     thinking: tuple[str, ...] | None = None
     efforts: tuple[str, ...] | None = None
     context_window: int | None = None
     max_tokens: int | None = None
     models: tuple[str, ...] | None = None
+    windows: Mapping[str, int] = field(default_factory=dict)
+
+    def window_of(self, model_id: str) -> int | None:
+        return self.context_window or self.windows.get(model_id) or self.windows.get(f"{model_id}:latest")
 
 
 class Describer(Protocol):
@@ -52,9 +57,10 @@ def contradictions(model: ModelInfo, told: Capabilities) -> list[str]:
         said.append(_differs(model.id, "forms of thinking", told.thinking, forms, "thinking.mode"))
     if told.efforts is not None and told.efforts != model.efforts:
         said.append(_differs(model.id, "efforts", told.efforts, model.efforts, "effort"))
-    if told.context_window is not None and model.context_window not in (None, told.context_window) and model.known:
+    window = told.window_of(model.id)
+    if window is not None and model.context_window not in (None, window) and model.known:
         said.append(
-            f"The service says that {model.id} reads {told.context_window:,} tokens; this version reckons with "
+            f"The service says that {model.id} reads {window:,} tokens; this version reckons with "
             f"{model.context_window or 0:,}. Set context_window for it under [models] in your config.toml."
         )
     if told.models is not None and model.id and not is_listed(model.id, told.models):

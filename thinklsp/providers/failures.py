@@ -100,6 +100,15 @@ def spend_limit(report: Report) -> ProviderError:
     return limit
 
 
+def spent_for_today(report: Report) -> ProviderError:
+    limit = RateLimited(
+        f"The account's quota of the day for this model is used up ({report.status}): choose another model, raise the "
+        f"quota in the service's console, or wait until tomorrow.{report.said}"
+    )
+    limit.retryable = False
+    return limit
+
+
 def _rate_limited(report: Report) -> ProviderError:
     return RateLimited(
         f"The service's rate limit for this account is reached (429).{report.said}", retry_after=report.wait

@@ -55,7 +55,8 @@ class ModelInfo:
     being the highest. `display`: whether readable summaries come never, on request or always. `sampling`: when it takes
     temperature and its relatives. `forced_tool`: whether a tool can be forced (`not_manual`: not with a manual budget).
     `interleaved`: whether a manual budget thinks between tool calls, `header` where only on request. `prefix_bound`:
-    thinking is bound to everything before it. `cache_minimum`: shorter prompts are not cached.
+    thinking is bound to everything before it. `compacts`: its service shortens what it reads, where asked to.
+    `cache_minimum`: shorter prompts are not cached.
     """
 
     provider: str
@@ -80,6 +81,7 @@ class ModelInfo:
     forced_tool: Literal["yes", "no", "not_manual"] = "yes"
     interleaved: Literal["always", "header", "never"] = "always"
     prefix_bound: bool = False
+    compacts: bool = False
     images: bool = True
     cache_minimum: int | None = None
     price: Price | None = None

@@ -62,6 +62,7 @@ class ModelRow(_Checked):
     forced_tool: Literal["yes", "no", "not_manual"] = "yes"
     interleaved: Literal["always", "header", "never"] = "always"
     prefix_bound: bool = False
+    compacts: bool = False
     images: bool = True
     cache_minimum: _Count | None = None
     price: PriceRow | None = None

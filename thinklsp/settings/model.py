@@ -66,6 +66,11 @@ class CompactionGroup(_Group):
     threshold: float = Field(
         0.75, gt=0.1, le=0.95, description="Share of the context window at which a conversation is shortened."
     )
+    by: Literal["thinklsp", "provider"] = Field(
+        "thinklsp",
+        description="Who shortens it: `provider` leaves it to the service where that offers to (OpenAI, from GPT-5.4 "
+        "on), and the session stays whole.",
+    )
     thinking_after: Literal["keep", "off"] = Field(
         "keep", description="`off` switches thinking off for the session after a compaction."
     )
@@ -162,14 +167,38 @@ def schema() -> dict[str, Any]:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **made, "title": "thinklsp settings"}
 
 
-def sentence(key: str, error: ValidationError) -> str:
+def sentence(key: str, value: object, error: ValidationError) -> str:
     """One sentence for a refused value that names key and limit, never the value: it may be a misplaced secret."""
     limits = dict.fromkeys(_limit(item) for item in error.errors(include_url=False, include_input=False))
-    return refusal(key, " or ".join(limits))
+    meant = _MEANT.get(value.strip().lower(), "") if key == "provider" and isinstance(value, str) else ""
+    return refusal(key, " or ".join(limits), meant)
 
 
-def refusal(key: str, limit: str) -> str:
-    return f"The setting {key} was refused: it must be {limit}. The former value stays."
+def refusal(key: str, limit: str, meant: str = "") -> str:
+    hint = f" {meant}" if meant else ""
+    return f"The setting {key} was refused: it must be {limit}.{hint} The former value stays."
+
+
+def _served(name: str) -> str:
+    return f"For {name} it is openai-compatible, with its address in THINKLSP_COMPATIBLE_BASE_URL."
+
+
+# What people write for a provider -> which value they mean. Nothing is guessed: they are told.
+_MEANT = {
+    **dict.fromkeys(("claude", "claude-code"), "For Claude it is anthropic."),
+    **dict.fromkeys(("gemini", "google-gemini", "googleai", "google-ai"), "For Gemini it is google."),
+    **dict.fromkeys(("gpt", "chatgpt", "open-ai", "openai-responses"), "For GPT models it is openai."),
+    **dict.fromkeys(("compatible", "local", "openai_compatible"), "For a server of your own it is openai-compatible."),
+    "ollama": _served("Ollama"),
+    **dict.fromkeys(("llama.cpp", "llamacpp", "llama-cpp", "llama"), _served("a llama.cpp server")),
+    **dict.fromkeys(("lmstudio", "lm-studio", "lm studio"), _served("LM Studio")),
+    "vllm": _served("a vLLM server"),
+    "openrouter": _served("OpenRouter"),
+    "deepseek": _served("DeepSeek"),
+    "groq": _served("Groq"),
+    "mistral": _served("Mistral"),
+    "mock": "For the offline stand-in it is simulator.",
+}
 
 
 # pydantic's error type -> what the value must be; `{}` takes the limit.

@@ -203,7 +203,7 @@ def _checked(flat: Flat, provider: str) -> tuple[dict[str, Any], list[str]]:
         try:
             values[key] = value_of(nested({key: value}), key)
         except ValidationError as error:
-            sentences.append(sentence(key, error))
+            sentences.append(sentence(key, value, error))
     return values, sentences
 
 

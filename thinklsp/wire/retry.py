@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from thinklsp.core.errors import ProviderError
+from thinklsp.core.errors import Overloaded, ProviderError
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
     """`tries`: requests before any content has come. `restarts`: new beginnings after a break in mid-answer.
 
-    Times are seconds. `longest_wait` bounds what a service may ask for, `patience` all waiting of one model call.
+    Times are seconds. `longest_wait` bounds what a service may ask for, `patience` all waiting of one model call; a
+    server that is loading its model is asked for as long as that lasts.
     """
 
     tries: int = 4
@@ -58,7 +59,8 @@ def decide(
         return GiveUp()
     if had_content and history.breaks >= policy.restarts:
         return GiveUp(f"The answer broke off {history.breaks + 1} times and was given up.")
-    if not had_content and history.failures + 1 >= policy.tries:
+    is_loading = isinstance(error, Overloaded) and error.loading
+    if not had_content and not is_loading and history.failures + 1 >= policy.tries:
         return GiveUp(f"It was tried {policy.tries} times.")
     asked = error.retry_after
     if asked is not None and asked > policy.longest_wait:

@@ -80,6 +80,7 @@ WRONG: list[tuple[Any, str]] = [
     ({"maxSteps": "many"}, "maxSteps"),
     ({"thinking": {"mode": 7}}, "thinking.mode"),
     ({"thinking.budgetTokens": 512}, "thinking.budgetTokens"),
+    ({"compaction": {"by": "nobody"}}, "compaction.by"),
 ]
 
 

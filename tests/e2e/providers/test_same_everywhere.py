@@ -85,11 +85,10 @@ async def test_cancel_closes_the_connection_and_the_session_goes_on(outside: Out
     token = outside.token()
     turn = client.command("thinklsp.chat", {"prompt": "Please wait."}, token=token)
     await service.simulator.wait_until(
-        lambda seen: (
-            len(seen) > 1
-            and seen[-1].status == 200
-            and seen[-1].answered_at is not None
-            and len(seen) == 2 + way.learned
+        lambda _seen: (
+            len(service.requests) == 2 + way.learned
+            and service.requests[-1].status == 200
+            and service.requests[-1].answered_at is not None
         )
     )
     at = time.monotonic()

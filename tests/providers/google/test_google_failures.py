@@ -40,10 +40,14 @@ def said(message: str, status: str = "INVALID_ARGUMENT", *details: Any) -> dict[
 
 RPC = "type.googleapis.com/google.rpc."
 BAD_KEY = {"@type": f"{RPC}ErrorInfo", "reason": "API_KEY_INVALID", "domain": "googleapis.com"}
-QUOTA = {
-    "@type": f"{RPC}QuotaFailure",
-    "violations": [{"quotaId": "GenerateRequestsPerDayPerProjectPerModel", "quotaValue": "250"}],
-}
+
+
+def quota(limit: str) -> dict[str, Any]:
+    return {"@type": f"{RPC}QuotaFailure", "violations": [{"quotaId": limit, "quotaValue": "250"}]}
+
+
+MINUTE = quota("GenerateRequestsPerMinutePerProjectPerModel-FreeTier")
+DAY = quota("GenerateRequestsPerDayPerProjectPerModel-FreeTier")
 EXHAUSTED = "You exceeded your current quota, please check your plan and billing details."
 MISSING = (
     "Function call is missing a thought_signature in functionCall parts. This is required for tools to work correctly, "
@@ -134,9 +138,12 @@ CASES = [
         "setting effort",
     ),
     Case("429", 429, limited(), RateLimited, "rate limit", True),
-    Case("429 with a time", 429, limited(QUOTA, wait("17s")), RateLimited, "quota", True, 17.0),
+    Case("429 with a time", 429, limited(MINUTE, wait("17s")), RateLimited, "quota", True, 17.0),
     Case("429 with a fraction", 429, limited(wait("34.074824224s")), RateLimited, "quota", True, 34.074824224),
-    Case("429 of the day", 429, limited(QUOTA, wait("43200s")), RateLimited, "billing", True, 43200.0),
+    # The wait that is told beside it is that of the limit of the minute.
+    Case("429 of the day", 429, limited(DAY, wait("17s")), RateLimited, "quota of the day for this model is used up"),
+    Case("429 of day and minute", 429, limited(MINUTE, DAY, wait("17s")), RateLimited, "wait until tomorrow"),
+    Case("429 of the day in a list", 429, [limited(DAY)], RateLimited, "choose another model"),
     Case("429 with nonsense", 429, limited(wait("soon"), wait(None), "x"), RateLimited, "quota", True),
     Case("429 header", 429, limited(), RateLimited, "quota", True, 9.0, {"retry-after": "9"}),
     Case("429 both", 429, limited(wait("0s")), RateLimited, "quota", True, 0.0, {"retry-after": "9"}),

@@ -195,6 +195,21 @@ def test_failure(case: Case) -> None:
         assert error.instead == "unset"
 
 
+@pytest.mark.parametrize(
+    ("status", "message", "loading"),
+    [
+        (503, "Loading model", True),
+        (503, "Model qwen3 is currently loading", True),
+        (503, "The model is still being loaded, try again", True),
+        (503, "Service unavailable", False),
+        (400, "Loading model", False),
+    ],
+)
+def test_a_server_that_loads_its_model_is_worth_waiting_for(status: int, message: str, loading: bool) -> None:
+    error = OpenAiChatAdapter(server()).failure(status, {}, json.dumps(said(message)).encode())
+    assert (getattr(error, "loading", False), error.retry_after) == (loading, 10.0 if loading else None)
+
+
 BY_WORDS = (ContextWindowExceeded, ThinkingFormRefused, EffortRefused, ThinkingRejected)
 MIDWAY = [case for case in CASES if issubclass(case.kind, BY_WORDS) and isinstance(case.body, dict)]
 

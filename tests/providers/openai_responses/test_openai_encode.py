@@ -16,6 +16,12 @@ from thinklsp.providers.base import Endpoint, ModelRequest, Thinking
 from thinklsp.providers.catalog import lookup
 
 
+def test_the_service_is_asked_to_shorten_what_it_reads_where_that_is_wanted() -> None:
+    asked = body_of(replace(PLAIN, compact_at=150_000))
+    assert asked.pop("context_management") == [{"type": "compaction", "compact_threshold": 150_000}]
+    assert asked == body_of(PLAIN)
+
+
 def test_the_whole_body_of_a_plain_request() -> None:
     request = ADAPTER.encode(PLAIN, ENDPOINT)
     assert request.url == "https://api.openai.com/v1/responses"

@@ -259,6 +259,17 @@ REFUSALS = [
         "false.",
         {**SCHEMA, "properties": {"path": {"type": "array", "items": {"type": "object", "properties": {}}}}},
     ),
+    unknown("compaction-key", "context_management[0].at", context_management=[{"type": "compaction", "at": 1}]),
+    wrong_type("compaction-list", "context_management", "an array", "an object", context_management={}),
+    missing("compaction-type", "context_management[0].type", context_management=[{"compact_threshold": 1000}]),
+    Refusal(
+        "compaction-model",
+        "Unsupported parameter: 'context_management' is not supported with this model.",
+        "context_management",
+        "unsupported_parameter",
+        "gpt-5",
+        {"context_management": [{"type": "compaction", "compact_threshold": 1000}]},
+    ),
     Refusal(
         "previous",
         "Previous response with id 'resp_1' not found.",

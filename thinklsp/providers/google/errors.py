@@ -13,7 +13,7 @@ from typing import Any
 
 from thinklsp.core.errors import AuthenticationFailed, BadRequest, Overloaded, ProviderError
 from thinklsp.providers.base import ThinkingForm
-from thinklsp.providers.failures import Report, failure_by_status, thinking_rejected, too_long
+from thinklsp.providers.failures import Report, failure_by_status, spent_for_today, thinking_rejected, too_long
 from thinklsp.providers.service_errors import EffortRefused, ThinkingFormRefused, retry_after
 
 _STATUS_OF_NAME = {
@@ -49,6 +49,8 @@ _REFUSED_FORMS: Mapping[str, ThinkingForm] = {
 }
 # Models that only make images or only embed.
 _TOOLLESS = re.compile(r"(?i)function calling is not (?:enabled|supported)(?: for (?:models/)?([\w.-]*\w))?")
+# Part of the name of a limit.
+_DAY = "PerDay"
 _DELAY = re.compile(r"(\d+(?:\.\d+)?)s")
 
 
@@ -98,6 +100,9 @@ def _report(status: int, error: object, plain: str, wait: float | None) -> Repor
 
 
 def _reason(facts: Sequence[Mapping[str, Any]]) -> str:
+    """A limit of the day counts as one: the wait that is named beside it does not help."""
+    if any(_DAY in str(fact.get("violations")) for fact in facts):
+        return _DAY
     return next((fact["reason"] for fact in facts if isinstance(fact.get("reason"), str)), "")
 
 
@@ -115,6 +120,8 @@ def _classify(report: Report) -> ProviderError:
         return _bad_request(report)
     if report.status == _BROKEN_OFF:
         return Overloaded(f"The service broke off the request ({report.status}).{report.said}")
+    if report.status == 429 and report.code == _DAY:
+        return spent_for_today(report)
     return failure_by_status(report)
 
 

@@ -94,6 +94,7 @@ _LEVEL_REFUSED = ("invalid", "unsupported", "not support", "must be", "should be
 _OFF_REFUSED = re.compile(r"""(?:does not support|value:?|'input':|"input":) ?['"]none['"]""")
 _QUOTED_MODEL = re.compile(r"""\bmodel ["'`]([^"'`]+)["'`]""")
 _OLLAMA_LACKS = re.compile(r"try pulling|^model '\S+' not found")
+_LOADING = re.compile(r"\bloading (?:the )?model\b|\bmodel\b.*\b(?:is|still|currently|being) load(?:ing|ed)\b")
 _LOADING_SECONDS = 10.0
 _TOOLLESS_MODEL = re.compile(r"(\S+) does not support tool")
 
@@ -213,11 +214,13 @@ def _model(report: Report, text: str) -> ProviderError | None:
         if flags in text:
             said = f"The server does not take tools as it was started: start it with {flags}."
             return BadRequest(f"{said}{report.said}")
-    if report.status == 503 and "loading model" in text:
-        return Overloaded(
+    if report.status == 503 and _LOADING.search(text):
+        loading = Overloaded(
             f"The server is still loading its model (503): it answers when that is done.{report.said}",
             retry_after=report.wait or _LOADING_SECONDS,
         )
+        loading.loading = True
+        return loading
     return None
 
 

@@ -38,6 +38,8 @@ class OpenAiResponsesAdapter:
             body["reasoning"] = reasoning
         if request.max_tokens is not None:
             body["max_output_tokens"] = request.max_tokens
+        if request.compact_at is not None:
+            body["context_management"] = [{"type": "compaction", "compact_threshold": request.compact_at}]
         body["prompt_cache_key"] = _cache_key(request)
         if request.tools:
             body["parallel_tool_calls"] = True

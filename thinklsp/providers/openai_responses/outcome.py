@@ -9,14 +9,15 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from thinklsp.core.messages import StopReason
+from thinklsp.core.messages import COMPACTION, StopReason
 from thinklsp.core.stream import BlockKind, MessageFinished
 from thinklsp.core.usage import Usage
 from thinklsp.providers.openai_responses.items import ItemDraft, kind_of, name_of, refusal_in, string
 
 _CUT_REASONS: Mapping[str, StopReason] = {"max_output_tokens": "max_tokens", "content_filter": "refusal"}
-_USED_UP = (
-    "The output limit was used up by thinking before the model could answer: raise maxTokens, or lower the effort."
+_USED_UP = "The output limit was used up by thinking before the model could answer: a lower effort leaves it more room."
+_SHORTENED = (
+    "The service has shortened what the model reads of this conversation, as compaction.by says. The session is whole."
 )
 # Why the service removed earlier thinking. Where it ends with its turn nothing has gone wrong.
 _ROUTINE = "turn_boundary"
@@ -40,6 +41,8 @@ def message_finished(
     why = string(details, "reason") if isinstance(details, dict) else ""
     reason: StopReason = _CUT_REASONS.get(why, "other") if cut else "tool_use" if calls else "end_turn"
     notices = [_removed(removals)] if removals else []
+    if any(item.get("type") == COMPACTION for _, item in items):
+        notices.append(_SHORTENED)
     if reason == "max_tokens" and not spoke and not calls:
         notices.append(_USED_UP)
     explanation = None

@@ -173,5 +173,11 @@ def is_missing(model: str) -> bool:
 
 
 def model_info(name: str) -> Mapping[str, Any]:
-    """The models endpoint's account of one id."""
-    return {"id": name, "object": "model", "created": 0, "owned_by": flavour_of(name).name}
+    """The models endpoint's account of one id, with its window where the server tells it."""
+    flavour = flavour_of(name)
+    told: Mapping[str, Mapping[str, Any]] = {
+        "vllm": {"max_model_len": flavour.window},
+        "llama.cpp": {"meta": {"n_ctx": flavour.window, "n_ctx_train": 4 * flavour.window}},
+        "openrouter": {"context_length": flavour.window},
+    }
+    return {"id": name, "object": "model", "created": 0, "owned_by": flavour.name, **told.get(flavour.name, {})}

@@ -13,10 +13,18 @@ from dataclasses import dataclass, replace
 from typing import Any, assert_never
 
 from thinklsp.simulator.frames import pieces
-from thinklsp.simulator.openai.conversation import CALLS
+from thinklsp.simulator.openai.conversation import CALLS, COMPACTION
 from thinklsp.simulator.openai.options import Options
 from thinklsp.simulator.openai.replay import Issuer, mark
-from thinklsp.simulator.openai.seals import Place, Seal, new_answer, sealed, summary_digest
+from thinklsp.simulator.openai.seals import (
+    CompactionSeal,
+    Place,
+    Seal,
+    new_answer,
+    sealed,
+    sealed_compaction,
+    summary_digest,
+)
 from thinklsp.simulator.prompt_cache import text_tokens
 from thinklsp.simulator.scenario import RawPart, RedactedPart, TextPart, ThinkingPart, ToolPart
 from thinklsp.simulator.script import Answer
@@ -63,6 +71,14 @@ def write_items(answer: Answer, options: Options, issuer: Issuer, prefix: str) -
     """The items in order. `prefix`: digest of the conversation that they answer."""
     writer = _Writer(answer, options, issuer)
     return _sealed(list(writer.write()), options, issuer, prefix)
+
+
+def compaction(options: Options, issuer: Issuer) -> Written:
+    """The item in which the service keeps for itself what it has read so far."""
+    seal = CompactionSeal(issuer.ids.make("cmp", Place(new_answer(), 0, None)), options.traits.id, issuer.key)
+    item = {"id": seal.id, "type": COMPACTION, "encrypted_content": sealed_compaction(seal, issuer.sealer)}
+    start = {**item, "encrypted_content": ""}
+    return Written(item, start, ((0, ("response.compaction.compacting", {})),))
 
 
 class _Writer:

@@ -41,6 +41,14 @@ class Conversation:
     effort: str | None
 
 
+COMPACTION = "compaction"
+
+
+def still_read(items: Sequence[Item]) -> int:
+    """The index of the last compaction, before which nothing is read any more but what developers said."""
+    return max((index for index, item in enumerate(items) if kind(item) == COMPACTION), default=0)
+
+
 def kind(item: Item) -> str:
     return str(item.get("type") or "message")
 

@@ -42,8 +42,8 @@ _HEARD = ("input_text", "input_image", "input_file")
 _SAID = ("output_text", "refusal")
 # Used by the service itself; they come back as they are.
 _HOSTED = (
-    "apply_patch_call", "apply_patch_call_output", "code_interpreter_call", "compaction", "compaction_trigger",
-    "computer_call", "computer_call_output", "file_search_call", "image_generation_call", "local_shell_call",
+    "apply_patch_call", "apply_patch_call_output", "code_interpreter_call", "compaction_trigger", "computer_call",
+    "computer_call_output", "file_search_call", "image_generation_call", "local_shell_call",
     "local_shell_call_output", "mcp_approval_request", "mcp_approval_response", "mcp_call", "mcp_list_tools",
     "program", "program_output", "shell_call", "shell_call_output", "tool_search_call", "tool_search_output",
     "web_search_call",
@@ -138,6 +138,13 @@ def _check_readable(part: Any, place: str, kind: str) -> None:
     text(required(part, "text", place), f"{place}.text")
 
 
+def _check_compaction(item: Mapping[str, Any], place: str) -> None:
+    only(item, ("type", "id", "encrypted_content"), place)
+    if item.get("id") is not None:
+        identifier(item["id"], f"{place}.id", "cmp")
+    text(required(item, "encrypted_content", place), f"{place}.encrypted_content")
+
+
 def _check_call(item: Mapping[str, Any], place: str) -> None:
     only(item, _CALL_KEYS | {"arguments"}, place)
     if item.get("id") is not None:
@@ -192,6 +199,7 @@ def _check_configuration(item: Mapping[str, Any], place: str, options: Options) 
 
 _CHECKS: Mapping[str, Callable[[Mapping[str, Any], str], None]] = {
     "additional_tools": _check_additional_tools,
+    "compaction": _check_compaction,
     "custom_tool_call": _check_custom_call,
     "custom_tool_call_output": _check_output,
     "function_call": _check_call,

@@ -71,6 +71,11 @@ class ModelTraits:
         return self.version >= (6, 2)
 
     @property
+    def compacts(self) -> bool:
+        """Whether long conversations are compacted on request."""
+        return self.version >= (5, 2)
+
+    @property
     def reports_writes(self) -> bool:
         return self.version >= (5, 6)
 

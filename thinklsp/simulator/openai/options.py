@@ -59,7 +59,8 @@ class Options:
     """What a request asks for beside its input. `effort`: the one in effect, None for models that do not reason.
 
     `summary`: readable reasoning was asked for. `all_turns`: reasoning of earlier turns stays in context.
-    `end_user`: who the client says is asking; None where it says nothing.
+    `end_user`: who the client says is asking; None where it says nothing. `compact_at`: tokens from which on the
+    conversation is compacted.
     """
 
     traits: ModelTraits
@@ -73,6 +74,7 @@ class Options:
     truncates: bool
     caches: bool
     end_user: str | None
+    compact_at: int | None
 
     @property
     def thinks(self) -> bool:
@@ -99,6 +101,7 @@ def check_options(body: Mapping[str, Any], traits: ModelTraits) -> Options:
         truncates=body.get("truncation") == "auto",
         caches=_caches(body.get("prompt_cache_options")),
         end_user=body.get("safety_identifier") or body.get("user"),
+        compact_at=_compact_at(body.get("context_management"), traits),
     )
     _check_sampling(body, options)
     _check_include(body.get("include"), traits)
@@ -153,6 +156,21 @@ def _check_include(include: Any, traits: ModelTraits) -> None:
         choice(name, f"include[{index}]", _INCLUDES)
     if _ENCRYPTED in include and not traits.reasons:
         invalid("Encrypted content is not supported with this model.", "include")
+
+
+def _compact_at(config: Any, traits: ModelTraits) -> int | None:
+    """The threshold of the one strategy that there is."""
+    place = "context_management"
+    found: int | None = None
+    for index, entry in enumerate(array(config, place) if config is not None else ()):
+        here = f"{place}[{index}]"
+        only(table(entry, here), ("type", "compact_threshold"), here)
+        choice(required(entry, "type", here), f"{here}.type", ("compaction",))
+        if not traits.compacts:
+            unsupported(place)
+        if entry.get("compact_threshold") is not None:
+            found = whole_number(entry["compact_threshold"], f"{here}.compact_threshold", 1)
+    return found
 
 
 def _check_text(config: Any) -> None:

@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from thinklsp.simulator.openai.conversation import CALLS, OUTPUTS, Conversation, Item, item_text, kind, side
+from thinklsp.simulator.openai.conversation import CALLS, COMPACTION, OUTPUTS, Conversation, Item, item_text, kind, side
 from thinklsp.simulator.openai.errors import Refused, invalid, missing
 from thinklsp.simulator.openai.memory import Memory, digest
 from thinklsp.simulator.openai.options import Options
-from thinklsp.simulator.openai.seals import Ids, Place, Seal, opened, summary_digest
+from thinklsp.simulator.openai.seals import Ids, Place, Seal, opened, opened_compaction, summary_digest
 from thinklsp.simulator.seals import Sealer, text_digest
 
 _TELLING = frozenset({"type", "text", "refusal", "image_url", "file_id", "file_data", "file_url"})
@@ -63,6 +63,8 @@ class Hearing:
         for index, item in enumerate(self._items):
             if kind(item) == "reasoning" and not self._issuer.memory.dictated(item):
                 self._open(index, item, replay)
+            elif kind(item) == COMPACTION and not self._issuer.memory.dictated(item):
+                self._check_compaction(item)
         self._check_duplicates()
         self._check_order()
         check_pairs(self._items)
@@ -79,6 +81,15 @@ class Hearing:
             replay.tokens[index] = seal.tokens
         elif self._options.traits.bound:
             replay.dropped.append({"id": seal.id, "type": "reasoning", "action": "removed", "reason": reason})
+
+    def _check_compaction(self, item: Item) -> None:
+        seal = opened_compaction(str(item["encrypted_content"]), self._issuer.sealer)
+        if seal is None or seal.model != self._options.traits.id:
+            _unverified(item, _NOT_READABLE)
+        if item.get("id") not in (None, seal.id):
+            _unverified(item, _OTHER_ITEM)
+        if seal.key != self._issuer.key:
+            _unverified(item, _OTHER_ORGANIZATION)
 
     def _seal(self, index: int, item: Item) -> Seal:
         encrypted = item.get("encrypted_content")

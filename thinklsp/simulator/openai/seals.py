@@ -91,7 +91,28 @@ def opened(encrypted: str, sealer: Sealer) -> Seal | None:
     if not encrypted.startswith(_BEGINS) or not encrypted.isascii():
         return None
     content = sealer.open(encrypted.removeprefix(_BEGINS))
-    return None if content is None else Seal(**content)
+    return None if content is None or "compaction" in content else Seal(**content)
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionSeal:
+    """What the encrypted content of one compaction is about."""
+
+    id: str
+    model: str
+    key: str
+
+
+def sealed_compaction(seal: CompactionSeal, sealer: Sealer) -> str:
+    return _BEGINS + sealer.close({"compaction": asdict(seal)}, 0)
+
+
+def opened_compaction(encrypted: str, sealer: Sealer) -> CompactionSeal | None:
+    """None for anything that this process did not seal exactly so."""
+    if not encrypted.startswith(_BEGINS) or not encrypted.isascii():
+        return None
+    content = sealer.open(encrypted.removeprefix(_BEGINS)) or {}
+    return CompactionSeal(**content["compaction"]) if "compaction" in content else None
 
 
 def summary_digest(item: Mapping[str, Any]) -> str:

@@ -16,7 +16,7 @@ from thinklsp.simulator.chat.flavours import MODELS as COMPATIBLE
 from thinklsp.simulator.chat.flavours import model_info as compatible_info
 from thinklsp.simulator.dialect import Received
 from thinklsp.simulator.frames import Reply, Send, Streamed, Whole, spoil
-from thinklsp.simulator.openai.answer import ending, write_items
+from thinklsp.simulator.openai.answer import compaction, ending, write_items
 from thinklsp.simulator.openai.conversation import Conversation, Item, read_conversation
 from thinklsp.simulator.openai.envelope import check_key, check_keys, parse_body
 from thinklsp.simulator.openai.errors import (
@@ -190,6 +190,8 @@ class OpenAiDialect:
         spent = self._cache.measure(accepted.items, CACHE_MINIMUM, now)
         self._cache.commit(accepted.items, CACHE_MINIMUM, now)
         written = write_items(answer, options, accepted.issuer, accepted.replay.prefix)
+        if options.compact_at is not None and spent.total >= options.compact_at:
+            written = (compaction(options, accepted.issuer), *written)
         response_id = f"resp_{secrets.token_hex(24)}"
         usage = figures(
             spent,

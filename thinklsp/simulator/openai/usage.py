@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from thinklsp.simulator.openai.conversation import Conversation, kind
+from thinklsp.simulator.openai.conversation import Conversation, kind, side, still_read
 from thinklsp.simulator.openai.options import Options
 from thinklsp.simulator.openai.replay import Replay, bare
 from thinklsp.simulator.prompt_cache import InputUsage, Item, text_tokens
@@ -63,7 +63,10 @@ def _units(
     told = (f"instructions {instructions}", text_tokens(instructions) + 3) if instructions else None
     if told is not None and not options.traits.bound:
         yield opening + told[0], told[1], implicit
+    begins = still_read(conversation.items)
     for index, item in enumerate(conversation.items):
+        if index < begins and side(item) != "frame":
+            continue
         if kind(item) == "reasoning":
             if index in replay.tokens:
                 yield f"reasoning {item.get('encrypted_content') or item.get('id')}", replay.tokens[index], implicit
