@@ -48,9 +48,7 @@ class Server(LanguageServer):
     protocol: Protocol
 
     def __init__(self) -> None:
-        super().__init__(
-            "thinklsp", __version__, protocol_cls=Protocol, converter_factory=_converter, max_workers=1
-        )
+        super().__init__("thinklsp", __version__, protocol_cls=Protocol, converter_factory=_converter, max_workers=1)
         self.state = State(self.protocol, Client(self.protocol))
         _register(self)
 
