@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.slow.sizes import examples
 from tests.support.scripted_model import SCRIPTED, check_sendable, redacted, text, thinking, tool
 from thinklsp.agent.compaction import Plan, Room, binds_thinking, make_plan
 from thinklsp.agent.context_meter import ContextMeter, bytes_of
@@ -225,7 +226,7 @@ summaries = st.builds(
 
 
 @given(summaries)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_a_summary_can_be_read_back(summary: Summary) -> None:
     assert parsed(rendered(summary)) == summary
 
@@ -387,7 +388,7 @@ def histories(draw: st.DrawFn) -> tuple[Conversation, bool]:
 
 
 @given(histories(), st.sampled_from((BOUND, FREE)), st.integers(0, 4_000), st.sampled_from(("command", "threshold")))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_whatever_is_cut_can_be_sent(
     history: tuple[Conversation, bool], model: ModelInfo, room: int, cause: Any
 ) -> None:

@@ -13,6 +13,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from tests.slow.sizes import examples
 from tests.support.chat_editor import ChatEditor, HeldModel
 from tests.support.in_process import connected
 from thinklsp.core.errors import Overloaded
@@ -269,4 +270,4 @@ class ChatMachine(RuleBasedStateMachine):
 
 
 TestChatMachine = ChatMachine.TestCase
-TestChatMachine.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestChatMachine.settings = settings(max_examples=examples(40), stateful_step_count=40, deadline=None)
