@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import string
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
@@ -16,7 +17,7 @@ from tests.slow.sizes import examples
 from tests.support.scripted_model import SCRIPTED, check_sendable, redacted, text, thinking, tool
 from thinklsp.agent.compaction import Plan, Room, binds_thinking, make_plan
 from thinklsp.agent.context_meter import ContextMeter, bytes_of
-from thinklsp.agent.prompts import NUDGE, Excerpt, chat_prompt
+from thinklsp.agent.prompts import NUDGE, Excerpt, chat_prompt, without_instructions
 from thinklsp.agent.summary import Summary, bounded, parsed, read_written, rendered
 from thinklsp.agent.summary_facts import told
 from thinklsp.agent.transcript import transcript
@@ -347,6 +348,13 @@ def test_the_meter_is_set_right_by_what_the_provider_says() -> None:
         assert 4_800 < meter.projected(other) < 5_200
     meter.learn(asked, Usage())
     assert meter.projected(asked) == 5_000
+
+
+def test_a_prompt_of_one_long_line_is_read_at_once() -> None:
+    prompt = "word: " * 40_000
+    began = time.process_time()
+    assert without_instructions(prompt) == prompt.strip()
+    assert time.process_time() - began < 1
 
 
 # Any history at all.
