@@ -5,14 +5,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.support.histories import play_histories
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-async def test_every_stored_conversation_can_be_sent(seed: int) -> None:
-    outcome = await play_histories(seed, 120)
+async def test_every_stored_conversation_can_be_sent() -> None:
+    outcome = await play_histories(1, 120)
     assert outcome.refused == []
     assert outcome.turns >= 120
     for kind in ("end_turn", "cancelled", "left", "error", "refusal", "tool", "failed tool", "retry", "restart"):

@@ -4,6 +4,7 @@ lost, every answer arrives once, by one edit, and what it leaves behind is read 
 from __future__ import annotations
 
 import asyncio
+import re
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from tests.slow.sizes import examples
 from tests.support.chat_editor import ChatEditor, HeldModel
 from tests.support.in_process import connected
 from thinklsp.core.errors import Overloaded
@@ -264,8 +266,8 @@ class ChatMachine(RuleBasedStateMachine):
         running = any(sent.name == name for sent in self.running.values())
         assert lenses[0]["command"]["title"] == ("■ stop" if running else "▶ send")
         line = lenses[0]["range"]["start"]["line"]
-        assert line < max(1, len(self.editor.texts[self.uri(name)].text.split("\n")) + 50)
+        assert line < len(re.split(r"\r\n|\r|\n", self.editor.texts[self.uri(name)].text))
 
 
 TestChatMachine = ChatMachine.TestCase
-TestChatMachine.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestChatMachine.settings = settings(max_examples=examples(40), stateful_step_count=40, deadline=None)

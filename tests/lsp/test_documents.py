@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lsprotocol import types
 
+from tests.slow.sizes import examples
 from thinklsp.lsp.convert import Encoding
 from thinklsp.lsp.documents import Document, Documents
 
@@ -90,7 +91,7 @@ _seams = st.text(st.sampled_from("a\r\n\r\n😀"), max_size=5)
 _near = st.tuples(st.integers(0, 2), st.integers(0, 2), st.integers(0, 2), st.integers(0, 2))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(st.sampled_from(ENCODINGS), _texts, st.lists(st.lists(_changes, max_size=3), max_size=5))
 def test_any_edits_give_the_text_that_the_client_has(
     encoding: Encoding, text: str, versions: list[list[tuple[Range | None, str]]]
@@ -106,7 +107,7 @@ def test_any_edits_give_the_text_that_the_client_has(
         assert (live.version, live.desynced) == (version, False)
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=examples(600), deadline=None)
 @given(
     st.sampled_from(ENCODINGS),
     _seams,

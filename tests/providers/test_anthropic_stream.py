@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.slow.sizes import examples
 from tests.support.anthropic_cases import ORIGIN, cases, expected, neutral, raw, run, stream
 from thinklsp.core import errors
 from thinklsp.core.messages import TextBlock, ThinkingBlock
@@ -109,7 +110,7 @@ _JSON = st.recursive(
 _EVENTS = st.builds(lambda kind, rest: {**rest, "type": kind}, _TYPES, st.dictionaries(_KEYS, _JSON, max_size=5))
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(st.lists(_EVENTS | _JSON, max_size=6))
 def test_rubbish_is_an_error_or_a_message_and_nothing_else(contents: list[Any]) -> None:
     opening = {"type": "message_start", "message": {"model": "m"}}

@@ -6,7 +6,7 @@ The judge is the simulator, whose tables of models and servers are kept apart fr
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import product
@@ -109,17 +109,22 @@ def thought(answer: Answer) -> bool:
 
 @pytest.mark.parametrize(("provider", "model_id"), ROWS, ids=[name for _, name in ROWS])
 def test_every_request_of_a_tool_loop_is_accepted(provider: Provider, model_id: str) -> None:
-    where = place(provider, model_id)
-    loops: set[Thinking] = set()
+    """A loop for each form of thinking; `tests/slow` plays one for each effort and budget."""
+    check_loops(place(provider, model_id), lambda thinking: (thinking.form, thinking.summarized))
+
+
+def check_loops(where: Place, kind: Callable[[Thinking], Hashable]) -> None:
+    """Every plan's first request, and one loop for each kind of thinking among them."""
+    loops: set[Hashable] = set()
     for plan in plans(where.provider, where.model):
         if refused_for_its_cap(where, plan):
             continue
         # Within a loop nothing depends on the cap of the answer: the first request is judged with each of them.
-        if plan.thinking in loops:
+        if kind(plan.thinking) in loops:
             first = ask(where, where.dialect({"step": LOOP}), request_of(where, plan), Remedies())
             assert first.message.tool_uses
             continue
-        loops.add(plan.thinking)
+        loops.add(kind(plan.thinking))
         check_loop(where, plan, play_loop(where, plan, Remedies()))
     assert len(loops) > (1 if where.model.adaptive or where.model.manual else 0)
 

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from simulator_refusals import CALL, RESULT, TEXT, said
 from simulator_talk import TOOLS, Talk, request
 
+from tests.slow.sizes import examples
+
 
 @pytest.mark.parametrize("depth", [300, 900, 100_000])
 def test_deep_nesting_is_refused_or_read(depth: int) -> None:
@@ -29,7 +31,7 @@ _JSON = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     st.dictionaries(
         st.sampled_from(
@@ -45,7 +47,7 @@ def test_no_body_breaks_the_dialect(changes: dict[str, Any]) -> None:
     assert getattr(reply, "status", 200) in (200, 400, 404)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(_JSON, _JSON)
 def test_no_block_breaks_the_dialect(block: Any, later: Any) -> None:
     changes = {"messages": said([TEXT, block], [CALL, later], [RESULT, {**RESULT, "content": [block]}])}

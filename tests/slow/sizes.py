@@ -18,6 +18,11 @@ def sized(*, commit: int, full: int) -> int:
     return full if STEP == "full" else commit
 
 
+def examples(full: int) -> int:
+    """Of a property in the default suite: a third of them. `SLOW=full pytest -m hypothesis` tries all."""
+    return sized(commit=full // 3, full=full)
+
+
 def lots(total: int, size: int) -> list[int]:
     """`total` cut into lots of at most `size`, one per server process."""
     return [min(size, total - start) for start in range(0, total, size)]

@@ -38,7 +38,8 @@ _MODES: dict[Mode, str] = {
     "plan": "\n\nThis turn only plans: study the code, then lay out steps and files of the change. Change no files.",
 }
 
-_QUOTED = re.compile(r"(?:\n\n)?[^\n]*:\n<excerpt>\n.*?\n</excerpt>", re.DOTALL)
+# Bound to the beginning of a line: else every place of a long line would be tried, each to the end of it.
+_QUOTED = re.compile(r"(?:\n\n)?^[^\n]*:\n<excerpt>\n.*?\n</excerpt>", re.DOTALL | re.MULTILINE)
 
 # Action name -> what is asked of the model.
 _TASKS = {

@@ -10,6 +10,7 @@ from importlib import import_module
 
 from thinklsp import __version__
 from thinklsp.core.errors import ThinkLspError
+from thinklsp.core.loading import uncollected
 
 # Subcommand -> its module, which has `add_arguments(parser)` and `run(args) -> exit code`, and its help line.
 COMMANDS = {
@@ -66,7 +67,8 @@ def _guarded(name: str, argv: Sequence[str]) -> int:
 
 
 def _entry(name: str, argv: Sequence[str]) -> int:
-    module = import_module(f"thinklsp.cli.{name}")
+    with uncollected():
+        module = import_module(f"thinklsp.cli.{name}")
     prog = "thinklsp" if name == "serve" else f"thinklsp {name}"
     parser = argparse.ArgumentParser(prog=prog, description=module.__doc__)
     module.add_arguments(parser)

@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 
+from thinklsp.core.loading import uncollected
 from thinklsp.sessions.state_folder import LOG_NAME, state_folder
 
 _LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -22,7 +23,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(_: argparse.Namespace) -> int:
     os.umask(0o077)
     _set_up_logs()
-    from thinklsp.lsp.stdio import serve_stdio  # noqa: PLC0415 - the other commands need no language server
+    with uncollected():
+        from thinklsp.lsp.stdio import serve_stdio  # noqa: PLC0415 - the other commands need no language server
 
     return serve_stdio()
 

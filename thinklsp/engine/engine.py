@@ -11,6 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from hashlib import sha256
 from random import Random
+from typing import TYPE_CHECKING
 
 from thinklsp.agent.budget import DaySpending
 from thinklsp.agent.compacting import CompactionRules
@@ -41,11 +42,12 @@ from thinklsp.settings import (
     resolve,
     run_key_command,
 )
-from thinklsp.simulator.scenario import load
-from thinklsp.simulator.server import Simulator
 from thinklsp.wire.retry import RetryPolicy
 from thinklsp.wire.transport import Transport
 from thinklsp.workspace.overlay import EditOverlay
+
+if TYPE_CHECKING:
+    from thinklsp.simulator.server import Simulator
 
 _BUSY = "This session is busy with another turn. Wait for it or stop it first."
 
@@ -284,6 +286,10 @@ class Engine:
 
     async def _running_simulator(self) -> Simulator:
         if self._simulator is None:
+            # Hardly anybody's turn talks to the simulator, and everybody would wait for it to be loaded.
+            from thinklsp.simulator.scenario import load  # noqa: PLC0415 - see above
+            from thinklsp.simulator.server import Simulator  # noqa: PLC0415 - see above
+
             self._simulator = await self._resources.enter_async_context(Simulator(load("sample")))
         return self._simulator
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from lsprotocol import types
@@ -37,15 +38,17 @@ COMMANDS = (
 )
 
 
+# One for all connections of the process: it writes code for each type that it meets, and that takes time.
+_converter = cache(default_converter)
+
+
 class Server(LanguageServer):
     """pygls' server with our protocol; errors of handlers go to the log and never into a pop-up."""
 
     protocol: Protocol
 
     def __init__(self) -> None:
-        super().__init__(
-            "thinklsp", __version__, protocol_cls=Protocol, converter_factory=default_converter, max_workers=1
-        )
+        super().__init__("thinklsp", __version__, protocol_cls=Protocol, converter_factory=_converter, max_workers=1)
         self.state = State(self.protocol, Client(self.protocol))
         _register(self)
 

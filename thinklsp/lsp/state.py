@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types
 
+from thinklsp.core.loading import uncollected
 from thinklsp.lsp.client import Client
 from thinklsp.lsp.documents import Documents
 from thinklsp.lsp.progress import TurnProgress
@@ -115,7 +116,8 @@ class State:
 
 
 def _import_face() -> Any:
-    # The one import inside a function: it pulls in HTTP, validation and the rest, after `initialize` has been answered.
-    from thinklsp.lsp.face import Face  # noqa: PLC0415 - see above
+    # Inside a function: it pulls in HTTP, validation and the rest, after `initialize` has been answered.
+    with uncollected():
+        from thinklsp.lsp.face import Face  # noqa: PLC0415 - see above
 
     return Face

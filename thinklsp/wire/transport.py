@@ -14,7 +14,7 @@ import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import httpx
@@ -226,7 +226,7 @@ class Transport:
         bundle = self._ca_bundle or (os.environ.get("SSL_CERT_FILE") if loopback else None)
         try:
             return httpx.AsyncClient(
-                verify=ssl.create_default_context(cafile=bundle) if bundle else True,
+                verify=ssl.create_default_context(cafile=bundle) if bundle else (not loopback or _well_known()),
                 proxy=None if loopback else self._proxy,
                 trust_env=not loopback,
                 follow_redirects=False,
@@ -240,6 +240,12 @@ class Transport:
                 f"({type(fault).__name__}); check `proxy`, `ca_bundle`, HTTPS_PROXY and SSL_CERT_FILE.",
                 retryable=False,
             ) from None
+
+
+@cache
+def _well_known() -> ssl.SSLContext:
+    """Trust in the well-known authorities, whatever the environment says. Reading them takes longer than a request."""
+    return httpx.create_ssl_context(trust_env=False)
 
 
 async def _pieces(body: bytes) -> AsyncIterator[bytes]:

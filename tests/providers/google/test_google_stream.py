@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.slow.sizes import examples
 from tests.support.google_cases import (
     ORIGIN,
     as_stream,
@@ -72,7 +73,7 @@ def test_every_prefix_of_a_stream_is_a_break_and_never_an_answer() -> None:
     assert neutral(*run(whole[:-2])) == wanted("short")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.sampled_from(GOOD), st.lists(st.integers(0, 2000), max_size=12))
 def test_a_stream_in_any_pieces(case: str, places: list[int]) -> None:
     whole = stream(case)
@@ -145,7 +146,7 @@ _CHUNKS = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(_CHUNKS | _JSON, max_size=5))
 def test_rubbish_is_an_error_or_a_message_and_nothing_else(contents: list[Any]) -> None:
     for data in (as_stream(*contents), as_stream(*contents, chunk({"text": "end"}, reason="STOP"))):

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.slow.sizes import examples
 from tests.support.chat_cases import (
     Answer,
     as_events,
@@ -73,7 +74,7 @@ def test_a_stream_cut_in_two_at_every_byte_is_the_same_answer() -> None:
         assert outcome("ollama_short", [data[:place], data[place:]]) == whole("ollama_short")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.sampled_from([*GOOD, *cases(failing=True)]), st.data())
 def test_however_a_stream_is_cut_the_outcome_is_the_same(case: str, data: st.DataObject) -> None:
     content = stream(case)
@@ -148,7 +149,7 @@ _DELTAS = st.fixed_dictionaries(
 _CHUNKS = st.builds(chunk, _DELTAS, _WORDS | _SCALARS)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(_CHUNKS | _JSON, max_size=6), st.booleans())
 def test_rubbish_is_an_error_or_a_message_and_nothing_else(contents: list[Any], think_tags: bool) -> None:
     for data in (as_events(*contents), as_events(*contents, chunk(reason="stop"), end="")):

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.slow.sizes import examples
 from tests.support.openai_cases import as_events, cases, expected, neutral, raw, run, run_whole, stream
 from thinklsp.core import errors
 from thinklsp.core.messages import TextBlock, ThinkingBlock
@@ -98,7 +99,7 @@ def test_a_stream_cut_at_any_byte_is_a_break_or_the_whole_answer() -> None:
             assert run(whole[:place]).message == message
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(st.sampled_from(READABLE), st.data())
 def test_pieces_of_any_size_give_the_same_message(case: str, data: st.DataObject) -> None:
     whole = stream(case)
@@ -246,7 +247,7 @@ _EVENTS = st.builds(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(_EVENTS | _JSON, max_size=6), st.lists(_ITEMS, max_size=3))
 def test_rubbish_is_an_error_or_a_message_and_nothing_else(contents: list[Any], output: list[Any]) -> None:
     end = {"type": "response.completed", "response": {"id": "r", "output": output}}

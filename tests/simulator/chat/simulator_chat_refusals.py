@@ -87,6 +87,7 @@ REFUSALS = [
     messages("result-without-id", "messages[2].tool_call_id", USER, CALLING, {"role": "tool", "content": "x"}),
     messages("result-null", "expected a string, got null", USER, CALLING, {**RESULT, "content": None}),
     calling("id-twice", "Duplicate value for 'tool_call_id' of 'call_1'", CALL, CALL),
+    messages("calls-of-user", "Invalid type for 'messages[0].tool_calls'", {**USER, "tool_calls": True}),
     calling("calls-empty", "Invalid 'messages[1].tool_calls': empty array."),
     calling("call-text", "Invalid type for 'messages[1].tool_calls[0]'", "call_1"),
     calling("id-empty", "messages[1].tool_calls[0].id", {**CALL, "id": ""}),

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from simulator_chat_refusals import CALL, CALLING, RESULT, USER
 from simulator_chat_talk import ECHO, TOOLS, Talk, request
 
+from tests.slow.sizes import examples
+
 MODELS = st.sampled_from(sorted(ECHO))
 
 
@@ -35,14 +37,14 @@ _BODY_KEYS = ["messages", "tools", "tool_choice", "thinking", "reasoning", "reas
 _BODY_KEYS += ["chat_template_kwargs", "max_tokens", "stream", "stream_options", "temperature", "enable_thinking"]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(MODELS, st.dictionaries(st.sampled_from([*_BODY_KEYS, "model"]), _JSON, min_size=1, max_size=3))
 def test_no_body_breaks_the_dialect(model: str, changes: dict[str, Any]) -> None:
     reply = Talk().reply(request("plain", model) | changes)
     assert getattr(reply, "status", 200) in (200, 400, 404)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(MODELS, _JSON, _JSON, st.sampled_from(_KEYS))
 def test_no_message_breaks_the_dialect(model: str, value: Any, later: Any, key: str) -> None:
     answer = {"role": "assistant", "content": "x", key: value}
@@ -51,7 +53,7 @@ def test_no_message_breaks_the_dialect(model: str, value: Any, later: Any, key: 
         assert getattr(Talk().reply(request("plain", model, messages=messages)), "status", 200) in (200, 400)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(MODELS, st.lists(_JSON, max_size=3))
 def test_no_details_break_the_dialect(model: str, details: Any) -> None:
     messages = [USER, {"role": "assistant", "content": "x", "reasoning_details": details}, USER]

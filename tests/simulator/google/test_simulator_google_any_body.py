@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from simulator_google_refusals import CALL, RESULT
 from simulator_google_talk import OLD, Talk, model, request, user
 
+from tests.slow.sizes import examples
+
 
 @pytest.mark.parametrize("depth", [300, 900, 100_000])
 @pytest.mark.parametrize("where", ["parametersJsonSchema", "parameters"])
@@ -53,7 +55,7 @@ _JSON = st.recursive(
 )
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(250), deadline=None)
 @given(
     st.dictionaries(
         st.sampled_from(
@@ -69,7 +71,7 @@ def test_no_body_breaks_the_dialect(changes: dict[str, Any], method: str) -> Non
     assert getattr(Talk().reply(request("plain", **changes), method=method), "status", 200) in (200, 400)
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(250), deadline=None)
 @given(_JSON, _JSON, _JSON, st.sampled_from(["gemini-3.5-flash", OLD]))
 def test_no_part_breaks_the_dialect(part: Any, later: Any, response: Any, name: str) -> None:
     answer = {"functionResponse": {"name": "read_file", "response": response}}

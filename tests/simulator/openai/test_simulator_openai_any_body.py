@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from simulator_openai_refusals import CALL, OUTPUT, SAID, TOOL
 from simulator_openai_talk import Talk, continued, request, user
 
+from tests.slow.sizes import examples
+
 _KEYS = [
     "type", "role", "content", "text", "id", "call_id", "name", "arguments", "output", "summary", "encrypted_content",
     "status", "phase", "effort", "strict", "parameters", "properties", "required", "reasoning", "tools", "mode", "x",
@@ -41,21 +43,21 @@ def test_deep_nesting_is_refused_or_read(depth: int) -> None:
         assert Talk().ask(body.replace(b'"HERE"', nested))[0] in (200, 400)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.dictionaries(st.sampled_from(_TOP), _JSON, min_size=1, max_size=3))
 def test_no_body_breaks_the_dialect(changes: dict[str, Any]) -> None:
     reply = Talk(_SCENARIO).reply({**request("plain"), **changes})
     assert getattr(reply, "status", 200) in (200, 400, 404)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(_JSON | st.sampled_from([user("plain"), CALL, OUTPUT, SAID]), max_size=6), _JSON)
 def test_no_item_breaks_the_dialect(items: list[Any], tool: Any) -> None:
     reply = Talk(_SCENARIO).reply(request("plain", "gpt-6.2-sol", input=items, tools=[TOOL, tool]))
     assert getattr(reply, "status", 200) in (200, 400, 404)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.data())
 def test_no_change_to_a_replay_breaks_the_dialect(data: st.DataObject) -> None:
     talk = Talk()
@@ -66,7 +68,7 @@ def test_no_change_to_a_replay_breaks_the_dialect(data: st.DataObject) -> None:
     assert getattr(talk.reply(body), "status", 200) in (200, 400, 404)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.dictionaries(st.sampled_from(_KEYS), _JSON, max_size=4), st.sampled_from(_WORDS), st.booleans())
 def test_nothing_that_a_scenario_dictates_breaks_the_dialect(raw: dict[str, Any], kind: str, store: bool) -> None:
     block = json.dumps({"raw": {**raw, "type": kind}, "dialect": "openai"})

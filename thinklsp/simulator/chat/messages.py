@@ -90,8 +90,7 @@ def _check_message(message: Any, place: str, number: int, flavour: Flavour) -> N
         for key in message:
             if key not in _KEYS[role]:
                 extra(f"messages.{number}.{key}")
-    if role == "assistant":
-        _check_calls(message.get("tool_calls"), f"{place}.tool_calls", flavour)
+    _check_calls(message.get("tool_calls"), f"{place}.tool_calls", flavour)
     if role == "tool" and not isinstance(message.get("tool_call_id"), str):
         _missing(f"{place}.tool_call_id")
     _check_content(message, place, flavour)

@@ -1,0 +1,15 @@
+"""A whole tool loop for every model × mode × effort × display × budget: `tests/providers` plays one for each form of
+thinking."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.providers.test_catalogue_requests import ROWS, check_loops
+from tests.support.dialects import place
+from thinklsp.settings import Provider
+
+
+@pytest.mark.parametrize(("provider", "model_id"), ROWS, ids=[name for _, name in ROWS])
+def test_every_request_of_every_tool_loop_is_accepted(provider: Provider, model_id: str) -> None:
+    check_loops(place(provider, model_id), lambda thinking: thinking)
