@@ -123,12 +123,23 @@ class Applying:
             await self._ledger.found(kept, [file for file in kept.files if file.uri in done])
             return outcome
 
+    async def settle_arrived(self) -> None:
+        """Writes down what users brought in by the edit of an action alone: a client that takes no edits is given no
+        command to come after it."""
+        if self._state.client.can.apply_edit:
+            return
+        for document in self._state.documents.all():
+            self.proposals.offered(document.uri)
+        for kept in self.proposals.arrived():
+            await self.apply(kept, review="never")
+
     async def undo(self, turn_id: str | None, *, review: Review, session_id: str | None = None) -> Outcome:
         """Takes back what a turn wrote, the newest that wrote where none is named: of the session, or of all. What the
         user has typed since stays.
 
         Raises TurnRefused where there is nothing to undo.
         """
+        await self.settle_arrived()
         async with self._turnstile:
             for sending in [one for one in self._unsure.values() if turn_id in (None, one.kept.turn_id)]:
                 if sending.kept.undoes is None and session_id in (None, sending.kept.session_id):

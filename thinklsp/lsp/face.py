@@ -103,6 +103,8 @@ class Face:
 
     def held_for(self, uri: str) -> list[Held]:
         offered = self.applying.proposals.offered(uri)
+        if self.applying.proposals.arrived():
+            self._state.spawn(self.applying.settle_arrived())
         return [Held(offer.kept.turn_id, offer.kept.title, offer.edit) for offer in offered]
 
     def written_for(self, uri: str) -> Written | None:

@@ -50,6 +50,7 @@ class Proposals:
         self._state = state
         self._kept: OrderedDict[str, Kept] = OrderedDict()
         self._looks: dict[str, tuple[str, int, Offered | None]] = {}
+        self._there: set[str] = set()
 
     def get(self, turn_id: str | None) -> Kept | None:
         """The proposal of a turn, or the newest one."""
@@ -66,6 +67,11 @@ class Proposals:
     def drop(self, turn_id: str) -> None:
         self._kept.pop(turn_id, None)
         self._looks.pop(turn_id, None)
+        self._there.discard(turn_id)
+
+    def arrived(self) -> list[Kept]:
+        """Those that a look has found in their document though nothing was sent: users took the action's own edit."""
+        return [self._kept[turn_id] for turn_id in self._there]
 
     def offered(self, uri: str) -> list[Offered]:
         """What would still change this open document, newest first. From memory alone."""
@@ -94,7 +100,10 @@ class Proposals:
         present |= {file.new_uri: Present(None) for file in files if file.new_uri is not None}
         made = draft(files, present, can, told=kept.told)
         if not made.ready:
-            return None if made.left_out[0].status == "applied" else Offered(kept, None)
+            if made.left_out[0].status != "applied":
+                return Offered(kept, None)
+            self._there.add(kept.turn_id)
+            return None
         if kept.unsure and can.apply_edit:
             return Offered(kept, None)
         encoding = self._state.documents.encoding
