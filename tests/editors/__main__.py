@@ -71,6 +71,8 @@ async def _driven(editor: Editor, room: Path, out: Path) -> list[Row]:
                 traceback.print_exc()
                 said = f"{type(error).__name__}: {error}".strip().splitlines()[0]
                 trial.rows.append(Row(editor.name, "is driven to the end", "failed", 0.0, said))
+            with trial.check("leaves no process behind"):
+                await trial.ended()
             with trial.check("no secret reached it, and no rule of the service was broken"):
                 trial.search_room()
                 assert played.violations == [], played.violations

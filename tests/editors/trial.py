@@ -5,9 +5,7 @@ A driver asserts on buffers, files, the server's log and `requests`, the record 
 
 from __future__ import annotations
 
-import asyncio
 import os
-import shutil
 import sys
 import time
 import traceback
@@ -18,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tests.editors.steps import Step
+from tests.editors.waiting import until
 from tests.support.canary import Canary
 from tests.support.services import Service
 from thinklsp.simulator.journal import RecordedRequest
@@ -92,13 +91,8 @@ class Trial:
             self.rows.append(Row(self.editor, step, outcome, time.monotonic() - began, fallback))
 
     async def until(self, holds: Callable[[], Any], what: str, seconds: float = 20.0) -> Any:
-        """The first true answer of `holds`, asked 50 times a second. AssertionError says what is missing."""
-        deadline = time.monotonic() + seconds
-        while not (found := holds()):
-            if time.monotonic() > deadline:
-                raise AssertionError(f"not within {seconds:g} s: {what}")
-            await asyncio.sleep(0.02)  # Editors, files and screens tell nobody that they changed.
-        return found
+        """As `waiting.until`."""
+        return await until(holds, what, seconds)
 
     def searched(self, data: bytes, where: str) -> None:
         """Nothing sealed and no key in what an editor received or wrote. Raises AssertionError that names the leak."""
@@ -109,6 +103,18 @@ class Trial:
         """The same over every file that editor and server left behind, the session store excepted."""
         leaks = Canary(self.service.secrets()).search_tree(self.room)
         assert leaks == [], [str(leak) for leak in leaks]
+
+    async def ended(self) -> None:
+        """Waits until editor, servers and their children are gone. Raises AssertionError that names who is left."""
+        ours = f"HOME={self.home}".encode()
+        left: list[str] = []
+
+        def alone() -> bool:
+            nonlocal left
+            left = [name for process in Path("/proc").iterdir() if (name := _name_if(process, ours))]
+            return not left
+
+        await until(alone, lambda: f"the end of {', '.join(left)}")
 
     def _environment(self) -> dict[str, str]:
         programs = self.home / "bin"
@@ -138,6 +144,16 @@ class Trial:
         }
 
 
+def _name_if(process: Path, variable: bytes) -> str:
+    """What a process calls itself, where its environment holds the variable."""
+    try:
+        if process.name.isdigit() and variable in (process / "environ").read_bytes().split(b"\0"):
+            return (process / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace").strip()
+    except OSError:
+        pass
+    return ""
+
+
 def effort_of(request: RecordedRequest) -> str | None:
     """The effort that a request of the Messages API asks for, None where it says nothing."""
     return (request.body.get("output_config") or {}).get("effort")
@@ -153,10 +169,3 @@ def prompt_of(request: RecordedRequest) -> str:
 def service() -> Service:
     """To be entered once for each trial."""
     return Service(load(str(SCENARIO)))
-
-
-def needs(*programs: str) -> None:
-    """Raises RuntimeError that names what the machine lacks."""
-    missing = [name for name in programs if shutil.which(name) is None]
-    if missing:
-        raise RuntimeError(f"{', '.join(missing)} is needed here; without root it has to be installed by hand")

@@ -1,0 +1,183 @@
+"""Helix in a terminal, with what the README tells people to paste. It cannot cancel progress: the action `stop` does."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.editors.pages import pasted
+from tests.editors.programs import debs, version_of
+from tests.editors.steps import Step
+from tests.editors.terminal import Terminal
+from tests.editors.trial import BROKEN, FILE, FIXED, Trial, effort_of
+
+_PAGE = "README.md"
+_NORMAL = r"^ NOR "
+# An entry of the menu, which is indented; what stands at the beginning of a line is progress.
+_OFFERED = r"(?<=[^\n])thinklsp: "
+_NONE = "No code actions|No configured"
+
+
+async def install(room: Path) -> str:
+    await debs("sid", room, "hx")
+    return await version_of(str(room / "run"), "hx", "--version")
+
+
+async def drive(trial: Trial, room: Path) -> None:
+    async with Terminal(trial.room) as terminal:
+        helix = _Helix(trial, room, terminal)
+        helix.configure()
+        await helix.open(FILE)
+        await helix.works_on_a_diagnostic()
+        await helix.cancels()
+        await helix.takes_an_effort()
+        document = await helix.chats()
+        await helix.goes_on(document)
+
+
+class _Helix:
+    def __init__(self, trial: Trial, room: Path, terminal: Terminal) -> None:
+        self._trial, self._room, self._terminal = trial, room, terminal
+        self._languages = Path(trial.variables["XDG_CONFIG_HOME"], "helix", "languages.toml")
+        self._log = trial.home / "helix.log"
+
+    def configure(self, effort: str = "") -> None:
+        """The README's text, with this trial's lint server as the language's own."""
+        languages = pasted(_PAGE, "toml", "[language-server.thinklsp]").replace('"pylsp"', '"lint"')
+        languages += '\n[language-server.lint]\ncommand = "thinklsp-lint"\n'
+        if effort:
+            languages += f'\n[language-server.thinklsp.config]\neffort = "{effort}"\n'
+        self._languages.parent.mkdir(exist_ok=True)
+        self._languages.write_text(languages)
+        self._languages.with_name("config.toml").write_text(pasted(_PAGE, "toml", "display-progress-messages"))
+
+    async def open(self, name: str) -> None:
+        runtime = {"HELIX_RUNTIME": str(self._room / "root/usr/lib/hx/runtime")}
+        argv = [str(self._room / "run"), "hx", "-vvv", "--log", str(self._log), name]
+        await self._terminal.open(argv, self._trial.workspace, {**self._trial.variables, **runtime})
+        await self._terminal.shows(_NORMAL)
+
+    async def works_on_a_diagnostic(self) -> None:
+        trial, terminal = self._trial, self._terminal
+        with trial.check(Step.ATTACH):
+            await terminal.shows(r"● 1 .*1 sel")
+            await self._heard("thinklsp <- ", '"serverInfo":{"name":"thinklsp"')
+        with trial.check(Step.ACTION):
+            # To the last letter of the undefined name: Helix sends the diagnostics below the selection only.
+            await terminal.keys("j", "g", "l", "h")
+            await self.act("thinklsp: fix undefined name 'value'")
+        with trial.check(Step.THINKING):
+            await terminal.shows(r"^thinklsp: thinklsp ⋅ thinking · \d+ s")
+        with trial.check(Step.EDIT):
+            await terminal.shows(r"^thinklsp: thinklsp ⋅ done, changed 1 file")
+            # The answer's document is what Helix shows now; `ga` goes back to the file.
+            await terminal.shows(r"I use it in both places now")
+            await terminal.keys("g", "a")
+            await terminal.shows(r"^ NOR   stats\.py \[\+\]")
+            assert await self.saved(FILE) == FIXED
+        with trial.check(Step.UNDO):
+            await terminal.keys("u")
+            assert await self.saved(FILE) == BROKEN
+
+    async def cancels(self) -> None:
+        trial, terminal = self._trial, self._terminal
+        with trial.check(Step.CANCEL, fallback="no cancel for progress in Helix: the action `stop`"):
+            before = len(trial.requests)
+            await self.command('lsp-workspace-command thinklsp.chat {"prompt": "think forever"}')
+            await trial.until(lambda: len(trial.requests) > before, "a request of the turn")
+            await terminal.shows(r"thinking · \d+ s")
+            await self.act("thinklsp: stop")
+            await trial.until(lambda: trial.requests[before].closed_by_client, "the connection closed", 5)
+            await terminal.shows(r"^thinklsp: thinklsp ⋅ .*cancelled")
+
+    async def takes_an_effort(self) -> None:
+        trial, terminal = self._trial, self._terminal
+        with trial.check(Step.EFFORT):
+            assert effort_of(trial.requests[0]) is None
+            self.configure(effort="high")
+            await self.command("config-reload")
+            await self.command("lsp-restart thinklsp")
+            before = len(trial.requests)
+            await self._heard("thinklsp -> ", '"effort":"high"')
+            await terminal.keys("g", "g", "j", "g", "l", "h")
+            await self.act("thinklsp: fix undefined name 'value'")
+            await trial.until(lambda: len(trial.requests) > before, "a request of the turn")
+            assert effort_of(trial.requests[before]) == "high"
+            await terminal.shows(r"^thinklsp: thinklsp ⋅ done, changed 1 file")
+            await self.command("buffer-close!")
+
+    async def chats(self) -> str:
+        """The name of the chat document, saved."""
+        trial, terminal, name = self._trial, self._terminal, "talk.chat.md"
+        with trial.check(Step.CHAT):
+            (trial.workspace / name).write_text("## You\n\n")
+            await self.command(f"open {name}")
+            await terminal.shows(rf"{name}")
+            await self.write("hello")
+            await self.act("thinklsp: send")
+            await terminal.shows(r"My word is \*\*heliotrope\*\*")
+            await terminal.shows(r"^thinklsp: thinklsp ⋅ done")
+            text = await self.saved(name)
+            assert text.startswith("<!-- thinklsp session: ")
+            assert text.count("\n## You\n") == 2
+            assert text.endswith("## You\n\n")
+        return name
+
+    async def goes_on(self, document: str) -> None:
+        trial, terminal = self._trial, self._terminal
+        with trial.check(Step.RESUME):
+            await self.open(document)
+            await self.write("what did I ask first?")
+            await self.act("thinklsp: send")
+            await terminal.shows(r"You greeted me first")
+            said = json.dumps(trial.requests[-1].body["messages"])
+            assert "hello" in said
+            assert "heliotrope" in said
+
+    async def act(self, title: str) -> None:
+        """Picks the action from the menu; opens it again until it is offered: the server may not be there yet."""
+        offered: list[str] = []
+
+        async def is_offered() -> bool:
+            nonlocal offered
+            await self._terminal.keys("Space", "a")
+            screen = (await self._terminal.shows(rf"(?s){_OFFERED}.*|{_NONE}")).group()
+            offered = [line[line.index("thinklsp: ") :] for line in screen.splitlines() if "thinklsp: " in line]
+            if any(line.startswith(title) for line in offered):
+                return True
+            # Once it has been seen to: Escape and Space at once would be one key, with Alt.
+            await self._terminal.keys("Escape")
+            await self._terminal.hides(f"{_OFFERED}|{_NONE}")
+            return False
+
+        await self._trial.until(is_offered, f"the action {title}")
+        wanted = next(number for number, line in enumerate(offered) if line.startswith(title))
+        # The first entry is chosen already.
+        await self._terminal.keys(*["Down"] * wanted, "Enter")
+
+    async def write(self, line: str) -> None:
+        """A line below the last one."""
+        await self._terminal.keys("g", "e", "o")
+        await self._terminal.shows("^ INS ")
+        await self._terminal.type(line)
+        await self._terminal.keys("Escape")
+        await self._terminal.shows(_NORMAL)
+
+    async def command(self, line: str) -> None:
+        await self._terminal.keys(":")
+        await self._terminal.type(line)
+        await self._terminal.keys("Enter")
+
+    async def saved(self, name: str) -> str:
+        await self.command("write")
+        await self._terminal.shows(rf"'{name}' written")
+        return (self._trial.workspace / name).read_text()
+
+    async def _heard(self, *parts: str) -> None:
+        """Waits for lines of Helix's own log, which holds what it sent (`->`) and received (`<-`)."""
+
+        def heard() -> bool:
+            lines = self._log.read_text(errors="replace").splitlines() if self._log.exists() else []
+            return any(all(part in line for part in parts) for line in lines)
+
+        await self._trial.until(heard, f"in Helix's log: {' '.join(parts)}")
