@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.editors import helix
+from tests.editors import helix, neovim
 from tests.editors.trial import Trial
 
 
@@ -23,4 +23,8 @@ class Editor:
     required: bool = True
 
 
-EDITORS: tuple[Editor, ...] = (Editor("Helix", helix.install, helix.drive, required=False),)
+EDITORS: tuple[Editor, ...] = (
+    Editor("Helix", helix.install, helix.drive, required=False),
+    Editor("Neovim 0.10", neovim.installer("trixie"), neovim.drive),
+    Editor("Neovim 0.12", neovim.installer("sid"), neovim.drive, required=False),
+)
