@@ -52,7 +52,9 @@ async def _opened(trial: Trial, room: Path, name: str, init: str, file: str = FI
     (folder / "init.lua").write_text(init + _PROBE)
     runtime = str(room / "root/usr/share/nvim/runtime")
     variables = {**trial.variables, "XDG_CONFIG_HOME": str(folder.parent), "VIMRUNTIME": runtime}
-    argv = [str(room / "run"), "nvim", "-n", file]
+    # Neovim looks for its parsers beside its program, which the loader hides.
+    parsers = f"set runtimepath+={room / 'root/usr/lib/nvim'}"
+    argv = [str(room / "run"), "nvim", "-n", "--cmd", parsers, file]
     async with Neovim(argv, trial.workspace, variables, trial.room / "nvim.log") as nvim:
         yield Seat(trial, nvim)
 
@@ -101,7 +103,9 @@ async def _chats(seat: Seat) -> str:
         await seat.new_chat()
         await nvim.type("Gohello<Esc>")
         await nvim.command("Thinklsp send")
-        await seat.until("trial.text():match('## thinklsp.*heliotrope.*\\n## You\\n')", "the answer and an empty prompt")
+        await seat.until(
+            "trial.text():match('## thinklsp.*heliotrope.*\\n## You\\n')", "the answer and an empty prompt"
+        )
         await seat.idle()
         await nvim.command("write")
         document = str(await nvim.lua("return vim.api.nvim_buf_get_name(0)"))
@@ -141,7 +145,9 @@ async def _without_the_plugin(trial: Trial, room: Path) -> None:
             wanted = FIXED
         else:
             comment = "# fix the mean AI!\n"
-            with trial.check(names[Step.ACTION], fallback="0.10 tells no other server's diagnostics: edit at a comment"):
+            with trial.check(
+                names[Step.ACTION], fallback="0.10 tells no other server's diagnostics: edit at a comment"
+            ):
                 await nvim.type(f"ggO{comment.rstrip()}<Esc>")
                 await seat.choosing("thinklsp: edit as the comment says", "vim.lsp.buf.code_action()")
                 await trial.until(lambda: len(trial.requests) > before, "the model's call")

@@ -31,7 +31,7 @@ class Seat:
         try:
             await self.until("trial.text() == ...", "the text", wanted)
         except AssertionError:
-            raise AssertionError(f"the buffer holds {await self.text()!r}, not {wanted!r}") from None
+            raise AssertionError(f"the buffer holds {(await self.text())[:300]!r}, not {wanted[:300]!r}") from None
 
     async def idle(self) -> None:
         await self.until("require('thinklsp').status() == ''", "the end of the turn")

@@ -1,4 +1,5 @@
 -- What the driver asks a Neovim under trial, and a picker in place of the one that waits at the keyboard.
+-- `wanted`: what the next list is chosen by; `also`: the lists after that.
 local trial = { offered = {}, wanted = {}, doubles = 0 }
 _G.trial = trial
 
@@ -13,7 +14,7 @@ vim.api.nvim_create_autocmd('FileType', {
 --- Chooses the first item that holds the next wanted text; where there is none the user dismisses the list.
 vim.ui.select = function(items, options, on_choice)
   local format = options.format_item or tostring
-  local wanted = table.remove(trial.wanted, 1)
+  local wanted = table.remove(trial.wanted, 1) or trial.also
   local shown, chosen = {}, nil
   for index, item in ipairs(items) do
     shown[index] = format(item)
@@ -36,6 +37,13 @@ end
 
 function trial.text(bufnr)
   return table.concat(vim.api.nvim_buf_get_lines(bufnr or 0, 0, -1, false), '\n') .. '\n'
+end
+
+--- Whether any buffer holds a text.
+function trial.any_text(text)
+  return vim.iter(vim.api.nvim_list_bufs()):any(function(bufnr)
+    return trial.text(bufnr):find(text, 1, true) ~= nil
+  end)
 end
 
 --- The status line of the current window, as it is drawn.
@@ -81,6 +89,19 @@ function trial.buffer(ending)
       return bufnr
     end
   end
+end
+
+--- What the client answers when the server edits the first line of the current buffer, as it was so many versions ago.
+function trial.receives_edit(offset, text)
+  local bufnr = vim.api.nvim_get_current_buf()
+  local client = vim.lsp.get_clients({ name = 'thinklsp', bufnr = bufnr })[1]
+  local start = { line = 0, character = 0 }
+  local change = {
+    textDocument = { uri = vim.uri_from_bufnr(bufnr), version = vim.lsp.util.buf_versions[bufnr] + offset },
+    edits = { { range = { start = start, ['end'] = start }, newText = text } },
+  }
+  local context = { client_id = client.id, method = 'workspace/applyEdit' }
+  return client.handlers['workspace/applyEdit'](nil, { edit = { documentChanges = { change } } }, context)
 end
 
 function trial.messages()

@@ -176,6 +176,22 @@ local function params_of(command, argument)
   return { command = command, arguments = { next(argument) and argument or vim.empty_dict() } }
 end
 
+--- An answer without the values that JSON calls null, which newer Neovims keep.
+---@param value any
+---@return any
+local function plain(value)
+  if value == vim.NIL then
+    return nil
+  elseif type(value) ~= 'table' then
+    return value
+  end
+  local found = {}
+  for key, item in pairs(value) do
+    found[key] = plain(item)
+  end
+  return found
+end
+
 --- Executes a command; what the server refuses is told to the user and comes back as nil.
 ---@param client vim.lsp.Client
 ---@param command string
@@ -187,7 +203,7 @@ function M.ask(client, command, argument, bufnr, on_answer)
     if err then
       vim.notify('thinklsp: ' .. err.message, vim.log.levels.WARN)
     end
-    on_answer(answer ~= vim.NIL and answer or nil)
+    on_answer(plain(answer))
   end, bufnr)
 end
 
@@ -200,7 +216,7 @@ end
 function M.ask_now(client, command, argument, patience)
   local params = params_of(command, argument)
   local answer = call(client, 'request_sync', 'workspace/executeCommand', params, patience or 1000, 0)
-  return answer and answer.result
+  return answer and plain(answer.result)
 end
 
 --- Ends a turn as its progress does, the newest one.
