@@ -1,4 +1,4 @@
-"""Helix in a terminal, with what the README tells people to paste. It cannot cancel progress: the action `stop` does."""
+"""Helix in a terminal, with what the README says to paste. It cannot cancel progress: the action `stop` does."""
 
 from __future__ import annotations
 

@@ -109,8 +109,12 @@ async def _chats(seat: Seat) -> str:
         await seat.idle()
         await nvim.command("write")
         document = str(await nvim.lua("return vim.api.nvim_buf_get_name(0)"))
-        assert "heliotrope" in Path(document).read_text()
+        assert _holds(document, "heliotrope")
     return document
+
+
+def _holds(file: str, text: str) -> bool:
+    return text in Path(file).read_text()
 
 
 async def _goes_on(seat: Seat) -> None:

@@ -63,6 +63,13 @@ local function on_progress(err, params, context, config)
   stream.refresh()
 end
 
+--- As a warning even where a turn failed: Neovim's own would break off whatever it is doing, a completion for example.
+local function on_message(_, params)
+  local level = params.type <= vim.lsp.protocol.MessageType.Warning and vim.log.levels.WARN or vim.log.levels.INFO
+  vim.notify('thinklsp: ' .. params.message, level)
+  return vim.NIL
+end
+
 local function on_edit(err, params, context, config)
   local client = assert(vim.lsp.get_client_by_id(context.client_id))
   local stale = edits.stale(params.edit)
@@ -97,7 +104,11 @@ local function configuration()
   return {
     name = M.NAME,
     cmd = spawn,
-    handlers = { ['$/progress'] = on_progress, ['workspace/applyEdit'] = on_edit },
+    handlers = {
+      ['$/progress'] = on_progress,
+      ['window/showMessage'] = on_message,
+      ['workspace/applyEdit'] = on_edit,
+    },
     commands = commands(),
     -- An empty table would leave as a list.
     settings = next(M.options.settings) and { thinklsp = M.options.settings } or nil,
