@@ -8,7 +8,7 @@ from tests.editors.neovim_seat import Seat
 from tests.editors.trial import BROKEN, FILE, FIXED, effort_of, prompt_of
 
 _STORY = "Tell it slowly"
-_BEGINNING, _END = "Once there was a river", "downhill ever since."
+_BEGINNING, _LATER, _END = "Once there was a river", "and the fish had", "downhill ever since."
 
 
 async def rows(seat: Seat) -> None:
@@ -38,7 +38,7 @@ async def _streams(seat: Seat) -> None:
     nvim = seat.nvim
     await seat.new_chat()
     await nvim.type(f"Go{_STORY}<Esc>")
-    await nvim.lua("trial.doubles = 0; trial.watch(vim.api.nvim_get_current_buf(), ...)", _END)
+    await nvim.lua("trial.doubles = 0; trial.watch(vim.api.nvim_get_current_buf(), ...)", _BEGINNING)
     await nvim.command("Thinklsp send")
     await seat.shows(_BEGINNING)
     assert _BEGINNING not in await seat.text()
@@ -47,7 +47,7 @@ async def _streams(seat: Seat) -> None:
     assert (await seat.text()).splitlines()[row] == _STORY
     assert "writing · " in lines[0], lines
     await nvim.type("Gomy next words<Esc>")
-    await seat.shows(_END)
+    await seat.shows(_LATER)
     await seat.idle()
     text = await seat.text()
     assert text.count(_BEGINNING) == text.count(_END) == 1, text

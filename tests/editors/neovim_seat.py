@@ -31,7 +31,8 @@ class Seat:
         try:
             await self.until("trial.text() == ...", "the text", wanted)
         except AssertionError:
-            raise AssertionError(f"the buffer holds {(await self.text())[:300]!r}, not {wanted[:300]!r}") from None
+            told = f"after {await self.nvim.lua('return trial.messages()')!r}"
+            raise AssertionError(f"the buffer holds {await self.text()!r}, not {wanted!r}, {told}") from None
 
     async def idle(self) -> None:
         await self.until("require('thinklsp').status() == ''", "the end of the turn")

@@ -55,7 +55,10 @@ end
 function trial.shown(bufnr)
   local namespace = vim.api.nvim_get_namespaces().thinklsp
   local found = {}
-  for _, mark in ipairs(namespace and vim.api.nvim_buf_get_extmarks(bufnr, namespace, 0, -1, { details = true }) or {}) do
+  if not namespace then
+    return found
+  end
+  for _, mark in ipairs(vim.api.nvim_buf_get_extmarks(bufnr, namespace, 0, -1, { details = true })) do
     local lines = vim.tbl_map(function(chunks)
       return chunks[1][1]
     end, mark[4].virt_lines or {})
