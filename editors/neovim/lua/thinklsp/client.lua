@@ -119,11 +119,17 @@ local function configuration()
   }
 end
 
+--- Where Neovim enables servers itself it does so by file type, so only files of none are left to us.
 ---@param bufnr integer
 local function attach(bufnr)
-  if vim.api.nvim_buf_is_loaded(bufnr) and is_file(bufnr) then
-    vim.lsp.start(vim.tbl_extend('force', configuration(), { root_dir = root_of(bufnr) }), { bufnr = bufnr })
+  if not vim.api.nvim_buf_is_loaded(bufnr) or not is_file(bufnr) then
+    return
   end
+  if HAS_CONFIG and vim.bo[bufnr].filetype ~= '' then
+    return
+  end
+  local config = HAS_CONFIG and vim.lsp.config[M.NAME] or configuration()
+  vim.lsp.start(vim.tbl_extend('force', config, { root_dir = root_of(bufnr) }), { bufnr = bufnr })
 end
 
 local function attach_by_ourselves()
@@ -131,16 +137,16 @@ local function attach_by_ourselves()
   vim.api.nvim_create_autocmd({ 'FileType', 'BufReadPost', 'BufNewFile' }, {
     group = group,
     callback = function(event)
-      -- Where Neovim enables servers itself it does so by file type, so only files of none are left to us.
-      if not HAS_CONFIG or vim.bo[event.buf].filetype == '' then
-        attach(event.buf)
-      end
+      -- When all who look for the file's type have done so.
+      vim.schedule(function()
+        if vim.api.nvim_buf_is_valid(event.buf) then
+          attach(event.buf)
+        end
+      end)
     end,
   })
   for _, bufnr in ipairs(vim.api.nvim_list_bufs()) do
-    if not HAS_CONFIG or vim.bo[bufnr].filetype == '' then
-      attach(bufnr)
-    end
+    attach(bufnr)
   end
 end
 
