@@ -53,6 +53,7 @@ async def _streams(seat: Seat) -> None:
     assert text.count(_BEGINNING) == text.count(_END) == 1, text
     assert text.endswith("\n## You\nmy next words\n"), text
     assert await nvim.lua("return { trial.doubles, trial.shown(0) }") == [0, []]
+    await nvim.command("write")
 
 
 async def _attaches(seat: Seat) -> None:
@@ -179,33 +180,36 @@ async def _completes(seat: Seat) -> None:
 
 async def _picks(seat: Seat) -> None:
     trial, nvim = seat.trial, seat.nvim
-    document = next(path for path in trial.workspace.rglob("*.chat.md") if "heliotrope" in path.read_text())
-    talk, story = "@stats.py:2-2", _STORY
-    session = document.read_text().split("session: ")[1].split(" ")[0]
+    document = next(path for path in trial.workspace.rglob("*.chat.md") if _BEGINNING in path.read_text())
+    session = _session_in(document.read_text())
     await nvim.command("only")
-    await seat.choosing(talk, "vim.cmd('Thinklsp sessions show')")
-    await seat.until("trial.text():find('heliotrope', 1, true)", "the session's text")
+    await seat.choosing(_STORY, "vim.cmd('Thinklsp sessions show')")
+    await seat.until("trial.text():find(..., 1, true)", "the session's text", _BEGINNING)
     assert await nvim.lua("return vim.bo.buftype") == "nofile"
     await nvim.command("close")
-    await seat.choosing(talk, "trial.also = 'resume'; vim.cmd('Thinklsp sessions')")
+    await seat.choosing(_STORY, "trial.also = 'resume'; vim.cmd('Thinklsp sessions')")
     await seat.until("vim.api.nvim_buf_get_name(0) == ...", "its chat document", str(document))
     await nvim.command("only")
-    await seat.choosing(talk, "vim.cmd('Thinklsp sessions fork')")
+    await seat.choosing(_STORY, "vim.cmd('Thinklsp sessions fork')")
     await seat.until(
         "vim.api.nvim_buf_get_name(0) ~= ... and #trial.text() < 100", "the fork's document", str(document)
     )
-    forked = (await seat.text()).split("session: ")[1].split(" ")[0]
-    assert forked != session
+    assert _session_in(await seat.text()) != session
     await seat.until("vim.tbl_contains(trial.servers(), 'thinklsp')", "its server")
-    await nvim.type("Gowhat did I ask first?<Esc>")
+    await nvim.type("Gogo on<Esc>")
     await nvim.command("Thinklsp send")
-    await seat.until("trial.text():find('You greeted me first', 1, true)", "what the fork remembers")
+    await seat.until("trial.text():find('Heard: go on', 1, true)", "the answer to the fork")
+    assert _BEGINNING in str(trial.requests[-1].body["messages"])
     await seat.idle()
     await nvim.command("write")
     assert Path(str(await nvim.lua("return vim.api.nvim_buf_get_name(0)"))).parent == document.parent
     await nvim.command("messages clear")
-    await seat.choosing(story, "trial.also = 'Delete it'; vim.cmd('Thinklsp sessions delete')")
-    await seat.said(f"deleted {story}")
+    await seat.choosing(_STORY, "trial.also = 'Delete it'; vim.cmd('Thinklsp sessions delete')")
+    await seat.said(f"deleted {_STORY}")
+
+
+def _session_in(text: str) -> str:
+    return text.split("session: ")[1].split(" ", maxsplit=1)[0]
 
 
 async def _is_healthy(seat: Seat) -> None:
