@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.editors import helix, vim
+from tests.editors import helix, neovim, vim
 from tests.editors.trial import Trial
 
 
@@ -26,4 +26,6 @@ class Editor:
 EDITORS: tuple[Editor, ...] = (
     Editor("Helix", helix.install, helix.drive, required=False),
     Editor("Vim", vim.install, vim.drive),
+    Editor("Neovim 0.10", neovim.installer("trixie"), neovim.drive),
+    Editor("Neovim 0.12", neovim.installer("sid"), neovim.drive, required=False),
 )

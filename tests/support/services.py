@@ -101,7 +101,9 @@ class Service:
 
     def _judge(self, request: RecordedRequest) -> None:
         """What was refused on the service's own account, and not because the scenario says so."""
-        if request.status is not None and request.status >= 400 and request.played is None:
+        # An empty request only asks whether the way is open.
+        asked = request.body is not None
+        if asked and request.status is not None and request.status >= 400 and request.played is None:
             if request.body["model"].startswith("strict") and not self._told_strictly:
                 # What this server takes can only be learned by asking, once.
                 self._told_strictly = True

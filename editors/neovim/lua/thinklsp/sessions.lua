@@ -1,0 +1,85 @@
+--- Picks a session of this folder and does something with it.
+local chats = require('thinklsp.chats')
+local client = require('thinklsp.client')
+
+local M = {}
+
+M.OPERATIONS = { 'delete', 'fork', 'resume', 'show' }
+
+---@alias thinklsp.Ask fun(bufnr: integer, command: string, argument: table, on_answer: fun(answer: any))
+
+---@param bufnr integer
+---@param session string
+local function resume(bufnr, session)
+  local found = client.of(bufnr)
+  chats.open(found and found.root_dir or vim.fn.getcwd(), session)
+end
+
+---@param bufnr integer
+---@param operation string
+---@param session { sessionId: string, title: string }
+---@param ask thinklsp.Ask
+---@param show fun(text: string)
+local function perform(bufnr, operation, session, ask, show)
+  local argument = { op = operation, sessionId = session.sessionId }
+  if operation == 'resume' then
+    resume(bufnr, session.sessionId)
+  elseif operation == 'show' then
+    ask(bufnr, 'thinklsp.sessions', argument, function(answer)
+      show(answer.text)
+    end)
+  elseif operation == 'fork' then
+    ask(bufnr, 'thinklsp.sessions', argument, function(answer)
+      resume(bufnr, answer.sessionId)
+    end)
+  elseif operation == 'delete' then
+    vim.ui.select(
+      { 'Keep it', 'Delete it' },
+      { prompt = ('Delete "%s" for good?'):format(session.title) },
+      function(word)
+        if word == 'Delete it' then
+          ask(bufnr, 'thinklsp.sessions', argument, function(answer)
+            vim.notify('thinklsp: deleted ' .. answer.title)
+          end)
+        end
+      end
+    )
+  end
+end
+
+--- Lets the user choose a session, and what to do with it where that is not said.
+---@param bufnr integer
+---@param operation string?
+---@param ask thinklsp.Ask
+---@param show fun(text: string)
+function M.pick(bufnr, operation, ask, show)
+  if operation and not vim.list_contains(M.OPERATIONS, operation) then
+    local said = ('thinklsp: %s is none of %s'):format(operation, table.concat(M.OPERATIONS, ', '))
+    vim.notify(said, vim.log.levels.WARN)
+    return
+  end
+  ask(bufnr, 'thinklsp.sessions', { op = 'list' }, function(list)
+    if #list == 0 then
+      vim.notify('thinklsp: this folder has no session yet')
+      return
+    end
+    vim.ui.select(list, {
+      prompt = 'Session',
+      format_item = function(session)
+        return ('%s  %s%s'):format(session.updated:sub(1, 16), session.title, session.busy and '  (busy)' or '')
+      end,
+    }, function(session)
+      if session and operation then
+        perform(bufnr, operation, session, ask, show)
+      elseif session then
+        vim.ui.select(M.OPERATIONS, { prompt = session.title }, function(chosen)
+          if chosen then
+            perform(bufnr, chosen, session, ask, show)
+          end
+        end)
+      end
+    end)
+  end)
+end
+
+return M

@@ -1,0 +1,176 @@
+--- The answer while it is being written, as virtual lines below the place that asked. The server puts the answer itself
+--- into the chat document when it is whole; these lines go when it comes, and never are text of a buffer.
+local progress = require('thinklsp.progress')
+
+local M = {}
+
+local NAMESPACE = vim.api.nvim_create_namespace('thinklsp')
+local MOST_LINES = 12
+
+---@class thinklsp.Stream
+---@field bufnr integer
+---@field mark integer the extmark that carries the lines
+---@field client_id? integer
+---@field turn_id? string
+---@field token? string under which the partial results of the turn come
+---@field text string what the model has written of its present message
+---@field whole boolean the next text belongs to another message
+---@field hidden boolean an edit of the server may have brought the text
+local Stream = {}
+Stream.__index = Stream
+
+---@type table<thinklsp.Stream, true>
+local open = {}
+local made = 0
+
+---@param text string
+---@param width integer
+---@return string[] lines the last ones, each at most so wide
+local function wrapped(text, width)
+  local lines = {}
+  for _, line in ipairs(vim.split(text, '\n')) do
+    line = line:gsub('\t', '    ')
+    repeat
+      local part = vim.fn.strcharpart(line, 0, width)
+      while vim.fn.strdisplaywidth(part) > width do
+        part = vim.fn.strcharpart(part, 0, vim.fn.strchars(part) - 1)
+      end
+      table.insert(lines, part)
+      line = line:sub(#part + 1)
+    until line == '' or part == ''
+  end
+  return vim.list_slice(lines, math.max(1, #lines - MOST_LINES + 1))
+end
+
+--- Lines below the last line of a buffer are seen only where the window leaves room for them.
+---@param winid integer
+---@param row integer
+---@param count integer
+local function make_room(winid, row, count)
+  vim.api.nvim_win_call(winid, function()
+    local view, height = vim.fn.winsaveview(), vim.api.nvim_win_get_height(winid)
+    local top = math.min(row + 1 + count - height + 1, view.lnum)
+    if view.topline <= row + 1 and top > view.topline and vim.fn.line('w$') == vim.fn.line('$') then
+      vim.fn.winrestview({ topline = top })
+    end
+  end)
+end
+
+function Stream:render()
+  if not vim.api.nvim_buf_is_valid(self.bufnr) then
+    return self:close()
+  end
+  local row = vim.api.nvim_buf_get_extmark_by_id(self.bufnr, NAMESPACE, self.mark, {})[1]
+  if not row then
+    return self:close()
+  end
+  local winid = vim.fn.win_findbuf(self.bufnr)[1]
+  local width = winid and vim.api.nvim_win_get_width(winid) - vim.fn.getwininfo(winid)[1].textoff or 80
+  local status = self.turn_id and progress.of_turn(self.client_id, self.turn_id) or 'thinklsp'
+  local lines = { { { vim.fn.strcharpart(status, 0, width), 'ThinklspStatus' } } }
+  if self.text ~= '' and not self.hidden then
+    for _, line in ipairs(wrapped(self.text, math.max(width, 20))) do
+      table.insert(lines, { { line, 'ThinklspText' } })
+    end
+  end
+  vim.api.nvim_buf_set_extmark(self.bufnr, NAMESPACE, row, 0, { id = self.mark, virt_lines = lines })
+  if winid then
+    make_room(winid, row, #lines)
+  end
+end
+
+--- Takes one partial result.
+---@param value { kind: string, delta: string? }
+function Stream:take(value)
+  if value.kind == 'finished' then
+    self:close()
+  elseif value.kind == 'text' then
+    -- After a tool, or a broken answer that is asked for again, the model begins another message.
+    self.text = (self.whole and '' or self.text) .. value.delta
+    self.whole, self.hidden = false, false
+    self:render()
+  elseif value.kind ~= 'thinking' then
+    self.whole = true
+  end
+end
+
+--- The turn whose answer this is. It goes on in the background and ends in a chat document, whoever watches.
+---@param client_id integer
+---@param turn_id string
+---@return string token under which its partial results are to be asked for
+function Stream:follow(client_id, turn_id)
+  made = made + 1
+  self.client_id, self.turn_id, self.token = client_id, turn_id, ('thinklsp-stream-%d'):format(made)
+  self:render()
+  return self.token
+end
+
+function Stream:close()
+  open[self] = nil
+  if vim.api.nvim_buf_is_valid(self.bufnr) then
+    vim.api.nvim_buf_del_extmark(self.bufnr, NAMESPACE, self.mark)
+  end
+end
+
+--- Where the next answer is shown; `row` counts from 0.
+---@param bufnr integer
+---@param row integer
+---@return thinklsp.Stream
+function M.open(bufnr, row)
+  row = math.max(0, math.min(row, vim.api.nvim_buf_line_count(bufnr) - 1))
+  local mark = vim.api.nvim_buf_set_extmark(bufnr, NAMESPACE, row, 0, {})
+  local self = setmetatable({ bufnr = bufnr, mark = mark, text = '', whole = false, hidden = false }, Stream)
+  open[self] = true
+  return self
+end
+
+--- True where the token was one of ours, which no other handler should see.
+---@param token string|integer
+---@param value { kind: string, delta: string? }
+---@return boolean
+function M.take(token, value)
+  for stream in pairs(open) do
+    if stream.token == token then
+      stream:take(value)
+      return true
+    end
+  end
+  return type(token) == 'string' and vim.startswith(token, 'thinklsp-stream-')
+end
+
+--- The status of the turns has changed.
+function M.refresh()
+  for stream in pairs(open) do
+    if stream.turn_id then
+      stream:render()
+    end
+  end
+end
+
+--- The server is about to edit: what it brings must not stand there twice. A turn that still writes comes back whole
+--- with its next words, as all do when the edit was not taken.
+---@param client_id integer
+---@param hidden boolean
+function M.hide(client_id, hidden)
+  for stream in pairs(open) do
+    if stream.client_id == client_id then
+      stream.hidden = hidden
+      stream:render()
+    end
+  end
+end
+
+--- A client is gone.
+---@param client_id integer
+function M.forget(client_id)
+  for stream in pairs(open) do
+    if stream.client_id == client_id then
+      stream:close()
+    end
+  end
+end
+
+vim.api.nvim_set_hl(0, 'ThinklspStatus', { default = true, link = 'Comment' })
+vim.api.nvim_set_hl(0, 'ThinklspText', { default = true, link = 'NonText' })
+
+return M

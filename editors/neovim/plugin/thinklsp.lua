@@ -1,0 +1,35 @@
+-- The command, the <Plug> maps, and the start for those who never call setup().
+if vim.g.loaded_thinklsp then
+  return
+end
+vim.g.loaded_thinklsp = true
+
+vim.api.nvim_create_user_command('Thinklsp', function(call)
+  require('thinklsp.commands').run(call)
+end, {
+  nargs = '*',
+  range = true,
+  desc = 'thinklsp: chat, edit, explain and the rest',
+  complete = function(_, line)
+    return require('thinklsp.commands').complete(line)
+  end,
+})
+
+for _, name in ipairs({ 'chat', 'send', 'edit', 'explain', 'actions', 'sessions', 'stop', 'undo', 'apply' }) do
+  -- In Visual mode `:` puts the range of the selection before the command.
+  vim.keymap.set({ 'n', 'x' }, ('<Plug>(thinklsp-%s)'):format(name), (':Thinklsp %s<CR>'):format(name), {
+    silent = true,
+    desc = 'thinklsp: ' .. name,
+  })
+end
+
+local function start()
+  require('thinklsp').start()
+end
+
+if vim.v.vim_did_enter == 1 then
+  -- A plugin manager may call setup() just after this file.
+  vim.schedule(start)
+else
+  vim.api.nvim_create_autocmd('VimEnter', { once = true, callback = start })
+end

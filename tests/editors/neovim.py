@@ -1,0 +1,161 @@
+"""Neovim with the plugin of editors/neovim and its page's configuration, and with the README's snippet alone."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.editors import neovim_own
+from tests.editors.neovim_rpc import Neovim
+from tests.editors.neovim_seat import Seat
+from tests.editors.pages import ROOT, pasted
+from tests.editors.programs import debs, version_of
+from tests.editors.steps import Step
+from tests.editors.trial import BROKEN, FILE, FIXED, HERE, Trial, effort_of, prompt_of
+
+_PROBE = f"dofile([[{HERE / 'neovim' / 'probe.lua'}]])\n"
+_FIX = "thinklsp: fix undefined name 'value'"
+
+
+def installer(suite: str) -> Callable[[Path], Awaitable[str]]:
+    async def install(room: Path) -> str:
+        await debs(suite, room, "neovim")
+        return await version_of(str(room / "run"), "nvim", "--version")
+
+    return install
+
+
+async def drive(trial: Trial, room: Path) -> None:
+    with_plugin = pasted("editors/neovim/README.md", "lua", "setup({").replace("/path/to/thinklsp", str(ROOT))
+    async with _opened(trial, room, "config", with_plugin) as seat:
+        await _works_on_a_diagnostic(seat)
+        await _cancels(seat)
+        with trial.check(Step.EFFORT):
+            assert {effort_of(request) for request in trial.requests} == {"high"}
+        document = await _chats(seat)
+        await seat.nvim.quit()
+    async with _opened(trial, room, "config", with_plugin, document) as seat:
+        await _goes_on(seat)
+        await neovim_own.rows(seat)
+        await seat.nvim.quit()
+    trial.file.write_text(BROKEN)
+    await _without_the_plugin(trial, room)
+
+
+@asynccontextmanager
+async def _opened(trial: Trial, room: Path, name: str, init: str, file: str = FILE) -> AsyncIterator[Seat]:
+    """A Neovim of a user with this configuration."""
+    folder = trial.home / name / "nvim"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "init.lua").write_text(init + _PROBE)
+    runtime = str(room / "root/usr/share/nvim/runtime")
+    variables = {**trial.variables, "XDG_CONFIG_HOME": str(folder.parent), "VIMRUNTIME": runtime}
+    # Neovim looks for its parsers beside its program, which the loader hides.
+    parsers = f"set runtimepath+={room / 'root/usr/lib/nvim'}"
+    argv = [str(room / "run"), "nvim", "-n", "--cmd", parsers, file]
+    async with Neovim(argv, trial.workspace, variables, trial.room / "nvim.log") as nvim:
+        yield Seat(trial, nvim)
+
+
+async def _works_on_a_diagnostic(seat: Seat) -> None:
+    trial, nvim = seat.trial, seat.nvim
+    with trial.check(Step.ATTACH):
+        await seat.until("vim.deep_equal(trial.servers(), { 'lint', 'thinklsp' })", "both servers")
+        await seat.until("#vim.diagnostic.get(0) == 1", "the lint server's diagnostic")
+    with trial.check(Step.ACTION):
+        await nvim.type("2G")
+        await seat.choosing(_FIX, "vim.lsp.buf.code_action()")
+        await trial.until(lambda: trial.requests, "the model's call")
+    with trial.check(Step.THINKING):
+        await seat.until("trial.status_line():find('thinking · %d+ s')", "the thinking in the status line")
+        assert await nvim.lua("return vim.lsp.status():find('thinklsp: thinking', 1, true) ~= nil")
+    with trial.check(Step.EDIT):
+        await nvim.type("ggO# typed meanwhile<Esc>")
+        await seat.text_is(f"# typed meanwhile\n{FIXED}")
+        await seat.idle()
+    with trial.check(Step.UNDO):
+        await nvim.type("u")
+        await seat.text_is(f"# typed meanwhile\n{BROKEN}")
+        await nvim.type("u")
+        await seat.text_is(BROKEN)
+
+
+async def _cancels(seat: Seat) -> None:
+    trial, nvim = seat.trial, seat.nvim
+    with trial.check(Step.CANCEL):
+        await nvim.command("Thinklsp chat think forever")
+        await seat.until("trial.status_line():find('thinking', 1, true)", "the thinking in the status line")
+        await seat.shows("thinking · ")
+        await nvim.command("Thinklsp stop")
+        await seat.idle()
+        await trial.until(lambda: trial.requests[-1].closed_by_client, "the end of the connection")
+        assert await nvim.lua("return trial.shown(0)") == []
+        assert await seat.text() == BROKEN
+
+
+async def _chats(seat: Seat) -> str:
+    """The chat document that was made, saved."""
+    trial, nvim = seat.trial, seat.nvim
+    document = ""
+    with trial.check(Step.CHAT):
+        await seat.new_chat()
+        await nvim.type("Gohello<Esc>")
+        await nvim.command("Thinklsp send")
+        await seat.until(
+            "trial.text():match('## thinklsp.*heliotrope.*\\n## You\\n')", "the answer and an empty prompt"
+        )
+        await seat.idle()
+        await nvim.command("write")
+        document = str(await nvim.lua("return vim.api.nvim_buf_get_name(0)"))
+        assert _holds(document, "heliotrope")
+    return document
+
+
+def _holds(file: str, text: str) -> bool:
+    return text in Path(file).read_text()
+
+
+async def _goes_on(seat: Seat) -> None:
+    trial, nvim = seat.trial, seat.nvim
+    with trial.check(Step.RESUME):
+        await seat.until("vim.deep_equal(trial.servers(), { 'thinklsp' })", "the server of the chat document")
+        await nvim.type("Gowhat did I ask first?<Esc>")
+        await nvim.command("Thinklsp send")
+        await seat.until("trial.text():find('You greeted me first', 1, true)", "what it remembers")
+        asked = trial.requests[-1]
+        assert "hello" in str(asked.body["messages"][0]), prompt_of(asked)
+        await seat.idle()
+
+
+async def _without_the_plugin(trial: Trial, room: Path) -> None:
+    """What the README tells those to paste who want no plugin; Neovim 0.10 needs another one than the newer."""
+    names = {step: f"without the plugin: {step}" for step in (Step.ATTACH, Step.ACTION, Step.EDIT)}
+    async with _opened(trial, room, "bare", "") as seat:
+        is_new: Any = await seat.nvim.lua("return vim.fn.has('nvim-0.11')")
+    snippet = pasted("README.md", "lua", "vim.lsp.enable('thinklsp')" if is_new else "vim.lsp.start({")
+    async with _opened(trial, room, "bare", snippet) as seat:
+        nvim = seat.nvim
+        with trial.check(names[Step.ATTACH]):
+            await seat.until("vim.deep_equal(trial.servers(), { 'lint', 'thinklsp' })", "both servers")
+            await seat.until("#vim.diagnostic.get(0) == 1", "the lint server's diagnostic")
+        before = len(trial.requests)
+        if is_new:
+            with trial.check(names[Step.ACTION]):
+                await nvim.type("2G")
+                await seat.choosing(_FIX, "vim.api.nvim_input('gra')")
+                await trial.until(lambda: len(trial.requests) > before, "the model's call")
+            wanted = FIXED
+        else:
+            comment = "# fix the mean AI!\n"
+            with trial.check(
+                names[Step.ACTION], fallback="0.10 tells no other server's diagnostics: edit at a comment"
+            ):
+                await nvim.type(f"ggO{comment.rstrip()}<Esc>")
+                await seat.choosing("thinklsp: edit as the comment says", "vim.lsp.buf.code_action()")
+                await trial.until(lambda: len(trial.requests) > before, "the model's call")
+            wanted = comment + FIXED
+        with trial.check(names[Step.EDIT]):
+            await seat.text_is(wanted)
+        await nvim.quit()
