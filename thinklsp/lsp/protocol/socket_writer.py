@@ -25,6 +25,10 @@ class Wire(Protocol):
         """Waits while the client does not read; `went` is told of every piece that was taken. Raises Gone."""
         ...
 
+    async def close(self, *, going_away: bool) -> None:
+        """In order and within a bounded time. `going_away`: it is the server that ends."""
+        ...
+
     def abort(self) -> None:
         """At once; `read` and `send` end."""
         ...
@@ -53,6 +57,7 @@ class SocketWriter:
         if not self._task.done():
             self._wire.abort()
             self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
 
     async def _bring_out(self) -> None:
         try:
@@ -63,4 +68,6 @@ class SocketWriter:
                 else:
                     await self._wire.send(body, self._outbox.went)
         except Gone:
+            pass
+        finally:
             self._outbox.give_up()

@@ -23,8 +23,8 @@ class Writer(Protocol):
         ...
 
 
-def framed(body: bytes) -> bytes:
-    return b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
+def header_of(body: bytes) -> bytes:
+    return b"Content-Length: %d\r\n\r\n" % len(body)
 
 
 class Outbox:
@@ -101,7 +101,7 @@ class FrameWriter:
 
     def write(self, body: bytes, *, replaces: Hashable = None) -> None:
         with self._changed:
-            self._outbox.put(framed(body), replaces)
+            self._outbox.put(header_of(body) + body, replaces)
             self._changed.notify()
 
     def close(self) -> None:
