@@ -11,6 +11,7 @@ import os
 import secrets
 import stat
 import sys
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -47,10 +48,18 @@ class Provider(Protocol):
     def secrets(self) -> dict[str, str]: ...
 
 
+Connect = Callable[[Path, Mapping[str, str]], Awaitable[RawClient]]
+
+
+async def own_server(root: Path, variables: Mapping[str, str]) -> RawClient:
+    """A server for this client alone."""
+    return await RawClient.start(ARGV, cwd=root, env=variables)
+
+
 @dataclass
 class Outside:
     """`home` holds everything that the server may write to: state, config, temp. `root` is the workspace.
-    `variables` are the environment of the server; `announce` is what the editor can do.
+    `variables` are the environment of the server; `announce` is what the editor can do; `connect` brings it to one.
     """
 
     client: RawClient
@@ -64,6 +73,7 @@ class Outside:
     results: list[Json] = field(default_factory=list)
     others: list[Outside] = field(default_factory=list)
     past: list[RawClient] = field(default_factory=list)
+    connect: Connect = own_server
 
     @property
     def pair(self) -> tuple[RawClient, Any]:
@@ -124,8 +134,7 @@ class Outside:
 
     async def kill(self) -> None:
         """What the server wrote before has been read then."""
-        if self.client.process.returncode is None:
-            self.client.process.kill()
+        self.client.kill()
         await self.client.gone()
 
     async def beside(self, root: Path | None = None) -> Outside:
@@ -136,7 +145,7 @@ class Outside:
         return other
 
     async def _another(self, root: Path) -> RawClient:
-        client = await RawClient.start(ARGV, cwd=root, env=self.variables)
+        client = await self.connect(root, self.variables)
         client.editor.settings = self.client.editor.settings
         await client.initialize(root, announce=self.announce, options=client.editor.settings)
         return client
@@ -160,7 +169,7 @@ class Outside:
 
     async def uninitialized(self) -> RawClient:
         """A second server and editor, not initialized yet. Whoever asks for it ends it."""
-        client = await RawClient.start(ARGV, cwd=self.root, env=self.variables)
+        client = await self.connect(self.root, self.variables)
         client.editor.settings = {"model": MODEL}
         return client
 
@@ -169,8 +178,7 @@ class Outside:
         for other in self.others:
             await other.stop()
         await self.provider.__aexit__()
-        if self.client.process.returncode is None:
-            self.client.process.kill()
+        self.client.kill()
         await self.client.gone()
 
     def leaks(self) -> list[Any]:
@@ -195,6 +203,7 @@ async def start(
     env: dict[str, str | None] | None = None,
     initialize: bool = True,
     provider: Provider | None = None,
+    connect: Connect = own_server,
 ) -> Outside:
     """Server, client and provider on a workspace with `files`. `env`: changes; None takes a variable away.
 
@@ -211,8 +220,8 @@ async def start(
         (root / name).write_bytes(text.encode())
     variables = _environment(provider, home) | (env or {})
     given = {name: value for name, value in variables.items() if value is not None}
-    client = await RawClient.start(ARGV, cwd=root, env=given)
-    outside = Outside(client, provider, root, home, given, announce)
+    client = await connect(root, given)
+    outside = Outside(client, provider, root, home, given, announce, connect=connect)
     settings = {"model": MODEL} | (options or {})
     outside.client.editor.settings = settings
     try:

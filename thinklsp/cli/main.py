@@ -39,7 +39,11 @@ def run(argv: Sequence[str]) -> int:
     )
     parser.add_argument("--version", action="version", version=f"thinklsp {__version__}")
     serve.add_arguments(parser)
-    return serve.run(parser.parse_args(list(argv[1:] if argv[:1] == ["serve"] else argv)))
+    parser.add_argument("command", nargs="?", choices=sorted(COMMANDS), help=argparse.SUPPRESS)
+    args = parser.parse_args(list(argv[1:] if argv[:1] == ["serve"] else argv))
+    if args.command is not None:
+        parser.error(f"nothing stands before {args.command}")
+    return serve.run(args)
 
 
 def _guarded(name: str, argv: Sequence[str]) -> int:

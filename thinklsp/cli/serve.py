@@ -3,16 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import logging
-import os
-import sys
 
-from thinklsp.sessions.state_folder import LOG_NAME, state_folder
-
-_LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-_LOG_LIMIT = 1_000_000
-# Libraries that would log message bodies or addresses.
-_PINNED = ("pygls", "httpx", "httpcore", "asyncio", "websockets")
+from thinklsp.cli.logs import set_up_logs
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,34 +35,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    os.umask(0o077)
-    _set_up_logs()
     # Nothing is imported that is not needed: one kind of server knows nothing of the other, the terminal of neither.
-    if args.tcp or args.ws:
+    if args.tcp is not None or args.ws is not None:
         from thinklsp.cli.serve_sockets import serve  # noqa: PLC0415 - see above
 
         return serve(args)
     if args.token_file or args.no_token or args.allow_origin or args.listen_publicly:
         args.wrong("these options need --tcp or --ws")
+    set_up_logs()
     from thinklsp.lsp.stdio import serve_stdio  # noqa: PLC0415 - see above
 
     return serve_stdio()
-
-
-def _set_up_logs() -> None:
-    """Warnings and worse; the file is made when the first one comes, readable by the user alone."""
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format=_LINE)
-    folder = state_folder(os.environ)
-    path = os.path.join(folder, LOG_NAME)
-    try:
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-        if os.path.exists(path) and os.path.getsize(path) > _LOG_LIMIT:
-            os.replace(path, f"{path}.1")
-        handler = logging.FileHandler(path, encoding="utf-8", delay=True)
-    except OSError as error:
-        logging.getLogger(__name__).warning("no log file is kept: %s", error.strerror)
-    else:
-        handler.setFormatter(logging.Formatter(_LINE))
-        logging.getLogger().addHandler(handler)
-    for name in _PINNED:
-        logging.getLogger(name).setLevel(logging.CRITICAL)

@@ -16,6 +16,7 @@ import sys
 from contextlib import suppress
 from ipaddress import ip_address
 
+from thinklsp.cli.logs import set_up_logs
 from thinklsp.lsp.sockets import Entrance, serve_sockets
 from thinklsp.sessions.state_folder import is_mine
 
@@ -46,7 +47,8 @@ def serve(args: argparse.Namespace) -> int:
 
 
 def _serve(args: argparse.Namespace, entrance: Entrance) -> int:
-    if args.ws:
+    set_up_logs()
+    if args.ws is not None:
         # Its library is imported by those alone who need it.
         from thinklsp.lsp.websocket import listening  # noqa: PLC0415 - see above
     else:
@@ -55,15 +57,15 @@ def _serve(args: argparse.Namespace, entrance: Entrance) -> int:
 
 
 def _entrance(args: argparse.Namespace) -> Entrance:
-    if args.no_token and (args.ws or args.token_file):
+    if args.no_token and (args.tcp is None or args.token_file):
         raise _Wrong("--no-token goes with --tcp alone: pages in a browser can reach a WebSocket")
-    if args.allow_origin and not args.ws:
+    if args.allow_origin and args.ws is None:
         raise _Wrong("--allow-origin goes with --ws")
     origins = frozenset(origin.lower() for origin in args.allow_origin)
     for origin in sorted(origins):
         if _ORIGIN.fullmatch(origin) is None:
             raise _Wrong(f"{origin!r} is no origin; write it as browsers do, such as https://ide.example.com")
-    match = _ADDRESS.fullmatch(args.ws or args.tcp)
+    match = _ADDRESS.fullmatch(args.tcp if args.ws is None else args.ws)
     if match is None or int(match["port"]) > _HIGHEST_PORT:
         raise _Wrong("an address is HOST:PORT, such as 127.0.0.1:9000 or [::1]:9000")
     family, address = _resolved(match["six"] or match["host"], int(match["port"]))
@@ -123,5 +125,5 @@ def _tell(args: argparse.Namespace, entrance: Entrance) -> None:
         os.dup2(2, 1)
     host, port = entrance.socket.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
-    sys.stderr.write(f"thinklsp: listening on {'ws' if args.ws else 'tcp'}://{shown}:{port}\n")
+    sys.stderr.write(f"thinklsp: listening on {'tcp' if args.ws is None else 'ws'}://{shown}:{port}\n")
     sys.stderr.flush()
