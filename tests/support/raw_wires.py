@@ -119,7 +119,11 @@ class WebSocketWire(TcpWire):
             "Sec-WebSocket-Version: 13", f"Sec-WebSocket-Key: {key}", *headers,
         ]  # fmt: skip
         wire.writer.write("".join(f"{line}\r\n" for line in [*asked, ""]).encode())
-        status, *told = (await wire.reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+        try:
+            status, *told = (await wire.reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+        except (ConnectionError, asyncio.IncompleteReadError):
+            wire.close()
+            raise HandshakeRefused(0, "closed without an answer") from None
         known = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in told)}
         if not status.startswith("HTTP/1.1 101 "):
             text = (await wire.reader.read()).decode()

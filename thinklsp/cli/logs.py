@@ -15,8 +15,8 @@ _PINNED = ("pygls", "httpx", "httpcore", "asyncio", "websockets")
 
 
 def set_up_logs() -> None:
-    """Warnings and worse; the file is made when the first one comes. Whatever the process makes from here on is readable
-    by the user alone."""
+    """Warnings and worse; the file is made when the first one comes. Whatever is made from here on can be read by the
+    user alone."""
     os.umask(0o077)
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format=_LINE)
     folder = state_folder(os.environ)

@@ -90,10 +90,9 @@ class TcpWire:
 
     async def send(self, body: bytes, went: Callable[[int], None] = lambda _: None) -> None:
         try:
-            self._writer.write(header_of(body))
             for start in range(0, len(body), PIECE):
                 piece = body[start : start + PIECE]
-                self._writer.write(piece)
+                self._writer.write(piece if start else header_of(body) + piece)
                 await self._writer.drain()
                 went(len(piece))
         except OSError:
