@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 from tests.support.canary import Canary
 from tests.support.listening import Listening
-from tests.support.outside import Outside, start
+from tests.support.outside import ROOT, Outside, start
 
 Begin = Callable[..., Awaitable[Outside]]
 _passed = pytest.StashKey[bool]()
@@ -57,3 +58,12 @@ async def listening(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIter
             assert Canary({"token": server.token}).search_tree(tmp_path) == []
     finally:
         await server.stop()
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """Of a server alone, without a provider."""
+    state = tmp_path / "state"
+    state.mkdir(mode=0o700)
+    kept = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "PYTHONPATH": str(ROOT), "HOME": str(tmp_path)}
+    return kept | {"THINKLSP_STATE_DIR": str(state), "XDG_CONFIG_HOME": str(tmp_path)}

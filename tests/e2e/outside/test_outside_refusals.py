@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import closing, suppress
 from pathlib import Path
@@ -13,20 +12,11 @@ from typing import Any
 import pytest
 
 from tests.support.listening import Listening
-from tests.support.outside import ROOT
 from tests.support.raw_wires import HandshakeRefused, TcpWire, WebSocketWire, framed
 
 ALLOWED = "https://ide.example.com"
 INITIALIZE = {"processId": None, "rootUri": None, "capabilities": {}}
 Json = Any
-
-
-@pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
-    state = tmp_path / "state"
-    state.mkdir(mode=0o700)
-    kept = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "PYTHONPATH": str(ROOT), "HOME": str(tmp_path)}
-    return kept | {"THINKLSP_STATE_DIR": str(state), "XDG_CONFIG_HOME": str(tmp_path)}
 
 
 @pytest.fixture
