@@ -19,7 +19,8 @@ WITNESS = """
 import asyncio, gc, os, runpy, signal, sys, threading
 def count(*_):
     gc.collect()
-    kept = sum(type(one).__name__ in ("Server", "Face", "Keeper") for one in gc.get_objects())
+    kinds = ("thinklsp.lsp.server.Server", "thinklsp.lsp.face.Face", "thinklsp.sessions.keeper.Keeper")
+    kept = sum(f"{type(one).__module__}.{type(one).__name__}" in kinds for one in gc.get_objects())
     figures = len(asyncio.all_tasks()), len(os.listdir("/proc/self/fd")), threading.active_count(), kept
     os.write(2, ("counted: %d %d %d %d\\n" % figures).encode())
 signal.signal(signal.SIGUSR1, count)
