@@ -132,6 +132,10 @@ class Protocol(LanguageServerProtocol):
             return lambda params: _returned(found(params))
         return found
 
+    def get_message_type(self, method: str) -> type[Any] | None:  # type: ignore[override] # no cache, see below
+        """As pygls' own, whose cache would keep this object for as long as the process lives."""
+        return types.METHOD_TO_TYPES.get(method, (None,))[0]
+
     def _params(self, method: str, message: envelope.Json) -> Any:
         """The typed params; as they came for a method of our own. Raises InvalidParams."""
         kind = self.get_message_type(method)
