@@ -1,14 +1,18 @@
-"""One fixture: `begin(*answers, files=…)` starts server, editor and provider; the end of every test is the same."""
+"""`begin(*answers, files=…)` starts server, editor and provider; the end of every test is the same. With
+`connect=listening.connect` the editors share one server, over TCP and over WebSocket."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.outside import Outside, start
+from tests.support.canary import Canary
+from tests.support.listening import Listening
+from tests.support.outside import ROOT, Outside, start
 
 Begin = Callable[..., Awaitable[Outside]]
 _passed = pytest.StashKey[bool]()
@@ -38,3 +42,28 @@ async def begin(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator
     finally:
         for outside in started:
             await outside.stop()
+
+
+@pytest.fixture(params=["tcp", "ws"])
+async def listening(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Listening]:
+    """To be named before `begin`, so that it outlives the editors. What it logs but its address is a failure."""
+    server = Listening(request.param)
+    yield server
+    try:
+        if request.node.stash.get(_passed, False):
+            assert server.process is not None
+            assert (server.process.returncode or await server.end()) == 143
+            assert server.log == f"thinklsp: listening on {server.kind}://127.0.0.1:{server.port}\n"
+            assert server.leaks() == []
+            assert Canary({"token": server.token}).search_tree(tmp_path) == []
+    finally:
+        await server.stop()
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """Of a server alone, without a provider."""
+    state = tmp_path / "state"
+    state.mkdir(mode=0o700)
+    kept = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "PYTHONPATH": str(ROOT), "HOME": str(tmp_path)}
+    return kept | {"THINKLSP_STATE_DIR": str(state), "XDG_CONFIG_HOME": str(tmp_path)}

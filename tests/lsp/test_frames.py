@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from thinklsp.lsp.protocol.frames import MAX_BODY, BadFrame, FrameDecoder, FramingError
-from thinklsp.lsp.protocol.writer import FrameWriter
+from thinklsp.lsp.protocol.writer import FrameWriter, Outbox
 
 BAD = "a frame that cannot be read"
 NEXT = b"Content-Length: 2\r\n\r\n{}"
@@ -131,7 +131,7 @@ def test_frames_of_many_threads_are_whole() -> None:
 
 def test_a_client_that_does_not_read_keeps_nobody_waiting() -> None:
     reading, writing = os.pipe()
-    writer = FrameWriter(writing, most_waiting=100_000, patience=0.0)
+    writer = FrameWriter(writing, Outbox(most_waiting=100_000, patience=0.0))
     for _ in range(100):
         writer.write(b"x" * 10_000)  # Far more than the pipe holds: a writer that waited would stop here for ever.
     assert writer.lost

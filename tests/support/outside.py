@@ -11,7 +11,7 @@ import os
 import secrets
 import stat
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -48,10 +48,25 @@ class Provider(Protocol):
     def secrets(self) -> dict[str, str]: ...
 
 
+Connect = Callable[[Path, Mapping[str, str]], Awaitable[RawClient]]
+
+
+def server_by(argv: Sequence[str]) -> Connect:
+    """A server for this client alone, started by that."""
+
+    async def connect(root: Path, variables: Mapping[str, str]) -> RawClient:
+        return await RawClient.start(argv, cwd=root, env=variables)
+
+    return connect
+
+
+own_server = server_by(ARGV)
+
+
 @dataclass
 class Outside:
     """`home` holds everything that the server may write to: state, config, temp. `root` is the workspace.
-    `variables` are the environment of the server; `announce` is what the editor can do.
+    `variables` are the environment of the server; `announce` is what the editor can do; `connect` brings it to one.
     """
 
     client: RawClient
@@ -65,6 +80,7 @@ class Outside:
     results: list[Json] = field(default_factory=list)
     others: list[Outside] = field(default_factory=list)
     past: list[RawClient] = field(default_factory=list)
+    connect: Connect = own_server
 
     @property
     def pair(self) -> tuple[RawClient, Any]:
@@ -125,8 +141,7 @@ class Outside:
 
     async def kill(self) -> None:
         """What the server wrote before has been read then."""
-        if self.client.process.returncode is None:
-            self.client.process.kill()
+        self.client.kill()
         await self.client.gone()
 
     async def beside(self, root: Path | None = None) -> Outside:
@@ -137,7 +152,7 @@ class Outside:
         return other
 
     async def _another(self, root: Path) -> RawClient:
-        client = await RawClient.start(ARGV, cwd=root, env=self.variables)
+        client = await self.connect(root, self.variables)
         client.editor.settings = self.client.editor.settings
         await client.initialize(root, announce=self.announce, options=client.editor.settings)
         return client
@@ -161,7 +176,7 @@ class Outside:
 
     async def uninitialized(self) -> RawClient:
         """A second server and editor, not initialized yet. Whoever asks for it ends it."""
-        client = await RawClient.start(ARGV, cwd=self.root, env=self.variables)
+        client = await self.connect(self.root, self.variables)
         client.editor.settings = {"model": MODEL}
         return client
 
@@ -170,8 +185,7 @@ class Outside:
         for other in self.others:
             await other.stop()
         await self.provider.__aexit__()
-        if self.client.process.returncode is None:
-            self.client.process.kill()
+        self.client.kill()
         await self.client.gone()
 
     def leaks(self) -> list[Any]:
@@ -196,7 +210,7 @@ async def start(
     env: dict[str, str | None] | None = None,
     initialize: bool = True,
     provider: Provider | None = None,
-    argv: Sequence[str] = ARGV,
+    connect: Connect = own_server,
 ) -> Outside:
     """Server, client and provider on a workspace with `files`. `env`: changes; None takes a variable away.
 
@@ -213,8 +227,8 @@ async def start(
         (root / name).write_bytes(text.encode())
     variables = _environment(provider, home) | (env or {})
     given = {name: value for name, value in variables.items() if value is not None}
-    client = await RawClient.start(argv, cwd=root, env=given)
-    outside = Outside(client, provider, root, home, given, announce)
+    client = await connect(root, given)
+    outside = Outside(client, provider, root, home, given, announce, connect=connect)
     settings = {"model": MODEL} | (options or {})
     outside.client.editor.settings = settings
     try:

@@ -1,4 +1,4 @@
-"""A language client over real stdio that knows LSP 3.17 and nothing of the product.
+"""A language client over real stdio or a socket that knows LSP 3.17 and nothing of the product.
 
 It frames and reads bytes itself, keeps every byte that the server writes, answers the server's requests as an editor
 does, really applies workspace edits, and has all traffic watched by `raw_protocol`. It never sleeps: `wait_for` waits
@@ -21,6 +21,7 @@ from typing import Any
 from tests.support.raw_documents import Desk, Document, apply_text_edits, path_of, range_of
 from tests.support.raw_editor import VSCODE, Editor
 from tests.support.raw_protocol import TrafficChecker
+from tests.support.raw_wires import StdioWire, Wire
 from tests.support.watching import Watched
 
 Json = Any
@@ -74,12 +75,17 @@ class Received:
 class RawClient(Watched):
     """Start with `await RawClient.start(...)`, then `initialize`, and `close` at the end.
 
-    `editor` holds what a test may set: settings, handlers of server requests, answers to questions.
+    `editor` holds what a test may set: settings, handlers of server requests, answers to questions. `wire`: the way to
+    the server, if it is not the process's own pipes. `token`: what `initialize` has to bring.
     """
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(
+        self, process: asyncio.subprocess.Process, wire: Wire | None = None, *, token: str | None = None
+    ) -> None:
         super().__init__()
         self.process = process
+        self.token = token
+        self.wire: Wire = wire or StdioWire(process)
         self.shutting_down = False
         self.stdout, self.stderr = bytearray(), bytearray()
         self.received: list[Received] = []
@@ -111,6 +117,8 @@ class RawClient(Watched):
     ) -> Json:
         self.editor.capabilities = VSCODE if announce is None else announce
         uri = root.as_uri() if root else None
+        if self.token is not None:
+            options = {"thinklsp": (options or {}) | {"token": self.token}}
         params = {
             "processId": os.getpid(),
             "clientInfo": {"name": "raw client", "version": "1"},
@@ -126,31 +134,35 @@ class RawClient(Watched):
         return result
 
     async def close(self) -> int:
-        """Shutdown and exit in order; returns the exit code. Afterwards the checker has the last word."""
-        if self.process.returncode is None:
+        """Shutdown and exit in order; returns the exit code, 0 of a socket that was closed. Afterwards the checker has
+        the last word."""
+        if not self._tasks[0].done():
             if not self.shutting_down:
                 await self.request("shutdown")
             self.notify("exit")
         return await self.gone()
 
     async def gone(self) -> int:
-        """Waits until the process and its streams have ended."""
+        """Waits until the process, or the socket, and its streams have ended."""
         try:
             async with asyncio.timeout(DEADLINE):
                 await asyncio.gather(*self._tasks)
-                code = await self.process.wait()
+                code = await self.wire.ended()
         except TimeoutError:
-            self.process.kill()
-            await self.process.wait()
+            self.kill()
+            await self.wire.ended()
             await asyncio.gather(*self._tasks, return_exceptions=True)
             self.checker.blame("the server did not end and had to be killed")
             code = -9
         for task in self._answering:
             task.cancel()
-        if self.process.stdin is not None:
-            self.process.stdin.close()
+        self.wire.close()
         self.checker.finish()
         return code
+
+    def kill(self) -> None:
+        """The process, or the socket, at once."""
+        self.wire.kill()
 
     # Talking
 
@@ -264,13 +276,11 @@ class RawClient(Watched):
     # Reading and answering
 
     async def _read_stderr(self) -> None:
-        assert self.process.stderr is not None
-        while chunk := await self.process.stderr.read(65536):
+        while chunk := await self.wire.read_log():
             self.stderr += chunk
 
     async def _read_stdout(self) -> None:
-        assert self.process.stdout is not None
-        while chunk := await self.process.stdout.read(65536):
+        while chunk := await self.wire.read():
             self.stdout += chunk
             self._unread += chunk
             while (body := self._next_body()) is not None:
@@ -322,6 +332,5 @@ class RawClient(Watched):
         message = {"jsonrpc": "2.0"} | message
         self.checker.sent(message)
         body = json.dumps(message, ensure_ascii=False).encode("utf-8", "surrogatepass")
-        assert self.process.stdin is not None
-        self.process.stdin.write(b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        self.wire.write(body)
         self.changed()

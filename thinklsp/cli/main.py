@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 
 from thinklsp import __version__
+from thinklsp.cli import serve
 from thinklsp.core.errors import ThinkLspError
 from thinklsp.core.loading import uncollected
 
@@ -26,13 +27,11 @@ _INTERRUPTED = 130
 
 def run(argv: Sequence[str]) -> int:
     """The exit code. Wrong usage raises SystemExit(2), as argparse does."""
-    if not argv or argv[0] in ("--stdio", "serve"):
-        return _entry("serve", argv[1:])
-    if argv[0] in COMMANDS:
+    if argv and argv[0] in COMMANDS:
         return _guarded(argv[0], argv[1:])
     parser = argparse.ArgumentParser(
         prog="thinklsp",
-        usage="thinklsp [--stdio | --version | --help | COMMAND …]",
+        usage="thinklsp [--stdio | --tcp HOST:PORT | --ws HOST:PORT] [OPTION …]\n       thinklsp COMMAND …",
         description="A language server that thinks. Without a command it serves one editor on standard input and "
         "output.",
         epilog="commands (each has a --help of its own):\n"
@@ -40,12 +39,12 @@ def run(argv: Sequence[str]) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"thinklsp {__version__}")
-    parser.add_argument("--stdio", action="store_true", help="serve an editor on standard input and output (default)")
+    serve.add_arguments(parser)
     parser.add_argument("command", nargs="?", choices=sorted(COMMANDS), help=argparse.SUPPRESS)
-    parser.parse_args(list(argv))
-    # Known options end the program above; what is left is an option in front of its command.
-    parser.print_usage(sys.stderr)
-    return 2
+    args = parser.parse_args(list(argv[1:] if argv[:1] == ["serve"] else argv))
+    if args.command is not None:
+        parser.error(f"nothing stands before {args.command}")
+    return serve.run(args)
 
 
 def _guarded(name: str, argv: Sequence[str]) -> int:
@@ -69,8 +68,7 @@ def _guarded(name: str, argv: Sequence[str]) -> int:
 def _entry(name: str, argv: Sequence[str]) -> int:
     with uncollected():
         module = import_module(f"thinklsp.cli.{name}")
-    prog = "thinklsp" if name == "serve" else f"thinklsp {name}"
-    parser = argparse.ArgumentParser(prog=prog, description=module.__doc__)
+    parser = argparse.ArgumentParser(prog=f"thinklsp {name}", description=module.__doc__)
     module.add_arguments(parser)
     command: Callable[[argparse.Namespace], int] = module.run
     return command(parser.parse_args(list(argv)))

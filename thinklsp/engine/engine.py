@@ -1,4 +1,4 @@
-"""Composes settings, session, model and workspace into turns. One engine serves one process."""
+"""Composes settings, session, model and workspace into turns. One engine serves one client."""
 
 from __future__ import annotations
 

@@ -50,7 +50,8 @@ def prepared(state_folder: str) -> str:
 
 
 def _private_folder(path: str) -> None:
-    if not os.path.lexists(path):
+    # Another store may be the first at the same moment.
+    with suppress(FileExistsError):
         os.mkdir(path, 0o700)
     status = os.lstat(path)
     if not stat.S_ISDIR(status.st_mode):
@@ -82,16 +83,19 @@ def prepared_database(folder: str, *, create: bool = True) -> str:
 
 
 def _private_file(path: str) -> None:
-    if not os.path.lexists(path):
+    """A file that is not there, or goes meanwhile, as a log does with the last store that uses it, is no problem."""
+    try:
+        status = os.lstat(path)
+    except FileNotFoundError:
         return
-    status = os.lstat(path)
     if not stat.S_ISREG(status.st_mode):
         what = "a link" if stat.S_ISLNK(status.st_mode) else "not a file"
         raise FolderRefused(f"{path} is {what}. Move it away.")
     if not is_mine(status):
         raise FolderRefused(f"{path} belongs to another user. Set THINKLSP_STATE_DIR to a folder of yours.")
     if status.st_mode & 0o077:
-        os.chmod(path, 0o600)
+        with suppress(FileNotFoundError):
+            os.chmod(path, 0o600)
 
 
 FileIds = tuple[tuple[int, int] | None, ...]
@@ -260,6 +264,8 @@ class Leases:
             number = Path(self._path(session_id)).read_text("utf-8")
         except (OSError, ValueError):
             return ""
+        if number == str(os.getpid()):
+            return " (another client of this server)"
         return f" (process {number})" if number.isdecimal() else ""
 
 

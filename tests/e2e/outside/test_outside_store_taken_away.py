@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.conftest import Begin
-from tests.support.outside import ARGV, Outside, said
+from tests.support.outside import ARGV, Outside, said, server_by
 from tests.support.signing_script import Hold, Redacted, Text, Thinking, answer, tool
 
 FILES = {"a.py": "x = 1\n"}
@@ -90,7 +90,8 @@ def held_by_modes(argv: list[str]) -> list[str]:
 @pytest.mark.skipif(sys.platform == "win32", reason="folders have no modes there")
 async def test_in_a_folder_that_is_made_read_only(begin: Begin) -> None:
     outside: Outside = await begin(
-        *(answer(Text(f"{number}.")) for number in ("One", "Two", "Three", "Four")), argv=held_by_modes(ARGV)
+        *(answer(Text(f"{number}.")) for number in ("One", "Two", "Three", "Four")),
+        connect=server_by(held_by_modes(ARGV)),
     )
     sessions = outside.home / "state" / "sessions"
 

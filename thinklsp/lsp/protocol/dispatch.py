@@ -24,7 +24,7 @@ from pygls.protocol import LanguageServerProtocol, lsp_method
 from thinklsp.lsp.convert import Encoding
 from thinklsp.lsp.protocol import envelope, errors
 from thinklsp.lsp.protocol.frames import BadFrame
-from thinklsp.lsp.protocol.writer import FrameWriter
+from thinklsp.lsp.protocol.writer import Writer
 
 _log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class Protocol(LanguageServerProtocol):
         super().__init__(server, converter)
         self.capabilities: Mapping[str, Any] = {}
         self._initialized = False
-        self._out: FrameWriter | None = None
+        self._out: Writer | None = None
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._numbers = itertools.count(1)
 
@@ -132,6 +132,10 @@ class Protocol(LanguageServerProtocol):
             return lambda params: _returned(found(params))
         return found
 
+    def get_message_type(self, method: str) -> type[Any] | None:  # type: ignore[override] # no cache, see below
+        """As pygls' own, whose cache would keep this object for as long as the process lives."""
+        return types.METHOD_TO_TYPES.get(method, (None,))[0]
+
     def _params(self, method: str, message: envelope.Json) -> Any:
         """The typed params; as they came for a method of our own. Raises InvalidParams."""
         kind = self.get_message_type(method)
@@ -168,7 +172,7 @@ class Protocol(LanguageServerProtocol):
         else:
             future.set_result(reply.result)
 
-    def connect(self, writer: FrameWriter) -> None:
+    def connect(self, writer: Writer) -> None:
         self._out = writer
 
     def tell(self, method: str, params: Any, *, replaces: Hashable = None) -> None:

@@ -1,0 +1,95 @@
+"""Clients that come and go leave nothing behind: no task, no descriptor, no thread, no server of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.listening import Kind, Listening
+from tests.support.raw_client import RawClient
+
+# Says on SIGUSR1 what there is: tasks, descriptors, threads, and what is kept for clients.
+WITNESS = """
+import asyncio, gc, os, runpy, signal, sys, threading
+def count(*_):
+    gc.collect()
+    kinds = ("thinklsp.lsp.server.Server", "thinklsp.lsp.face.Face", "thinklsp.sessions.keeper.Keeper")
+    kept = sum(f"{type(one).__module__}.{type(one).__name__}" in kinds for one in gc.get_objects())
+    figures = len(asyncio.all_tasks()), len(os.listdir("/proc/self/fd")), threading.active_count(), kept
+    os.write(2, ("counted: %d %d %d %d\\n" % figures).encode())
+signal.signal(signal.SIGUSR1, count)
+sys.argv = ["thinklsp", *sys.argv[1:]]
+runpy.run_module("thinklsp", run_name="__main__", alter_sys=True)
+"""
+CLIENTS, AT_ONCE = 200, 10
+
+
+async def counted(server: Listening) -> list[int]:
+    assert server.process is not None
+    before = server.log.count("counted")
+    server.process.send_signal(signal.SIGUSR1)
+    await server.wait_for(lambda: server.log.count("counted") > before, what="the figures")
+    return [int(figure) for figure in re.findall(r"counted: (.*)\n", server.log)[-1].split()]
+
+
+async def settled(server: Listening, most: list[int]) -> list[int]:
+    """The figures, once none of them is above `most`."""
+    async with asyncio.timeout(30):
+        while True:
+            figures = await counted(server)
+            if all(one <= other for one, other in zip(figures, most, strict=True)):
+                return figures
+
+
+async def come_and_go(server: Listening, root: Path, environment: dict[str, str], number: int) -> None:
+    client = await server.connect(root, environment)
+    match number % 4:
+        case 0:
+            client.wire.write(json.dumps({"jsonrpc": "2.0", "method": "initialized"}).encode())
+        case 1:
+            await client.initialize(root)
+        case 2:
+            await client.initialize(root)
+            await client.command("thinklsp.sessions")
+        case _:
+            await client.initialize(root)
+            await client.command("thinklsp.usage")
+            assert await client.close() == 0
+            return
+    client.kill()
+    await gone(client)
+
+
+async def gone(client: RawClient) -> None:
+    client.checker.open_requests.clear()
+    await client.gone()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="descriptors are counted in /proc")
+@pytest.mark.parametrize("kind", ["tcp", "ws"])
+async def test_clients_that_go_leave_nothing_behind(kind: Kind, tmp_path: Path, environment: dict[str, str]) -> None:
+    server = Listening(kind, argv=(sys.executable, "-c", WITNESS))
+
+    async def many(count: int) -> None:
+        for start in range(0, count, AT_ONCE):
+            numbers = range(start, start + AT_ONCE)
+            await asyncio.gather(*(come_and_go(server, tmp_path, environment, number) for number in numbers))
+
+    try:
+        await server.start(tmp_path, environment)
+        empty = await counted(server)
+        await many(AT_ONCE)
+        # Threads and descriptors of the process itself stay from the first ones on; nothing of a client does.
+        first = await settled(server, [empty[0], 100, 100, 0])
+        await many(CLIENTS)
+        await settled(server, [empty[0], first[1], first[2], 0])
+        assert await server.end() == 143
+        assert [line for line in server.log.splitlines() if not line.startswith(("counted", "thinklsp: "))] == []
+    finally:
+        await server.stop()

@@ -1,0 +1,103 @@
+"""One server process with a socket, and as many raw clients on it as a test wants."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+from tests.support.canary import Canary
+from tests.support.raw_client import RawClient
+from tests.support.raw_wires import TcpWire, WebSocketWire
+from tests.support.watching import Watched
+
+Kind = Literal["tcp", "ws"]
+_TOKEN = re.compile(r"token: ([A-Za-z0-9_-]{43})\n")
+ARGV = (sys.executable, "-W", "error", "-m", "thinklsp")
+
+
+class Listening(Watched):
+    """Begins with `start`, or with the first `connect`, in the folder and with the environment of that client."""
+
+    def __init__(self, kind: Kind, *options: str, argv: Sequence[str] = ARGV) -> None:
+        super().__init__()
+        self.kind = kind
+        self.argv = (*argv, f"--{kind}", "127.0.0.1:0", *options)
+        self.process: asyncio.subprocess.Process | None = None
+        self.stdout, self.stderr = bytearray(), bytearray()
+        self.clients: list[RawClient] = []
+        self._readers: list[asyncio.Task[None]] = []
+
+    async def start(self, folder: Path, environment: Mapping[str, str]) -> None:
+        pipe = asyncio.subprocess.PIPE
+        self.process = await asyncio.create_subprocess_exec(
+            *self.argv, cwd=folder, env=dict(environment), stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe
+        )
+        assert self.process.stdout is not None
+        assert self.process.stderr is not None
+        for stream, into in ((self.process.stdout, self.stdout), (self.process.stderr, self.stderr)):
+            self._readers.append(asyncio.create_task(self._read(stream, into)))
+        await self.wait_for(lambda: "listening on" in self.log, within=30.0, what="the address")
+
+    @property
+    def log(self) -> str:
+        return self.stderr.decode()
+
+    @property
+    def port(self) -> int:
+        address = re.search(rf"^thinklsp: listening on {self.kind}://127\.0\.0\.1:(\d+)$", self.log, re.MULTILINE)
+        assert address is not None, self.log
+        return int(address[1])
+
+    @property
+    def token(self) -> str:
+        """Standard output holds nothing else."""
+        told = _TOKEN.fullmatch(self.stdout.decode())
+        assert told is not None, self.stdout
+        return told[1]
+
+    async def connect(self, root: Path, variables: Mapping[str, str]) -> RawClient:
+        if self.process is None:
+            await self.start(root, variables)
+        assert self.process is not None
+        if self.kind == "tcp":
+            client = RawClient(self.process, await TcpWire.open(self.port), token=self.token)
+        else:
+            wire = await WebSocketWire.upgraded(self.port, f"Authorization: Bearer {self.token}")
+            client = RawClient(self.process, wire)
+        self.clients.append(client)
+        return client
+
+    def leaks(self) -> list[str]:
+        """Where the token can be read but on standard output."""
+        canary = Canary({"token": self.token})
+        written = b"".join(bytes(client.stdout) for client in self.clients)
+        found = [*canary.search(bytes(self.stderr), "stderr"), *canary.search(written, "what clients were sent")]
+        return [str(leak) for leak in found]
+
+    async def end(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """By a signal, which is the only way; gives the exit code."""
+        assert self.process is not None
+        self.process.send_signal(number)
+        async with asyncio.timeout(20):
+            code = await self.process.wait()
+            await asyncio.gather(*self._readers)
+        return code
+
+    async def stop(self) -> None:
+        if self.process is not None and self.process.returncode is None:
+            self.process.kill()
+            await self.process.wait()
+        await asyncio.gather(*self._readers)
+
+    def describe(self) -> str:
+        return self.log[-3000:]
+
+    async def _read(self, stream: asyncio.StreamReader, into: bytearray) -> None:
+        while chunk := await stream.read(65536):
+            into += chunk
+            self.changed()
