@@ -17,6 +17,7 @@ from contextlib import suppress
 from ipaddress import ip_address
 
 from thinklsp.cli.logs import set_up_logs
+from thinklsp.core.loading import uncollected
 from thinklsp.lsp.sockets import Entrance, serve_sockets
 from thinklsp.sessions.state_folder import is_mine
 
@@ -48,11 +49,15 @@ def serve(args: argparse.Namespace) -> int:
 
 def _serve(args: argparse.Namespace, entrance: Entrance) -> int:
     set_up_logs()
-    if args.ws is not None:
-        # Its library is imported by those alone who need it.
-        from thinklsp.lsp.websocket import listening  # noqa: PLC0415 - see above
-    else:
-        from thinklsp.lsp.tcp import listening  # noqa: PLC0415 - see above
+    with uncollected():
+        # Before anybody comes in: nothing of a client may be left out of collection.
+        import thinklsp.lsp.face  # noqa: F401, PLC0415 - see above
+
+        if args.ws is not None:
+            # Its library is imported by those alone who need it.
+            from thinklsp.lsp.websocket import listening  # noqa: PLC0415 - see above
+        else:
+            from thinklsp.lsp.tcp import listening  # noqa: PLC0415 - see above
     return serve_sockets(listening, entrance, lambda: _tell(args, entrance))
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import sys
 from collections.abc import Coroutine, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -116,8 +118,9 @@ class State:
 
 
 def _import_face() -> Any:
-    # Inside a function: it pulls in HTTP, validation and the rest, after `initialize` has been answered.
-    with uncollected():
+    # Inside a function: it pulls in HTTP, validation and the rest, after `initialize` has been answered. Where clients
+    # come and go it has been there before the first of them: what is left out of collection is kept for good.
+    with nullcontext() if "thinklsp.lsp.face" in sys.modules else uncollected():
         from thinklsp.lsp.face import Face  # noqa: PLC0415 - see above
 
     return Face
