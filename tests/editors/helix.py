@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from tests.editors.pages import pasted
-from tests.editors.programs import debs, version_of
+from tests.editors.programs import apt, debs, version_of
 from tests.editors.steps import Step
 from tests.editors.terminal import Terminal
 from tests.editors.trial import BROKEN, FILE, FIXED, Trial, effort_of
@@ -19,6 +19,7 @@ _NONE = "No code actions|No configured"
 
 
 async def install(room: Path) -> str:
+    await apt("tmux")
     await debs("sid", room, "hx")
     return await version_of(str(room / "run"), "hx", "--version")
 
