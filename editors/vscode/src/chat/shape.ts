@@ -7,7 +7,7 @@ type Of<S extends Shape> = { readonly [K in keyof S]: Checked<S[K]> };
 export const string: Check<string> = (value): value is string => typeof value === 'string';
 export const number: Check<number> = (value): value is number => typeof value === 'number' && Number.isFinite(value);
 export const boolean: Check<boolean> = (value): value is boolean => typeof value === 'boolean';
-export const anything: Check<unknown> = (value): value is unknown => true;
+export const anything: Check<unknown> = (_value): _value is unknown => true;
 
 export function nullable<T>(check: Check<T>): Check<T | null> {
     return (value): value is T | null => value === null || check(value);
@@ -33,8 +33,8 @@ export function kinds<K extends Readonly<Record<string, Shape>>>(
 ): Check<{ [N in keyof K]: { readonly kind: N } & Of<K[N]> }[keyof K]> {
     const checks = new Map(Object.entries(table).map(([kind, shape]) => [kind, object(shape)]));
     return (value): value is never => {
-        if (!isRecord(value) || !Object.hasOwn(value, 'kind') || typeof value.kind !== 'string') return false;
-        return checks.get(value.kind)?.(value) ?? false;
+        if (!isRecord(value) || !Object.hasOwn(value, 'kind') || typeof value['kind'] !== 'string') return false;
+        return checks.get(value['kind'])?.(value) ?? false;
     };
 }
 
