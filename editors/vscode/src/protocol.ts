@@ -73,6 +73,12 @@ export interface TurnResult {
     notices: string[];
 }
 
+/** The answer of `thinklsp.apply` and `thinklsp.undo`. */
+export interface Applied {
+    applied: 'all' | 'some' | 'none';
+    files: EditedFile[];
+}
+
 export interface TurnStarted {
     turnId: string;
     sessionId: string;

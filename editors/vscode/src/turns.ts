@@ -12,7 +12,7 @@ import {
     type WorkDoneProgressEnd,
     type WorkDoneProgressReport,
 } from 'vscode-languageclient/node';
-import type { Attached, PartialResult, TurnCommand, TurnResult } from './protocol';
+import type { ActionArgument, Attached, PartialResult, TurnCommand, TurnResult, TurnStarted } from './protocol';
 import { type Look, Looks } from './looks';
 
 type Token = string | number;
@@ -111,36 +111,38 @@ export class Turns implements Disposable {
         return turn;
     }
 
-    /** The turn that runs in this session, the newest of all where none is named; undefined: none does. */
-    async attach(sessionId?: string): Promise<Running | undefined> {
-        const client = await this.connect();
-        const token = `thinklsp-vscode-${randomUUID()}-attached`;
-        const turn = new Turn('thinklsp.sessions', () => {
-            void this.ask('thinklsp.cancel', { turnId: turn.turnId });
-        });
-        let said = 'The turn failed.';
-        let watched: Disposable | undefined;
-        turn.result = new Promise((resolve, reject) => {
-            watched = client.onProgress(PARTIAL, token, event => {
-                turn.take(event);
-                if (event.kind === 'notice' && event.level === 'error') {
-                    said = event.text;
-                } else if (event.kind === 'finished') {
-                    watched?.dispose();
-                    event.result === null ? reject(new Error(said)) : resolve(event.result);
-                }
-            });
-        });
-        turn.result.catch(() => undefined);
-        const argument = { op: 'attach', sessionId, partialResultToken: token };
-        const answer = await this.ask<Attached>('thinklsp.sessions', argument);
-        if (!answer.attached) {
-            watched?.dispose();
+    /** The same with the editor's own progress and its Cancel; the text goes where the server puts it, `explain` to a
+     * chat document. Undefined: the command was answered without a turn. Rejects where it could not begin. */
+    async launch(command: TurnCommand, argument: ActionArgument): Promise<Running | undefined> {
+        const watched = await this.watch(command);
+        const partialResultToken = argument.name === 'explain' ? undefined : watched.token;
+        const answer = await watched.asked<Partial<TurnStarted> | null>(command, { ...argument, partialResultToken });
+        if (!answer?.turnId) {
+            watched.drop();
             return undefined;
         }
-        turn.turnId = answer.turnId ?? undefined;
-        turn.sessionId = answer.sessionId ?? undefined;
-        return turn;
+        if (partialResultToken === undefined) {
+            watched.drop();
+            return this.attach(answer.sessionId);
+        }
+        watched.turn.turnId = answer.turnId;
+        watched.turn.sessionId = answer.sessionId;
+        this.started.fire(watched.turn);
+        return watched.turn;
+    }
+
+    /** The turn that runs in this session, the newest of all where none is named; undefined: none does. */
+    async attach(sessionId?: string): Promise<Running | undefined> {
+        const watched = await this.watch('thinklsp.sessions');
+        const argument = { op: 'attach', sessionId, partialResultToken: watched.token };
+        const answer = await watched.asked<Attached>('thinklsp.sessions', argument);
+        if (!answer.attached) {
+            watched.drop();
+            return undefined;
+        }
+        watched.turn.turnId = answer.turnId ?? undefined;
+        watched.turn.sessionId = answer.sessionId ?? undefined;
+        return watched.turn;
     }
 
     /** A command of the server that answers at once. Rejects with a sentence for the user. */
@@ -162,6 +164,49 @@ export class Turns implements Disposable {
     dispose(): void {
         this.looks.dispose();
         this.started.dispose();
+    }
+
+    /** A turn that is known by what comes to `token`, its result too. `asked` lets go of it where the command fails. */
+    private async watch(command: string) {
+        const client = await this.connect();
+        const token = `thinklsp-vscode-${randomUUID()}`;
+        const turn = new Turn(command, () => {
+            this.ask('thinklsp.cancel', { turnId: turn.turnId }).catch(() => undefined);
+        });
+        let said = 'The turn failed.';
+        let drop = () => {};
+        turn.result = new Promise((resolve, reject) => {
+            const progress = client.onProgress(PARTIAL, token, event => {
+                turn.take(event);
+                if (event.kind === 'notice' && event.level === 'error') {
+                    said = event.text;
+                } else if (event.kind === 'finished') {
+                    if (event.result !== null) {
+                        resolve(event.result);
+                    }
+                    drop();
+                }
+            });
+            const gone = client.onDidChangeState(() => {
+                said = 'The server has ended.';
+                drop();
+            });
+            drop = () => {
+                progress.dispose();
+                gone.dispose();
+                reject(new Error(said));
+            };
+        });
+        turn.result.catch(() => undefined);
+        const asked = async <T>(what: string, argument: object): Promise<T> => {
+            try {
+                return await this.ask<T>(what, argument);
+            } catch (error) {
+                drop();
+                throw error;
+            }
+        };
+        return { token, turn, asked, drop: () => drop() };
     }
 
     private cancelWork(token: Token): void {
