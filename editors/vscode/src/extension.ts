@@ -24,7 +24,8 @@ export function activate(context: ExtensionContext): void {
     const status = new Status(turns);
     const working = new WorkingOn(turns);
     const changed = () => void status.look();
-    const actions = new Actions(turns, working, new Outcomes(turns, pages, connect), changed);
+    const outcomes = new Outcomes(turns, pages, connect);
+    const actions = new Actions(turns, working, outcomes, changed);
     const running = new Server(context, turns, {
         ...actions.middleware,
         handleWorkDoneProgress: (token, value, next) => {
@@ -52,7 +53,7 @@ export function activate(context: ExtensionContext): void {
     };
     const registered = Object.entries(ui).map(([id, run]) => commands.registerCommand(id, run));
     context.subscriptions.push(...registered, running, actions, working, status, pages, turns);
-    context.subscriptions.push(new ChatView(context, turns));
+    context.subscriptions.push(new ChatView(context, turns, outcomes, connect, changed));
     // Whoever cannot be served is told by the server's own message.
     connect().catch(() => undefined);
 }

@@ -62,7 +62,7 @@ export class Outcomes {
     }
 
     /** The file as it is beside what the proposal would make of it. */
-    private async compare(turnId: string, uri: string): Promise<void> {
+    async compare(turnId: string, uri: string): Promise<void> {
         const client = await this.connect();
         const document = await workspace.openTextDocument(client.protocol2CodeConverter.asUri(uri));
         const start = { line: 0, character: 0 };

@@ -27,7 +27,7 @@ export class ThinkingView {
     /** `summaries`: whether the service is asked for readable ones. */
     constructor(
         private readonly acts: DetailActs,
-        private readonly summaries: boolean,
+        summaries: boolean,
     ) {
         const summary = element('summary', {}, icon('chevron'), this.line);
         this.root = element('details', { class: 'thinking' }, summary, this.body);
