@@ -14,7 +14,7 @@ export function element<N extends keyof HTMLElementTagNameMap>(
             made.setAttribute(key, value === true ? '' : String(value));
         }
     }
-    made.append(...children.filter(child => child !== false && child != null && child !== ''));
+    made.append(...children.flatMap(child => (child === false || child === null || child === undefined || child === '' ? [] : [child])));
     return made;
 }
 
