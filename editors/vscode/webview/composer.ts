@@ -19,7 +19,7 @@ export interface ComposerActs {
 export class Composer {
     readonly root: HTMLElement;
     readonly pickers: Pickers;
-    readonly usage = element('span', { class: 'session-usage', title: 'Used by this session' });
+    readonly usage = element('span', { class: 'session-usage' });
     private readonly prompt = element('textarea', {
         'aria-label': 'Prompt',
         placeholder: 'Ask, @ for context, / for commands',

@@ -1,7 +1,7 @@
 /** The chat as it runs inside the web view: messages of the extension come in, what the user does goes out. */
 
 import './style.css';
-import { used } from '../src/chat/figures';
+import { spent, used } from '../src/chat/figures';
 import { type FromView, type Mode, MODES, type Session, type ToView, isToView } from '../src/chat/messages';
 import { isRecord } from '../src/chat/shape';
 import { applied, begun, taken } from '../src/chat/turn';
@@ -96,7 +96,8 @@ function take(message: ToView): void {
             summaries = message.shown;
             return;
         case 'usage':
-            composer.usage.textContent = used(message.total);
+            composer.usage.textContent = spent(message.total);
+            composer.usage.title = `This session: ${used(message.total)}`;
             return;
         case 'sessions':
             sessions = message.sessions;

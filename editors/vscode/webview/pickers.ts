@@ -57,17 +57,12 @@ export class Pickers {
         }
         const current = choice.value ?? '';
         const values = choice.choices.includes(current) ? choice.choices : [current, ...choice.choices];
-        select.replaceChildren(...values.map(value => element('option', { value }, value === current ? said(choice) : value)));
+        select.replaceChildren(...values.map(value => element('option', { value }, value || choice.effective || 'no model')));
         select.value = current;
+        const used = choice.effective === null || choice.effective === current ? '' : `, ${choice.effective} is used`;
+        select.title = `${LABELS[key]}: ${current || 'the default'}${used}`;
         select.disabled = choice.choices.length === 0;
     }
-}
-
-function said({ value, effective }: Choice): string {
-    if (value === null) {
-        return effective ?? 'no model';
-    }
-    return value === 'auto' && effective !== null && effective !== value ? `auto (${effective})` : value;
 }
 
 function named(name: string, select: HTMLSelectElement): HTMLElement {

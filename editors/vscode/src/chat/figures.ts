@@ -14,6 +14,17 @@ export function used(usage: Usage): string {
     return figures.filter(figure => figure !== '').join(' · ');
 }
 
+/** `$0.0206 · 73% cached`, the short form for what stands there all the time. */
+export function spent(usage: Usage): string {
+    const { inputTokens, outputTokens, cacheReadTokens, costUsd } = usage;
+    const all = (inputTokens ?? 0) + (outputTokens ?? 0);
+    const figures = [
+        costUsd === null ? (all > 0 ? `${tokens(all)} tokens` : '') : cost(costUsd),
+        inputTokens && cacheReadTokens ? `${Math.round((100 * cacheReadTokens) / inputTokens)}% cached` : '',
+    ];
+    return figures.filter(figure => figure !== '').join(' · ');
+}
+
 export function tokens(count: number): string {
     if (count < 1_000) {
         return String(count);
