@@ -1,0 +1,26 @@
+"""Waiting for what can only be looked at: editors, files and screens tell nobody that they changed."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections.abc import Callable
+from typing import Any
+
+
+async def until(holds: Callable[[], Any], what: Callable[[], str] | str, seconds: float = 20.0) -> Any:
+    """The first true answer of `holds` (which may be a coroutine function), asked 50 times a second.
+
+    Raises AssertionError that says `what` is missing.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        found = holds()
+        if inspect.isawaitable(found):
+            found = await found
+        if found:
+            return found
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {seconds:g} s: {what if isinstance(what, str) else what()}")
+        await asyncio.sleep(0.02)
