@@ -3,8 +3,8 @@ import { test } from 'node:test';
 import MarkdownIt from 'markdown-it';
 import { Stream, parsed } from '../webview/markdown';
 
-const renderer = new MarkdownIt().renderer;
-const html = (source: string) => renderer.render(parsed(source), {}, {});
+const { renderer, options } = new MarkdownIt();
+const html = (source: string) => renderer.render(parsed(source), options, {});
 
 const PIECES = [
     'word', ' ', '\n', '\n\n', '- ', '  - ', '1. ', '2. ', '+', '* ', '# ', '#', '---\n', '===\n', '```', '```py\n', '~~~\n', '> ',

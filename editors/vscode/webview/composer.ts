@@ -100,8 +100,9 @@ export class Composer {
     }
 
     showOffers(id: number, offers: readonly Offer[]): void {
-        if (id === this.asked && document.activeElement === this.prompt) {
-            this.list.show(offers);
+        const found = typed(this.draft, this.prompt.selectionStart);
+        if (id === this.asked && found !== null && document.activeElement === this.prompt) {
+            this.offer(offers, found.word);
         }
     }
 
@@ -123,10 +124,16 @@ export class Composer {
             this.list.close();
         } else if (found.word.startsWith('/')) {
             const matching = SLASH_COMMANDS.filter(({ name }) => `/${name}`.startsWith(found.word.toLowerCase()));
-            this.list.show(matching.map(({ name, usage, about }) => ({ label: usage, insert: `/${name} `, detail: about })));
+            const offers = matching.map(({ name, usage, about }) => ({ label: usage, insert: `/${name} `, detail: about }));
+            this.offer(offers, found.word);
         } else {
             this.acts.offers(this.asked, found.word);
         }
+    }
+
+    /** What stands there whole already is none: Enter then sends. */
+    private offer(offers: readonly Offer[], word: string): void {
+        this.list.show(offers.filter(({ insert }) => insert.trimEnd() !== word));
     }
 
     private take(offer: Offer): void {

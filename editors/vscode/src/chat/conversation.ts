@@ -7,6 +7,7 @@ import { sentence } from '../said';
 import { along, labelled, reference } from './context';
 import { type History, history } from './history';
 import { type Fix, type Mode, type ToView, isApplied, isPartial, isSessions, isUsageReport } from './messages';
+import { Results } from './results';
 
 const KEPT = 'thinklsp.chat.session';
 // What the server answers where it can say why.
@@ -17,11 +18,14 @@ interface Live {
     running: Running;
     prompt: string;
     attachments: string[];
+    /** Its last partial result has come. */
+    finished: boolean;
 }
 
 export class Conversation implements Disposable {
     private live: Live | undefined;
     private events: Disposable | undefined;
+    private readonly results = new Results();
 
     constructor(
         private readonly turns: Turns,
@@ -34,7 +38,7 @@ export class Conversation implements Disposable {
     }
 
     get busy(): boolean {
-        return this.live !== undefined;
+        return this.live !== undefined && !this.live.finished;
     }
 
     /** Everything anew, for a view that knows nothing yet. */
@@ -61,7 +65,7 @@ export class Conversation implements Disposable {
             const running = await this.turns.attach(sessionId).catch(() => undefined);
             const last = known.turns.at(-1);
             if (running !== undefined && last !== undefined) {
-                this.watch({ running, prompt: last.prompt, attachments: [...last.attachments] });
+                this.watch({ running, prompt: last.prompt, attachments: [...last.attachments], finished: false });
             }
         }
         this.opened(known);
@@ -77,6 +81,8 @@ export class Conversation implements Disposable {
     }
 
     async ask(prompt: string, mode: Mode, selection: boolean): Promise<void> {
+        // It has ended on the screen already; its answer is on the way.
+        await this.live?.running.result.catch(() => undefined);
         const what = await along(prompt, selection);
         what.missing.forEach(text => this.post({ kind: 'told', level: 'warning', text }));
         const { sessionId } = this;
@@ -86,7 +92,7 @@ export class Conversation implements Disposable {
             references: what.places.map(reference),
             mode,
         });
-        const live = { running, prompt, attachments: what.places.map(labelled) };
+        const live = { running, prompt, attachments: what.places.map(labelled), finished: false };
         this.watch(live);
         this.follow(live);
     }
@@ -104,6 +110,7 @@ export class Conversation implements Disposable {
     async apply(turnId: string): Promise<void> {
         const answer = await this.turns.ask<unknown>('thinklsp.apply', { turnId });
         if (isApplied(answer)) {
+            this.results.applied(turnId, answer.files);
             this.post({ kind: 'applied', turnId, files: answer.files });
         }
     }
@@ -135,13 +142,13 @@ export class Conversation implements Disposable {
     }
 
     private opened(known: History): void {
-        const { live } = this;
-        const turns = [...known.turns];
+        const { live, sessionId } = this;
+        const turns = sessionId === undefined ? [...known.turns] : this.results.onto(sessionId, known.turns);
         // The prompt is stored when its turn begins; what the turn has done so far is replayed.
         if (live !== undefined && turns.at(-1)?.prompt === live.prompt.trim()) {
             turns.pop();
         }
-        this.post({ kind: 'opened', sessionId: this.sessionId ?? null, title: known.title, turns });
+        this.post({ kind: 'opened', sessionId: sessionId ?? null, title: known.title, turns });
         if (live !== undefined) {
             this.follow(live);
         }
@@ -153,6 +160,7 @@ export class Conversation implements Disposable {
         this.post({ kind: 'began', prompt: live.prompt, attachments: live.attachments });
         this.events = live.running.onEvent((value: PartialResult) => {
             if (isPartial(value)) {
+                live.finished ||= value.kind === 'finished';
                 this.post({ kind: 'partial', value });
             }
         });
@@ -167,11 +175,12 @@ export class Conversation implements Disposable {
     }
 
     private async ended(live: Live, result: TurnResult): Promise<void> {
-        if (this.live !== live) {
-            return;
+        if (this.live === live) {
+            this.live = undefined;
+            await this.kept.update(KEPT, result.sessionId);
         }
-        this.live = undefined;
-        await this.kept.update(KEPT, result.sessionId);
+        const known = await this.exported(result.sessionId).catch(() => undefined);
+        this.results.keep(known?.turns ?? [], result);
         await Promise.all([this.tellUsage(), this.tellSessions()]).catch(() => undefined);
     }
 
