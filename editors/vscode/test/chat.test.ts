@@ -119,7 +119,7 @@ const EXPORTED = JSON.stringify({
         },
         { role: 'user', blocks: [{ kind: 'tool_result', id: '1', is_error: true, text: 'There is no a.py.' }] },
         { role: 'assistant', blocks: [{ kind: 'text', text: 'Done.' }] },
-        { role: 'user', blocks: [{ kind: 'text', text: 'Thanks' }] },
+        { role: 'user', blocks: [{ kind: 'text', text: 'A note.' }, { kind: 'text', text: 'Thanks' }] },
     ],
 });
 
@@ -140,7 +140,8 @@ test('a stored session becomes turns', () => {
 test('how a turn ended is known again where it stands', () => {
     const results = new Results();
     const { turns } = history(EXPORTED);
-    results.keep(turns, { ...RESULT, stopReason: 'cancelled' });
+    results.keep(turns, 'Thanks ', { ...RESULT, stopReason: 'cancelled' });
+    results.keep(turns.slice(0, 1), 'One that was not stored', RESULT);
     assert.deepEqual(results.onto('s1', turns).map(turn => turn.stopReason), [null, 'cancelled']);
     assert.deepEqual(results.onto('other', turns).map(turn => turn.stopReason), [null, null]);
     // After a compaction something else stands there.

@@ -180,7 +180,7 @@ export class Conversation implements Disposable {
             await this.kept.update(KEPT, result.sessionId);
         }
         const known = await this.exported(result.sessionId).catch(() => undefined);
-        this.results.keep(known?.turns ?? [], result);
+        this.results.keep(known?.turns ?? [], live.prompt, result);
         await Promise.all([this.tellUsage(), this.tellSessions()]).catch(() => undefined);
     }
 

@@ -76,9 +76,10 @@ function turn(said: string, parts: Part[]): Turn {
     };
 }
 
+/** What the user wrote. Notes of the server for the model stand before it. */
 function text(blocks: Record<string, unknown>[]): string {
-    const said = blocks.filter(block => block['kind'] === 'text').map(block => block['text']);
-    return said.filter(one => typeof one === 'string').join('\n\n');
+    const said = blocks.findLast(block => block['kind'] === 'text')?.['text'];
+    return typeof said === 'string' ? said : '';
 }
 
 /** As the server names a call while it runs: `read src/app.py`. */

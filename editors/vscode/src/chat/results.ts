@@ -7,10 +7,11 @@ import { applied } from './turn';
 export class Results {
     private readonly bySession = new Map<string, Map<number, Turn>>();
 
-    /** The last one of these turns ended like this. */
-    keep(turns: readonly Turn[], { sessionId, turnId, stopReason, edits, usage }: TurnResult): void {
+    /** The last one of these turns ended like this, if it is the one with this prompt: one that was stopped before its
+     * first answer is not stored. */
+    keep(turns: readonly Turn[], prompt: string, { sessionId, turnId, stopReason, edits, usage }: TurnResult): void {
         const last = turns.at(-1);
-        if (last !== undefined) {
+        if (last?.prompt === prompt.trim()) {
             const kept = this.bySession.get(sessionId) ?? new Map<number, Turn>();
             kept.set(turns.length - 1, { ...last, turnId, stopReason, edits, usage });
             this.bySession.set(sessionId, kept);
