@@ -1,0 +1,125 @@
+"""The chat view of VS Code as the trial sees it: its frame, what it says, what it received, how accessible it is."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tests.editors.waiting import until
+from tests.editors.workbench import Workbench
+
+if TYPE_CHECKING:
+    from playwright.async_api import Frame, Locator
+
+_KEEP = "window.addEventListener('message', e => window.trialKeeps?.(JSON.stringify(e.data) ?? ''));"
+_FOCUSED = """() => {
+  const at = document.activeElement;
+  if (!at || at === document.body) return null;
+  const style = getComputedStyle(at);
+  const box = at.closest('.box');
+  const ring = style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) > 0;
+  const field = at.tagName === 'TEXTAREA' && box !== null;
+  const labels = at.labels ? [...at.labels].map(label => label.textContent) : [];
+  const name = at.getAttribute('aria-label') || labels.join(' ') || at.textContent;
+  return {name: name.trim(), tag: at.tagName, visible: ring || field};
+}"""
+_AXE = """async () => (await axe.run(document, {resultTypes: ['violations']})).violations
+  .filter(found => ['serious', 'critical'].includes(found.impact))
+  .map(found => `${found.id}: ${found.nodes.map(node => node.html.slice(0, 120) + ' ' + node.failureSummary).join(' | ')}`)"""
+_WIDE = """width => {
+  document.body.style.width = width ? `${width}px` : '';
+  const over = [...document.querySelectorAll('body *')].filter(one => !one.closest('pre, .table, .unseen, svg')
+    && one.getClientRects().length && one.getBoundingClientRect().right > document.body.getBoundingClientRect().right + 1);
+  return over.map(one => one.className || one.tagName);
+}"""
+
+
+@dataclass
+class Chat:
+    """`received`: every message that the view was sent, and all that it showed when it was looked at."""
+
+    window: Workbench
+    received: list[str] = field(default_factory=list)
+    frame: Frame = field(init=False)
+
+    async def listen(self) -> None:
+        """Before the view is opened for the first time."""
+        await self.window.page.expose_function("trialKeeps", lambda message: self.received.append(message))
+        await self.window.page.add_init_script(_KEEP)
+
+    async def open(self) -> None:
+        await self.window.command("thinklsp: Open Chat")
+        self.frame = await until(self._found, "the chat view")
+
+    async def close(self) -> None:
+        """Another view takes its place."""
+        self.received.append(await self.text())
+        await self.window.command("View: Show Explorer")
+        await until(lambda: self.frame.is_detached(), "the end of the chat view")
+
+    async def ask(self, prompt: str) -> None:
+        await self.prompt.fill(prompt)
+        await self.prompt.press("Enter")
+
+    async def says(self, text: str, seconds: float = 20.0) -> None:
+        async def holds() -> bool:
+            return text in await self.text()
+
+        await until(holds, f"{text!r} in the chat", seconds)
+
+    async def idle(self) -> None:
+        await self.button("Stop").wait_for(state="hidden")
+
+    async def text(self) -> str:
+        return str(await self.frame.evaluate("document.body.innerText"))
+
+    @property
+    def prompt(self) -> Locator:
+        return self.frame.get_by_role("textbox", name="Prompt")
+
+    @property
+    def turn(self) -> Locator:
+        """The last one."""
+        return self.frame.locator(".turn").last
+
+    @property
+    def options(self) -> Locator:
+        return self.frame.get_by_role("option")
+
+    def button(self, name: str) -> Locator:
+        return self.frame.get_by_role("button", name=name)
+
+    def picker(self, name: str) -> Locator:
+        return self.frame.get_by_role("combobox", name=name)
+
+    async def tabbed(self) -> list[dict[str, Any]]:
+        """What has the focus in turn, from the beginning of the view to its end."""
+        await self.frame.evaluate("() => { document.body.tabIndex = -1; document.body.focus(); }")
+        found: list[dict[str, Any]] = []
+        for _ in range(100):
+            await self.window.page.keyboard.press("Tab")
+            at = await self.frame.evaluate(_FOCUSED)
+            if at is None:
+                return found
+            found.append(at)
+        raise AssertionError(f"the focus does not leave the view: {found[-5:]}")
+
+    async def findings(self, axe: str) -> list[str]:
+        """What axe-core calls serious or critical."""
+        await self.frame.evaluate(axe)
+        found: list[str] = await self.frame.evaluate(_AXE)
+        return found
+
+    async def too_wide(self, width: int) -> list[str]:
+        """What sticks out when the view is so wide."""
+        found: list[str] = await self.frame.evaluate(_WIDE, width)
+        await self.frame.evaluate(_WIDE, 0)
+        return found
+
+    async def _found(self) -> Frame | None:
+        for frame in self.window.page.frames:
+            with suppress(Exception):  # A frame may go while it is asked.
+                if not frame.is_detached() and await frame.locator(".composer").count() == 1:
+                    return frame
+        return None
