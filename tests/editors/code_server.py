@@ -54,11 +54,15 @@ def free_port() -> int:
 
 
 @asynccontextmanager
-async def started(room: Path, profile: Path, variables: Mapping[str, str], *flags: str) -> AsyncIterator[str]:
-    """Its address, while it runs with both extensions. `profile` keeps what it writes, and `settings.json` in it."""
+async def started(
+    room: Path, profile: Path, variables: Mapping[str, str], settings: Mapping[str, object], *flags: str
+) -> AsyncIterator[str]:
+    """Its address, while it runs with both extensions. `profile` keeps what it writes, `settings` are its user's."""
     built = await _built(room)
     folders = ("--user-data-dir", str(profile / "data"), "--extensions-dir", str(profile / "extensions"))
-    profile.mkdir(parents=True, exist_ok=True)
+    user = profile / "data" / "User"
+    user.mkdir(parents=True)
+    (user / "settings.json").write_text(json.dumps(settings))
     (profile / "config.yaml").write_text("auth: none\n")
     node = (str(_node(room)), str(_entry(room)), "--config", str(profile / "config.yaml"), *folders)
     # As if started by `code` in a terminal: else it asks a login shell for another PATH.
@@ -172,7 +176,11 @@ def _path(room: Path) -> dict[str, str]:
     programs = room / "bin"
     programs.mkdir(parents=True, exist_ok=True)
     modules = wheel / "lib" / "node_modules" / "npm" / "bin"
-    for name, program in {"node": "", "npm": f' "{modules / "npm-cli.js"}"', "npx": f' "{modules / "npx-cli.js"}"'}.items():
+    for name, program in {
+        "node": "",
+        "npm": f' "{modules / "npm-cli.js"}"',
+        "npx": f' "{modules / "npx-cli.js"}"',
+    }.items():
         script = programs / name
         text = f'#!/bin/sh\nexec "{wheel / "bin" / "node"}"{program} "$@"\n'
         if not script.exists() or script.read_text() != text:

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.editors import vscode
 from tests.editors.trial import Trial
 
 
@@ -22,4 +23,4 @@ class Editor:
     required: bool = True
 
 
-EDITORS: tuple[Editor, ...] = ()
+EDITORS: tuple[Editor, ...] = (Editor("VS Code", vscode.install, vscode.drive),)

@@ -29,21 +29,14 @@ class Workbench:
     """`received`: everything that came to the browser."""
 
     page: Page
-    profile: Path
+    home: Path
     received: bytearray = field(default_factory=bytearray)
-    settings: dict[str, Any] = field(default_factory=dict)
 
     async def set(self, **changed: Any) -> None:
         """Settings of the user, by key with `__` for dots; None takes one away."""
-        for name, value in changed.items():
-            key = name.replace("__", ".")
-            if value is None:
-                self.settings.pop(key, None)
-            else:
-                self.settings[key] = value
-        file = self.profile / "data" / "User" / "settings.json"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(self.settings))
+        settings = {name.replace("__", "."): value for name, value in changed.items()}
+        (self.home / "settings.json").write_text(json.dumps(settings))
+        await self.command("Trial: Take Settings")
 
     async def open(self, name: str) -> None:
         await self.page.keyboard.press("Control+p")
@@ -55,9 +48,8 @@ class Workbench:
 
     async def fill(self, text: str) -> None:
         """Into the quick input that is open or about to be."""
-        box = self.page.locator(".quick-input-widget:visible input.input")
-        await box.wait_for()
-        await box.fill(text)
+        await self.input.wait_for()
+        await self.input.fill(text)
 
     async def command(self, title: str) -> None:
         """From the palette, by its whole title."""
@@ -98,6 +90,10 @@ class Workbench:
         await menu.wait_for(state="hidden")
 
     @property
+    def input(self) -> Locator:
+        return self.page.locator(".quick-input-widget:visible input.input")
+
+    @property
     def status(self) -> Locator:
         return self.page.locator(_STATUS)
 
@@ -118,13 +114,16 @@ class Workbench:
         return self.page.locator(".quick-input-list .monaco-list-row", has_text=title).first
 
     def toast(self, text: str) -> Locator:
-        return self.page.locator(".notifications-toasts .notification-toast, .notifications-center .monaco-list-row").filter(
-            has_text=text
-        ).first
+        return (
+            self.page.locator(".notifications-toasts .notification-toast, .notifications-center .monaco-list-row")
+            .filter(has_text=text)
+            .first
+        )
 
 
 @asynccontextmanager
-async def browser(executable: str, address: str, folder: Path, profile: Path) -> AsyncIterator[Workbench]:
+async def browser(executable: str, address: str, folder: Path, home: Path) -> AsyncIterator[Workbench]:
+    """A window on the folder. `home`: of whom code-server runs for."""
     from playwright.async_api import async_playwright
 
     async with async_playwright() as playing:
@@ -133,7 +132,7 @@ async def browser(executable: str, address: str, folder: Path, profile: Path) ->
             context = await chromium.new_context(viewport={"width": 1280, "height": 800})
             page = await context.new_page()
             page.set_default_timeout(20_000)
-            window = Workbench(page, profile)
+            window = Workbench(page, home)
             page.on("websocket", lambda socket: socket.on("framereceived", lambda frame: _keep(window.received, frame)))
             await page.goto(f"{address}/?folder={folder}")
             await page.locator(".monaco-workbench").wait_for()
