@@ -160,13 +160,13 @@ class _Driven:
         await self.window.open(FILE)
         await self.window.go_to(2)
         await self.window.page.keyboard.press("Shift+End")
-        chip = self.chat.frame.get_by_role("listitem").filter(has_text=f"{FILE}:2-2").last
+        chip = self.chat.frame.get_by_role("listitem").filter(has_text=f"{FILE}:2").last
         await chip.wait_for()
         await self.chat.ask("I greet the second line")
         await until(lambda: self._asked("I greet the second line"), "the request")
         assert "lines 2-2 of" in self._asked("I greet the second line")
         await self.chat.idle()
-        await self.chat.button(f"Leave out {FILE}:2-2").click()
+        await self.chat.button(f"Leave out {FILE}:2").click()
         await self.chat.ask("I greet nobody")
         await until(lambda: self._asked("I greet nobody"), "the request")
         assert "lines 2-2 of" not in self._asked("I greet nobody")

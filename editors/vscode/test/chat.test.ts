@@ -43,6 +43,7 @@ test('partial results become what is shown, in their order', () => {
     const turn = run(
         [{ kind: 'thinking', delta: 'I read ' }, 100],
         [{ kind: 'thinking', delta: 'it.' }, 200],
+        [{ kind: 'tool', toolCallId: '0', name: 'plan', title: 'plan', status: 'completed' }, 250],
         [tool('1', 'in_progress'), 2_000],
         [tool('2', 'in_progress'), 2_000],
         [tool('1', 'completed'), 2_100],
@@ -114,6 +115,7 @@ const EXPORTED = JSON.stringify({
             role: 'assistant',
             blocks: [
                 { kind: 'thinking', opaque: { sha256: '00', length: 3, model: 'm' } },
+                { kind: 'tool_use', id: '0', name: 'plan', input: { entries: [{ text: 'Read', status: 'pending' }] } },
                 { kind: 'tool_use', id: '1', name: 'read_file', input: { path: 'a.py' } },
             ],
         },
@@ -131,6 +133,7 @@ test('a stored session becomes turns', () => {
         { kind: 'tool', id: '1', name: 'read_file', title: 'read a.py', status: 'failed' },
         { kind: 'text', text: 'Done.' },
     ]);
+    assert.deepEqual(turns[0]?.plan, [{ text: 'Read', status: 'pending' }]);
     assert.deepEqual(tools.get('1'), { input: '{\n  "path": "a.py"\n}', output: 'There is no a.py.' });
     for (const none of ['', '{', '[]', '{"title": 1}', '{"title": "", "messages": [{}]}']) {
         assert.deepEqual(history(none).turns, []);

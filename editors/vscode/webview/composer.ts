@@ -152,6 +152,8 @@ export class Composer {
         }
         const plain = !event.shiftKey && !event.altKey && !event.ctrlKey && !event.metaKey;
         if (this.list.key(event)) {
+            // What is still on its way is not wanted any more.
+            this.asked += 1;
             event.preventDefault();
             event.stopPropagation();
         } else if (event.key === 'Enter' && plain) {

@@ -11,7 +11,6 @@ export type TurnActs = DetailActs & EditActs;
 
 const STOPPED: Record<string, string> = {
     cancelled: 'Stopped',
-    failed: 'Failed',
     refusal: 'The service declined to answer',
     max_tokens: 'Cut at the output limit',
     max_steps: 'Stopped at the limit of steps',
@@ -54,8 +53,8 @@ export class TurnView {
                 chips.length > 0 && element('ul', { class: 'chips', 'aria-label': 'Attached' }, ...chips),
             ),
             element('h2', { class: 'unseen' }, 'thinklsp'),
-            this.body,
             this.plan,
+            this.body,
             this.edits,
             this.foot,
         );

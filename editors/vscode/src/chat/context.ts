@@ -1,7 +1,8 @@
 /** What goes along with a prompt: the selection, and what its `@` words mean; and the words that can be meant. */
 
 import * as path from 'node:path';
-import { type Diagnostic, DiagnosticSeverity, Range, type TextEditor, Uri, languages, window, workspace } from 'vscode';
+import { type Diagnostic, DiagnosticSeverity, type TextEditor, Uri, languages, window, workspace } from 'vscode';
+import type { Range } from 'vscode-languageclient/node';
 import type { Offer } from './messages';
 import { mentions } from './words';
 
@@ -41,13 +42,20 @@ export function selected(editor: TextEditor | undefined = window.activeTextEdito
 
 export function labelled({ uri, lines }: Place): string {
     const name = path.posix.basename(uri.path);
-    return lines === undefined ? name : `${name}:${lines[0] + 1}-${lines[1] + 1}`;
+    if (lines === undefined) {
+        return name;
+    }
+    return lines[0] === lines[1] ? `${name}:${lines[0] + 1}` : `${name}:${lines[0] + 1}-${lines[1] + 1}`;
 }
 
 /** As a command of the server takes it. */
 export function reference({ uri, lines }: Place): string | { uri: string; range: Range } {
+    if (lines === undefined) {
+        return uri.toString();
+    }
     // A range that ends where a line begins does not hold that line.
-    return lines === undefined ? uri.toString() : { uri: uri.toString(), range: new Range(lines[0], 0, lines[1] + 1, 0) };
+    const [start, end] = [{ line: lines[0], character: 0 }, { line: lines[1] + 1, character: 0 }];
+    return { uri: uri.toString(), range: { start, end } };
 }
 
 export async function along(prompt: string, selection: boolean): Promise<Along> {

@@ -1,9 +1,12 @@
 /** A session as the server exports it, as turns to show. Pure. */
 
-import { type Part, type Turn, isExported } from './messages';
+import { type Part, type Turn, isExported, isPlan } from './messages';
 import { isRecord } from './shape';
+import { PLAN } from './turn';
 
-const EXCERPT = /(?:\n\n)?^([^\n]*), lines (\d+-\d+) of \d+:\n<excerpt>\n[\s\S]*?\n<\/excerpt>/gm;
+type PlanEntries = Turn['plan'];
+
+const EXCERPT = /(?:\n\n)?^([^\n]*), lines (\d+)-(\d+) of \d+:\n<excerpt>\n[\s\S]*?\n<\/excerpt>/gm;
 // What the server adds to a prompt for one turn, and what it says to the model in the user's place.
 const FOR_THE_TURN = /\n\nThis turn only (?:reads|plans): [^\n]*$/;
 const IN_THE_USERS_PLACE = /^Your last message held only thinking\. /;
@@ -38,6 +41,11 @@ export function history(exported: string): History {
         }
         for (const block of blocks) {
             take(block, message.role, parts, found.tools);
+            const plan = planOf(block);
+            const last = found.turns.at(-1);
+            if (plan !== undefined && last !== undefined) {
+                found.turns[found.turns.length - 1] = { ...last, plan };
+            }
         }
     }
     return found;
@@ -47,7 +55,7 @@ function take(block: Record<string, unknown>, role: string, parts: Part[], tools
     const { kind, id, name, input, text: said } = block;
     if (kind === 'text' && role === 'assistant' && typeof said === 'string' && said.trim() !== '') {
         parts.push({ kind: 'text', text: said });
-    } else if (kind === 'tool_use' && typeof id === 'string' && typeof name === 'string') {
+    } else if (kind === 'tool_use' && typeof id === 'string' && typeof name === 'string' && name !== PLAN) {
         parts.push({ kind: 'tool', id, name, title: title(name, input), status: 'completed' });
         tools.set(id, { input: shown(input), output: '' });
     } else if (kind === 'tool_result' && typeof id === 'string' && typeof said === 'string') {
@@ -60,8 +68,13 @@ function take(block: Record<string, unknown>, role: string, parts: Part[], tools
     }
 }
 
+function planOf({ kind, name, input }: Record<string, unknown>): PlanEntries | undefined {
+    const entries = kind === 'tool_use' && name === PLAN && isRecord(input) ? input['entries'] : undefined;
+    return isPlan(entries) ? entries : undefined;
+}
+
 function turn(said: string, parts: Part[]): Turn {
-    const attachments = [...said.matchAll(EXCERPT)].map(([, path, lines]) => `${path}:${lines}`);
+    const attachments = [...said.matchAll(EXCERPT)].map(([, path, first, last]) => `${path}:${first}${last === first ? '' : `-${last}`}`);
     const prompt = said.replace(EXCERPT, '').replace(FOR_THE_TURN, '').trim();
     return {
         prompt,

@@ -121,6 +121,7 @@ export const isExported = object({
     title: string,
     messages: list(object({ role: string, blocks: list(anything) })),
 });
+export const isPlan = list(planEntry);
 export const isSessions: Check<readonly Session[]> = list(session);
 export const isChoice: Check<Choice> = choice;
 export const isApplied = object({ files: list(changedFile) });

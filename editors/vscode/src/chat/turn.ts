@@ -4,6 +4,8 @@ import type { ChangedFile, Part, Partial, Turn, Usage } from './messages';
 
 /** Shorter thoughts leave no line behind, unless there is something to read in them. */
 const WORTH_A_LINE_MS = 1_000;
+/** The tool by which the model shows its plan. */
+export const PLAN = 'plan';
 
 /** A turn that has just begun: the model thinks until it says otherwise. */
 export function begun(prompt: string, attachments: readonly string[], now: number): Turn {
@@ -82,6 +84,10 @@ function finished(turn: Turn, value: Extract<Partial, { kind: 'finished' }>, now
 }
 
 function withTool(turn: Turn, { toolCallId, name, title, status }: Extract<Partial, { kind: 'tool' }>, now: number): Turn {
+    // Its outcome is shown, not the call.
+    if (name === PLAN) {
+        return turn;
+    }
     const part: Part = { kind: 'tool', id: toolCallId, name, title, status };
     const known = turn.parts.findIndex((other) => other.kind === 'tool' && other.id === toolCallId);
     const parts = known < 0 ? [...settled(turn.parts, now), part] : turn.parts.with(known, part);

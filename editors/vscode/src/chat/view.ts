@@ -60,8 +60,9 @@ export class ChatView implements WebviewViewProvider, Disposable {
             commands.registerCommand('thinklsp.ui.sessions', () => this.showSessions()),
             turns.onDidChange(look => {
                 this.post({ kind: 'status', text: worded(look) });
-                if (this.unanswered && look.kind !== 'error') {
-                    void this.ready();
+                if (look.kind === 'idle') {
+                    // A turn has ended, or the server was started anew, perhaps with a key.
+                    (this.unanswered ? this.ready() : this.tellChoices()).catch(() => undefined);
                 }
             }),
             window.onDidChangeTextEditorSelection(() => this.tellSelection()),
@@ -69,7 +70,7 @@ export class ChatView implements WebviewViewProvider, Disposable {
             workspace.onDidChangeConfiguration(change => {
                 if (change.affectsConfiguration('thinklsp')) {
                     this.tellSummaries();
-                    void this.tellChoices();
+                    this.tellChoices().catch(() => undefined);
                 }
             }),
         ];
