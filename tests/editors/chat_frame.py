@@ -12,7 +12,12 @@ from tests.editors.workbench import Workbench
 if TYPE_CHECKING:
     from playwright.async_api import Frame, Locator
 
-_KEEP = "window.addEventListener('message', e => window.trialKeeps?.(JSON.stringify(e.data) ?? ''));"
+# The editor writes the view's document anew, and listeners go with the old one: so ours comes with the view's own.
+_KEEP = """const add = window.addEventListener;
+window.addEventListener = function (type, ...rest) {
+  if (type === 'message') add.call(window, type, e => window.trialKeeps?.(JSON.stringify(e.data) ?? ''));
+  return add.call(this, type, ...rest);
+};"""
 _FOCUSED = """() => {
   const at = document.activeElement;
   if (!at || at === document.body) return null;
@@ -85,7 +90,7 @@ class Chat:
 
     @property
     def options(self) -> Locator:
-        return self.frame.get_by_role("option")
+        return self.frame.locator("#offers").get_by_role("option")
 
     def button(self, name: str) -> Locator:
         return self.frame.get_by_role("button", name=name)

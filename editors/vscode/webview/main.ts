@@ -20,6 +20,8 @@ let entries: Entry[] = [];
 let sessions: readonly Session[] = [];
 let sessionId: string | null = null;
 let status = '';
+/** Until the extension has said what to show, nothing is. */
+let told = false;
 let summaries = false;
 
 const announcer = new Announcer();
@@ -59,6 +61,7 @@ const chat = element('div', { class: 'chat' }, welcome.root, transcript.root, co
 function take(message: ToView): void {
     switch (message.kind) {
         case 'opened':
+            told = true;
             entries = message.turns.map(turn => ({ kind: 'turn', turn }));
             sessionId = message.sessionId;
             status = '';
@@ -129,8 +132,8 @@ function take(message: ToView): void {
 
 function show(): void {
     const running = lastTurn()?.running ?? false;
-    welcome.root.hidden = entries.length > 0;
-    transcript.root.hidden = entries.length === 0;
+    welcome.root.hidden = !told || entries.length > 0;
+    transcript.root.hidden = told && entries.length === 0;
     transcript.show(entries, status, summaries);
     composer.showRunning(running);
 }
