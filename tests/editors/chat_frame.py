@@ -55,7 +55,11 @@ class Chat:
 
     async def open(self) -> None:
         await self.window.command("thinklsp: Open Chat")
-        self.frame = await until(self._found, "the chat view")
+        await self.restored()
+
+    async def restored(self) -> None:
+        """Until it is there, as after a reload of the window."""
+        self.frame = await until(self._found, "the chat view", 60)
 
     async def close(self) -> None:
         """Another view takes its place."""
