@@ -227,7 +227,7 @@ class _Driven:
         await page.locator(".diff-editor .line-insert, .monaco-diff-editor .line-insert").first.wait_for()
         await self.picture("difference")
         await self.window.toast("was not changed").locator("a", has_text="Apply").click()
-        await self.window.open(FILE)
+        await page.locator(".tab.active", has_text="now ↔ proposed").locator(".codicon-close").click()
         await self.window.reads(FIXED)
         await page.keyboard.press("Control+s")
 
