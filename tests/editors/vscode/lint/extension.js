@@ -1,6 +1,6 @@
 // Starts thinklsp-lint as the server of Python. `Trial: Take Settings` sets what stands in settings.json of the home
-// folder; null takes a setting away.
-const { readFileSync } = require('node:fs');
+// folder; null takes a setting away. The file is gone when it is done.
+const { readFileSync, rmSync } = require('node:fs');
 const { homedir } = require('node:os');
 const { join } = require('node:path');
 const vscode = require('vscode');
@@ -14,8 +14,10 @@ exports.activate = context => {
 };
 
 async function take() {
-    const settings = JSON.parse(readFileSync(join(homedir(), 'settings.json'), 'utf-8'));
+    const file = join(homedir(), 'settings.json');
+    const settings = JSON.parse(readFileSync(file, 'utf-8'));
     for (const [key, value] of Object.entries(settings)) {
         await vscode.workspace.getConfiguration().update(key, value ?? undefined, vscode.ConfigurationTarget.Global);
     }
+    rmSync(file);
 }
