@@ -68,8 +68,16 @@ class Chat:
         await until(lambda: self.frame.is_detached(), "the end of the chat view")
 
     async def ask(self, prompt: str) -> None:
+        """Until it is there to see that something came of it."""
+        entries = self.frame.locator(".entries > *")
+        before = await entries.count()
         await self.prompt.fill(prompt)
         await self.prompt.press("Enter")
+
+        async def holds() -> bool:
+            return await entries.count() > before
+
+        await until(holds, f"what came of {prompt!r}")
 
     async def says(self, text: str, seconds: float = 20.0) -> None:
         async def holds() -> bool:

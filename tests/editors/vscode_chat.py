@@ -151,8 +151,9 @@ class _Driven:
         await self.chat.prompt.press_sequentially("gnostics")
         await self.chat.prompt.press("Shift+Enter")
         await self.chat.prompt.press("Enter")
-        await self.chat.idle()
         asked = await until(lambda: self._asked("I say to"), "the request")
+        await self.chat.turn.locator(".edits", has_text="Changed 1 file").wait_for()
+        await self.chat.idle()
         assert "undefined name 'value' (lint)" in asked
         assert effort_of(self.trial.requests[-1]) == "high"
 

@@ -107,7 +107,7 @@ const EXPORTED = JSON.stringify({
             blocks: [
                 {
                     kind: 'text',
-                    text: 'Fix it\n\nThis turn only reads: answer the question, change no files.\n\na.py, lines 1-2 of 9:\n<excerpt>\n     1  x\n     2  y\n</excerpt>',
+                    text: 'Fix it\n\nDiagnostics of a.py:\n- line 1: error: no x\n- line 2: hint: y\n\nThis turn only reads: answer the question, change no files.\n\na.py, lines 1-2 of 9:\n<excerpt>\n     1  x\n     2  y\n</excerpt>',
                 },
             ],
         },

@@ -46,8 +46,7 @@ export class Composer {
         this.root = element(
             'footer',
             { class: 'composer' },
-            this.list.root,
-            element('div', { class: 'box' }, this.chips, this.prompt, bar),
+            element('div', { class: 'box' }, this.chips, this.prompt, this.list.root, bar),
             element('div', { class: 'under' }, effort, thinking, this.usage),
         );
         this.prompt.addEventListener('input', () => this.edited());

@@ -1,10 +1,10 @@
-/** The list of words that complete what is being typed. The focus stays in the prompt. */
+/** The list of words that complete what is being typed. The focus stays in the prompt; leaving that closes the list. */
 
 import type { Offer } from '../src/chat/messages';
 import { element } from './dom';
 
 export class Offers {
-    readonly root = element('ul', { id: 'offers', class: 'offers', role: 'listbox', 'aria-label': 'Suggestions', hidden: true });
+    readonly root = element('ul', { id: 'offers', class: 'offers', tabindex: 0, role: 'listbox', 'aria-label': 'Suggestions', hidden: true });
     private offers: readonly Offer[] = [];
     private at = 0;
 

@@ -143,7 +143,7 @@ function diagnosed(): { place: Place; text: string } | undefined {
 
 function told({ range, severity, message, source }: Diagnostic): string {
     const origin = source === undefined ? '' : ` (${source})`;
-    return `- line ${range.start.line + 1}: ${SEVERITIES[severity]}: ${message}${origin}`;
+    return `- line ${range.start.line + 1}: ${SEVERITIES[severity]}: ${message.replace(/\s+/g, ' ')}${origin}`;
 }
 
 function relative(uri: Uri): string {

@@ -7,6 +7,8 @@ import { PLAN } from './turn';
 type PlanEntries = Turn['plan'];
 
 const EXCERPT = /(?:\n\n)?^([^\n]*), lines (\d+)-(\d+) of \d+:\n<excerpt>\n[\s\S]*?\n<\/excerpt>/gm;
+// What `@diagnostics` stood for.
+const DIAGNOSTICS = /\n\nDiagnostics of [^\n]*:\n(?:- line [^\n]*(?:\n|$))+/;
 // What the server adds to a prompt for one turn, and what it says to the model in the user's place.
 const FOR_THE_TURN = /\n\nThis turn only (?:reads|plans): [^\n]*$/;
 const IN_THE_USERS_PLACE = /^Your last message held only thinking\. /;
@@ -75,10 +77,10 @@ function planOf({ kind, name, input }: Record<string, unknown>): PlanEntries | u
 
 function turn(said: string, parts: Part[]): Turn {
     const attachments = [...said.matchAll(EXCERPT)].map(([, path, first, last]) => `${path}:${first}${last === first ? '' : `-${last}`}`);
-    const prompt = said.replace(EXCERPT, '').replace(FOR_THE_TURN, '').trim();
+    const prompt = said.replace(EXCERPT, '').replace(FOR_THE_TURN, '').replace(DIAGNOSTICS, '').trim();
     return {
         prompt,
-        attachments,
+        attachments: [...new Set(attachments)],
         parts,
         plan: [],
         usage: null,
