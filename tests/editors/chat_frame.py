@@ -32,6 +32,10 @@ _FOCUSED = """() => {
 _AXE = """async () => (await axe.run(document, {resultTypes: ['violations']})).violations
   .filter(found => ['serious', 'critical'].includes(found.impact))
   .map(found => `${found.id}: ${found.nodes.map(node => node.html.slice(0, 120) + ' ' + node.failureSummary).join(' | ')}`)"""
+_BACKGROUND = """() => {
+  const style = document.documentElement.style;
+  style.backgroundColor = getComputedStyle(document.documentElement).getPropertyValue('--vscode-sideBar-background');
+}"""
 _WIDE = """width => {
   document.body.style.width = width ? `${width}px` : '';
   const over = [...document.querySelectorAll('body *')].filter(one => !one.closest('pre, .table, .unseen, svg')
@@ -123,7 +127,8 @@ class Chat:
         raise AssertionError(f"the focus does not leave the view: {found[-5:]}")
 
     async def findings(self, axe: str) -> list[str]:
-        """What axe-core calls serious or critical."""
+        """What axe-core calls serious or critical. The view has no background of its own: it is given the one behind it."""
+        await self.frame.evaluate(_BACKGROUND)
         await self.frame.evaluate(axe)
         found: list[str] = await self.frame.evaluate(_AXE)
         return found

@@ -109,7 +109,7 @@ class _Driven:
         await self.chat.frame.locator(".session-usage", has_text="$").wait_for()
         assert "def mean" in prompt_of(self.trial.requests[0]), "the file that was named goes along"
         await turn.get_by_role("link", name="the file").click()
-        await self.window.page.locator(f'.tab.active[data-resource-name="{FILE}"]').wait_for()
+        await self.window.page.locator(".editor-instance .monaco-editor.focused").wait_for()
 
     async def thought(self) -> None:
         line = self.chat.turn.locator("details.thinking summary").first
@@ -214,7 +214,7 @@ class _Driven:
         await self.chat.button(f"Diff of {FILE}").click()
         await page.locator(".tab.active", has_text="proposed").wait_for()
         await page.locator(".line-insert").first.wait_for()
-        await self.window.command("View: Close Editor")
+        await page.locator(".tab", has_text="proposed").locator(".codicon-close").click()
         await page.locator(".tab.active", has_text="proposed").wait_for(state="detached")
         await self.chat.button("Apply").click()
         await self.chat.turn.locator(".edits", has_text="Changed 1 file").wait_for()

@@ -64,7 +64,7 @@ export class TurnView {
         const before = this.shown;
         this.shown = turn;
         this.showParts(turn, status);
-        if (turn.plan !== before?.plan) {
+        if (turn.plan !== before?.plan || turn.running !== before.running) {
             this.plan.replaceChildren(...planned(turn));
         }
         if (turn.edits !== before?.edits) {
@@ -148,7 +148,9 @@ function planned(turn: Turn): HTMLElement[] {
     }
     const done = turn.plan.filter(entry => entry.status === 'completed').length;
     const rows = turn.plan.map(entry => {
-        const mark = ENTRIES[entry.status as keyof typeof ENTRIES] ?? 'circle';
+        const known = ENTRIES[entry.status as keyof typeof ENTRIES] ?? 'circle';
+        // What was left undone turns no more.
+        const mark = known === 'spinner' && !turn.running ? 'circle' : known;
         const said = element('span', { class: 'unseen' }, `, ${entry.status.replaceAll('_', ' ')}`);
         return element('li', { class: entry.status }, icon(mark), element('span', {}, entry.text, said));
     });
