@@ -31,15 +31,16 @@ _FOCUSED = """() => {
 }"""
 _AXE = """async () => (await axe.run(document, {resultTypes: ['violations']})).violations
   .filter(found => ['serious', 'critical'].includes(found.impact))
-  .map(found => `${found.id}: ${found.nodes.map(node => node.html.slice(0, 120) + ' ' + node.failureSummary).join(' | ')}`)"""
+  .flatMap(({id, nodes}) => nodes.map(node => `${id}: ${node.html.slice(0, 120)} ${node.failureSummary}`))"""
 _BACKGROUND = """() => {
   const style = document.documentElement.style;
   style.backgroundColor = getComputedStyle(document.documentElement).getPropertyValue('--vscode-sideBar-background');
 }"""
 _WIDE = """width => {
   document.body.style.width = width ? `${width}px` : '';
+  const edge = document.body.getBoundingClientRect().right + 1;
   const over = [...document.querySelectorAll('body *')].filter(one => !one.closest('pre, .table, .unseen, svg')
-    && one.getClientRects().length && one.getBoundingClientRect().right > document.body.getBoundingClientRect().right + 1);
+    && one.getClientRects().length && one.getBoundingClientRect().right > edge);
   return over.map(one => one.className || one.tagName);
 }"""
 
@@ -54,7 +55,7 @@ class Chat:
 
     async def listen(self) -> None:
         """Before the view is opened for the first time."""
-        await self.window.page.expose_function("trialKeeps", lambda message: self.received.append(message))
+        await self.window.page.expose_function("trialKeeps", self._keep)
         await self.window.page.add_init_script(_KEEP)
 
     async def open(self) -> None:
@@ -69,7 +70,7 @@ class Chat:
         """Another view takes its place."""
         self.received.append(await self.text())
         await self.window.command("View: Show Explorer")
-        await until(lambda: self.frame.is_detached(), "the end of the chat view")
+        await until(self.frame.is_detached, "the end of the chat view")
 
     async def ask(self, prompt: str) -> None:
         """Until it is there to see that something came of it."""
@@ -127,7 +128,7 @@ class Chat:
         raise AssertionError(f"the focus does not leave the view: {found[-5:]}")
 
     async def findings(self, axe: str) -> list[str]:
-        """What axe-core calls serious or critical. The view has no background of its own: it is given the one behind it."""
+        """What axe-core calls serious or critical. The view has no background of its own: it gets that of its place."""
         await self.frame.evaluate(_BACKGROUND)
         await self.frame.evaluate(axe)
         found: list[str] = await self.frame.evaluate(_AXE)
@@ -138,6 +139,9 @@ class Chat:
         found: list[str] = await self.frame.evaluate(_WIDE, width)
         await self.frame.evaluate(_WIDE, 0)
         return found
+
+    def _keep(self, message: str) -> None:
+        self.received.append(message)
 
     async def _found(self) -> Frame | None:
         for frame in self.window.page.frames:

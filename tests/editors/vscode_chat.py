@@ -214,7 +214,8 @@ class _Driven:
         await self.chat.button(f"Diff of {FILE}").click()
         await page.locator(".tab.active", has_text="proposed").wait_for()
         await page.locator(".line-insert").first.wait_for()
-        await page.locator(".tab", has_text="proposed").locator(".codicon-close").click()
+        await page.locator(".monaco-diff-editor .modified .view-line").first.click()
+        await page.keyboard.press("Control+F4")
         await page.locator(".tab.active", has_text="proposed").wait_for(state="detached")
         await self.chat.button("Apply").click()
         await self.chat.turn.locator(".edits", has_text="Changed 1 file").wait_for()
@@ -230,7 +231,7 @@ class _Driven:
         assert len(self.trial.requests[-1].body["messages"]) > 5, "the earlier messages go along"
         await self.window.command("thinklsp: Chat Sessions")
         rows = self.chat.frame.locator(".page .session")
-        await until(lambda: rows.count(), "the list of sessions")
+        await until(rows.count, "the list of sessions")
         before = await rows.count()
         await self.picture("chat-sessions")
         await self.chat.button("Fork ").first.click()
