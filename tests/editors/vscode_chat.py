@@ -214,11 +214,11 @@ class _Driven:
         await self.chat.button(f"Diff of {FILE}").click()
         await page.locator(".tab.active", has_text="proposed").wait_for()
         await page.locator(".line-insert").first.wait_for()
-        await page.locator(".monaco-diff-editor .modified .view-line").first.click()
-        await page.keyboard.press("Control+F4")
-        await page.locator(".tab.active", has_text="proposed").wait_for(state="detached")
         await self.chat.button("Apply").click()
         await self.chat.turn.locator(".edits", has_text="Changed 1 file").wait_for()
+        await self.chat.turn.locator(".edits .file").click()
+        await page.locator(f'.tab.active[data-resource-name="{FILE}"]').wait_for()
+        await page.locator(".tab.active", has_text="proposed").wait_for(state="detached")
         await self.window.reads(FIXED.replace("sum(values)", "float(sum(values))"))
 
     async def sessions(self) -> None:
