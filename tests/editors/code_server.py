@@ -130,13 +130,13 @@ async def _built(room: Path) -> Path:
         shutil.copytree(EXTENSION, built / "extension", ignore=_LEFT_OUT)
         shutil.copytree(TRIAL / "lint", built / "lint", ignore=_LEFT_OUT)
         (built / "node_modules").symlink_to(await _modules(room))
-        path = _path(room)
-        await ran("npm", "run", "--silent", "package", folder=built / "extension", variables=path)
+        programs = _path(room)
+        await ran("npm", "run", "--silent", "package", folder=built / "extension", variables=programs)
         tools = built / "node_modules" / ".bin"
         bundle = ("extension.js", "--bundle", "--platform=node", "--external:vscode", "--outfile=dist.js")
-        await ran(str(tools / "esbuild"), *bundle, folder=built / "lint", variables=path)
+        await ran(str(tools / "esbuild"), *bundle, folder=built / "lint", variables=programs)
         ship = ("package", "--no-dependencies", "--allow-missing-repository", "--skip-license", "--out", "lint.vsix")
-        await ran(str(tools / "vsce"), *ship, folder=built / "lint", variables=path)
+        await ran(str(tools / "vsce"), *ship, folder=built / "lint", variables=programs)
         (built / "done").touch()
     return built
 

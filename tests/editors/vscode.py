@@ -5,7 +5,7 @@ The second pass begins in a folder that is not trusted, and trusts it.
 
 from __future__ import annotations
 
-import asyncio
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,18 +58,30 @@ async def drive(trial: Trial, room: Path) -> None:
         assert size < _LARGEST, size
     trial.rows[-1] = trial.noted(f"{size / 1000:.0f} kB")
     # The key is given to the extension: the editor shows its own environment to the window.
-    keyless = {name: value for name, value in trial.variables.items() if name != _KEY}
+    variables = {name: value for name, value in trial.variables.items() if name != _KEY}
+    planted = _planted(trial)
+    variables["PATH"] = f"{planted.parent}{os.pathsep}{variables['PATH']}"
     for each in PASSES:
         trial.file.write_text(BROKEN)
+        planted.with_suffix(".ran").unlink(missing_ok=True)
         profile = trial.room / f"vscode-{each.name}"
         async with (
-            code_server.started(room, profile, keyless, _settings(each), *each.flags) as address,
+            code_server.started(room, profile, variables, _settings(each), *each.flags) as address,
             browser(code_server.CHROMIUM, address, trial.workspace, trial.home) as window,
         ):
             await _Driven(trial, window, each).all_steps()
         with trial.check(f"nothing secret came to the window{each.note}"):
             trial.searched(bytes(window.received), "the window")
     await in_the_host(trial, room)
+
+
+def _planted(trial: Trial) -> Path:
+    """A program of the opened folder, first on the PATH; it leaves a file that says that it ran."""
+    program = trial.workspace / "bin" / "thinklsp"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\ntouch "$0.ran"\nexec "{trial.home / "bin" / "thinklsp"}" "$@"\n')
+    program.chmod(0o755)
+    return program
 
 
 def _settings(each: Pass) -> dict[str, object]:
@@ -88,6 +100,10 @@ class _Driven:
     trial: Trial
     window: Workbench
     each: Pass
+
+    @property
+    def planted(self) -> Path:
+        return self.trial.workspace / "bin" / "thinklsp.ran"
 
     async def all_steps(self) -> None:
         for step, run in (
@@ -118,6 +134,7 @@ class _Driven:
         await page.locator(".explorer-folders-view .monaco-list-row", has_text=FILE).dblclick()
         await self.window.shows("thinklsp$")
         if not self.each.ai:
+            assert not self.planted.exists(), "nothing from a folder that is not trusted is started"
             await self.trust()
         await page.locator(".squiggly-error").first.wait_for()
 
@@ -130,6 +147,11 @@ class _Driven:
         await page.locator(".workspace-trust-editor").wait_for(state="detached")
 
     async def key(self) -> None:
+        await self.give_key()
+        assert self.planted.exists(), "in a folder that is trusted the PATH counts"
+        await self.picture("idle")
+
+    async def give_key(self) -> None:
         await self.window.command("thinklsp: Set an API Key")
         await self.window.row("Anthropic").click()
         await self.window.fill(self.trial.service.key)
@@ -138,7 +160,6 @@ class _Driven:
         await self.window.shows(_IDLE)
         # What the user has typed goes to the editor's own storage in the window; nothing else may bring it there.
         self.window.received.clear()
-        await self.picture("idle")
 
     async def action(self) -> None:
         await self.window.go_to(2, 32)
@@ -190,6 +211,8 @@ class _Driven:
 
     async def menu(self) -> None:
         await self.window.status.click()
+        await self.window.row("tokens today").wait_for()
+        await self.picture("menu")
         await self.window.row("Effort").click()
         await self.window.row("xhigh").wait_for()
         await self.picture("effort")
@@ -227,7 +250,7 @@ class _Driven:
         await page.locator(".diff-editor .line-insert, .monaco-diff-editor .line-insert").first.wait_for()
         await self.picture("difference")
         await self.window.toast("was not changed").locator("a", has_text="Apply").click()
-        await page.locator(".tab.active", has_text="now ↔ proposed").locator(".codicon-close").click()
+        await page.locator(f'.tab[data-resource-name="{FILE}"]').first.click()
         await self.window.reads(FIXED)
         await page.keyboard.press("Control+s")
 
@@ -244,7 +267,7 @@ class _Driven:
         await self.window.page.reload()
         await self.window.shows("thinklsp$|" + _IDLE)
         # In a browser secrets last as long as the page.
-        await self.key()
+        await self.give_key()
         await self.window.open(_CHAT)
         await self.window.page.keyboard.press("Control+End")
         await self.window.page.keyboard.type("what did I ask first?")
@@ -293,4 +316,3 @@ class _Driven:
 
     async def picture(self, name: str) -> None:
         await self.window.page.screenshot(path=self.trial.pictures / f"vscode-{name}-{self.each.name}.png")
-        await asyncio.sleep(0)

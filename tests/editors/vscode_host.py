@@ -34,12 +34,17 @@ async def _played(address: str, workspace: Path) -> None:
     folder = f"vscode-remote://{host}{code_server.TRIAL / 'host'}"
     payload = json.dumps([["extensionDevelopmentPath", folder], ["extensionTestsPath", f"{folder}/index.js"]])
     ended: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+    def exits(code: int, *_: object) -> None:
+        if not ended.done():
+            ended.set_result(code)
+
     async with async_playwright() as playing:
         chromium = await playing.chromium.launch(executable_path=code_server.CHROMIUM, args=["--no-sandbox"])
         try:
             page = await (await chromium.new_context()).new_page()
             await page.expose_function("codeAutomationLog", lambda *_: None)
-            await page.expose_function("codeAutomationExit", lambda code, *_: ended.done() or ended.set_result(code))
+            await page.expose_function("codeAutomationExit", exits)
             await page.goto(f"{address}/?folder={workspace}&payload={payload}")
             code = await asyncio.wait_for(ended, 60)
         finally:

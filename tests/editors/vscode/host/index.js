@@ -1,6 +1,6 @@
 // Runs in the extension host; leaves {name: {error, note}} where THINKLSP_TRIAL_REPORT says.
 const assert = require('node:assert/strict');
-const { writeFileSync } = require('node:fs');
+const { readdirSync, readFileSync, writeFileSync } = require('node:fs');
 const vscode = require('vscode');
 
 const ID = 'thinklsp.thinklsp';
@@ -51,9 +51,18 @@ const tests = {
         await vscode.commands.executeCommand(fix.command.command);
         await until(async () => document.getText().includes('len(values)'));
     },
-    'what is not known is answered with a sentence': async () => {
-        const answer = await vscode.commands.executeCommand('thinklsp.sessions', { op: 'list' });
-        assert.ok(Array.isArray(answer));
+    'a server that was killed comes back': async () => {
+        const [before] = servers();
+        process.kill(before, 'SIGKILL');
+        const [after] = await until(async () => servers().some(pid => pid !== before) && servers());
+        assert.notEqual(after, before);
+        await until(async () => {
+            try {
+                return (await vscode.commands.executeCommand('thinklsp.effort', { value: 'low' })).effective;
+            } catch {
+                return false; // Between the two servers the command is not registered.
+            }
+        });
     },
 };
 
@@ -65,12 +74,28 @@ exports.run = async () => {
         } catch (error) {
             report[name] = { error: String(error.stack ?? error).split('\n').slice(0, 3).join(' ') };
         }
+        writeFileSync(process.env.THINKLSP_TRIAL_REPORT, JSON.stringify(report));
     }
-    writeFileSync(process.env.THINKLSP_TRIAL_REPORT, JSON.stringify(report));
 };
 
 function extension() {
     return vscode.extensions.getExtension(ID);
+}
+
+/** The processes of this extension host that are thinklsp. */
+function servers() {
+    return readdirSync('/proc')
+        .filter(name => /^\d+$/.test(name))
+        .filter(pid => {
+            try {
+                const [, parent] = /^PPid:\s*(\d+)$/m.exec(readFileSync(`/proc/${pid}/status`, 'utf-8'));
+                const said = readFileSync(`/proc/${pid}/cmdline`, 'utf-8').split('\0');
+                return Number(parent) === process.pid && said.includes('thinklsp');
+            } catch {
+                return false; // Gone meanwhile.
+            }
+        })
+        .map(Number);
 }
 
 async function until(holds) {
