@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.editors import vscode
+from tests.editors import vscode, vscode_chat
 from tests.editors.trial import Trial
 
 
@@ -14,13 +14,17 @@ from tests.editors.trial import Trial
 class Editor:
     """`install` brings it into the folder, where it may find itself already, and answers with its version; it raises
     RuntimeError with a sentence where it cannot be had. `drive` fills the trial's rows; what it raises is a failed row.
-    `required`: that it cannot be had fails the run too. Editors of Debian's unstable suite, which moves, are not.
+    `room`: whose installation it is, where that is another's. `required`: that it cannot be had fails the run too. Editors of Debian's unstable suite, which moves, are not.
     """
 
     name: str
     install: Callable[[Path], Awaitable[str]]
     drive: Callable[[Trial, Path], Awaitable[None]]
     required: bool = True
+    room: str = ""
 
 
-EDITORS: tuple[Editor, ...] = (Editor("VS Code", vscode.install, vscode.drive),)
+EDITORS: tuple[Editor, ...] = (
+    Editor("VS Code", vscode.install, vscode.drive),
+    Editor("VS Code chat", vscode.install, vscode_chat.drive, room="VS Code"),
+)
