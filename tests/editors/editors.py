@@ -13,8 +13,9 @@ from tests.editors.trial import Trial
 @dataclass(frozen=True)
 class Editor:
     """`install` brings it into the folder, where it may find itself already, and answers with its version; it raises
-    RuntimeError with a sentence where it cannot be had. `drive` fills the trial's rows; what it raises is a failed row.
-    `room`: whose installation it is, where that is another's. `required`: that it cannot be had fails the run too. Editors of Debian's unstable suite, which moves, are not.
+    RuntimeError with a sentence where it cannot be had. `drive` fills the trial's rows; what it raises is a
+    failed row. `room`: whose installation it is, where that is another's. `required`: that it cannot be had
+    fails the run too. Editors of Debian's unstable suite, which moves, are not.
     """
 
     name: str

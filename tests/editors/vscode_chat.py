@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from tests.editors import code_server
@@ -183,7 +184,7 @@ class _Driven:
             else:
                 await self.chat.button("Stop").click()
             await self.chat.turn.locator(".foot", has_text="Stopped").wait_for()
-            await until(lambda request=request: request.closed_by_client, "the end of the connection")
+            await until(partial(getattr, request, "closed_by_client"), "the end of the connection")
             await self.chat.idle()
 
     async def reopened(self) -> None:
@@ -197,6 +198,10 @@ class _Driven:
         await self.chat.turn.locator("details.thinking .markdown", has_text="Round and round").wait_for()
         await self.chat.says("I greet nobody")
         assert await self.chat.prompt.input_value() == "A draft"
+        # Left for another chat it goes on, and is attached to where its session is opened again.
+        await self.window.command("thinklsp: New Chat")
+        await self.chat.frame.locator(".recent .open-session", has_text="running").click()
+        await self.chat.turn.locator("details.thinking", has_text="Thinking · ").wait_for()
         await self.chat.button("Stop").click()
         await self.chat.turn.locator(".foot", has_text="Stopped").wait_for()
         await self.chat.prompt.fill("")
