@@ -92,6 +92,8 @@ def _settings(each: Pass) -> dict[str, object]:
         "chat.disableAIFeatures": not each.ai,
         "files.autoSave": "off",
         "editor.minimap.enabled": False,
+        "workbench.reduceMotion": "on",
+        "remote.autoForwardPorts": False,
     }
 
 
