@@ -38,7 +38,7 @@ def test_its_commands_are_its_own(package: dict[str, Any]) -> None:
 
 
 def test_nothing_runs_at_start_up_and_no_key_is_a_setting(package: dict[str, Any]) -> None:
-    # `onLanguage` alone counts the editor's own input boxes too, and its settings, which it opens at start-up, are JSON.
+    # `onLanguage` alone counts the editor's input boxes too, and its settings, which it opens at start-up, are JSON.
     events = set(package["activationEvents"])
     assert events
     assert all(event.startswith("onLanguage:") for event in events)

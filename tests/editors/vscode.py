@@ -92,6 +92,8 @@ def _settings(each: Pass) -> dict[str, object]:
         "chat.disableAIFeatures": not each.ai,
         "files.autoSave": "off",
         "editor.minimap.enabled": False,
+        "workbench.reduceMotion": "on",
+        "remote.autoForwardPorts": False,
     }
 
 
@@ -116,6 +118,7 @@ class _Driven:
             (Step.CANCEL, self.cancel),
             (Step.EFFORT, self.effort),
             ("the menu chooses an effort", self.menu),
+            ("the doctor's report is a page to read", self.doctor),
             ("an edit under review waits in the refactor preview", self.preview),
             ("an edit that met typing is offered with its difference", self.conflict),
             (Step.CHAT, self.chat),
@@ -219,6 +222,11 @@ class _Driven:
         await self.window.row("high").click()
         await self.window.shows(r" · high$")
         assert effort_of(await self.answered("hello")) == "high"
+
+    async def doctor(self) -> None:
+        await self.window.command("thinklsp: Doctor")
+        await until(lambda: self.window.frame_says("A turn can run now."), "the report")
+        await self.picture("doctor")
 
     async def preview(self) -> None:
         page = self.window.page

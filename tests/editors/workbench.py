@@ -135,6 +135,18 @@ class Workbench:
         await until(holds, lambda: f"{pattern!r} in the status bar, which says {seen!r}", seconds)
         return seen
 
+    async def frame_says(self, text: str) -> bool:
+        """Whether a web view shows this text."""
+        from playwright.async_api import Error
+
+        for frame in self.page.frames:
+            try:
+                if await frame.locator("body", has_text=text).count():
+                    return True
+            except Error:
+                continue  # It has gone meanwhile.
+        return False
+
     def row(self, title: str) -> Locator:
         """Of the quick pick that is open."""
         return self.page.locator(".quick-input-list .monaco-list-row", has_text=title).first

@@ -37,9 +37,10 @@ export async function showMenu(turns: Turns, changed: () => void): Promise<void>
         LISTS.map(list => turns.ask<Choice>(`thinklsp.${list.key}`).catch(() => undefined)),
     );
     const usage = await turns.ask<UsageReport>('thinklsp.usage').catch(() => undefined);
-    const { activeItems } = quick;
+    const [active] = quick.activeItems;
     quick.items = entries(turns, changed, choices, usage);
-    quick.activeItems = quick.items.filter(item => item.label === activeItems[0]?.label);
+    // The user may have gone to another line meanwhile.
+    quick.activeItems = quick.items.filter(item => item.label === active?.label).slice(0, 1);
     quick.busy = false;
 }
 

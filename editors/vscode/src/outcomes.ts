@@ -93,7 +93,9 @@ export class Outcomes {
     }
 
     private async tellText(result: TurnResult): Promise<void> {
-        const text = result.text.trim().replace(/\s+/g, ' ');
+        // A pop-up shows no Markdown.
+        const plain = result.text.replace(/```[\s\S]*?(```|$)/g, ' … ').replace(/[*`#]/g, '');
+        const text = plain.trim().replace(/\s+/g, ' ');
         const short = text.length <= SHORT ? text : `${text.slice(0, SHORT - 1)}…`;
         if ((await window.showInformationMessage(short, READ)) === READ) {
             await this.pages.read('thinklsp.md', result.text);

@@ -11,10 +11,14 @@ export function doctorPage(report: { [name: string]: Json }): string {
     const lines = ['# thinklsp: doctor', '', canRun === true ? 'A turn can run now.' : 'A turn **cannot** run now.', ''];
     lines.push(list.length === 0 ? 'No problems were found.' : '## Problems', '');
     lines.push(...list.map(problem => `- ${escaped(String(problem))}`), '');
-    for (const [name, value] of Object.entries(rest)) {
-        const rows = [...flat(value)];
-        lines.push(`## ${titled(name)}`, '', '| | |', '|---|---|');
-        lines.push(...rows.map(([key, text]) => `| ${escaped(key)} | ${escaped(text)} |`), '');
+    const isGroup = ([, value]: [string, Json]) => value !== null && typeof value === 'object';
+    const parts = Object.entries(rest);
+    // What decides the next turn comes first; the server's own order goes from the machine to the model.
+    const groups = parts.filter(isGroup).reverse();
+    const single = Object.fromEntries(parts.filter(part => !isGroup(part)));
+    for (const [name, value] of [...groups, ['other', single] as const]) {
+        const rows = [...flat(value)].map(([key, text]) => `| ${escaped(key)} | ${escaped(text)} |`);
+        lines.push(`## ${titled(name)}`, '', '| | |', '|---|---|', ...rows, '');
     }
     return lines.join('\n');
 }

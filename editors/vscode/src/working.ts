@@ -25,7 +25,7 @@ export class WorkingOn implements Disposable {
     private readonly places = new Set<Place>();
     private readonly lines = window.createTextEditorDecorationType({
         isWholeLine: true,
-        backgroundColor: new ThemeColor('editor.rangeHighlightBackground'),
+        backgroundColor: new ThemeColor('editor.inactiveSelectionBackground'),
         overviewRulerColor: new ThemeColor('progressBar.background'),
     });
     private readonly note = window.createTextEditorDecorationType({
