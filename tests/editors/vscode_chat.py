@@ -25,7 +25,7 @@ _SETTINGS = {
     "chat.disableAIFeatures": True,
     "thinklsp.thinking.display": "summary",
 }
-_IN_ORDER = ("Chat", "Prompt", "Mode", "Model", "Send (Enter)", "Effort", "Thinking")
+_IN_ORDER = ["Chat", "Prompt", "Mode", "Model", "Effort", "Thinking"]
 _INSIDE = ("Copy", "Insert at Cursor", "read stats.py, done", "Plan, 0 of 2 done", "the file", "Table")
 
 
@@ -253,8 +253,8 @@ class _Driven:
         found = await self.chat.tabbed()
         names = [at["name"] for at in found]
         assert [at for at in found if not at["visible"]] == [], found
-        assert [name for name in names if name in _IN_ORDER] == [name for name in _IN_ORDER if name != "Send (Enter)"]
-        assert [name for name in _INSIDE if name not in names and not name.startswith("Plan")] == [], names
+        assert [name for name in names if name in _IN_ORDER] == _IN_ORDER
+        assert [name for name in _INSIDE if name not in names] == [], names
         await self.window.command("thinklsp: Chat Sessions")
         await self.chat.frame.locator(".page .open-session").first.wait_for()
         listed = [at["name"].split()[0] for at in await self.chat.tabbed()]
