@@ -45,7 +45,7 @@ def main() -> int:
 async def _all(editors: list[Editor], times: int, cache: Path, out: Path) -> list[Row]:
     rows: list[Row] = []
     for editor in editors:
-        room = cache / editor.name.replace(" ", "-")
+        room = cache / (editor.room or editor.name).replace(" ", "-")
         room.mkdir(parents=True, exist_ok=True)
         began = time.monotonic()
         try:

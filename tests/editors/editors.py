@@ -6,21 +6,23 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.editors import helix, neovim, vim
+from tests.editors import helix, neovim, vim, vscode, vscode_chat
 from tests.editors.trial import Trial
 
 
 @dataclass(frozen=True)
 class Editor:
     """`install` brings it into the folder, where it may find itself already, and answers with its version; it raises
-    RuntimeError with a sentence where it cannot be had. `drive` fills the trial's rows; what it raises is a failed row.
-    `required`: that it cannot be had fails the run too. Editors of Debian's unstable suite, which moves, are not.
+    RuntimeError with a sentence where it cannot be had. `drive` fills the trial's rows; what it raises is a
+    failed row. `room`: whose installation it is, where that is another's. `required`: that it cannot be had
+    fails the run too. Editors of Debian's unstable suite, which moves, are not.
     """
 
     name: str
     install: Callable[[Path], Awaitable[str]]
     drive: Callable[[Trial, Path], Awaitable[None]]
     required: bool = True
+    room: str = ""
 
 
 EDITORS: tuple[Editor, ...] = (
@@ -28,4 +30,6 @@ EDITORS: tuple[Editor, ...] = (
     Editor("Vim", vim.install, vim.drive),
     Editor("Neovim 0.10", neovim.installer("trixie"), neovim.drive),
     Editor("Neovim 0.12", neovim.installer("sid"), neovim.drive, required=False),
+    Editor("VS Code", vscode.install, vscode.drive),
+    Editor("VS Code chat", vscode.install, vscode_chat.drive, room="VS Code"),
 )

@@ -11,7 +11,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -89,6 +89,11 @@ class Trial:
         else:
             outcome: Outcome = "fallback" if fallback else "passed"
             self.rows.append(Row(self.editor, step, outcome, time.monotonic() - began, fallback))
+
+    def noted(self, note: str) -> Row:
+        """The latest row with something worth knowing about it, like a figure. A failure keeps its own words."""
+        row = self.rows[-1]
+        return row if row.outcome == "failed" else replace(row, note=note)
 
     async def until(self, holds: Callable[[], Any], what: str, seconds: float = 20.0) -> Any:
         """As `waiting.until`."""

@@ -100,10 +100,11 @@ class Service:
         return {f"{name} key": key for name, key in KEYS.items()} | {f"sealed {n}": t for n, t in enumerate(sealed)}
 
     def _judge(self, request: RecordedRequest) -> None:
-        """What was refused on the service's own account, and not because the scenario says so."""
-        # An empty request only asks whether the way is open.
-        asked = request.body is not None
-        if asked and request.status is not None and request.status >= 400 and request.played is None:
+        """What was refused on the service's own account, and not because the scenario says so. The doctor's question
+        whether the way is open has no body, and asks to be refused."""
+        if not request.raw:
+            return
+        if request.status is not None and request.status >= 400 and request.played is None:
             if request.body["model"].startswith("strict") and not self._told_strictly:
                 # What this server takes can only be learned by asking, once.
                 self._told_strictly = True

@@ -1,0 +1,31 @@
+// Builds dist/: the extension for VS Code's node, the web view for its browser. `--watch` goes on.
+import * as esbuild from 'esbuild';
+
+const watch = process.argv.includes('--watch');
+const shared = { bundle: true, minify: !watch, sourcemap: watch, logLevel: 'warning', legalComments: 'none' };
+const builds = [
+    {
+        ...shared,
+        entryPoints: ['src/extension.ts'],
+        outfile: 'dist/extension.js',
+        platform: 'node',
+        format: 'cjs',
+        target: 'node20',
+        external: ['vscode'],
+    },
+    {
+        ...shared,
+        entryPoints: ['webview/main.ts'],
+        outfile: 'dist/webview.js',
+        platform: 'browser',
+        format: 'iife',
+        target: 'es2022',
+    },
+];
+for (const build of builds) {
+    if (watch) {
+        await (await esbuild.context(build)).watch();
+    } else {
+        await esbuild.build(build);
+    }
+}

@@ -1,0 +1,133 @@
+/** What the user should know when a turn has ended: edits that did not arrive, and words instead of an edit. */
+
+import { Range, Uri, window, workspace } from 'vscode';
+import {
+    type CodeAction,
+    CodeActionRequest,
+    CodeActionTriggerKind,
+    type LanguageClient,
+    type TextEdit,
+    type WorkspaceEdit,
+} from 'vscode-languageclient/node';
+import type { Pages } from './pages';
+import type { Applied, EditedFile, TurnResult } from './protocol';
+import { told } from './said';
+import type { Turns } from './turns';
+
+const APPLY = 'Apply';
+const DIFF = 'Show diff';
+const READ = 'Read it';
+const SHORT = 160;
+
+export class Outcomes {
+    constructor(
+        private readonly turns: Turns,
+        private readonly pages: Pages,
+        private readonly connect: () => Promise<LanguageClient>,
+    ) {}
+
+    /** `uri`: the document that the turn worked for. */
+    async tell(result: TurnResult, uri?: string): Promise<void> {
+        if (result.edits === null) {
+            if (result.stopReason === 'end_turn' && result.text.trim() !== '') {
+                await this.tellText(result);
+            }
+            return;
+        }
+        const left = result.edits.files.filter(file => file.status !== 'applied');
+        if (left.length > 0) {
+            await this.offer(result.turnId, left, uri);
+        }
+    }
+
+    async tellApplied(applied: Applied): Promise<void> {
+        const left = applied.files.filter(file => file.status !== 'applied');
+        if (left.length > 0) {
+            await window.showWarningMessage(why(left));
+        }
+    }
+
+    private async offer(turnId: string, left: EditedFile[], uri?: string): Promise<void> {
+        const chosen = await window.showWarningMessage(why(left), APPLY, DIFF);
+        if (chosen === APPLY) {
+            const applied = await told(() => this.turns.ask<Applied>('thinklsp.apply', { turnId }));
+            if (applied !== undefined) {
+                await this.tellApplied(applied);
+            }
+        } else if (chosen === DIFF) {
+            const first = left.find(file => file.uri === uri) ?? left[0];
+            await told(() => this.compare(turnId, first?.uri ?? uri ?? ''));
+            await this.offer(turnId, left, uri);
+        }
+    }
+
+    /** The file as it is beside what the proposal would make of it. */
+    async compare(turnId: string, uri: string): Promise<void> {
+        const client = await this.connect();
+        const document = await workspace.openTextDocument(client.protocol2CodeConverter.asUri(uri));
+        const start = { line: 0, character: 0 };
+        const actions = await client.sendRequest(CodeActionRequest.type, {
+            textDocument: client.code2ProtocolConverter.asTextDocumentIdentifier(document),
+            range: { start, end: start },
+            context: {
+                diagnostics: [],
+                only: ['refactor.rewrite.thinklsp.apply'],
+                triggerKind: CodeActionTriggerKind.Invoked,
+            },
+        });
+        const held = (actions ?? []).find(action => isApply(action as CodeAction, turnId)) as CodeAction | undefined;
+        const edits = held?.edit === undefined ? [] : editsOf(held.edit, document.uri);
+        if (edits.length === 0) {
+            throw new Error(`There is no difference to show for ${nameOf(uri)}.`);
+        }
+        const changes = (await client.protocol2CodeConverter.asTextEdits(edits)).map(edit => ({
+            from: document.offsetAt(edit.range.start),
+            to: document.offsetAt(edit.range.end),
+            text: edit.newText,
+        }));
+        let text = document.getText(new Range(0, 0, document.lineCount, 0));
+        for (const change of changes.sort((one, other) => other.from - one.from)) {
+            text = text.slice(0, change.from) + change.text + text.slice(change.to);
+        }
+        await this.pages.compare(document.uri, nameOf(uri), text);
+    }
+
+    private async tellText(result: TurnResult): Promise<void> {
+        // A pop-up shows no Markdown.
+        const plain = result.text.replace(/```[\s\S]*?(```|$)/g, ' … ').replace(/[*`#]/g, '');
+        const text = plain.trim().replace(/\s+/g, ' ');
+        const short = text.length <= SHORT ? text : `${text.slice(0, SHORT - 1)}…`;
+        if ((await window.showInformationMessage(short, READ)) === READ) {
+            await this.pages.read('thinklsp.md', result.text);
+        }
+    }
+}
+
+function why(left: EditedFile[]): string {
+    return left.map(file => `${nameOf(file.uri)} was not changed: ${file.reason ?? file.status}.`).join(' ');
+}
+
+function nameOf(uri: string): string {
+    return decodeURIComponent(uri.slice(uri.lastIndexOf('/') + 1));
+}
+
+function isApply(action: CodeAction, turnId: string): boolean {
+    const [given] = (action.command?.arguments ?? []) as { turnId?: string }[];
+    return action.command?.command === 'thinklsp.apply' && given?.turnId === turnId;
+}
+
+function editsOf(edit: WorkspaceEdit, uri: Uri): TextEdit[] {
+    const path = uri.path;
+    const found: TextEdit[] = [];
+    for (const change of edit.documentChanges ?? []) {
+        if ('textDocument' in change && Uri.parse(change.textDocument.uri).path === path) {
+            found.push(...(change.edits as TextEdit[]));
+        }
+    }
+    for (const [changed, edits] of Object.entries(edit.changes ?? {})) {
+        if (Uri.parse(changed).path === path) {
+            found.push(...edits);
+        }
+    }
+    return found;
+}

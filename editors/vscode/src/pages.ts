@@ -1,0 +1,41 @@
+/** Read-only pages that this extension writes: reports, and files as a proposal would leave them. */
+
+import { type Disposable, EventEmitter, type TextDocumentContentProvider, Uri, commands, workspace } from 'vscode';
+
+const SCHEME = 'thinklsp-page';
+
+export class Pages implements TextDocumentContentProvider, Disposable {
+    private readonly texts = new Map<string, string>();
+    private readonly changed = new EventEmitter<Uri>();
+    private readonly registered = workspace.registerTextDocumentContentProvider(SCHEME, this);
+    private readonly closed = workspace.onDidCloseTextDocument(document => this.texts.delete(document.uri.toString()));
+
+    readonly onDidChange = this.changed.event;
+
+    provideTextDocumentContent(uri: Uri): string {
+        return this.texts.get(uri.toString()) ?? '';
+    }
+
+    /** The address of a page with this text; `name` is its title, and its ending says the language. */
+    put(name: string, text: string): Uri {
+        const uri = Uri.from({ scheme: SCHEME, path: `/${name}` });
+        this.texts.set(uri.toString(), text);
+        this.changed.fire(uri);
+        return uri;
+    }
+
+    /** Markdown, as it is meant to look. */
+    async read(name: string, markdown: string): Promise<void> {
+        await commands.executeCommand('markdown.showPreview', this.put(name, markdown));
+    }
+
+    async compare(uri: Uri, name: string, text: string): Promise<void> {
+        await commands.executeCommand('vscode.diff', uri, this.put(name, text), `${name}: now ↔ proposed`);
+    }
+
+    dispose(): void {
+        this.registered.dispose();
+        this.closed.dispose();
+        this.changed.dispose();
+    }
+}

@@ -1,0 +1,229 @@
+/** The language server of this window: found, started, watched, restarted. */
+
+import { homedir } from 'node:os';
+import { ConfigurationTarget, type Disposable, type ExtensionContext, Uri, commands, window, workspace } from 'vscode';
+import {
+    CloseAction,
+    type CloseHandlerResult,
+    DidChangeConfigurationNotification,
+    type ErrorHandler,
+    LanguageClient,
+    type LanguageClientOptions,
+    type Middleware,
+    RevealOutputChannelOn,
+    State,
+} from 'vscode-languageclient/node';
+import { configured } from './configured';
+import { findServer } from './finding';
+import { keys } from './keys';
+
+const NAME = 'thinklsp';
+
+export interface Watcher {
+    /** Its server has gone, and why; an empty sentence: it is there. */
+    lost(sentence: string): void;
+}
+
+export class Server implements Disposable {
+    readonly log = window.createOutputChannel(NAME, { log: true });
+    private current: Promise<LanguageClient> | undefined;
+    private readonly trusted: Disposable;
+
+    /** `middleware`: what the other parts of this extension do with messages. */
+    constructor(
+        private readonly context: ExtensionContext,
+        private readonly watcher: Watcher,
+        private readonly middleware: Middleware,
+    ) {
+        this.trusted = workspace.onDidGrantWorkspaceTrust(() => this.afterTrust());
+    }
+
+    /** The client, when its server runs. Rejects with a sentence when it cannot be started. */
+    ready(): Promise<LanguageClient> {
+        this.current ??= this.started();
+        return this.current;
+    }
+
+    /** Another process, with what settings and keys say now. */
+    async restart(): Promise<void> {
+        const before = this.current;
+        this.current = this.stopped(before).then(() => this.started());
+        await this.current.catch(() => undefined);
+    }
+
+    showLog(): void {
+        this.log.show(true);
+    }
+
+    /** Resolves when the process has been asked to end and did. */
+    stop(): Promise<void> {
+        return this.stopped(this.current);
+    }
+
+    dispose(): void {
+        this.trusted.dispose();
+        this.log.dispose();
+    }
+
+    private async stopped(client: Promise<LanguageClient> | undefined): Promise<void> {
+        try {
+            await (await client)?.dispose();
+        } catch {
+            // It never ran, or has gone already.
+        }
+    }
+
+    private async started(): Promise<LanguageClient> {
+        const program = await findServer(said => this.log.info(`Looked for the server: ${said}.`));
+        if (program === undefined) {
+            const sentence = 'The thinklsp server was not found. Install it, or choose where it is.';
+            this.watcher.lost(sentence);
+            void this.offerInstall(sentence);
+            throw new Error(sentence);
+        }
+        const line = [program.command, ...program.args].join(' ');
+        this.log.info(`Starting ${line} (found by ${program.how}).`);
+        const env = { ...process.env, ...(await keys(this.context)) };
+        // Not the opened folder: Python would import from there.
+        const options = { cwd: this.context.extensionPath, env };
+        const handler = new Watch(this.watcher, sentence => this.givenUp(sentence));
+        const client = new LanguageClient(NAME, NAME, { ...program, options }, this.options(handler));
+        handler.client = client;
+        client.onDidChangeState(change => {
+            const running = change.newState === State.Running;
+            void commands.executeCommand('setContext', 'thinklsp.running', running);
+            if (running) {
+                this.watcher.lost('');
+            }
+        });
+        try {
+            await client.start();
+        } catch (error) {
+            const sentence = `The thinklsp server (${line}) did not start; its log says why.`;
+            this.log.error(String(error));
+            this.watcher.lost(sentence);
+            void this.offerRestart(sentence);
+            throw new Error(sentence, { cause: error });
+        }
+        return client;
+    }
+
+    private options(errorHandler: ErrorHandler): LanguageClientOptions {
+        const settings = () => configured(this.context);
+        return {
+            documentSelector: [{ scheme: 'file' }, { scheme: 'untitled' }],
+            outputChannel: this.log,
+            // Its own pop-ups carry stack traces; what the user has to know is told in sentences.
+            revealOutputChannelOn: RevealOutputChannelOn.Never,
+            initializationOptions: settings,
+            // Failures to start are told by `started`, with a way out.
+            initializationFailedHandler: () => false,
+            errorHandler,
+            middleware: {
+                ...this.middleware,
+                workspace: {
+                    configuration: params => params.items.map(item => (item.section === NAME ? settings() : null)),
+                    didChangeConfiguration: async () => {
+                        const changed = { settings: { [NAME]: settings() } };
+                        await (await this.ready()).sendNotification(DidChangeConfigurationNotification.type, changed);
+                    },
+                },
+            },
+        };
+    }
+
+    private givenUp(sentence: string): void {
+        this.current = Promise.reject(new Error(sentence));
+        this.current.catch(() => undefined);
+        void this.offerRestart(sentence);
+    }
+
+    private afterTrust(): void {
+        // What was out of bounds may hold the server.
+        this.current?.catch(() => this.restart());
+    }
+
+    private async offerInstall(sentence: string): Promise<void> {
+        const install = 'Install with pipx';
+        const choose = 'Choose…';
+        const log = 'Show log';
+        switch (await window.showErrorMessage(sentence, install, choose, log)) {
+            case install:
+                return this.install();
+            case choose:
+                return this.choose();
+            case log:
+                return this.showLog();
+            default:
+        }
+    }
+
+    /** In a terminal, so that its user sees what is done. */
+    async install(): Promise<void> {
+        const terminal = window.createTerminal(NAME);
+        terminal.show();
+        terminal.sendText('pipx install thinklsp');
+        const start = 'Start';
+        const said = 'When pipx has installed thinklsp in the terminal, start it here.';
+        if ((await window.showInformationMessage(said, start)) === start) {
+            await this.restart();
+        }
+    }
+
+    private async choose(): Promise<void> {
+        const picked = await window.showOpenDialog({
+            title: 'The thinklsp program, or a Python in which it is installed',
+            openLabel: 'Choose',
+            defaultUri: Uri.file(homedir()),
+        });
+        if (picked?.[0] !== undefined) {
+            const settings = workspace.getConfiguration('thinklsp.ui');
+            await settings.update('server.path', picked[0].fsPath, ConfigurationTarget.Global);
+            await this.restart();
+        }
+    }
+
+    private async offerRestart(sentence: string): Promise<void> {
+        const restart = 'Start again';
+        const log = 'Show log';
+        const chosen = await window.showErrorMessage(sentence, restart, log);
+        if (chosen === restart) {
+            await this.restart();
+        } else if (chosen === log) {
+            this.showLog();
+        }
+    }
+}
+
+/** The client's own limits of restarts, told in our words. */
+class Watch implements ErrorHandler {
+    client: LanguageClient | undefined;
+    private usual: ErrorHandler | undefined;
+
+    constructor(
+        private readonly watcher: Watcher,
+        private readonly givenUp: (sentence: string) => void,
+    ) {}
+
+    error: ErrorHandler['error'] = (error, message, count) => this.handler().error(error, message, count);
+
+    async closed(): Promise<CloseHandlerResult> {
+        const { action } = await this.handler().closed();
+        if (action === CloseAction.Restart) {
+            this.watcher.lost('The thinklsp server has ended; it is starting again.');
+            return { action, handled: true };
+        }
+        const sentence = 'The thinklsp server has ended too often and was not started again; its log says why.';
+        this.watcher.lost(sentence);
+        this.givenUp(sentence);
+        return { action, handled: true };
+    }
+
+    private handler(): ErrorHandler {
+        if (this.client === undefined) {
+            throw new Error('the client is made before it runs');
+        }
+        this.usual ??= this.client.createDefaultErrorHandler();
+        return this.usual;
+    }
+}

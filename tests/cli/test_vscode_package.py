@@ -1,0 +1,54 @@
+"""The package of the VS Code extension says what the server says: settings, names of commands, what is left alone."""
+
+from __future__ import annotations
+
+import json
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from thinklsp.lsp.server import COMMANDS
+
+VSCODE = Path(__file__).parents[2] / "editors" / "vscode"
+
+
+@pytest.fixture(scope="module")
+def package() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((VSCODE / "package.json").read_text("utf-8"))
+    return found
+
+
+def test_its_settings_are_those_of_the_server(package: dict[str, Any]) -> None:
+    script = runpy.run_path(str(VSCODE / "settings.py"))
+    assert package["contributes"]["configuration"] == script["configuration"](), (
+        "python editors/vscode/settings.py writes them anew"
+    )
+    untrusted = package["capabilities"]["untrustedWorkspaces"]
+    assert untrusted["restrictedConfigurations"] == script["restricted"]()
+
+
+def test_its_commands_are_its_own(package: dict[str, Any]) -> None:
+    """The client library registers what the server announces; what is contributed too would be registered twice."""
+    contributed = {command["command"] for command in package["contributes"]["commands"]}
+    assert contributed
+    assert all(command.startswith("thinklsp.ui.") for command in contributed)
+    assert contributed.isdisjoint(COMMANDS)
+
+
+def test_nothing_runs_at_start_up_and_no_key_is_a_setting(package: dict[str, Any]) -> None:
+    # `onLanguage` alone counts the editor's input boxes too, and its settings, which it opens at start-up, are JSON.
+    events = set(package["activationEvents"])
+    assert events
+    assert all(event.startswith("onLanguage:") for event in events)
+    assert events.isdisjoint({"onLanguage:json", "onLanguage:jsonc"})
+    settings = [key for group in package["contributes"]["configuration"] for key in group["properties"]]
+    assert [key for key in settings if "key" in key.lower() or "url" in key.lower()] == []
+    powers = ("thinklsp.provider", "thinklsp.ui.server.path")
+    scopes = {
+        key: part.get("scope")
+        for group in package["contributes"]["configuration"]
+        for key, part in group["properties"].items()
+    }
+    assert {key: scopes[key] for key in powers} == dict.fromkeys(powers, "machine")

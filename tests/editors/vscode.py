@@ -1,0 +1,326 @@
+"""VS Code: the extension as it is shipped, driven in a browser, with the editor's own AI features on and off.
+
+The second pass begins in a folder that is not trusted, and trusts it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.editors import code_server
+from tests.editors.steps import Step
+from tests.editors.trial import BROKEN, FILE, FIXED, Trial, effort_of, prompt_of
+from tests.editors.vscode_host import in_the_host
+from tests.editors.waiting import until
+from tests.editors.workbench import Workbench, browser
+
+if TYPE_CHECKING:
+    from thinklsp.simulator.journal import RecordedRequest
+
+_LARGEST = 1_000_000  # bytes of the package
+_IDLE = r"claude-[\w.-]+ · "
+_THINKING = r"thinking · \d+ s"
+_CHAT = "talk.chat.md"
+_KEY = "ANTHROPIC_API_KEY"
+
+
+@dataclass(frozen=True)
+class Pass:
+    """`flags` of code-server; `note` tells its rows apart."""
+
+    name: str
+    theme: str
+    ai: bool
+    flags: tuple[str, ...]
+
+    @property
+    def note(self) -> str:
+        return "" if self.ai else " (AI features off)"
+
+
+PASSES = (
+    Pass("dark", "Default Dark Modern", ai=True, flags=("--disable-workspace-trust",)),
+    Pass("light", "Default Light Modern", ai=False, flags=()),
+)
+
+
+async def install(room: Path) -> str:
+    return await code_server.install(room)
+
+
+async def drive(trial: Trial, room: Path) -> None:
+    with trial.check("its package is small"):
+        size = (await code_server.package(room)).stat().st_size
+        assert size < _LARGEST, size
+    trial.rows[-1] = trial.noted(f"{size / 1000:.0f} kB")
+    # The key is given to the extension: the editor shows its own environment to the window.
+    variables = {name: value for name, value in trial.variables.items() if name != _KEY}
+    planted = _planted(trial)
+    variables["PATH"] = f"{planted.parent}{os.pathsep}{variables['PATH']}"
+    for each in PASSES:
+        trial.file.write_text(BROKEN)
+        planted.with_suffix(".ran").unlink(missing_ok=True)
+        profile = trial.room / f"vscode-{each.name}"
+        async with (
+            code_server.started(room, profile, variables, _settings(each), *each.flags) as address,
+            browser(code_server.CHROMIUM, address, trial.workspace, trial.home) as window,
+        ):
+            await _Driven(trial, window, each).all_steps()
+        with trial.check(f"nothing secret came to the window{each.note}"):
+            trial.searched(bytes(window.received), "the window")
+    await in_the_host(trial, room)
+
+
+def _planted(trial: Trial) -> Path:
+    """A program of the opened folder, first on the PATH; it leaves a file that says that it ran."""
+    program = trial.workspace / "bin" / "thinklsp"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\ntouch "$0.ran"\nexec "{trial.home / "bin" / "thinklsp"}" "$@"\n')
+    program.chmod(0o755)
+    return program
+
+
+def _settings(each: Pass) -> dict[str, object]:
+    return {
+        "workbench.colorTheme": each.theme,
+        "workbench.startupEditor": "none",
+        "workbench.secondarySideBar.defaultVisibility": "hidden",
+        "chat.disableAIFeatures": not each.ai,
+        "files.autoSave": "off",
+        "editor.minimap.enabled": False,
+        "workbench.reduceMotion": "on",
+        "remote.autoForwardPorts": False,
+    }
+
+
+@dataclass
+class _Driven:
+    trial: Trial
+    window: Workbench
+    each: Pass
+
+    @property
+    def planted(self) -> Path:
+        return self.trial.workspace / "bin" / "thinklsp.ran"
+
+    async def all_steps(self) -> None:
+        for step, run in (
+            (Step.ATTACH, self.attach),
+            ("a key goes into secret storage and to the server", self.key),
+            (Step.ACTION, self.action),
+            (Step.THINKING, self.thinking),
+            (Step.EDIT, self.edit),
+            (Step.UNDO, self.undo),
+            (Step.CANCEL, self.cancel),
+            (Step.EFFORT, self.effort),
+            ("the menu chooses an effort", self.menu),
+            ("the doctor's report is a page to read", self.doctor),
+            ("an edit under review waits in the refactor preview", self.preview),
+            ("an edit that met typing is offered with its difference", self.conflict),
+            (Step.CHAT, self.chat),
+            (Step.RESUME, self.resume),
+            ("a missing server is said, with a way out", self.missing),
+        ):
+            with self.trial.check(f"{step}{self.each.note}"):
+                try:
+                    await run()
+                except Exception:
+                    await self.picture(f"failed-{run.__name__}")
+                    raise
+
+    async def attach(self) -> None:
+        page = self.window.page
+        await page.locator(".explorer-folders-view .monaco-list-row", has_text=FILE).dblclick()
+        await self.window.shows("thinklsp$")
+        if not self.each.ai:
+            assert not self.planted.exists(), "nothing from a folder that is not trusted is started"
+            await self.trust()
+        await page.locator(".squiggly-error").first.wait_for()
+
+    async def trust(self) -> None:
+        page = self.window.page
+        await page.locator(".banner a, .banner .monaco-button", has_text="Manage").first.click()
+        await page.locator(".workspace-trust-editor .monaco-button", has_text="Trust").first.click()
+        await page.locator(".workspace-trust-editor", has_text="You trust this folder").wait_for()
+        await page.locator(".modal-editor-part .codicon-close, .monaco-modal-editor-block .codicon-close").last.click()
+        await page.locator(".workspace-trust-editor").wait_for(state="detached")
+
+    async def key(self) -> None:
+        await self.give_key()
+        assert self.planted.exists(), "in a folder that is trusted the PATH counts"
+        await self.picture("idle")
+
+    async def give_key(self) -> None:
+        await self.window.command("thinklsp: Set an API Key")
+        await self.window.row("Anthropic").click()
+        await self.window.fill(self.trial.service.key)
+        assert await self.window.input.get_attribute("type") == "password"
+        await self.window.page.keyboard.press("Enter")
+        await self.window.shows(_IDLE)
+        # What the user has typed goes to the editor's own storage in the window; nothing else may bring it there.
+        self.window.received.clear()
+
+    async def action(self) -> None:
+        await self.window.go_to(2, 32)
+        await self.window.action("thinklsp: fix undefined name")
+
+    async def thinking(self) -> None:
+        await self.window.shows(_THINKING)
+        await self.window.page.locator(".statusbar-item", has_text=re.compile(r"thinklsp: .* · \d+ s")).wait_for()
+        await self.picture("thinking")
+
+    async def edit(self) -> None:
+        await self.window.reads(FIXED)
+        await self.window.shows(_IDLE)
+        assert self.trial.file.read_text() == BROKEN, "the server writes no file"
+
+    async def undo(self) -> None:
+        await self.window.page.keyboard.press("Control+z")
+        await self.window.reads(BROKEN)
+        await self.window.page.keyboard.press("Control+y")
+        await self.window.reads(FIXED)
+        await self.window.page.keyboard.press("Control+s")
+        await until(lambda: self.trial.file.read_text() == FIXED, "the saved file")
+
+    async def cancel(self) -> None:
+        page = self.window.page
+        await self.ask_to("think forever")
+        shown = page.locator(".statusbar-item", has_text=re.compile(r"thinklsp: thinking · \d+ s"))
+        await shown.click()
+        await page.locator(".notification-list-item", has_text="thinklsp").locator("a", has_text="Cancel").click()
+        request = self.trial.requests[-1]
+        await until(lambda: request.closed_by_client, "the end of the connection")
+        await self.window.shows(_IDLE)
+        # The same from our own item.
+        await self.ask_to("think forever, please")
+        await self.window.shows(_THINKING)
+        await self.window.status.click()
+        await self.window.row("Stop").click()
+        request = self.trial.requests[-1]
+        await until(lambda: request.closed_by_client, "the end of the connection")
+        await self.window.shows(_IDLE)
+        assert (await self.window.text()).rstrip("\n") == FIXED.rstrip("\n")
+
+    async def effort(self) -> None:
+        await self.window.set(thinklsp__effort="low")
+        await self.window.shows(r" · low$")
+        assert effort_of(await self.answered("hello")) == "low"
+        await self.window.set(thinklsp__effort=None)
+        await self.window.shows(r" · auto$")
+
+    async def menu(self) -> None:
+        await self.window.status.click()
+        await self.window.row("tokens today").wait_for()
+        await self.picture("menu")
+        await self.window.row("Effort").click()
+        await self.window.row("xhigh").wait_for()
+        await self.picture("effort")
+        await self.window.row("high").click()
+        await self.window.shows(r" · high$")
+        assert effort_of(await self.answered("hello")) == "high"
+
+    async def doctor(self) -> None:
+        await self.window.command("thinklsp: Doctor")
+        await until(lambda: self.window.frame_says("A turn can run now."), "the report")
+        await self.picture("doctor")
+
+    async def preview(self) -> None:
+        page = self.window.page
+        await self.write(BROKEN)
+        await self.window.set(thinklsp__edits__review="always")
+        await self.window.go_to(2, 32)
+        await self.window.action("thinklsp: fix undefined name")
+        await self.window.shows("waits for you")
+        await page.locator(".refactor-preview, .bulk-edit-panel").first.wait_for()
+        await self.picture("preview")
+        assert (await self.window.text()).rstrip("\n") == BROKEN.rstrip("\n")
+        await page.locator(".bulk-edit-panel .edit-checkbox, .bulk-edit-panel .monaco-custom-toggle").first.click()
+        await page.locator(".bulk-edit-panel .monaco-button", has_text="Apply").click()
+        await self.window.reads(FIXED)
+        await self.window.shows(_IDLE)
+        await self.window.set(thinklsp__edits__review=None)
+
+    async def conflict(self) -> None:
+        page = self.window.page
+        await self.write(BROKEN)
+        await self.window.go_to(2, BROKEN.splitlines()[1].index("value)") + len("value") + 1)
+        await self.window.action("thinklsp: fix undefined name")
+        await page.keyboard.type("_of_mine")
+        mine = BROKEN.replace("(value)", "(value_of_mine)")
+        await self.window.reads(mine)
+        toast = self.window.toast("was not changed")
+        await toast.locator("a", has_text="Show diff").click()
+        await page.locator(".tab.active", has_text="now ↔ proposed").wait_for()
+        await page.locator(".diff-editor .line-insert, .monaco-diff-editor .line-insert").first.wait_for()
+        await self.picture("difference")
+        await self.window.toast("was not changed").locator("a", has_text="Apply").click()
+        await page.locator(f'.tab[data-resource-name="{FILE}"]').first.click()
+        await self.window.reads(FIXED)
+        await page.keyboard.press("Control+s")
+
+    async def chat(self) -> None:
+        (self.trial.workspace / _CHAT).write_text("## You\n\nhello\n")
+        await self.window.open(_CHAT)
+        await self.window.page.locator(".codelens-decoration a", has_text="send").click()
+        await until(lambda: self.said("heliotrope"), "the answer in the chat document")
+
+    async def resume(self) -> None:
+        await self.window.page.keyboard.press("Control+s")
+        kept = self.trial.workspace / _CHAT
+        await until(lambda: "heliotrope" in kept.read_text(), "the saved chat document")
+        await self.window.page.reload()
+        await self.window.shows("thinklsp$|" + _IDLE)
+        # In a browser secrets last as long as the page.
+        await self.give_key()
+        await self.window.open(_CHAT)
+        await self.window.page.keyboard.press("Control+End")
+        await self.window.page.keyboard.type("what did I ask first?")
+        await self.window.page.locator(".codelens-decoration a", has_text="send").click()
+        await until(
+            lambda: self.said("You greeted me first; I remember: heliotrope"), "the answer in the chat document"
+        )
+        asked = self.trial.requests[-1].body["messages"]
+        assert len(asked) >= 3, "the earlier messages go along"
+
+    async def missing(self) -> None:
+        await self.window.set(thinklsp__ui__server__path="/nowhere/thinklsp")
+        await self.window.command("thinklsp: Restart the Server")
+        toast = self.window.toast("The thinklsp server was not found")
+        for button in ("Install with pipx", "Choose…", "Show log"):
+            await toast.locator("a", has_text=button).wait_for()
+        await until(lambda: self.window.status.get_attribute("aria-label"), "a label")
+        await self.window.shows("thinklsp$")
+        await self.picture("error")
+
+    async def said(self, text: str) -> bool:
+        return text in await self.window.text()
+
+    async def ask_to(self, instruction: str) -> None:
+        await self.window.page.locator(".editor-instance .view-line").first.click()
+        asked = len(self.trial.requests)
+        await self.window.action("thinklsp: edit the selection", everything=True)
+        await self.window.fill(instruction)
+        await self.window.page.keyboard.press("Enter")
+        await until(lambda: len(self.trial.requests) > asked, "a request")
+
+    async def answered(self, instruction: str) -> RecordedRequest:
+        """The request that came of it, when its turn has ended."""
+        await self.ask_to(instruction)
+        request = self.trial.requests[-1]
+        assert instruction in prompt_of(request)
+        await self.window.shows(_IDLE)
+        return request
+
+    async def write(self, text: str) -> None:
+        """The file as another program writes it."""
+        self.trial.file.write_text(text)
+        await self.window.open(FILE)
+        await self.window.command("File: Revert File")
+        await self.window.reads(text)
+
+    async def picture(self, name: str) -> None:
+        await self.window.page.screenshot(path=self.trial.pictures / f"vscode-{name}-{self.each.name}.png")

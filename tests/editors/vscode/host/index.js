@@ -1,0 +1,111 @@
+// Runs in the extension host; leaves {name: {error, note}} where THINKLSP_TRIAL_REPORT says.
+const assert = require('node:assert/strict');
+const { readdirSync, readFileSync, writeFileSync } = require('node:fs');
+const vscode = require('vscode');
+
+const ID = 'thinklsp.thinklsp';
+const SERVER = ['thinklsp.chat', 'thinklsp.action', 'thinklsp.effort', 'thinklsp.usage', 'thinklsp.sessions'];
+
+const tests = {
+    'nothing runs before it is needed': async () => {
+        assert.equal(extension().isActive, false);
+    },
+    'it is active in no time': async () => {
+        const began = performance.now();
+        const [file] = await vscode.workspace.findFiles('stats.py');
+        await vscode.workspace.openTextDocument(file);
+        await extension().activate();
+        const took = performance.now() - began;
+        assert.ok(took < 2000, `${took} ms`);
+        return `${Math.round(took)} ms with opening a file`;
+    },
+    'the commands of the server are registered by the client': async () => {
+        const all = await until(async () => {
+            const known = await vscode.commands.getCommands(true);
+            return SERVER.every(command => known.includes(command)) && known;
+        });
+        const mine = extension().packageJSON.contributes.commands.map(({ command }) => command);
+        assert.deepEqual(mine.filter(command => !all.includes(command)), []);
+    },
+    'settings with their default are not sent': async () => {
+        const { value } = await vscode.commands.executeCommand('thinklsp.effort', { value: 'low' });
+        assert.equal(value, 'low');
+        await vscode.workspace.getConfiguration('thinklsp').update('maxSteps', 7, vscode.ConfigurationTarget.Global);
+        const report = await until(async () => {
+            const found = await vscode.commands.executeCommand('thinklsp.doctor', {});
+            return found.settings.values.maxSteps === 7 && found;
+        });
+        assert.deepEqual(Object.keys(report.settings.sources).sort(), ['effort', 'maxSteps']);
+    },
+    'actions come without arguments and run': async () => {
+        const [file] = await vscode.workspace.findFiles('stats.py');
+        const document = await vscode.workspace.openTextDocument(file);
+        const range = new vscode.Range(0, 0, 2, 0);
+        const actions = await until(async () => {
+            const found = await vscode.commands.executeCommand('vscode.executeCodeActionProvider', file, range);
+            return found.some(action => action.title.startsWith('thinklsp: ')) && found;
+        });
+        const ours = actions.filter(action => action.title.startsWith('thinklsp: '));
+        assert.deepEqual(ours.filter(action => action.command.arguments?.length), []);
+        const fix = ours.find(action => action.title.startsWith('thinklsp: fix'));
+        await vscode.commands.executeCommand(fix.command.command);
+        await until(async () => document.getText().includes('len(values)'));
+    },
+    'a server that was killed comes back': async () => {
+        const [before] = servers();
+        process.kill(before, 'SIGKILL');
+        const [after] = await until(async () => servers().some(pid => pid !== before) && servers());
+        assert.notEqual(after, before);
+        await until(async () => {
+            try {
+                return (await vscode.commands.executeCommand('thinklsp.effort', { value: 'low' })).effective;
+            } catch {
+                return false; // Between the two servers the command is not registered.
+            }
+        });
+    },
+};
+
+exports.run = async () => {
+    const report = {};
+    for (const [name, test] of Object.entries(tests)) {
+        try {
+            report[name] = { note: await test() };
+        } catch (error) {
+            report[name] = { error: String(error.stack ?? error).split('\n').slice(0, 3).join(' ') };
+        }
+        writeFileSync(process.env.THINKLSP_TRIAL_REPORT, JSON.stringify(report));
+    }
+};
+
+function extension() {
+    return vscode.extensions.getExtension(ID);
+}
+
+/** The processes of this extension host that are thinklsp. */
+function servers() {
+    return readdirSync('/proc')
+        .filter(name => /^\d+$/.test(name))
+        .filter(pid => {
+            try {
+                const [, parent] = /^PPid:\s*(\d+)$/m.exec(readFileSync(`/proc/${pid}/status`, 'utf-8'));
+                const said = readFileSync(`/proc/${pid}/cmdline`, 'utf-8').split('\0');
+                return Number(parent) === process.pid && said.includes('thinklsp');
+            } catch {
+                return false; // Gone meanwhile.
+            }
+        })
+        .map(Number);
+}
+
+async function until(holds) {
+    const deadline = Date.now() + 20_000;
+    for (;;) {
+        const found = await holds();
+        if (found) {
+            return found;
+        }
+        assert.ok(Date.now() < deadline, `not within 20 s: ${holds}`);
+        await new Promise(resolve => setTimeout(resolve, 50));
+    }
+}

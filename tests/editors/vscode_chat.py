@@ -1,0 +1,297 @@
+"""The chat view of the extension for VS Code, in a browser: what it shows, how it is used, what it never receives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from tests.editors import code_server
+from tests.editors.chat_frame import Chat
+from tests.editors.trial import FILE, FIXED, Trial, effort_of, prompt_of
+from tests.editors.waiting import until
+from tests.editors.workbench import Workbench, browser
+
+_KEY = "ANTHROPIC_API_KEY"
+_THEMES = {
+    "light": "Default Light Modern",
+    "dark": "Default Dark Modern",
+    "high contrast": "Default High Contrast",
+}
+_SETTINGS = {
+    "workbench.colorTheme": _THEMES["light"],
+    "workbench.startupEditor": "none",
+    "workbench.secondarySideBar.defaultVisibility": "hidden",
+    "chat.disableAIFeatures": True,
+    "thinklsp.thinking.display": "summary",
+}
+_IN_ORDER = ["Chat", "Prompt", "Mode", "Model", "Effort", "Thinking"]
+_INSIDE = ("Copy", "Insert at Cursor", "read stats.py, done", "Plan, 0 of 2 done", "the file", "Table")
+
+
+async def drive(trial: Trial, room: Path) -> None:
+    axe = (await code_server.package(room)).parents[1] / "node_modules" / "axe-core" / "axe.min.js"
+    # The key is given to the extension: the editor shows its own environment to the window.
+    keyless = {name: value for name, value in trial.variables.items() if name != _KEY}
+    async with (
+        code_server.started(
+            room, trial.room / "vscode-chat", keyless, _SETTINGS, "--disable-workspace-trust"
+        ) as address,
+        browser(code_server.CHROMIUM, address, trial.workspace, trial.home) as window,
+    ):
+        chat = Chat(window)
+        await _Driven(trial, window, chat, axe.read_text("utf-8")).all_steps()
+    with trial.check("nothing secret came to the chat"):
+        assert any('"kind":"partial"' in message for message in chat.received)
+        trial.searched("\n".join(chat.received).encode(), "the chat view")
+
+
+@dataclass
+class _Driven:
+    trial: Trial
+    window: Workbench
+    chat: Chat
+    axe: str
+
+    async def all_steps(self) -> None:
+        for step, run in (
+            ("says in the chat what is missing, and helps", self.keyless),
+            ("an answer streams", self.streams),
+            ("a thought is shown live, and opens", self.thought),
+            ("a call of a tool opens", self.tool),
+            ("commands, files and effort are completed and used", self.words),
+            ("the selection goes along, or not", self.selection),
+            ("Escape stops a turn, and so does the button", self.stop),
+            ("closed and opened again in mid-turn", self.reopened),
+            ("an edit that is held is compared and applied", self.held),
+            ("sessions are resumed after a reload, forked and deleted", self.sessions),
+            ("everything is reached by keyboard", self.keyboard),
+            ("no serious finding of axe in any theme, at any width", self.accessible),
+        ):
+            with self.trial.check(step):
+                try:
+                    await run()
+                except Exception:
+                    await self.picture(f"failed-{run.__name__}")
+                    raise
+
+    async def keyless(self) -> None:
+        await self.chat.listen()
+        await self.window.open(FILE)
+        await self.chat.open()
+        await self.chat.ask("hello")
+        await self.chat.button("Set API Key…").click()
+        await self.window.row("Anthropic").click()
+        secret = self.window.page.locator(".quick-input-widget:visible input[type=password]")
+        await secret.fill(self.trial.service.key)
+        await secret.press("Enter")
+        await self.chat.picker("Model").locator("option:checked", has_text="claude").wait_for(state="attached")
+        await self.window.command("thinklsp: New Chat")
+        await self.chat.says("Ask about your code")
+
+    async def streams(self) -> None:
+        await self.chat.ask("Write a report about @stats.py please")
+        await self.chat.says("What stands there")
+        assert "periwinkle" not in await self.chat.text()
+        await self.picture("chat-streaming-light")
+        await self.window.set(workbench__colorTheme=_THEMES["dark"])
+        await self.chat.frame.locator("body.vscode-dark").wait_for()
+        await self.picture("chat-streaming-dark")
+        await self.window.set(workbench__colorTheme=_THEMES["light"])
+        await self.chat.says("periwinkle")
+        await self.chat.idle()
+        turn = self.chat.turn
+        assert await turn.locator("table tr").count() == 3
+        assert await turn.locator("li .code-block").count() == 1
+        assert await turn.locator("img, b, a[href]").count() == 0, "nothing of another place"
+        await turn.get_by_text("<b>no markup</b>").wait_for()
+        await turn.get_by_text("Plan, 0 of 2 done").wait_for()
+        await turn.locator(".foot", has_text="out · $").wait_for()
+        await self.chat.frame.locator(".session-usage", has_text="$").wait_for()
+        assert "def mean" in prompt_of(self.trial.requests[0]), "the file that was named goes along"
+        await turn.get_by_role("link", name="the file").click()
+        await self.window.page.locator(".editor-instance .monaco-editor.focused").wait_for()
+
+    async def thought(self) -> None:
+        line = self.chat.turn.locator("details.thinking summary").first
+        assert (await line.inner_text()).startswith("Thought")
+        await line.press("Enter")
+        await self.chat.turn.locator("details.thinking strong", has_text="look at the file").wait_for()
+        await line.press("Enter")
+        assert not await self.chat.turn.locator("details.thinking[open]").count()
+
+    async def tool(self) -> None:
+        await self.chat.turn.locator("details.tool summary", has_text="read stats.py").press("Enter")
+        await self.chat.turn.locator("details.tool[open] pre", has_text="return sum(values)").wait_for()
+
+    async def words(self) -> None:
+        await self.chat.prompt.press_sequentially("/eff")
+        await self.chat.options.first.wait_for()
+        await self.chat.prompt.press("Enter")
+        assert await self.chat.prompt.input_value() == "/effort "
+        await self.chat.prompt.press_sequentially("low")
+        await self.chat.prompt.press("Enter")
+        await until(lambda: self._picked("Effort", "low"), "the effort in its picker")
+        await self.chat.ask("hello")
+        await self.chat.says("heliotrope")
+        assert effort_of(self.trial.requests[-1]) == "low"
+        await self.chat.idle()
+        await self.chat.picker("Effort").select_option("high")
+        await until(lambda: self._picked("Effort", "high"), "the effort in its picker")
+        await self.chat.prompt.press("ArrowUp")
+        assert await self.chat.prompt.input_value() == "hello"
+        await self.chat.prompt.fill("")
+        await self.chat.prompt.press_sequentially("I say to @sta")
+        await self.chat.options.filter(has_text=FILE).wait_for()
+        await self.chat.prompt.press("Tab")
+        assert await self.chat.prompt.input_value() == f"I say to @{FILE} "
+        await self.chat.prompt.press_sequentially("and @dia")
+        await self.chat.options.filter(has_text="@diagnostics").wait_for()
+        await self.chat.prompt.press("Escape")
+        assert await self.chat.options.count() == 0
+        await self.chat.prompt.press_sequentially("gnostics")
+        await self.chat.prompt.press("Shift+Enter")
+        await self.chat.prompt.press("Enter")
+        asked = await until(lambda: self._asked("I say to"), "the request")
+        await self.chat.turn.locator(".edits", has_text="Changed 1 file").wait_for()
+        await self.chat.idle()
+        assert "undefined name 'value' (lint)" in asked
+        assert effort_of(self.trial.requests[-1]) == "high"
+
+    async def selection(self) -> None:
+        await self.window.open(FILE)
+        await self.window.go_to(2)
+        await self.window.page.keyboard.press("Shift+End")
+        chip = self.chat.frame.get_by_role("listitem").filter(has_text=f"{FILE}:2").last
+        await chip.wait_for()
+        await self.chat.ask("I greet the second line")
+        await until(lambda: self._asked("I greet the second line"), "the request")
+        assert "lines 2-2 of" in self._asked("I greet the second line")
+        await self.chat.idle()
+        await self.chat.button(f"Leave out {FILE}:2").click()
+        await self.chat.ask("I greet nobody")
+        await until(lambda: self._asked("I greet nobody"), "the request")
+        assert "lines 2-2 of" not in self._asked("I greet nobody")
+        await self.chat.idle()
+
+    async def stop(self) -> None:
+        for way in ("key", "button"):
+            await self.chat.ask(f"think forever, by {way}")
+            await self.chat.turn.locator("details.thinking", has_text="Thinking · ").wait_for()
+            request = self.trial.requests[-1]
+            if way == "key":
+                await self.chat.prompt.press("Escape")
+            else:
+                await self.chat.button("Stop").click()
+            await self.chat.turn.locator(".foot", has_text="Stopped").wait_for()
+            await until(partial(getattr, request, "closed_by_client"), "the end of the connection")
+            await self.chat.idle()
+
+    async def reopened(self) -> None:
+        await self.chat.ask("take your time")
+        await self.chat.turn.locator("details.thinking", has_text="Thinking · ").wait_for()
+        await self.chat.prompt.fill("A draft")
+        await self.chat.close()
+        await self.chat.open()
+        await self.chat.turn.get_by_text("take your time").wait_for()
+        await self.chat.turn.locator("details.thinking summary").click()
+        await self.chat.turn.locator("details.thinking .markdown", has_text="Round and round").wait_for()
+        await self.chat.says("I greet nobody")
+        assert await self.chat.prompt.input_value() == "A draft"
+        # Left for another chat it goes on, and is attached to where its session is opened again.
+        await self.window.command("thinklsp: New Chat")
+        await self.chat.frame.locator(".recent .open-session", has_text="running").click()
+        await self.chat.turn.locator("details.thinking", has_text="Thinking · ").wait_for()
+        await self.chat.button("Stop").click()
+        await self.chat.turn.locator(".foot", has_text="Stopped").wait_for()
+        await self.chat.prompt.fill("")
+
+    async def held(self) -> None:
+        page = self.window.page
+        await self.chat.ask("rename the parameter")
+        await self.chat.turn.locator("details.tool", has_text="edit stats.py, done").wait_for()
+        await self.chat.prompt.press("Escape")
+        await self.chat.turn.locator(".edits", has_text="A change of 1 file waits").wait_for()
+        # It waits for as long as the server runs, whether the view is there or not.
+        await self.chat.close()
+        await self.chat.open()
+        await self.picture("chat-held")
+        await self.chat.button(f"Diff of {FILE}").click()
+        await page.locator(".tab.active", has_text="proposed").wait_for()
+        await page.locator(".line-insert").first.wait_for()
+        await self.chat.button("Apply").click()
+        await self.chat.turn.locator(".edits", has_text="Changed 1 file").wait_for()
+        await self.chat.turn.locator(".edits .file").click()
+        await page.locator(f'.tab.active[data-resource-name="{FILE}"]').wait_for()
+        await page.locator(".tab.active", has_text="proposed").wait_for(state="detached")
+        await self.window.reads(FIXED.replace("sum(values)", "float(sum(values))"))
+
+    async def sessions(self) -> None:
+        await self.window.page.reload()
+        await self.chat.restored()
+        await self.chat.says("periwinkle")
+        await self.chat.ask("what did I ask first?")
+        await self.chat.says("I remember: heliotrope")
+        await self.chat.idle()
+        assert len(self.trial.requests[-1].body["messages"]) > 5, "the earlier messages go along"
+        await self.window.command("thinklsp: Chat Sessions")
+        rows = self.chat.frame.locator(".page .session")
+        await until(rows.count, "the list of sessions")
+        before = await rows.count()
+        await self.picture("chat-sessions")
+        await self.chat.button("Fork ").first.click()
+        await self.chat.says("I remember: heliotrope")
+        await self.window.command("thinklsp: Chat Sessions")
+        await until(lambda: _counts(rows, before + 1), "the fork in the list")
+        await self.chat.button("Delete ").first.click()
+        await self.window.page.locator(".monaco-dialog-box .monaco-button", has_text="Delete").click()
+        await until(lambda: _counts(rows, before), "the list without it")
+        await self.chat.frame.locator(".page .open-session", has_text="report").first.press("Enter")
+        await self.chat.says("periwinkle")
+
+    async def keyboard(self) -> None:
+        found = await self.chat.tabbed()
+        names = [at["name"] for at in found]
+        assert [at for at in found if not at["visible"]] == [], found
+        assert [name for name in names if name in _IN_ORDER] == _IN_ORDER
+        assert [name for name in _INSIDE if name not in names] == [], names
+        await self.window.command("thinklsp: Chat Sessions")
+        await self.chat.frame.locator(".page .open-session").first.wait_for()
+        listed = [at["name"].split()[0] for at in await self.chat.tabbed()]
+        assert {"Back", "Fork", "Delete"} <= set(listed), listed
+        await self.chat.frame.locator(".page .open-session").first.press("Escape")
+        await self.chat.prompt.wait_for()
+
+    async def accessible(self) -> None:
+        for name, theme in _THEMES.items():
+            await self.window.set(workbench__colorTheme=theme)
+            style = {"light": "vscode-light", "dark": "vscode-dark"}.get(name, "vscode-high-contrast")
+            await self.chat.frame.locator(f"body.{style}").wait_for()
+            await self.chat.prompt.fill("/")
+            await self.chat.options.first.wait_for()
+            findings = await self.chat.findings(self.axe)
+            await self.chat.prompt.fill("")
+            await self.picture(f"chat-{style.removeprefix('vscode-')}")
+            assert findings == [], (name, findings)
+            await self.window.command("thinklsp: Chat Sessions")
+            await self.chat.frame.locator(".page .open-session").first.wait_for()
+            findings = await self.chat.findings(self.axe)
+            await self.chat.button("Back to the Chat").click()
+            assert findings == [], (name, "sessions", findings)
+        for width in (250, 900):
+            assert await self.chat.too_wide(width) == [], width
+
+    async def _picked(self, name: str, value: str) -> bool:
+        return await self.chat.picker(name).input_value() == value
+
+    def _asked(self, words: str) -> str:
+        """The newest prompt with these words, empty where there is none."""
+        prompts = (prompt_of(request) for request in reversed(self.trial.requests))
+        return next((prompt for prompt in prompts if words in prompt), "")
+
+    async def picture(self, name: str) -> None:
+        await self.window.page.screenshot(path=self.trial.pictures / f"vscode-{name}.png")
+
+
+async def _counts(rows: object, number: int) -> bool:
+    return bool(await rows.count() == number)  # type: ignore[attr-defined]
