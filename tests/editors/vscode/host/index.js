@@ -41,7 +41,7 @@ const tests = {
         const range = new vscode.Range(0, 0, 2, 0);
         const actions = await until(async () => {
             const found = await vscode.commands.executeCommand('vscode.executeCodeActionProvider', file, range);
-            return found.some(action => action.title.startsWith('thinklsp: ')) && found;
+            return found.some(action => action.title.startsWith('thinklsp: fix')) && found;
         });
         const ours = actions.filter(action => action.title.startsWith('thinklsp: '));
         assert.deepEqual(ours.filter(action => action.command.arguments?.length), []);
