@@ -4,91 +4,122 @@
 
 ;;; Commentary:
 
-;; Eglot runs one server for a buffer, so thinklsp takes the place of another one in the modes that are given to it.
-;; Commands go out without a deadline and with a token of ours, so the thinking is shown even by eglot 1.9, which announces
-;; no progress, and Emacs never waits for a turn.
+;; Eglot runs one server for a buffer, so thinklsp takes the place of another
+;; in the modes that are given to it.  Turns go out without a deadline and
+;; with a token of ours: Emacs never waits, and the thinking is shown even by
+;; eglot 1.9, which announces no progress.
 
 ;;; Code:
 
 (require 'eglot)
-(require 'thinklsp)
+(require 'thinklsp-turns)
+
+(declare-function thinklsp-mode "thinklsp")
 
 (defclass thinklsp-eglot-server (eglot-lsp-server) ()
   "A thinklsp server that eglot runs.")
 
+(put 'thinklsp-chat-mode 'eglot-language-id "markdown")
+
 ;;;###autoload
 (defun thinklsp-eglot-add (&rest modes)
-  "Make thinklsp the server of MODES and of chat documents; a project has one for all of them."
+  "Make thinklsp the server of MODES and of chat documents."
   (add-to-list 'eglot-server-programs
-               `((,@modes thinklsp-chat-mode) . (thinklsp-eglot-server . ,thinklsp-command)))
+               (cons `(,@modes thinklsp-chat-mode)
+                     (lambda (&rest _) (cons 'thinklsp-eglot-server thinklsp-command))))
   (add-hook 'thinklsp-chat-mode-hook #'eglot-ensure))
 
 (defun thinklsp-eglot--server ()
   "The server of this buffer if it is one of ours."
   (let ((server (eglot-current-server)))
-    (and server (cl-typep server 'thinklsp-eglot-server) server)))
+    (when (cl-typep server 'thinklsp-eglot-server) server)))
 
 (defun thinklsp-eglot--connection ()
-  "What `thinklsp-connection-functions' asks for."
+  "The connection of this buffer, or nil."
   (when-let ((server (thinklsp-eglot--server)))
     (make-thinklsp-connection
-     :root (project-root (eglot--project server))
+     :root (expand-file-name (project-root (eglot--project server)))
+     :process (jsonrpc--process server)
+     :encoding (plist-get (eglot--capabilities server) :positionEncoding)
      :request (lambda (method params then otherwise)
+                (eglot--signal-textDocument/didChange)
                 (jsonrpc-async-request
                  server (intern (concat ":" method)) params :timeout nil :success-fn then
-                 :error-fn (cl-function (lambda (&key message &allow-other-keys) (funcall otherwise message)))))
+                 :error-fn (jsonrpc-lambda (&key message &allow-other-keys) (funcall otherwise message))))
      :notify (lambda (method params) (jsonrpc-notify server (intern (concat ":" method)) params))
      :execute (lambda (command argument)
+                (eglot--signal-textDocument/didChange)
                 (jsonrpc-request server :workspace/executeCommand
                                  (list :command command :arguments (vector argument)))))))
 
 (add-hook 'thinklsp-connection-functions #'thinklsp-eglot--connection)
 
-(cl-defmethod eglot-handle-notification ((_server thinklsp-eglot-server) (_method (eql $/progress)) &key token value
-                                         &allow-other-keys)
-  "Progress of our turns is ours to show; eglot's own method, where it has one, shows the rest."
-  (or (thinklsp-on-progress token value)
-      (when (cl-next-method-p) (cl-call-next-method))))
+(cl-defmethod eglot-handle-notification ((_server thinklsp-eglot-server) (_method (eql '$/progress))
+                                         &key token value &allow-other-keys)
+  "Show VALUE where TOKEN is of a turn of ours; eglot sees to the others."
+  (unless (thinklsp-on-progress token value)
+    (cl-call-next-method)))
+
+(cl-defmethod eglot-handle-request ((_server thinklsp-eglot-server) (_method (eql 'workspace/applyEdit))
+                                    &key &allow-other-keys)
+  "Apply what the user asked for without another question.
+Eglot still asks where a file is not open."
+  (with-suppressed-warnings ((obsolete eglot-confirm-server-initiated-edits))
+    (let ((eglot-confirm-server-initiated-edits nil))
+      (cl-call-next-method))))
 
 (cl-defmethod eglot-execute-command ((_server thinklsp-eglot-server) command arguments)
-  "Code actions and lenses: a turn runs without a deadline."
-  (thinklsp-eglot--run (format "%s" command) arguments))
+  "Run COMMAND of a code action with the vector ARGUMENTS, without a deadline."
+  (thinklsp-eglot--run command arguments))
 
 (when (fboundp 'eglot-execute)
   (cl-defmethod eglot-execute ((_server thinklsp-eglot-server) action)
-    "The same for newer eglot, which asks with the whole ACTION."
+    "Run ACTION, which newer eglot hands over whole, without a deadline."
     (let ((command (plist-get action :command)))
-      (if (or (null command) (plist-get action :edit))
-          (cl-call-next-method)
-        (let ((command (if (stringp command) action command)))
-          (thinklsp-eglot--run (plist-get command :command) (plist-get command :arguments)))))))
+      (cond ((or (null command) (plist-get action :edit)) (cl-call-next-method))
+            ((stringp command) (thinklsp-eglot--run command (plist-get action :arguments)))
+            (t (thinklsp-eglot--run (plist-get command :command) (plist-get command :arguments)))))))
 
 (defun thinklsp-eglot--run (command arguments)
-  "Run COMMAND with the vector ARGUMENTS: turns in the background, all others at once."
-  (let ((argument (if (> (length arguments) 0) (aref arguments 0) (make-hash-table))))
-    (cond ((equal command "thinklsp.send") (thinklsp-send))
-          ((member command '("thinklsp.action" "thinklsp.chat" "thinklsp.compact")) (thinklsp--run command argument))
-          (t (thinklsp--ask command argument)))))
+  "Run COMMAND with the vector ARGUMENTS."
+  (thinklsp-execute (format "%s" command) (if (seq-empty-p arguments) (make-hash-table) (aref arguments 0))))
 
-(cl-defmethod eglot-handle-request ((_server thinklsp-eglot-server) (_method (eql workspace/configuration)) &key items)
-  "`thinklsp-settings' where they are set, else what `eglot-workspace-configuration' says."
+;;; Settings
+
+(cl-defmethod eglot-handle-request ((_server thinklsp-eglot-server) (_method (eql 'workspace/configuration))
+                                    &key items)
+  "Answer each of ITEMS with `thinklsp-settings'.
+Where none are set `eglot-workspace-configuration' holds."
   (if thinklsp-settings
       (vconcat (mapcar (lambda (_) (thinklsp-configuration)) items))
     (cl-call-next-method)))
 
-(defun thinklsp-eglot--tell-settings ()
-  "Tell every server of ours."
-  (dolist (servers (hash-table-values eglot--servers-by-project))
-    (dolist (server servers)
-      (when (cl-typep server 'thinklsp-eglot-server)
-        (jsonrpc-notify server :workspace/didChangeConfiguration
-                        `(:settings (:thinklsp ,(or (thinklsp-configuration) (make-hash-table)))))))))
+(defun thinklsp-eglot--tell (server)
+  "Tell SERVER, if it is one of ours, of `thinklsp-settings'."
+  (when (cl-typep server 'thinklsp-eglot-server)
+    (if thinklsp-settings
+        (jsonrpc-notify server :workspace/didChangeConfiguration `(:settings (:thinklsp ,(thinklsp-configuration))))
+      (eglot-signal-didChangeConfiguration server))))
 
-(add-hook 'thinklsp-settings-functions #'thinklsp-eglot--tell-settings)
+(defun thinklsp-eglot--tell-all ()
+  "Tell all servers of ours of `thinklsp-settings'."
+  (mapc #'thinklsp-eglot--tell (apply #'append (hash-table-values eglot--servers-by-project))))
+
+(add-hook 'thinklsp-settings-functions #'thinklsp-eglot--tell-all)
+;; After eglot's own, which replaces what a server knew.
+(add-hook 'eglot-connect-hook #'thinklsp-eglot--tell t)
+
+;;; Buffers
 
 (defun thinklsp-eglot--here ()
-  "Turn `thinklsp-mode' on or off with the server."
-  (thinklsp-mode (if (and (eglot-managed-p) (thinklsp-eglot--server)) 1 -1)))
+  "Turn `thinklsp-mode' on or off with the server.
+Thinklsp finds no problems, so other backends of Flymake, which eglot puts
+aside, come back."
+  (let ((ours (and (eglot-managed-p) (thinklsp-eglot--server))))
+    (thinklsp-mode (if ours 1 -1))
+    (when ours
+      (when-let ((backends (assq 'flymake-diagnostic-functions eglot--saved-bindings)))
+        (setq-local flymake-diagnostic-functions (cdr backends))))))
 
 (add-hook 'eglot-managed-mode-hook #'thinklsp-eglot--here)
 

@@ -4,50 +4,65 @@
 
 ;;; Commentary:
 
-;; Registers thinklsp as an add-on server for every mode: it runs beside the language's own.
+;; Registers thinklsp as an add-on for every mode: it runs beside the language's
+;; own server.
 
 ;;; Code:
 
 (require 'lsp-mode)
-(require 'thinklsp)
+(require 'thinklsp-turns)
 
-(defun thinklsp-lsp--workspace ()
-  "The workspace of thinklsp in this buffer."
-  (cl-find 'thinklsp (lsp-workspaces) :key (lambda (workspace) (lsp--client-server-id (lsp--workspace-client workspace)))))
+(declare-function thinklsp-mode "thinklsp")
 
-(defun thinklsp-lsp--connection ()
-  "What `thinklsp-connection-functions' asks for."
-  (when-let ((workspace (thinklsp-lsp--workspace)))
+(defun thinklsp-lsp-mode--workspace ()
+  "The workspace of thinklsp in this buffer, or nil."
+  (cl-find-if #'thinklsp-lsp-mode--ours-p (lsp-workspaces)))
+
+(defun thinklsp-lsp-mode--ours-p (workspace)
+  "Whether WORKSPACE is one of thinklsp."
+  (eq (lsp--client-server-id (lsp--workspace-client workspace)) 'thinklsp))
+
+(defun thinklsp-lsp-mode--connection ()
+  "The connection of this buffer, or nil."
+  (when-let ((workspace (thinklsp-lsp-mode--workspace)))
     (make-thinklsp-connection
      :root (lsp--workspace-root workspace)
+     :process (lsp--workspace-cmd-proc workspace)
      :request (lambda (method params then otherwise)
                 (with-lsp-workspace workspace
                   (lsp-request-async method params then :mode 'detached
-                                     :error-handler (lambda (answer) (funcall otherwise (thinklsp--get answer 'message))))))
+                                     :error-handler (lambda (answer)
+                                                      (funcall otherwise (thinklsp-get answer 'message))))))
      :notify (lambda (method params) (with-lsp-workspace workspace (lsp-notify method params)))
      :execute (lambda (command argument)
                 (with-lsp-workspace workspace
-                  (lsp-request "workspace/executeCommand" (list :command command :arguments (vector argument))))))))
+                  (lsp-request "workspace/executeCommand"
+                               (list :command command :arguments (vector argument))))))))
 
-(add-hook 'thinklsp-connection-functions #'thinklsp-lsp--connection)
+(add-hook 'thinklsp-connection-functions #'thinklsp-lsp-mode--connection)
 
-(defun thinklsp-lsp--progress (workspace params)
-  "Ours is shown in the mode line of `thinklsp-mode', the rest by lsp-mode."
-  (unless (thinklsp-on-progress (thinklsp--get params 'token) (thinklsp--get params 'value))
+(defun thinklsp-lsp-mode--progress (workspace params)
+  "Show the progress PARAMS of WORKSPACE: ours here, the rest by lsp-mode."
+  (unless (thinklsp-on-progress (thinklsp-get params 'token) (thinklsp-get params 'value))
     (funcall lsp-progress-function workspace params)))
 
-(defun thinklsp-lsp--run (action)
-  "Run the command ACTION of a code action or lens in the background."
-  (let ((arguments (thinklsp--get action 'arguments)))
-    (if (equal (thinklsp--get action 'command) "thinklsp.send")
-        (thinklsp-send)
-      (thinklsp--run (thinklsp--get action 'command) (elt arguments 0)))))
+(defun thinklsp-lsp-mode--run (command)
+  "Run COMMAND of a code action or a lens without a deadline."
+  (let ((arguments (thinklsp-get command 'arguments)))
+    (thinklsp-execute (thinklsp-get command 'command)
+                      (if (seq-empty-p arguments) (make-hash-table) (elt arguments 0)))))
 
-(defun thinklsp-lsp--table (&rest rows)
-  "A hash table of ROWS, key after value."
+(defun thinklsp-lsp-mode--configuration (_workspace params)
+  "Answer each item of PARAMS with `thinklsp-settings'.
+Where none are set, with the section \"thinklsp\" of lsp-mode."
+  (if thinklsp-settings
+      (vconcat (mapcar (lambda (_) (thinklsp-configuration)) (thinklsp-get params 'items)))
+    (lsp--build-workspace-configuration-response params)))
+
+(defun thinklsp-lsp-mode--table (handler &rest names)
+  "A hash table that holds HANDLER for each of NAMES."
   (let ((table (make-hash-table :test 'equal)))
-    (cl-loop for (key value) on rows by #'cddr do (puthash key value table))
-    table))
+    (dolist (name names table) (puthash name handler table))))
 
 (lsp-register-client
  (make-lsp-client
@@ -55,27 +70,28 @@
   :activation-fn (lambda (&rest _) t)
   :add-on? t
   :server-id 'thinklsp
-  :notification-handlers (thinklsp-lsp--table "$/progress" #'thinklsp-lsp--progress)
-  :request-handlers (thinklsp-lsp--table
-                     "workspace/configuration"
-                     (lambda (_ params)
-                       (vconcat (mapcar (lambda (_) (or (thinklsp-configuration) (make-hash-table)))
-                                        (thinklsp--get params 'items)))))
-  :action-handlers (thinklsp-lsp--table "thinklsp.action" #'thinklsp-lsp--run "thinklsp.send" #'thinklsp-lsp--run)))
+  :notification-handlers (thinklsp-lsp-mode--table #'thinklsp-lsp-mode--progress "$/progress")
+  :request-handlers (thinklsp-lsp-mode--table #'thinklsp-lsp-mode--configuration "workspace/configuration")
+  :action-handlers (thinklsp-lsp-mode--table #'thinklsp-lsp-mode--run
+                                             "thinklsp.action" "thinklsp.chat" "thinklsp.send" "thinklsp.compact")))
 
 (add-to-list 'lsp-language-id-configuration '(thinklsp-chat-mode . "markdown"))
 (add-hook 'thinklsp-chat-mode-hook #'lsp)
 
-(defun thinklsp-lsp--tell-settings ()
-  "Tell every server of ours."
-  (dolist (workspace (lsp--session-workspaces (lsp-session)))
-    (when (eq (lsp--client-server-id (lsp--workspace-client workspace)) 'thinklsp)
-      (with-lsp-workspace workspace
-        (lsp-notify "workspace/didChangeConfiguration"
-                    `(:settings (:thinklsp ,(or (thinklsp-configuration) (make-hash-table)))))))))
+(defun thinklsp-lsp-mode--tell-all ()
+  "Tell all servers of ours of `thinklsp-settings'."
+  (dolist (workspace (cl-remove-if-not #'thinklsp-lsp-mode--ours-p (lsp--session-workspaces (lsp-session))))
+    (with-lsp-workspace workspace
+      (lsp-notify "workspace/didChangeConfiguration"
+                  `(:settings (:thinklsp ,(or (thinklsp-configuration) (make-hash-table))))))))
 
-(add-hook 'thinklsp-settings-functions #'thinklsp-lsp--tell-settings)
-(add-hook 'lsp-after-open-hook (lambda () (when (thinklsp-lsp--workspace) (thinklsp-mode 1))))
+(add-hook 'thinklsp-settings-functions #'thinklsp-lsp-mode--tell-all)
+
+(defun thinklsp-lsp-mode--here ()
+  "Turn `thinklsp-mode' on where there is a server of ours."
+  (when (thinklsp-lsp-mode--workspace) (thinklsp-mode 1)))
+
+(add-hook 'lsp-after-open-hook #'thinklsp-lsp-mode--here)
 
 (provide 'thinklsp-lsp-mode)
 ;;; thinklsp-lsp-mode.el ends here
