@@ -112,14 +112,19 @@ Where none are set `eglot-workspace-configuration' holds."
 ;;; Buffers
 
 (defun thinklsp-eglot--here ()
-  "Turn `thinklsp-mode' on or off with the server.
-Thinklsp finds no problems, so other backends of Flymake, which eglot puts
-aside, come back."
+  "Turn `thinklsp-mode' on or off with the server."
   (let ((ours (and (eglot-managed-p) (thinklsp-eglot--server))))
     (thinklsp-mode (if ours 1 -1))
-    (when ours
-      (when-let ((backends (assq 'flymake-diagnostic-functions eglot--saved-bindings)))
-        (setq-local flymake-diagnostic-functions (cdr backends))))))
+    (when ours (thinklsp-eglot--flymake))))
+
+(defun thinklsp-eglot--flymake ()
+  "Give the other backends of this mode, which eglot puts aside, back to Flymake.
+Thinklsp finds no problems, so without them there is nothing to show."
+  (when-let ((saved (assq 'flymake-diagnostic-functions eglot--saved-bindings)))
+    (setq-local flymake-diagnostic-functions (cdr saved))
+    (if (cl-set-difference (cdr saved) (cons t (default-value 'flymake-diagnostic-functions)))
+        (flymake-start)
+      (flymake-mode -1))))
 
 (add-hook 'eglot-managed-mode-hook #'thinklsp-eglot--here)
 

@@ -60,7 +60,7 @@ Where none are set, with the section \"thinklsp\" of lsp-mode."
     (lsp--build-workspace-configuration-response params)))
 
 (defun thinklsp-lsp-mode--table (handler &rest names)
-  "A hash table that holds HANDLER for each of NAMES."
+  "A hash table with HANDLER for each of NAMES."
   (let ((table (make-hash-table :test 'equal)))
     (dolist (name names table) (puthash name handler table))))
 

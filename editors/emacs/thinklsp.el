@@ -118,7 +118,9 @@ What was typed since stays."
          (value (completing-read (format "%s (now %s): " command (thinklsp-get now 'effective))
                                  (append (thinklsp-get now 'choices) nil)))
          (answer (thinklsp-ask command (list :value value))))
-    (message "thinklsp: %s" (or (thinklsp-true (thinklsp-get answer 'notice)) (thinklsp-get answer 'effective)))))
+    (message "thinklsp: %s" (string-join (cons (thinklsp-get answer 'effective)
+                                               (ensure-list (thinklsp-true (thinklsp-get answer 'notice))))
+                                         "\n"))))
 
 (defun thinklsp-effort ()
   "Choose the effort of the model."

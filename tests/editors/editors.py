@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.editors import helix, vim
+from tests.editors import emacs, helix, vim
 from tests.editors.trial import Trial
 
 
@@ -26,4 +26,6 @@ class Editor:
 EDITORS: tuple[Editor, ...] = (
     Editor("Helix", helix.install, helix.drive, required=False),
     Editor("Vim", vim.install, vim.drive),
+    Editor("Emacs eglot", emacs.installer(emacs.EGLOT), emacs.driver(emacs.EGLOT)),
+    Editor("Emacs lsp-mode", emacs.installer(emacs.LSP_MODE), emacs.driver(emacs.LSP_MODE)),
 )
