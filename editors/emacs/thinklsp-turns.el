@@ -198,7 +198,7 @@ THEN gets the result, OTHERWISE the text of an error."
 
 (defun thinklsp-show (text)
   "Show TEXT in a buffer to read."
-  (with-current-buffer (get-buffer-create "*thinklsp*")
+  (with-current-buffer (get-buffer-create "*thinklsp: answer*")
     (let ((inhibit-read-only t))
       (erase-buffer)
       (insert text))

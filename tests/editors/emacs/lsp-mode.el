@@ -1,6 +1,7 @@
 ;;; lsp-mode.el --- A user of lsp-mode with a language server for Python  -*- lexical-binding: t; -*-
 
 (setq lsp-auto-guess-root t
+      lsp-auto-execute-action nil
       lsp-enable-suggest-server-download nil
       lsp-enable-file-watchers nil
       lsp-modeline-code-actions-enable nil

@@ -3,7 +3,7 @@
 (require 'server)
 (require 'json)
 
-(setq server-socket-dir user-emacs-directory
+(setq server-socket-dir (expand-file-name "server" user-emacs-directory)
       server-client-instructions nil
       confirm-kill-processes nil
       make-backup-files nil
