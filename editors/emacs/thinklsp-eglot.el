@@ -60,25 +60,27 @@
   (unless (thinklsp-on-progress token value)
     (cl-call-next-method)))
 
-(cl-defmethod eglot-handle-request ((_server thinklsp-eglot-server) (_method (eql 'workspace/applyEdit))
-                                    &key &allow-other-keys)
-  "Apply what the user asked for without another question.
+;; Newer eglot does this by itself, and the variable has another meaning there.
+(unless (boundp 'eglot-confirm-server-edits)
+  (cl-defmethod eglot-handle-request ((_server thinklsp-eglot-server) (_method (eql 'workspace/applyEdit))
+                                      &key &allow-other-keys)
+    "Apply what the user asked for without a question.
 Eglot still asks where a file is not open."
-  (with-suppressed-warnings ((obsolete eglot-confirm-server-initiated-edits))
-    (let ((eglot-confirm-server-initiated-edits nil))
-      (cl-call-next-method))))
+    (with-suppressed-warnings ((obsolete eglot-confirm-server-initiated-edits))
+      (let ((eglot-confirm-server-initiated-edits nil))
+        (cl-call-next-method)))))
 
-(cl-defmethod eglot-execute-command ((_server thinklsp-eglot-server) command arguments)
-  "Run COMMAND of a code action with the vector ARGUMENTS, without a deadline."
-  (thinklsp-eglot--run command arguments))
-
-(when (fboundp 'eglot-execute)
-  (cl-defmethod eglot-execute ((_server thinklsp-eglot-server) action)
-    "Run ACTION, which newer eglot hands over whole, without a deadline."
-    (let ((command (plist-get action :command)))
-      (cond ((or (null command) (plist-get action :edit)) (cl-call-next-method))
-            ((stringp command) (thinklsp-eglot--run command (plist-get action :arguments)))
-            (t (thinklsp-eglot--run (plist-get command :command) (plist-get command :arguments)))))))
+(if (fboundp 'eglot-execute)
+    (cl-defmethod eglot-execute ((_server thinklsp-eglot-server) action)
+      "Run ACTION without a deadline."
+      (let ((command (plist-get action :command)))
+        (cond ((or (null command) (plist-get action :edit)) (cl-call-next-method))
+              ((stringp command) (thinklsp-eglot--run command (plist-get action :arguments)))
+              (t (thinklsp-eglot--run (plist-get command :command) (plist-get command :arguments))))))
+  (with-suppressed-warnings ((obsolete eglot-execute-command))
+    (cl-defmethod eglot-execute-command ((_server thinklsp-eglot-server) command arguments)
+      "Run COMMAND of a code action with the vector ARGUMENTS, without a deadline."
+      (thinklsp-eglot--run command arguments))))
 
 (defun thinklsp-eglot--run (command arguments)
   "Run COMMAND with the vector ARGUMENTS."

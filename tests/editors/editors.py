@@ -27,5 +27,6 @@ EDITORS: tuple[Editor, ...] = (
     Editor("Helix", helix.install, helix.drive, required=False),
     Editor("Vim", vim.install, vim.drive),
     Editor("Emacs eglot", emacs.installer(emacs.EGLOT), emacs.driver(emacs.EGLOT)),
+    Editor("Emacs 30 eglot", emacs.installer(emacs.EGLOT_30), emacs.driver(emacs.EGLOT_30), required=False),
     Editor("Emacs lsp-mode", emacs.installer(emacs.LSP_MODE), emacs.driver(emacs.LSP_MODE)),
 )

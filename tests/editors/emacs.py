@@ -8,12 +8,12 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tests.editors.pages import ROOT, pasted
-from tests.editors.programs import apt, ran, version_of
+from tests.editors.programs import apt, debs, ran, version_of
 from tests.editors.steps import Step
 from tests.editors.terminal import Terminal
 from tests.editors.trial import BROKEN, FILE, FIXED, Trial, effort_of
@@ -29,6 +29,7 @@ _STORY = "That is the end of the story."
 class Client:
     """`script`: what a user of this client has already. `readme`, `plain`: text by which the pages' blocks are found.
     `beside`: its servers of a Python file. `alone`: why the language's own server is not among them.
+    `suite`: the one of Debian where Emacs comes from, if not the machine's.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Client:
     plain: str
     beside: tuple[str, ...]
     alone: str = ""
+    suite: str = ""
 
 
 EGLOT = Client(
@@ -50,21 +52,37 @@ LSP_MODE = Client(
 )  # fmt: skip
 
 
+EGLOT_30 = replace(EGLOT, packages=(), suite="bookworm-backports")
+# What an Emacs that is only unpacked cannot find by its own name.
+_UNPACKED = """#!/bin/sh
+files="{root}/usr/share/emacs/30.1" programs="{root}/usr/libexec/emacs/30.1/x86_64-linux-gnu"
+export EMACSLOADPATH="$files/lisp" EMACSDATA="$files/etc" EMACSDOC="$files/etc" EMACSPATH="$programs"
+exec "{run}" emacs-nox --dump-file="$(ls "$programs"/*.pdmp)" "$@"
+"""
+
+
 def installer(client: Client) -> Callable[[Path], Awaitable[str]]:
-    async def install(_: Path) -> str:
+    async def install(room: Path) -> str:
         await apt("emacs-nox", "tmux", *client.packages)
-        emacs = await version_of("emacs", "--version")
-        package = await ran("dpkg-query", "-W", "-f", "${Version}", client.packages[0])
-        return f"{emacs.removeprefix('GNU ')}, {client.name} {package.split('-')[0]}"
+        if client.suite:
+            await debs(client.suite, room, "emacs-nox")
+            (room / "emacs").write_text(_UNPACKED.format(root=room / "root", run=room / "run"))
+            (room / "emacs").chmod(0o755)
+        emacs = await version_of(_program(client, room), "--version")
+        said = [emacs.removeprefix("GNU "), client.name]
+        if client.packages:
+            said.append(await ran("dpkg-query", "-W", "-f", "${source:Upstream-Version}", client.packages[0]))
+        return " ".join(said)
 
     return install
 
 
 def driver(client: Client) -> Callable[[Trial, Path], Awaitable[None]]:
-    async def drive(trial: Trial, _: Path) -> None:
-        await _checks_its_own(trial, client)
+    async def drive(trial: Trial, room: Path) -> None:
+        program = _program(client, room)
+        await _checks_its_own(trial, client, program)
         async with Terminal(trial.room) as terminal:
-            emacs = _Emacs(trial, terminal, client)
+            emacs = _Emacs(trial, terminal, client, program)
             await emacs.open(FILE)
             await emacs.works_on_a_diagnostic()
             await emacs.cancels()
@@ -78,9 +96,13 @@ def driver(client: Client) -> Callable[[Trial, Path], Awaitable[None]]:
     return drive
 
 
-async def _checks_its_own(trial: Trial, client: Client) -> None:
+def _program(client: Client, room: Path) -> str:
+    return str(room / "emacs") if client.suite else "emacs"
+
+
+async def _checks_its_own(trial: Trial, client: Client, program: str) -> None:
     """What the package has in tests of its own, and that its files for this client compile without a warning."""
-    batch = ("emacs", "-q", "--batch", "-L", ".")
+    batch = (program, "-q", "--batch", "-L", ".")
     with trial.check("the package's own tests pass, and it compiles without a warning"):
         folder = trial.room / "package"
         shutil.copytree(_PACKAGE, folder)
@@ -92,8 +114,8 @@ async def _checks_its_own(trial: Trial, client: Client) -> None:
 
 
 class _Emacs:
-    def __init__(self, trial: Trial, terminal: Terminal, client: Client) -> None:
-        self._trial, self._terminal, self._client = trial, terminal, client
+    def __init__(self, trial: Trial, terminal: Terminal, client: Client, program: str) -> None:
+        self._trial, self._terminal, self._client, self._program = trial, terminal, client, program
         self._init = trial.home / ".emacs.d"
         self._init.mkdir(exist_ok=True)
         shutil.copy(_SCRIPTS / "early-init.el", self._init)
@@ -105,7 +127,7 @@ class _Emacs:
         )
         scripts = "".join(f'(load "{_SCRIPTS / script}")\n' for script in ("trial.el", self._client.script))
         (self._init / "init.el").write_text(scripts + text)
-        await self._terminal.open(["emacs", "-nw", name], self._trial.workspace, self._trial.variables)
+        await self._terminal.open([self._program, "-nw", name], self._trial.workspace, self._trial.variables)
         await self.until(f"(find-buffer-visiting {_quoted(name)})", "Emacs to answer")
         await self.has_servers(name, self._client.beside if name == FILE else ("thinklsp",))
 
@@ -244,7 +266,7 @@ class _Emacs:
                 f"(cl-find {_quoted(title)} (trial-actions {_quoted(name)}) :test #'string-prefix-p)", title
             )
             await self.act(title)
-            if self._client is EGLOT:
+            if self._client is EGLOT:  # the newer one asks only where a file is not open
                 await terminal.shows(r"Proceed\? \(y or n\)")
                 await terminal.keys("y")
             await self.holds(FILE, FIXED)
@@ -276,7 +298,7 @@ class _Emacs:
         """The client's own list of code actions."""
         await self._terminal.keys("M-x")
         await self._terminal.shows("^M-x")
-        await self._terminal.type("eglot-code-actions" if self._client is EGLOT else "lsp-execute-code-action")
+        await self._terminal.type("eglot-code-actions" if self._client.name == "eglot" else "lsp-execute-code-action")
         await self._terminal.keys("Enter")
         await self._terminal.shows(r"^(\[eglot\] Pick an|Select code) action")
         await self._terminal.type(title)

@@ -26,7 +26,7 @@
   "What overlays show beside the text of the file NAME."
   (with-current-buffer (find-buffer-visiting name)
     (mapconcat (lambda (overlay) (substring-no-properties (or (overlay-get overlay 'after-string) "")))
-               (overlays-in (point-min) (1+ (point-max))) "")))
+               (overlays-in (point-min) (point-max)) "")))
 
 (defun trial-problems (name)
   "What Flymake has found in the file NAME."
