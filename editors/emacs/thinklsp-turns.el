@@ -126,7 +126,7 @@ OBJECT is a plist with keywords or a hash table with strings."
 (cl-defstruct thinklsp-turn
   "One that runs: its tokens for progress and text, where it was asked for.
 SAID is what it does just now, OVERLAY shows its text so far."
-  token text-token connection buffer (said "thinking") overlay)
+  token text-token attached connection buffer (said "thinking") overlay)
 
 (defvar thinklsp--turns nil "Turns that run, newest first.")
 (defvar thinklsp--count 0)
@@ -212,19 +212,22 @@ THEN gets the result, OTHERWISE the text of an error."
                                  (member token (list (thinklsp-turn-token turn) (thinklsp-turn-text-token turn))))
                                thinklsp--turns)))
     (pcase (thinklsp-get value 'kind)
-      ("begin" (when (thinklsp-turn-text-token turn) (thinklsp--attach turn)))
-      ("report" (when-let ((said (thinklsp-true (thinklsp-get value 'message))))
+      ("report" (thinklsp--attach turn)
+                (when-let ((said (thinklsp-true (thinklsp-get value 'message))))
                   (setf (thinklsp-turn-said turn) said)))
       ("text" (thinklsp--stream turn (thinklsp-get value 'delta))))
     (force-mode-line-update t)
     t))
 
 (defun thinklsp--attach (turn)
-  "Ask for the text of TURN, which has begun, as it comes.
-The answer says nothing new; a turn that has ended has no text to come."
-  (thinklsp--request (thinklsp-turn-connection turn) "thinklsp.sessions"
-                     (list :op "attach" :partialResultToken (thinklsp-turn-text-token turn))
-                     #'ignore #'ignore))
+  "Ask once for the text of TURN as it comes, if it is to be shown.
+A turn that has begun may not be known yet: then the next report asks again."
+  (when (and (thinklsp-turn-text-token turn) (not (thinklsp-turn-attached turn)))
+    (setf (thinklsp-turn-attached turn) t)
+    (thinklsp--request (thinklsp-turn-connection turn) "thinklsp.sessions"
+                       (list :op "attach" :partialResultToken (thinklsp-turn-text-token turn))
+                       #'ignore
+                       (lambda (_) (setf (thinklsp-turn-attached turn) nil)))))
 
 (defun thinklsp--stream (turn delta)
   "Show DELTA at the end of the chat document of TURN.
