@@ -19,7 +19,7 @@ from tests.editors.terminal import Terminal
 from tests.editors.trial import BROKEN, FILE, FIXED, Trial, effort_of
 
 _PACKAGE = ROOT / "editors" / "emacs"
-_IN_README = "~/thinklsp/editors/emacs"
+_PATH_IN_README = "~/thinklsp/editors/emacs"
 _SCRIPTS = Path(__file__).parent / "emacs"
 _UNDEFINED = "undefined name 'value'"
 _STORY = "That is the end of the story."
@@ -50,12 +50,10 @@ LSP_MODE = Client(
     "lsp-mode", "lsp-mode.el", ("elpa-lsp-mode",), "beside your other servers", "lsp-register-client",
     ("lint", "thinklsp"),
 )  # fmt: skip
-
-
 EGLOT_30 = replace(EGLOT, packages=(), suite="bookworm-backports")
 # What an Emacs that is only unpacked cannot find by its own name.
 _UNPACKED = """#!/bin/sh
-files="{root}/usr/share/emacs/30.1" programs="{root}/usr/libexec/emacs/30.1/x86_64-linux-gnu"
+files=$(echo "{root}"/usr/share/emacs/[0-9]*) programs=$(echo "{root}"/usr/libexec/emacs/*/*-linux-gnu)
 export EMACSLOADPATH="$files/lisp" EMACSDATA="$files/etc" EMACSDOC="$files/etc" EMACSPATH="$programs"
 exec "{run}" emacs-nox --dump-file="$(ls "$programs"/*.pdmp)" "$@"
 """
@@ -63,6 +61,7 @@ exec "{run}" emacs-nox --dump-file="$(ls "$programs"/*.pdmp)" "$@"
 
 def installer(client: Client) -> Callable[[Path], Awaitable[str]]:
     async def install(room: Path) -> str:
+        # emacsclient of the machine's own Emacs speaks with any.
         await apt("emacs-nox", "tmux", *client.packages)
         if client.suite:
             await debs(client.suite, room, "emacs-nox")
@@ -122,9 +121,7 @@ class _Emacs:
 
     async def open(self, name: str, text: str | None = None) -> None:
         """Emacs anew, with the README's text, or another one, in its init file."""
-        text = text or pasted("README.md", "elisp", self._client.readme).replace(
-            "~/thinklsp/editors/emacs", str(_PACKAGE)
-        )
+        text = text or pasted("README.md", "elisp", self._client.readme).replace(_PATH_IN_README, str(_PACKAGE))
         scripts = "".join(f'(load "{_SCRIPTS / script}")\n' for script in ("trial.el", self._client.script))
         (self._init / "init.el").write_text(scripts + text)
         await self._terminal.open([self._program, "-nw", name], self._trial.workspace, self._trial.variables)
