@@ -49,8 +49,9 @@
      :notify (lambda (method params) (jsonrpc-notify server (intern (concat ":" method)) params))
      :execute (lambda (command argument)
                 (eglot--signal-textDocument/didChange)
+                ;; Eglot may ask about an edit meanwhile.
                 (jsonrpc-request server :workspace/executeCommand
-                                 (list :command command :arguments (vector argument)))))))
+                                 (list :command command :arguments (vector argument)) :timeout 120)))))
 
 (add-hook 'thinklsp-connection-functions #'thinklsp-eglot--connection)
 

@@ -22,7 +22,7 @@ _PACKAGE = ROOT / "editors" / "emacs"
 _PATH_IN_README = "~/thinklsp/editors/emacs"
 _SCRIPTS = Path(__file__).parent / "emacs"
 _UNDEFINED = "undefined name 'value'"
-_STORY = "That is the end of the story."
+_STORY = "it has run downhill ever since"
 
 
 @dataclass(frozen=True)
@@ -197,11 +197,11 @@ class _Emacs:
             assert "My word is **heliotrope**" in text, text
         with trial.check("text of a chat is shown as it comes, and is not in the document before it is whole"):
             await terminal.keys("M->")
-            await terminal.type("tell a story")
+            await terminal.type("tell it slowly")
             await terminal.keys("C-c", "C-c")
-            await terminal.shows("Once upon a time")
+            await terminal.shows("Once there was a river")
             only_shown = (
-                '(and (string-match-p "Once" (trial-shown {0})) (not (string-match-p "Once" (trial-text {0}))))'
+                '(and (string-match-p "river" (trial-shown {0})) (not (string-match-p "river" (trial-text {0}))))'
             )
             await self.until(only_shown.format(name), "text that is only shown")
             await self.until(f"(string-match-p {_quoted(_STORY)} (trial-text {name}))", "the whole story")
