@@ -34,6 +34,10 @@
   (let ((server (eglot-current-server)))
     (when (cl-typep server 'thinklsp-eglot-server) server)))
 
+(defun thinklsp-eglot--flush ()
+  "Tell the server of this buffer, if there is one, what was just typed."
+  (when (eglot-managed-p) (eglot--signal-textDocument/didChange)))
+
 (defun thinklsp-eglot--connection ()
   "The connection of this buffer, or nil."
   (when-let ((server (thinklsp-eglot--server)))
@@ -42,13 +46,13 @@
      :process (jsonrpc--process server)
      :encoding (plist-get (eglot--capabilities server) :positionEncoding)
      :request (lambda (method params then otherwise)
-                (eglot--signal-textDocument/didChange)
+                (thinklsp-eglot--flush)
                 (jsonrpc-async-request
                  server (intern (concat ":" method)) params :timeout nil :success-fn then
                  :error-fn (jsonrpc-lambda (&key message &allow-other-keys) (funcall otherwise message))))
      :notify (lambda (method params) (jsonrpc-notify server (intern (concat ":" method)) params))
      :execute (lambda (command argument)
-                (eglot--signal-textDocument/didChange)
+                (thinklsp-eglot--flush)
                 ;; Eglot may ask about an edit meanwhile.
                 (jsonrpc-request server :workspace/executeCommand
                                  (list :command command :arguments (vector argument)) :timeout 120)))))
