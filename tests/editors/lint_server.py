@@ -1,8 +1,12 @@
-"""The language's own server of the trials: says where a name is not defined, and nothing else. Speaks over stdio."""
+"""The language's own server of the trials: says where a name is not defined, and nothing else. Speaks over stdio.
+
+With `--check` it looks once at what stands on stdin and prints lines as pyflakes does, for editors that run programs.
+"""
 
 from __future__ import annotations
 
 import re
+import sys
 
 from lsprotocol import types
 from pygls.lsp.server import LanguageServer
@@ -29,5 +33,14 @@ def look(params: types.DidOpenTextDocumentParams | types.DidChangeTextDocumentPa
     server.text_document_publish_diagnostics(types.PublishDiagnosticsParams(document.uri, found, document.version))
 
 
+def check(text: str) -> None:
+    for number, line in enumerate(text.splitlines(), start=1):
+        for hit in _UNDEFINED.finditer(line):
+            print(f"<stdin>:{number}:{hit.start() + 1}: undefined name 'value'")
+
+
 if __name__ == "__main__":
-    server.start_io()
+    if sys.argv[1:] == ["--check"]:
+        check(sys.stdin.read())
+    else:
+        server.start_io()

@@ -69,6 +69,14 @@ class Terminal:
 
         await until(gone, f"the end of {pattern!r} on the screen", seconds)
 
+    async def ends(self, seconds: float = 20.0) -> None:
+        """Waits until the program has ended by itself."""
+
+        async def gone() -> bool:
+            return not await self._tmux("list-sessions", may_fail=True)
+
+        await until(gone, "the end of the program", seconds)
+
     async def _end(self) -> None:
         if self._socket:
             await self._tmux("kill-server", may_fail=True)

@@ -1,0 +1,110 @@
+;;; thinklsp-chat.el --- Chat documents of thinklsp  -*- lexical-binding: t; -*-
+
+;; SPDX-License-Identifier: Apache-2.0
+
+;;; Commentary:
+
+;; A chat document is a file that ends in .chat.md: write below its last
+;; heading "You" and send it.  The first line names the session.
+
+;;; Code:
+
+(require 'thinklsp-turns)
+(require 'project)
+
+(defvar thinklsp-chat-mode-map
+  (let ((map (make-sparse-keymap)))
+    (define-key map (kbd "C-c C-c") #'thinklsp-send)
+    (define-key map (kbd "C-c C-k") #'thinklsp-stop)
+    map)
+  "Keys of `thinklsp-chat-mode'.")
+
+(defvar thinklsp-chat--keywords
+  '(("^## \\(?:You\\|thinklsp\\)$" . font-lock-keyword-face)
+    ("^<!-- .* -->$" . font-lock-comment-face)
+    ("\\(?:^\\|[ \t]\\)\\(@[^ \t\n]+\\)" 1 font-lock-constant-face)
+    ("^/[a-z]+" . font-lock-builtin-face))
+  "What is highlighted in a chat document.")
+
+;;;###autoload
+(define-derived-mode thinklsp-chat-mode text-mode "Chat"
+  "A conversation with a model, in Markdown.
+Write below the last heading \"You\", then \\[thinklsp-send]."
+  (setq font-lock-defaults '(thinklsp-chat--keywords t)))
+
+;;;###autoload
+(add-to-list 'auto-mode-alist '("\\.chat\\.md\\'" . thinklsp-chat-mode))
+
+(defun thinklsp-chat--root ()
+  "The folder that this buffer's chat documents belong to."
+  (let ((connection (run-hook-with-args-until-success 'thinklsp-connection-functions))
+        (project (project-current)))
+    (cond (connection (thinklsp-connection-root connection))
+          (project (expand-file-name (project-root project)))
+          (t default-directory))))
+
+(defun thinklsp-chat--reference (root)
+  "The region as a reference from ROOT, or an empty string."
+  (if (and (use-region-p) buffer-file-name)
+      (format "@%s:%d-%d\n" (file-relative-name buffer-file-name root)
+              (line-number-at-pos (region-beginning))
+              (line-number-at-pos (max (region-beginning) (1- (region-end)))))
+    ""))
+
+(defun thinklsp-chat--open (root text)
+  "Visit a new chat document below ROOT with TEXT."
+  (let* ((folder (expand-file-name ".thinklsp/chat/" root))
+         (ignored (expand-file-name ".gitignore" folder)))
+    (make-directory folder t)
+    (unless (file-exists-p ignored) (write-region "*\n" nil ignored nil 'quiet))
+    (let ((name (make-temp-file (expand-file-name (format-time-string "%Y%m%d-%H%M%S-") folder)
+                                nil ".chat.md" text)))
+      (set-file-modes name #o644)
+      (find-file name)
+      (goto-char (point-max)))))
+
+;;;###autoload
+(defun thinklsp-chat ()
+  "Open a new chat document; the region, if there is one, comes along."
+  (interactive)
+  (let ((root (thinklsp-chat--root)))
+    (thinklsp-chat--open root (concat "## You\n\n" (thinklsp-chat--reference root)))))
+
+(defun thinklsp-send ()
+  "Send what stands below the last heading \"You\" of this chat document."
+  (interactive)
+  (thinklsp-run "thinklsp.send" (list :uri (thinklsp-uri))))
+
+(defun thinklsp-stop ()
+  "Stop the newest turn."
+  (interactive)
+  (if-let ((turn (thinklsp-newest-turn)))
+      (funcall (thinklsp-connection-notify (thinklsp-turn-connection turn)) "window/workDoneProgress/cancel"
+               (list :token (thinklsp-turn-token turn)))
+    (thinklsp-ask "thinklsp.cancel")))
+
+;;; Sessions
+
+(defun thinklsp-chat--session (prompt)
+  "The id of a session of this folder, chosen with PROMPT."
+  (let ((names (mapcar (lambda (row)
+                         (let ((id (thinklsp-get row 'sessionId)))
+                           (cons (format "%s  %s" (substring id 0 8) (thinklsp-get row 'title)) id)))
+                       (thinklsp-ask "thinklsp.sessions"))))
+    (unless names (user-error "There are no sessions in this folder yet"))
+    (cdr (assoc (completing-read prompt names nil t) names))))
+
+(defun thinklsp-sessions ()
+  "Choose a session of this folder and read it."
+  (interactive)
+  (let ((id (thinklsp-chat--session "Read session: ")))
+    (thinklsp-show (thinklsp-get (thinklsp-ask "thinklsp.sessions" (list :op "show" :sessionId id)) 'text))))
+
+(defun thinklsp-resume ()
+  "Choose a session of this folder and go on with it in a chat document."
+  (interactive)
+  (let ((id (thinklsp-chat--session "Go on with session: ")))
+    (thinklsp-chat--open (thinklsp-chat--root) (format "<!-- thinklsp session: %s -->\n\n## You\n\n" id))))
+
+(provide 'thinklsp-chat)
+;;; thinklsp-chat.el ends here

@@ -1,0 +1,97 @@
+;;; thinklsp-lsp-mode.el --- thinklsp over lsp-mode  -*- lexical-binding: t; -*-
+
+;; SPDX-License-Identifier: Apache-2.0
+
+;;; Commentary:
+
+;; Registers thinklsp as an add-on for every mode: it runs beside the language's
+;; own server.
+
+;;; Code:
+
+(require 'lsp-mode)
+(require 'thinklsp-turns)
+
+(declare-function thinklsp-mode "thinklsp")
+
+(defun thinklsp-lsp-mode--workspace ()
+  "The workspace of thinklsp in this buffer, or nil."
+  (cl-find-if #'thinklsp-lsp-mode--ours-p (lsp-workspaces)))
+
+(defun thinklsp-lsp-mode--ours-p (workspace)
+  "Whether WORKSPACE is one of thinklsp."
+  (eq (lsp--client-server-id (lsp--workspace-client workspace)) 'thinklsp))
+
+(defun thinklsp-lsp-mode--connection ()
+  "The connection of this buffer, or nil."
+  (when-let ((workspace (thinklsp-lsp-mode--workspace)))
+    (make-thinklsp-connection
+     :root (lsp--workspace-root workspace)
+     :process (lsp--workspace-cmd-proc workspace)
+     :request (lambda (method params then otherwise)
+                (with-lsp-workspace workspace
+                  (lsp-request-async method params then :mode 'detached
+                                     :error-handler (lambda (answer)
+                                                      (funcall otherwise (thinklsp-get answer 'message))))))
+     :notify (lambda (method params) (with-lsp-workspace workspace (lsp-notify method params)))
+     :execute (lambda (command argument)
+                (with-lsp-workspace workspace
+                  (lsp-request "workspace/executeCommand"
+                               (list :command command :arguments (vector argument))))))))
+
+(add-hook 'thinklsp-connection-functions #'thinklsp-lsp-mode--connection)
+
+(defun thinklsp-lsp-mode--progress (workspace params)
+  "Show the progress PARAMS of WORKSPACE: ours here, the rest by lsp-mode."
+  (unless (thinklsp-on-progress (thinklsp-get params 'token) (thinklsp-get params 'value))
+    (funcall lsp-progress-function workspace params)))
+
+(defun thinklsp-lsp-mode--run (command)
+  "Run COMMAND of a code action or a lens without a deadline."
+  (let ((arguments (thinklsp-get command 'arguments)))
+    (thinklsp-execute (thinklsp-get command 'command)
+                      (if (seq-empty-p arguments) (make-hash-table) (elt arguments 0)))))
+
+(defun thinklsp-lsp-mode--configuration (_workspace params)
+  "Answer each item of PARAMS with `thinklsp-settings'.
+Where none are set, with the section \"thinklsp\" of lsp-mode."
+  (if thinklsp-settings
+      (vconcat (mapcar (lambda (_) (thinklsp-configuration)) (thinklsp-get params 'items)))
+    (lsp--build-workspace-configuration-response params)))
+
+(defun thinklsp-lsp-mode--table (handler &rest names)
+  "A hash table with HANDLER for each of NAMES."
+  (let ((table (make-hash-table :test 'equal)))
+    (dolist (name names table) (puthash name handler table))))
+
+(lsp-register-client
+ (make-lsp-client
+  :new-connection (lsp-stdio-connection (lambda () thinklsp-command))
+  :activation-fn (lambda (&rest _) t)
+  :add-on? t
+  :server-id 'thinklsp
+  :notification-handlers (thinklsp-lsp-mode--table #'thinklsp-lsp-mode--progress "$/progress")
+  :request-handlers (thinklsp-lsp-mode--table #'thinklsp-lsp-mode--configuration "workspace/configuration")
+  :action-handlers (thinklsp-lsp-mode--table #'thinklsp-lsp-mode--run
+                                             "thinklsp.action" "thinklsp.chat" "thinklsp.send" "thinklsp.compact")))
+
+(add-to-list 'lsp-language-id-configuration '(thinklsp-chat-mode . "markdown"))
+(add-hook 'thinklsp-chat-mode-hook #'lsp)
+
+(defun thinklsp-lsp-mode--tell-all ()
+  "Tell all servers of ours of `thinklsp-settings'."
+  (dolist (workspace (cl-remove-if-not #'thinklsp-lsp-mode--ours-p (lsp--session-workspaces (lsp-session))))
+    (with-lsp-workspace workspace
+      (lsp-notify "workspace/didChangeConfiguration"
+                  `(:settings (:thinklsp ,(or (thinklsp-configuration) (make-hash-table))))))))
+
+(add-hook 'thinklsp-settings-functions #'thinklsp-lsp-mode--tell-all)
+
+(defun thinklsp-lsp-mode--here ()
+  "Turn `thinklsp-mode' on where there is a server of ours."
+  (when (thinklsp-lsp-mode--workspace) (thinklsp-mode 1)))
+
+(add-hook 'lsp-after-open-hook #'thinklsp-lsp-mode--here)
+
+(provide 'thinklsp-lsp-mode)
+;;; thinklsp-lsp-mode.el ends here
