@@ -86,6 +86,8 @@ async def asked(
                 async for piece in streamed:
                     if isinstance(piece, CallFinished):
                         turn.meter.learn(request, piece.usage)
+                    elif isinstance(piece, Notice) and piece.remedy is not None:
+                        turn.config = turn.config.knowing([piece.remedy])
                     yield piece
             return
         except ContextWindowExceeded as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -20,6 +20,7 @@ from thinklsp.agent.model_call import HttpModelCaller, ModelCaller
 from thinklsp.agent.prompts import SYSTEM
 from thinklsp.agent.turn_state import Limits, TurnConfig
 from thinklsp.core.errors import SessionError, SettingsError, TurnRefused
+from thinklsp.core.remedies import Remedy
 from thinklsp.engine.adapters import PROVIDERS, adapter_for, endpoint_of, on_server
 from thinklsp.engine.server_models import ServerModels
 from thinklsp.engine.turn import ActionTask, Choices, Turn, TurnSpec, user_text
@@ -143,7 +144,7 @@ class Engine:
             display=settings.thinking.display,
             review=settings.edits.review,
             notices=(*plan.notices, *_unkept(settings, model)),
-            connect=lambda: self._connect(provider, session.id),
+            connect=lambda known: self._connect(provider, known),
             service=self._service(provider),
             choose_model=self._chooser(provider, model, settings, spec),
             spending=self._spending,
@@ -224,7 +225,7 @@ class Engine:
             return ""
         return sha256(f"{host.provider} {host.base_url}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
-    async def _connect(self, provider: Provider, session_id: str) -> ModelCaller:
+    async def _connect(self, provider: Provider, known: Iterable[Remedy]) -> ModelCaller:
         access = await self.access(provider)
         if access is None:
             simulator = await self._running_simulator()
@@ -241,8 +242,7 @@ class Engine:
                 rng=self._random.random,
             )
         caller = self._callers[endpoint]
-        if service := self._service(provider):
-            caller.learn(await self.store.remedies(session_id, service))
+        caller.learn(known)
         return caller
 
     def _chooser(
