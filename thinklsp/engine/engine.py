@@ -100,12 +100,8 @@ class Engine:
         if session_id not in self._busy:
             await self.store.release(session_id)
 
-    def holder(self, session_id: str) -> str | None:
-        """The id of the turn, or of the work of another kind, that has claimed the session."""
-        return self._busy.get(session_id)
-
     def is_busy(self, session_id: str) -> bool:
-        """Whether a turn of this process works on it."""
+        """Whether a turn of this process, or work of another kind, has claimed it."""
         return session_id in self._busy
 
     def claim(self, session_id: str, turn_id: str) -> Callable[[], None]:
