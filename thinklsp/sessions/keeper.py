@@ -199,7 +199,11 @@ class Keeper:
             if found is None or workspace not in (None, found):
                 raise SessionError(_UNKNOWN)
             self._holding.work(session_id)
-            self.places.erase(session_id)
+            try:
+                self.places.erase(session_id)
+            except SessionError:
+                self._holding.release(session_id)
+                raise
         for known in (self._new, self._cached, self._mine):
             known.pop(session_id, None)
         self._holding.forget(session_id)
