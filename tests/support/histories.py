@@ -260,7 +260,7 @@ def _narrow(turn: Turn, room: int) -> None:
 
 async def _compact(turn: Turn, planned: PlannedTurn, outcome: Outcome, engine: Engine) -> None:
     session = await engine.store.get(turn.session.id, "w")
-    caller = await turn.connect()
+    caller = await turn.connect(())
     try:
         work = compact_now(session.conversation, turn.config, caller=caller, ask_budget=_stop, meter=turn.meter)
         async with aclosing(work) as events:
