@@ -164,7 +164,7 @@ class _Place:
     rng: Random
     callers: dict[Provider, HttpModelCaller] = field(default_factory=dict)
 
-    async def caller(self, provider: Provider) -> HttpModelCaller:
+    async def caller(self, provider: Provider, _known: object) -> HttpModelCaller:
         if provider not in self.callers:
             access = await self.engine.access(provider)
             assert access is not None
