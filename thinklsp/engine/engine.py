@@ -25,8 +25,9 @@ from thinklsp.engine.turn_config import config_for, not_kept, plan_for
 from thinklsp.providers.base import Endpoint
 from thinklsp.providers.catalog import Catalogue
 from thinklsp.providers.model_info import ModelInfo
+from thinklsp.sessions.contract import SessionStore
 from thinklsp.sessions.session import Session
-from thinklsp.sessions.store import MemoryStore, SessionStore
+from thinklsp.sessions.store import MemoryStore
 from thinklsp.settings import (
     Access,
     EditorSettings,

@@ -22,8 +22,8 @@ from thinklsp.core.events import ContextCompacted, Notice, StepCommitted, TurnEv
 from thinklsp.core.lines import split_lines
 from thinklsp.core.remedies import Remedy
 from thinklsp.core.usage import Usage
+from thinklsp.sessions.contract import SessionStore
 from thinklsp.sessions.session import Session
-from thinklsp.sessions.store import SessionStore
 from thinklsp.sessions.values import Spent
 from thinklsp.settings.model import Display, Review
 from thinklsp.tools.base import Ask, ToolContext
