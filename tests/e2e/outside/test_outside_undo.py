@@ -243,4 +243,5 @@ async def test_an_edit_that_an_action_carried_can_be_undone(begin: Begin) -> Non
             pass
         while [row.outcome for row in rows(outside.home)] == [None]:
             await client.code_actions(uri, "l1")
+    assert len(named(await client.code_actions(uri, "l1"), "undo")) == 1
     assert [(row.outcome, row.undone) for row in rows(outside.home)] == [("applied", False)]
