@@ -9,8 +9,9 @@ import pytest
 
 from tests.support.scripted_model import ORIGIN, SCRIPTED
 from thinklsp.agent.budget import DaySpending
-from thinklsp.agent.budget_gate import Allowance, BudgetGate
+from thinklsp.agent.budget_gate import BudgetGate
 from thinklsp.agent.context_meter import ContextMeter
+from thinklsp.agent.turn_state import Limits
 from thinklsp.core.messages import (
     COMPACTION,
     AssistantMessage,
@@ -39,7 +40,7 @@ class Gate:
         spending = DaySpending()
         spending.add(spent)
         self._price = price
-        self._gate = BudgetGate(Allowance(**allowed), spending, self._ask)
+        self._gate = BudgetGate(Limits(1, **allowed), spending, self._ask)
 
     async def _ask(self, said: str) -> Any:
         self.questions.append(said)

@@ -76,3 +76,16 @@ async def test_where_a_service_does_not_shorten_the_user_is_told_and_we_do(tmp_p
     long = await hold(tmp_path, "google", 12, window=WINDOW, words=8_000, settings={"compaction.by": "provider"})
     assert (long.refused, len(long.compactions) > 0) == ([], True)
     assert any("does not shorten conversations by itself" in said for said in long.said)
+
+
+async def test_a_service_that_refuses_to_shorten_is_asked_once(tmp_path: Path) -> None:
+    """Which models it does that for is not published, so that a row can be wrong."""
+    wish = {"compaction.by": "provider"}
+    row = {"model": "gpt-5.1", "said_of_model": "compacts = true"}
+    long = await hold(tmp_path, "openai", 12, window=WINDOW, words=8_000, settings=wish, **row)
+    assert len(long.refused) == 1
+    assert long.outcomes == ["end_turn"] * 12
+    assert len(long.compactions) >= 2
+    assert max(long.inputs) <= 3 * WINDOW
+    told = [said for said in long.said if "does not shorten conversations with gpt-5.1" in said]
+    assert len(told) == 1

@@ -63,9 +63,9 @@ async def _measured(way: str, document: str) -> list[tuple[int, int]]:
                 choices = {"provider": chosen.provider, "model": chosen.model}
                 turn = await engine.begin(spec, EditorSettings(), choices)
                 turn.meter = ContextMeter()
-                measured = Measured(await turn.connect(), turn.meter)
+                measured = Measured(await turn.connect(()), turn.meter)
 
-                async def connected(caller: ModelCaller = measured) -> ModelCaller:
+                async def connected(_known: object, caller: ModelCaller = measured) -> ModelCaller:
                     return caller
 
                 turn.connect = connected

@@ -105,5 +105,23 @@ async def test_a_form_of_thinking_and_a_level_of_effort(tmp_path: Path) -> None:
         assert asked_for(other) == [*learning, else_]
 
 
+async def test_a_model_whose_service_does_not_shorten_conversations(tmp_path: Path) -> None:
+    """In a session of its own every time: it holds for the model."""
+    config = tmp_path / "config.toml"
+    config.write_text('[models.openai."gpt-5.1"]\ncompacts = true\ncontext_window = 100_000\n')
+    config.chmod(0o600)
+    wish = {"provider": "openai", "model": "gpt-5.1", "compaction.by": "provider"}
+    said = []
+    async with Service() as service:
+        for _ in range(3):
+            async with restarted(tmp_path, THINKLSP_CONFIG=str(config), **service.environment()) as engine:
+                turn = await engine.begin(spec("Hello."), EditorSettings(), wish)
+                said += [event.text for event in await run(turn) if isinstance(event, Notice)]
+        asked = ["context_management" in request.body for request in service.requests]
+        assert [request.status for request in service.requests].count(400) == 1
+    assert said == ["The service does not shorten conversations with gpt-5.1; thinklsp does it when it is due."]
+    assert asked == [True] + [False] * (len(asked) - 1)
+
+
 async def _nobody(*_: object) -> None:
     raise AssertionError("nobody is asked")

@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from thinklsp.core.edits import apply_edits
@@ -288,6 +288,7 @@ def test_mentions(prompt: str, found: list[Mention]) -> None:
 
 
 @given(_documents, _texts)
+@example("", "<!-- thinklsp session: other -->")
 @_many
 def test_the_prompt_has_the_same_place_in_lines_as_in_the_text(before: str, typed: str) -> None:
     text = before + typed

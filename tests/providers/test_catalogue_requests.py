@@ -18,7 +18,7 @@ from tests.support.dialects import SERVERS, Answer, Place, ask, place, play
 from thinklsp.agent.remedies import Remedies
 from thinklsp.core.errors import BadRequest, ProviderError
 from thinklsp.core.messages import RedactedThinkingBlock, ThinkingBlock, UserMessage
-from thinklsp.engine.engine import plan_for
+from thinklsp.engine.turn_config import plan_for
 from thinklsp.providers.base import ModelRequest, Thinking
 from thinklsp.providers.catalog import known_models, lookup
 from thinklsp.providers.model_info import ModelInfo

@@ -14,7 +14,7 @@ import thinklsp.providers
 from tests.support.dialects import Place, place
 from thinklsp.cli.config import efforts_table
 from thinklsp.core.messages import UserMessage
-from thinklsp.engine.engine import plan_for
+from thinklsp.engine.turn_config import plan_for
 from thinklsp.providers.base import ModelRequest
 from thinklsp.providers.catalog import known_models
 from thinklsp.settings import Provider

@@ -21,7 +21,7 @@ from tests.support.sse_server import SseServer, head
 from thinklsp.agent.model_call import CallFinished, HttpModelCaller
 from thinklsp.core.events import TextStreamed, ThinkingTick
 from thinklsp.core.messages import UserMessage
-from thinklsp.engine.engine import plan_for
+from thinklsp.engine.turn_config import plan_for
 from thinklsp.providers.base import ModelRequest
 from thinklsp.providers.catalog import known_models, lookup
 from thinklsp.providers.thinking import ThinkingMode

@@ -9,8 +9,9 @@ import pytest
 
 from tests.support.stored_sessions import full_session, opened
 from thinklsp.core.errors import SessionError
+from thinklsp.sessions.contract import SessionStore
 from thinklsp.sessions.ledger import PlannedWrite, WrittenTurn, sha256
-from thinklsp.sessions.store import MemoryStore, SessionStore
+from thinklsp.sessions.store import MemoryStore
 
 CHANGE = PlannedWrite("file:///a.py", "a.py", "one\n", "two\n", version=3)
 CREATE = PlannedWrite("file:///new.py", "new.py", None, "new \ud83d\n")

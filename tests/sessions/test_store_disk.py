@@ -564,3 +564,15 @@ def test_nothing_that_was_set_aside_is_overwritten(tmp_path: Path) -> None:
         names.add(set_aside(str(path)))
     assert sorted(Path(name).read_text() for name in names) == ["0", "1", "2"]
     assert len(list(tmp_path.iterdir())) == 6
+
+
+async def test_a_session_that_could_not_be_deleted_is_kept_from_nobody(tmp_path: Path) -> None:
+    async with opened(tmp_path, patience=0.05) as store, opened(tmp_path) as other:
+        session = await store.update((await store.create("w")).id, full_session)
+        await store.release(session.id)
+        with closing(sqlite3.connect(database(tmp_path), isolation_level=None)) as program:
+            program.execute("BEGIN IMMEDIATE")
+            with pytest.raises(SessionError, match="could not be deleted"):
+                await store.delete(session.id, "w")
+            assert list((await store.delete_all([session.id], "w")).values()) != [None]
+        assert (await other.update(session.id, lambda now: one_turn(0, now))).steps == session.steps + 2

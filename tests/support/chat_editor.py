@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import math
 import re
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,7 @@ from tests.support.raw_documents import offset_at, position_at
 from tests.support.scripted_model import says
 from thinklsp.agent.model_call import CallEvent, CallFinished
 from thinklsp.core.events import TextStreamed
+from thinklsp.core.remedies import Remedy
 from thinklsp.providers.base import ModelRequest
 
 Json = Any
@@ -44,6 +45,9 @@ class HeldModel:
     def __init__(self, editor: ChatEditor) -> None:
         self._editor = editor
         self.waiting: list[tuple[ModelRequest, asyncio.Future[str | Exception]]] = []
+
+    def learn(self, remedies: Iterable[Remedy]) -> None:
+        """It refuses nothing."""
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[CallEvent, None]:
         future: asyncio.Future[str | Exception] = asyncio.get_running_loop().create_future()

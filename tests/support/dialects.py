@@ -83,7 +83,7 @@ class Place:
 def place(provider: Provider, model_id: str) -> Place:
     own: Mapping[str, Any] = SERVERS.get(model_id, {}) if provider == "openai-compatible" else {}
     access = Access(provider, PROVIDERS[provider][0], "sk-canary-0123456789", "a test", "a test", **own)
-    return Place(provider, on_server(lookup(provider, model_id), access), access)
+    return Place(provider, on_server(lookup(provider, model_id), access, None), access)
 
 
 @dataclass(frozen=True)

@@ -164,7 +164,7 @@ class _Place:
     rng: Random
     callers: dict[Provider, HttpModelCaller] = field(default_factory=dict)
 
-    async def caller(self, provider: Provider) -> HttpModelCaller:
+    async def caller(self, provider: Provider, _known: object) -> HttpModelCaller:
         if provider not in self.callers:
             access = await self.engine.access(provider)
             assert access is not None
@@ -260,7 +260,7 @@ def _narrow(turn: Turn, room: int) -> None:
 
 async def _compact(turn: Turn, planned: PlannedTurn, outcome: Outcome, engine: Engine) -> None:
     session = await engine.store.get(turn.session.id, "w")
-    caller = await turn.connect()
+    caller = await turn.connect(())
     try:
         work = compact_now(session.conversation, turn.config, caller=caller, ask_budget=_stop, meter=turn.meter)
         async with aclosing(work) as events:

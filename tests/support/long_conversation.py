@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -53,13 +53,16 @@ async def hold(
     words: int,
     settings: dict[str, Any] | None = None,
     reads: int = 1,
+    model: str | None = None,
+    said_of_model: str = "",
 ) -> Long:
-    """`turns` turns with `way`; each reads a document, in `reads` steps, and answers, `words` bytes in all.
+    """`turns` turns with `way`; each reads a document, in `reads` steps, and answers, `words` bytes in all. `model`:
+    another one of the same provider. `said_of_model`: what the user's file says of it beside its window.
 
     Raises AssertionError where a conversation could not be stored or sent."""
-    long, chosen = Long(), WAYS[way]
+    long, chosen = Long(), replace(WAYS[way], model=model or WAYS[way].model)
     config = folder / "config.toml"
-    config.write_text(f'[models.{chosen.provider}."{chosen.model}"]\ncontext_window = {window}\n')
+    config.write_text(f'[models.{chosen.provider}."{chosen.model}"]\ncontext_window = {window}\n{said_of_model}\n')
     config.chmod(0o600)
     async with Service(_scenario(window, words, reads)) as service:
         engine = Engine(chosen.environment(service.url) | {"THINKLSP_CONFIG": str(config)})

@@ -10,7 +10,7 @@ from contextlib import aclosing
 from dataclasses import replace
 
 from thinklsp.agent.budget import DaySpending
-from thinklsp.agent.budget_gate import Allowance, AskBudget, BudgetedCaller, BudgetStopped
+from thinklsp.agent.budget_gate import AskBudget, BudgetedCaller, BudgetStopped
 from thinklsp.agent.compacting import Compaction, CompactionEvent, keep_in_bounds, without_thinking
 from thinklsp.agent.compaction import Cause
 from thinklsp.agent.context_meter import ContextMeter
@@ -59,8 +59,7 @@ async def compact_now(
 def budgeted(
     caller: ModelCaller, config: TurnConfig, spending: DaySpending, meter: ContextMeter, ask: AskBudget
 ) -> BudgetedCaller:
-    limits = config.limits
-    return BudgetedCaller(caller, Allowance(limits.tokens, limits.usd, limits.usd_per_day), spending, meter, ask)
+    return BudgetedCaller(caller, config.limits, spending, meter, ask)
 
 
 async def asked(
@@ -86,6 +85,8 @@ async def asked(
                 async for piece in streamed:
                     if isinstance(piece, CallFinished):
                         turn.meter.learn(request, piece.usage)
+                    elif isinstance(piece, Notice) and piece.remedy is not None:
+                        turn.config = turn.config.knowing([piece.remedy])
                     yield piece
             return
         except ContextWindowExceeded as error:

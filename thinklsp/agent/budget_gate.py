@@ -7,27 +7,19 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from thinklsp.agent.budget import DaySpending
 from thinklsp.agent.context_meter import ContextMeter
 from thinklsp.agent.model_call import CallEvent, CallFinished, ModelCaller
+from thinklsp.agent.turn_state import Limits
 from thinklsp.core.errors import TurnRefused
 from thinklsp.core.usage import Usage
 from thinklsp.providers.base import ModelRequest
 from thinklsp.providers.model_info import Price
 
 AskBudget = Callable[[str], Awaitable[Literal["continue", "raise", "stop"]]]
-
-
-@dataclass(frozen=True, slots=True)
-class Allowance:
-    """None: no limit."""
-
-    tokens: int | None = None
-    usd: float | None = None
-    usd_per_day: float | None = None
 
 
 class BudgetStopped(TurnRefused):
@@ -39,7 +31,7 @@ class BudgetedCaller:
     and booked. `stream` raises BudgetStopped where the user does not let it go out."""
 
     def __init__(
-        self, caller: ModelCaller, allowed: Allowance, spending: DaySpending, meter: ContextMeter, ask: AskBudget
+        self, caller: ModelCaller, allowed: Limits, spending: DaySpending, meter: ContextMeter, ask: AskBudget
     ) -> None:
         self._caller = caller
         self._spending = spending
@@ -61,7 +53,7 @@ class BudgetedCaller:
 class BudgetGate:
     """One for a turn. Continuing once allows the same amount again; raising lifts the limit for the turn."""
 
-    def __init__(self, allowed: Allowance, spending: DaySpending, ask: AskBudget) -> None:
+    def __init__(self, allowed: Limits, spending: DaySpending, ask: AskBudget) -> None:
         self._allowed = self._left = allowed
         self._spending = spending
         self._ask = ask

@@ -1,10 +1,11 @@
-"""What a request needs since the service refused the thinking in it, or the way in which it asked for thinking.
+"""What a request needs since the service refused the thinking in it, or the way in which it asked for something.
 
 Where thinking is bound to everything before it and that has changed, the service is asked to leave out what no longer
 fits. Otherwise the thinking so far stays away whole: a gap in the middle would be refused just as well. Either is tried
 once and then kept for the conversation; a refusal after both is the end. A service that takes no thinking back at all
 is not sent any again. A form of thinking or a level of effort that the model does not take, because the catalogue was
 wrong about it, is changed and the change kept for the model; no form and no level is tried again that was refused.
+Nor is a service asked again to shorten what a model reads once it has refused to.
 What is found out goes up with its notice, and comes back by `learn` in another process.
 """
 
@@ -21,7 +22,7 @@ from thinklsp.core.events import Notice
 from thinklsp.core.messages import AssistantMessage, Conversation
 from thinklsp.core.remedies import Remedy
 from thinklsp.providers.base import ModelRequest, ThinkingForm
-from thinklsp.providers.service_errors import EffortRefused, ThinkingFormRefused, ThinkingRejected
+from thinklsp.providers.service_errors import CompactionRefused, EffortRefused, ThinkingFormRefused, ThinkingRejected
 
 _REMEMBERED = 16
 DROPPING = (
@@ -59,6 +60,7 @@ class Remedies:
         self._tried: dict[tuple[str, ThinkingForm], set[ThinkingForm]] = {}
         self._refused_efforts: set[tuple[str, str]] = set()
         self._bare: set[str] = set()
+        self._uncompacted: set[str] = set()
 
     def learn(self, remedy: Remedy) -> None:
         match remedy.kind:
@@ -69,6 +71,8 @@ class Remedies:
                 self._refused_efforts.add((remedy.model, remedy.refused))
             case "never":
                 self._bare.add(remedy.model)
+            case "compaction":
+                self._uncompacted.add(remedy.model)
             case "drop" | "bare":
                 if remedy not in self._known:
                     self._known.appendleft(remedy)
@@ -83,6 +87,8 @@ class Remedies:
         effort = request.thinking.effort
         if effort is not None and (request.model.id, effort) in self._refused_efforts:
             request = _without_effort(request)
+        if request.model.id in self._uncompacted:
+            request = replace(request, compact_at=None)
         if request.model.id in self._bare:
             return _bare(request)
         for remedy in self._known:
@@ -98,14 +104,17 @@ class Remedies:
         `whole` is the request as it was before anything was left out of it.
         """
         if isinstance(error, ThinkingRejected):
-            # In the form that the model takes, if that has been found out meanwhile.
+            # As the model takes it, if that has been found out meanwhile.
             asked = replace(sent.thinking, drop_mismatched=whole.thinking.drop_mismatched)
-            whole = replace(whole, thinking=asked)
+            whole = replace(whole, thinking=asked, compact_at=sent.compact_at)
             return self._after_rejection(error, whole, sent)
         if isinstance(error, ThinkingFormRefused):
             return self._after_form(error.instead, whole, sent)
         if isinstance(error, EffortRefused):
             return self._after_effort(whole, sent)
+        if isinstance(error, CompactionRefused) and sent.compact_at is not None:
+            said = f"The service does not shorten conversations with {sent.model.id}; thinklsp does it when it is due."
+            return replace(sent, compact_at=None), self._learned(Remedy(sent.model.id, "compaction"), said)
         return None
 
     def _after_effort(self, whole: ModelRequest, sent: ModelRequest) -> tuple[ModelRequest, Notice] | None:

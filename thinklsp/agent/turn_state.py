@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 
 from thinklsp.agent.compacting import CompactionRules
 from thinklsp.agent.context_meter import ContextMeter
 from thinklsp.core.events import TurnFinished, TurnStopReason
 from thinklsp.core.messages import Conversation
+from thinklsp.core.remedies import Remedy
 from thinklsp.core.usage import Usage
 from thinklsp.providers.base import ModelRequest, Thinking
 from thinklsp.providers.model_info import ModelInfo
@@ -26,7 +28,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class TurnConfig:
-    """Fixed for the whole turn: a tool loop keeps the configuration that it started with."""
+    """A tool loop keeps the thinking that it started with."""
 
     model: ModelInfo
     system: str
@@ -36,10 +38,17 @@ class TurnConfig:
     mode: Mode = "agent"
     compaction: CompactionRules = field(default_factory=CompactionRules)
 
+    def knowing(self, remedies: Iterable[Remedy]) -> TurnConfig:
+        """Where the service has refused to shorten what the model reads, that is our business."""
+        if not any((remedy.kind, remedy.model) == ("compaction", self.model.id) for remedy in remedies):
+            return self
+        return replace(self, model=replace(self.model, compacts=False))
+
 
 @dataclass(slots=True)
 class Progress:
-    """What the turn has come to so far. `config` changes only where a compaction switches thinking off."""
+    """What the turn has come to so far. `config` changes only where a compaction switches thinking off, and where
+    the service refuses to shorten what the model reads."""
 
     conversation: Conversation
     config: TurnConfig

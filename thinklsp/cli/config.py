@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, assert_never
 
-from thinklsp.engine.engine import plan_for
+from thinklsp.engine.turn_config import plan_for
 from thinklsp.providers.base import Thinking
 from thinklsp.providers.catalog import known_models, lookup
 from thinklsp.providers.model_info import ModelInfo

@@ -7,7 +7,7 @@ from typing import Literal
 
 from thinklsp.core.messages import Conversation
 
-RemedyKind = Literal["form", "effort", "never", "drop", "bare"]
+RemedyKind = Literal["form", "effort", "never", "compaction", "drop", "bare"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,8 +15,9 @@ class Remedy:
     """What one model at one service gets from now on in place of what was refused.
 
     `form`: the form of thinking `instead` in place of `refused`. `effort`: no level where `refused` is asked for.
-    `never`: no thinking back, ever. The others are for conversations that begin with `beginning`: `drop` asks the
-    service to leave out the thinking in it that does not fit, `bare` sends none of it.
+    `never`: no thinking back, ever. `compaction`: the service is not asked to shorten what it reads, which is then our
+    business. The others are for conversations that begin with `beginning`: `drop` asks the service to leave out the
+    thinking in it that does not fit, `bare` sends none of it.
     """
 
     model: str

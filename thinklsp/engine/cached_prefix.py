@@ -7,8 +7,9 @@ from datetime import UTC, datetime, timedelta
 
 from thinklsp.core.errors import ThinkLspError
 from thinklsp.core.usage import Usage
-from thinklsp.engine.engine import Engine, plan_for
+from thinklsp.engine.engine import Engine
 from thinklsp.engine.turn import Choices
+from thinklsp.engine.turn_config import plan_for
 from thinklsp.providers.base import Thinking
 from thinklsp.providers.model_info import ModelInfo
 from thinklsp.sessions.session import Session

@@ -10,8 +10,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from thinklsp.core.errors import SettingsError, ThinkLspError
-from thinklsp.engine.engine import Engine, plan_for
+from thinklsp.engine.engine import Engine
 from thinklsp.engine.turn import Choices
+from thinklsp.engine.turn_config import plan_for
 from thinklsp.providers.model_info import ModelInfo
 from thinklsp.providers.thinking import ThinkingPlan
 from thinklsp.sessions.session import Session

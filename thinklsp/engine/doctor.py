@@ -20,12 +20,14 @@ from pydantic.alias_generators import to_camel
 from thinklsp import __version__
 from thinklsp.core.errors import AuthenticationFailed, ThinkLspError
 from thinklsp.engine.adapters import DESCRIBERS, adapter_for, endpoint_of
-from thinklsp.engine.engine import Engine, plan_for
+from thinklsp.engine.engine import Engine
 from thinklsp.engine.turn import Choices
+from thinklsp.engine.turn_config import plan_for
 from thinklsp.providers.capabilities import Capabilities, contradictions
 from thinklsp.providers.model_info import ModelInfo
+from thinklsp.sessions.contract import SessionStore
 from thinklsp.sessions.state_folder import StateReport, inspect, state_folder
-from thinklsp.sessions.store import MemoryStore, SessionStore, SqliteStore
+from thinklsp.sessions.store import MemoryStore, SqliteStore
 from thinklsp.settings import Access, EditorSettings, Provider, Resolved, keyed_providers
 from thinklsp.tools.ripgrep import find_ripgrep
 

@@ -5,30 +5,29 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from datetime import UTC, datetime
 from hashlib import sha256
 from random import Random
 from typing import TYPE_CHECKING
 
 from thinklsp.agent.budget import DaySpending
-from thinklsp.agent.compacting import CompactionRules
 from thinklsp.agent.context_meter import ContextMeter
 from thinklsp.agent.model_call import HttpModelCaller, ModelCaller
-from thinklsp.agent.prompts import SYSTEM
-from thinklsp.agent.turn_state import Limits, TurnConfig
+from thinklsp.agent.turn_state import TurnConfig
 from thinklsp.core.errors import SessionError, SettingsError, TurnRefused
+from thinklsp.core.remedies import Remedy
 from thinklsp.engine.adapters import PROVIDERS, adapter_for, endpoint_of, on_server
 from thinklsp.engine.server_models import ServerModels
 from thinklsp.engine.turn import ActionTask, Choices, Turn, TurnSpec, user_text
+from thinklsp.engine.turn_config import config_for, not_kept, plan_for
 from thinklsp.providers.base import Endpoint
 from thinklsp.providers.catalog import Catalogue
 from thinklsp.providers.model_info import ModelInfo
-from thinklsp.providers.thinking import ThinkingPlan, plan_thinking
+from thinklsp.sessions.contract import SessionStore
 from thinklsp.sessions.session import Session
-from thinklsp.sessions.store import MemoryStore, SessionStore
+from thinklsp.sessions.store import MemoryStore
 from thinklsp.settings import (
     Access,
     EditorSettings,
@@ -99,12 +98,8 @@ class Engine:
         if session_id not in self._busy:
             await self.store.release(session_id)
 
-    def holder(self, session_id: str) -> str | None:
-        """The id of the turn, or of the work of another kind, that has claimed the session."""
-        return self._busy.get(session_id)
-
     def is_busy(self, session_id: str) -> bool:
-        """Whether a turn of this process works on it."""
+        """Whether a turn of this process, or work of another kind, has claimed it."""
         return session_id in self._busy
 
     def claim(self, session_id: str, turn_id: str) -> Callable[[], None]:
@@ -139,11 +134,11 @@ class Engine:
             session=session,
             spec=spec,
             overlay=EditOverlay(spec.view),
-            config=_config(model, settings, plan, spec),
+            config=config_for(model, settings, plan, spec.mode),
             display=settings.thinking.display,
             review=settings.edits.review,
-            notices=(*plan.notices, *_unkept(settings, model)),
-            connect=lambda: self._connect(provider, session.id),
+            notices=(*plan.notices, *not_kept(settings, model)),
+            connect=lambda known: self._connect(provider, known),
             service=self._service(provider),
             choose_model=self._chooser(provider, model, settings, spec),
             spending=self._spending,
@@ -224,7 +219,7 @@ class Engine:
             return ""
         return sha256(f"{host.provider} {host.base_url}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
-    async def _connect(self, provider: Provider, session_id: str) -> ModelCaller:
+    async def _connect(self, provider: Provider, known: Iterable[Remedy]) -> ModelCaller:
         access = await self.access(provider)
         if access is None:
             simulator = await self._running_simulator()
@@ -241,8 +236,7 @@ class Engine:
                 rng=self._random.random,
             )
         caller = self._callers[endpoint]
-        if service := self._service(provider):
-            caller.learn(await self.store.remedies(session_id, service))
+        caller.learn(known)
         return caller
 
     def _chooser(
@@ -263,7 +257,7 @@ class Engine:
         """The turn's configuration with the window that the server tells, where it does."""
         await self.models.measure(provider, await self._access(provider))
         model = self._model(provider, model_id)
-        return _config(model, settings, plan_for(settings, model), spec), ()
+        return config_for(model, settings, plan_for(settings, model), spec.mode), ()
 
     async def _chosen(
         self, provider: Provider, settings: Settings, spec: TurnSpec
@@ -276,7 +270,7 @@ class Engine:
         others = f" It has {len(models) - 1} more; thinklsp.model chooses." if len(models) > 1 else ""
         said = f"No model is set; the first one of the server is used, {model.id}.{others}"
         news = () if known is not None and known.models else (said,)
-        return _config(model, settings, plan, spec), (*news, *plan.notices, *_unkept(settings, model))
+        return config_for(model, settings, plan, spec.mode), (*news, *plan.notices, *not_kept(settings, model))
 
     async def _access(self, provider: Provider) -> Access:
         access = await self.access(provider)
@@ -296,49 +290,3 @@ class Engine:
     def _release(self, session_id: str, turn_id: str) -> None:
         if self._busy.get(session_id) == turn_id:
             del self._busy[session_id]
-
-
-def plan_for(settings: Settings, model: ModelInfo) -> ThinkingPlan:
-    """Without notices for a model that only the server can name: they are said when it has."""
-    thinking = settings.thinking
-    plan = plan_thinking(
-        model,
-        mode=thinking.mode,
-        budget_tokens=thinking.budget_tokens,
-        budget_explicit="budget_tokens" in thinking.model_fields_set,
-        effort=None if settings.effort == "auto" else settings.effort,
-        display=thinking.display,
-        max_tokens=None if settings.max_tokens == "auto" else settings.max_tokens,
-        interleaved=True,
-    )
-    return plan if model.id else replace(plan, notices=())
-
-
-def _config(model: ModelInfo, settings: Settings, plan: ThinkingPlan, spec: TurnSpec) -> TurnConfig:
-    budget = settings.budget
-    limits = Limits(settings.max_steps, budget.tokens_per_turn, budget.usd_per_turn, budget.usd_per_day)
-    compaction = settings.compaction
-    rules = CompactionRules(compaction.auto, compaction.threshold, compaction.thinking_after, compaction.by)
-    return TurnConfig(model, SYSTEM, plan.thinking, plan.max_tokens, limits, spec.mode, rules)
-
-
-def _unkept(settings: Settings, model: ModelInfo) -> tuple[str, ...]:
-    """What the user has set and this model does not allow."""
-    return (*_unpriced(settings, model), *_uncompacted(settings, model))
-
-
-def _uncompacted(settings: Settings, model: ModelInfo) -> tuple[str, ...]:
-    rules = settings.compaction
-    if rules.by == "thinklsp" or not rules.auto or not model.id or model.compacts:
-        return ()
-    return (f"The service of {model.id} does not shorten conversations by itself; thinklsp does it when it is due.",)
-
-
-def _unpriced(settings: Settings, model: ModelInfo) -> tuple[str, ...]:
-    """Said when a budget in dollars cannot be kept. What the simulator answers costs nothing."""
-    budget = settings.budget
-    is_told = model.price is not None or model.provider == "simulator" or not model.id
-    if is_told or not (budget.usd_per_turn or budget.usd_per_day):
-        return ()
-    said = f"The price of {model.id} is not known, so the budget in US dollars cannot be kept."
-    return (f"{said} budget.tokensPerTurn works for every model.",)

@@ -20,9 +20,10 @@ from thinklsp.agent.turn_state import TurnConfig
 from thinklsp.core.errors import TurnRefused
 from thinklsp.core.events import ContextCompacted, Notice, StepCommitted, TurnEvent, TurnFinished
 from thinklsp.core.lines import split_lines
+from thinklsp.core.remedies import Remedy
 from thinklsp.core.usage import Usage
+from thinklsp.sessions.contract import SessionStore
 from thinklsp.sessions.session import Session
-from thinklsp.sessions.store import SessionStore
 from thinklsp.sessions.values import Spent
 from thinklsp.settings.model import Display, Review
 from thinklsp.tools.base import Ask, ToolContext
@@ -109,9 +110,9 @@ class Turn:
     """Owns its session until it is left (`with turn:`). `events` runs once; `overlay` then holds the edits.
 
     `choose_model`: asks for the configuration where the user named no model and the server has to; its sentences are
-    for the user. `store` keeps the session; a step is announced only after it has been stored. `service` is the name
-    under which it keeps what the service refuses; without one that is forgotten. `text` and `thinking` are those of the
-    steps so far.
+    for the user. `connect` is given what the service is known to refuse. `store` keeps the session; a step is announced
+    only after it has been stored. `service` is the name under which it keeps what the service refuses; without one that
+    is forgotten. `text` and `thinking` are those of the steps so far.
     """
 
     id: str
@@ -122,7 +123,7 @@ class Turn:
     display: Display
     review: Review
     notices: tuple[str, ...]
-    connect: Callable[[], Awaitable[ModelCaller]]
+    connect: Callable[[Sequence[Remedy]], Awaitable[ModelCaller]]
     store: SessionStore
     release: Callable[[], None]
     service: str = ""
@@ -158,7 +159,9 @@ class Turn:
                 self.config, said = await self.choose_model()
                 for notice in self._told(said):
                     yield notice
-            caller = await self.connect()
+            known = await self.store.remedies(self.session.id, self.service) if self.service else ()
+            self.config = self.config.knowing(known)
+            caller = await self.connect(known)
             if isinstance(self.spec.task, CompactTask):
                 work = self._compact(caller, self.spec.task, ask_budget)
             else:

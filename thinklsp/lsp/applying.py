@@ -118,20 +118,25 @@ class Applying:
                     sending.told = True
                     return Outcome(there + self._in_doubt(sending, kept), kept.turn_id if kept.files else None)
                 del self._unsure[kept.turn_id]
-            outcome = await self._send(replace(kept, unsure=False), review)
-            done = {status.uri for status in outcome.files if status.status == "applied"}
-            await self._ledger.found(kept, [file for file in kept.files if file.uri in done])
-            return outcome
+            return await self._taken(kept, review)
+
+    async def _taken(self, kept: Kept, review: Review) -> Outcome:
+        outcome = await self._send(replace(kept, unsure=False), review)
+        done = {status.uri for status in outcome.files if status.status == "applied"}
+        await self._ledger.found(kept, [file for file in kept.files if file.uri in done])
+        return outcome
 
     async def settle_arrived(self) -> None:
         """Writes down what users brought in by the edit of an action alone: a client that takes no edits is given no
         command to come after it."""
         if self._state.client.can.apply_edit:
             return
-        for document in self._state.documents.all():
-            self.proposals.offered(document.uri)
-        for kept in self.proposals.arrived():
-            await self.apply(kept, review="never")
+        # What is there is looked for behind the turnstile: editors ask at every move, and each asking comes to this.
+        async with self._turnstile:
+            for document in self._state.documents.all():
+                self.proposals.offered(document.uri)
+            for kept in self.proposals.arrived():
+                await self._taken(kept, "never")
 
     async def undo(self, turn_id: str | None, *, review: Review, session_id: str | None = None) -> Outcome:
         """Takes back what a turn wrote, the newest that wrote where none is named: of the session, or of all. What the

@@ -69,7 +69,9 @@ def prompt_section(text: str) -> Section:
     heading, begin, stop = _prompt_span(text)
     above = 0 if heading is None else heading.start
     number = _line_ends(text, 0, above)
-    first = _line_ends(text, 0, begin) if heading is None else number + 1
+    # The first line names the session and may have no end yet.
+    unended = heading is None and begin > first_line(text)[0] and text[begin - 1] not in "\r\n"
+    first = _line_ends(text, 0, begin) + unended if heading is None else number + 1
     last = number + _line_ends(text, above, stop) + (stop == len(text))
     return Section(None if heading is None else number, first, last)
 

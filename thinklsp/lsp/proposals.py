@@ -70,7 +70,7 @@ class Proposals:
         self._there.discard(turn_id)
 
     def arrived(self) -> list[Kept]:
-        """Those that a look has found in their document though nothing was sent: users took the action's own edit."""
+        """Those that a look has found in their document though nothing can be sent: the edit of an action was taken."""
         return [self._kept[turn_id] for turn_id in self._there]
 
     def offered(self, uri: str) -> list[Offered]:
@@ -102,8 +102,10 @@ class Proposals:
         if not made.ready:
             if made.left_out[0].status != "applied":
                 return Offered(kept, None)
-            self._there.add(kept.turn_id)
+            if not can.apply_edit:
+                self._there.add(kept.turn_id)
             return None
+        self._there.discard(kept.turn_id)
         if kept.unsure and can.apply_edit:
             return Offered(kept, None)
         encoding = self._state.documents.encoding

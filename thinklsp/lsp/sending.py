@@ -99,6 +99,10 @@ class Sending:
             except ThinkLspError as error:
                 exchange.problem = str(error)
                 raise
+            finally:
+                # A turn lets other processes have its session by itself; what commands change is none.
+                for session_id in {first, last}:
+                    await self._engine.store.release(session_id)
 
         self._chat.begun(exchange, first)
         progress = progress or TurnProgress(self._state.client)

@@ -1,4 +1,4 @@
-"""The sessions of this connection's workspace, as commands see them: the only place in this room that asks the store.
+"""The sessions of this connection's workspace, as documents and choices see them: begun, found, chosen for.
 
 What was chosen for a session is remembered here too, so that a look at a document never waits for the store.
 """

@@ -30,6 +30,10 @@ class ThinkingRejected(BadRequest):
     never = False
 
 
+class CompactionRefused(BadRequest):
+    """The service does not shorten what this model reads."""
+
+
 class EffortRefused(BadRequest):
     """The model does not take the level of effort that was asked for, or none at all."""
 

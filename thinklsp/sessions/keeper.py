@@ -19,10 +19,9 @@ from thinklsp.sessions.ledger import Intent, LedgerEdit, Outcome, PlannedWrite, 
 from thinklsp.sessions.places import Places
 from thinklsp.sessions.rows import Stored
 from thinklsp.sessions.sealing import Seals
-from thinklsp.sessions.session import Session
+from thinklsp.sessions.session import Change, Session
 from thinklsp.sessions.values import Archive, Archived, LastStep, Spent, Summary, UsageReport
 
-Change = Callable[[Session], Session]
 _MOST_CACHED = 16
 _UNKNOWN = "There is no such session in this workspace. Leave sessionId out to begin a new one."
 _NONE_YET = "This workspace has no session yet. Leave sessionId out to begin one."
@@ -199,7 +198,11 @@ class Keeper:
             if found is None or workspace not in (None, found):
                 raise SessionError(_UNKNOWN)
             self._holding.work(session_id)
-            self.places.erase(session_id)
+            try:
+                self.places.erase(session_id)
+            except SessionError:
+                self._holding.release(session_id)
+                raise
         for known in (self._new, self._cached, self._mine):
             known.pop(session_id, None)
         self._holding.forget(session_id)

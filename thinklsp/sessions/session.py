@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from thinklsp.core.messages import AssistantMessage, Conversation, TextBlock, UserMessage
@@ -120,3 +120,6 @@ class Session:
     def _answers(self, at: int) -> bool:
         """Whether the message there is the second half of a step: results, and not a prompt."""
         return any(block.kind == "tool_result" for block in self.conversation[at].blocks)
+
+
+Change = Callable[[Session], Session]

@@ -213,7 +213,9 @@ async def test_a_turn_that_reached_a_limit_says_so_in_the_document(begin: Begin)
     uri = outside.open("notes.chat.md", "Hello?")
     await outside.turn("thinklsp.send", {"uri": uri})
     assert (outside.client.text(uri) or "").endswith(
-        "\n\n## thinklsp\n\nThe first words\n\n> - The answer was cut at the output limit.\n\n## You\n\n"
+        "\n\n## thinklsp\n\nThe first words\n\n> - The answer was cut at the output limit.\n"
+        "> - The server ended the answer at a limit of its own, not at maxTokens: most often the context that it was "
+        "started with is full. Compact the conversation, or raise the context length on the server.\n\n## You\n\n"
     )
 
 

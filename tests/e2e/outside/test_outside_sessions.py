@@ -281,6 +281,21 @@ async def test_the_terminal_goes_on_with_a_session_of_the_editor(begin: Begin) -
     assert "Refused?" not in told
 
 
+async def test_the_terminal_goes_on_after_slash_commands(begin: Begin) -> None:
+    """What they change is no turn, and the session is let go of all the same: the one that is cleared, too."""
+    outside = await begin(answer(Text("One.")), answer(Text("Two.")), *[answer(Text("Three."))] * 2)
+    uri = outside.open("notes.chat.md", "One?")
+    first = (await outside.turn("thinklsp.send", {"uri": uri}))["sessionId"]
+    for commands in ("/effort high\n", "/effort low\n/clear\nTwo?\n", "/effort high\n"):
+        text = outside.client.text(uri) or ""
+        outside.client.change(uri, "## You\n\n", f"## You\n\n{commands}", nth=text.count("## You\n\n") - 1)
+        last = (await outside.turn("thinklsp.send", {"uri": uri}))["sessionId"]
+    assert last != first
+    for identity in (first, last):
+        done = await asyncio.to_thread(terminal, outside, "ask", "--session", identity, "--json", "Three?")
+        assert (done.returncode, done.stderr) == (0, "")
+
+
 async def test_the_terminal_sees_what_the_editor_sees_and_no_secret(begin: Begin) -> None:
     hold = Hold()
     outside = await begin(*LOOKS, answer(Thinking(), Text("Done."), before=hold), files=FILES)

@@ -18,7 +18,7 @@ from thinklsp.core.errors import (
     RateLimited,
 )
 from thinklsp.providers.openai_responses.adapter import OpenAiResponsesAdapter
-from thinklsp.providers.service_errors import EffortRefused, ThinkingFormRefused, ThinkingRejected
+from thinklsp.providers.service_errors import CompactionRefused, EffortRefused, ThinkingFormRefused, ThinkingRejected
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,7 @@ VERIFY = (
 QUOTA = "You exceeded your current quota, please check your plan and billing details."
 NO_EFFORT = "Unsupported parameter: 'reasoning.effort' is not supported with this model."
 EFFORT = "reasoning.effort"
+NO_COMPACTION = "Unsupported parameter: 'context_management' is not supported with this model."
 CASES = [
     Case(
         "401",
@@ -188,6 +189,14 @@ CASES = [
             (NO_EFFORT, None, None),
             ("Unsupported parameter: 'reasoning' is not supported with this model.", None, "reasoning"),
             ("Encrypted content is not supported with this model.", None, "include"),
+        )
+    ),
+    *(
+        Case(f"shortening: {code}", 400, envelope(message, code, param), CompactionRefused, "compaction.by", False)
+        for message, code, param in (
+            (NO_COMPACTION, "unsupported_parameter", "context_management"),
+            (NO_COMPACTION, None, None),
+            ("Must be below the context window.", "invalid_value", "context_management[0].compact_threshold"),
         )
     ),
     Case(

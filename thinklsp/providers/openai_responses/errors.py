@@ -20,6 +20,7 @@ from thinklsp.providers.failures import (
     too_long,
 )
 from thinklsp.providers.service_errors import (
+    CompactionRefused,
     EffortRefused,
     ThinkingFormRefused,
     json_object,
@@ -120,6 +121,11 @@ def _classify(report: Report, param: str) -> ProviderError:
 
 
 def _bad_request(report: Report, param: str, text: str) -> ProviderError:
+    # Before its words are looked at: they may speak of the context window.
+    if param.startswith("context_management") or "'context_management" in text:
+        return CompactionRefused(
+            f"The service does not shorten conversations with this model: set compaction.by to thinklsp.{report.said}"
+        )
     if any(fragment in text for fragment in _TOO_LONG):
         return too_long(report)
     if any(fragment.search(text) for fragment in _FOREIGN_THINKING):

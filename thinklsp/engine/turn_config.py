@@ -1,0 +1,59 @@
+"""What a turn is started with: from the user's settings and what the model can do, and what of them cannot be kept."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from thinklsp.agent.compacting import CompactionRules
+from thinklsp.agent.prompts import SYSTEM
+from thinklsp.agent.turn_state import Limits, TurnConfig
+from thinklsp.providers.model_info import ModelInfo
+from thinklsp.providers.thinking import ThinkingPlan, plan_thinking
+from thinklsp.settings import Settings
+from thinklsp.tools.registry import Mode
+
+
+def plan_for(settings: Settings, model: ModelInfo) -> ThinkingPlan:
+    """Without notices for a model that only the server can name: they are said when it has."""
+    thinking = settings.thinking
+    plan = plan_thinking(
+        model,
+        mode=thinking.mode,
+        budget_tokens=thinking.budget_tokens,
+        budget_explicit="budget_tokens" in thinking.model_fields_set,
+        effort=None if settings.effort == "auto" else settings.effort,
+        display=thinking.display,
+        max_tokens=None if settings.max_tokens == "auto" else settings.max_tokens,
+        interleaved=True,
+    )
+    return plan if model.id else replace(plan, notices=())
+
+
+def config_for(model: ModelInfo, settings: Settings, plan: ThinkingPlan, mode: Mode) -> TurnConfig:
+    budget = settings.budget
+    limits = Limits(settings.max_steps, budget.tokens_per_turn, budget.usd_per_turn, budget.usd_per_day)
+    compaction = settings.compaction
+    rules = CompactionRules(compaction.auto, compaction.threshold, compaction.thinking_after, compaction.by)
+    return TurnConfig(model, SYSTEM, plan.thinking, plan.max_tokens, limits, mode, rules)
+
+
+def not_kept(settings: Settings, model: ModelInfo) -> tuple[str, ...]:
+    """What the user has set and this model does not allow."""
+    return (*_unpriced(settings, model), *_uncompacted(settings, model))
+
+
+def _uncompacted(settings: Settings, model: ModelInfo) -> tuple[str, ...]:
+    rules = settings.compaction
+    if rules.by == "thinklsp" or not rules.auto or not model.id or model.compacts:
+        return ()
+    return (f"The service of {model.id} does not shorten conversations by itself; thinklsp does it when it is due.",)
+
+
+def _unpriced(settings: Settings, model: ModelInfo) -> tuple[str, ...]:
+    """Said when a budget in dollars cannot be kept. What the simulator answers costs nothing."""
+    budget = settings.budget
+    is_told = model.price is not None or model.provider == "simulator" or not model.id
+    if is_told or not (budget.usd_per_turn or budget.usd_per_day):
+        return ()
+    said = f"The price of {model.id} is not known, so the budget in US dollars cannot be kept."
+    return (f"{said} budget.tokensPerTurn works for every model.",)
