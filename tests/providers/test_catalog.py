@@ -36,7 +36,7 @@ NOT_LISTED_IDS = {
     *("gpt-4o-search-preview", "gpt-4o-search-preview-2025-03-11"),
 }
 # Rows that the client does not name: newer than it, or named by the Responses API alone.
-NOT_IN_THE_CLIENT = {"gpt-6.2-astra", "gpt-6.2-sol", "gpt-5.3", "gpt-5.4-pro", "gpt-5.5-pro", "gpt-5-pro"}
+NOT_IN_THE_CLIENT = {"gpt-5.3", "gpt-5.4-pro", "gpt-5.5-pro", "gpt-5-pro"}
 
 
 def test_openais_client_and_the_rows_name_the_same_models() -> None:
