@@ -211,20 +211,28 @@ def _append(connection: Connection, session: Session, generation: int, kept: int
     size = 0
     for sequence, message in enumerate(session.conversation[kept:], kept):
         row = encode(message)
+        place = (session.id, generation, sequence)
+        check = message_crc(row.role, row.stop_reason, row.blocks)
         connection.execute(
             "INSERT INTO message VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (
-                session.id,
-                generation,
-                sequence,
-                row.role,
-                row.stop_reason,
-                row.blocks,
-                message_crc(row.role, row.stop_reason, row.blocks),
-            ),
+            (*place, row.role, row.stop_reason, row.blocks, check),
         )
+        _check_found(connection, place, check)
         size += len(row.blocks) + _append_sealed(connection, session.id, generation, sequence, row, seals)
     return size
+
+
+def _check_found(connection: Connection, place: tuple[str, int, int], check: int) -> None:
+    """In a damaged file a new row can take the number of an old one, so that its index finds the old one. SQLite sees
+    nothing wrong with that; for us it is damage like any other.
+    """
+    found = connection.execute(
+        "SELECT crc FROM message WHERE session = ? AND generation = ? AND sequence = ?", place
+    ).fetchall()
+    if found != [(check,)]:
+        error = sqlite3.DatabaseError("the index of the messages finds another one")
+        error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+        raise error
 
 
 def _append_sealed(
