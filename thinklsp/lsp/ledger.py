@@ -20,13 +20,13 @@ from thinklsp.lsp.snapshots import Snapshots
 from thinklsp.lsp.state import State
 from thinklsp.lsp.undoing import Undo
 from thinklsp.sessions.ledger import Intent, LedgerEdit, LedgerEntry, Outcome, PlannedWrite, WrittenTurn
+from thinklsp.workspace.forms import same_but_for_form
 from thinklsp.workspace.uri import uri_key
 
 _log = logging.getLogger(__name__)
 
 _REMEMBERED = timedelta(days=7)
 _MOST_NAMES = 8
-_BOM = "\ufeff"
 
 
 class EditLedger:
@@ -187,19 +187,15 @@ def standing(entry: LedgerEntry, text: str | None, new_text: str | None = None) 
     """What the files say about an edit without an answer. `new_text` is that of a renamed file's new name."""
     write = entry.write
     if write.new_uri is not None:
-        if text is None and _same(new_text, write.after):
+        if text is None and same_but_for_form(new_text, write.after):
             return "applied"
-        return "refused" if new_text is None and _same(text, write.before) else "unknown"
-    if entry.state_of(text) == "as after" or _same(text, write.after):
+        return "refused" if new_text is None and same_but_for_form(text, write.before) else "unknown"
+    seen = entry.state_of(text)
+    if seen == "other" and same_but_for_form(write.before, write.after):
+        return "unknown"
+    if seen == "as after" or (seen == "other" and same_but_for_form(text, write.after)):
         return "applied"
-    return "refused" if entry.state_of(text) == "as before" or _same(text, write.before) else "unknown"
-
-
-def _same(one: str | None, other: str | None) -> bool:
-    """Whether a text holds the byte order mark depends on whether it came from disk or from the editor."""
-    if one is None or other is None:
-        return one is other
-    return one.removeprefix(_BOM) == other.removeprefix(_BOM)
+    return "refused" if seen == "as before" or same_but_for_form(text, write.before) else "unknown"
 
 
 def _listed(files: Sequence[str]) -> str:
