@@ -49,7 +49,7 @@ class Proposals:
     def __init__(self, state: State) -> None:
         self._state = state
         self._kept: OrderedDict[str, Kept] = OrderedDict()
-        self._looks: dict[str, tuple[str, int, Offered | None]] = {}
+        self._looks: dict[str, tuple[Document, int, Offered | None]] = {}
         self._there: set[str] = set()
 
     def get(self, turn_id: str | None) -> Kept | None:
@@ -82,10 +82,11 @@ class Proposals:
         return [look for look in looks if look is not None]
 
     def _look(self, kept: Kept, document: Document) -> Offered | None:
-        """Remembered for as long as the document stays as it is: editors ask at every move of the cursor."""
+        """Remembered for as long as the document stays as it is: editors ask at every move of the cursor. One that was
+        opened again is another, though it may have the same version."""
         seen = self._looks.get(kept.turn_id)
-        if seen is None or seen[:2] != (document.uri, document.version):
-            seen = (document.uri, document.version, self._offer(kept, document))
+        if seen is None or seen[0] is not document or seen[1] != document.version:
+            seen = (document, document.version, self._offer(kept, document))
             self._looks[kept.turn_id] = seen
         return seen[2]
 
