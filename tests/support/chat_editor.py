@@ -45,6 +45,9 @@ class HeldModel:
         self._editor = editor
         self.waiting: list[tuple[ModelRequest, asyncio.Future[str | Exception]]] = []
 
+    def learn(self, _: object) -> None:
+        """Nothing was ever refused here."""
+
     async def stream(self, request: ModelRequest) -> AsyncGenerator[CallEvent, None]:
         future: asyncio.Future[str | Exception] = asyncio.get_running_loop().create_future()
         entry = (request, future)

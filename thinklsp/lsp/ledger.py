@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 from thinklsp.core.edits import FileEdit
@@ -64,7 +64,7 @@ class EditLedger:
             return
         newer, self._written = self._written, {}
         for file in known:
-            self._remember(file.uri, Written(file.turn_id, file.title))
+            self._remember(file.uri, Written(file.turn_id, file.title, file.session_id))
         for key, turns in newer.items():
             self._written.setdefault(key, {}).update(turns)
 
@@ -93,7 +93,8 @@ class EditLedger:
         """The editor has made these edits."""
         if kept.undoes is None:
             for file in files:
-                self._remember(file.new_uri or file.uri, Written(kept.turn_id, kept.known_as or kept.title))
+                written = Written(kept.turn_id, kept.known_as or kept.title, kept.session_id)
+                self._remember(file.new_uri or file.uri, written)
 
     async def found(self, kept: Kept, files: Sequence[FileEdit]) -> None:
         """Edits that were not sent and are there all the same: the user took them by an action that carried them."""
@@ -107,13 +108,25 @@ class EditLedger:
         except SessionError:
             _log.exception("an edit that the user took could not be kept")
             return
-        self.wrote(kept, new)
         await self.settle(intent, {file.uri: "applied" for file in new})
+        self.wrote(kept, new)
 
     async def to_undo(self, turn_id: str | None, session_id: str | None = None) -> WrittenTurn | None:
         """Raises SessionError where the store cannot be read."""
         await self.begin()
-        return await self._engine.store.last_written(self._snapshots.key, turn_id, session_id)
+        turn = await self._engine.store.last_written(self._snapshots.key, turn_id, session_id)
+        if turn is None and turn_id is not None:
+            # Undone or deleted by another process.
+            self._forget(lambda written: written.turn_id == turn_id)
+        return turn
+
+    def forget(self, session_id: str) -> None:
+        """The session was deleted, and with it what could be undone."""
+        self._forget(lambda written: written.session_id == session_id)
+
+    def _forget(self, gone: Callable[[Written], bool]) -> None:
+        for key, turns in self._written.items():
+            self._written[key] = {turn_id: written for turn_id, written in turns.items() if not gone(written)}
 
     async def _written_by(self, turn_id: str) -> WrittenTurn | None:
         return await self._engine.store.last_written(self._snapshots.key, turn_id)

@@ -69,6 +69,10 @@ class Proposals:
         self._looks.pop(turn_id, None)
         self._there.discard(turn_id)
 
+    def forget(self, session_id: str) -> None:
+        for kept in [kept for kept in self._kept.values() if kept.session_id == session_id]:
+            self.drop(kept.turn_id)
+
     def arrived(self) -> list[Kept]:
         """Those that a look has found in their document though nothing was sent: users took the action's own edit."""
         return [self._kept[turn_id] for turn_id in self._there]
