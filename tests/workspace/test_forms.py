@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thinklsp.workspace.forms import in_form_of, same_but_for_form
-from thinklsp.workspace.merge import Merged, merge
+from thinklsp.workspace.forms import merge_onto, same_but_for_form
+from thinklsp.workspace.merge import Merged
 
 BOM = "\ufeff"
 
@@ -24,6 +24,7 @@ TABLE = {
     "the turn's own last line": ("a\nb\n", "a\nb", "a\nb\n", "a\nb"),
     "a mark": ("a\nb\n", "a\nB\n", BOM + "a\nb\n", BOM + "a\nB\n"),
     "no mark": (BOM + "a\nb\n", BOM + "a\nB\n", "a\nb\n", "a\nB\n"),
+    "a mark is no part of its line": (BOM + "b\n", BOM + "a\nb\n", BOM + "b\nc\n", BOM + "a\nb\nc\n"),
     "all at once": (BOM + "a\nb", BOM + "a\nB", "a\r\nb\r\n", "a\r\nB\r\n"),
     "typed at the same place": ("a\nb\n", "a\nB\n", "a\r\nc\r\n", None),
     "emptied": ("a\nb\n", "a\nB\n", "", None),
@@ -33,7 +34,7 @@ TABLE = {
 @pytest.mark.parametrize("name", TABLE)
 def test_a_merge_keeps_the_form_that_the_text_has_now(name: str) -> None:
     before, after, now, expected = TABLE[name]
-    merged = merge(*in_form_of(now, before, after), now)
+    merged = merge_onto(now, before, after)
     assert (merged.text if isinstance(merged, Merged) else None) == expected
 
 
@@ -56,10 +57,10 @@ def test_whatever_an_editor_made_of_the_form_a_change_and_its_undo_arrive(
 ) -> None:
     now = formed(before, new)
     assert same_but_for_form(now, formed(before, old))
-    merged = merge(*in_form_of(now, formed(before, old), formed(after, old)), now)
+    merged = merge_onto(now, formed(before, old), formed(after, old))
     assert isinstance(merged, Merged)
     assert same_but_for_form(merged.text, formed(after, old))
-    back = merge(*in_form_of(merged.text, formed(after, old), formed(before, old)), merged.text)
+    back = merge_onto(merged.text, formed(after, old), formed(before, old))
     assert isinstance(back, Merged)
     assert same_but_for_form(back.text, now)
 

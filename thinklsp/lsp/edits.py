@@ -12,8 +12,8 @@ from typing import Any, Literal
 from thinklsp.core.edits import FileEdit, TextEdit, hunks
 from thinklsp.lsp.client import Abilities
 from thinklsp.lsp.convert import Encoding, Lines
-from thinklsp.workspace.forms import in_form_of, same_but_for_form
-from thinklsp.workspace.merge import Conflict, Merged, merge
+from thinklsp.workspace.forms import merge_onto, same_but_for_form
+from thinklsp.workspace.merge import Conflict, Merged
 
 Status = Literal["applied", "conflict", "refused", "held", "unknown"]
 Review = Literal["auto", "always", "never"]
@@ -144,11 +144,11 @@ def _ready(
 
 
 def _merged(before: str, after: str, now: str, told: str | None) -> Merged | Conflict:
-    merged = merge(*in_form_of(now, before, after), now)
+    merged = merge_onto(now, before, after)
     if told is None or isinstance(merged, Merged):
         return merged
-    winning = merge(*in_form_of(told, before, after), told, ours_wins=True)
-    return merge(*in_form_of(now, told, winning.text), now) if isinstance(winning, Merged) else winning
+    winning = merge_onto(told, before, after, wins=True)
+    return merge_onto(now, told, winning.text) if isinstance(winning, Merged) else winning
 
 
 def _is_done(file: FileEdit, now: Present, target: Present | None) -> bool:

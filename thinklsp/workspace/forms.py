@@ -8,29 +8,41 @@ from __future__ import annotations
 
 import re
 
+from thinklsp.workspace.merge import Conflict, Merged, merge
+
 _BOM = "\ufeff"
 _END = re.compile(r"\r\n|\r|\n")
 _LAST_END = re.compile(r"(?:\r\n|\r|\n)\Z")
 
 
-def in_form_of(now: str, before: str, after: str) -> tuple[str, str]:
-    """What a turn found and what it wrote, in the form of `now`."""
-    mark = _BOM if now.startswith(_BOM) else ""
-    plain = now.removeprefix(_BOM)
-    before, after = before.removeprefix(_BOM), after.removeprefix(_BOM)
+def merge_onto(now: str, before: str, after: str, *, wins: bool = False) -> Merged | Conflict:
+    """A turn's change from `before` to `after`, made to the text as it is now, whose form it keeps. `wins`: in regions
+    that both have changed."""
+    mark, plain = _parted(now)
+    merged = merge(*_in_form_of(plain, _parted(before)[1], _parted(after)[1]), plain, ours_wins=wins)
+    return Merged(mark + merged.text) if isinstance(merged, Merged) else merged
+
+
+def same_but_for_form(one: str | None, other: str | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    plain = _parted(one)[1]
+    return _in_form_of(plain, _parted(other)[1], "")[0] == plain
+
+
+def _parted(text: str) -> tuple[str, str]:
+    """The byte order mark and the rest. It stands beside the first line and is no part of it."""
+    return (_BOM, text[1:]) if text.startswith(_BOM) else ("", text)
+
+
+def _in_form_of(plain: str, before: str, after: str) -> tuple[str, str]:
     old, new = set(_END.findall(before)), set(_END.findall(plain))
     if len(new) == 1 and len(old) <= 1 and old != new:
         [end] = new
         before, after = _END.sub(end, before), _END.sub(end, after)
     if before and plain and _is_ended(before) != _is_ended(plain):
         before, after = _ended_like(plain, before), _ended_like(plain, after)
-    return mark + before, mark + after
-
-
-def same_but_for_form(one: str | None, other: str | None) -> bool:
-    if one is None or other is None:
-        return one is other
-    return one == other or in_form_of(one, other, "")[0] == one
+    return before, after
 
 
 def _is_ended(text: str) -> bool:
