@@ -60,7 +60,7 @@ def named(found: Situation) -> list[str]:
 
 
 HELD = Held("t1", "edit a.py", {"documentChanges": []})
-WRITTEN = Written("t0", "fix a.py")
+WRITTEN = Written("t0", "fix a.py", "s")
 
 OFFERED: list[tuple[str, Situation, list[str]]] = [
     ("nothing here", situation(PLAIN), []),

@@ -382,6 +382,15 @@ async def test_flipped_bytes_are_survived(tmp_path: Path) -> None:
     assert await check_flips(tmp_path, Random(7), FLIPS) > 0
 
 
+async def test_a_table_that_has_lost_a_column_costs_no_session(tmp_path: Path) -> None:
+    sessions = await filled(tmp_path)
+    with closing(sqlite3.connect(database(tmp_path))) as connection:
+        connection.execute("ALTER TABLE usage DROP COLUMN purpose")
+    async with opened(tmp_path) as store:
+        assert {summary.id for summary in await store.list("w")} == {session.id for session in sessions}
+        assert "was damaged. It is kept as" in store.problems[0]
+
+
 @pytest.mark.parametrize("content", [b"", b"no database" * 500, b"SQLite format 3\0" + b"x" * 5000])
 async def test_what_is_no_database_is_set_aside(content: bytes, tmp_path: Path) -> None:
     await filled(tmp_path, 1)

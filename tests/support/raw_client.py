@@ -214,12 +214,12 @@ class RawClient(Watched):
 
     # Documents
 
-    def open(self, uri: str, text: str | None = None, *, language: str = "python") -> str:
+    def open(self, uri: str, text: str | None = None, *, language: str = "python", version: int = 1) -> str:
         """Opens with the given text, or with what is on disk. Returns the URI."""
         if text is None:
             text = path_of(uri).read_bytes().decode()
-        self.desk.open[uri] = Document(uri, text, 1, language)
-        item = {"uri": uri, "languageId": language, "version": 1, "text": text}
+        self.desk.open[uri] = Document(uri, text, version, language)
+        item = {"uri": uri, "languageId": language, "version": version, "text": text}
         self.notify("textDocument/didOpen", {"textDocument": item})
         return uri
 

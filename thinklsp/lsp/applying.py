@@ -126,6 +126,11 @@ class Applying:
         await self._ledger.found(kept, [file for file in kept.files if file.uri in done])
         return outcome
 
+    def forget(self, session_id: str) -> None:
+        """The session was deleted: nothing of it waits any more, and nothing of it can be undone."""
+        self.proposals.forget(session_id)
+        self._ledger.forget(session_id)
+
     async def settle_arrived(self) -> None:
         """Writes down what users brought in by the edit of an action alone: a client that takes no edits is given no
         command to come after it."""

@@ -9,7 +9,8 @@ from contextlib import suppress
 from thinklsp.lsp.edits import Proposal
 from thinklsp.lsp.snapshots import Snapshots
 from thinklsp.lsp.state import State
-from thinklsp.workspace.merge import Merged, merge
+from thinklsp.workspace.forms import merge_onto
+from thinklsp.workspace.merge import Merged
 
 _LONGEST_ARRIVAL = 1.5
 
@@ -49,5 +50,5 @@ class Arrival:
             return False
         if document.text == item.after:
             return False
-        merged = merge(item.present.text, item.after, document.text)
+        merged = merge_onto(document.text, item.present.text, item.after)
         return isinstance(merged, Merged) and merged.text != document.text

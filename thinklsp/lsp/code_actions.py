@@ -49,6 +49,7 @@ class Written:
 
     turn_id: str
     title: str
+    session_id: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,7 +143,8 @@ class Document:
 
 
 class Documents:
-    """Open documents by URI, in order of opening. `touched` is set at every change; who waits clears it first."""
+    """Open documents by URI, in order of opening. `touched` is set whenever one opens, changes or closes; who waits
+    clears it first."""
 
     def __init__(self) -> None:
         self.encoding: Encoding = "utf-16"
@@ -171,6 +172,7 @@ class Documents:
     def opened(self, params: types.DidOpenTextDocumentParams) -> None:
         self._open[params.text_document.uri] = Document(params.text_document, self.encoding)
         self.on_open(params.text_document.uri)
+        self.touched.set()
 
     def changed(self, params: types.DidChangeTextDocumentParams) -> None:
         document = self._open.get(params.text_document.uri)

@@ -12,14 +12,14 @@ from typing import Any, Literal
 from thinklsp.core.edits import FileEdit, TextEdit, hunks
 from thinklsp.lsp.client import Abilities
 from thinklsp.lsp.convert import Encoding, Lines
-from thinklsp.workspace.merge import Conflict, Merged, merge
+from thinklsp.workspace.forms import merge_onto, same_but_for_form
+from thinklsp.workspace.merge import Conflict, Merged
 
 Status = Literal["applied", "conflict", "refused", "held", "unknown"]
 Review = Literal["auto", "always", "never"]
 
 _REQUESTED = "thinklsp"
 _ELSEWHERE = "thinklsp-elsewhere"
-_BOM = "\ufeff"
 
 # Written out: told to ignore a file that exists, Neovim makes no folder for a new one, which then cannot be saved;
 # and lsp-mode of Emacs fails where there are no options at all.
@@ -124,35 +124,31 @@ def _ready(
     if file.before is None:
         if now.text is None or now.text == told:
             return Proposal(file, now, file.after)
+        if same_but_for_form(now.text, file.after):
+            return FileStatus(file.uri, "applied")
         return FileStatus(file.uri, "conflict", "a file of this name has been made meanwhile")
     if now.text is None:
         return FileStatus(file.uri, "conflict", "the file was deleted meanwhile")
-    # Whether a text holds the byte order mark depends on whether it came from disk or from the editor: it belongs to
-    # neither side, and the present text keeps what it has.
-    before, present = file.before.removeprefix(_BOM), now.text.removeprefix(_BOM)
     if file.after is None:
-        if present == before or now.text == told:
+        if same_but_for_form(now.text, file.before) or now.text == told:
             return Proposal(file, now, None)
         return FileStatus(file.uri, "conflict", "the file was changed meanwhile, so it was not deleted")
-    mark = _BOM if now.text.startswith(_BOM) else ""
-    merged = _merged(before, file.after.removeprefix(_BOM), present, told)
+    merged = _merged(file.before, file.after, now.text, told)
     if isinstance(merged, Conflict):
         first, last = merged.regions[0]
         where = f"line {first}" if last <= first else f"lines {first}-{last}"
         return FileStatus(file.uri, "conflict", f"you changed the same place meanwhile ({where}); your text stays")
-    after = mark + merged.text
-    if after == now.text and target is None:
+    if merged.text == now.text and target is None:
         return FileStatus(file.uri, "applied")
-    return Proposal(file, now, after)
+    return Proposal(file, now, merged.text)
 
 
 def _merged(before: str, after: str, now: str, told: str | None) -> Merged | Conflict:
-    merged = merge(before, after, now)
+    merged = merge_onto(now, before, after)
     if told is None or isinstance(merged, Merged):
         return merged
-    told = told.removeprefix(_BOM)
-    winning = merge(before, after, told, ours_wins=True)
-    return merge(told, winning.text, now) if isinstance(winning, Merged) else winning
+    winning = merge_onto(told, before, after, wins=True)
+    return merge_onto(now, told, winning.text) if isinstance(winning, Merged) else winning
 
 
 def _is_done(file: FileEdit, now: Present, target: Present | None) -> bool:

@@ -170,7 +170,10 @@ class Face:
                 return await self.undo(given)
             case "thinklsp.sessions":
                 asked = args.parsed(args.SessionsArguments, given)
-                return await session_commands.sessions(self.engine, self._turns, self._snapshots.key, asked)
+                answer = await session_commands.sessions(self.engine, self._turns, self._snapshots.key, asked)
+                if asked.op == "delete":
+                    self.applying.forget(answer["sessionId"])
+                return answer
             case "thinklsp.usage":
                 wish = args.parsed(args.UsageArguments, given).session_id
                 return await session_commands.usage(self.engine, self._snapshots.key, wish)

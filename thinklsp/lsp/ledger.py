@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 from thinklsp.core.edits import FileEdit
@@ -20,13 +20,13 @@ from thinklsp.lsp.snapshots import Snapshots
 from thinklsp.lsp.state import State
 from thinklsp.lsp.undoing import Undo
 from thinklsp.sessions.ledger import Intent, LedgerEdit, LedgerEntry, Outcome, PlannedWrite, WrittenTurn
+from thinklsp.workspace.forms import same_but_for_form
 from thinklsp.workspace.uri import uri_key
 
 _log = logging.getLogger(__name__)
 
 _REMEMBERED = timedelta(days=7)
 _MOST_NAMES = 8
-_BOM = "\ufeff"
 
 
 class EditLedger:
@@ -64,7 +64,7 @@ class EditLedger:
             return
         newer, self._written = self._written, {}
         for file in known:
-            self._remember(file.uri, Written(file.turn_id, file.title))
+            self._remember(file.uri, Written(file.turn_id, file.title, file.session_id))
         for key, turns in newer.items():
             self._written.setdefault(key, {}).update(turns)
 
@@ -93,7 +93,8 @@ class EditLedger:
         """The editor has made these edits."""
         if kept.undoes is None:
             for file in files:
-                self._remember(file.new_uri or file.uri, Written(kept.turn_id, kept.known_as or kept.title))
+                written = Written(kept.turn_id, kept.known_as or kept.title, kept.session_id)
+                self._remember(file.new_uri or file.uri, written)
 
     async def found(self, kept: Kept, files: Sequence[FileEdit]) -> None:
         """Edits that were not sent and are there all the same: the user took them by an action that carried them."""
@@ -107,13 +108,25 @@ class EditLedger:
         except SessionError:
             _log.exception("an edit that the user took could not be kept")
             return
-        self.wrote(kept, new)
         await self.settle(intent, {file.uri: "applied" for file in new})
+        self.wrote(kept, new)
 
     async def to_undo(self, turn_id: str | None, session_id: str | None = None) -> WrittenTurn | None:
         """Raises SessionError where the store cannot be read."""
         await self.begin()
-        return await self._engine.store.last_written(self._snapshots.key, turn_id, session_id)
+        turn = await self._engine.store.last_written(self._snapshots.key, turn_id, session_id)
+        if turn is None and turn_id is not None:
+            # Undone or deleted by another process.
+            self._forget(lambda written: written.turn_id == turn_id)
+        return turn
+
+    def forget(self, session_id: str) -> None:
+        """The session was deleted, and with it what could be undone."""
+        self._forget(lambda written: written.session_id == session_id)
+
+    def _forget(self, gone: Callable[[Written], bool]) -> None:
+        for key, turns in self._written.items():
+            self._written[key] = {turn_id: written for turn_id, written in turns.items() if not gone(written)}
 
     async def _written_by(self, turn_id: str) -> WrittenTurn | None:
         return await self._engine.store.last_written(self._snapshots.key, turn_id)
@@ -187,19 +200,15 @@ def standing(entry: LedgerEntry, text: str | None, new_text: str | None = None) 
     """What the files say about an edit without an answer. `new_text` is that of a renamed file's new name."""
     write = entry.write
     if write.new_uri is not None:
-        if text is None and _same(new_text, write.after):
+        if text is None and same_but_for_form(new_text, write.after):
             return "applied"
-        return "refused" if new_text is None and _same(text, write.before) else "unknown"
-    if entry.state_of(text) == "as after" or _same(text, write.after):
+        return "refused" if new_text is None and same_but_for_form(text, write.before) else "unknown"
+    seen = entry.state_of(text)
+    if seen == "other" and same_but_for_form(write.before, write.after):
+        return "unknown"
+    if seen == "as after" or (seen == "other" and same_but_for_form(text, write.after)):
         return "applied"
-    return "refused" if entry.state_of(text) == "as before" or _same(text, write.before) else "unknown"
-
-
-def _same(one: str | None, other: str | None) -> bool:
-    """Whether a text holds the byte order mark depends on whether it came from disk or from the editor."""
-    if one is None or other is None:
-        return one is other
-    return one.removeprefix(_BOM) == other.removeprefix(_BOM)
+    return "refused" if seen == "as before" or same_but_for_form(text, write.before) else "unknown"
 
 
 def _listed(files: Sequence[str]) -> str:

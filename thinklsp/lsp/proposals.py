@@ -49,7 +49,7 @@ class Proposals:
     def __init__(self, state: State) -> None:
         self._state = state
         self._kept: OrderedDict[str, Kept] = OrderedDict()
-        self._looks: dict[str, tuple[str, int, Offered | None]] = {}
+        self._looks: dict[str, tuple[Document, int, Offered | None]] = {}
         self._there: set[str] = set()
 
     def get(self, turn_id: str | None) -> Kept | None:
@@ -69,6 +69,10 @@ class Proposals:
         self._looks.pop(turn_id, None)
         self._there.discard(turn_id)
 
+    def forget(self, session_id: str) -> None:
+        for kept in [kept for kept in self._kept.values() if kept.session_id == session_id]:
+            self.drop(kept.turn_id)
+
     def arrived(self) -> list[Kept]:
         """Those that a look has found in their document though nothing can be sent: the edit of an action was taken."""
         return [self._kept[turn_id] for turn_id in self._there]
@@ -82,10 +86,11 @@ class Proposals:
         return [look for look in looks if look is not None]
 
     def _look(self, kept: Kept, document: Document) -> Offered | None:
-        """Remembered for as long as the document stays as it is: editors ask at every move of the cursor."""
+        """Remembered for as long as the document stays as it is: editors ask at every move of the cursor. One that was
+        opened again is another, though it may have the same version."""
         seen = self._looks.get(kept.turn_id)
-        if seen is None or seen[:2] != (document.uri, document.version):
-            seen = (document.uri, document.version, self._offer(kept, document))
+        if seen is None or seen[0] is not document or seen[1] != document.version:
+            seen = (document, document.version, self._offer(kept, document))
             self._looks[kept.turn_id] = seen
         return seen[2]
 

@@ -76,10 +76,14 @@ class SentEdit:
             await self.ledger.settle(self.intent, dict.fromkeys(self._uris(), "unknown"))
 
     def has_moved(self) -> bool:
-        """Whether a document has moved on since the edit was made for it."""
+        """Whether a document has moved on since the edit was made for it. One that was closed and opened again counts
+        its versions anew, so the same version may be another text."""
         for item in self.made.ready:
             document = self.state.documents.get(item.file.uri)
-            if (None if document is None else document.version) != item.present.version:
+            if document is None:
+                if item.present.version is not None:
+                    return True
+            elif (document.version, document.text) != (item.present.version, item.present.text):
                 return True
         return False
 

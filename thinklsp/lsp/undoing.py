@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from thinklsp.core.edits import FileEdit
 from thinklsp.lsp.edits import FileStatus
 from thinklsp.sessions.ledger import LedgerEntry, PlannedWrite, WrittenTurn
-from thinklsp.workspace.merge import Merged, merge
+from thinklsp.workspace.forms import merge_onto
+from thinklsp.workspace.merge import Merged
 from thinklsp.workspace.uri import uri_key
 
 
@@ -71,7 +72,7 @@ def _joined(earlier: _Net, write: PlannedWrite, uri: str) -> _Net:
         return net
     if earlier.before is None or earlier.after is None or write.before is None:
         return replace(net, sound=False)
-    merged = merge(earlier.after, earlier.before, write.before)
+    merged = merge_onto(write.before, earlier.after, earlier.before)
     return replace(net, before=merged.text) if isinstance(merged, Merged) else replace(net, sound=False)
 
 

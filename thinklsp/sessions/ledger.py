@@ -98,6 +98,7 @@ class WrittenFile:
     """A file that a turn wrote, under its new name. `title` is that of the session."""
 
     turn_id: str
+    session_id: str
     uri: str
     title: str
     made: datetime
@@ -185,13 +186,17 @@ def mark_undone(connection: Connection, turn: WrittenTurn, uris: Iterable[str] |
 def written_files(connection: Connection, workspace: str, since: datetime) -> Iterator[WrittenFile]:
     """What turns have written and nobody has undone, oldest first, without the texts."""
     rows = connection.execute(
-        "SELECT ledger.turn, coalesce(ledger.new_uri, ledger.uri), coalesce(session.title, ''), ledger.made "
+        "SELECT ledger.turn, ledger.session, coalesce(ledger.new_uri, ledger.uri), coalesce(session.title, ''), "
+        "ledger.made "
         "FROM ledger LEFT JOIN session ON session.id = ledger.session "
         "WHERE ledger.workspace = ? AND ledger.outcome = 'applied' AND ledger.undone = 0 AND ledger.made >= ? "
         "ORDER BY ledger.made, ledger.position",
         (storable(workspace), int(since.timestamp() * 10**9)),
     )
-    return (WrittenFile(str(turn), str(uri), str(title), as_time(number(made))) for turn, uri, title, made in rows)
+    return (
+        WrittenFile(str(turn), str(session), str(uri), str(title), as_time(number(made)))
+        for turn, session, uri, title, made in rows
+    )
 
 
 def forget_old(connection: Connection) -> None:

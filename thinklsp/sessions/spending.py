@@ -11,6 +11,7 @@ from thinklsp.core.usage import Usage
 from thinklsp.sessions.codec import USAGE_COLUMNS, as_time, number, storable, usage_of, usage_values
 from thinklsp.sessions.values import LastStep, Spent, UsageReport
 
+_COLUMNS = ("session", "turn", "purpose", "provider", "model", *USAGE_COLUMNS, "made", "day")
 _SUMS = ", ".join(f"sum({column})" for column in USAGE_COLUMNS)
 
 
@@ -69,21 +70,21 @@ def report(found: Iterable[tuple[str, str, Usage]]) -> UsageReport:
 
 def move(source: Connection, target: Connection) -> None:
     """Every row of the source that the target has not, to be taken from there when the target has them for sure."""
-    _add(target, source.execute("SELECT * FROM usage"))
+    _add(target, source.execute(f"SELECT {', '.join(_COLUMNS)} FROM usage"))  # noqa: S608 - constants
 
 
 def copy(source: Connection, target: Connection, session_id: str) -> None:
     """The same for one session."""
-    _add(target, source.execute("SELECT * FROM usage WHERE session = ?", (session_id,)))
+    query = f"SELECT {', '.join(_COLUMNS)} FROM usage WHERE session = ?"  # noqa: S608 - constants
+    _add(target, source.execute(query, (session_id,)))
 
 
 def _add(target: Connection, rows: Iterable[tuple[object, ...]]) -> None:
-    names = ("session", "turn", "purpose", "provider", "model", *USAGE_COLUMNS, "made", "day")
-    marks = ", ".join(f":{name}" for name in names)
+    marks = ", ".join(f":{name}" for name in _COLUMNS)
     target.executemany(
         f"INSERT INTO usage SELECT {marks} WHERE NOT EXISTS "  # noqa: S608 - constants
         "(SELECT 1 FROM usage WHERE day = :day AND made = :made AND turn = :turn AND purpose = :purpose)",
-        (dict(zip(names, row, strict=True)) for row in rows),
+        (dict(zip(_COLUMNS, row, strict=True)) for row in rows),
     )
 
 

@@ -245,3 +245,32 @@ async def test_an_edit_that_an_action_carried_can_be_undone(begin: Begin) -> Non
             await client.code_actions(uri, "l1")
     assert len(named(await client.code_actions(uri, "l1"), "undo")) == 1
     assert [(row.outcome, row.undone) for row in rows(outside.home)] == [("applied", False)]
+
+
+async def test_what_a_deleted_session_wrote_is_offered_to_nobody(begin: Begin) -> None:
+    outside = await begin(files={"a.py": TEN, "b.py": TEN})
+    a, b = outside.open("a.py"), outside.open("b.py")
+    written = await wrote(outside, tool("edit_file", path="a.py", old_text="l2\n", new_text="TWO\n"))
+    held = [answer(tool("edit_file", path="b.py", old_text="l2\n", new_text="TWO\n"))]
+    outside.provider.say(*held, answer(Text("cut"), stop_reason="max_tokens"))
+    waiting = await outside.turn("thinklsp.chat", {"prompt": "Change the other."})
+    assert len(named(await outside.client.code_actions(a, "l1"), "undo")) == 1
+    assert len(named(await outside.client.code_actions(b, "l1"), "apply")) == 1
+    for turn in (written, waiting):
+        await outside.client.command("thinklsp.sessions", {"op": "delete", "sessionId": turn["sessionId"]})
+    assert named(await outside.client.code_actions(a, "l1"), "undo") == []
+    assert named(await outside.client.code_actions(b, "l1"), "apply") == []
+    assert "nothing to undo" in await refused(outside)
+
+
+async def test_what_another_server_has_undone_is_offered_until_it_is_asked_for(begin: Begin) -> None:
+    outside = await begin(files={"a.py": TEN})
+    uri = outside.open("a.py")
+    turn = await wrote(outside, tool("edit_file", path="a.py", old_text="l2\n", new_text="TWO\n"))
+    other = await outside.beside()
+    other.open("a.py", outside.client.text(uri))
+    assert (await other.client.command("thinklsp.undo"))["applied"] == "all"
+    [action] = named(await outside.client.code_actions(uri, "l1"), "undo")
+    assert "nothing to undo of this turn" in await refused(outside, {"turnId": turn["turnId"]})
+    assert action["command"]["arguments"] == [{"turnId": turn["turnId"]}]
+    assert named(await outside.client.code_actions(uri, "l1"), "undo") == []
