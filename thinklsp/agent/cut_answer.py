@@ -18,7 +18,10 @@ def is_window_full(config: TurnConfig, usage: Usage) -> bool:
 def why_cut(config: TurnConfig, usage: Usage) -> str:
     """A sentence for an answer that ended at a limit of its length, with what helps."""
     asked, cap, written = config.max_tokens, config.model.output_cap, usage.output_tokens
-    if asked is None or (written is not None and written < _NEARLY * asked):
+    ended_itself = asked is None or (written is not None and written < _NEARLY * asked)
+    if ended_itself and config.model.provider != "openai-compatible":
+        return "The service ended the answer at a limit of its own, not at maxTokens. Ask for the rest, or for less."
+    if ended_itself or asked is None:
         return (
             "The server ended the answer at a limit of its own, not at maxTokens: most often the context that it was "
             "started with is full. Compact the conversation, or raise the context length on the server."

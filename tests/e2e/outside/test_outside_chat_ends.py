@@ -212,7 +212,7 @@ async def test_a_turn_that_reached_a_limit_says_so_in_the_document(begin: Begin)
     outside = await begin(cut)
     uri = outside.open("notes.chat.md", "Hello?")
     await outside.turn("thinklsp.send", {"uri": uri})
-    told = "> - The answer was cut at the output limit.\n> - The server ended the answer at a limit of its own, [^\n]+"
+    told = "> - The answer was cut at the output limit.\n> - The service ended the answer at a limit of its own, [^\n]+"
     text = (outside.client.text(uri) or "").partition("## thinklsp")[2]
     assert re.fullmatch(rf"\n\nThe first words\n\n{told}\n\n## You\n\n", text)
 
