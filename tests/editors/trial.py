@@ -30,7 +30,7 @@ FILE = "stats.py"
 BROKEN = "def mean(values):\n    return sum(values) / len(value)\n"
 FIXED = "def mean(values):\n    return sum(values) / len(values)\n"
 
-Outcome = Literal["passed", "fallback", "failed", "skipped"]
+Outcome = Literal["passed", "fallback", "unsteady", "failed", "skipped"]
 
 
 @dataclass(frozen=True)
