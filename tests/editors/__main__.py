@@ -28,9 +28,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.editors", description=__doc__)
     parser.add_argument("--only", nargs="+", choices=[editor.name for editor in EDITORS], help="these editors")
     parser.add_argument("--repeat", type=int, default=1, metavar="N", help="each trial so often")
-    parser.add_argument(
-        "--attempts", type=int, default=1, metavar="N", help="how often a trial may fail before it counts"
-    )
+    parser.add_argument("--attempts", type=int, default=1, metavar="N", help="tries before a failure counts")
     parser.add_argument("--cache", type=Path, default=_cache(), metavar="DIR", help="where editors are installed")
     parser.add_argument("--out", type=Path, default=None, metavar="DIR", help="for table and screenshots")
     chosen = parser.parse_args()
