@@ -17,6 +17,7 @@ import pytest
 from tests.settings.test_sources import NO_FILE
 from tests.support.services import WAYS, Way
 from thinklsp.agent.model_call import HttpModelCaller
+from thinklsp.agent.prompts import Excerpt, action_prompt
 from thinklsp.agent.remedies import NEVER
 from thinklsp.cli.demo_project import make
 from thinklsp.core.events import TurnFinished
@@ -31,6 +32,10 @@ from thinklsp.workspace.paths import Root
 from thinklsp.workspace.uri import path_to_uri
 from thinklsp.workspace.view import WorkspaceFolder, WorkspaceView
 
+# What `fix` asks in the file that the README tells people to try.
+TRIED = "    return sum(values) / len(value)  # the name of the parameter AI!"
+README = action_prompt("fix", Excerpt("stats.py", 2, 2, TRIED, 2))
+
 # Prompts of one session each, with the mode they are asked in; together they come to every turn of the scenario.
 SESSIONS: Mapping[str, Sequence[Sequence[tuple[str, Mode]]]] = {
     "demo": [[("Fix the diagnostic in tests/test_invoice.py.", "agent"), ("Why?", "agent")]],
@@ -38,10 +43,10 @@ SESSIONS: Mapping[str, Sequence[Sequence[tuple[str, Mode]]]] = {
     "refusal": [[("Anything.", "agent"), ("Another thing.", "agent")]],
     "retry": [[("One.", "agent"), ("Two.", "agent"), ("Three.", "agent")]],
     "review": [[("Review this.", "agent"), ("Once more.", "agent")]],
-    "sample": [[("What is here?", "agent"), ("And what else?", "plan")]],
+    "sample": [[("What is here?", "agent"), ("And what else?", "plan")], [(README, "agent")]],
 }
 # Turns for programs that offer fewer tools; this one always offers all, since a change would spoil caches and thinking.
-TOOLLESS = {"review": {2, 3}, "sample": {2}}
+TOOLLESS = {"review": {2, 3}, "sample": {3}}
 
 
 # What stands before the text of a failed tool where the service has no other place to say that it failed.
@@ -121,6 +126,7 @@ async def finished(turn: Turn) -> Ended:
 @pytest.mark.parametrize("name", packaged())
 async def test_a_packaged_scenario_plays_to_its_end_on_every_service(name: str, tmp_path: Path) -> None:
     make(str(tmp_path))
+    (tmp_path / "stats.py").write_text(f"def mean(values):\n{TRIED}\n")
     root = Root(str(tmp_path))
     scenario = load(name).model_copy(update={"pacing": Pacing()})
     steps = {
@@ -142,7 +148,10 @@ async def test_a_packaged_scenario_plays_to_its_end_on_every_service(name: str, 
     first = results["anthropic"]
     assert {service: result for service, result in results.items() if result != first} == {}
     assert all(one.text for one in first if one.stop_reason != "refusal")
-    assert any(one.changed for one in first) is (name in ("demo", "review"))
+    assert any(one.changed for one in first) is (name in ("demo", "review", "sample"))
+    if name == "sample":
+        mended = "def mean(values):\n    return sum(values) / len(values)\n"
+        assert first[-1].changed == (("stats.py", mended),)
 
 
 THOUGHTFUL = """
