@@ -18,7 +18,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from tests.editors.editors import EDITORS, Editor
-from tests.editors.trial import Row, Trial, service
+from tests.editors.trial import Outcome, Row, Trial, service
 
 _PATIENCE = 300.0  # seconds for one trial; the slowest takes about 60
 
@@ -51,7 +51,7 @@ async def _all(editors: list[Editor], times: int, cache: Path, out: Path) -> lis
         try:
             version = await editor.install(room)
         except RuntimeError as error:
-            outcome = "failed" if editor.required else "skipped"
+            outcome: Outcome = "failed" if editor.required else "skipped"
             rows.append(Row(editor.name, "is there", outcome, time.monotonic() - began, str(error)))
             continue
         rows.append(Row(editor.name, "is there", "passed", time.monotonic() - began, version))
