@@ -13,7 +13,7 @@ export type WorkDone = WorkDoneProgressBegin | WorkDoneProgressReport | WorkDone
 /** One turn. Who subscribes to `onEvent` late gets first what there was. */
 export interface Running {
     readonly command: string;
-    /** Known at once where the turn was attached to, else when it has ended. */
+    /** Known at once where the turn was attached to, else when it has ended, also where it failed after it had begun. */
     readonly turnId: string | undefined;
     readonly sessionId: string | undefined;
     readonly onEvent: Event<PartialResult>;
@@ -94,6 +94,11 @@ export class Turns implements Disposable {
                 turn.turnId = result.turnId;
                 turn.sessionId = result.sessionId;
                 return result;
+            } catch (error) {
+                const { turnId, sessionId } = ((error as { data?: unknown }).data ?? {}) as Partial<TurnStarted>;
+                turn.turnId = turnId;
+                turn.sessionId = sessionId;
+                throw error;
             } finally {
                 this.looks.forget(work);
                 watched.forEach(one => one.dispose());
