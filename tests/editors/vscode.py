@@ -175,6 +175,7 @@ class _Driven:
     async def thinking(self) -> None:
         await self.window.shows(_THINKING)
         await self.window.page.locator(".statusbar-item", has_text=re.compile(r"thinklsp: .* · \d+ s")).wait_for()
+        await self.window.shows("thinking · [1-9]")
         await self.picture("thinking")
 
     async def edit(self) -> None:
@@ -217,6 +218,7 @@ class _Driven:
         await self.window.shows(r" · auto$")
 
     async def menu(self) -> None:
+        await self.window.command("Notifications: Clear All Notifications")
         await self.window.status.click()
         await self.window.row("tokens today").wait_for()
         await self.picture("menu")
