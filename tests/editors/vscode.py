@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from tests.editors import code_server
 from tests.editors.steps import Step
 from tests.editors.trial import BROKEN, FILE, FIXED, Trial, effort_of, prompt_of
+from tests.editors.vscode_beginning import missing_server, walked_through
 from tests.editors.vscode_host import in_the_host
 from tests.editors.waiting import until
 from tests.editors.workbench import Workbench, browser
@@ -130,6 +131,7 @@ class _Driven:
             (Step.CHAT, self.chat),
             (Step.RESUME, self.resume),
             ("a missing server is said, with a way out", self.missing),
+            ("the walkthrough leads to its commands", self.walkthrough),
         ):
             with self.trial.check(f"{step}{self.each.note}"):
                 try:
@@ -293,14 +295,12 @@ class _Driven:
         assert len(asked) >= 3, "the earlier messages go along"
 
     async def missing(self) -> None:
-        await self.window.set(thinklsp__ui__server__path="/nowhere/thinklsp")
-        await self.window.command("thinklsp: Restart the Server")
-        toast = self.window.toast("The thinklsp server was not found")
-        for button in ("Install with pipx", "Choose…", "Show log"):
-            await toast.locator("a", has_text=button).wait_for()
-        await until(lambda: self.window.status.get_attribute("aria-label"), "a label")
-        await self.window.shows("thinklsp$")
-        await self.picture("error")
+        await missing_server(self.trial, self.window, self.picture)
+        await self.window.shows(_IDLE)
+
+    async def walkthrough(self) -> None:
+        await walked_through(self.window)
+        await self.picture("walkthrough")
 
     async def said(self, text: str) -> bool:
         return text in await self.window.text()

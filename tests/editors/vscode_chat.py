@@ -103,16 +103,15 @@ class _Driven:
         await self.chat.says("Ask about your code")
 
     async def streams(self) -> None:
-        await self.chat.ask("Write a report about @stats.py please")
-        await self.chat.says("It takes any sequence")
-        assert "periwinkle" not in await self.chat.text()
-        await self.picture("chat-streaming-light")
-        await self.window.set(workbench__colorTheme=_THEMES["dark"])
-        await self.chat.frame.locator("body.vscode-dark").wait_for()
-        await self.picture("chat-streaming-dark")
-        await self.window.set(workbench__colorTheme=_THEMES["light"])
+        await self._asks_for_a_report("dark")
+        await self.chat.prompt.press("Escape")
+        await self.chat.turn.locator(".foot", has_text="Stopped").wait_for()
+        await self.window.command("thinklsp: New Chat")
+        await self.chat.says("Ask about your code")
+        await self._asks_for_a_report("light")
         await self.chat.says("periwinkle")
         await self.chat.idle()
+        await until(self.chat.at_its_end, "the end of the answer in view")
         turn = self.chat.turn
         assert await turn.locator("table tr").count() == 3
         assert await turn.locator("li .code-block").count() == 1
@@ -124,6 +123,15 @@ class _Driven:
         assert "def mean" in self._asked("Write a report"), "the file that was named goes along"
         await turn.get_by_role("link", name="the file").click()
         await self.window.page.locator(".editor-instance .monaco-editor.focused").wait_for()
+
+    async def _asks_for_a_report(self, theme: str) -> None:
+        """Until half of it is there."""
+        await self.window.set(workbench__colorTheme=_THEMES[theme])
+        await self.chat.frame.locator(f"body.vscode-{theme}").wait_for()
+        await self.chat.ask("Write a report about @stats.py please")
+        await self.chat.says("It takes any sequence")
+        assert "periwinkle" not in await self.chat.text()
+        await self.picture(f"chat-streaming-{theme}")
 
     async def thought(self) -> None:
         line = self.chat.turn.locator("details.thinking summary").first
@@ -149,8 +157,9 @@ class _Driven:
         await self.window.page.keyboard.press("Control+a")
         await self.window.page.keyboard.press("Control+v")
         await self.window.reads(inserted.removeprefix(BROKEN))
-        await self.window.command("File: Revert File")
-        await self.window.reads(BROKEN)
+        for text in (inserted, BROKEN):
+            await self.window.page.keyboard.press("Control+z")
+            await self.window.reads(text)
 
     async def words(self) -> None:
         await self.chat.prompt.press_sequentially("/eff")
