@@ -20,8 +20,9 @@ async def missing_server(trial: Trial, window: Workbench, picture: Callable[[str
     await window.shows("thinklsp$")
     await picture("error")
     await toast.locator("a", has_text="Choose…").click()
+    # The dialog writes over what stands there when it has read a folder, and takes nothing before.
+    await window.row("runtime").wait_for()
     await window.fill(str(trial.home / "bin" / "thinklsp"))
-    # The dialog takes nothing before it has read the folder.
     await window.row("thinklsp-lint").wait_for()
     await window.page.locator(".quick-input-widget .monaco-button", has_text="Choose").click()
 
