@@ -6,12 +6,14 @@ const shared = { bundle: true, minify: !watch, sourcemap: watch, logLevel: 'warn
 const builds = [
     {
         ...shared,
-        entryPoints: ['src/extension.ts'],
-        outfile: 'dist/extension.js',
+        entryPoints: ['src/extension.ts', 'src/client.ts'],
+        outdir: 'dist',
         platform: 'node',
         format: 'cjs',
         target: 'node20',
-        external: ['vscode'],
+        // The client is read when it is needed.
+        external: ['vscode', './client.js'],
+        supported: { 'dynamic-import': false },
     },
     {
         ...shared,

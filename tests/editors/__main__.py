@@ -19,7 +19,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from tests.editors.editors import EDITORS, Editor
-from tests.editors.trial import Row, Trial, service
+from tests.editors.trial import Outcome, Row, Trial, service
 
 _PATIENCE = 300.0  # seconds for one trial; the slowest takes about 60
 
@@ -53,7 +53,7 @@ async def _all(editors: list[Editor], times: int, attempts: int, cache: Path, ou
         try:
             version = await editor.install(room)
         except RuntimeError as error:
-            outcome = "failed" if editor.required else "skipped"
+            outcome: Outcome = "failed" if editor.required else "skipped"
             rows.append(Row(editor.name, "is there", outcome, time.monotonic() - began, str(error)))
             continue
         rows.append(Row(editor.name, "is there", "passed", time.monotonic() - began, version))

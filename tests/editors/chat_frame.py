@@ -36,6 +36,7 @@ _BACKGROUND = """() => {
   const style = document.documentElement.style;
   style.backgroundColor = getComputedStyle(document.documentElement).getPropertyValue('--vscode-sideBar-background');
 }"""
+_AT_ITS_END = "at => at.scrollHeight - at.scrollTop - at.clientHeight < 2"
 _WIDE = """width => {
   document.body.style.width = width ? `${width}px` : '';
   const edge = document.body.getBoundingClientRect().right + 1;
@@ -92,6 +93,9 @@ class Chat:
 
     async def idle(self) -> None:
         await self.button("Stop").wait_for(state="hidden")
+
+    async def at_its_end(self) -> bool:
+        return bool(await self.frame.locator(".transcript").evaluate(_AT_ITS_END))
 
     async def text(self) -> str:
         return str(await self.frame.evaluate("document.body.innerText"))

@@ -20,7 +20,7 @@ from tests.editors.waiting import until
 VERSION = "4.139.1"
 CHROMIUM = "/usr/bin/chromium"
 EXTENSION = Path(__file__).parents[2] / "editors" / "vscode"
-TRIAL = Path(__file__).parent / "vscode"
+TRIAL = Path(__file__).parent / "vscode_extensions"
 
 _LEFT_OUT = shutil.ignore_patterns("node_modules", "dist", "*.vsix", "__pycache__")
 

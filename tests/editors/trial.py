@@ -102,7 +102,12 @@ class Trial:
     def searched(self, data: bytes, where: str) -> None:
         """Nothing sealed and no key in what an editor received or wrote. Raises AssertionError that names the leak."""
         leaks = Canary(self.service.secrets()).search(data, where)
-        assert leaks == [], [str(leak) for leak in leaks]
+        assert leaks == [], [*map(str, leaks), self._around(data)]
+
+    def _around(self, data: bytes) -> bytes:
+        """What stands before the first secret that is written plainly, for whoever looks for its way there."""
+        plain = [at for secret in self.service.secrets().values() if (at := data.find(secret.encode())) >= 0]
+        return data[max(0, min(plain) - 200) : min(plain)] if plain else b""
 
     def search_room(self) -> None:
         """The same over every file that editor and server left behind, the session store excepted."""

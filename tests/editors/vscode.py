@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from tests.editors import code_server
 from tests.editors.steps import Step
 from tests.editors.trial import BROKEN, FILE, FIXED, Trial, effort_of, prompt_of
+from tests.editors.vscode_beginning import missing_server, walked_through
 from tests.editors.vscode_host import in_the_host
 from tests.editors.waiting import until
 from tests.editors.workbench import Workbench, browser
@@ -71,8 +72,14 @@ async def drive(trial: Trial, room: Path) -> None:
         ):
             await _Driven(trial, window, each).all_steps()
         with trial.check(f"nothing secret came to the window{each.note}"):
-            trial.searched(bytes(window.received), "the window")
+            _searched(trial, window)
     await in_the_host(trial, room)
+
+
+def _searched(trial: Trial, window: Workbench) -> None:
+    rest = window.unasked(trial.service.key)
+    assert len(rest) < len(window.received), "the key went into the editor's storage"
+    trial.searched(rest, "the window")
 
 
 def _planted(trial: Trial) -> Path:
@@ -124,6 +131,7 @@ class _Driven:
             (Step.CHAT, self.chat),
             (Step.RESUME, self.resume),
             ("a missing server is said, with a way out", self.missing),
+            ("the walkthrough leads to its commands", self.walkthrough),
         ):
             with self.trial.check(f"{step}{self.each.note}"):
                 try:
@@ -161,8 +169,6 @@ class _Driven:
         assert await self.window.input.get_attribute("type") == "password"
         await self.window.page.keyboard.press("Enter")
         await self.window.shows(_IDLE)
-        # What the user has typed goes to the editor's own storage in the window; nothing else may bring it there.
-        self.window.received.clear()
 
     async def action(self) -> None:
         await self.window.go_to(2, 32)
@@ -171,6 +177,7 @@ class _Driven:
     async def thinking(self) -> None:
         await self.window.shows(_THINKING)
         await self.window.page.locator(".statusbar-item", has_text=re.compile(r"thinklsp: .* · \d+ s")).wait_for()
+        await self.window.shows("thinking · [1-9]")
         await self.picture("thinking")
 
     async def edit(self) -> None:
@@ -213,6 +220,7 @@ class _Driven:
         await self.window.shows(r" · auto$")
 
     async def menu(self) -> None:
+        await self.window.command("Notifications: Clear All Notifications")
         await self.window.status.click()
         await self.window.row("tokens today").wait_for()
         await self.picture("menu")
@@ -287,14 +295,12 @@ class _Driven:
         assert len(asked) >= 3, "the earlier messages go along"
 
     async def missing(self) -> None:
-        await self.window.set(thinklsp__ui__server__path="/nowhere/thinklsp")
-        await self.window.command("thinklsp: Restart the Server")
-        toast = self.window.toast("The thinklsp server was not found")
-        for button in ("Install with pipx", "Choose…", "Show log"):
-            await toast.locator("a", has_text=button).wait_for()
-        await until(lambda: self.window.status.get_attribute("aria-label"), "a label")
-        await self.window.shows("thinklsp$")
-        await self.picture("error")
+        await missing_server(self.trial, self.window, self.picture)
+        await self.window.shows(_IDLE)
+
+    async def walkthrough(self) -> None:
+        await walked_through(self.window)
+        await self.picture("walkthrough")
 
     async def said(self, text: str) -> bool:
         return text in await self.window.text()

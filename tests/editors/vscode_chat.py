@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.editors import code_server
 from tests.editors.chat_frame import Chat
-from tests.editors.trial import FILE, FIXED, Trial, effort_of, prompt_of
+from tests.editors.trial import BROKEN, FILE, FIXED, Trial, effort_of, prompt_of
 from tests.editors.waiting import until
 from tests.editors.workbench import Workbench, browser
 
@@ -23,6 +23,7 @@ _SETTINGS = {
     "workbench.startupEditor": "none",
     "workbench.secondarySideBar.defaultVisibility": "hidden",
     "chat.disableAIFeatures": True,
+    "editor.minimap.enabled": False,
     "thinklsp.thinking.display": "summary",
 }
 _IN_ORDER = ["Chat", "Prompt", "Mode", "Model", "Effort", "Thinking"]
@@ -56,9 +57,11 @@ class _Driven:
     async def all_steps(self) -> None:
         for step, run in (
             ("says in the chat what is missing, and helps", self.keyless),
+            ("goes on where its first turn has failed", self.failed),
             ("an answer streams", self.streams),
             ("a thought is shown live, and opens", self.thought),
             ("a call of a tool opens", self.tool),
+            ("code is copied and inserted", self.code),
             ("commands, files and effort are completed and used", self.words),
             ("the selection goes along, or not", self.selection),
             ("Escape stops a turn, and so does the button", self.stop),
@@ -89,17 +92,26 @@ class _Driven:
         await self.window.command("thinklsp: New Chat")
         await self.chat.says("Ask about your code")
 
+    async def failed(self) -> None:
+        await self.chat.ask("break down")
+        await self.chat.button("Doctor").wait_for()
+        await self.chat.ask("hello")
+        await self.chat.says("heliotrope")
+        await self.chat.idle()
+        assert "break down" in str(self.trial.requests[-1].body["messages"]), "what was said before goes along"
+        await self.window.command("thinklsp: New Chat")
+        await self.chat.says("Ask about your code")
+
     async def streams(self) -> None:
-        await self.chat.ask("Write a report about @stats.py please")
-        await self.chat.says("What stands there")
-        assert "periwinkle" not in await self.chat.text()
-        await self.picture("chat-streaming-light")
-        await self.window.set(workbench__colorTheme=_THEMES["dark"])
-        await self.chat.frame.locator("body.vscode-dark").wait_for()
-        await self.picture("chat-streaming-dark")
-        await self.window.set(workbench__colorTheme=_THEMES["light"])
+        await self._asks_for_a_report("dark")
+        await self.chat.prompt.press("Escape")
+        await self.chat.turn.locator(".foot", has_text="Stopped").wait_for()
+        await self.window.command("thinklsp: New Chat")
+        await self.chat.says("Ask about your code")
+        await self._asks_for_a_report("light")
         await self.chat.says("periwinkle")
         await self.chat.idle()
+        await until(self.chat.at_its_end, "the end of the answer in view")
         turn = self.chat.turn
         assert await turn.locator("table tr").count() == 3
         assert await turn.locator("li .code-block").count() == 1
@@ -108,9 +120,18 @@ class _Driven:
         await turn.get_by_text("Plan, 0 of 2 done").wait_for()
         await turn.locator(".foot", has_text="out · $").wait_for()
         await self.chat.frame.locator(".session-usage", has_text="$").wait_for()
-        assert "def mean" in prompt_of(self.trial.requests[0]), "the file that was named goes along"
+        assert "def mean" in self._asked("Write a report"), "the file that was named goes along"
         await turn.get_by_role("link", name="the file").click()
         await self.window.page.locator(".editor-instance .monaco-editor.focused").wait_for()
+
+    async def _asks_for_a_report(self, theme: str) -> None:
+        """Until half of it is there."""
+        await self.window.set(workbench__colorTheme=_THEMES[theme])
+        await self.chat.frame.locator(f"body.vscode-{theme}").wait_for()
+        await self.chat.ask("Write a report about @stats.py please")
+        await self.chat.says("It takes any sequence")
+        assert "periwinkle" not in await self.chat.text()
+        await self.picture(f"chat-streaming-{theme}")
 
     async def thought(self) -> None:
         line = self.chat.turn.locator("details.thinking summary").first
@@ -123,6 +144,22 @@ class _Driven:
     async def tool(self) -> None:
         await self.chat.turn.locator("details.tool summary", has_text="read stats.py").press("Enter")
         await self.chat.turn.locator("details.tool[open] pre", has_text="return sum(values)").wait_for()
+
+    async def code(self) -> None:
+        block = self.chat.turn.locator(".code-block").first
+        await self.window.open(FILE)
+        await self.window.page.keyboard.press("Control+End")
+        await block.get_by_role("button", name="Insert at Cursor").click()
+        inserted = f"{BROKEN}def mean(values):\n    return sum(values) / len(values)"
+        await self.window.reads(inserted)
+        await block.get_by_role("button", name="Copy").click()
+        await self.window.open(FILE)
+        await self.window.page.keyboard.press("Control+a")
+        await self.window.page.keyboard.press("Control+v")
+        await self.window.reads(inserted.removeprefix(BROKEN))
+        for text in (inserted, BROKEN):
+            await self.window.page.keyboard.press("Control+z")
+            await self.window.reads(text)
 
     async def words(self) -> None:
         await self.chat.prompt.press_sequentially("/eff")

@@ -1,4 +1,4 @@
-"""What is asked of the extension inside the extension host, by `vscode/host/index.js`."""
+"""What is asked of the extension inside the extension host, by `vscode_extensions/host/index.js`."""
 
 from __future__ import annotations
 

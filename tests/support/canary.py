@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import unquote_to_bytes
 
 WINDOW = 24
-# Pieces of 16 that begin at every 8th character: each window of 24 holds one of them whole.
+# All pieces of 16 are known, and places are looked at in steps of 8: each window of 24 holds such a piece whole.
 _PIECE, _STRIDE = 16, 8
 
 
@@ -39,15 +39,14 @@ class Canary:
             if len(secret) < WINDOW:
                 raise ValueError(f"{name} is too short to be told from chance")
             for form, text in _encoded(secret.encode("ascii")):
-                last = len(text) - _PIECE
-                for start in [*range(0, last, _STRIDE), last]:
+                for start in range(len(text) - _PIECE + 1):
                     self._pieces[text[start : start + _PIECE]] = (name, form)
 
     def search(self, data: bytes, where: str) -> list[Leak]:
         """At most one leak of each secret."""
         leaks: dict[str, Leak] = {}
         for view, text in _views(data):
-            for start in range(len(text) - _PIECE + 1):
+            for start in range(0, len(text) - _PIECE + 1, _STRIDE):
                 found = self._pieces.get(text[start : start + _PIECE])
                 if found is not None:
                     name, form = found

@@ -12,7 +12,7 @@ from thinklsp.engine import CompactTask, Turn, TurnSpec
 from thinklsp.lsp.applying import Applying
 from thinklsp.lsp.edits import Scope
 from thinklsp.lsp.progress import Token, TurnProgress
-from thinklsp.lsp.protocol.errors import spoken
+from thinklsp.lsp.protocol.errors import TurnFailed, spoken
 from thinklsp.lsp.results import compacted_json
 from thinklsp.lsp.running import Running
 from thinklsp.lsp.running_turn import Deliver, RunningTurn
@@ -87,15 +87,22 @@ class Turns:
         return RunningTurn(turn, self._state.client, self._applying, progress, asked.scope, asked.deliver)
 
     async def launch(self, running: Running, *, watched: bool, ended: Callable[[], None] = _nothing) -> Any:
-        """Runs it under the token rule. `ended` is called when it is over, however that came."""
+        """Runs it under the token rule. `ended` is called when it is over, however that came.
+
+        Raises TurnFailed where its caller waits for it and it fails.
+        """
         self._running[running.id] = running
         work = running.run() if watched else self._unwatched(running)
         running.task = self._state.spawn(work, awaited=watched)
         running.task.add_done_callback(lambda _: self._ended(running, ended))
         self._changed()
-        if watched:
+        started = {"turnId": running.id, "sessionId": running.session_id}
+        if not watched:
+            return started
+        try:
             return await running.task
-        return {"turnId": running.id, "sessionId": running.session_id}
+        except ThinkLspError as error:
+            raise TurnFailed(str(error), started) from error
 
     def stop(self, turn_id: str | None) -> list[str]:
         """Ends a turn, the newest one where none is named. The ids of those that were running."""

@@ -1,14 +1,8 @@
 /** What the user should know when a turn has ended: edits that did not arrive, and words instead of an edit. */
 
-import { Range, Uri, window, workspace } from 'vscode';
-import {
-    type CodeAction,
-    CodeActionRequest,
-    CodeActionTriggerKind,
-    type LanguageClient,
-    type TextEdit,
-    type WorkspaceEdit,
-} from 'vscode-languageclient/node';
+import { CodeActionTriggerKind, Range, Uri, window, workspace } from 'vscode';
+import type { CodeAction, TextEdit, WorkspaceEdit } from 'vscode-languageclient/node';
+import type { Client } from './client';
 import type { Pages } from './pages';
 import type { Applied, EditedFile, TurnResult } from './protocol';
 import { told } from './said';
@@ -23,7 +17,7 @@ export class Outcomes {
     constructor(
         private readonly turns: Turns,
         private readonly pages: Pages,
-        private readonly connect: () => Promise<LanguageClient>,
+        private readonly connect: () => Promise<Client>,
     ) {}
 
     /** `uri`: the document that the turn worked for. */
@@ -66,16 +60,16 @@ export class Outcomes {
         const client = await this.connect();
         const document = await workspace.openTextDocument(client.protocol2CodeConverter.asUri(uri));
         const start = { line: 0, character: 0 };
-        const actions = await client.sendRequest(CodeActionRequest.type, {
+        const actions = await client.sendRequest<CodeAction[] | null>('textDocument/codeAction', {
             textDocument: client.code2ProtocolConverter.asTextDocumentIdentifier(document),
             range: { start, end: start },
             context: {
                 diagnostics: [],
                 only: ['refactor.rewrite.thinklsp.apply'],
-                triggerKind: CodeActionTriggerKind.Invoked,
+                triggerKind: CodeActionTriggerKind.Invoke,
             },
         });
-        const held = (actions ?? []).find(action => isApply(action as CodeAction, turnId)) as CodeAction | undefined;
+        const held = actions?.find(action => isApply(action, turnId));
         const edits = held?.edit === undefined ? [] : editsOf(held.edit, document.uri);
         if (edits.length === 0) {
             throw new Error(`There is no difference to show for ${nameOf(uri)}.`);

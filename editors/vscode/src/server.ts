@@ -2,17 +2,8 @@
 
 import { homedir } from 'node:os';
 import { ConfigurationTarget, type Disposable, type ExtensionContext, Uri, commands, window, workspace } from 'vscode';
-import {
-    CloseAction,
-    type CloseHandlerResult,
-    DidChangeConfigurationNotification,
-    type ErrorHandler,
-    LanguageClient,
-    type LanguageClientOptions,
-    type Middleware,
-    RevealOutputChannelOn,
-    State,
-} from 'vscode-languageclient/node';
+import type { Middleware } from 'vscode-languageclient/node';
+import type { Client, Host } from './client';
 import { configured } from './configured';
 import { findServer } from './finding';
 import { keys } from './keys';
@@ -22,11 +13,13 @@ const NAME = 'thinklsp';
 export interface Watcher {
     /** Its server has gone, and why; an empty sentence: it is there. */
     lost(sentence: string): void;
+    /** The server has the settings that have just been changed. */
+    configured(): void;
 }
 
 export class Server implements Disposable {
     readonly log = window.createOutputChannel(NAME, { log: true });
-    private current: Promise<LanguageClient> | undefined;
+    private current: Promise<Client> | undefined;
     private readonly trusted: Disposable;
 
     /** `middleware`: what the other parts of this extension do with messages. */
@@ -39,7 +32,7 @@ export class Server implements Disposable {
     }
 
     /** The client, when its server runs. Rejects with a sentence when it cannot be started. */
-    ready(): Promise<LanguageClient> {
+    ready(): Promise<Client> {
         this.current ??= this.started();
         return this.current;
     }
@@ -65,7 +58,7 @@ export class Server implements Disposable {
         this.log.dispose();
     }
 
-    private async stopped(client: Promise<LanguageClient> | undefined): Promise<void> {
+    private async stopped(client: Promise<Client> | undefined): Promise<void> {
         try {
             await (await client)?.dispose();
         } catch {
@@ -73,7 +66,7 @@ export class Server implements Disposable {
         }
     }
 
-    private async started(): Promise<LanguageClient> {
+    private async started(): Promise<Client> {
         const program = await findServer(said => this.log.info(`Looked for the server: ${said}.`));
         if (program === undefined) {
             const sentence = 'The thinklsp server was not found. Install it, or choose where it is.';
@@ -86,16 +79,9 @@ export class Server implements Disposable {
         const env = { ...process.env, ...(await keys(this.context)) };
         // Not the opened folder: Python would import from there.
         const options = { cwd: this.context.extensionPath, env };
-        const handler = new Watch(this.watcher, sentence => this.givenUp(sentence));
-        const client = new LanguageClient(NAME, NAME, { ...program, options }, this.options(handler));
-        handler.client = client;
-        client.onDidChangeState(change => {
-            const running = change.newState === State.Running;
-            void commands.executeCommand('setContext', 'thinklsp.running', running);
-            if (running) {
-                this.watcher.lost('');
-            }
-        });
+        // Not before: it is more than all the rest, and the editor waits while it is read.
+        const { Client } = await import('./client.js');
+        const client = new Client({ ...program, options }, this.host());
         try {
             await client.start();
         } catch (error) {
@@ -108,31 +94,30 @@ export class Server implements Disposable {
         return client;
     }
 
-    private options(errorHandler: ErrorHandler): LanguageClientOptions {
-        const settings = () => configured(this.context);
+    private host(): Host {
         return {
-            documentSelector: [{ scheme: 'file' }, { scheme: 'untitled' }],
-            outputChannel: this.log,
-            // Its own pop-ups carry stack traces; what the user has to know is told in sentences.
-            revealOutputChannelOn: RevealOutputChannelOn.Never,
-            initializationOptions: settings,
-            // Failures to start are told by `started`, with a way out.
-            initializationFailedHandler: () => false,
-            errorHandler,
-            middleware: {
-                ...this.middleware,
-                workspace: {
-                    configuration: params => params.items.map(item => (item.section === NAME ? settings() : null)),
-                    didChangeConfiguration: async () => {
-                        const changed = { settings: { [NAME]: settings() } };
-                        await (await this.ready()).sendNotification(DidChangeConfigurationNotification.type, changed);
-                    },
-                },
+            log: this.log,
+            middleware: this.middleware,
+            settings: () => configured(this.context),
+            runs: is => {
+                void commands.executeCommand('setContext', 'thinklsp.running', is);
+                if (is) {
+                    this.watcher.lost('');
+                }
+            },
+            configured: () => this.watcher.configured(),
+            ended: again => {
+                if (again) {
+                    this.watcher.lost('The thinklsp server has ended; it is starting again.');
+                } else {
+                    this.givenUp('The thinklsp server has ended too often and was not started again; its log says why.');
+                }
             },
         };
     }
 
     private givenUp(sentence: string): void {
+        this.watcher.lost(sentence);
         this.current = Promise.reject(new Error(sentence));
         this.current.catch(() => undefined);
         void this.offerRestart(sentence);
@@ -192,38 +177,5 @@ export class Server implements Disposable {
         } else if (chosen === log) {
             this.showLog();
         }
-    }
-}
-
-/** The client's own limits of restarts, told in our words. */
-class Watch implements ErrorHandler {
-    client: LanguageClient | undefined;
-    private usual: ErrorHandler | undefined;
-
-    constructor(
-        private readonly watcher: Watcher,
-        private readonly givenUp: (sentence: string) => void,
-    ) {}
-
-    error: ErrorHandler['error'] = (error, message, count) => this.handler().error(error, message, count);
-
-    async closed(): Promise<CloseHandlerResult> {
-        const { action } = await this.handler().closed();
-        if (action === CloseAction.Restart) {
-            this.watcher.lost('The thinklsp server has ended; it is starting again.');
-            return { action, handled: true };
-        }
-        const sentence = 'The thinklsp server has ended too often and was not started again; its log says why.';
-        this.watcher.lost(sentence);
-        this.givenUp(sentence);
-        return { action, handled: true };
-    }
-
-    private handler(): ErrorHandler {
-        if (this.client === undefined) {
-            throw new Error('the client is made before it runs');
-        }
-        this.usual ??= this.client.createDefaultErrorHandler();
-        return this.usual;
     }
 }

@@ -1,6 +1,6 @@
 /** The item in the status bar: what would be used, what is going on, what is wrong. A click opens the menu. */
 
-import { type Disposable, MarkdownString, StatusBarAlignment, ThemeColor, window, workspace } from 'vscode';
+import { type Disposable, MarkdownString, StatusBarAlignment, ThemeColor, window } from 'vscode';
 import type { Look } from './looks';
 import type { Choice } from './protocol';
 import type { Turns } from './turns';
@@ -24,11 +24,7 @@ export class Status implements Disposable {
                     void this.look();
                 }
             }),
-            workspace.onDidChangeConfiguration(change => {
-                if (change.affectsConfiguration('thinklsp')) {
-                    void this.look();
-                }
-            }),
+            turns.onDidConfigure(() => void this.look()),
         ];
         this.draw(turns.state);
         this.item.show();

@@ -2,28 +2,18 @@
 
 import { randomUUID } from 'node:crypto';
 import { type Disposable, type Event, EventEmitter } from 'vscode';
-import {
-    ExecuteCommandRequest,
-    type LanguageClient,
-    ProgressType,
-    WorkDoneProgress,
-    type WorkDoneProgressBegin,
-    WorkDoneProgressCancelNotification,
-    type WorkDoneProgressEnd,
-    type WorkDoneProgressReport,
-} from 'vscode-languageclient/node';
+import type { WorkDoneProgressBegin, WorkDoneProgressEnd, WorkDoneProgressReport } from 'vscode-languageclient/node';
+import type { Client } from './client';
 import type { ActionArgument, Attached, PartialResult, TurnCommand, TurnResult, TurnStarted } from './protocol';
 import { type Look, Looks } from './looks';
 
-type Token = string | number;
+export type Token = string | number;
 export type WorkDone = WorkDoneProgressBegin | WorkDoneProgressReport | WorkDoneProgressEnd;
-
-const PARTIAL = new ProgressType<PartialResult>();
 
 /** One turn. Who subscribes to `onEvent` late gets first what there was. */
 export interface Running {
     readonly command: string;
-    /** Known at once where the turn was attached to, else when it has ended. */
+    /** Known at once where the turn was attached to, else when it has ended, also where it failed after it had begun. */
     readonly turnId: string | undefined;
     readonly sessionId: string | undefined;
     readonly onEvent: Event<PartialResult>;
@@ -61,14 +51,18 @@ class Turn implements Running {
 export class Turns implements Disposable {
     private readonly looks = new Looks();
     private readonly started = new EventEmitter<Running>();
+    private readonly changed = new EventEmitter<void>();
 
     /** How all running turns look together. */
     readonly onDidChange: Event<Look> = this.looks.onDidChange;
     /** A turn that this window has asked for, from the chat or by a code action. */
     readonly onDidStart: Event<Running> = this.started.event;
 
+    /** The server goes by settings that have been changed: what the next turn uses may be another. */
+    readonly onDidConfigure: Event<void> = this.changed.event;
+
     /** `connect` answers with the client when its server runs, and rejects with a sentence when it cannot. */
-    constructor(private readonly connect: () => Promise<LanguageClient>) {}
+    constructor(private readonly connect: () => Promise<Client>) {}
 
     get state(): Look {
         return this.looks.now;
@@ -85,22 +79,26 @@ export class Turns implements Disposable {
         });
         turn.result = this.connect().then(async client => {
             const watched = [
-                client.onProgress(WorkDoneProgress.type, work, value => {
+                client.onWork(work, value => {
                     // Before it has begun there is nothing to cancel yet.
                     if (value.kind === 'begin' && cancelled) {
                         this.cancelWork(work);
                     }
                 }),
-                client.onProgress(PARTIAL, partial, event => turn.take(event)),
+                client.onPartial(partial, event => turn.take(event)),
             ];
             try {
                 const takesPartial = command !== 'thinklsp.send';
                 const whole = takesPartial ? { ...argument, partialResultToken: partial } : argument;
-                const params = { command, arguments: [whole], workDoneToken: work };
-                const result: TurnResult = await client.sendRequest(ExecuteCommandRequest.type, params);
+                const result = await client.execute<TurnResult>(command, whole, work);
                 turn.turnId = result.turnId;
                 turn.sessionId = result.sessionId;
                 return result;
+            } catch (error) {
+                const { turnId, sessionId } = ((error as { data?: unknown }).data ?? {}) as Partial<TurnStarted>;
+                turn.turnId = turnId;
+                turn.sessionId = sessionId;
+                throw error;
             } finally {
                 this.looks.forget(work);
                 watched.forEach(one => one.dispose());
@@ -147,8 +145,7 @@ export class Turns implements Disposable {
 
     /** A command of the server that answers at once. Rejects with a sentence for the user. */
     async ask<T>(command: string, argument: object = {}): Promise<T> {
-        const client = await this.connect();
-        return client.sendRequest(ExecuteCommandRequest.type, { command, arguments: [argument] }) as Promise<T>;
+        return (await this.connect()).execute<T>(command, argument);
     }
 
     /** Every work-done progress of the server comes by here, also that of turns started by code actions. */
@@ -161,8 +158,13 @@ export class Turns implements Disposable {
         this.looks.lost(sentence);
     }
 
+    configured(): void {
+        this.changed.fire();
+    }
+
     dispose(): void {
         this.looks.dispose();
+        this.changed.dispose();
         this.started.dispose();
     }
 
@@ -176,7 +178,7 @@ export class Turns implements Disposable {
         let said = 'The turn failed.';
         let drop = () => {};
         turn.result = new Promise((resolve, reject) => {
-            const progress = client.onProgress(PARTIAL, token, event => {
+            const progress = client.onPartial(token, event => {
                 turn.take(event);
                 if (event.kind === 'notice' && event.level === 'error') {
                     said = event.text;
@@ -211,7 +213,7 @@ export class Turns implements Disposable {
 
     private cancelWork(token: Token): void {
         void this.connect().then(
-            client => client.sendNotification(WorkDoneProgressCancelNotification.type, { token }),
+            client => client.cancelWork(token),
             () => undefined,
         );
     }

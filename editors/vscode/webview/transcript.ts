@@ -22,14 +22,23 @@ export class Transcript {
     private readonly content = element('div', { class: 'entries' });
     private views: (TurnView | HTMLElement)[] = [];
     private pinned = true;
+    private at = 0;
 
     constructor(private readonly acts: TurnActs) {
         this.root.append(this.content);
         this.root.addEventListener('scroll', () => {
-            const left = this.root.scrollHeight - this.root.scrollTop - this.root.clientHeight;
-            this.pinned = left < NEAR;
+            const { scrollTop, scrollHeight, clientHeight } = this.root;
+            // This comes late: what has been added meanwhile is no sign that the reader has left the end, going up is.
+            if (scrollHeight - scrollTop - clientHeight < NEAR) {
+                this.pinned = true;
+            } else if (scrollTop < this.at) {
+                this.pinned = false;
+            }
+            this.at = scrollTop;
         });
-        new ResizeObserver(() => this.follow()).observe(this.content);
+        const observer = new ResizeObserver(() => this.follow());
+        observer.observe(this.content);
+        observer.observe(this.root);
     }
 
     /** Another conversation. */
@@ -70,6 +79,7 @@ export class Transcript {
     private follow(): void {
         if (this.pinned) {
             this.root.scrollTop = this.root.scrollHeight;
+            this.at = this.root.scrollTop;
         }
     }
 }

@@ -117,6 +117,23 @@ async def test_the_provider_refuses_the_key(begin: Begin) -> None:
     assert len(outside.provider.requests) == 3
 
 
+async def test_a_turn_that_fails_says_where_to_go_on(begin: Begin) -> None:
+    outside = await begin(
+        answer(Thinking(), tool("read_file", path="a.py")),
+        Failure(400, "invalid_request_error", "No."),
+        answer(Text("Here again.")),
+        files={"a.py": "x = 1\n"},
+    )
+    error = await failure(outside, "thinklsp.chat", {"prompt": "Look at it."}, token="t")
+    session = error.data["sessionId"]
+    result = await outside.turn("thinklsp.chat", {"prompt": "And now?", "sessionId": session})
+    assert (result["text"], result["sessionId"]) == ("Here again.", session)
+    assert result["turnId"] != error.data["turnId"]
+    assert "Look at it." in said(outside.provider.requests[-1].body)
+    [only] = await outside.client.command("thinklsp.sessions", {"op": "list"})
+    assert only["sessionId"] == session
+
+
 async def test_no_key_at_all(begin: Begin) -> None:
     text = "print(nmae)\n"
     outside = await begin(files={"a.py": text}, env=NO_KEY)

@@ -234,8 +234,8 @@ class Protocol(LanguageServerProtocol):
             _log.exception("a result could not be written as JSON")
             self._reply_error(request_id, errors.INTERNAL_ERROR, "The result cannot be sent as JSON.")
 
-    def _reply_error(self, request_id: Any, code: int, text: str) -> None:
-        self._send({"jsonrpc": "2.0", "id": request_id, "error": {"code": code, "message": text}})
+    def _reply_error(self, request_id: Any, code: int, text: str, **more: object) -> None:
+        self._send({"jsonrpc": "2.0", "id": request_id, "error": {"code": code, "message": text, **more}})
 
     def _finished(self, request_id: envelope.Id, task: asyncio.Task[_Guard]) -> None:
         """A handler that was cancelled before it began has no outcome of its own."""
@@ -254,7 +254,8 @@ class Protocol(LanguageServerProtocol):
             code = errors.code_of(error)
             if code == errors.INTERNAL_ERROR:
                 _log.error("internal error %s", error_id, exc_info=error)
-            self._reply_error(request_id, code, errors.sentence_of(error, error_id))
+            more = {"data": error.data} if isinstance(error, errors.TurnFailed) else {}
+            self._reply_error(request_id, code, errors.sentence_of(error, error_id), **more)
 
     def _cancel(self, params: types.CancelParams) -> None:
         """The handler is cancelled and answers by itself when it has cleaned up; its reply is the only one."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from thinklsp.core.errors import ThinkLspError
 
 PARSE_ERROR = -32700
@@ -20,6 +22,14 @@ class InvalidParams(Exception):
 
 class ClientError(ThinkLspError):
     """The editor answered one of our requests with an error."""
+
+
+class TurnFailed(ThinkLspError):
+    """A turn that had begun. `data` says which one and in which session, so that its caller can go on there."""
+
+    def __init__(self, sentence: str, data: Mapping[str, str]) -> None:
+        super().__init__(sentence)
+        self.data = data
 
 
 def code_of(error: BaseException) -> int:

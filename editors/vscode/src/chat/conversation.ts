@@ -170,7 +170,7 @@ export class Conversation implements Disposable {
         this.live = live;
         live.running.result.then(
             result => this.ended(live, result),
-            error => this.failed(live, sentence(error)),
+            error => this.failed(live, sentence(error)).catch(() => undefined),
         );
     }
 
@@ -184,9 +184,11 @@ export class Conversation implements Disposable {
         await Promise.all([this.tellUsage(), this.tellSessions()]).catch(() => undefined);
     }
 
-    private failed(live: Live, text: string): void {
+    private async failed(live: Live, text: string): Promise<void> {
         if (this.live === live) {
             this.live = undefined;
+            // A turn that failed is part of its session: the next prompt goes on there.
+            await this.kept.update(KEPT, live.running.sessionId ?? this.sessionId);
             this.post({ kind: 'failed', text, fix: fixFor(text) });
         }
     }

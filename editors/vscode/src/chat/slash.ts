@@ -1,8 +1,7 @@
 /** What slash commands do in the chat: what the server's commands of the same meaning do. */
 
 import { randomUUID } from 'node:crypto';
-import type { LanguageClient } from 'vscode-languageclient/node';
-import { ExecuteCommandRequest } from 'vscode-languageclient/node';
+import type { Client } from '../client';
 import type { Applied, Choice, UsageReport } from '../protocol';
 import type { Turns } from '../turns';
 import type { ChoiceName } from './messages';
@@ -14,12 +13,17 @@ interface Side {
     tokens: number | null;
 }
 
+interface Compacted {
+    before: Side;
+    after: Side;
+}
+
 const KEYS: Record<string, ChoiceName> = { effort: 'effort', think: 'thinking', model: 'model' };
 
 export class SlashCommands {
     constructor(
         private readonly turns: Turns,
-        private readonly connect: () => Promise<LanguageClient>,
+        private readonly connect: () => Promise<Client>,
     ) {}
 
     /** The outcome as Markdown. Rejects with a sentence where it cannot be done. `/clear` and `/sessions` are the view's. */
@@ -65,8 +69,8 @@ export class SlashCommands {
             throw new Error('There is nothing to shorten: this chat has no session yet.');
         }
         const client = await this.connect();
-        const params = { command: 'thinklsp.compact', arguments: [{ sessionId, instructions }], workDoneToken: randomUUID() };
-        const { before, after }: { before: Side; after: Side } = await client.sendRequest(ExecuteCommandRequest.type, params);
+        const asked = { sessionId, instructions };
+        const { before, after } = await client.execute<Compacted>('thinklsp.compact', asked, randomUUID());
         const size = (side: Side): string =>
             `${side.messages} messages${side.tokens === null ? '' : `, ${tokens(side.tokens)} tokens`}`;
         return before.messages === after.messages

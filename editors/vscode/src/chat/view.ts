@@ -13,7 +13,7 @@ import {
     window,
     workspace,
 } from 'vscode';
-import type { LanguageClient } from 'vscode-languageclient/node';
+import type { Client } from '../client';
 import type { Look } from '../looks';
 import type { Outcomes } from '../outcomes';
 import type { Choice } from '../protocol';
@@ -48,7 +48,7 @@ export class ChatView implements WebviewViewProvider, Disposable {
         private readonly context: ExtensionContext,
         private readonly turns: Turns,
         private readonly outcomes: Outcomes,
-        connect: () => Promise<LanguageClient>,
+        connect: () => Promise<Client>,
         private readonly changed: () => void,
     ) {
         this.conversation = new Conversation(turns, message => this.post(message), context.workspaceState);
@@ -67,11 +67,9 @@ export class ChatView implements WebviewViewProvider, Disposable {
             }),
             window.onDidChangeTextEditorSelection(() => this.tellSelection()),
             window.onDidChangeActiveTextEditor(() => this.tellSelection()),
-            workspace.onDidChangeConfiguration(change => {
-                if (change.affectsConfiguration('thinklsp')) {
-                    this.tellSummaries();
-                    this.tellChoices().catch(() => undefined);
-                }
+            turns.onDidConfigure(() => {
+                this.tellSummaries();
+                this.tellChoices().catch(() => undefined);
             }),
         ];
     }

@@ -14,8 +14,10 @@ const tests = {
         const began = performance.now();
         await extension().activate();
         const took = performance.now() - began;
-        assert.ok(took < 5000, `${took} ms`); // Much, for machines that do other things too.
-        return `${Math.round(took)} ms`;
+        // The rest is the editor's: it asks the window for what the extension has stored, and so does it for every one.
+        const [loading, activating] = [between('LoadExtensionCode'), between('ActivateExtension')];
+        assert.ok(loading + activating < 500, `${loading} + ${activating} ms`); // Much, for machines that do other things too.
+        return `read in ${loading} ms, active in ${activating} ms; ${Math.round(took)} ms with the editor's own part`;
     },
     'the commands of the server are registered by the client': async () => {
         const all = await until(async () => {
@@ -78,6 +80,13 @@ exports.run = async () => {
 
 function extension() {
     return vscode.extensions.getExtension(ID);
+}
+
+/** How long the editor itself says that it took, in milliseconds. */
+function between(what) {
+    const marks = globalThis.MonacoPerformanceMarks.getMarks();
+    const at = name => marks.findLast(mark => mark.name === `code/extHost/${name}${what}/${ID}`).startTime;
+    return at('did') - at('will');
 }
 
 /** The processes of this extension host that are thinklsp. */
