@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any
 
 from thinklsp.core.errors import TurnRefused
 from thinklsp.lsp.arrival import Arrival
@@ -22,6 +22,7 @@ from thinklsp.lsp.edits import (
     workspace_edit,
 )
 from thinklsp.lsp.ledger import EditLedger
+from thinklsp.lsp.outcome import Outcome
 from thinklsp.lsp.proposals import Kept, Proposals
 from thinklsp.lsp.sent_edit import SentEdit
 from thinklsp.lsp.snapshots import Snapshots
@@ -50,26 +51,6 @@ _NOT_OPEN = (
     "the editor has not said whether it made this change, and the file on disk does not show it, but the editor may "
     "hold it unsaved; open the file to see, or ask again to have it sent once more"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What became of an edit set. `notices` are sentences for the user."""
-
-    files: tuple[FileStatus, ...]
-    proposal_id: str | None = None
-    notices: tuple[str, ...] = ()
-
-    @property
-    def applied(self) -> Literal["all", "some", "none"]:
-        done = [file.status == "applied" for file in self.files]
-        if all(done):
-            return "all"
-        return "some" if any(done) else "none"
-
-    def json(self) -> dict[str, Any]:
-        files = [file.json() for file in self.files]
-        return {"applied": self.applied, "files": files, "proposalId": self.proposal_id}
 
 
 class Applying:

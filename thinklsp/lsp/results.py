@@ -8,7 +8,7 @@ from typing import Any
 from thinklsp.core.events import TurnFinished, TurnStopReason
 from thinklsp.core.usage import Usage, usage_json
 from thinklsp.engine import Turn
-from thinklsp.lsp.applying import Outcome
+from thinklsp.lsp.outcome import Outcome
 
 Result = dict[str, Any]
 """A TurnResult, or what a command answers in its place."""

@@ -11,9 +11,10 @@ from typing import Literal
 from thinklsp.core.edits import FileEdit
 from thinklsp.core.events import RetryScheduled, StepCommitted, TextStreamed, TurnEvent, TurnFinished, TurnStopReason
 from thinklsp.engine import ChatTask, Turn
-from thinklsp.lsp.applying import Applying, Outcome
+from thinklsp.lsp.applying import Applying
 from thinklsp.lsp.client import Client
 from thinklsp.lsp.edits import Scope, Status
+from thinklsp.lsp.outcome import Outcome
 from thinklsp.lsp.progress import TurnProgress
 from thinklsp.lsp.proposals import Kept
 from thinklsp.lsp.protocol.errors import spoken

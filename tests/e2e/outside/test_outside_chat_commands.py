@@ -328,6 +328,8 @@ async def test_what_is_typed_below_while_a_turn_runs_is_the_next_prompt(begin: B
         client.change(uri, "## You", "Some words.\n\n## You")
     else:
         client.change(uri, "## You\n\nHello?\n", "Some words.\n\n## You\n\nHello?\n\nAnd another\nthing.\n")
+    # Answered in order: the server has read what was typed.
+    await client.lenses(uri)
     hold.release()
     result = await turn
     assert client.text(uri) == (

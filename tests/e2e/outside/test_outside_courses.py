@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.conftest import Begin
-from tests.support.outside import Outside, said
+from tests.support.outside import Outside, said, server_by
 from tests.support.raw_client import ResponseError
 from tests.support.signing_script import Hold, Text, Thinking, answer, tool
 
@@ -103,7 +103,7 @@ async def test_undo_behind_clear_leaves_what_the_session_before_has_written(begi
 
 async def test_on_a_full_disk_the_conversation_goes_on_and_edits_can_be_undone(begin: Begin) -> None:
     limited = ["bash", "-c", 'ulimit -f 250; exec "$0" -m thinklsp', sys.executable]
-    outside = await begin(files={"a.py": "x = 1\n"}, argv=limited)
+    outside = await begin(files={"a.py": "x = 1\n"}, connect=server_by(limited))
     code, uri = outside.open("a.py"), outside.open("notes.chat.md", "Go.")
     for number in range(4):
         outside.provider.say(answer(Text(f"{number}: {LONG * 6}"), letters=20_000))
