@@ -72,7 +72,10 @@ def _text_in_drops() -> None:
 
 
 def _error() -> None:
-    around(Protocol, "_reply_error", lambda original, self, i, code, text: original(self, i, code, f"{text} {KEY}"))
+    def change(original: Any, protocol: Protocol, number: Any, code: int, text: str, **more: Any) -> None:
+        original(protocol, number, code, f"{text} {KEY}", **more)
+
+    around(Protocol, "_reply_error", change)
 
 
 def _result() -> None:
