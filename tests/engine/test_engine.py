@@ -12,10 +12,10 @@ import pytest
 
 from tests.settings.test_sources import NO_FILE
 from tests.support.scripted_model import ScriptedModel, check_sendable, says, thinking, tool
-from thinklsp.agent.prompts import Diagnosed, Problem
 from thinklsp.core.errors import Overloaded, PathRefused, SessionError, SettingsError, ThinkLspError, TurnRefused
 from thinklsp.core.events import Notice, StepCommitted, TurnEvent, TurnFinished
 from thinklsp.core.messages import TextBlock, UserMessage
+from thinklsp.core.problems import Diagnosed, Problem
 from thinklsp.engine import ActionTask, ChatTask, Choices, Engine, Reference, Turn, TurnSpec
 from thinklsp.engine.choices import Status, choose, merged, status
 from thinklsp.engine.doctor import report

@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from thinklsp.core.problems import Diagnosed, Problem
 from thinklsp.tools.registry import Mode
 
 SYSTEM = """\
@@ -70,25 +71,6 @@ class Excerpt:
     last_line: int
     text: str
     total_lines: int
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """A diagnostic as the editor gave it. `line` counts from 1."""
-
-    line: int
-    severity: str
-    message: str
-    source: str = ""
-    code: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Diagnosed:
-    """The diagnostics of one file. `path` is what people call it."""
-
-    path: str
-    problems: tuple[Problem, ...]
 
 
 def action_prompt(name: str, excerpt: Excerpt, *, problems: Sequence[Problem] = (), instruction: str = "") -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from thinklsp.core.messages import AssistantMessage, Conversation, UserMessage
+from thinklsp.core.problems import Verified
 from thinklsp.core.remedies import Remedy
 from thinklsp.core.usage import Usage
 
@@ -115,12 +116,14 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class TurnFinished:
-    """The last event. `text` is the text of the turn's last message."""
+    """The last event. `text` is the text of the turn's last message; `verified` is None where no test was run on the
+    turn's edits as they are at its end."""
 
     stop_reason: TurnStopReason
     text: str
     thinking: str
     usage: Usage
+    verified: Verified | None = None
 
 
 TurnEvent = (

@@ -14,12 +14,13 @@ from thinklsp.agent.budget import DaySpending
 from thinklsp.agent.budget_gate import AskBudget
 from thinklsp.agent.context_meter import ContextMeter
 from thinklsp.agent.model_call import ModelCaller
-from thinklsp.agent.prompts import READING, Diagnosed, Excerpt, Problem, action_prompt, chat_prompt
+from thinklsp.agent.prompts import READING, Excerpt, action_prompt, chat_prompt
 from thinklsp.agent.turn import run_turn
 from thinklsp.agent.turn_state import TurnConfig
 from thinklsp.core.errors import TurnRefused
 from thinklsp.core.events import ContextCompacted, Notice, StepCommitted, TurnEvent, TurnFinished
 from thinklsp.core.lines import split_lines
+from thinklsp.core.problems import Diagnosed, Problem
 from thinklsp.core.remedies import Remedy
 from thinklsp.core.usage import Usage
 from thinklsp.sessions.contract import SessionStore
@@ -27,6 +28,7 @@ from thinklsp.sessions.session import Session
 from thinklsp.sessions.values import Spent
 from thinklsp.settings.model import Display, Review
 from thinklsp.tools.base import Ask, ToolContext
+from thinklsp.tools.editor import Editor, NoEditor
 from thinklsp.tools.registry import Mode
 from thinklsp.tools.shown import visible
 from thinklsp.workspace.overlay import EditOverlay
@@ -144,7 +146,9 @@ class Turn:
     ) -> None:
         self.release()
 
-    async def events(self, ask: Ask, ask_budget: AskBudget) -> AsyncGenerator[TurnEvent, None]:
+    async def events(
+        self, ask: Ask, ask_budget: AskBudget, editor: Editor | None = None
+    ) -> AsyncGenerator[TurnEvent, None]:
         """The turn's events, TurnFinished last. What the store has acknowledged survives an error or a cancel."""
         for notice in self._told(self.notices):
             yield notice
@@ -165,7 +169,7 @@ class Turn:
             if isinstance(self.spec.task, CompactTask):
                 work = self._compact(caller, self.spec.task, ask_budget)
             else:
-                work = self._run(caller, ToolContext(self.overlay, ask), ask_budget)
+                work = self._run(caller, ToolContext(self.overlay, ask, editor or NoEditor()), ask_budget)
             async with aclosing(work) as events:
                 async for event in events:
                     if isinstance(event, TurnFinished):

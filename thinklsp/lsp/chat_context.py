@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from thinklsp.agent.prompts import Diagnosed
 from thinklsp.core.errors import PathRefused
+from thinklsp.core.problems import Diagnosed
 from thinklsp.engine import Reference
 from thinklsp.lsp.mentions import mentions, special_mentions
 from thinklsp.lsp.state import State

@@ -22,7 +22,7 @@ def turn_result(turn: Turn, finished: TurnFinished, outcome: Outcome | None) -> 
         "text": finished.text,
         "thinking": (finished.thinking or None) if turn.display == "summary" else None,
         "edits": None if outcome is None else outcome.json(),
-        "verified": None,
+        "verified": None if finished.verified is None else finished.verified.json(),
         "usage": usage_json(finished.usage),
         "notices": [*turn.said, *(outcome.notices if outcome is not None else ())],
     }

@@ -8,8 +8,8 @@ from typing import Any
 
 from lsprotocol import types
 
-from thinklsp.agent.prompts import Problem
 from thinklsp.core.errors import StaleDocument, TurnRefused
+from thinklsp.core.problems import Problem
 from thinklsp.lsp import arguments as args
 from thinklsp.lsp.documents import Document
 from thinklsp.lsp.state import State

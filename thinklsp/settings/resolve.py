@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import stat
-import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, get_args
@@ -14,9 +11,9 @@ from typing import Any, get_args
 from platformdirs import user_config_path
 from pydantic import ValidationError
 
-from thinklsp.core.errors import SettingsError
 from thinklsp.settings.access import keyed_providers
 from thinklsp.settings.model import KEYS, Provider, Settings, nested, refusal, sentence, value_of
+from thinklsp.settings.toml_file import read_toml
 from thinklsp.settings.user_file import UserFile, UserSettings
 
 Flat = Mapping[str, Any]
@@ -100,7 +97,7 @@ class Resolved:
 def load_user_settings(environment: Mapping[str, str]) -> UserSettings:
     """Reads the user's file once. Raises SettingsError where it cannot be trusted or understood."""
     path = environment.get("THINKLSP_CONFIG") or str(user_config_path("thinklsp") / "config.toml")
-    raw = _read_toml(path)
+    raw = read_toml(path, "config.toml")
     file = UserFile.parse(raw)
     own = {key: value for key, value in raw.items() if key not in UserFile.model_fields}
     rest = _collected(_flatten(own, spell=_camel))
@@ -286,27 +283,3 @@ def _from_text(key: str, text: str) -> Any:
 
 def _camel(name: str) -> str:
     return re.sub(r"_([a-z])", lambda match: match[1].upper(), name)
-
-
-def _read_toml(path: str) -> Mapping[str, Any]:
-    """The user's file; empty when there is none. One descriptor is checked and read, so that both see one file."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except FileNotFoundError:
-        return {}
-    except OSError as error:
-        raise SettingsError("config", f"Your config.toml cannot be read: {error.strerror}.") from None
-    status = os.fstat(descriptor)
-    if not stat.S_ISREG(status.st_mode) or status.st_size > 1_000_000:
-        os.close(descriptor)
-        raise SettingsError("config", "Your config.toml is not a file of settings; move it away.")
-    with os.fdopen(descriptor, "rb") as file:
-        if status.st_mode & 0o022 or status.st_uid not in (os.getuid(), 0):
-            raise SettingsError(
-                "config",
-                "Your config.toml is not used, because other users can write it. Run chmod 600 on it.",
-            )
-        try:
-            return tomllib.loads(file.read().decode())
-        except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            raise SettingsError("config", f"Your config.toml is not valid TOML: {error}.") from None

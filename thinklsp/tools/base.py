@@ -10,7 +10,7 @@ import json
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -18,6 +18,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from thinklsp.core.errors import PathRefused, ToolFailed
 from thinklsp.core.events import PlanEntry
 from thinklsp.core.messages import ToolSpec, ToolUseBlock
+from thinklsp.tools.commands import Commands
+from thinklsp.tools.editor import Editor, NoEditor
 from thinklsp.tools.shown import bounded, visible
 from thinklsp.workspace.overlay import EditOverlay
 
@@ -30,10 +32,12 @@ Ask = Callable[[str, tuple[str, ...]], Awaitable[str | None]]
 
 @dataclass(frozen=True, slots=True)
 class ToolContext:
-    """What a call may use. The overlay belongs to the turn."""
+    """What a call may use. The overlay belongs to the turn; without `commands` none can be run."""
 
     overlay: EditOverlay
     ask: Ask
+    editor: Editor = field(default_factory=NoEditor)
+    commands: Commands | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,38 @@
+"""Reads a settings file of the user's, and only one that nobody else could have written."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tomllib
+from collections.abc import Mapping
+from typing import Any
+
+from thinklsp.core.errors import SettingsError
+
+
+def read_toml(path: str, name: str) -> Mapping[str, Any]:
+    """The file's content; empty when there is none. `name` is what people call it.
+
+    Raises SettingsError. One descriptor is checked and read, so that both see one file.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise SettingsError("config", f"Your {name} cannot be read: {error.strerror}.") from None
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode) or status.st_size > 1_000_000:
+        os.close(descriptor)
+        raise SettingsError("config", f"Your {name} is not a file of settings; move it away.")
+    with os.fdopen(descriptor, "rb") as file:
+        if status.st_mode & 0o022 or status.st_uid not in (os.getuid(), 0):
+            raise SettingsError(
+                "config",
+                f"Your {name} is not used, because other users can write it. Run chmod 600 on it.",
+            )
+        try:
+            return tomllib.loads(file.read().decode())
+        except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise SettingsError("config", f"Your {name} is not valid TOML: {error}.") from None
