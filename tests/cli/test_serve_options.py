@@ -63,3 +63,9 @@ def test_a_port_that_is_taken(inside: Callable[..., Done], kind: str) -> None:
         done = inside(kind, address)
     assert (done.returncode, done.stdout) == (1, "")
     assert f"{address} cannot be listened on" in done.stderr
+
+
+def test_on_a_terminal_it_says_that_it_waits_for_an_editor(cli: Cli) -> None:
+    with cli.terminal() as terminal:
+        terminal.until("waiting for an editor")
+    assert "waiting" not in cli.run("--stdio").stderr

@@ -1,10 +1,18 @@
-"""Sessions and what they have used as Markdown, for chat documents: nothing breaks the table."""
+"""Sessions and what they have used in words, as Markdown that nothing breaks; and who may change them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import pytest
+
+from tests.settings.test_sources import NO_FILE
+from thinklsp.core.errors import SessionError
 from thinklsp.core.usage import Usage
+from thinklsp.engine import Engine
 from thinklsp.engine.sessions import Reach, SessionCommands, sessions_told
 from thinklsp.engine.usage import usage_report, usage_told
+from thinklsp.sessions.session import Session
 from thinklsp.sessions.store import MemoryStore
 from thinklsp.sessions.values import Spent
 
@@ -36,7 +44,47 @@ async def test_the_list_in_words() -> None:
     await store.update(busy.id, lambda now: now.with_user("A | title"))
     other = await store.create("elsewhere")
     await store.update(other.id, lambda now: now.with_user("Not here"))
-    commands = SessionCommands(store, Reach("w"), lambda session_id: session_id == busy.id)
+    engine = Engine(NO_FILE, store)
+    engine.claim(busy.id, "turn")
+    commands = SessionCommands(store, Reach("w"), engine)
     row = sessions_told(await commands.list()).splitlines()[-1]
     assert row.startswith(f"| `{busy.id}` | A \\| title (a turn is running) | – | 0 | unknown |")
     assert sessions_told([]) == "There is no session here yet."
+
+
+class Watched(MemoryStore):
+    """Has `look` called in the middle of every change."""
+
+    look: Callable[[], None]
+
+    async def get(self, session_id: str, workspace: str | None = None) -> Session:
+        self.look()
+        return await super().get(session_id, workspace)
+
+    async def delete(self, session_id: str, workspace: str | None = None) -> None:
+        self.look()
+        await super().delete(session_id, workspace)
+
+
+@pytest.mark.parametrize("op", ["repair", "delete"])
+async def test_no_turn_begins_in_a_session_that_is_being_changed(op: str) -> None:
+    store = Watched()
+    session = await store.create("w")
+    await store.update(session.id, lambda now: now.with_user("Hello."))
+    engine = Engine(NO_FILE, store)
+    change = getattr(SessionCommands(store, Reach("w"), engine), op)
+    free = engine.claim(session.id, "turn")
+    with pytest.raises(SessionError, match="A turn of this session is running"):
+        await change(session.id)
+    free()
+    refused: list[str] = []
+
+    def look() -> None:
+        with pytest.raises(SessionError, match="busy") as error:
+            engine.claim(session.id, "turn")
+        refused.append(str(error.value))
+
+    store.look = look
+    await change(session.id)
+    assert len(refused) == 1
+    assert not engine.is_busy(session.id)

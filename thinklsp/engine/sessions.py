@@ -6,10 +6,12 @@ service has sealed is in any of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from thinklsp.core.errors import SessionError
 from thinklsp.core.messages import Conversation, UserMessage
@@ -40,19 +42,36 @@ class Reach:
         return None if self.everywhere else self.here
 
 
-class SessionCommands:
-    """`is_busy`: whether a turn of this process works on the session."""
+class Claims(Protocol):
+    """Who works on which session in this process."""
 
-    def __init__(self, store: SessionStore, reach: Reach, is_busy: Callable[[str], bool] = lambda _: False) -> None:
+    def is_busy(self, session_id: str) -> bool: ...
+
+    def claim(self, session_id: str, turn_id: str) -> Callable[[], None]:
+        """Keeps turns away until what it gives is called. Raises SessionError while one works on it."""
+
+
+class Alone:
+    """A process that runs no turns."""
+
+    def is_busy(self, session_id: str) -> bool:  # noqa: ARG002 - see Claims
+        return False
+
+    def claim(self, session_id: str, turn_id: str) -> Callable[[], None]:  # noqa: ARG002 - see Claims
+        return lambda: None
+
+
+class SessionCommands:
+    def __init__(self, store: SessionStore, reach: Reach, claims: Claims | None = None) -> None:
         self._store = store
         self._reach = reach
-        self._is_busy = is_busy
+        self._claims = claims or Alone()
 
     async def list(self) -> list[dict[str, Any]]:
         """Newest first."""
         summaries = await self._store.list(self._reach.workspace)
         elsewhere = await self._store.in_use([summary.id for summary in summaries])
-        return [_entry(summary, summary.id in elsewhere or self._is_busy(summary.id)) for summary in summaries]
+        return [_entry(summary, summary.id in elsewhere or self._claims.is_busy(summary.id)) for summary in summaries]
 
     async def find(self, wish: str | None) -> Summary:
         """None and `last`: the newest of the workspace. Raises SessionError."""
@@ -98,8 +117,9 @@ class SessionCommands:
 
     async def delete(self, wish: str) -> dict[str, Any]:
         """For good. Refused while a turn runs in it, here or in another process."""
-        summary = await self._idle(wish)
-        await self._store.delete(summary.id, self._reach.workspace)
+        summary = await self.find(wish)
+        with self._claimed(summary.id):
+            await self._store.delete(summary.id, self._reach.workspace)
         return {"sessionId": summary.id, "title": summary.title, "deleted": True}
 
     async def delete_all(self, session_ids: Sequence[str]) -> dict[str, Any]:
@@ -111,7 +131,11 @@ class SessionCommands:
     async def repair(self, wish: str | None, *, apply: bool = True) -> dict[str, Any]:
         """What is wrong in the conversation, in sentences, and mended unless `apply` is False. What stood there before
         is kept as an archive."""
-        summary = await self._idle(wish)
+        summary = await self.find(wish)
+        with self._claimed(summary.id):
+            return await self._repair(summary, apply=apply)
+
+    async def _repair(self, summary: Summary, *, apply: bool) -> dict[str, Any]:
         session = await self._store.get(summary.id, self._reach.workspace)
         found = mend(session.recovered().conversation)
         after = len(found.conversation)
@@ -133,11 +157,17 @@ class SessionCommands:
         await self._store.release(fork.id)
         return {"sessionId": fork.id, "title": fork.title, "steps": fork.steps, "forkedFrom": summary.id}
 
-    async def _idle(self, wish: str | None) -> Summary:
-        summary = await self.find(wish)
-        if self._is_busy(summary.id):
-            raise SessionError(_RUNNING)
-        return summary
+    @contextmanager
+    def _claimed(self, session_id: str) -> Iterator[None]:
+        """No turn begins in the session until this is left. Raises SessionError where one runs."""
+        try:
+            free = self._claims.claim(session_id, f"change-{secrets.token_hex(8)}")
+        except SessionError:
+            raise SessionError(_RUNNING) from None
+        try:
+            yield
+        finally:
+            free()
 
 
 def older_than(entries: list[dict[str, Any]], age: timedelta) -> list[dict[str, Any]]:

@@ -34,7 +34,7 @@ async def sessions(engine: Engine, turns: Turns, workspace: str, given: Sessions
     sentence for a session that is not known here or in use."""
     for name in sorted(given.model_fields_set - {"op", "session_id"} - _FIELDS[given.op]):
         raise InvalidParams(f"The field {_NAMES.get(name, name)} does not belong to the op {given.op}.")
-    commands = SessionCommands(engine.store, Reach(workspace), engine.is_busy)
+    commands = SessionCommands(engine.store, Reach(workspace), engine)
     wish = given.session_id
     match given.op:
         case "list":

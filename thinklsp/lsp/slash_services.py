@@ -42,7 +42,7 @@ class Services:
 
     async def sessions(self) -> str:
         reach = Reach(self._snapshots.key)
-        return sessions_told(await SessionCommands(self._engine.store, reach, self._engine.is_busy).list())
+        return sessions_told(await SessionCommands(self._engine.store, reach, self._engine).list())
 
     async def undo(self, session_id: str) -> str:
         outcome = await self._applying.undo(None, session_id=session_id, review=self._review())
