@@ -8,7 +8,12 @@ import sys
 
 def main() -> int:
     _forget_working_directory()
-    from thinklsp.cli import run  # noqa: PLC0415 - nothing is imported before the search path is safe
+    # Nothing is imported before the search path is safe. An editor does not wait for the command line to be understood.
+    if sys.argv[1:] in ([], ["--stdio"]):
+        from thinklsp.cli.serve_stdio import serve  # noqa: PLC0415 - see above
+
+        return serve()
+    from thinklsp.cli.main import run  # noqa: PLC0415 - see above
 
     return run(sys.argv[1:])
 

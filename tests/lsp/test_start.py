@@ -115,6 +115,8 @@ def test_nothing_heavy_is_loaded_before_initialize_has_been_answered(tmp_path: P
 def test_shutdown_and_exit(server: Process) -> None:
     result = server.initialize()
     assert result["serverInfo"]["name"] == "thinklsp"
+    # Until then most of it is still being loaded.
+    server.ask(0, "textDocument/hover", {})
     at = time.monotonic()
     assert server.ask(1, "shutdown")["result"] is None
     assert time.monotonic() - at < 2

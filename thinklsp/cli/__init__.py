@@ -1,5 +1,1 @@
 """The face to terminals: one file per subcommand. Each is imported only when it is asked for."""
-
-from thinklsp.cli.main import run
-
-__all__ = ["run"]

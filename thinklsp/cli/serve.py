@@ -3,15 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
-
-from thinklsp.cli.logs import set_up_logs
-from thinklsp.core.loading import uncollected
-
-_ON_A_TERMINAL = (
-    "thinklsp is waiting for an editor to speak to it here. Editors start it by themselves; Ctrl-C ends it. "
-    "To see what it does: thinklsp demo. To ask something: thinklsp ask. All commands: thinklsp --help."
-)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,11 +40,6 @@ def run(args: argparse.Namespace) -> int:
         return serve(args)
     if args.token_file or args.no_token or args.allow_origin or args.listen_publicly:
         args.wrong("these options need --tcp or --ws")
-    set_up_logs()
-    if sys.stdin.isatty():
-        # On a screen nothing else would tell why nothing happens.
-        print(_ON_A_TERMINAL, file=sys.stderr)
-    with uncollected():
-        from thinklsp.lsp.stdio import serve_stdio  # noqa: PLC0415 - see above
+    from thinklsp.cli import serve_stdio  # noqa: PLC0415 - see above
 
-    return serve_stdio()
+    return serve_stdio.serve()

@@ -9,12 +9,10 @@ from typing import Any
 
 from lsprotocol import types
 
+from thinklsp.lsp.announced import QUICKFIX, REWRITE
 from thinklsp.lsp.client import Abilities
 from thinklsp.lsp.documents import Document
 from thinklsp.lsp.places import comment_trigger, has_definition, is_unfinished
-
-QUICKFIX = "quickfix"
-REWRITE = "refactor.rewrite"
 
 _TITLE_LENGTH = 80
 _LLM_GENERATED = 1

@@ -13,6 +13,7 @@ from pygls.protocol import default_converter
 
 from thinklsp import __version__
 from thinklsp.lsp import code_actions
+from thinklsp.lsp.announced import COMMANDS, COMPLETION_TRIGGERS, QUICKFIX, REWRITE, TURNS
 from thinklsp.lsp.client import Abilities, Client
 from thinklsp.lsp.code_lenses import ChatState, lenses
 from thinklsp.lsp.progress import TurnProgress
@@ -21,22 +22,6 @@ from thinklsp.lsp.protocol.dispatch import Protocol
 from thinklsp.lsp.protocol.envelope import is_id
 from thinklsp.lsp.protocol.errors import InvalidParams
 from thinklsp.lsp.state import ActionContext, State
-
-# Commands that run turns report progress, from before the engine is loaded.
-_TURNS = ("thinklsp.chat", "thinklsp.action", "thinklsp.send", "thinklsp.compact")
-COMMANDS = (
-    *_TURNS,
-    "thinklsp.cancel",
-    "thinklsp.apply",
-    "thinklsp.undo",
-    "thinklsp.effort",
-    "thinklsp.thinking",
-    "thinklsp.model",
-    "thinklsp.sessions",
-    "thinklsp.usage",
-    "thinklsp.doctor",
-)
-
 
 # One for all connections of the process: it writes code for each type that it meets, and that takes time.
 _converter = cache(default_converter)
@@ -80,7 +65,7 @@ def _register(server: Server) -> None:
         features.add_builtin_feature(method, handler)
     server.feature(types.WORKSPACE_DID_CHANGE_CONFIGURATION)(lambda params: _configured(state, params))
     server.feature(types.TEXT_DOCUMENT_DID_SAVE)(lambda _: None)
-    kinds = [code_actions.QUICKFIX, code_actions.REWRITE]
+    kinds = [QUICKFIX, REWRITE]
     server.feature(types.TEXT_DOCUMENT_CODE_ACTION, types.CodeActionOptions(code_action_kinds=kinds))(
         lambda params: _code_actions(state, params)
     )
@@ -91,7 +76,9 @@ def _register(server: Server) -> None:
     async def complete(params: types.CompletionParams) -> Any:
         return await _completion(state, params)
 
-    server.feature(types.TEXT_DOCUMENT_COMPLETION, types.CompletionOptions(trigger_characters=["/", "@"]))(complete)
+    server.feature(
+        types.TEXT_DOCUMENT_COMPLETION, types.CompletionOptions(trigger_characters=list(COMPLETION_TRIGGERS))
+    )(complete)
     for command in COMMANDS:
         server.command(command)(_never_called)
     protocol.execute = lambda params: _execute(state, params)
@@ -220,7 +207,7 @@ async def _execute(state: State, params: types.ExecuteCommandParams) -> Any:
     if params.work_done_token in state.starting:
         raise InvalidParams("The field workDoneToken names a token that is in use.")
     progress: TurnProgress | None = None
-    if params.command in _TURNS and params.work_done_token is not None:
+    if params.command in TURNS and params.work_done_token is not None:
         progress = TurnProgress(state.client)
         progress.begin(params.command.removeprefix("thinklsp."), params.work_done_token)
         state.starting[params.work_done_token] = progress

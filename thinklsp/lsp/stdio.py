@@ -9,6 +9,7 @@ import sys
 import threading
 
 from thinklsp.lsp.connection import GOODBYE_SECONDS, Connection, on_signals
+from thinklsp.lsp.greeting import Greeting
 from thinklsp.lsp.protocol.frames import FrameDecoder, FramingError
 from thinklsp.lsp.protocol.writer import FrameWriter
 
@@ -18,7 +19,7 @@ _CHUNK = 256 * 1024
 _CLIENT_CHECK_SECONDS = 3.0
 
 
-def serve_stdio() -> int:
+def serve_stdio(greeting: Greeting) -> int:
     """Serves one client until it leaves. Returns the exit code: 0 after `shutdown` and `exit`, 1 without, 128 and the
     number after a signal."""
     # The protocol gets a descriptor of its own; whatever prints to standard output goes to the log instead.
@@ -27,16 +28,17 @@ def serve_stdio() -> int:
     os.dup2(2, 1)
     writer = FrameWriter(out)
     try:
-        return asyncio.run(_serve(writer))
+        return asyncio.run(_serve(writer, greeting))
     finally:
         writer.close()
 
 
-async def _serve(writer: FrameWriter) -> int:
+async def _serve(writer: FrameWriter, greeting: Greeting) -> int:
     connection = Connection(writer)
+    connection.server.protocol.is_greeted = greeting.answered
     on_signals(connection.leave)
     loop = asyncio.get_running_loop()
-    threading.Thread(target=_read, args=(loop, connection), daemon=True, name="reader").start()
+    threading.Thread(target=_read, args=(loop, connection, greeting.read), daemon=True, name="reader").start()
     watch = loop.create_task(_watch_client(connection, writer))
     code = await connection.left()
     watch.cancel()
@@ -48,13 +50,14 @@ async def _serve(writer: FrameWriter) -> int:
     return code
 
 
-def _read(loop: asyncio.AbstractEventLoop, connection: Connection) -> None:
-    """Runs in a thread of its own, so that nothing else can keep the input waiting."""
+def _read(loop: asyncio.AbstractEventLoop, connection: Connection, chunk: bytes) -> None:
+    """Runs in a thread of its own, so that nothing else can keep the input waiting. `chunk` has been read already."""
     frames = FrameDecoder()
     try:
-        while chunk := os.read(0, _CHUNK):
+        while chunk := chunk or os.read(0, _CHUNK):
             for frame in frames.feed(chunk):
                 loop.call_soon_threadsafe(connection.receive, frame)
+            chunk = b""
     except FramingError as error:
         _log.error("the input cannot be followed any further: %s", error)
     except OSError:

@@ -37,7 +37,8 @@ _NEEDED = ("processId", "rootUri", "workspaceFolders", "initializationOptions")
 
 class Protocol(LanguageServerProtocol):
     """One per connection. `execute` is the coroutine that runs commands, `on_initialize` sees the client before it is
-    answered, `on_shutdown` ends what runs by itself, `on_exit` is told the exit code."""
+    answered, `on_shutdown` ends what runs by itself, `on_exit` is told the exit code. `is_greeted`: the client has had
+    the answer to its `initialize`."""
 
     execute: Callable[[types.ExecuteCommandParams], Any]
     on_initialize: Callable[[types.InitializeParams], None]
@@ -47,6 +48,7 @@ class Protocol(LanguageServerProtocol):
     def __init__(self, server: Any, converter: Any) -> None:
         super().__init__(server, converter)
         self.capabilities: Mapping[str, Any] = {}
+        self.is_greeted = False
         self._initialized = False
         self._out: Writer | None = None
         self._waiting: dict[int, asyncio.Future[Any]] = {}
@@ -85,7 +87,8 @@ class Protocol(LanguageServerProtocol):
         else:
             with _Guard() as made:
                 made.result = handler(self._params(request.method, request.message))
-            self._answer(request.id, made)
+            if not (request.method == types.INITIALIZE and self.is_greeted):
+                self._answer(request.id, made)
 
     def _refusal(self, request: envelope.Request) -> tuple[int, str] | None:
         """Why the request cannot be taken in this phase of the connection's life."""
