@@ -7,6 +7,7 @@ NULs, which grammars take for the end, become blanks. Neither moves anything: of
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Callable
 from functools import cache
 from importlib.resources import files
@@ -30,6 +31,20 @@ class ParsingStopped(Exception):
     """The time was up, or nobody waits for the answer any more."""
 
 
+def never() -> bool:
+    return False
+
+
+class Rows:
+    """Which line an offset is on, from 1."""
+
+    def __init__(self, data: bytes) -> None:
+        self._starts = [match.end() for match in re.finditer(b"\n", data)]
+
+    def at(self, offset: int) -> int:
+        return bisect_right(self._starts, offset) + 1
+
+
 def source_bytes(text: str) -> bytes:
     """Lone surrogates become question marks; a byte order mark goes."""
     data = text.removeprefix("\ufeff").encode("utf-8", "replace").replace(b"\0", b" ")
@@ -51,7 +66,7 @@ def _parse(data: bytes, language: Language, stop: Stop) -> tree_sitter.Tree:
     def chunk(offset: int, point: object) -> bytes:  # noqa: ARG001 - the parser gives both.
         return data[offset : offset + _CHUNK]
 
-    def progress(offset: int, failed: bool) -> bool:  # noqa: ARG001, FBT001 - the same.
+    def progress(offset: int, failed: bool) -> bool:  # noqa: ARG001 - the same.
         return stop()
 
     try:

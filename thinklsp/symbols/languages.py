@@ -1,4 +1,4 @@
-"""Which language a file is written in: by its name, by its first line, and where a name has two meanings by its text."""
+"""Which language a file is written in: by its name, by its first line, and where names are shared by its text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-_SHEBANG = re.compile(r"\ufeff?#![ \t]*(?:\S*/)?env(?:[ \t]+-\S+)*[ \t]+(?:\S*/)?([^\s/]+)|\ufeff?#![ \t]*(?:\S*/)?([^\s/]+)")
+_SHEBANG = re.compile(
+    r"\ufeff?#![ \t]*(?:\S*/)?env(?:[ \t]+-\S+)*[ \t]+(?:\S*/)?([^\s/]+)|\ufeff?#![ \t]*(?:\S*/)?([^\s/]+)"
+)
 # How much of a text is looked at to choose between two languages.
 _LOOK = 50_000
 
@@ -60,9 +62,10 @@ def languages() -> Mapping[str, Language]:
 def _language(name: str, row: Mapping[str, Any]) -> Language:
     return Language(
         name,
-        row.get("family", name),
-        row.get("queries", name),
-        *(tuple(row.get(key, ())) for key in ("extensions", "files", "interpreters")),
-        tuple((of, re.compile(pattern, re.MULTILINE)) for of, pattern in row.get("contents", {}).items()),
+        family=row.get("family", name),
+        queries=row.get("queries", name),
+        extensions=tuple(row.get("extensions", ())),
+        files=tuple(row.get("files", ())),
+        interpreters=tuple(row.get("interpreters", ())),
+        contents=tuple((of, re.compile(pattern, re.MULTILINE)) for of, pattern in row.get("contents", {}).items()),
     )
-

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from thinklsp.symbols.grammars import ParsingStopped, Stop, definitions_query, parse, source_bytes
+from thinklsp.symbols.grammars import ParsingStopped, Rows, Stop, definitions_query, never, parse, source_bytes
 from thinklsp.symbols.languages import Language
 
 if TYPE_CHECKING:
@@ -41,20 +39,6 @@ class _Found:
     end: int
 
 
-class _Rows:
-    """Which line an offset is on, from 1."""
-
-    def __init__(self, data: bytes) -> None:
-        self._starts = [match.end() for match in re.finditer(b"\n", data)]
-
-    def at(self, offset: int) -> int:
-        return bisect_right(self._starts, offset) + 1
-
-
-def never() -> bool:
-    return False
-
-
 def outline(text: str, language: Language, stop: Stop = never) -> tuple[Symbol, ...]:
     """In the order of their beginnings. Broken text gives what can be made out. Raises ParsingStopped, nothing else."""
     data = source_bytes(text)
@@ -68,7 +52,7 @@ def outline(text: str, language: Language, stop: Stop = never) -> tuple[Symbol, 
 def _definitions(root: Node, data: bytes, language: Language) -> Iterator[_Found]:
     from tree_sitter import QueryCursor  # noqa: PLC0415 - native code, loaded when a symbol is first asked for.
 
-    rows = _Rows(data)
+    rows = Rows(data)
     named: dict[int, tuple[int, _Found]] = {}
     for pattern, captures in QueryCursor(definitions_query(language)).matches(root):
         names, scopes = captures.pop("name"), captures.pop("scope", [])
