@@ -27,6 +27,7 @@ class Language:
     extensions: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     interpreters: tuple[str, ...] = ()
+    indented: bool = False
     contents: tuple[tuple[str, re.Pattern[str]], ...] = ()
 
 
@@ -67,5 +68,6 @@ def _language(name: str, row: Mapping[str, Any]) -> Language:
         extensions=tuple(row.get("extensions", ())),
         files=tuple(row.get("files", ())),
         interpreters=tuple(row.get("interpreters", ())),
+        indented=row.get("indented", False),
         contents=tuple((of, re.compile(pattern, re.MULTILINE)) for of, pattern in row.get("contents", {}).items()),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -19,9 +19,11 @@ _LONGEST_NAME = 200
 
 @dataclass(frozen=True, slots=True)
 class Symbol:
-    """`line`: where its name stands; all lines count from 1 and both ends are included. Decorators and comments before
-    a definition do not belong to it. `depth`: how many definitions it stands in. `container`: the innermost of them, or
-    what the definition itself names, such as a receiver's type; empty at the top."""
+    """`line`: where its name stands; all lines count from 1 and both ends are included. Comments before a definition do
+    not belong to it, nor do Python's decorators; annotations do where the grammar puts them inside. `depth`: how many
+    definitions it stands in. `container`: the innermost of them, or what the definition itself names, such as a
+    receiver's type; empty at the top.
+    """
 
     name: str
     kind: str
@@ -42,43 +44,39 @@ class _Found:
 def outline(text: str, language: Language, stop: Stop = never) -> tuple[Symbol, ...]:
     """In the order of their beginnings. Broken text gives what can be made out. Raises ParsingStopped, nothing else."""
     data = source_bytes(text)
-    root = parse(data, language, stop).root_node
-    if stop():
-        raise ParsingStopped
-    found = sorted(_definitions(root, data, language), key=lambda each: (each.start, -each.end))
-    return tuple(_nested(found))
+    found = _definitions(parse(data, language, stop).root_node, data, language, stop)
+    return tuple(_nested(sorted(found, key=lambda each: (each.start, -each.end))))
 
 
-def _definitions(root: Node, data: bytes, language: Language) -> Iterator[_Found]:
+def _definitions(root: Node, data: bytes, language: Language, stop: Stop) -> Iterable[_Found]:
     from tree_sitter import QueryCursor  # noqa: PLC0415 - native code, loaded when a symbol is first asked for.
 
     rows = Rows(data)
-    named: dict[int, tuple[int, _Found]] = {}
-    for pattern, captures in QueryCursor(definitions_query(language)).matches(root):
-        names, scopes = captures.pop("name"), captures.pop("scope", [])
-        name = names[0]
+    ranks: dict[int, int] = {}
+    named: dict[int, _Found] = {}
+    for rank, captures in QueryCursor(definitions_query(language)).matches(root):
+        if stop():
+            raise ParsingStopped
+        name, scopes = captures.pop("name")[0], captures.pop("scope", ())
         # Patterns stand in the order of their rank: what an earlier one has named is not taken again.
-        if name.start_byte in named and named[name.start_byte][0] <= pattern:
+        if ranks.get(name.start_byte, rank + 1) <= rank or not (text := _text(name, data)):
             continue
-        for kind, nodes in captures.items():
-            text = _text(name, data)
-            if text:
-                symbol = Symbol(
-                    text, kind, rows.at(name.start_byte), rows.at(nodes[0].start_byte), rows.at(_end(nodes[0]) - 1),
-                    container=_text(scopes[0], data) if scopes else "",
-                )  # fmt: skip
-                named[name.start_byte] = (pattern, _Found(symbol, nodes[0].start_byte, nodes[0].end_byte))
-    for _, found in named.values():
-        yield found
+        ranks[name.start_byte] = rank
+        ((kind, (node, *_)),) = captures.items()
+        first, last = rows.at(node.start_byte), rows.at((_end(node) if language.indented else node.end_byte) - 1)
+        container = _text(scopes[0], data) if scopes else ""
+        symbol = Symbol(text, kind, rows.at(name.start_byte), first, last, container=container)
+        named[name.start_byte] = _Found(symbol, node.start_byte, node.end_byte)
+    return named.values()
 
 
 def _text(node: Node, data: bytes) -> str:
     text = data[node.start_byte : node.end_byte].decode("utf-8", "replace")
-    return " ".join(text[:_LONGEST_NAME].split())
+    return " ".join(text[:_LONGEST_NAME].split()).strip("\"'`")
 
 
 def _end(node: Node) -> int:
-    """Where the last thing in a definition ends that is no comment: some grammars count what follows as part of it."""
+    """Where the last thing in a definition ends that is no comment: the grammar counts what follows as part of it."""
     end = node
     while end.child_count:
         last = next((child for child in reversed(end.children) if not _is_blank(child)), None)
@@ -89,7 +87,7 @@ def _end(node: Node) -> int:
 
 
 def _is_blank(node: Node) -> bool:
-    return node.is_extra or "comment" in node.type or node.start_byte == node.end_byte
+    return node.is_extra or node.type == "comment" or node.start_byte == node.end_byte
 
 
 def _nested(found: list[_Found]) -> Iterator[Symbol]:

@@ -17,6 +17,7 @@
   name: (qualified_identifier scope: (_) @scope name: [(identifier) (operator_name) (destructor_name)] @name))))) @method
 
 ; Members that a class only declares.
+(field_declaration_list (declaration declarator: (function_declarator declarator: [(identifier) (destructor_name)] @name)) @method)
 (field_declaration declarator: (function_declarator declarator: [(field_identifier) (operator_name)] @name)) @method
 (field_declaration declarator: (_ (function_declarator declarator: [(field_identifier) (operator_name)] @name))) @method
 
