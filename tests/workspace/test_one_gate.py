@@ -15,6 +15,8 @@ ALLOWED = {
     "tools/ripgrep.py": "looks for the rg program outside the workspace; file text comes through the gate",
     "tools/child.py": "starts rg and the pattern matcher, both without access of their own to what is shown",
     "providers/catalog.py": "the catalogue of models that ships in the package",
+    "symbols/languages.py": "the table of languages, which ships in the package",
+    "symbols/grammars.py": "the queries of definitions, which ship in the package",
     "providers/openai_chat/servers.py": "the kinds of servers, which ship in the package",
     "settings": "the user's own configuration file",
     "sessions": "the session store in the state folder",

@@ -10,6 +10,7 @@ from thinklsp.tools.base import AnyTool
 from thinklsp.tools.edit import DeleteFile, EditFile, RenameFile, WriteFile
 from thinklsp.tools.read import ListFiles, ReadFile
 from thinklsp.tools.search import SearchText
+from thinklsp.tools.symbols import Definition, Outline, References
 from thinklsp.tools.talk import AskUser, Plan
 
 Mode = Literal["agent", "ask", "plan"]
@@ -19,6 +20,9 @@ TOOLS: tuple[AnyTool, ...] = (
     ReadFile(),
     ListFiles(),
     SearchText(),
+    Outline(),
+    Definition(),
+    References(),
     EditFile(),
     WriteFile(),
     RenameFile(),

@@ -49,7 +49,7 @@ class SearchTextArguments(Arguments):
     context: int = Field(default=0, ge=0, le=20, description="Lines to show before and after each match.")
 
 
-class _Text:
+class FoundText:
     """One text and its matching lines, numbered as editors do. Owned by one search."""
 
     def __init__(self, place: Place, text: str) -> None:
@@ -78,10 +78,10 @@ class _Text:
 
 
 @dataclass(slots=True)
-class _Found:
+class Found:
     """What one search has found so far. Owned by one call."""
 
-    texts: dict[str, _Text] = field(default_factory=dict)
+    texts: dict[str, FoundText] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     total: int = 0
 
@@ -89,7 +89,7 @@ class _Found:
     def full(self) -> bool:
         return self.total >= _MOST_LINES
 
-    def add(self, text: _Text, match: Match) -> None:
+    def add(self, text: FoundText, match: Match) -> None:
         before = len(text.numbers)
         text.add(match)
         self.total += len(text.numbers) - before
@@ -116,17 +116,21 @@ class SearchText(Tool[SearchTextArguments]):
         return f'search "{args.pattern}"{place}'
 
     async def run(self, args: SearchTextArguments, context: ToolContext) -> ToolOutput:
+        return ToolOutput(_report(await self.find(args, context.overlay), args.context))
+
+    async def find(self, args: SearchTextArguments, overlay: EditOverlay) -> Found:
+        """Within the bounds of time and size, which the notes tell of."""
         if "\n" in args.pattern or "\r" in args.pattern:
             raise ToolFailed("The pattern holds a line end; the search goes line by line, so look for one line of it.")
-        found = _Found()
+        found = Found()
         try:
             async with asyncio.timeout(_SECONDS):
-                await self._search(args, context.overlay, found)
+                await self._search(args, overlay, found)
         except TimeoutError:
             found.notes.append(f"[stopped after {_SECONDS:.0f} s; narrow the search by path, glob or pattern]")
-        return ToolOutput(_report(found, args.context))
+        return found
 
-    async def _search(self, args: SearchTextArguments, overlay: EditOverlay, found: _Found) -> None:
+    async def _search(self, args: SearchTextArguments, overlay: EditOverlay, found: Found) -> None:
         program = self._find(folder.root.path for folder in overlay.view.folders)
         search = _Search(args, overlay, found)
         try:
@@ -142,7 +146,7 @@ class SearchText(Tool[SearchTextArguments]):
 class _Search:
     """One call on its way: where it begins, and which texts stand in for the disk."""
 
-    def __init__(self, args: SearchTextArguments, overlay: EditOverlay, found: _Found) -> None:
+    def __init__(self, args: SearchTextArguments, overlay: EditOverlay, found: Found) -> None:
         self._overlay = overlay
         self._found = found
         self._query = Query(args.pattern, args.literal)
@@ -157,7 +161,7 @@ class _Search:
         starts = view.resolve_folder(args.path)
         self._starts = tuple(start for start in starts if overlay.kind(start) == "directory")
         if starts != self._starts:
-            self._texts = [_Text(place, existing_text(overlay, place).text) for place in starts]
+            self._texts = [FoundText(place, existing_text(overlay, place).text) for place in starts]
         else:
             self._texts = self._readable(place for place in changed.values() if self._wanted(place))
 
@@ -192,7 +196,7 @@ class _Search:
         rules = IgnoreRules(root, below.parts)
         known = root.stat(RelPath.of((".gitignore",))) if below.parts and not rules.start_ignored else None
         ignore_file = known is not None and known.kind == "file"
-        texts: dict[str, _Text | None] = {}
+        texts: dict[str, FoundText | None] = {}
         matches = search_tree(program, root.path, below.parts, query, ignore_file=ignore_file)
         async with aclosing(matches) as stream:
             async for match in stream:
@@ -205,7 +209,7 @@ class _Search:
                 if self._found.full:
                     return
 
-    def _through_gate(self, start: Place, parts: tuple[str, ...], rules: IgnoreRules) -> _Text | None:
+    def _through_gate(self, start: Place, parts: tuple[str, ...], rules: IgnoreRules) -> FoundText | None:
         """The text that the gate gives for a path that ripgrep printed; None where its lines are not to be shown."""
         depth = len(start.path.parts) if start.path is not None else 0
         if start.root is None or rules.ignored(parts) or not self._matches(parts, depth):
@@ -215,7 +219,7 @@ class _Search:
             text = None if place.key in self._afloat else self._overlay.peek(place)
         except PathRefused:
             return None
-        return None if text is None else _Text(place, text.text)
+        return None if text is None else FoundText(place, text.text)
 
     def _globs(self, below: tuple[str, ...]) -> tuple[str, ...]:
         """For ripgrep, a first sieve; `_matches` decides. The last glob that fits wins there."""
@@ -242,7 +246,7 @@ class _Search:
                     return not ignored and self._matches(parts, depth)
         return False
 
-    def _readable(self, places: Iterable[Place]) -> list[_Text]:
+    def _readable(self, places: Iterable[Place]) -> list[FoundText]:
         texts = []
         for place in places:
             try:
@@ -250,11 +254,11 @@ class _Search:
             except PathRefused:
                 continue
             if text is not None:
-                texts.append(_Text(place, text.text))
+                texts.append(FoundText(place, text.text))
         return texts
 
-    def _loaded(self, places: Iterable[Place]) -> list[_Text]:
-        texts: list[_Text] = []
+    def _loaded(self, places: Iterable[Place]) -> list[FoundText]:
+        texts: list[FoundText] = []
         left = _MOST_CHARACTERS
         for place in places:
             for text in self._readable([place]):
@@ -267,7 +271,7 @@ class _Search:
         return texts
 
 
-def _report(found: _Found, context: int) -> str:
+def _report(found: Found, context: int) -> str:
     if not found.texts:
         return "\n".join(("No matches.", *found.notes))
     lines: list[str] = []
@@ -282,7 +286,7 @@ def _report(found: _Found, context: int) -> str:
     return "\n".join((*lines, *found.notes)).strip("\n")
 
 
-def _block(text: _Text, context: int) -> list[str]:
+def _block(text: FoundText, context: int) -> list[str]:
     near = {n for number in text.numbers for n in range(number - context, number + context + 1)}
     lines = ["", visible(shown_name(text.place.shown))]
     last = 0

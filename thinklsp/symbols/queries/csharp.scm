@@ -1,0 +1,12 @@
+(namespace_declaration name: (_) @name) @namespace
+(class_declaration name: (_) @name) @class
+(struct_declaration name: (_) @name) @struct
+(record_declaration name: (_) @name) @record
+(interface_declaration name: (_) @name) @interface
+(enum_declaration name: (_) @name) @enum
+(delegate_declaration name: (_) @name) @type
+(method_declaration name: (_) @name) @method
+(constructor_declaration name: (_) @name) @constructor
+(destructor_declaration name: (_) @name) @method
+(property_declaration name: (_) @name) @property
+(local_function_statement name: (_) @name) @function

@@ -1,0 +1,9 @@
+(class_declaration name: (_) @name) @class
+(record_declaration name: (_) @name) @record
+(interface_declaration name: (_) @name) @interface
+(annotation_type_declaration name: (_) @name) @interface
+(enum_declaration name: (_) @name) @enum
+(method_declaration name: (_) @name) @method
+(annotation_type_element_declaration name: (_) @name) @method
+(constructor_declaration name: (_) @name) @constructor
+(compact_constructor_declaration name: (_) @name) @constructor

@@ -1,0 +1,31 @@
+; Declarations.
+(function_declaration name: (identifier) @name) @function
+(generator_function_declaration name: (identifier) @name) @function
+(class_declaration name: (identifier) @name) @class
+(method_definition name: (_) @name) @method
+
+; Functions and classes that get their name by being assigned.
+(variable_declarator name: (identifier) @name value: [(arrow_function) (function_expression) (generator_function)]) @function
+(variable_declarator name: (identifier) @name value: (class)) @class
+(assignment_expression
+  left: [(identifier) @name (member_expression property: (_) @name)]
+  right: [(arrow_function) (function_expression) (generator_function)]) @function
+(assignment_expression
+  left: [(identifier) @name (member_expression property: (_) @name)]
+  right: (class)) @class
+(pair key: (_) @name value: [(arrow_function) (function_expression) (generator_function)]) @method
+(pair key: (_) @name value: (class)) @class
+(field_definition property: (_) @name value: [(arrow_function) (function_expression) (generator_function)]) @method
+
+; Objects with a name, and those in them that hold functions.
+(variable_declarator name: (identifier) @name value: (object [(pair) (method_definition)])) @object
+(assignment_expression
+  left: [(identifier) @name (member_expression property: (_) @name)]
+  right: (object [(pair) (method_definition)])) @object
+(pair key: (_) @name value: (object [
+  (method_definition) (pair value: [(arrow_function) (function_expression) (generator_function)])])) @object
+
+; Expressions with a name of their own.
+(function_expression name: (identifier) @name) @function
+(generator_function name: (identifier) @name) @function
+(class name: (_) @name) @class
