@@ -109,7 +109,8 @@ def user_text(spec: TurnSpec) -> str:
         text = chat_prompt(task.prompt, excerpts, task.mode, task.diagnosed)
     elif task.own is not None:
         own = None if task.staged else excerpt(spec.view, task.place)
-        text = own_prompt(task.own.prompt, spec.mode, excerpt=own, staged=task.staged)
+        words = "\n\nInstruction: ".join(filter(None, (task.own.prompt, task.instruction)))
+        text = own_prompt(words, spec.mode, excerpt=own, staged=task.staged)
     else:
         place = excerpt(spec.view, task.place)
         text = action_prompt(task.name, place, problems=task.problems, instruction=task.instruction)
