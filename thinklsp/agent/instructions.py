@@ -37,16 +37,17 @@ _POINTER = re.compile(r"(?:(?:see|read|follow)\s+)?@(?:\./)?AGENTS\.md\.?", re.I
 
 @dataclass(frozen=True, slots=True)
 class InstructionFile:
-    """`path` is what people call it; `folder`: the components of the folder that it is for, the workspace's name first.
-    Line ends of `text` are line feeds."""
+    """`path` is what people call it, `name` its path in the folder that it is for; `folder`: the components of that
+    one, the workspace's name first. Line ends of `text` are line feeds."""
 
     path: str
+    name: str
     folder: tuple[str, ...]
     text: str
 
     @property
     def digest(self) -> str:
-        return sha256(f"{self.path}\0{self.text}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        return _sha256(self.path, self.text)[:16]
 
     @property
     def hidden(self) -> tuple[str, ...]:
@@ -61,7 +62,7 @@ def folders_down_to(folder: Sequence[str]) -> tuple[tuple[str, ...], ...]:
 
 def digest_of(files: Iterable[InstructionFile]) -> str:
     """What the user agrees to: these files with exactly this text."""
-    return sha256("".join(file.digest for file in files).encode()).hexdigest()
+    return _sha256(*(part for file in files for part in (file.name, file.text)))
 
 
 def distinct(files: Sequence[InstructionFile]) -> tuple[InstructionFile, ...]:
@@ -110,6 +111,13 @@ def telling(files: Sequence[InstructionFile], known: frozenset[str]) -> tuple[st
 
 def without_project_instructions(prompt: str) -> str:
     return _PART.sub("", prompt)
+
+
+def _sha256(*texts: str) -> str:
+    digest = sha256()
+    for text in texts:
+        digest.update(sha256(text.encode("utf-8", "surrogatepass")).digest())
+    return digest.hexdigest()
 
 
 def _part(file: InstructionFile, text: str) -> str:

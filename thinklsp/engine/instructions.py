@@ -149,7 +149,7 @@ def _read(
     if found is None:
         return None
     text = found.text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
-    return InstructionFile(place.shown, (name, *parts), text)
+    return InstructionFile(place.shown, "/".join(written), (name, *parts), text)
 
 
 def _question(folders: Sequence[_Folder], remembered: Remembered) -> str:

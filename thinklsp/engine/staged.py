@@ -52,8 +52,10 @@ async def staged_diff(view: WorkspaceView, uri: str) -> str:
         raise TurnRefused("The program git was not found outside of the workspace; it tells what is staged.")
     try:
         async with asyncio.timeout(_SECONDS):
-            names = (await _output(git, root.path, *_DIFF, "--name-only", "-z")).decode("utf-8", "surrogateescape")
-            paths = [path for path in names.split("\0") if path]
+            names = await _output(git, root.path, *_DIFF, "--name-only", "-z")
+            if len(names) >= _BYTES:
+                raise TurnRefused("More files are staged than can be told. Commit them in parts.")
+            paths = [path for path in names.decode("utf-8", "surrogateescape").split("\0") if path]
             secret = [path for path in paths if root.protected.reading_refused(path.split("/")) is not None]
             left_out = [f":(top,exclude,literal){path}" for path in secret]
             diff = await _output(git, root.path, *_DIFF, *_TEXT, "--", ":(top)", *left_out)
