@@ -38,7 +38,7 @@ _MODES: dict[Mode, str] = {
     "agent": "",
     "ask": "\n\nThis turn only reads: answer the question, change no files.",
     "plan": "\n\nThis turn only plans: study the code, then lay out steps and files of the change. Change no files.",
-    "none": "\n\nThis turn has no tools: answer from what stands here.",
+    "none": "\n\nThis turn uses no tools: answer from what stands here.",
 }
 
 # Bound to the beginning of a line: else every place of a long line would be tried, each to the end of it.

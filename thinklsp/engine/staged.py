@@ -87,7 +87,8 @@ def _check(status: int, errors: bytes) -> None:
     if status == 0:
         return
     said = errors.decode("utf-8", "replace")
-    if "not a git repository" in said:
+    # Outside of a repository `git diff` is another program, which compares any two files.
+    if "not a git repository" in said.lower() or "diff --no-index" in said:
         raise TurnRefused("The workspace folder belongs to no git repository, so nothing is staged.")
     if "dubious ownership" in said:
         raise TurnRefused("The git repository belongs to another user, so it is not read.")
