@@ -130,6 +130,26 @@ async def test_at_a_terminal_a_yes_is_asked_for(cli, answer, written):
     assert ("written: a.py" in terminal.output) is written
 
 
+@pytest.mark.parametrize(("answer", "followed"), [("1\n", True), ("2\n", False), ("\n", False)])
+async def test_at_a_terminal_it_asks_whether_instructions_are_followed(cli, answer, followed):
+    (cli.folder / "AGENTS.md").write_text("Always whistle.\n")
+    async with service(ECHO) as env:
+        # Nobody is there to be asked, or a program reads the answer.
+        for options in ((), ("--json",)):
+            unattended = await ask(cli, "Hello.", *options, **env)
+            assert "whistle" not in unattended.stdout
+            assert "AGENTS.md is not followed: the question whether to" in unattended.stdout + unattended.stderr
+        with cli.terminal("ask", "Hello.", **env) as terminal:
+            await asyncio.to_thread(terminal.until, "AGENTS.md (16 bytes). Shall they be followed?")
+            await asyncio.to_thread(terminal.until, "Your choice [1-2]: ")
+            terminal.type(answer)
+            assert await asyncio.to_thread(terminal.end) == 0
+        assert ("Always whistle." in terminal.output) is followed
+        if followed:
+            again = json.loads((await ask(cli, "Hello.", "--json", **env)).stdout)
+            assert ("Always whistle." in again["text"], again["notices"]) == (True, [])
+
+
 async def test_at_a_terminal_the_model_can_ask(cli):
     async with service(ASKING) as env:
         with cli.terminal("ask", "Paint it.", **env) as terminal:

@@ -11,8 +11,7 @@ import pytest
 from tests.support.services import WAYS, Service
 from thinklsp.agent.context_meter import ContextMeter
 from thinklsp.agent.model_call import CallEvent, CallFinished, ModelCaller
-from thinklsp.engine import ChatTask, Engine, TurnSpec
-from thinklsp.engine.turn import Reference
+from thinklsp.engine import ChatTask, Engine, Reference, TurnSpec
 from thinklsp.providers.base import ModelRequest
 from thinklsp.settings import EditorSettings
 from thinklsp.simulator.scenario import Scenario

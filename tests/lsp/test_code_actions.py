@@ -11,6 +11,7 @@ import pytest
 from lsprotocol import types
 
 from tests.support.in_process import in_process
+from thinklsp.agent.prompts import READING
 from thinklsp.lsp import code_actions
 from thinklsp.lsp.client import Abilities
 from thinklsp.lsp.code_actions import (
@@ -25,9 +26,10 @@ from thinklsp.lsp.code_actions import (
     wanted,
 )
 from thinklsp.lsp.documents import Document
+from thinklsp.settings.own_actions import ActionSection
 
 URI = "file:///ws/a.py"
-TEXT = "x = 1\ndef f():\n    pass\n# TODO: more\n# make it two AI!\n# why AI?\ny = 2\n"
+TEXT = "x = 1\ndef f():\n    pass\nx = 3  # TODO: more\n# make it two AI!\n# why AI?\ny = 2\n"
 PLAIN, DEFINITION, BODY, TODO, ORDER, QUESTION = 0, 1, 2, 3, 4, 5
 LITERALS = Abilities(code_action_literals=True)
 
@@ -163,11 +165,39 @@ def test_a_fix_is_about_its_own_diagnostic() -> None:
 
 def test_comments_are_instructions() -> None:
     [order] = offers(situation(ORDER))
-    assert (order.arguments["instruction"], order.arguments["name"]) == ("make it two", "edit")
+    said, _, more = order.arguments["instruction"].partition("\n\n")
+    assert (said, order.arguments["name"]) == ("make it two", "edit")
+    assert "remove it" in more
+    # A question runs what only reads.
     [question] = offers(situation(QUESTION))
-    assert "why" in question.arguments["instruction"]
+    assert (question.arguments["instruction"], question.arguments["name"]) == ("why", "ask")
+    assert "ask" in READING
     # A selection that begins at such a comment is meant by it, and gets no second `edit`.
     assert named(situation(ORDER, selected=True)).count("edit") == 1
+
+
+def own(name: str, scope: Any) -> ActionSection:
+    return ActionSection(name=name, title=f"  my\n{name}", prompt="Do it.", scope=scope)
+
+
+OWN = [own("a", "selection"), own("b", "definition"), own("c", "file"), own("d", "staged")]
+
+
+def test_own_actions_are_offered_by_their_scope() -> None:
+    def names(found: Situation) -> list[str]:
+        return [name for name in named(found) if len(name) == 1]
+
+    assert names(situation(PLAIN, own=OWN)) == ["c", "d"]
+    assert names(situation(PLAIN, selected=True, own=OWN)) == ["a", "c", "d"]
+    assert names(situation(DEFINITION, own=OWN)) == ["b", "c", "d"]
+    assert names(situation(PLAIN, own=OWN, disabled=frozenset("c"))) == ["d"]
+    assert names(situation(PLAIN, own=OWN, is_chat=True)) == names(situation(PLAIN, own=OWN, automatic=True)) == []
+    first, *_, last = (offer for offer in offers(situation(PLAIN, selected=True, own=OWN)) if len(offer.name) == 1)
+    action = dressed(first, LITERALS)
+    assert (action["title"], action["kind"]) == ("thinklsp: my a", "refactor.rewrite.thinklsp.a")
+    assert action["command"]["arguments"] == [{"uri": URI, "version": 4, "range": span(0, 0, 3), "name": "a"}]
+    # What is about the whole document names no place in it.
+    assert last.arguments == {"uri": URI, "version": 4, "name": "d"}
 
 
 ONLY: list[tuple[list[str] | None, list[str]]] = [

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from lsprotocol import types
 
 from thinklsp.lsp.documents import Document
-from thinklsp.lsp.places import comment_trigger, has_definition, is_unfinished
+from thinklsp.lsp.places import Trigger, comment_trigger, has_definition, is_unfinished
 
 
 def document(text: str, language: str = "python") -> Document:
@@ -121,33 +123,105 @@ def test_unfinished_code(language: str, text: str, expected: bool) -> None:
     assert is_unfinished(document(text, language), 0) is expected
 
 
-TRIGGERS: list[tuple[str, tuple[str, str] | None]] = [
-    ("# add a docstring AI!", ("add a docstring", "!")),
-    ("    # why is this slow? AI?", ("why is this slow?", "?")),
-    ("// rename to total AI!  ", ("rename to total", "!")),
-    ("/* rename to total AI! */", ("rename to total", "!")),
-    (" * rename to total AI!", ("rename to total", "!")),
-    ("<!-- shorten this AI! -->", ("shorten this", "!")),
-    ("-- use a join AI!", ("use a join", "!")),
-    ("; tail call AI!", ("tail call", "!")),
-    ("% cite this AI!", ("cite this", "!")),
-    ('" map to <leader>x AI!', ("map to <leader>x", "!")),
-    ("x = 1  # make it two AI!", ("make it two", "!")),
-    ("foo(); // no magic number AI?", ("no magic number", "?")),
-    ("x = 1 /* hm AI? */", ("hm", "?")),
-    ("# AI!", None),
-    ("# BONSAI!", None),
-    ("# we use AI", None),
-    ("# AI! is here", None),
-    ("print('AI!')", None),
-    ("x = a -- b AI!", None),
-    ("", None),
+# language, text, the line that is looked at -> instruction, mark, its lines
+TRIGGERS: list[tuple[str, str, int, tuple[str, str, int, int] | None]] = [
+    ("python", "# add a docstring AI!", 0, ("add a docstring", "!", 0, 0)),
+    ("python", "    # why is this slow? AI?", 0, ("why is this slow?", "?", 0, 0)),
+    ("python", "# AI! add a docstring", 0, ("add a docstring", "!", 0, 0)),
+    ("python", "# Ai? why", 0, ("why", "?", 0, 0)),
+    ("python", "#AI! add a docstring", 0, ("add a docstring", "!", 0, 0)),
+    ("python", "#ai! add a docstring", 0, ("add a docstring", "!", 0, 0)),
+    ("python", "x = 1  # make it two AI!", 0, ("make it two", "!", 0, 0)),
+    ("python", "x = 1#make it two AI!", 0, ("make it two", "!", 0, 0)),
+    ("python", "x = '#'  # make it two AI!", 0, ("make it two", "!", 0, 0)),
+    ("javascript", "// rename to total AI!  ", 0, ("rename to total", "!", 0, 0)),
+    ("javascript", "/* rename to total AI! */", 0, ("rename to total", "!", 0, 0)),
+    ("javascript", "x = 1 /* hm AI? */ + 2", 0, ("hm", "?", 0, 0)),
+    ("javascript", "foo(); // no magic number AI?", 0, ("no magic number", "?", 0, 0)),
+    ("javascript", "{/* wrap this AI! */}", 0, ("wrap this", "!", 0, 0)),
+    ("java", "/**\n * rename\n * to total AI!\n */\nint x;", 1, ("rename\nto total", "!", 1, 2)),
+    ("c", "/* AI! rename */", 0, ("rename", "!", 0, 0)),
+    ("rust", "fn f<'a>(x: &'a str) {} // shorten AI!", 0, ("shorten", "!", 0, 0)),
+    ("rust", "/// explain this AI?", 0, ("explain this", "?", 0, 0)),
+    ("go", "x := `//` // why AI?", 0, ("why", "?", 0, 0)),
+    ("html", "<!-- shorten this AI! -->", 0, ("shorten this", "!", 0, 0)),
+    ("markdown", "<!-- shorten this AI! -->", 0, ("shorten this", "!", 0, 0)),
+    ("vue", "// shorten this AI!", 0, ("shorten this", "!", 0, 0)),
+    ("css", "a { } /* blue AI! */", 0, ("blue", "!", 0, 0)),
+    ("sql", "select 'it''s' -- use a join AI!", 0, ("use a join", "!", 0, 0)),
+    ("lua", "--[[ use a table AI! ]]", 0, ("use a table", "!", 0, 0)),
+    ("lua", "-- use a table AI!", 0, ("use a table", "!", 0, 0)),
+    ("haskell", "{- fold AI! -}", 0, ("fold", "!", 0, 0)),
+    ("clojure", "(f x) ;; tail call AI!", 0, ("tail call", "!", 0, 0)),
+    ("ini", "; sort AI!", 0, ("sort", "!", 0, 0)),
+    ("latex", "50\\% of it % cite this AI!", 0, ("cite this", "!", 0, 0)),
+    ("erlang", "%% tail call AI!", 0, ("tail call", "!", 0, 0)),
+    ("vb", "x = 1 ' make it two AI!", 0, ("make it two", "!", 0, 0)),
+    ("vb", "REM make it two AI!", 0, ("make it two", "!", 0, 0)),
+    ("vim", '" map to <leader>x AI!', 0, ("map to <leader>x", "!", 0, 0)),
+    ("ocaml", "(* fold AI! *)", 0, ("fold", "!", 0, 0)),
+    ("fortran", "x = 1 ! make it two AI!", 0, ("make it two", "!", 0, 0)),
+    ("bat", "REM make it two AI!", 0, ("make it two", "!", 0, 0)),
+    ("shellscript", "echo ${#x} # quote AI!", 0, ("quote", "!", 0, 0)),
+    ("php", "$x = 1; # two AI!", 0, ("two", "!", 0, 0)),
+    ("yaml", "a: 1  # two AI!", 0, ("two", "!", 0, 0)),
+    # A language that nobody has told of.
+    ("", "# two AI!", 0, ("two", "!", 0, 0)),
+    ("brand-new", "; tail call AI!", 0, ("tail call", "!", 0, 0)),
+    ("plaintext", "-- use a join AI!", 0, ("use a join", "!", 0, 0)),
+    ("plaintext", " * rename to total AI!", 0, ("rename to total", "!", 0, 0)),
+    # Lines of comments that are one instruction, wherever in it one looks.
+    ("python", "x\n# make it\n# two AI!\ny", 1, ("make it\ntwo", "!", 1, 2)),
+    ("python", "x\n# make it\n# two AI!\ny", 2, ("make it\ntwo", "!", 1, 2)),
+    ("python", "x\n# make it\n# two AI!\ny", 3, None),
+    ("python", "x\r\n# make it\r\n# two AI!\r\ny", 2, ("make it\ntwo", "!", 1, 2)),
+    ("python", "# AI! make it\n# two\n\n# three", 1, ("make it\ntwo", "!", 0, 1)),
+    ("python", "# AI! make it\n# two\n\n# three", 3, None),
+    ("python", "# make it\n# two\n# AI!", 0, ("make it\ntwo", "!", 0, 2)),
+    ("python", "# AI!\n# make it two", 1, ("make it two", "!", 0, 1)),
+    ("python", "# one AI!\n# why two AI?", 0, ("one", "!", 0, 0)),
+    ("python", "# one AI!\n# why two AI?", 1, ("why two", "?", 1, 1)),
+    ("python", "# the license\n#\n# make it two AI!", 2, ("make it two", "!", 2, 2)),
+    ("python", "# the license\n#\n# make it two AI!", 0, None),
+    ("python", "x = 1  # one\n# make it two AI!", 0, None),
+    ("python", "x = 1  # one AI!\ny = 2  # two AI!", 1, ("two", "!", 1, 1)),
+    # No instruction.
+    ("python", "# AI!", 0, None),
+    ("python", "# BONSAI!", 0, None),
+    ("python", "# OpenAI!", 0, None),
+    ("python", "# see open.ai!", 0, None),
+    ("python", "# we use AI", 0, None),
+    ("python", "# AI!! is here", 0, None),
+    ("python", "# hurray for AI!!!", 0, None),
+    ("python", "# the mark AI! in the middle", 0, None),
+    ("python", "print('AI!')", 0, None),
+    ("python", "x = '# do it AI!'", 0, None),
+    ("python", 'x = """\n# do it AI!\n"""', 1, None),
+    ("python", "x = a  # it's\n'''\n# do it AI!\n'''", 2, None),
+    ("javascript", "x = `\n// do it AI!\n`", 1, None),
+    ("javascript", "x = 'http://a AI!'", 0, None),
+    ("javascript", "do it AI!", 0, None),
+    ("javascript", "# do it AI!", 0, None),
+    ("go", "x := `\n// do it AI!\n`", 1, None),
+    ("markdown", "# What is AI?", 0, None),
+    ("markdown", "This is AI!", 0, None),
+    ("html", "<p>// This is AI!</p>", 0, None),
+    ("plaintext", "x = a -- b AI!", 0, None),
+    ("lua", "x = [[\n-- do it AI!\n]]", 1, None),
+    ("python", "", 0, None),
 ]
 
 
-@pytest.mark.parametrize(("line", "found"), TRIGGERS)
-def test_comment_triggers(line: str, found: tuple[str, str] | None) -> None:
-    assert comment_trigger(document(line), 0) == found
+@pytest.mark.parametrize(("language", "text", "line", "found"), TRIGGERS)
+def test_comment_triggers(language: str, text: str, line: int, found: tuple[str, str, int, int] | None) -> None:
+    assert comment_trigger(document(text, language), line) == (None if found is None else Trigger(*found))
+
+
+def test_a_trigger_far_down_a_large_file_is_found_at_once() -> None:
+    text = document('x = "a # b"  # c\n' * 20_000 + "# make it two AI!\n")
+    start = time.monotonic()
+    assert comment_trigger(text, 20_000) == Trigger("make it two", "!", 20_000, 20_000)
+    assert time.monotonic() - start < 0.1
 
 
 def test_places_outside_of_the_document_are_empty() -> None:
@@ -158,7 +232,19 @@ def test_places_outside_of_the_document_are_empty() -> None:
         assert comment_trigger(text, line) is None
 
 
-@pytest.mark.parametrize("line", ["(" * 5000, "const " * 2000, "a " * 3000 + "(", "# " + "AI" * 3000, "a<" * 3000])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "(" * 5000,
+        "const " * 2000,
+        "a " * 3000 + "(",
+        "// " + "AI" * 3000,
+        "a<" * 3000,
+        "// AI! " * 900,
+        "'" * 6001 + " AI!",
+        "/* " * 2000 + "AI!",
+    ],
+)
 def test_long_lines_are_answered_at_once(line: str) -> None:
     """A line of 6,000 characters in minified code must not keep an editor waiting."""
     text = document(line, "java")

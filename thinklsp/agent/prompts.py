@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from thinklsp.agent.instructions import without_project_instructions
 from thinklsp.core.problems import Diagnosed, Problem
 from thinklsp.tools.registry import Mode
 
@@ -37,6 +38,7 @@ _MODES: dict[Mode, str] = {
     "agent": "",
     "ask": "\n\nThis turn only reads: answer the question, change no files.",
     "plan": "\n\nThis turn only plans: study the code, then lay out steps and files of the change. Change no files.",
+    "none": "\n\nThis turn uses no tools: answer from what stands here.",
 }
 
 # Bound to the beginning of a line: else every place of a long line would be tried, each to the end of it.
@@ -55,11 +57,12 @@ _TASKS = {
     "simplify": "Make the selected code simpler and clearer without changing what it does.",
     "explain": "Explain the selected code: what it does, why it is written so, and what is easy to get wrong about it. "
     "Change no files.",
+    "ask": "Answer the question below about the code at this place. Change no files.",
 }
 ACTIONS = tuple(_TASKS)
 
 # Actions that only read; their answer goes to a chat document.
-READING = frozenset(("explain",))
+READING = frozenset(("explain", "ask"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +92,25 @@ def chat_prompt(text: str, excerpts: Sequence[Excerpt], mode: Mode, diagnosed: D
     return "\n\n".join([*parts, *(_quoted(excerpt) for excerpt in excerpts)])
 
 
+def own_prompt(text: str, mode: Mode, *, excerpt: Excerpt | None = None, staged: str = "") -> str:
+    """An action of the user's own: their words, then what it is about. `staged`: a diff."""
+    parts = [text + _MODES[mode]]
+    if excerpt is not None:
+        parts += [f"Place: {_place(excerpt)}", _quoted(excerpt)]
+    if staged:
+        # Every line of a diff begins with a sign of its own, so none can end the quotation.
+        parts.append(f"The staged changes:\n<diff>\n{staged}\n</diff>")
+    return "\n\n".join(parts)
+
+
 def _listed(problems: Sequence[Problem]) -> str:
     return "\n".join(f"- {_problem(problem)}" for problem in problems)
 
 
 def without_instructions(prompt: str) -> str:
-    """What the user wrote of a prompt that `chat_prompt` made: without excerpts and the words for the mode of the turn,
-    which hold for that turn alone."""
-    text = _QUOTED.sub("", prompt)
+    """What the user wrote of a prompt that `chat_prompt` made: without excerpts, the project's instructions and the
+    words for the mode of the turn, which hold for that turn alone."""
+    text = _QUOTED.sub("", without_project_instructions(prompt))
     for words in _MODES.values():
         text = text.removesuffix(words) if words else text
     return text.strip()

@@ -44,10 +44,14 @@ async def run_tool_calls(
     yield ToolResults(UserMessage(tuple(results)))
 
 
+_READS = "This turn only reads: describe the change in your answer instead."
+_UNUSED = "This turn uses no tools: answer from what you were given."
+
+
 async def _run(tool_use: ToolUseBlock, mode: Mode, context: ToolContext) -> ToolOutput:
     known = tool_use.name in {tool.name for tool in TOOLS}
     if known and tool_use.name not in {tool.name for tool in tools_for(mode)}:
-        return ToolOutput("This turn only reads: describe the change in your answer instead.", is_error=True)
+        return ToolOutput(_UNUSED if mode == "none" else _READS, is_error=True)
     return await call(tool_use, TOOLS, context)
 
 

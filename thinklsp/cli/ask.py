@@ -157,7 +157,7 @@ async def _turn(
             for text in told:
                 screen.note(text, warning=True)
             try:
-                return turn, await _finished(turn, screen)
+                return turn, await _finished(turn, screen, json_wanted=args.json)
             finally:
                 for text in engine.store.problems:
                     if text not in told:
@@ -176,9 +176,10 @@ async def _begun(engine: Engine, spec: TurnSpec, choices: Choices, aside: Consol
         raise
 
 
-async def _finished(turn: Turn, screen: AskScreen) -> TurnFinished:
+async def _finished(turn: Turn, screen: AskScreen, *, json_wanted: bool) -> TurnFinished:
     async def ask(question: str, options: tuple[str, ...]) -> str | None:
-        if not can_ask():
+        # Who reads JSON is a program.
+        if json_wanted or not can_ask():
             return None
         with _paused(screen):
             return await choose(question, options)

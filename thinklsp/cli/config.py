@@ -1,4 +1,4 @@
-"""The settings as a JSON Schema for editors and programs, or as a Markdown table for people; and as another such table
+"""The settings as JSON Schemas for editors and programs, or as a Markdown table for people; and as another such table
 what is sent to each model about thinking."""
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from thinklsp.providers.catalog import known_models, lookup
 from thinklsp.providers.model_info import ModelInfo
 from thinklsp.settings import KEYS, schema
 from thinklsp.settings.model import nested
+from thinklsp.settings.user_file import UserFile
 
 # The columns of the table of efforts: heading -> settings.
 _WISHES: Mapping[str, Mapping[str, str]] = {
@@ -25,8 +26,9 @@ _PROVIDERS = ("anthropic", "openai", "google", "openai-compatible")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    forms = parser.add_subparsers(dest="form", required=True, metavar="{schema,table,efforts}")
+    forms = parser.add_subparsers(dest="form", required=True, metavar="{schema,file,table,efforts}")
     forms.add_parser("schema", help="print the JSON Schema of every setting")
+    forms.add_parser("file", help="print the JSON Schema of what only your own config.toml can hold")
     forms.add_parser("table", help="print a Markdown table of every setting")
     forms.add_parser("efforts", help="print a Markdown table of what is sent to each model for each effort")
 
@@ -35,6 +37,8 @@ def run(args: argparse.Namespace) -> int:
     match args.form:
         case "schema":
             print(json.dumps(schema(), indent=2))
+        case "file":
+            print(json.dumps(UserFile.model_json_schema(), indent=2))
         case "efforts":
             print(efforts_table())
         case _:

@@ -126,11 +126,21 @@ def _file_rows(report: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
         yield "settings", settings["file"], "" if os.path.exists(settings["file"]) else "not there, which is fine"
         for key, source in sorted(settings["sources"].items()):
             yield "", f"{key} = {_value(settings['values'], key)}", source
+    if (permissions := report["permissions"]) is not None:
+        yield "trust", *_trust(permissions)
     store = report["store"]
     yield "sessions", *_store(store)
     yield "own folder", store["folder"], "" if store["folderExists"] else "made when it is needed"
     log = "nothing logged yet" if store["logBytes"] is None else f"{store['logBytes']:,} bytes"
     yield "log", store["log"], log
+
+
+def _trust(permissions: Mapping[str, Any]) -> tuple[str, str]:
+    folders = permissions["trustedFolders"]
+    if folders is None:
+        return "nothing", f"{permissions['file']} cannot be used"
+    count = "1 folder" if len(folders) == 1 else f"{len(folders)} folders"
+    return count, f"whose instructions are followed · {permissions['file']}" if folders else ""
 
 
 def _store(store: Mapping[str, Any]) -> tuple[str, str]:

@@ -5,6 +5,7 @@ for it only when the first turn needs it.
 """
 
 from thinklsp.engine.engine import Engine
-from thinklsp.engine.turn import ActionTask, ChatTask, Choices, CompactTask, Reference, Turn, TurnSpec
+from thinklsp.engine.turn import Choices, Turn
+from thinklsp.engine.turn_spec import ActionTask, ChatTask, CompactTask, Reference, TurnSpec
 
 __all__ = ["ActionTask", "ChatTask", "Choices", "CompactTask", "Engine", "Reference", "Turn", "TurnSpec"]

@@ -44,6 +44,7 @@ async def diagnose(environment: Mapping[str, str]) -> dict[str, Any]:
         problems = [str(error)]
         found = await _surroundings(environment, store, problems)
         nothing: dict[str, Any] = {"settings": None, "providers": {"keyed": []}, "model": None, "reachable": None}
+        nothing["permissions"] = None
         await store.aclose()
         return {**found, **nothing, "canRun": False, "problems": problems}
     try:
@@ -67,6 +68,7 @@ async def report(engine: Engine, editor: EditorSettings, choices: Choices, *, pr
             "values": resolved.settings.model_dump(by_alias=True),
         },
         "providers": {"keyed": list(keyed_providers(engine.user))},
+        "permissions": _permissions(engine, problems),
     }
     try:
         provider, model = engine.target(resolved.settings)
@@ -117,6 +119,16 @@ async def _surroundings(environment: Mapping[str, str], store: SessionStore, pro
             "logBytes": state.log_bytes,
         },
     }
+
+
+def _permissions(engine: Engine, problems: list[str]) -> dict[str, Any]:
+    """What the user has allowed while working. Where it cannot be read nothing of it counts."""
+    try:
+        remembered = engine.permissions.read()
+    except ThinkLspError as error:
+        problems.append(str(error))
+        return {"file": engine.permissions.path, "trustedFolders": None}
+    return {"file": engine.permissions.path, "trustedFolders": [each.folder for each in remembered.trusted]}
 
 
 async def _sessions(store: SessionStore, state: StateReport, problems: list[str]) -> dict[str, Any]:

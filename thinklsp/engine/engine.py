@@ -19,9 +19,11 @@ from thinklsp.agent.turn_state import TurnConfig
 from thinklsp.core.errors import SessionError, SettingsError, TurnRefused
 from thinklsp.core.remedies import Remedy
 from thinklsp.engine.adapters import PROVIDERS, adapter_for, endpoint_of, on_server
+from thinklsp.engine.instructions import ProjectInstructions
 from thinklsp.engine.server_models import ServerModels
-from thinklsp.engine.turn import ActionTask, Choices, Turn, TurnSpec, user_text
+from thinklsp.engine.turn import Choices, Turn
 from thinklsp.engine.turn_config import config_for, not_kept, plan_for
+from thinklsp.engine.turn_spec import ActionTask, TurnSpec, user_text
 from thinklsp.providers.base import Endpoint
 from thinklsp.providers.catalog import Catalogue
 from thinklsp.providers.model_info import ModelInfo
@@ -41,6 +43,7 @@ from thinklsp.settings import (
     resolve,
     run_key_command,
 )
+from thinklsp.settings.permissions import Permissions
 from thinklsp.wire.retry import RetryPolicy
 from thinklsp.wire.transport import Transport
 from thinklsp.workspace.overlay import EditOverlay
@@ -53,7 +56,8 @@ _BUSY = "This session is busy with another turn. Wait for it or stop it first."
 
 class Engine:
     """Mutable state: the store, the transport, the in-process simulator once it is asked for, who is busy, what key
-    commands have printed, which models a server has, how full the sessions are, and what the day has cost."""
+    commands have printed, which models a server has, how full the sessions are, what the day has cost, and what was
+    answered about the workspace's instructions."""
 
     def __init__(self, environment: Mapping[str, str], store: SessionStore | None = None) -> None:
         self.user = load_user_settings(environment)
@@ -71,6 +75,8 @@ class Engine:
         self._simulator: Simulator | None = None
         self._callers: dict[Endpoint, HttpModelCaller] = {}
         self.models = ServerModels(self.transport)
+        self.permissions = Permissions.beside(self.user.path)
+        self._instructions = ProjectInstructions(self.permissions)
         self._resources = AsyncExitStack()
 
     async def aclose(self) -> None:
@@ -140,6 +146,7 @@ class Engine:
             notices=(*plan.notices, *not_kept(settings, model)),
             connect=lambda known: self._connect(provider, known),
             service=self._service(provider),
+            instructions=self._instructions,
             choose_model=self._chooser(provider, model, settings, spec),
             spending=self._spending,
             store=self.store,
@@ -203,9 +210,9 @@ class Engine:
         command = {key: value for key, value in (("effort", spec.effort), ("model", spec.model)) if value is not None}
         by_action: Choices = {}
         if isinstance(spec.task, ActionTask):
-            plain = self.resolved(editor).settings.effort_by_action
-            if spec.task.name in plain:
-                by_action = {"effort": plain[spec.task.name]}
+            wanted = {} if spec.task.own is None else spec.task.own.model_dump(include={"effort", "model"})
+            wanted["effort"] = self.resolved(editor).settings.effort_by_action.get(spec.task.name, wanted.get("effort"))
+            by_action = {key: value for key, value in wanted.items() if value is not None}
         overrides = (("action", by_action), ("choice", choices), ("session", session_choices), ("command", command))
         try:
             return self.resolved(editor, *overrides).settings

@@ -13,90 +13,27 @@ from thinklsp.agent.bounded_call import compact_now
 from thinklsp.agent.budget import DaySpending
 from thinklsp.agent.budget_gate import AskBudget
 from thinklsp.agent.context_meter import ContextMeter
+from thinklsp.agent.instructions import telling, told_in
 from thinklsp.agent.model_call import ModelCaller
-from thinklsp.agent.prompts import READING, Excerpt, action_prompt, chat_prompt
 from thinklsp.agent.turn import run_turn
 from thinklsp.agent.turn_state import TurnConfig
-from thinklsp.core.errors import TurnRefused
 from thinklsp.core.events import ContextCompacted, Notice, StepCommitted, TurnEvent, TurnFinished
-from thinklsp.core.lines import split_lines
-from thinklsp.core.problems import Diagnosed, Problem
 from thinklsp.core.remedies import Remedy
 from thinklsp.core.usage import Usage
+from thinklsp.engine.instructions import ProjectInstructions
+from thinklsp.engine.turn_spec import ChatTask, CompactTask, TurnSpec, about_of, user_text
 from thinklsp.sessions.contract import SessionStore
 from thinklsp.sessions.session import Session
 from thinklsp.sessions.values import Spent
 from thinklsp.settings.model import Display, Review
 from thinklsp.tools.base import Ask, ToolContext
 from thinklsp.tools.editor import Editor, NoEditor
-from thinklsp.tools.registry import Mode
-from thinklsp.tools.shown import visible
 from thinklsp.workspace.overlay import EditOverlay
-from thinklsp.workspace.view import WorkspaceView
 
 _log = logging.getLogger(__name__)
 
-_EXCERPT_LINES = 400
-
 Choices = Mapping[str, object]
 """Settings that the user chose while working: dotted key to value."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reference:
-    """Part of a document that belongs to the request. `lines` count from 1, both ends included; None: all of it."""
-
-    uri: str
-    lines: tuple[int, int] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ChatTask:
-    """`diagnosed`: what the editor says about a file that the prompt is about."""
-
-    prompt: str
-    references: tuple[Reference, ...] = ()
-    mode: Mode = "agent"
-    diagnosed: Diagnosed | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ActionTask:
-    name: str
-    place: Reference
-    problems: tuple[Problem, ...] = ()
-    instruction: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class CompactTask:
-    """Shorten the session's conversation. `instructions`: what the user wants to be kept."""
-
-    instructions: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class TurnSpec:
-    """What is asked for. `workspace` is the key that sessions are found by; `session_id` None begins a new session.
-
-    `title` names the turn's edit for people. `effort` and `model` are the command's own arguments and beat settings.
-    """
-
-    title: str
-    task: ChatTask | ActionTask | CompactTask
-    view: WorkspaceView
-    workspace: str
-    session_id: str | None = None
-    effort: str | None = None
-    model: str | None = None
-
-    @property
-    def mode(self) -> Mode:
-        if isinstance(self.task, ChatTask):
-            return self.task.mode
-        if isinstance(self.task, CompactTask):
-            return "ask"
-        return "ask" if self.task.name in READING else "agent"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +66,7 @@ class Turn:
     store: SessionStore
     release: Callable[[], None]
     service: str = ""
+    instructions: ProjectInstructions | None = None
     choose_model: Callable[[], Awaitable[tuple[TurnConfig, tuple[str, ...]]]] | None = None
     spending: DaySpending = field(default_factory=DaySpending)
     meter: ContextMeter = field(default_factory=ContextMeter)
@@ -152,13 +90,18 @@ class Turn:
         """The turn's events, TurnFinished last. What the store has acknowledged survives an error or a cancel."""
         for notice in self._told(self.notices):
             yield notice
-        self.spending.is_at((await self.store.spent_on(self.spending.day)).cost_usd)
-        if not isinstance(self.spec.task, CompactTask):
-            prompt = user_text(self.spec)
-            about = _about(self.spec)
-            await self._update(lambda session: session.with_user(prompt, about))
-        finished = False
+        begun = finished = False
         try:
+            self.spending.is_at((await self.store.spent_on(self.spending.day)).cost_usd)
+            asked = user_text(self.spec)
+            instructions, said = await self._instructed(ask)
+            for notice in self._told(said):
+                yield notice
+            begun = True
+            if asked:
+                prompt = f"{asked}\n\n{instructions}" if instructions else asked
+                about = about_of(self.spec) or asked
+                await self._update(lambda session: session.with_user(prompt, about))
             if self.choose_model is not None:
                 self.config, said = await self.choose_model()
                 for notice in self._told(said):
@@ -178,9 +121,18 @@ class Turn:
                         await self._leave(complete=True)
                     yield event
         finally:
-            if not finished:
+            if begun and not finished:
                 await self._leave(complete=False)
             await self.store.release(self.session.id)
+
+    async def _instructed(self, ask: Ask) -> tuple[str, tuple[str, ...]]:
+        """What this prompt has to tell of the workspace's instructions, and sentences for the user."""
+        if self.instructions is None or isinstance(self.spec.task, CompactTask):
+            return "", ()
+        everywhere = isinstance(self.spec.task, ChatTask)
+        files, said = await self.instructions.followed(self.spec.view, self.spec.about, ask, everywhere=everywhere)
+        told, cut = telling(files, told_in(self.session.conversation))
+        return told, (*said, *cut)
 
     async def _run(
         self, caller: ModelCaller, context: ToolContext, ask_budget: AskBudget
@@ -272,43 +224,3 @@ class Turn:
 
     async def _update(self, change: Callable[[Session], Session], spent: Spent | None = None) -> None:
         self.session = await self.store.update(self.session.id, change, spent)
-
-
-def _about(spec: TurnSpec) -> str:
-    """An action's own words are the same every time; where it was asked for is not."""
-    if not isinstance(spec.task, ActionTask):
-        return ""
-    return f"{spec.title}: {spec.task.instruction}" if spec.task.instruction else spec.title
-
-
-def user_text(spec: TurnSpec) -> str:
-    """The user's message: what they ask, with the places that it is about; empty where nothing is asked.
-
-    Raises TurnRefused for an empty prompt."""
-    task = spec.task
-    if isinstance(task, CompactTask):
-        return ""
-    if isinstance(task, ChatTask):
-        if not task.prompt.strip():
-            raise TurnRefused("There is nothing to send: the prompt is empty.")
-        excerpts = [excerpt(spec.view, place) for place in task.references]
-        text = chat_prompt(task.prompt, excerpts, task.mode, task.diagnosed)
-    else:
-        place = excerpt(spec.view, task.place)
-        text = action_prompt(task.name, place, problems=task.problems, instruction=task.instruction)
-    # Editors can send half of a character pair; a service refuses it, now and in every later request of the session.
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-
-
-def excerpt(view: WorkspaceView, reference: Reference) -> Excerpt:
-    """The lines that a reference points to, at most 400 of them: the model reads further by itself."""
-    place = view.resolve(reference.uri)
-    found = view.read(place)
-    if found is None:
-        raise TurnRefused(f"There is no file {place.shown} to refer to.")
-    lines = split_lines(found.text) or [""]
-    first, last = reference.lines or (1, len(lines))
-    first = max(1, min(first, len(lines)))
-    last = max(first, min(last, len(lines), first + _EXCERPT_LINES - 1))
-    text = visible("\n".join(line.rstrip("\r\n") for line in lines[first - 1 : last]))
-    return Excerpt(place.shown, first, last, text, len(lines))

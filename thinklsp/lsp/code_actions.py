@@ -5,16 +5,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types
 
 from thinklsp.lsp.announced import QUICKFIX, REWRITE
 from thinklsp.lsp.client import Abilities
 from thinklsp.lsp.documents import Document
-from thinklsp.lsp.places import comment_trigger, has_definition, is_unfinished
+from thinklsp.lsp.places import Trigger, comment_trigger, has_definition, is_unfinished
+
+if TYPE_CHECKING:
+    # It checks the user's file, and code actions are answered before that is loaded.
+    from thinklsp.settings.own_actions import ActionSection
 
 _TITLE_LENGTH = 80
+_REMOVE_COMMENT = (
+    "(A comment at this place says so and is addressed to you: remove it, the mark AI! with it, with the change.)"
+)
 _LLM_GENERATED = 1
 _INVOKED = 1
 
@@ -53,7 +60,7 @@ class Written:
 @dataclass(frozen=True, slots=True)
 class Situation:
     """What a code-action request is answered from. `running` are turns that work for this document,
-    `written` is the newest turn that wrote to it."""
+    `written` is the newest turn that wrote to it, `own` are the user's own actions."""
 
     document: Document
     range: types.Range
@@ -64,6 +71,7 @@ class Situation:
     running: Sequence[str]
     is_chat: bool
     disabled: frozenset[str]
+    own: Sequence[ActionSection] = ()
 
 
 def offers(situation: Situation) -> Iterator[Offer]:
@@ -81,9 +89,7 @@ def _all(situation: Situation) -> Iterator[Offer]:
     selected = situation.range.start != situation.range.end
     trigger = comment_trigger(document, line)
     if trigger is not None:
-        text, mark = trigger
-        title = f"edit as the comment says: {text}" if mark == "!" else f"edit: answer the comment: {text}"
-        yield _rewrite("edit", title, situation, instruction=text if mark == "!" else f"Answer this: {text}")
+        yield _asked_by_comment(trigger, situation)
     elif selected:
         yield _rewrite("edit", "edit the selection …", situation)
     if is_unfinished(document, line):
@@ -94,6 +100,30 @@ def _all(situation: Situation) -> Iterator[Offer]:
     if selected:
         yield _rewrite("simplify", "simplify the selection", situation)
         yield _rewrite("explain", "explain the selection", situation)
+    yield from _own(situation, selected=selected)
+
+
+def _asked_by_comment(trigger: Trigger, situation: Situation) -> Offer:
+    """Both are `edit` to whoever looks for actions; what is only to be answered changes nothing."""
+    words = " ".join(trigger.text.split())
+    if trigger.mark == "?":
+        return _rewrite("edit", f"edit: answer the comment: {words}", situation, runs="ask", instruction=trigger.text)
+    said = f"{trigger.text}\n\n{_REMOVE_COMMENT}"
+    return _rewrite("edit", f"edit as the comment says: {words}", situation, instruction=said)
+
+
+def _own(situation: Situation, *, selected: bool) -> Iterator[Offer]:
+    for action in situation.own:
+        match action.scope:
+            case "selection":
+                is_offered = selected
+            case "definition":
+                is_offered = has_definition(situation.document, situation.range.start.line)
+            case _:
+                is_offered = True
+        if is_offered:
+            whole = action.scope in ("file", "staged")
+            yield _rewrite(action.name, " ".join(action.title.split()), situation, whole=whole)
 
 
 def _fixes(situation: Situation) -> Iterator[Offer]:
@@ -121,8 +151,13 @@ def _running(situation: Situation) -> Iterator[Offer]:
         yield Offer("undo", f"undo {written.title}", kind, "thinklsp.undo", {"turnId": written.turn_id})
 
 
-def _rewrite(name: str, title: str, situation: Situation, **extra: Any) -> Offer:
-    arguments = {**_place(situation), "name": name, **extra}
+def _rewrite(
+    name: str, title: str, situation: Situation, *, runs: str = "", whole: bool = False, **extra: Any
+) -> Offer:
+    """`runs`: the action that is run, where it goes by another name; `whole`: it is about the whole document."""
+    arguments = {**_place(situation), "name": runs or name, **extra}
+    if whole:
+        del arguments["range"]
     return Offer(name, title, f"{REWRITE}.thinklsp.{name}", "thinklsp.action", arguments)
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 from lsprotocol import types
 
-from thinklsp.agent.prompts import ACTIONS, READING
 from thinklsp.core.errors import SessionError, TurnRefused
 from thinklsp.engine import ActionTask, ChatTask, CompactTask, Engine, Reference, Turn, TurnSpec
 from thinklsp.engine.doctor import report
@@ -26,6 +25,7 @@ from thinklsp.lsp.documents import Document
 from thinklsp.lsp.edits import Scope
 from thinklsp.lsp.file_names import FileNames
 from thinklsp.lsp.ledger import EditLedger
+from thinklsp.lsp.own_actions import only_reads, own_action, with_material
 from thinklsp.lsp.progress import Token, TurnProgress
 from thinklsp.lsp.protocol.errors import InvalidParams
 from thinklsp.lsp.running_turn import Deliver, Told
@@ -214,21 +214,20 @@ class Face:
 
     async def action(self, given: Arguments, progress: TurnProgress | None) -> Any:
         action = args.parsed(args.ActionArguments, given)
-        if action.name is not None and action.name not in ACTIONS:
-            known = ", ".join(ACTIONS)
-            raise InvalidParams(f"The field name must be one of {known}; {action.name[:40]!r} is none of them.")
+        own = own_action(action.name, self.engine.user.file.actions)
         subject = required_subject(self._state, action.uri, action.range, action.version)
         name = action.name or ("fix" if subject.diagnostics else "edit")
-        if name == "edit" and not (action.instruction or "").strip():
+        if name in ("edit", "ask") and not (action.instruction or "").strip():
             return await self._blank(subject)
         diagnostics: Sequence[Mapping[str, Any]] | None = action.diagnostics
         if diagnostics is None and name == "fix":
             diagnostics = subject.diagnostics
         place = Reference(subject.uri, lines_of(subject.range, subject.line_count))
         view = self._snapshots.view()
+        task = ActionTask(name, place, problems_of(diagnostics or ()), action.instruction or "", own)
         spec = TurnSpec(
             f"{name} {view.resolve(subject.uri).shown}",
-            ActionTask(name, place, problems_of(diagnostics or ()), action.instruction or ""),
+            await with_material(task, view),
             view,
             self._snapshots.key,
             effort=action.effort,
@@ -236,7 +235,7 @@ class Face:
         )
         token = action.partial_result_token
         # An explanation is there to be read: it goes to a chat document unless the caller takes the text itself.
-        shows = token is not None or (progress is not None and name not in READING)
+        shows = token is not None or (progress is not None and not only_reads(name, own))
         words = action.instruction or name
         deliver = None if shows else self._delivery(f"{words} {mention_of(subject.uri, view, place.lines)}")
         scope = self._scope(subject.uri, None if name == "fix" else subject.range)

@@ -6,7 +6,10 @@ Line patterns of the common languages, nothing more: code actions are answered f
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
+from thinklsp.lsp.comments import Comment, comments
 from thinklsp.lsp.documents import Document
 
 _DEFINITION = re.compile(
@@ -33,12 +36,21 @@ _TODO = re.compile(r"\b(?:TODO|FIXME)\b")
 _EMPTY = re.compile(r"^\s*(?:pass|\.\.\.|raise NotImplementedError(?:\(.*\))?|todo!\(\);?|unimplemented!\(.*\);?)\s*$")
 _EMPTY_BRACES = re.compile(r"\{\s*\}\s*;?\s*$")
 
-# A comment that has its line to itself, or follows code; signs that are also operators or quotes only begin a line.
-_TRIGGER = re.compile(
-    r"""(?:^\s*(?:--+|;+|%+|"|\*+|REM)|(?:^|\s)(?:\#+|//+|/\*+|<!--|\(\*))
-    \s*(?P<text>.*?)\s*\bAI(?P<mark>[!?])\s*(?:\*/|-->|\*\))?\s*$""",
-    re.VERBOSE,
-)
+_MARK_FIRST = re.compile(r"AI(?P<mark>[!?])(?=$|[\s:,-])[\s:,-]*(?P<text>.*)$", re.IGNORECASE)
+_MARK_LAST = re.compile(r"(?<![\w.@/-])AI(?P<mark>[!?])$", re.IGNORECASE)
+_MARK = re.compile(r"\bAI[!?]", re.IGNORECASE)
+# How far from a line the mark of its comment may stand, and characters that are looked through for what is a comment.
+_NEAR, _LOOKED_THROUGH = 40, 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Trigger:
+    """A comment that asks for something. `mark`: `!` wants it done, `?` answered. Lines count from 0."""
+
+    text: str
+    mark: str
+    first: int
+    last: int
 
 
 def has_definition(document: Document, line: int) -> bool:
@@ -58,7 +70,62 @@ def is_unfinished(document: Document, line: int) -> bool:
     return bool(_EMPTY_BRACES.search(text) or _EMPTY.match(document.line(line + 1)))
 
 
-def comment_trigger(document: Document, line: int) -> tuple[str, str] | None:
-    """A comment that ends with `AI!` or `AI?`: its text and the mark."""
-    match = _TRIGGER.search(document.line(line))
-    return (match["text"], match["mark"]) if match and match["text"] else None
+def comment_trigger(document: Document, line: int) -> Trigger | None:
+    """The comment at this line, or lines of comments, that begins or ends with `AI!` or `AI?` and says something."""
+    near = document.lines[max(0, line - _NEAR) : line + _NEAR] if 0 <= line < document.line_count else ()
+    if not any(_MARK.search(text) for text in near):
+        return None
+    start, text = _text_around(document, line)
+    found = _triggers(start, comments(text, document.language_id, max(0, line - _NEAR - start)))
+    return next((trigger for trigger in found if trigger.first <= line <= trigger.last), None)
+
+
+def _text_around(document: Document, line: int) -> tuple[int, str]:
+    """The number of its first line, and the text from there to a little behind the line: whether something is a string
+    is told by what stands before it."""
+    lines: list[str] = []
+    left = _LOOKED_THROUGH
+    for number in range(min(line + _NEAR, document.line_count) - 1, -1, -1):
+        text = document.line(number)
+        left -= len(text) + 1
+        if left < 0:
+            return number + 1, "\n".join(reversed(lines))
+        lines.append(text)
+    return 0, "\n".join(reversed(lines))
+
+
+def _triggers(start: int, found: Iterable[Comment]) -> Iterator[Trigger]:
+    run: list[tuple[int, str]] = []
+    for comment in found:
+        own = [(start + number, words) for number, words in enumerate(comment.lines, comment.first)]
+        # Comments that have their lines to themselves, one below the other, are one text.
+        if not comment.alone or comment.block or not run or run[-1][0] + 1 != own[0][0]:
+            yield from _marked(run)
+            run = []
+        run += own
+        if not comment.alone or comment.block:
+            yield from _marked(run)
+            run = []
+    yield from _marked(run)
+
+
+def _marked(run: Sequence[tuple[int, str]]) -> Iterator[Trigger]:
+    """What lines of a comment ask for. An instruction ends with its mark, or goes from its mark to an empty line."""
+    said: list[tuple[int, str]] = []
+    mark = ""
+    for number, text in (*run, (-1, "")):
+        first, last = _MARK_FIRST.match(text), _MARK_LAST.search(text)
+        if last is not None and (said or first is None):
+            yield from _trigger([*said, (number, text[: last.start()])], mark or last["mark"])
+            said, mark = [], ""
+        elif first is not None or not text:
+            yield from _trigger(said, mark)
+            said, mark = ([], "") if first is None else ([(number, first["text"])], first["mark"])
+        else:
+            said.append((number, text))
+
+
+def _trigger(said: Sequence[tuple[int, str]], mark: str) -> Iterator[Trigger]:
+    words = "\n".join(text.strip() for _, text in said).strip()
+    if mark and words:
+        yield Trigger(words, mark, said[0][0], said[-1][0])

@@ -167,6 +167,7 @@ def _code_actions(state: State, params: types.CodeActionParams) -> list[dict[str
         running=[] if face is None else face.running_for(document.uri),
         is_chat=is_chat,
         disabled=_disabled(state) if face is None else frozenset(face.settings.actions.disabled),
+        own=() if face is None else face.engine.user.file.actions,
     )
     only = None if context.only is None else [getattr(kind, "value", kind) for kind in context.only]
     return [

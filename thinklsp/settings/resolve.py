@@ -99,7 +99,7 @@ def load_user_settings(environment: Mapping[str, str]) -> UserSettings:
     path = environment.get("THINKLSP_CONFIG") or str(user_config_path("thinklsp") / "config.toml")
     raw = read_toml(path, "config.toml")
     file = UserFile.parse(raw)
-    own = {key: value for key, value in raw.items() if key not in UserFile.model_fields}
+    own = {key: value for key, value in raw.items() if not UserFile.holds(key, value)}
     rest = _collected(_flatten(own, spell=_camel))
     unknown = [f"Your config.toml sets {_shown(key)}, which this version does not know." for key in rest.keys() - KEYS]
     flat = {key: value for key, value in rest.items() if key in KEYS}

@@ -1,5 +1,5 @@
 """What only the user may set: the parts of their file that no editor reaches (keys, hosts, network, protected paths,
-models), and with it all that file and environment say. Reading them is the business of `resolve`."""
+models, actions of their own), and with it all that file and environment say. `resolve` reads them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from pydantic_core import PydanticCustomError
 
 from thinklsp.core.errors import SettingsError
+from thinklsp.settings.own_actions import ActionSection, action_mistake, named_actions, taken_name
 
 KeyedProvider = Literal["anthropic", "openai", "google", "openai-compatible"]
 
@@ -63,6 +64,7 @@ class UserFile(_Section):
     network: NetworkSection = NetworkSection()
     workspace: WorkspaceSection = WorkspaceSection()
     log: LogSection = LogSection()
+    actions: tuple[ActionSection, ...] = Field((), max_length=100)
 
     @model_validator(mode="after")
     def _servers_differ_only_where_compatible(self) -> UserFile:
@@ -74,20 +76,32 @@ class UserFile(_Section):
         return self
 
     @staticmethod
+    def holds(key: str, value: object) -> bool:
+        """Whether a part of the file is of this module. `[[actions]]` are own actions, `[actions]` holds a setting."""
+        return key in UserFile.model_fields and not (key == "actions" and isinstance(value, Mapping))
+
+    @staticmethod
     def parse(raw: Mapping[str, Any]) -> UserFile:
         """The sections of this module; settings of the common table stand beside them and are read elsewhere."""
-        own = {key: value for key, value in raw.items() if key in UserFile.model_fields}
+        own = {key: value for key, value in raw.items() if UserFile.holds(key, value)}
+        if "actions" in own:
+            own["actions"] = named_actions(own["actions"])
         try:
-            return UserFile.model_validate(own)
+            file = UserFile.model_validate(own)
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             parts = [str(part) for part in first["loc"]]
             said = first["msg"].lower()
+            if parts[:1] == ["actions"] and len(parts) > 1:
+                raise SettingsError("actions", action_mistake(own["actions"], parts[1:], said)) from None
             if parts[-1:] == ["[key]"]:
                 parts.pop()
                 said = said.replace("input should be", "there is no such provider; it is")
             place = ".".join(parts) or first["ctx"]["place"]
             raise SettingsError(place, f"Your config.toml has a mistake at {place}: {said}.") from None
+        if (taken := taken_name(file.actions)) is not None:
+            raise SettingsError("actions", taken)
+        return file
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from types import MappingProxyType
 
 _ENVIRONMENT = {"PATH": os.defpath, "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8"}
 
 
 @asynccontextmanager
-async def started(argv: Sequence[str], folder: str, *, fed: bool = False) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A child that does not outlive the block; it sees neither our environment nor our input and output."""
+async def started(
+    argv: Sequence[str], folder: str, *, fed: bool = False, environment: Mapping[str, str] = MappingProxyType({})
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A child that does not outlive the block; it sees neither our environment nor our input and output.
+    `environment`: variables beside the plain ones."""
     process = await asyncio.create_subprocess_exec(
         *argv,
         cwd=folder,
-        env=_ENVIRONMENT,
+        env={**_ENVIRONMENT, **environment},
         stdin=asyncio.subprocess.PIPE if fed else asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

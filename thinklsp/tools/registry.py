@@ -13,7 +13,7 @@ from thinklsp.tools.search import SearchText
 from thinklsp.tools.symbols import Definition, Outline, References
 from thinklsp.tools.talk import AskUser, Plan
 
-Mode = Literal["agent", "ask", "plan"]
+Mode = Literal["agent", "ask", "plan", "none"]
 
 # The order is part of every request's bytes.
 TOOLS: tuple[AnyTool, ...] = (
@@ -33,7 +33,9 @@ TOOLS: tuple[AnyTool, ...] = (
 
 
 def tools_for(mode: Mode) -> tuple[AnyTool, ...]:
-    """`agent` has all of them; `ask` and `plan` have none that changes a file."""
+    """`agent` has all of them; `ask` and `plan` have none that changes a file; `none` has none."""
+    if mode == "none":
+        return ()
     return TOOLS if mode == "agent" else tuple(tool for tool in TOOLS if not tool.edits)
 
 

@@ -1,0 +1,132 @@
+"""What is asked for: of which kind, about which places, and the user's message that comes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from thinklsp.agent.prompts import READING, Excerpt, action_prompt, chat_prompt, own_prompt
+from thinklsp.core.errors import TurnRefused
+from thinklsp.core.lines import split_lines
+from thinklsp.core.problems import Diagnosed, Problem
+from thinklsp.settings.own_actions import ActionSection
+from thinklsp.tools.registry import Mode
+from thinklsp.tools.shown import visible
+from thinklsp.workspace.view import WorkspaceView
+
+_EXCERPT_LINES = 400
+_MODES: Mapping[str, Mode] = {"all": "agent", "read": "ask", "none": "none"}
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """Part of a document that belongs to the request. `lines` count from 1, both ends included; None: all of it."""
+
+    uri: str
+    lines: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChatTask:
+    """`diagnosed`: what the editor says about a file that the prompt is about."""
+
+    prompt: str
+    references: tuple[Reference, ...] = ()
+    mode: Mode = "agent"
+    diagnosed: Diagnosed | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ActionTask:
+    """`own`: the user's own action of this name; `staged`: the diff that it is about instead of the place."""
+
+    name: str
+    place: Reference
+    problems: tuple[Problem, ...] = ()
+    instruction: str = ""
+    own: ActionSection | None = None
+    staged: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CompactTask:
+    """Shorten the session's conversation. `instructions`: what the user wants to be kept."""
+
+    instructions: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnSpec:
+    """What is asked for. `workspace` is the key that sessions are found by; `session_id` None begins a new session.
+
+    `title` names the turn's edit for people. `effort` and `model` are the command's own arguments and beat settings.
+    """
+
+    title: str
+    task: ChatTask | ActionTask | CompactTask
+    view: WorkspaceView
+    workspace: str
+    session_id: str | None = None
+    effort: str | None = None
+    model: str | None = None
+
+    @property
+    def mode(self) -> Mode:
+        if isinstance(self.task, ChatTask):
+            return self.task.mode
+        if isinstance(self.task, CompactTask):
+            return "ask"
+        if self.task.own is not None:
+            return _MODES[self.task.own.tools]
+        return "ask" if self.task.name in READING else "agent"
+
+    @property
+    def about(self) -> tuple[str, ...]:
+        """URIs of the documents that it is about."""
+        if isinstance(self.task, ChatTask):
+            return tuple(reference.uri for reference in self.task.references)
+        return (self.task.place.uri,) if isinstance(self.task, ActionTask) else ()
+
+
+def about_of(spec: TurnSpec) -> str:
+    """An action's own words are the same every time; where it was asked for is not."""
+    if not isinstance(spec.task, ActionTask):
+        return ""
+    return f"{spec.title}: {spec.task.instruction}" if spec.task.instruction else spec.title
+
+
+def user_text(spec: TurnSpec) -> str:
+    """The user's message: what they ask, with the places that it is about; empty where nothing is asked.
+
+    Raises TurnRefused for an empty prompt."""
+    task = spec.task
+    if isinstance(task, CompactTask):
+        return ""
+    if isinstance(task, ChatTask):
+        if not task.prompt.strip():
+            raise TurnRefused("There is nothing to send: the prompt is empty.")
+        excerpts = [excerpt(spec.view, place) for place in task.references]
+        text = chat_prompt(task.prompt, excerpts, task.mode, task.diagnosed)
+    elif task.own is not None:
+        own = None if task.staged else excerpt(spec.view, task.place)
+        words = "\n\nInstruction: ".join(filter(None, (task.own.prompt, task.instruction)))
+        text = own_prompt(words, spec.mode, excerpt=own, staged=task.staged)
+    else:
+        place = excerpt(spec.view, task.place)
+        text = action_prompt(task.name, place, problems=task.problems, instruction=task.instruction)
+    # Editors can send half of a character pair; a service refuses it, now and in every later request of the session.
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def excerpt(view: WorkspaceView, reference: Reference) -> Excerpt:
+    """The lines that a reference points to, at most 400 of them: the model reads further by itself."""
+    place = view.resolve(reference.uri)
+    found = view.read(place)
+    if found is None:
+        raise TurnRefused(f"There is no file {place.shown} to refer to.")
+    lines = split_lines(found.text) or [""]
+    first, last = reference.lines or (1, len(lines))
+    first = max(1, min(first, len(lines)))
+    last = max(first, min(last, len(lines), first + _EXCERPT_LINES - 1))
+    text = visible("\n".join(line.rstrip("\r\n") for line in lines[first - 1 : last]))
+    return Excerpt(place.shown, first, last, text, len(lines))

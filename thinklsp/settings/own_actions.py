@@ -1,0 +1,96 @@
+"""`[[actions]]` of the user's file: actions of their own, offered beside the built-in ones.
+
+[[actions]]
+title = "add types"
+prompt = "Add type annotations to the selected code. Change nothing else."
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from thinklsp.settings.model import EffortWish
+
+BUILT_IN = frozenset(
+    (
+        *("fix", "edit", "ask", "complete", "document", "test", "simplify", "explain", "review"),
+        *("send", "apply", "stop", "undo"),
+    )
+)
+"""Names that are taken."""
+
+_NAME = r"^[a-z0-9][a-z0-9_-]*$"
+
+
+class ActionSection(BaseModel):
+    """One of `[[actions]]`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, str_strip_whitespace=True)
+
+    name: str = Field(
+        pattern=_NAME,
+        max_length=40,
+        description="What `thinklsp.action`, `effortByAction` and `actions.disabled` call it: small letters, digits, "
+        "`-` and `_`. Made from the title where it is missing.",
+    )
+    title: str = Field(min_length=1, max_length=60, description="What the menu shows behind `thinklsp: `.")
+    prompt: str = Field(min_length=1, max_length=20_000, description="What is asked; the place is quoted below it.")
+    scope: Literal["selection", "definition", "file", "staged"] = Field(
+        "selection",
+        description="What it is about and where it is offered: a selection, a definition, any file as a whole, or in "
+        "any file the staged changes of its git repository.",
+    )
+    tools: Literal["all", "read", "none"] = Field(
+        "all",
+        description="`all` may edit; with `read` the model may look around, with `none` not even that, and the answer "
+        "goes to a chat document.",
+    )
+    effort: EffortWish | None = Field(None, description="Its own effort; `effortByAction` counts before it.")
+    model: str | None = Field(None, min_length=1, max_length=200, description="Its own model.")
+
+
+def named_actions(raw: object) -> object:
+    """The same with names made from titles, where one is missing and the other is there."""
+    if not isinstance(raw, list):
+        return raw
+    return [
+        {"name": _slug(each["title"]), **each}
+        if isinstance(each, Mapping) and "name" not in each and isinstance(each.get("title"), str)
+        else each
+        for each in raw
+    ]
+
+
+def taken_name(actions: Sequence[ActionSection]) -> str | None:
+    """A sentence about the first action that cannot be told from another by its name."""
+    seen: set[str] = set()
+    for action in actions:
+        if action.name in BUILT_IN:
+            said = f"{action.name} is an action of thinklsp's; give it another name"
+        elif action.name in seen:
+            said = f"{action.name} is another action's name already"
+        else:
+            seen.add(action.name)
+            continue
+        return f'Your config.toml has a mistake in the action "{action.title}" at name: {said}.'
+    return None
+
+
+def action_mistake(raw: object, where: Sequence[str], said: str) -> str:
+    """A sentence that names the action, as its owner would, and the field. `where`: its number and the field."""
+    number = int(where[0]) if where[0].isdecimal() else 0
+    each = raw[number] if isinstance(raw, list) and number < len(raw) else None
+    title = (each.get("title") or each.get("name")) if isinstance(each, Mapping) else None
+    name = f'"{title[:60]}"' if isinstance(title, str) and title.isprintable() else f"number {number + 1}"
+    if where[1:] == ["name"] and "pattern" in said:
+        said = "give it one of small letters, digits, - and _"
+    field = f" at {where[1]}" if len(where) > 1 else ""
+    return f"Your config.toml has a mistake in the action {name}{field}: {said}."
+
+
+def _slug(title: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", title.casefold()).strip("-")[:40].strip("-")
