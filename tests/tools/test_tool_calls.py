@@ -42,11 +42,15 @@ def test_schemas_are_plain():
 def test_modes():
     names = {mode: [tool.name for tool in tools_for(mode)] for mode in ("agent", "ask", "plan")}
     assert names["agent"] == [
-        "read_file", "list_files", "search_text", "edit_file", "write_file", "rename_file", "delete_file",
-        "ask_user", "plan",
+        "read_file", "list_files", "search_text", "diagnostics", "edit_file", "write_file", "rename_file",
+        "delete_file", "ask_user", "plan",
     ]  # fmt: skip
-    assert names["ask"] == names["plan"] == ["read_file", "list_files", "search_text", "ask_user", "plan"]
-    assert [tool.name for tool in TOOLS if tool.read_only] == ["read_file", "list_files", "search_text", "plan"]
+    assert names["ask"] == names["plan"] == [
+        "read_file", "list_files", "search_text", "diagnostics", "ask_user", "plan",
+    ]  # fmt: skip
+    assert [tool.name for tool in TOOLS if tool.read_only] == [
+        "read_file", "list_files", "search_text", "diagnostics", "plan",
+    ]  # fmt: skip
 
 
 WRONG = {
@@ -59,10 +63,13 @@ WRONG = {
     ("plan", '{"entries": [{"text": "a", "status": "begun"}]}'): "The argument `entries.0.status` of `plan` is wrong: "
     "Input should be 'pending', 'in_progress' or 'completed'.",
     ("no_such", "{}"): "There is no tool `no_such` in this turn. The tools are: read_file, list_files, search_text, "
-    "edit_file, write_file, rename_file, delete_file, ask_user, plan.",
+    "diagnostics, edit_file, write_file, rename_file, delete_file, ask_user, plan.",
     ("read_file", '{"path": "../x"}'): "`../x` holds `..`; give the path from the workspace folder on.",
     ("read_file", '{"path": "no.py"}'): "`no.py` does not exist; list_files shows the files that do.",
     ("read_file", '{"path": "."}'): "`.` is a folder; list_files shows what is in it.",
+    ("diagnostics", '{"path": "no.py"}'): "`no.py` does not exist; list_files shows the files that do.",
+    ("diagnostics", '{"path": ".env"}'): "`.env` may hold secrets (`.env*`) and is not read. The user can allow it "
+    "in the user's own settings.",
     ("read_file", '{"path": ".env"}'): "`.env` may hold secrets (`.env*`) and is not read. The user can allow it "
     "in the user's own settings.",
     ("write_file", '{"path": ".vscode/tasks.json", "content": ""}'): "`.vscode/tasks.json` is protected "
@@ -94,6 +101,7 @@ TITLES = {
     ("search_text", '{"pattern": "foo", "path": "src"}'): 'search "foo" in src',
     ("list_files", '{"glob": "*.py"}'): "list files *.py",
     ("rename_file", '{"path": "a", "new_path": "b"}'): "rename a to b",
+    ("diagnostics", '{"path": "src"}'): "check diagnostics of src",
     ("edit_file", '{"path": "a\\nb\\u202e", "old_text": "x", "new_text": "y"}'): "edit a b<U+202E>",
     ("ask_user", '{"question": "Q?", "options": ["a"]}'): "ask: Q?",
     ("read_file", '{"nonsense": 1}'): "read_file",

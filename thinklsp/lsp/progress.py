@@ -38,6 +38,7 @@ _PHASES = {
     "read_file": "reading",
     "list_files": "listing",
     "search_text": "searching",
+    "diagnostics": "checking",
     "edit_file": "editing",
     "write_file": "writing",
     "rename_file": "renaming",

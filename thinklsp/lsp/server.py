@@ -15,6 +15,7 @@ from thinklsp import __version__
 from thinklsp.lsp import code_actions
 from thinklsp.lsp.client import Abilities, Client
 from thinklsp.lsp.code_lenses import ChatState, lenses
+from thinklsp.lsp.diagnostics import see
 from thinklsp.lsp.progress import TurnProgress
 from thinklsp.lsp.protocol import errors
 from thinklsp.lsp.protocol.dispatch import Protocol
@@ -166,7 +167,8 @@ def _code_actions(state: State, params: types.CodeActionParams) -> list[dict[str
     context = params.context
     diagnostics = [state.protocol.plain(diagnostic) for diagnostic in context.diagnostics]
     is_chat = _is_chat(state, document.uri)
-    state.last_action = ActionContext(document.uri, document.version, params.range, diagnostics)
+    seen = see(document, params.range, diagnostics)
+    state.last_action = ActionContext(document.uri, document.version, params.range, seen)
     if not is_chat:
         state.last_place = state.last_action
     face = state.face
