@@ -141,15 +141,25 @@ def _files(
     hidden = 0
     edited = {place.key for place in overlay.changed()}
     for document in documents:
+        place = _place(document.uri, overlay)
+        if place is None or not (starts is None or any(_holds(start, place) for start in starts)):
+            continue
         try:
-            place = overlay.view.resolve(document.uri)
-            if starts is None or any(_holds(start, place) for start in starts):
-                overlay.view.check_readable(place)
-                file = _file(document, place, overlay, edited=place.key in edited)
-                files += [] if file is None else [file]
+            overlay.view.check_readable(place)
+            file = _file(document, place, overlay, edited=place.key in edited)
         except PathRefused:
             hidden += 1
+        else:
+            files += [] if file is None else [file]
     return sorted(files, key=lambda file: (min(map(_rank, file.problems), default=9), file.place.shown)), hidden
+
+
+def _place(uri: str, overlay: EditOverlay) -> Place | None:
+    """None for what is neither open nor in a folder, like the libraries that a server looks into."""
+    try:
+        return overlay.view.resolve(uri)
+    except PathRefused:
+        return None
 
 
 def _file(document: DiagnosedDocument, place: Place, overlay: EditOverlay, *, edited: bool) -> _File | None:
