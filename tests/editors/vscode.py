@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 from tests.editors import code_server
 from tests.editors.steps import Step
-from tests.editors.trial import BROKEN, FILE, FIXED, OTHER_FILE, Trial, effort_of, prompt_of, result_of
+from tests.editors.trial import BROKEN, FILE, FIXED, Trial, effort_of, prompt_of
 from tests.editors.vscode_beginning import missing_server, walked_through
+from tests.editors.vscode_bridge import another_server_is_heard
 from tests.editors.vscode_host import in_the_host
 from tests.editors.waiting import until
 from tests.editors.workbench import Workbench, browser
@@ -233,21 +234,7 @@ class _Driven:
         assert effort_of(await self.answered("hello")) == "high"
 
     async def knows(self) -> None:
-        """What the editor has from ruff, for the text as it stands when the model asks and not as it stood before."""
-        page = self.window.page
-        await self.window.open(OTHER_FILE)
-        await page.locator(".squiggly-warning, .squiggly-unnecessary").first.wait_for()
-        for key in ("Control+Home", "End", "Enter"):
-            await page.keyboard.press(key)
-        await page.keyboard.type("import sys")
-        await page.keyboard.press("Escape")
-        asked = len(self.trial.requests)
-        await self.ask_to("what does the editor say")
-        await until(lambda: len(self.trial.requests) > asked + 1, "the request with the tool's result")
-        said = result_of(self.trial.requests[-1])
-        assert "2 problems in 1 file, by all servers" in said, said
-        assert "line 1: warning: `os` imported but unused" in said, said
-        assert "line 2: warning: `sys` imported but unused" in said, said
+        await another_server_is_heard(self.trial, self.window, self.ask_to)
         await self.window.shows(_IDLE)
         await self.window.command("File: Revert File")
         await self.window.open(FILE)
