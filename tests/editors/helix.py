@@ -113,11 +113,11 @@ class _Helix:
         trial, terminal = self._trial, self._terminal
         with trial.check(Step.KNOWS, fallback="no plugin for Helix: what came along with the code action"):
             # Its own actions would stand among ours.
-            self.configure(own='{ name = "ruff", only-features = ["diagnostics"] }')
+            self.configure(own='{ name = "ruff", except-features = ["code-action"] }')
             await self.open(OTHER_FILE)
             await terminal.shows(r"● 1 .*1 sel")
             # To the name that is not used.
-            await terminal.keys("w")
+            await terminal.keys("w", "w")
             asked = len(trial.requests)
             await self.act("thinklsp: fix `os` imported but unused")
             await trial.until(lambda: len(trial.requests) > asked + 1, "the request with the tool's result")
