@@ -50,7 +50,8 @@ class Row:
 @dataclass
 class Trial:
     """`room` holds everything that editor and server may write to. `variables` is the whole environment of the editor;
-    `thinklsp`, `thinklsp-lint` (a small language server with one diagnostic) and `ruff` are on its PATH.
+    `thinklsp`, `thinklsp-lint` (a small language server with one diagnostic), `ruff` and the other servers of this
+    folder are on its PATH.
     """
 
     editor: str
@@ -137,6 +138,8 @@ class Trial:
             "thinklsp": f'"{sys.executable}" -m thinklsp',
             "thinklsp-lint": f'"{sys.executable}" "{HERE / "lint_server.py"}"',
             "ruff": f'"{sys.executable}" -m ruff',
+            "thinklsp-asking": f'"{sys.executable}" "{HERE / "asking_server.py"}"',
+            "thinklsp-knowing": f'"{sys.executable}" "{HERE / "knowing_server.py"}"',
         }.items():
             (programs / name).write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec {argv} "$@"\n')
             (programs / name).chmod(0o755)
