@@ -9,7 +9,7 @@ from tests.editors.pages import pasted
 from tests.editors.programs import apt, debs, version_of
 from tests.editors.steps import Step
 from tests.editors.terminal import Terminal
-from tests.editors.trial import BROKEN, FILE, FIXED, Trial, effort_of
+from tests.editors.trial import BROKEN, FILE, FIXED, OTHER_FILE, Trial, effort_of, result_of
 
 _PAGE = "README.md"
 _NORMAL = r"^ NOR "
@@ -32,6 +32,7 @@ async def drive(trial: Trial, room: Path) -> None:
         await helix.works_on_a_diagnostic()
         await helix.cancels()
         await helix.takes_an_effort()
+        await helix.knows()
         document = await helix.chats()
         await helix.goes_on(document)
 
@@ -42,10 +43,11 @@ class _Helix:
         self._languages = Path(trial.variables["XDG_CONFIG_HOME"], "helix", "languages.toml")
         self._log = trial.home / "helix.log"
 
-    def configure(self, effort: str = "") -> None:
-        """The README's text, with this trial's lint server as the language's own."""
-        languages = pasted(_PAGE, "toml", "[language-server.thinklsp]").replace('"pylsp"', '"lint"')
+    def configure(self, effort: str = "", own: str = '"lint"') -> None:
+        """The README's text, with this trial's lint server, or another, as the language's own."""
+        languages = pasted(_PAGE, "toml", "[language-server.thinklsp]").replace('"pylsp"', own)
         languages += '\n[language-server.lint]\ncommand = "thinklsp-lint"\n'
+        languages += '\n[language-server.ruff]\ncommand = "ruff"\nargs = ["server"]\n'
         if effort:
             languages += f'\n[language-server.thinklsp.config]\neffort = "{effort}"\n'
         self._languages.parent.mkdir(exist_ok=True)
@@ -106,6 +108,23 @@ class _Helix:
             assert effort_of(trial.requests[before]) == "high"
             await terminal.shows(r"^thinklsp: thinklsp ⋅ done, changed 1 file")
             await self.command("buffer-close!")
+
+    async def knows(self) -> None:
+        trial, terminal = self._trial, self._terminal
+        with trial.check(Step.KNOWS, fallback="no plugin for Helix: what came along with the code action"):
+            # Its own actions would stand among ours.
+            self.configure(own='{ name = "ruff", except-features = ["code-action"] }')
+            await self.open(OTHER_FILE)
+            await terminal.shows(r"● 1 .*1 sel")
+            # To the name that is not used.
+            await terminal.keys("w", "w")
+            asked = len(trial.requests)
+            await self.act("thinklsp: fix `os` imported but unused")
+            await trial.until(lambda: len(trial.requests) > asked + 1, "the request with the tool's result")
+            said = result_of(trial.requests[-1])
+            assert "1 problem in 1 file, seen when the user asked for code actions there" in said, said
+            assert "line 1: warning: `os` imported but unused" in said, said
+            await terminal.shows(r"^thinklsp: thinklsp ⋅ done")
 
     async def chats(self) -> str:
         """The name of the chat document, saved."""

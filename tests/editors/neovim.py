@@ -7,13 +7,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.editors import neovim_own
+from tests.editors import neovim_bridge, neovim_own
 from tests.editors.neovim_rpc import Neovim
 from tests.editors.neovim_seat import Seat
 from tests.editors.pages import ROOT, pasted
 from tests.editors.programs import debs, version_of
 from tests.editors.steps import Step
-from tests.editors.trial import BROKEN, FILE, FIXED, HERE, Trial, effort_of, prompt_of
+from tests.editors.trial import BROKEN, FILE, FIXED, HERE, OTHER_FILE, Trial, effort_of, prompt_of
 
 _PROBE = f"dofile([[{HERE / 'neovim' / 'probe.lua'}]])\n"
 _FIX = "thinklsp: fix undefined name 'value'"
@@ -39,6 +39,10 @@ async def drive(trial: Trial, room: Path) -> None:
     async with _opened(trial, room, "config", with_plugin, document) as seat:
         await _goes_on(seat)
         await neovim_own.rows(seat)
+        await seat.nvim.quit()
+    asked_by_another = with_plugin.replace("setup({", "setup({ cmd = { 'thinklsp-asking' },")
+    async with _opened(trial, room, "config", asked_by_another, OTHER_FILE) as seat:
+        await neovim_bridge.rows(seat)
         await seat.nvim.quit()
     trial.file.write_text(BROKEN)
     await _without_the_plugin(trial, room)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.editors.neovim_seat import Seat
-from tests.editors.trial import BROKEN, FILE, FIXED, effort_of, prompt_of
+from tests.editors.steps import Step
+from tests.editors.trial import BROKEN, FILE, FIXED, OTHER_FILE, effort_of, prompt_of, result_of
 
 _STORY = "Tell it slowly"
 _BEGINNING, _LATER, _END = "Once there was a river", "and the fish had", "downhill ever since."
@@ -22,6 +23,8 @@ async def rows(seat: Seat) -> None:
         await _races(seat)
     with trial.check("edits, explains and undoes a range"):
         await _edits(seat)
+    with trial.check(Step.KNOWS):
+        await _knows(seat)
     with trial.check("maps edit a selection and stop a turn"):
         await _maps(seat)
     with trial.check("tells and sets effort, thinking and model; usage, doctor, log, apply and actions answer"):
@@ -107,6 +110,25 @@ async def _edits(seat: Seat) -> None:
     await seat.idle()
     assert "stats.py, lines 1-2" in prompt_of(trial.requests[-1]), prompt_of(trial.requests[-1])
     assert await seat.text() == BROKEN
+
+
+async def _knows(seat: Seat) -> None:
+    """What Neovim has from ruff, for the text as it stands when the model asks and not as it stood before."""
+    trial, nvim = seat.trial, seat.nvim
+    await nvim.command(f"edit! {OTHER_FILE}")
+    await nvim.lua("vim.lsp.start({ name = 'ruff', cmd = { 'ruff', 'server' } })")
+    await seat.until("vim.tbl_contains(trial.servers(), 'ruff')", "ruff")
+    await seat.until("#vim.diagnostic.get(0) == 1", "ruff's diagnostic")
+    await nvim.type("ggoimport sys<Esc>")
+    asked = len(trial.requests)
+    await nvim.command("Thinklsp chat what does the editor say")
+    await trial.until(lambda: len(trial.requests) > asked + 1, "the request with the tool's result")
+    said = result_of(trial.requests[-1])
+    assert "2 problems in 1 file, by all servers" in said, said
+    assert "line 1: warning: `os` imported but unused" in said, said
+    assert "line 2: warning: `sys` imported but unused" in said, said
+    await seat.idle()
+    await nvim.command(f"edit! {FILE} | bwipeout! {OTHER_FILE}")
 
 
 async def _maps(seat: Seat) -> None:

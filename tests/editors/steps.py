@@ -15,5 +15,6 @@ class Step(StrEnum):
     UNDO = "one undo takes it back"
     CANCEL = "cancels from where it shows the progress"
     EFFORT = "an effort of its configuration reaches the wire"
+    KNOWS = "what another server says reaches the model"
     CHAT = "chat document, there and back"
     RESUME = "goes on with a session after a restart"

@@ -28,6 +28,9 @@ SCENARIO = HERE / "scenario.toml"
 FILE = "stats.py"
 # `value` is undefined: the lint server beside this file says so, at the second line.
 BROKEN = "def mean(values):\n    return sum(values) / len(value)\n"
+# Ruff, the second server of the trials, says that the import is not used.
+OTHER_FILE = "tally.py"
+UNUSED = "import os\n\n\ndef tally(values):\n    return len(values)\n"
 FIXED = "def mean(values):\n    return sum(values) / len(values)\n"
 
 Outcome = Literal["passed", "fallback", "unsteady", "failed", "skipped"]
@@ -47,7 +50,8 @@ class Row:
 @dataclass
 class Trial:
     """`room` holds everything that editor and server may write to. `variables` is the whole environment of the editor;
-    `thinklsp` and `thinklsp-lint` (a small language server with one diagnostic) are on its PATH.
+    `thinklsp`, `thinklsp-lint` (a small language server with one diagnostic), `ruff` and the other servers of this
+    folder are on its PATH.
     """
 
     editor: str
@@ -62,6 +66,7 @@ class Trial:
         self.workspace.mkdir(parents=True)
         (self.workspace / ".git").mkdir()
         (self.workspace / FILE).write_text(BROKEN)
+        (self.workspace / OTHER_FILE).write_text(UNUSED)
         self.variables = self._environment()
 
     @property
@@ -132,6 +137,9 @@ class Trial:
         for name, argv in {
             "thinklsp": f'"{sys.executable}" -m thinklsp',
             "thinklsp-lint": f'"{sys.executable}" "{HERE / "lint_server.py"}"',
+            "ruff": f'"{sys.executable}" -m ruff',
+            "thinklsp-asking": f'"{sys.executable}" "{HERE / "asking_server.py"}"',
+            "thinklsp-knowing": f'"{sys.executable}" "{HERE / "knowing_server.py"}"',
         }.items():
             (programs / name).write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec {argv} "$@"\n')
             (programs / name).chmod(0o755)
@@ -174,6 +182,12 @@ def prompt_of(request: RecordedRequest) -> str:
     content = request.body["messages"][-1]["content"]
     blocks = [{"text": content}] if isinstance(content, str) else content
     return "\n".join(block["text"] for block in blocks if "text" in block)
+
+
+def result_of(request: RecordedRequest) -> str:
+    """What the tools of the last user message have answered, as one text."""
+    content = request.body["messages"][-1]["content"]
+    return "\n".join(str(block["content"]) for block in content if block["type"] == "tool_result")
 
 
 def service() -> Service:

@@ -15,6 +15,7 @@ from tests.editors import code_server
 from tests.editors.steps import Step
 from tests.editors.trial import BROKEN, FILE, FIXED, Trial, effort_of, prompt_of
 from tests.editors.vscode_beginning import missing_server, walked_through
+from tests.editors.vscode_bridge import another_server_is_heard
 from tests.editors.vscode_host import in_the_host
 from tests.editors.waiting import until
 from tests.editors.workbench import Workbench, browser
@@ -125,6 +126,7 @@ class _Driven:
             (Step.CANCEL, self.cancel),
             (Step.EFFORT, self.effort),
             ("the menu chooses an effort", self.menu),
+            (Step.KNOWS, self.knows),
             ("the doctor's report is a page to read", self.doctor),
             ("an edit under review waits in the refactor preview", self.preview),
             ("an edit that met typing is offered with its difference", self.conflict),
@@ -230,6 +232,12 @@ class _Driven:
         await self.window.row("high").click()
         await self.window.shows(r" · high$")
         assert effort_of(await self.answered("hello")) == "high"
+
+    async def knows(self) -> None:
+        await another_server_is_heard(self.trial, self.window, self.ask_to)
+        await self.window.shows(_IDLE)
+        await self.window.command("File: Revert File")
+        await self.window.open(FILE)
 
     async def doctor(self) -> None:
         await self.window.command("thinklsp: Doctor")

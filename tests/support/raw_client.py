@@ -180,6 +180,10 @@ class RawClient(Watched):
     def cancel(self, request: Request) -> None:
         self.notify("$/cancelRequest", {"id": request.id})
 
+    def answer(self, identity: Json, result: Json) -> None:
+        """To a request of the server, beside the editor's own answer."""
+        self._send({"id": identity, "result": result})
+
     def command(self, name: str, argument: Json = None, *, token: str | int | None = None) -> Request:
         params = {"command": name, "arguments": [] if argument is None else [argument]}
         return self.request("workspace/executeCommand", params | ({} if token is None else {"workDoneToken": token}))

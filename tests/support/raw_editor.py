@@ -111,6 +111,8 @@ class Editor:
 
     async def answer(self, method: str, params: Json) -> Json:
         """The rest of the answer: `{"result": …}` or `{"error": …}`."""
+        if method.startswith("thinklsp/editor/") and method.rpartition("/")[2] not in self._own():
+            self.checker.blame(f"{method} for a client that does not announce it")
         handler = self.handlers.get(method) or self._built_in.get(method)
         if handler is None:
             return {"error": {"code": -32601, "message": f"no method {method}"}}
@@ -121,6 +123,10 @@ class Editor:
         except Refusal as refusal:
             return {"error": {"code": -32803, "message": str(refusal)}}
         return {"result": result}
+
+    def _own(self) -> list[str]:
+        """What it announces beyond LSP."""
+        return list(self.capabilities.get("experimental", {}).get("thinklsp", {}).get("editor", []))
 
     def apply_edit(self, params: Json) -> Json:
         """Applies for real; also for handlers that first do something else."""

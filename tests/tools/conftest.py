@@ -7,6 +7,7 @@ import pytest
 
 from thinklsp.core.messages import ToolUseBlock
 from thinklsp.tools.base import ToolContext, call
+from thinklsp.tools.editor import Editor, NoEditor
 from thinklsp.tools.registry import TOOLS
 from thinklsp.workspace.overlay import EditOverlay
 from thinklsp.workspace.paths import Root
@@ -21,6 +22,7 @@ class Bench:
     answer: str | None = None
     asked: list = field(default_factory=list)
     overlay: EditOverlay | None = None
+    editor: Editor = field(default_factory=NoEditor)
 
     def start(self, files=None, documents=None, **more):
         """Files on disk and open documents by name (names with a colon are URIs); a new overlay over them."""
@@ -37,7 +39,8 @@ class Bench:
         return self
 
     async def call(self, name, **arguments):
-        return await call(ToolUseBlock("call-1", name, arguments), self.tools, ToolContext(self.overlay, self._ask))
+        context = ToolContext(self.overlay, self._ask, self.editor)
+        return await call(ToolUseBlock("call-1", name, arguments), self.tools, context)
 
     async def ok(self, name, **arguments):
         output = await self.call(name, **arguments)

@@ -42,10 +42,10 @@ def test_schemas_are_plain():
 def test_modes():
     names = {mode: [tool.name for tool in tools_for(mode)] for mode in ("agent", "ask", "plan")}
     assert names["agent"] == [
-        "read_file", "list_files", "search_text", "outline", "definition", "references", "edit_file", "write_file",
-        "rename_file", "delete_file", "ask_user", "plan",
+        "read_file", "list_files", "search_text", "outline", "diagnostics", "definition", "references", "edit_file",
+        "write_file", "rename_file", "delete_file", "ask_user", "plan",
     ]  # fmt: skip
-    looking = ["read_file", "list_files", "search_text", "outline", "definition", "references"]
+    looking = ["read_file", "list_files", "search_text", "outline", "diagnostics", "definition", "references"]
     assert names["ask"] == names["plan"] == [*looking, "ask_user", "plan"]
     assert [tool.name for tool in TOOLS if tool.read_only] == [*looking, "plan"]
 
@@ -60,10 +60,13 @@ WRONG = {
     ("plan", '{"entries": [{"text": "a", "status": "begun"}]}'): "The argument `entries.0.status` of `plan` is wrong: "
     "Input should be 'pending', 'in_progress' or 'completed'.",
     ("no_such", "{}"): "There is no tool `no_such` in this turn. The tools are: read_file, list_files, search_text, "
-    "outline, definition, references, edit_file, write_file, rename_file, delete_file, ask_user, plan.",
+    "outline, diagnostics, definition, references, edit_file, write_file, rename_file, delete_file, ask_user, plan.",
     ("read_file", '{"path": "../x"}'): "`../x` holds `..`; give the path from the workspace folder on.",
     ("read_file", '{"path": "no.py"}'): "`no.py` does not exist; list_files shows the files that do.",
     ("read_file", '{"path": "."}'): "`.` is a folder; list_files shows what is in it.",
+    ("diagnostics", '{"path": "no.py"}'): "`no.py` does not exist; list_files shows the files that do.",
+    ("diagnostics", '{"path": ".env"}'): "`.env` may hold secrets (`.env*`) and is not read. The user can allow it "
+    "in the user's own settings.",
     ("read_file", '{"path": ".env"}'): "`.env` may hold secrets (`.env*`) and is not read. The user can allow it "
     "in the user's own settings.",
     ("write_file", '{"path": ".vscode/tasks.json", "content": ""}'): "`.vscode/tasks.json` is protected "
@@ -96,6 +99,7 @@ TITLES = {
     ("list_files", '{"glob": "*.py"}'): "list files *.py",
     ("rename_file", '{"path": "a", "new_path": "b"}'): "rename a to b",
     ("outline", '{"path": "src/app.py"}'): "outline src/app.py",
+    ("diagnostics", '{"path": "src"}'): "check diagnostics of src",
     ("definition", '{"path": "a.py", "line": 3, "symbol": "run"}'): "definition of run (a.py:3)",
     ("references", '{"path": "a.py", "line": 3, "symbol": "run"}'): "references of run (a.py:3)",
     ("edit_file", '{"path": "a\\nb\\u202e", "old_text": "x", "new_text": "y"}'): "edit a b<U+202E>",

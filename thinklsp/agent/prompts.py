@@ -104,7 +104,7 @@ def own_prompt(text: str, mode: Mode, *, excerpt: Excerpt | None = None, staged:
 
 
 def _listed(problems: Sequence[Problem]) -> str:
-    return "\n".join(f"- {_problem(problem)}" for problem in problems)
+    return "\n".join(f"- {problem}" for problem in problems)
 
 
 def without_instructions(prompt: str) -> str:
@@ -119,11 +119,6 @@ def without_instructions(prompt: str) -> str:
 def _place(excerpt: Excerpt) -> str:
     lines = f"{excerpt.first_line}-{excerpt.last_line}"
     return f"{excerpt.path}, lines {lines} of {excerpt.total_lines}"
-
-
-def _problem(problem: Problem) -> str:
-    origin = " ".join(filter(None, (problem.source, problem.code)))
-    return f"line {problem.line}: {problem.severity}: {problem.message}" + (f" ({origin})" if origin else "")
 
 
 def _quoted(excerpt: Excerpt) -> str:

@@ -15,6 +15,10 @@ class Problem:
     source: str = ""
     code: str = ""
 
+    def __str__(self) -> str:
+        origin = " ".join(filter(None, (self.source, self.code)))
+        return f"line {self.line}: {self.severity}: {self.message}" + (f" ({origin})" if origin else "")
+
 
 @dataclass(frozen=True, slots=True)
 class Diagnosed:

@@ -57,27 +57,25 @@ def _selection(view: WorkspaceView, state: State) -> Reference | str:
             "@selection was left out: no code has been selected yet. Select some and ask for code actions there, "
             "then send again."
         )
-    subject, _ = place
-    if subject.range is None:
+    if place.range is None:
         return "@selection was left out: the selected code has changed since. Select it again, then send again."
-    if not _can_be_read(view, subject.uri):
+    if not _can_be_read(view, place.uri):
         return "@selection was left out: its document is closed and no file of the workspace."
-    return Reference(subject.uri, lines_of(subject.range, subject.line_count))
+    return Reference(place.uri, lines_of(place.range, place.line_count))
 
 
 def _diagnostics(view: WorkspaceView, state: State) -> tuple[Diagnosed | None, Reference | str]:
     place = latest_place(state)
-    if place is None or not place[1]:
+    if place is None or not place.problems:
         return None, (
             "@diagnostics was left out: no diagnostics are known. Ask for code actions where they stand, "
             "then send again."
         )
-    subject, problems = place
-    if not _can_be_read(view, subject.uri):
+    if not _can_be_read(view, place.uri):
         return None, "@diagnostics was left out: their document is closed and no file of the workspace."
-    lines = [problem.line for problem in problems]
+    lines = [problem.line for problem in place.problems]
     around = (max(1, min(lines) - _AROUND), max(lines) + _AROUND)
-    return Diagnosed(view.resolve(subject.uri).shown, problems), Reference(subject.uri, around)
+    return Diagnosed(view.resolve(place.uri).shown, place.problems), Reference(place.uri, around)
 
 
 def _is_file(view: WorkspaceView, path: str) -> bool:

@@ -14,6 +14,8 @@ _REQUEST_SECONDS = 30.0
 # A turn waits for this answer before it begins.
 _CREATE_SECONDS = 3.0
 _CONFIGURATION_SECONDS = 10.0
+# An editor may wait for its other servers, for a second and a half as ours do.
+_KNOWLEDGE_SECONDS = 3.0
 
 Level = Literal["error", "warning", "info"]
 _LEVELS: dict[Level, int] = {"error": 1, "warning": 2, "info": 3}
@@ -21,7 +23,7 @@ _LEVELS: dict[Level, int] = {"error": 1, "warning": 2, "info": 3}
 
 @dataclass(frozen=True, slots=True)
 class Abilities:
-    """The client capabilities that decide something here."""
+    """The client capabilities that decide something here. `editor`: what it answers of `thinklsp/editor/…`."""
 
     apply_edit: bool = False
     document_changes: bool = False
@@ -34,6 +36,7 @@ class Abilities:
     code_action_literals: bool = False
     code_action_tags: frozenset[int] = frozenset()
     refresh_lenses: bool = False
+    editor: frozenset[str] = frozenset()
 
     @staticmethod
     def of(capabilities: Mapping[str, Any]) -> Abilities:
@@ -63,6 +66,7 @@ class Abilities:
             code_action_literals=at("textDocument.codeAction.codeActionLiteralSupport") is not None,
             code_action_tags=frozenset(tag for tag in tags if isinstance(tag, int)),
             refresh_lenses=at("workspace.codeLens.refreshSupport") is True,
+            editor=_names(at("experimental.thinklsp.editor")),
         )
 
 
@@ -139,6 +143,10 @@ class Client:
                 await self._protocol.ask("workspace/codeLens/refresh", None, _REQUEST_SECONDS)
             except (ClientError, TimeoutError):
                 return
+
+    async def knows(self, what: str, params: Mapping[str, Any]) -> Any:
+        """What the editor answers to `thinklsp/editor/<what>`. Raises ClientError or TimeoutError where it does not."""
+        return await self._protocol.ask(f"thinklsp/editor/{what}", params, _KNOWLEDGE_SECONDS)
 
     async def configuration(self) -> object:
         """The `thinklsp` section as the editor has it now; None when it does not say."""

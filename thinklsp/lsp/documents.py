@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from lsprotocol import types
 
+from thinklsp.core.problems import Problem
 from thinklsp.lsp.convert import Encoding, column_of, split_keeping_ends, units
 
 _log = logging.getLogger(__name__)
@@ -39,9 +40,23 @@ class _Change:
     new_end: Point
 
 
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A problem as it stands in `version` of its document, in the client's units. `told`: the version for which the
+    editor has told it. `text`: the line on which it begins."""
+
+    problem: Problem
+    start: Point
+    end: Point
+    version: int
+    told: int
+    text: str
+
+
 class Document:
     """Live text of one open document. `desynced`: the client's versions or ranges made no sense; no edits for it
-    until it is sent whole again. `changed_at`: monotonic seconds of the last change."""
+    until it is sent whole again. `changed_at`: monotonic seconds of the last change. `seen`: problems that the editor
+    has told of."""
 
     def __init__(self, item: types.TextDocumentItem, encoding: Encoding) -> None:
         self.uri = item.uri
@@ -49,7 +64,8 @@ class Document:
         self.version = item.version
         self.desynced = False
         self.changed_at = -math.inf
-        self._encoding: Encoding = encoding
+        self.seen: tuple[Seen, ...] = ()
+        self.encoding: Encoding = encoding
         self._lines = split_keeping_ends(item.text)
         self._text: str | None = item.text
         self._changes: deque[_Change] = deque(maxlen=_REMEMBERED_CHANGES)
@@ -115,7 +131,7 @@ class Document:
         first, last = self._lines[start[0]], self._lines[end[0]]
         head, tail = first[: start[1]], last[end[1] :]
         begin, stop = start[0], end[0] + 1
-        removed = (start[0], units(head, self._encoding)), (end[0], units(last[: end[1]], self._encoding))
+        removed = (start[0], units(head, self.encoding)), (end[0], units(last[: end[1]], self.encoding))
         if (head + text + tail).startswith("\n") and begin > 0 and self._lines[begin - 1].endswith("\r"):
             # What stood between \r and \n is gone: together they are one line end.
             begin -= 1
@@ -131,13 +147,13 @@ class Document:
         """Line and code points before a position, clamped to the text."""
         line = min(position.line, len(self._lines) - 1)
         character = position.character if line == position.line else _LAST_COLUMN
-        return line, column_of(self._lines[line], character, self._encoding)
+        return line, column_of(self._lines[line], character, self.encoding)
 
     def _place(self, lines: Sequence[str], first: int, offset: int) -> Point:
         """The point at an offset of `lines`, the first of which is line `first` of the document."""
         for number, line in enumerate(lines, first):
             if offset < len(line) or (offset == len(line) and line[-1:] not in ("\r", "\n")):
-                return number, units(line.rstrip("\r\n")[:offset], self._encoding)
+                return number, units(line.rstrip("\r\n")[:offset], self.encoding)
             offset -= len(line)
         return first + len(lines), 0
 

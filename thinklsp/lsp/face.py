@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from lsprotocol import types
@@ -21,6 +21,7 @@ from thinklsp.lsp.chat_outline import session_named
 from thinklsp.lsp.code_actions import Held, Written
 from thinklsp.lsp.code_lenses import ChatState
 from thinklsp.lsp.completion import Names, completions, wanted_at
+from thinklsp.lsp.diagnostics import problems_of
 from thinklsp.lsp.documents import Document
 from thinklsp.lsp.edits import Scope
 from thinklsp.lsp.file_names import FileNames
@@ -35,7 +36,7 @@ from thinklsp.lsp.slash_commands import SlashCommands
 from thinklsp.lsp.slash_services import Services
 from thinklsp.lsp.snapshots import Snapshots
 from thinklsp.lsp.state import State
-from thinklsp.lsp.subjects import Subject, lines_of, plain_range, problems_of, required_subject, subject_of
+from thinklsp.lsp.subjects import Subject, lines_of, plain_range, required_subject, subject_of
 from thinklsp.lsp.turns import Asked, Turns, no_scope
 from thinklsp.sessions.session import Session
 from thinklsp.sessions.state_folder import state_folder
@@ -216,15 +217,15 @@ class Face:
         action = args.parsed(args.ActionArguments, given)
         own = own_action(action.name, self.engine.user.file.actions)
         subject = required_subject(self._state, action.uri, action.range, action.version)
-        name = action.name or ("fix" if subject.diagnostics else "edit")
+        name = action.name or ("fix" if subject.problems else "edit")
         if name in ("edit", "ask") and not (action.instruction or "").strip():
             return await self._blank(subject)
-        diagnostics: Sequence[Mapping[str, Any]] | None = action.diagnostics
-        if diagnostics is None and name == "fix":
-            diagnostics = subject.diagnostics
+        problems = subject.problems if name == "fix" else ()
+        if action.diagnostics is not None:
+            problems = problems_of(action.diagnostics)
         place = Reference(subject.uri, lines_of(subject.range, subject.line_count))
         view = self._snapshots.view()
-        task = ActionTask(name, place, problems_of(diagnostics or ()), action.instruction or "", own)
+        task = ActionTask(name, place, problems, action.instruction or "", own)
         spec = TurnSpec(
             f"{name} {view.resolve(subject.uri).shown}",
             await with_material(task, view),

@@ -41,6 +41,7 @@ _PHASES = {
     "outline": "outlining",
     "definition": "looking up",
     "references": "looking up",
+    "diagnostics": "checking",
     "edit_file": "editing",
     "write_file": "writing",
     "rename_file": "renaming",

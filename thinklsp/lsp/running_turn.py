@@ -20,6 +20,7 @@ from thinklsp.lsp.proposals import Kept
 from thinklsp.lsp.protocol.errors import spoken
 from thinklsp.lsp.results import Result, turn_result
 from thinklsp.lsp.running import Running
+from thinklsp.tools.editor import Editor
 
 _BUDGET_ANSWERS: dict[str, Literal["continue", "raise", "stop"]] = {
     "Continue once": "continue",
@@ -87,6 +88,7 @@ class RunningTurn:
 
     turn: Turn
     client: Client
+    editor: Editor
     applying: Applying
     progress: TurnProgress
     scope: Callable[[], Scope | None]
@@ -165,7 +167,7 @@ class RunningTurn:
         return (*names, *self.turn.said, *outcome.notices)
 
     async def _finished(self) -> TurnFinished:
-        async with aclosing(self.turn.events(self._ask, self._ask_budget)) as events:
+        async with aclosing(self.turn.events(self._ask, self._ask_budget, self.editor)) as events:
             async for event in events:
                 self.streamed.take(event)
                 self.progress.show(event)

@@ -16,6 +16,7 @@ from thinklsp.lsp import code_actions
 from thinklsp.lsp.announced import COMMANDS, COMPLETION_TRIGGERS, QUICKFIX, REWRITE, TURNS
 from thinklsp.lsp.client import Abilities, Client
 from thinklsp.lsp.code_lenses import ChatState, lenses
+from thinklsp.lsp.diagnostics import see
 from thinklsp.lsp.progress import TurnProgress
 from thinklsp.lsp.protocol import errors
 from thinklsp.lsp.protocol.dispatch import Protocol
@@ -153,7 +154,8 @@ def _code_actions(state: State, params: types.CodeActionParams) -> list[dict[str
     context = params.context
     diagnostics = [state.protocol.plain(diagnostic) for diagnostic in context.diagnostics]
     is_chat = _is_chat(state, document.uri)
-    state.last_action = ActionContext(document.uri, document.version, params.range, diagnostics)
+    seen = see(document, params.range, diagnostics)
+    state.last_action = ActionContext(document.uri, document.version, params.range, seen)
     if not is_chat:
         state.last_place = state.last_action
     face = state.face

@@ -15,7 +15,7 @@ from lsprotocol import types
 
 from thinklsp.core.loading import uncollected
 from thinklsp.lsp.client import Client
-from thinklsp.lsp.documents import Documents
+from thinklsp.lsp.documents import Documents, Seen
 from thinklsp.lsp.progress import TurnProgress
 from thinklsp.lsp.protocol.dispatch import Protocol
 
@@ -27,12 +27,13 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class ActionContext:
-    """Where the user last asked for code actions: what a command without arguments is about."""
+    """Where the user last asked for code actions: what a command without arguments is about. `seen`: the problems that
+    the editor told of there."""
 
     uri: str
     version: int
     range: types.Range
-    diagnostics: list[dict[str, Any]]
+    seen: tuple[Seen, ...]
 
 
 @dataclass(slots=True)

@@ -10,6 +10,7 @@ from typing import Any
 from thinklsp.core.errors import ThinkLspError
 from thinklsp.engine import CompactTask, Turn, TurnSpec
 from thinklsp.lsp.applying import Applying
+from thinklsp.lsp.editor_bridge import EditorBridge
 from thinklsp.lsp.edits import Scope
 from thinklsp.lsp.progress import Token, TurnProgress
 from thinklsp.lsp.protocol.errors import TurnFailed, spoken
@@ -56,6 +57,7 @@ class Turns:
         self._applying = applying
         self._begin = begin
         self._changed = changed
+        self._editor = EditorBridge(state)
         self._running: dict[str, Running] = {}
 
     async def start(self, asked: Asked) -> Any:
@@ -84,7 +86,8 @@ class Turns:
         turn = await self._begin(asked.spec, turn_id)
         turn.said.extend(asked.notices)
         progress.use(asked.partial_token, turn.display)
-        return RunningTurn(turn, self._state.client, self._applying, progress, asked.scope, asked.deliver)
+        client, editor = self._state.client, self._editor
+        return RunningTurn(turn, client, editor, self._applying, progress, asked.scope, asked.deliver)
 
     async def launch(self, running: Running, *, watched: bool, ended: Callable[[], None] = _nothing) -> Any:
         """Runs it under the token rule. `ended` is called when it is over, however that came.

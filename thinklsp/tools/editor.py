@@ -3,11 +3,10 @@ say, the answer is None, and tools do with less."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from thinklsp.core.problems import Diagnosed
+from thinklsp.core.problems import Problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +29,30 @@ class Target:
     last_line: int
 
 
+@dataclass(frozen=True, slots=True)
+class DiagnosedDocument:
+    """What the editor says about one document. `text`: of the document while it is open, as its lines are counted in
+    `problems`. `older`: they were made for an earlier version; their lines have moved with the text, and what stood in
+    text that has changed since is left out."""
+
+    uri: str
+    problems: tuple[Problem, ...]
+    text: str | None = None
+    older: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostics:
+    """`complete`: from every server that the editor runs, so that a document without problems has none. Otherwise they
+    came along with code actions, and there may be more. A document that is not among them is not known about."""
+
+    documents: tuple[DiagnosedDocument, ...]
+    complete: bool
+
+
 class Editor(Protocol):
-    async def diagnostics(self, uris: Sequence[str] | None) -> tuple[Diagnosed, ...] | None:
-        """Those of the present versions, waited for within bounds; of all documents where `uris` is None."""
+    async def diagnostics(self, uri: str | None) -> Diagnostics | None:
+        """Those of the present versions, waited for within bounds; of all documents where `uri` is None."""
 
     async def definition(self, point: Point) -> tuple[Target, ...] | None: ...
 
@@ -42,7 +62,7 @@ class Editor(Protocol):
 class NoEditor:
     """The terminal, and editors that answer no questions."""
 
-    async def diagnostics(self, uris: Sequence[str] | None) -> tuple[Diagnosed, ...] | None:  # noqa: ARG002 - see Editor
+    async def diagnostics(self, uri: str | None) -> Diagnostics | None:  # noqa: ARG002 - see Editor
         return None
 
     async def definition(self, point: Point) -> tuple[Target, ...] | None:  # noqa: ARG002 - see Editor

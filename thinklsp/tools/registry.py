@@ -7,6 +7,7 @@ from typing import Literal
 
 from thinklsp.core.messages import ToolSpec
 from thinklsp.tools.base import AnyTool
+from thinklsp.tools.diagnostics import ReadDiagnostics
 from thinklsp.tools.edit import DeleteFile, EditFile, RenameFile, WriteFile
 from thinklsp.tools.read import ListFiles, ReadFile
 from thinklsp.tools.search import SearchText
@@ -21,6 +22,7 @@ TOOLS: tuple[AnyTool, ...] = (
     ListFiles(),
     SearchText(),
     Outline(),
+    ReadDiagnostics(),
     Definition(),
     References(),
     EditFile(),

@@ -165,6 +165,13 @@ class WorkspaceView:
         elif (reason := self._protected.writing_refused(_parts_of(place.uri))) is not None:
             raise PathRefused(f"{quoted(place.shown)} {reason}")
 
+    def check_readable(self, place: Place) -> None:
+        """Raises PathRefused for a place whose text tools may not see."""
+        parts = place.path.parts if place.path is not None else _parts_of(place.uri)
+        rules = place.root.protected if place.root is not None else self._protected
+        if (reason := rules.reading_refused(parts)) is not None:
+            raise PathRefused(f"{quoted(place.shown)} {reason}")
+
     def listing(self, place: Place) -> Listing | None:
         """Names on disk, None where there is no such folder."""
         return None if place.root is None or place.path is None else place.root.list(place.path)
@@ -194,10 +201,7 @@ class WorkspaceView:
         return waiting
 
     def _text(self, place: Place, *, keep: bool) -> FileText | None:
-        parts = place.path.parts if place.path is not None else _parts_of(place.uri)
-        rules = place.root.protected if place.root is not None else self._protected
-        if (reason := rules.reading_refused(parts)) is not None:
-            raise PathRefused(f"{quoted(place.shown)} {reason}")
+        self.check_readable(place)
         if (document := self._documents.get(place.key)) is not None:
             return FileText(document.text, "document", document.version)
         if (settled := self._settled.get(place.key)) is not None:

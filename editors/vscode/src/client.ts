@@ -15,6 +15,7 @@ import {
     WorkDoneProgress,
     WorkDoneProgressCancelNotification,
 } from 'vscode-languageclient/node';
+import { Bridge } from './bridge';
 import type { PartialResult } from './protocol';
 import type { Token, WorkDone } from './turns';
 
@@ -47,6 +48,7 @@ export class Client extends LanguageClient {
         const watch = new Watch(host);
         super(NAME, NAME, start, clientOptions(host, watch));
         watch.client = this;
+        this.registerFeature(new Bridge(this));
         this.onDidChangeState(change => host.runs(change.newState === State.Running));
     }
 

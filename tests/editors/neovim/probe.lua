@@ -35,6 +35,11 @@ function trial.servers(bufnr)
   return names
 end
 
+--- The first client of a server, for as long as it runs.
+function trial.client(name)
+  return vim.lsp.get_clients({ name = name })[1]
+end
+
 function trial.text(bufnr)
   return table.concat(vim.api.nvim_buf_get_lines(bufnr or 0, 0, -1, false), '\n') .. '\n'
 end

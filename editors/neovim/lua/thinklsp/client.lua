@@ -1,4 +1,5 @@
 --- The language client: how the server is started, to which buffers it belongs, and how it is asked.
+local bridge = require('thinklsp.bridge')
 local diagnostics = require('thinklsp.diagnostics')
 local edits = require('thinklsp.edits')
 local progress = require('thinklsp.progress')
@@ -104,11 +105,12 @@ local function configuration()
   return {
     name = M.NAME,
     cmd = spawn,
-    handlers = {
+    capabilities = bridge.announced(vim.lsp.protocol.make_client_capabilities()),
+    handlers = bridge.with_handlers({
       ['$/progress'] = on_progress,
       ['window/showMessage'] = on_message,
       ['workspace/applyEdit'] = on_edit,
-    },
+    }),
     commands = commands(),
     -- An empty table would leave as a list.
     settings = next(M.options.settings) and { thinklsp = M.options.settings } or nil,

@@ -23,10 +23,24 @@ function M.position(bufnr, row, column, encoding)
   return { line = row, character = character }
 end
 
+--- The column in bytes of a place as the server counts it.
+---@param bufnr integer
+---@param position lsp.Position
+---@param encoding string
+---@return integer
+function M.column(bufnr, position, encoding)
+  local line = vim.api.nvim_buf_get_lines(bufnr, position.line, position.line + 1, false)[1] or ''
+  if encoding == 'utf-8' then
+    return math.min(position.character, #line)
+  end
+  local column = vim.fn.byteidx(line, position.character, encoding == 'utf-16')
+  return column < 0 and #line or column
+end
+
 ---@param diagnostic vim.Diagnostic
 ---@param encoding string
 ---@return lsp.Diagnostic
-local function as_lsp(diagnostic, encoding)
+function M.as_lsp(diagnostic, encoding)
   local bufnr = diagnostic.bufnr
   return {
     range = {
@@ -59,7 +73,7 @@ function M.completed(params, name)
   local found = {}
   for _, diagnostic in ipairs(vim.diagnostic.get(bufnr)) do
     if diagnostic.lnum <= last and (diagnostic.end_lnum or diagnostic.lnum) >= first then
-      table.insert(found, as_lsp(diagnostic, client.offset_encoding))
+      table.insert(found, M.as_lsp(diagnostic, client.offset_encoding))
     end
   end
   if #found == 0 then

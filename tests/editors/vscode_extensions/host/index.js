@@ -1,6 +1,8 @@
 // Runs in the extension host; leaves {name: {error, note}} where THINKLSP_TRIAL_REPORT says.
 const assert = require('node:assert/strict');
 const { readdirSync, readFileSync, writeFileSync } = require('node:fs');
+const { homedir } = require('node:os');
+const { join } = require('node:path');
 const vscode = require('vscode');
 
 const ID = 'thinklsp.thinklsp';
@@ -63,6 +65,60 @@ const tests = {
                 return false; // Between the two servers the command is not registered.
             }
         });
+    },
+    'the editor answers what the server asks': async () => {
+        const [file] = await vscode.workspace.findFiles('tally.py');
+        const document = await vscode.workspace.openTextDocument(file);
+        const whole = new vscode.Range(3, 0, 4, 23);
+        const name = new vscode.Range(3, 4, 3, 9);
+        const here = new vscode.Location(file, name);
+        const { languages } = vscode;
+        const problems = languages.createDiagnosticCollection('trial');
+        problems.set(file, [new vscode.Diagnostic(name, 'of another extension', vscode.DiagnosticSeverity.Warning)]);
+        languages.registerDefinitionProvider('python', {
+            provideDefinition: () => [{ targetUri: file, targetRange: whole, targetSelectionRange: name }],
+        });
+        languages.registerReferenceProvider('python', { provideReferences: () => [here, here] });
+        languages.registerHoverProvider('python', { provideHover: () => new vscode.Hover('of another extension') });
+        const kind = vscode.SymbolKind.Function;
+        languages.registerDocumentSymbolProvider('python', {
+            provideDocumentSymbols: () => [new vscode.DocumentSymbol('tally', 'counts', kind, whole, name)],
+        });
+        languages.registerWorkspaceSymbolProvider({
+            provideWorkspaceSymbols: query => [new vscode.SymbolInformation(query, kind, 'there', here)],
+        });
+        const asking = join(homedir(), 'bin', 'thinklsp-asking');
+        const settings = vscode.workspace.getConfiguration('thinklsp.ui');
+        await settings.update('server.path', asking, vscode.ConfigurationTarget.Global);
+        await vscode.commands.executeCommand('thinklsp.ui.restart');
+        const ask = (method, params) =>
+            vscode.commands.executeCommand('trial.ask', { method: `thinklsp/editor/${method}`, params });
+
+        const uri = file.toString();
+        const range = { start: { line: 3, character: 4 }, end: { line: 3, character: 9 } };
+        const larger = { start: { line: 3, character: 0 }, end: { line: 4, character: 23 } };
+        const place = { textDocument: { uri }, position: { line: 3, character: 5 } };
+        const [known] = await ask('diagnostics', { uri });
+        assert.deepEqual([known.uri, known.version], [uri, document.version]);
+        const mine = known.diagnostics.find(({ message }) => message === 'of another extension');
+        assert.deepEqual([mine.severity, mine.range], [2, range]);
+        assert.ok((await ask('diagnostics', {})).some(one => one.uri === uri));
+        assert.deepEqual(await ask('definition', place), [{ uri, range: larger }]);
+        assert.deepEqual(await ask('references', place), [{ uri, range }, { uri, range }]);
+        assert.match((await ask('hover', place)).contents.value, /of another extension/);
+        const [symbol] = await ask('symbols', { uri });
+        assert.deepEqual([symbol.name, symbol.kind, symbol.range, symbol.selectionRange], ['tally', 12, larger, range]);
+        const [found] = await ask('symbols', { query: 'tal' });
+        assert.deepEqual([found.name, found.kind, found.location], ['tal', 12, { uri, range }]);
+
+        const edit = new vscode.WorkspaceEdit();
+        edit.insert(file, new vscode.Position(0, 0), 'import sys\n');
+        await vscode.workspace.applyEdit(edit);
+        // Nobody has looked at it since: after some patience it is said for which version that is.
+        const [older] = await ask('diagnostics', { uri });
+        assert.ok(document.version > known.version && older.version <= document.version);
+        assert.deepEqual(await ask('save', { uris: [uri, `${uri}.not`] }), { saved: [uri] });
+        assert.match(readFileSync(file.fsPath, 'utf-8'), /^import sys\nimport os/);
     },
 };
 

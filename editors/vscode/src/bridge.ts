@@ -1,0 +1,154 @@
+/** Tells the server what the editor knows from all its extensions: the requests `thinklsp/editor/…`. */
+
+import {
+    type CancellationToken,
+    type DocumentSymbol,
+    type Hover,
+    Location,
+    type LocationLink,
+    SymbolInformation,
+    type Uri,
+    commands,
+    languages,
+    workspace,
+} from 'vscode';
+import type {
+    BaseLanguageClient,
+    ClientCapabilities,
+    FeatureState,
+    StaticFeature,
+    TextDocumentPositionParams,
+} from 'vscode-languageclient/node';
+import { Freshness, opened } from './freshness';
+
+const SCHEMES = ['file', 'untitled'];
+
+type Answers = Record<string, (params: never, token: CancellationToken) => Promise<unknown>>;
+
+export class Bridge implements StaticFeature {
+    private freshness: Freshness | undefined;
+
+    constructor(private readonly client: BaseLanguageClient) {}
+
+    private readonly answers: Answers = {
+        diagnostics: ({ uri }: { uri?: string }, token) => this.diagnostics(uri, token),
+        definition: (place: TextDocumentPositionParams) => this.places('vscode.executeDefinitionProvider', place),
+        references: (place: TextDocumentPositionParams) => this.places('vscode.executeReferenceProvider', place),
+        hover: (place: TextDocumentPositionParams) => this.hover(place),
+        symbols: ({ uri, query }: { uri?: string; query?: string }) => this.symbols(uri, query),
+        save: ({ uris }: { uris: string[] }) => this.save(uris),
+    };
+
+    fillClientCapabilities(capabilities: ClientCapabilities): void {
+        const editor = Object.keys(this.answers);
+        capabilities.experimental = { ...capabilities.experimental, thinklsp: { editor } };
+    }
+
+    initialize(): void {
+        this.freshness = new Freshness();
+        for (const [name, answer] of Object.entries(this.answers)) {
+            this.client.onRequest(`thinklsp/editor/${name}`, answer);
+        }
+    }
+
+    getState(): FeatureState {
+        return { kind: 'static' };
+    }
+
+    clear(): void {
+        this.freshness?.dispose();
+        this.freshness = undefined;
+    }
+
+    /** Those of every server, when they are about what stands there now, or soon after with what there is. */
+    private async diagnostics(only: string | undefined, token: CancellationToken): Promise<object[]> {
+        const { freshness } = this;
+        if (only === undefined) {
+            const known = shown().filter(document => freshness?.of(document) !== undefined);
+            await freshness?.reached(known, token);
+        } else {
+            const document = opened(this.uri(only));
+            await freshness?.reached(document === undefined ? [] : [document], token);
+        }
+        return this.about(only).map(uri => {
+            const document = opened(uri);
+            const found = languages.getDiagnostics(uri);
+            return {
+                uri: this.client.code2ProtocolConverter.asUri(uri),
+                version: (document && freshness?.of(document)) ?? null,
+                diagnostics: found.map(diagnostic => this.client.code2ProtocolConverter.asDiagnostic(diagnostic)),
+            };
+        });
+    }
+
+    /** Documents of which there is something to tell: those with diagnostics, and those without after a look at them. */
+    private about(only: string | undefined): Uri[] {
+        if (only !== undefined) {
+            return [this.uri(only)];
+        }
+        const found = languages.getDiagnostics().filter(([, diagnostics]) => diagnostics.length > 0);
+        const looked = shown().filter(document => this.freshness?.of(document) !== undefined);
+        const uris = [...found.map(([uri]) => uri), ...looked.map(document => document.uri)];
+        const known = new Map(uris.filter(uri => SCHEMES.includes(uri.scheme)).map(uri => [uri.toString(), uri]));
+        return [...known.values()];
+    }
+
+    private async places(command: string, place: TextDocumentPositionParams): Promise<object[]> {
+        const found = await this.provided<(Location | LocationLink)[]>(command, place);
+        return (found ?? []).map(one => {
+            const { asUri, asRange } = this.client.code2ProtocolConverter;
+            return one instanceof Location
+                ? { uri: asUri(one.uri), range: asRange(one.range) }
+                : { uri: asUri(one.targetUri), range: asRange(one.targetRange) };
+        });
+    }
+
+    private async hover(place: TextDocumentPositionParams): Promise<object | null> {
+        const found = await this.provided<Hover[]>('vscode.executeHoverProvider', place);
+        const texts = (found ?? []).flatMap(hover => hover.contents).map(text => (typeof text === 'string' ? text : text.value));
+        return texts.length === 0 ? null : { contents: { kind: 'markdown', value: texts.join('\n\n---\n\n') } };
+    }
+
+    private async symbols(uri: string | undefined, query: string | undefined): Promise<object[]> {
+        const found: (DocumentSymbol | SymbolInformation)[] | undefined =
+            uri === undefined
+                ? await commands.executeCommand('vscode.executeWorkspaceSymbolProvider', query ?? '')
+                : await commands.executeCommand('vscode.executeDocumentSymbolProvider', this.uri(uri));
+        return (found ?? []).map(symbol => this.symbol(symbol));
+    }
+
+    private symbol(symbol: DocumentSymbol | SymbolInformation): object {
+        const { asLocation, asRange } = this.client.code2ProtocolConverter;
+        // The editor counts kinds from 0, the protocol from 1.
+        const shared = { name: symbol.name, kind: symbol.kind + 1 };
+        if (symbol instanceof SymbolInformation || !('selectionRange' in symbol)) {
+            return { ...shared, containerName: symbol.containerName, location: asLocation(symbol.location) };
+        }
+        return {
+            ...shared,
+            detail: symbol.detail,
+            range: asRange(symbol.range),
+            selectionRange: asRange(symbol.selectionRange),
+            children: symbol.children.map(child => this.symbol(child)),
+        };
+    }
+
+    private async save(uris: string[]): Promise<object> {
+        const saved = await Promise.all(uris.map(async uri => (await opened(this.uri(uri))?.save()) === true));
+        return { saved: uris.filter((_, index) => saved[index]) };
+    }
+
+    private async provided<T>(command: string, place: TextDocumentPositionParams): Promise<T | undefined> {
+        const position = this.client.protocol2CodeConverter.asPosition(place.position);
+        return commands.executeCommand<T>(command, this.uri(place.textDocument.uri), position);
+    }
+
+    private uri(spelled: string): Uri {
+        return this.client.protocol2CodeConverter.asUri(spelled);
+    }
+}
+
+/** The documents that the editor shows or has shown in tabs, without those that it makes for itself. */
+function shown() {
+    return workspace.textDocuments.filter(document => SCHEMES.includes(document.uri.scheme));
+}

@@ -1,0 +1,345 @@
+"""What an editor is asked by `thinklsp/editor/…`, and what becomes of its answers: right, wrong, late, twice, never."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.slow.sizes import examples
+from tests.support.in_process import InProcess, in_process
+from thinklsp.core.problems import Problem
+from thinklsp.lsp.editor_answers import targets_of, told_of
+from thinklsp.lsp.editor_bridge import EditorBridge
+from thinklsp.tools.editor import DiagnosedDocument, Diagnostics, Point, Target
+
+A, B = "file:///ws/a%20b.py", "file:///ws/b.py"
+TEXT = "import os\n🙂 = name\nlast\n"
+NAMES = ["definition", "references", "diagnostics", "hover"]
+Json = Any
+
+
+def at(first: int, start: int, last: int, end: int) -> Json:
+    return {"start": {"line": first, "character": start}, "end": {"line": last, "character": end}}
+
+
+def diagnostic(line: int, message: str = "bad", **more: Json) -> Json:
+    return {"range": at(line, 0, line, 4), "severity": 2, "source": "ruff", "code": "F401", "message": message, **more}
+
+
+def warning(line: int, message: str = "bad") -> Problem:
+    return Problem(line, "warning", message, "ruff", "F401")
+
+
+@dataclass
+class Seat:
+    """The bridge, and the editor at its other end."""
+
+    editor: InProcess
+    bridge: EditorBridge
+
+    def asked(self, method: str = "thinklsp/editor/") -> list[Json]:
+        return [m for m in self.editor.received if "id" in m and m.get("method", "").startswith(method)]
+
+    async def request(self, number: int = 1) -> Json:
+        """The so-manieth request of the bridge."""
+        await self.editor.wait_for(lambda: len(self.asked()) >= number, what=f"request {number}")
+        return self.asked()[number - 1]
+
+    def answer(self, request: Json, result: Json) -> None:
+        self.editor.send({"jsonrpc": "2.0", "id": request["id"], "result": result})
+
+    def refuse(self, request: Json) -> None:
+        self.editor.send({"jsonrpc": "2.0", "id": request["id"], "error": {"code": -32603, "message": "no"}})
+
+    def open(self, uri: str = A, text: str = TEXT, version: int = 1) -> None:
+        item = {"uri": uri, "languageId": "python", "version": version, "text": text}
+        self.editor.notify("textDocument/didOpen", {"textDocument": item})
+
+    def change(self, version: int, where: Json, text: str, uri: str = A) -> None:
+        changed = {"textDocument": {"uri": uri, "version": version}, "contentChanges": [{"range": where, "text": text}]}
+        self.editor.notify("textDocument/didChange", changed)
+
+    async def code_actions(self, where: Json, *diagnostics: Json, uri: str = A) -> None:
+        context = {"diagnostics": diagnostics, "triggerKind": 2}
+        name = f"actions {len(self.editor.received)}"
+        params = {"textDocument": {"uri": uri}, "range": where, "context": context}
+        self.editor.request(name, "textDocument/codeAction", params)
+        await self.editor.answer(name)
+
+
+@asynccontextmanager
+async def seated(names: Json = NAMES, encoding: str = "utf-16") -> AsyncIterator[Seat]:
+    async with in_process() as editor:
+        general = {"positionEncodings": [encoding]}
+        await editor.initialize({"general": general, "experimental": {"thinklsp": {"editor": names}}})
+        seat = Seat(editor, EditorBridge(editor.server.state))
+        seat.open()
+        yield seat
+
+
+def point(line: int = 2, column: int = 4, text: str = TEXT, uri: str = A) -> Point:
+    return Point(uri, text, line, column)
+
+
+ANSWERS: dict[str, tuple[Json, tuple[Target, ...] | None]] = {
+    "a location": ({"uri": B, "range": at(2, 4, 2, 9)}, (Target(B, 3, 3),)),
+    "locations, one twice": (
+        [{"uri": B, "range": at(0, 0, 3, 1)}, {"uri": A, "range": at(7, 0, 9, 0)}, {"uri": B, "range": at(0, 0, 3, 2)}],
+        (Target(B, 1, 4), Target(A, 8, 9)),
+    ),
+    "links": (
+        [{"targetUri": B, "targetRange": at(4, 0, 9, 1), "targetSelectionRange": at(4, 4, 4, 8)}],
+        (Target(B, 5, 10),),
+    ),
+    "nowhere": (None, ()),
+    "no places": ([], ()),
+    "a number": (7, None),
+    "a text": ("a.py:7", None),
+    "one of them wrong": ([{"uri": B, "range": at(0, 0, 0, 1)}, {"uri": B}], None),
+    "a line before the first": ([{"uri": B, "range": at(-1, 0, 0, 1)}], None),
+    "a line that is true": ([{"uri": B, "range": {"start": {"line": True, "character": 0}, "end": {}}}], None),
+    "an end before its start": ([{"uri": B, "range": at(3, 0, 2, 0)}], None),
+    "no URI": ([{"uri": 3, "range": at(0, 0, 0, 1)}], None),
+    "a URI without end": ([{"uri": "file:///" + "x" * 5000, "range": at(0, 0, 0, 1)}], None),
+    "more than anybody reads": (
+        [{"uri": B, "range": at(line, 0, line, 1)} for line in range(2000)],
+        tuple(Target(B, line + 1, line + 1) for line in range(500)),
+    ),
+}
+
+
+async def test_what_is_read_from_answers() -> None:
+    async with seated() as seat:
+        for number, (case, (answer, expected)) in enumerate(ANSWERS.items(), start=1):
+            asking = asyncio.create_task(seat.bridge.definition(point()))
+            request = await seat.request(number)
+            assert request["method"] == "thinklsp/editor/definition"
+            seat.answer(request, answer)
+            # The second answer, and one that nobody asked for, change nothing.
+            seat.answer(request, {"uri": "file:///twice", "range": at(0, 0, 0, 0)})
+            seat.answer({"id": 10_000 + number}, None)
+            assert await asking == expected, case
+
+
+@pytest.mark.parametrize(("encoding", "character"), [("utf-8", 7), ("utf-16", 5), ("utf-32", 4)])
+async def test_the_place_is_told_as_the_editor_counts(encoding: str, character: int) -> None:
+    async with seated(encoding=encoding) as seat:
+        asking = asyncio.create_task(seat.bridge.references(point()))
+        request = await seat.request()
+        # However the caller spells the document, the editor hears its own spelling.
+        assert request["method"] == "thinklsp/editor/references"
+        assert request["params"] == {"textDocument": {"uri": A}, "position": {"line": 1, "character": character}}
+        seat.refuse(request)
+        assert await asking is None
+
+
+async def test_an_editor_that_sees_another_text_is_not_asked() -> None:
+    async with seated() as seat:
+        assert await seat.bridge.definition(point(text="other\n")) is None
+        assert await seat.bridge.definition(point(uri=B)) is None
+        seat.change(1, at(0, 0, 0, 0), "same version")
+        assert await seat.bridge.definition(point(text=f"same version{TEXT}")) is None
+        assert seat.asked() == []
+    for names in (None, "definition", {"definition": True}, ["hover", 3]):
+        async with seated(names) as seat:
+            assert await seat.bridge.definition(point()) is None
+            assert (await seat.bridge.diagnostics(None)).complete is False
+            assert seat.asked() == []
+
+
+async def test_an_answer_about_a_text_that_has_changed_meanwhile_is_none() -> None:
+    async with seated() as seat:
+        asking = asyncio.create_task(seat.bridge.definition(point(uri="file:///ws/a b.py")))
+        request = await seat.request()
+        seat.change(2, at(0, 0, 0, 0), "# new\n")
+        seat.answer(request, [{"uri": A, "range": at(0, 0, 0, 1)}])
+        assert await asking is None
+
+
+async def test_no_answer_is_waited_for_and_a_late_one_ignored() -> None:
+    """All at once, as each of them takes its three seconds."""
+    async with seated() as seat:
+        await seat.code_actions(at(0, 0, 0, 9), diagnostic(0))
+        work = (seat.bridge.definition(point()), seat.bridge.references(point()), seat.bridge.diagnostics(A))
+        asking = asyncio.ensure_future(asyncio.gather(*work))
+        await seat.request(3)
+        requests = seat.asked()
+        definition, references, diagnostics = await asking
+        assert (definition, references) == (None, None)
+        await seat.editor.settled()
+        assert diagnostics == Diagnostics((DiagnosedDocument(A, (warning(1),), TEXT),), complete=False)
+        cancelled = [m["params"]["id"] for m in seat.editor.received if m.get("method") == "$/cancelRequest"]
+        assert sorted(cancelled) == sorted(request["id"] for request in requests)
+        for request in requests:
+            seat.answer(request, [])
+        assert [m for m in await seat.editor.settled() if "error" in m] == []
+
+
+async def test_cancel_ends_what_is_asked_and_what_waits_to_be_asked() -> None:
+    async with seated() as seat:
+        asking = [asyncio.create_task(seat.bridge.definition(point(column=number))) for number in range(6)]
+        await seat.request(4)
+        await seat.editor.settled()
+        assert len(seat.asked()) == 4, "no more of them at once"
+        seat.answer(seat.asked()[0], None)
+        assert await asking[0] == ()
+        await seat.request(5)
+        for task in asking[1:]:
+            task.cancel()
+        assert all(
+            isinstance(end, asyncio.CancelledError) for end in await asyncio.gather(*asking[1:], return_exceptions=True)
+        )
+        await seat.editor.settled()
+        gone = [m["params"]["id"] for m in seat.editor.received if m.get("method") == "$/cancelRequest"]
+        assert gone == [request["id"] for request in seat.asked()[1:]]
+        for request in seat.asked():
+            seat.answer(request, [])
+        # There is room again.
+        again = asyncio.create_task(seat.bridge.definition(point()))
+        seat.answer(await seat.request(6), None)
+        assert await again == ()
+
+
+TOLD: dict[str, tuple[Json, tuple[DiagnosedDocument, ...]]] = {
+    "of the present version": (
+        [{"uri": A, "version": 2, "diagnostics": [diagnostic(1)]}],
+        (DiagnosedDocument(A, (warning(2),), f"# new\n{TEXT}"),),
+    ),
+    "spelled in another way, and none": (
+        [{"uri": "file:///ws/a b.py", "version": 2, "diagnostics": []}],
+        (DiagnosedDocument(A, (), f"# new\n{TEXT}"),),
+    ),
+    "of an earlier version": (
+        [{"uri": A, "version": 1, "diagnostics": [diagnostic(0), diagnostic(2, "of the last")]}],
+        (DiagnosedDocument(A, (warning(2), warning(4, "of the last")), f"# new\n{TEXT}", older=True),),
+    ),
+    "of a version that nobody knows": (
+        [{"uri": A, "version": None, "diagnostics": [diagnostic(1)]}],
+        (DiagnosedDocument(A, (warning(2),), f"# new\n{TEXT}", older=True),),
+    ),
+    "none, of a version that nobody knows": ([{"uri": A, "diagnostics": []}], ()),
+    "of a file that is not open": (
+        [{"uri": B, "version": None, "diagnostics": [diagnostic(6)]}, {"uri": "file:///ws/c.py", "diagnostics": []}],
+        (DiagnosedDocument(B, (warning(7),)),),
+    ),
+    "of none": ([], ()),
+    "with little in it": (
+        [{"uri": A, "version": 2, "diagnostics": [{"range": at(0, 0, 0, 0), "message": "", "severity": "x"}]}],
+        (DiagnosedDocument(A, (Problem(1, "error", ""),), f"# new\n{TEXT}"),),
+    ),
+}
+WRONG: list[Json] = [
+    None, {}, "none", 3, [A], [{"uri": A}], [{"uri": A, "diagnostics": {}}], [{"uri": A, "diagnostics": [3]}],
+    [{"uri": A, "version": "2", "diagnostics": []}], [{"uri": A, "version": -1, "diagnostics": []}],
+    [{"uri": A, "diagnostics": [{"message": "no range"}]}], [{"uri": A, "diagnostics": [diagnostic(1, message=3)]}],  # type: ignore[arg-type]
+]  # fmt: skip
+
+
+async def test_diagnostics_are_told_with_their_version() -> None:
+    async with seated() as seat:
+        seat.change(2, at(0, 0, 0, 0), "# new\n")
+        await seat.code_actions(at(3, 0, 3, 4), diagnostic(3, "seen"))
+        number = 0
+        for case, (answer, expected) in TOLD.items():
+            asking = asyncio.create_task(seat.bridge.diagnostics(None if number % 2 else A))
+            request = await seat.request(number := number + 1)
+            assert request["params"] == ({"uri": A} if number % 2 else {})
+            seat.answer(request, answer)
+            assert await asking == Diagnostics(expected, complete=True), case
+        seen = Diagnostics((DiagnosedDocument(A, (warning(4, "seen"),), f"# new\n{TEXT}"),), complete=False)
+        for answer in WRONG:
+            asking = asyncio.create_task(seat.bridge.diagnostics(None))
+            seat.answer(await seat.request(number := number + 1), answer)
+            assert await asking == seen, answer
+        asking = asyncio.create_task(seat.bridge.diagnostics(B))
+        seat.refuse(await seat.request(number + 1))
+        assert await asking == Diagnostics((), complete=False)
+
+
+async def test_who_types_while_the_editor_looks_is_waited_for_once() -> None:
+    async with seated() as seat:
+        old = [{"uri": A, "version": 1, "diagnostics": [diagnostic(0, "old")]}]
+        asking = asyncio.create_task(seat.bridge.diagnostics(A))
+        first = await seat.request()
+        seat.change(2, at(0, 0, 0, 0), "# new\n")
+        seat.answer(first, old)
+        seat.answer(await seat.request(2), [{"uri": A, "version": 2, "diagnostics": [diagnostic(1, "new")]}])
+        now = (DiagnosedDocument(A, (warning(2, "new"),), f"# new\n{TEXT}"),)
+        assert await asking == Diagnostics(now, complete=True)
+
+        # Whose server has not looked again although nobody typed is not asked again, and said to be old.
+        asking = asyncio.create_task(seat.bridge.diagnostics(A))
+        seat.answer(await seat.request(3), old)
+        older = (DiagnosedDocument(A, (warning(2, "old"),), f"# new\n{TEXT}", older=True),)
+        assert await asking == Diagnostics(older, complete=True)
+
+        # An editor may answer before it tells of what was typed.
+        asking = asyncio.create_task(seat.bridge.diagnostics(A))
+        seat.answer(await seat.request(4), [{"uri": A, "version": 3, "diagnostics": [diagnostic(2, "newest")]}])
+        await seat.editor.settled()
+        assert not asking.done()
+        seat.change(3, at(0, 0, 0, 0), "# newer\n")
+        newest = (DiagnosedDocument(A, (warning(3, "newest"),), f"# newer\n# new\n{TEXT}"),)
+        assert await asking == Diagnostics(newest, complete=True)
+
+
+async def test_without_the_bridge_it_is_what_came_with_code_actions() -> None:
+    async with seated([]) as seat:
+        seat.open(B)
+
+        async def known(uri: str | None = A) -> list[tuple[str, int, str, bool]]:
+            found = await seat.bridge.diagnostics(uri)
+            assert found.complete is False
+            return [(d.uri, p.line, p.message, d.older) for d in found.documents for p in d.problems]
+
+        assert await known() == []
+        await seat.code_actions(at(0, 0, 0, 9), diagnostic(0, "one"))
+        await seat.code_actions(at(2, 0, 2, 2), diagnostic(2, "three"))
+        await seat.code_actions(at(0, 0, 0, 0), diagnostic(0, "other"), uri=B)
+        assert await known() == [(A, 3, "three", False), (A, 1, "one", False)]
+        assert await known(None) == [*await known(), (B, 1, "other", False)]
+        # A line in front moves them; a change of their own line takes them away.
+        seat.change(2, at(0, 0, 0, 0), "# new\n")
+        assert await known() == [(A, 4, "three", True), (A, 2, "one", True)]
+        seat.change(3, at(1, 7, 1, 9), "sys")
+        assert await known() == [(A, 4, "three", True)]
+        # Told again they are present; and where the editor tells of none any more there is none.
+        await seat.code_actions(at(3, 1, 3, 1), diagnostic(3, "three"))
+        assert await known() == [(A, 4, "three", False)]
+        await seat.code_actions(at(3, 1, 3, 1))
+        assert await known() == []
+        await seat.code_actions(at(0, 0, 9, 0), *(diagnostic(0, str(number)) for number in range(1000)))
+        assert len(await known()) == 100
+        seat.editor.notify("textDocument/didClose", {"textDocument": {"uri": A}})
+        seat.open()
+        assert await known() == []
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=6),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                ["uri", "range", "start", "end", "line", "character", "version", "diagnostics", "message", "x"]
+            ),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=examples(300), deadline=None)
+@given(answer=json_values)
+def test_no_answer_breaks_anything(answer: Json) -> None:
+    for read in (targets_of(answer), told_of(answer)):
+        assert read is None or isinstance(read, tuple)
