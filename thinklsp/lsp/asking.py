@@ -1,0 +1,130 @@
+"""What `chat` and `action` ask for, from their arguments and from where the user is: a turn, ready to be started."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from lsprotocol import types
+
+from thinklsp.agent.prompts import ACTIONS, READING
+from thinklsp.core.errors import TurnRefused
+from thinklsp.engine import ActionTask, ChatTask, Reference, TurnSpec
+from thinklsp.lsp import arguments as args
+from thinklsp.lsp.chat import ChatDocuments
+from thinklsp.lsp.chat_context import mention_of
+from thinklsp.lsp.chat_documents import Answer
+from thinklsp.lsp.edits import Scope
+from thinklsp.lsp.progress import TurnProgress
+from thinklsp.lsp.protocol.errors import InvalidParams
+from thinklsp.lsp.running_turn import Deliver, Told
+from thinklsp.lsp.snapshots import Snapshots
+from thinklsp.lsp.state import State
+from thinklsp.lsp.subjects import Subject, lines_of, plain_range, problems_of, required_subject, subject_of
+from thinklsp.lsp.turns import Asked, no_scope
+
+
+class Asking:
+    """Each answers None where there are no words yet: then a chat document with the place waits for them. They read
+    what the user has open before their first `await`."""
+
+    def __init__(self, state: State, snapshots: Snapshots, chat: ChatDocuments) -> None:
+        self._state = state
+        self._snapshots = snapshots
+        self._chat = chat
+
+    async def chat(self, chat: args.ChatArguments, progress: TurnProgress | None) -> Asked | None:
+        view = self._snapshots.view()
+        if chat.prompt is None:
+            await self._blank(subject_of(self._state, chat.uri, chat.range))
+            return None
+        references = [Reference(r) if isinstance(r, str) else self._reference(r.uri, r.range) for r in chat.references]
+        if chat.uri is not None:
+            references.insert(0, self._reference(chat.uri, chat.range))
+        spec = TurnSpec(
+            "chat",
+            ChatTask(chat.prompt, tuple(references), chat.mode),
+            view,
+            self._snapshots.key,
+            chat.session_id,
+            chat.effort,
+            chat.model,
+        )
+        token = chat.partial_result_token
+        shows = progress is not None or token is not None
+        deliver = None if shows else self._delivery(chat.prompt)
+        scope = (
+            no_scope
+            if chat.uri is None
+            else self._scope(chat.uri, None if chat.range is None else plain_range(chat.range))
+        )
+        return Asked(spec, progress, token, scope=scope, deliver=deliver)
+
+    async def action(self, action: args.ActionArguments, progress: TurnProgress | None) -> Asked | None:
+        if action.name is not None and action.name not in ACTIONS:
+            known = ", ".join(ACTIONS)
+            raise InvalidParams(f"The field name must be one of {known}; {action.name[:40]!r} is none of them.")
+        subject = required_subject(self._state, action.uri, action.range, action.version)
+        name = action.name or ("fix" if subject.diagnostics else "edit")
+        if name == "edit" and not (action.instruction or "").strip():
+            await self._blank(subject)
+            return None
+        diagnostics: Sequence[Mapping[str, Any]] | None = action.diagnostics
+        if diagnostics is None and name == "fix":
+            diagnostics = subject.diagnostics
+        place = Reference(subject.uri, lines_of(subject.range, subject.line_count))
+        view = self._snapshots.view()
+        spec = TurnSpec(
+            f"{name} {view.resolve(subject.uri).shown}",
+            ActionTask(name, place, problems_of(diagnostics or ()), action.instruction or ""),
+            view,
+            self._snapshots.key,
+            effort=action.effort,
+            model=action.model,
+        )
+        token = action.partial_result_token
+        # An explanation is there to be read: it goes to a chat document unless the caller takes the text itself.
+        shows = token is not None or (progress is not None and name not in READING)
+        words = action.instruction or name
+        deliver = None if shows else self._delivery(f"{words} {mention_of(subject.uri, view, place.lines)}")
+        scope = self._scope(subject.uri, None if name == "fix" else subject.range)
+        return Asked(spec, progress, token, subject.uri, scope, deliver)
+
+    def _delivery(self, prompt: str) -> Deliver:
+        def deliver(told: Told) -> asyncio.Task[None]:
+            # A turn that was cut before it had said anything is told of by its command and its progress.
+            answer = Answer("") if told.cut and not told.text else Answer(told.text, told.notices)
+            return self._state.spawn(self._chat.deliver(told.session_id, prompt, answer))
+
+        return deliver
+
+    async def _blank(self, subject: Subject | None) -> None:
+        """No words yet: a chat document with the place is where the user writes them."""
+        text = ""
+        if subject is not None:
+            lines = lines_of(subject.range, subject.line_count)
+            text = mention_of(subject.uri, self._snapshots.view(), lines) + " "
+        if not await self._chat.open_blank(text):
+            raise TurnRefused("There is nothing to send: give a prompt or an instruction.")
+
+    def _reference(self, uri: str, range_: args.Range | None) -> Reference:
+        document = self._state.documents.get(uri)
+        where = None if range_ is None else plain_range(range_)
+        count = document.line_count if document is not None else 2**31
+        return Reference(uri, lines_of(where, count))
+
+    def _scope(self, uri: str, where: types.Range | None) -> Callable[[], Scope | None]:
+        """What the user pointed at, followed through what they type until the edit is sent."""
+        document = self._state.documents.get(uri)
+        if document is None or where is None or where.start == where.end:
+            return lambda: Scope(uri)
+        version, first, last = document.version, where.start.line, where.end.line
+
+        def scope() -> Scope:
+            now = self._state.documents.get(uri)
+            begin = None if now is None else now.moved((first, 0), version)
+            end = None if now is None else now.moved((last, 0), version)
+            return Scope(uri, (first if begin is None else begin[0], last if end is None else end[0]))
+
+        return scope
