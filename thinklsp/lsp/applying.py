@@ -19,7 +19,6 @@ from thinklsp.lsp.edits import (
     Scope,
     Status,
     draft,
-    workspace_edit,
 )
 from thinklsp.lsp.ledger import EditLedger
 from thinklsp.lsp.outcome import Outcome
@@ -28,6 +27,7 @@ from thinklsp.lsp.sent_edit import SentEdit
 from thinklsp.lsp.snapshots import Snapshots
 from thinklsp.lsp.state import State
 from thinklsp.lsp.undoing import undo_of
+from thinklsp.lsp.workspace_edits import workspace_edit
 from thinklsp.sessions.ledger import Outcome as LedgerOutcome
 
 _LONGEST_ARRIVAL = 1.5

@@ -7,9 +7,9 @@ from typing import Any
 
 from thinklsp.core.errors import PathRefused
 from thinklsp.lsp import chat_documents
-from thinklsp.lsp.edits import CREATE_OPTIONS
 from thinklsp.lsp.snapshots import Snapshots
 from thinklsp.lsp.state import State
+from thinklsp.lsp.workspace_edits import CREATE_OPTIONS
 from thinklsp.workspace.relpath import RelPath
 from thinklsp.workspace.uri import path_to_uri
 

@@ -9,9 +9,10 @@ from typing import Any
 
 from thinklsp.core.edits import FileEdit
 from thinklsp.lsp.documents import Document
-from thinklsp.lsp.edits import Present, draft, workspace_edit
+from thinklsp.lsp.edits import Present, draft
 from thinklsp.lsp.state import State
 from thinklsp.lsp.undoing import Undo
+from thinklsp.lsp.workspace_edits import workspace_edit
 
 _KEPT = 50
 # Lines above which a look at a document no longer makes the edit of a proposal.
