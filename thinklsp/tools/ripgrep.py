@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from thinklsp.core.errors import ToolFailed
-from thinklsp.tools.child import started
-from thinklsp.workspace.paths import READ_LIMIT, real_path
+from thinklsp.tools.child import find_program, runs, started
+from thinklsp.workspace.paths import READ_LIMIT
 
 _CHUNK = 1 << 16
 _MOST_OUTPUT = 50 * 1024 * 1024
@@ -61,18 +61,12 @@ def find_ripgrep(folders: Iterable[str], path: str | None = None) -> str | None:
     """The system's program, else the one that was installed with us; never one that lies in a workspace folder.
 
     The folder of our own interpreter is trusted even there: an environment inside the project is what runs us.
-    `path` defaults to the PATH of this process; entries that are not absolute do not count.
+    `path` defaults to the PATH of this process.
     """
-    inside = [folder.rstrip("/") + "/" for folder in folders]
-    for entry in (os.environ.get("PATH", os.defpath) if path is None else path).split(os.pathsep):
-        if not os.path.isabs(entry):
-            continue
-        # The place of the name counts as well as that of the file: a link in the workspace could name any program.
-        written, program = os.path.join(real_path(entry), "rg"), real_path(os.path.join(entry, "rg"))
-        if _runs(program) and not any(place.startswith(tuple(inside)) for place in (written, program)):
-            return program
+    if (program := find_program("rg", folders, path)) is not None:
+        return program
     own = os.path.join(os.path.dirname(sys.executable), "rg")
-    return own if _runs(own) else None
+    return own if runs(own) else None
 
 
 async def search_tree(
@@ -116,10 +110,6 @@ async def search_texts(program: str, texts: Sequence[str], query: Query, *, most
 def _pattern(query: Query) -> list[str]:
     """Everything behind the two dashes is data, whatever sign it begins with."""
     return [*(("--fixed-strings",) if query.literal else ()), "--", query.pattern]
-
-
-def _runs(program: str) -> bool:
-    return os.path.isfile(program) and os.access(program, os.X_OK)
 
 
 async def _messages(process: asyncio.subprocess.Process) -> AsyncGenerator[Mapping[str, Any], None]:
