@@ -23,6 +23,7 @@ from thinklsp.core.lines import split_lines
 from thinklsp.core.problems import Diagnosed, Problem
 from thinklsp.core.remedies import Remedy
 from thinklsp.core.usage import Usage
+from thinklsp.engine.changes import Wanted, changes_of
 from thinklsp.sessions.contract import SessionStore
 from thinklsp.sessions.session import Session
 from thinklsp.sessions.values import Spent
@@ -62,10 +63,14 @@ class ChatTask:
 
 @dataclass(frozen=True, slots=True)
 class ActionTask:
+    """`place` None: about no file in particular. `changes`: which of those since the last commit belong to it; with
+    `all`, the place may be a folder."""
+
     name: str
-    place: Reference
+    place: Reference | None
     problems: tuple[Problem, ...] = ()
     instruction: str = ""
+    changes: Wanted = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +159,7 @@ class Turn:
             yield notice
         self.spending.is_at((await self.store.spent_on(self.spending.day)).cost_usd)
         if not isinstance(self.spec.task, CompactTask):
-            prompt = user_text(self.spec)
+            prompt = user_text(self.spec, await _changes(self.spec))
             about = _about(self.spec)
             await self._update(lambda session: session.with_user(prompt, about))
         finished = False
@@ -281,8 +286,16 @@ def _about(spec: TurnSpec) -> str:
     return f"{spec.title}: {spec.task.instruction}" if spec.task.instruction else spec.title
 
 
-def user_text(spec: TurnSpec) -> str:
-    """The user's message: what they ask, with the places that it is about; empty where nothing is asked.
+async def _changes(spec: TurnSpec) -> str:
+    if not isinstance(spec.task, ActionTask):
+        return ""
+    place = spec.task.place
+    return await changes_of(spec.view, None if place is None else place.uri, spec.task.changes)
+
+
+def user_text(spec: TurnSpec, changes: str = "") -> str:
+    """The user's message: what they ask, with the places that it is about; empty where nothing is asked. `changes`:
+    what is told of those since the last commit.
 
     Raises TurnRefused for an empty prompt."""
     task = spec.task
@@ -294,8 +307,8 @@ def user_text(spec: TurnSpec) -> str:
         excerpts = [excerpt(spec.view, place) for place in task.references]
         text = chat_prompt(task.prompt, excerpts, task.mode, task.diagnosed)
     else:
-        place = excerpt(spec.view, task.place)
-        text = action_prompt(task.name, place, problems=task.problems, instruction=task.instruction)
+        place = None if task.place is None or task.changes == "all" else excerpt(spec.view, task.place)
+        text = action_prompt(task.name, place, problems=task.problems, instruction=task.instruction, changes=changes)
     # Editors can send half of a character pair; a service refuses it, now and in every later request of the session.
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 

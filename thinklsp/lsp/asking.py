@@ -65,6 +65,8 @@ class Asking:
         if action.name is not None and action.name not in ACTIONS:
             known = ", ".join(ACTIONS)
             raise InvalidParams(f"The field name must be one of {known}; {action.name[:40]!r} is none of them.")
+        if action.name == "review":
+            return self._review(action, progress)
         subject = required_subject(self._state, action.uri, action.range, action.version)
         name = action.name or ("fix" if subject.diagnostics else "edit")
         if name == "edit" and not (action.instruction or "").strip():
@@ -90,6 +92,27 @@ class Asking:
         deliver = None if shows else self._delivery(f"{words} {mention_of(subject.uri, view, place.lines)}")
         scope = self._scope(subject.uri, None if name == "fix" else subject.range)
         return Asked(spec, progress, token, subject.uri, scope, deliver)
+
+    def _review(self, action: args.ActionArguments, progress: TurnProgress | None) -> Asked:
+        """Of a whole file, or of the changes in a folder; without either, of those in the working tree."""
+        view = self._snapshots.view()
+        latest = self._state.last_action
+        uri = action.uri or (None if latest is None else latest.uri)
+        place = None if uri is None else view.resolve(uri)
+        whole = place is None or view.kind(place) == "directory"
+        name = "the working tree" if place is None or place.shown == "." else place.shown
+        task = ActionTask(
+            "review",
+            None if uri is None else Reference(uri),
+            instruction=action.instruction or "",
+            changes="all" if whole else "of the place",
+        )
+        spec = TurnSpec(f"review {name}", task, view, self._snapshots.key, effort=action.effort, model=action.model)
+        token = action.partial_result_token
+        words = action.instruction or "review"
+        prompt = f"{words}: {name}" if uri is None or whole else f"{words} {mention_of(uri, view, None)}"
+        deliver = None if token is not None else self._delivery(prompt)
+        return Asked(spec, progress, token, None if whole else uri, deliver=deliver)
 
     def _delivery(self, prompt: str) -> Deliver:
         def deliver(told: Told) -> asyncio.Task[None]:
