@@ -34,6 +34,7 @@ class Abilities:
     code_action_literals: bool = False
     code_action_tags: frozenset[int] = frozenset()
     refresh_lenses: bool = False
+    hover_markdown: bool = False
 
     @staticmethod
     def of(capabilities: Mapping[str, Any]) -> Abilities:
@@ -50,6 +51,7 @@ class Abilities:
         versioned = at(f"{edit}.documentChanges")
         tags = at("textDocument.codeAction.tagSupport.valueSet")
         tags = tags if isinstance(tags, list) else []
+        hovers = at("textDocument.hover.contentFormat")
         return Abilities(
             apply_edit=at("workspace.applyEdit") is True,
             # Neovim announces operations alone; they exist within document changes only, so it takes these too.
@@ -63,6 +65,8 @@ class Abilities:
             code_action_literals=at("textDocument.codeAction.codeActionLiteralSupport") is not None,
             code_action_tags=frozenset(tag for tag in tags if isinstance(tag, int)),
             refresh_lenses=at("workspace.codeLens.refreshSupport") is True,
+            # In the order of preference.
+            hover_markdown=isinstance(hovers, list) and hovers[:1] == ["markdown"],
         )
 
 

@@ -17,10 +17,11 @@ from thinklsp.lsp.asking import Asking
 from thinklsp.lsp.chat import ChatDocuments
 from thinklsp.lsp.chat_outline import session_named
 from thinklsp.lsp.code_actions import Held, Written
-from thinklsp.lsp.code_lenses import ChatState
+from thinklsp.lsp.code_lenses import ChatState, lenses_of_text
 from thinklsp.lsp.completion import Names, completions, wanted_at
 from thinklsp.lsp.documents import Document
 from thinklsp.lsp.file_names import FileNames
+from thinklsp.lsp.hover import Format, hover
 from thinklsp.lsp.ledger import EditLedger
 from thinklsp.lsp.progress import Token, TurnProgress
 from thinklsp.lsp.protocol.errors import InvalidParams
@@ -104,6 +105,18 @@ class Face:
 
     def written_for(self, uri: str) -> Written | None:
         return self._ledger.written_for(uri)
+
+    def hover(self, document: Document, position: types.Position) -> dict[str, Any] | None:
+        origin = self._ledger.texts.at(document, position.line, position.character)
+        form: Format = "markdown" if self._state.client.can.hover_markdown else "plaintext"
+        return None if origin is None else hover(origin, form)
+
+    def lenses_of_text(self, document: Document) -> list[dict[str, Any]]:
+        newest = self._ledger.texts.newest(document)
+        return [] if newest is None else lenses_of_text(newest[0].turn, newest[1])
+
+    def saved(self, uri: str) -> None:
+        self._ledger.texts.saved(uri)
 
     def running_for(self, uri: str) -> list[str]:
         return self._turns.for_document(uri)
