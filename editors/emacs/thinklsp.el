@@ -88,6 +88,12 @@ It does not matter which program found it."
   (interactive)
   (thinklsp--act "explain"))
 
+;;;###autoload
+(defun thinklsp-review ()
+  "Review the file, and what of it is not committed."
+  (interactive)
+  (thinklsp--act "review"))
+
 (defun thinklsp-undo ()
   "Take the newest turn that wrote back, in all of its files.
 What was typed since stays."

@@ -65,24 +65,24 @@ HELD = Held("t1", "edit a.py", {"documentChanges": []})
 WRITTEN = Written("t0", "fix a.py", "s")
 
 OFFERED: list[tuple[str, Situation, list[str]]] = [
-    ("nothing here", situation(PLAIN), []),
-    ("a selection", situation(PLAIN, selected=True), ["edit", "simplify", "explain"]),
-    ("a definition", situation(DEFINITION), ["complete", "document", "test"]),
-    ("an empty body", situation(BODY), ["complete"]),
-    ("a TODO", situation(TODO), ["complete"]),
-    ("an order", situation(ORDER), ["edit"]),
-    ("a question", situation(QUESTION), ["edit"]),
-    ("diagnostics", situation(PLAIN, diagnostics=[problem(), problem(6)]), ["fix", "fix"]),
-    ("a running turn", situation(PLAIN, running=["t1", "t2"]), ["stop", "stop"]),
-    ("a held edit", situation(PLAIN, held=[HELD]), ["apply"]),
-    ("text of a turn", situation(PLAIN, written=WRITTEN), ["undo"]),
+    ("nothing here", situation(PLAIN), ["review"]),
+    ("a selection", situation(PLAIN, selected=True), ["edit", "simplify", "explain", "review"]),
+    ("a definition", situation(DEFINITION), ["complete", "document", "test", "review"]),
+    ("an empty body", situation(BODY), ["complete", "review"]),
+    ("a TODO", situation(TODO), ["complete", "review"]),
+    ("an order", situation(ORDER), ["edit", "review"]),
+    ("a question", situation(QUESTION), ["edit", "review"]),
+    ("diagnostics", situation(PLAIN, diagnostics=[problem(), problem(6)]), ["fix", "fix", "review"]),
+    ("a running turn", situation(PLAIN, running=["t1", "t2"]), ["stop", "stop", "review"]),
+    ("a held edit", situation(PLAIN, held=[HELD]), ["apply", "review"]),
+    ("text of a turn", situation(PLAIN, written=WRITTEN), ["undo", "review"]),
     ("text of a turn, automatically", situation(PLAIN, written=WRITTEN, automatic=True), []),
     ("a chat document", situation(DEFINITION, selected=True, is_chat=True), ["send"]),
     ("a chat document with a turn", situation(is_chat=True, running=["t1"]), ["stop", "send"]),
     (
         "everything",
         situation(DEFINITION, selected=True, diagnostics=[problem()], running=["t"], held=[HELD], written=WRITTEN),
-        ["fix", "stop", "apply", "undo", "edit", "complete", "document", "test", "simplify", "explain"],
+        ["fix", "stop", "apply", "undo", "edit", "complete", "document", "test", "simplify", "explain", "review"],
     ),
     (
         "automatically",
@@ -93,7 +93,7 @@ OFFERED: list[tuple[str, Situation, list[str]]] = [
     (
         "disabled",
         situation(DEFINITION, selected=True, diagnostics=[problem()], disabled=frozenset(("fix", "test", "edit"))),
-        ["complete", "document", "simplify", "explain"],
+        ["complete", "document", "simplify", "explain", "review"],
     ),
     ("disabled, automatically", situation(diagnostics=[problem()], automatic=True, disabled=frozenset(("fix",))), []),
 ]
@@ -113,6 +113,7 @@ DRESS: dict[str, tuple[str, str]] = {
     "test": ("refactor.rewrite.thinklsp.test", "thinklsp: write tests"),
     "simplify": ("refactor.rewrite.thinklsp.simplify", "thinklsp: simplify"),
     "explain": ("refactor.rewrite.thinklsp.explain", "thinklsp: explain"),
+    "review": ("refactor.rewrite.thinklsp.review", "thinklsp: review"),
     "send": ("refactor.rewrite.thinklsp.send", "thinklsp: send"),
     "apply": ("refactor.rewrite.thinklsp.apply", "thinklsp: apply"),
     "stop": ("refactor.rewrite.thinklsp.stop", "thinklsp: stop"),
@@ -153,7 +154,7 @@ def test_every_action_in_its_dress() -> None:
 
 def test_a_fix_is_about_its_own_diagnostic() -> None:
     found = [problem(0, "a\n  b"), problem(6, "x" * 200)]
-    first, second = (dressed(offer, LITERALS) for offer in offers(situation(diagnostics=found)))
+    first, second = (dressed(offer, LITERALS) for offer in [*offers(situation(diagnostics=found))][:2])
     assert first["title"] == "thinklsp: fix a b"
     assert len(second["title"]) == 80
     assert second["title"].endswith("…")
@@ -164,12 +165,12 @@ def test_a_fix_is_about_its_own_diagnostic() -> None:
 
 
 def test_comments_are_instructions() -> None:
-    [order] = offers(situation(ORDER))
+    order, *_ = offers(situation(ORDER))
     said, _, more = order.arguments["instruction"].partition("\n\n")
     assert (said, order.arguments["name"]) == ("make it two", "edit")
     assert "remove it" in more
     # A question runs what only reads.
-    [question] = offers(situation(QUESTION))
+    question, *_ = offers(situation(QUESTION))
     assert (question.arguments["instruction"], question.arguments["name"]) == ("why", "ask")
     assert "ask" in READING
     # A selection that begins at such a comment is meant by it, and gets no second `edit`.

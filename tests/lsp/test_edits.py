@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 
 from tests.support.raw_documents import apply_text_edits
 from thinklsp.core.edits import FileEdit
+from thinklsp.core.problems import Verified
 from thinklsp.lsp.client import Abilities
 from thinklsp.lsp.convert import Encoding
-from thinklsp.lsp.edits import Draft, Present, Review, Scope, draft, workspace_edit
+from thinklsp.lsp.edits import Draft, Present, Review, Scope, draft
+from thinklsp.lsp.workspace_edits import workspace_edit
 
 A, B = "file:///ws/a.py", "file:///ws/b.py"
 BASE = "one\ntwo\nthree\nfour\n"
@@ -203,8 +205,97 @@ def test_changes_that_the_user_did_not_ask_for_want_a_look(
     whole = sent(made(file, Present(BASE, 1)), review=review, scope=scope)
     found = [mark for mark in marks(whole) if mark is not None]
     assert [whole["changeAnnotations"][mark]["needsConfirmation"] for mark in found] == looks
-    assert all(note["label"] == "thinklsp: fix it" for note in whole["changeAnnotations"].values())
+    assert all(note["label"].startswith("thinklsp: fix it – ") for note in whole["changeAnnotations"].values())
     assert set(found) == set(whole["changeAnnotations"])
+
+
+STATS = """import math
+
+
+def mean(values):
+    total = sum(values)
+    count = len(values)
+
+    return total / (count - 1)
+
+
+class Sample:
+    def spread(self):
+        low = min(self.values)
+        # one
+        # two
+        # three
+        # four
+        # five
+        high = max(self.values)
+        return high + low
+"""
+FIXED = (
+    STATS.replace("count - 1", "count")
+    .replace("= sum(values)", "= math.fsum(values)")
+    .replace("high + low", "high - low")
+    .replace("low = min", "lowest = min")
+)
+# edit and scope -> groups: how many changes they hold, where they are, why they are there, whether they are asked about
+GROUPS: list[tuple[FileEdit, Scope | None, list[tuple[int, str, str, bool]]]] = [
+    (
+        FileEdit(A, "src/stats.py", STATS, FIXED),
+        Scope(A, (3, 7)),
+        [
+            (2, "stats.py: mean() (lines 5–8)", "where you asked for it", False),
+            (2, "stats.py: spread() (lines 13–20)", "outside the lines that you asked about", True),
+        ],
+    ),
+    (
+        FileEdit(A, "src/stats.py", STATS, STATS.replace("import math", "import math\nimport os")),
+        Scope(B),
+        [(1, "stats.py (line 2)", "in another file than the one that you asked about", True)],
+    ),
+    (FileEdit(A, "a.py", None, STATS), None, [(2, "new file a.py", "what you asked for", False)]),
+    (FileEdit(A, "d/a.py", "x\n", None), None, [(1, "delete a.py", "deletes the file", True)]),
+    (
+        FileEdit(A, "a.py", "x\n", "y\n", new_uri=B, new_path="d/b.py"),
+        None,
+        [(1, "a.py (line 1)", "what you asked for", False), (1, "a.py becomes b.py", "renames the file", True)],
+    ),
+]
+
+
+@pytest.mark.parametrize(("file", "scope", "groups"), GROUPS)
+def test_neighbouring_changes_are_reviewed_together(
+    file: FileEdit, scope: Scope | None, groups: list[tuple[int, str, str, bool]]
+) -> None:
+    whole = sent(made(file, Present(file.before, 1)), scope=scope)
+    order = list(dict.fromkeys(marks(whole)))
+    notes = [whole["changeAnnotations"][name] for name in order]
+    assert [
+        (marks(whole).count(name), note["label"], note["description"], note["needsConfirmation"])
+        for name, note in zip(order, notes, strict=True)
+    ] == [(count, f"thinklsp: fix it – {where}", why, asks) for count, where, why, asks in groups]
+
+
+def test_every_group_tells_of_the_tests() -> None:
+    files = made(edit(after=BASE.replace("two", "2")), Present(BASE, 1)).ready
+    for tests, told in (
+        (Verified("pytest -q", True, 3, 0, 1.5), "Verified by `pytest -q`: 3 passed, 0 failed."),
+        (Verified("pytest -q", False, 2, 1, 1.5), "`pytest -q` failed: 2 passed, 1 failed."),
+        (Verified("make test", True, None, None, 1.5), "Verified by `make test`."),
+    ):
+        whole = workspace_edit(files, ALL, encoding="utf-16", title="fix it", verified=tests.sentence)
+        [note] = whole["changeAnnotations"].values()
+        assert note["description"] == f"what you asked for. {told}"
+
+
+def test_a_preview_is_never_flooded() -> None:
+    before = "".join(f"line {number}\n" for number in range(2000))
+    after = "".join(f"line {number}{'!' * (number % 10 == 0)}\n" for number in range(2000))
+    whole = sent(made(edit(before, after), Present(before, 1)), scope=Scope(A, (0, 1800)))
+    notes = whole["changeAnnotations"]
+    assert len(marks(whole)) == 200
+    assert set(marks(whole)) == set(notes)
+    assert len(notes) == 62
+    assert [note["needsConfirmation"] for note in notes.values()][-2:] == [False, True]
+    assert all(len(note["label"]) <= 120 for note in notes.values())
 
 
 def test_without_review_or_without_the_ability_nothing_is_annotated() -> None:

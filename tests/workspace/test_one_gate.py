@@ -13,7 +13,7 @@ PACKAGE = Path(thinklsp.__file__).parent
 ALLOWED = {
     "workspace/paths.py": "the gate itself",
     "tools/ripgrep.py": "looks for the rg program outside the workspace; file text comes through the gate",
-    "tools/child.py": "starts rg and the pattern matcher, both without access of their own to what is shown",
+    "tools/child.py": "finds rg and git outside the workspace, and starts them; file text comes through the gate",
     "providers/catalog.py": "the catalogue of models that ships in the package",
     "symbols/languages.py": "the table of languages, which ships in the package",
     "symbols/grammars.py": "the queries of definitions, which ship in the package",

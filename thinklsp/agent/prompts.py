@@ -58,11 +58,20 @@ _TASKS = {
     "explain": "Explain the selected code: what it does, why it is written so, and what is easy to get wrong about it. "
     "Change no files.",
     "ask": "Answer the question below about the code at this place. Change no files.",
+    "review": "Review this code as a careful colleague would before it is merged. Where changes are given, they are "
+    "what counts; read whatever else you need to judge them. Look for mistakes first: wrong results, broken edge "
+    "cases, lost errors, races, security; then for what will be hard to maintain, and for tests that are missing. "
+    "Leave out taste and what a formatter does, and report only what you have checked in the code. Change no files.\n"
+    "Write one list item for each finding, the most important first, and nothing between them, exactly so:\n"
+    "- path/of/the/file:LINE: error|warning|note: what is wrong and when it shows, in a sentence or two; what to do.\n"
+    "LINE is the line in the present text. After the list one sentence on the whole; without findings, only that.",
 }
 ACTIONS = tuple(_TASKS)
 
+_MOST_NAMED = 100
+
 # Actions that only read; their answer goes to a chat document.
-READING = frozenset(("explain", "ask"))
+READING = frozenset(("explain", "ask", "review"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +85,33 @@ class Excerpt:
     total_lines: int
 
 
-def action_prompt(name: str, excerpt: Excerpt, *, problems: Sequence[Problem] = (), instruction: str = "") -> str:
-    parts = [_TASKS[name], f"Place: {_place(excerpt)}"]
+def action_prompt(
+    name: str,
+    excerpt: Excerpt | None,
+    *,
+    problems: Sequence[Problem] = (),
+    instruction: str = "",
+    changes: str = "",
+) -> str:
+    """`excerpt` None: it is about no file in particular. `changes`: a diff with what there is to say about it."""
+    parts = [_TASKS[name]] if excerpt is None else [_TASKS[name], f"Place: {_place(excerpt)}"]
     if problems:
         parts.append(f"Diagnostics:\n{_listed(problems)}")
     if instruction:
         parts.append(f"Instruction: {instruction}")
-    return "\n\n".join([*parts, _quoted(excerpt)])
+    if changes:
+        parts.append(changes)
+    return "\n\n".join(parts if excerpt is None else [*parts, _quoted(excerpt)])
+
+
+def changes_told(what: str, diff: str, files: Sequence[str], left_out: Sequence[str]) -> str:
+    """A diff against HEAD for the prompt. `what`: which changes; `files`: all that differ; `left_out`: sentences."""
+    named = ", ".join(files[:_MOST_NAMED]) + (f" and {len(files) - _MOST_NAMED} more" if files[_MOST_NAMED:] else "")
+    parts = [f"{what}, as a diff against HEAD ({named}):\n<diff>\n{diff}</diff>"]
+    if left_out:
+        listed = "\n".join(f"- {reason}" for reason in left_out[:_MOST_NAMED])
+        parts.append(f"Not in this diff, or not whole; read the files where it matters:\n{listed}")
+    return "\n".join(parts)
 
 
 def chat_prompt(text: str, excerpts: Sequence[Excerpt], mode: Mode, diagnosed: Diagnosed | None = None) -> str:
@@ -92,14 +121,13 @@ def chat_prompt(text: str, excerpts: Sequence[Excerpt], mode: Mode, diagnosed: D
     return "\n\n".join([*parts, *(_quoted(excerpt) for excerpt in excerpts)])
 
 
-def own_prompt(text: str, mode: Mode, *, excerpt: Excerpt | None = None, staged: str = "") -> str:
-    """An action of the user's own: their words, then what it is about. `staged`: a diff."""
+def own_prompt(text: str, mode: Mode, *, excerpt: Excerpt | None = None, changes: str = "") -> str:
+    """An action of the user's own: their words, then what it is about. `changes` as in `action_prompt`."""
     parts = [text + _MODES[mode]]
     if excerpt is not None:
         parts += [f"Place: {_place(excerpt)}", _quoted(excerpt)]
-    if staged:
-        # Every line of a diff begins with a sign of its own, so none can end the quotation.
-        parts.append(f"The staged changes:\n<diff>\n{staged}\n</diff>")
+    if changes:
+        parts.append(changes)
     return "\n\n".join(parts)
 
 

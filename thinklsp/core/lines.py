@@ -11,12 +11,15 @@ import re
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
+from typing import TypeVar
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 # Edit scripts longer than this are not searched for step by step: the cost grows with its square.
 _LONGEST_SCRIPT = 300
 # How often the search may go on from the best place that it has come to, where no line occurs only once.
 _MOST_STAGES = 20
+
+T = TypeVar("T", int, str)
 
 Block = tuple[int, int, int]
 """`(i, j, n)`: `a[i:i+n] == b[j:j+n]`."""
@@ -30,10 +33,16 @@ def split_lines(text: str) -> list[str]:
 def matching_blocks(a: Sequence[str], b: Sequence[str]) -> list[Block]:
     """Common lines in rising order, neighbouring blocks joined, none empty."""
     numbers: dict[str, int] = {}
-    left = [numbers.setdefault(line, len(numbers)) for line in a]
-    right = [numbers.setdefault(line, len(numbers)) for line in b]
+    # Most texts differ in few places: what stands around them need not be numbered.
+    head = _common_head(a, b, 0, len(a), 0, len(b))
+    tail = _common_tail(a, b, head, len(a), head, len(b))
+    left = [numbers.setdefault(line, len(numbers)) for line in a[head : len(a) - tail]]
+    right = [numbers.setdefault(line, len(numbers)) for line in b[head : len(b) - tail]]
+    between = ((i + head, j + head, n) for i, j, n in _match(left, right))
     joined: list[Block] = []
-    for i, j, n in _match(left, right):
+    for i, j, n in ((0, 0, head), *between, (len(a) - tail, len(b) - tail, tail)):
+        if not n:
+            continue
         if joined and (joined[-1][0] + joined[-1][2], joined[-1][1] + joined[-1][2]) == (i, j):
             joined[-1] = (joined[-1][0], joined[-1][1], joined[-1][2] + n)
         else:
@@ -85,7 +94,7 @@ def _match(a: list[int], b: list[int]) -> list[Block]:
     return sorted(found)
 
 
-def _common_head(a: list[int], b: list[int], i1: int, i2: int, j1: int, j2: int) -> int:
+def _common_head(a: Sequence[T], b: Sequence[T], i1: int, i2: int, j1: int, j2: int) -> int:
     count = 0
     for x, y in zip(a[i1:i2], b[j1:j2], strict=False):
         if x != y:
@@ -94,7 +103,7 @@ def _common_head(a: list[int], b: list[int], i1: int, i2: int, j1: int, j2: int)
     return count
 
 
-def _common_tail(a: list[int], b: list[int], i1: int, i2: int, j1: int, j2: int) -> int:
+def _common_tail(a: Sequence[T], b: Sequence[T], i1: int, i2: int, j1: int, j2: int) -> int:
     count = 0
     for x, y in zip(reversed(a[i1:i2]), reversed(b[j1:j2]), strict=False):
         if x != y:

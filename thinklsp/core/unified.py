@@ -16,6 +16,12 @@ def diff(edit_set: EditSet) -> str:
     return "".join(_file(edit) for edit in edit_set.files)
 
 
+def counts(before: str, after: str) -> tuple[int, int]:
+    """How many lines the diff of two texts adds and removes."""
+    changes = changed_blocks(_lines(before), _lines(after))
+    return sum(j2 - j1 for _, _, j1, j2 in changes), sum(i2 - i1 for i1, i2, _, _ in changes)
+
+
 def _file(edit: FileEdit) -> str:
     new_path = edit.new_path or edit.path
     old_name, new_name = _name("a", edit.path), _name("b", new_path)

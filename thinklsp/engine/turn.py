@@ -21,7 +21,7 @@ from thinklsp.core.events import ContextCompacted, Notice, StepCommitted, TurnEv
 from thinklsp.core.remedies import Remedy
 from thinklsp.core.usage import Usage
 from thinklsp.engine.instructions import ProjectInstructions
-from thinklsp.engine.turn_spec import ChatTask, CompactTask, TurnSpec, about_of, user_text
+from thinklsp.engine.turn_spec import ChatTask, CompactTask, TurnSpec, about_of, changes_for, user_text
 from thinklsp.sessions.contract import SessionStore
 from thinklsp.sessions.session import Session
 from thinklsp.sessions.values import Spent
@@ -93,7 +93,7 @@ class Turn:
         begun = finished = False
         try:
             self.spending.is_at((await self.store.spent_on(self.spending.day)).cost_usd)
-            asked = user_text(self.spec)
+            asked = user_text(self.spec, await changes_for(self.spec))
             instructions, said = await self._instructed(ask)
             for notice in self._told(said):
                 yield notice

@@ -9,6 +9,7 @@ from thinklsp.agent.prompts import READING, Excerpt, action_prompt, chat_prompt,
 from thinklsp.core.errors import TurnRefused
 from thinklsp.core.lines import split_lines
 from thinklsp.core.problems import Diagnosed, Problem
+from thinklsp.engine.changes import Wanted, changes_of
 from thinklsp.settings.own_actions import ActionSection
 from thinklsp.tools.registry import Mode
 from thinklsp.tools.shown import visible
@@ -38,14 +39,15 @@ class ChatTask:
 
 @dataclass(frozen=True, slots=True)
 class ActionTask:
-    """`own`: the user's own action of this name; `staged`: the diff that it is about instead of the place."""
+    """`place` None: about no file in particular. `own`: the user's own action of this name. `changes`: which of those
+    since the last commit belong to it; with `all`, the place may be a folder, with `staged`, it counts for nothing."""
 
     name: str
-    place: Reference
+    place: Reference | None
     problems: tuple[Problem, ...] = ()
     instruction: str = ""
     own: ActionSection | None = None
-    staged: str = ""
+    changes: Wanted = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,8 @@ class TurnSpec:
         """URIs of the documents that it is about."""
         if isinstance(self.task, ChatTask):
             return tuple(reference.uri for reference in self.task.references)
-        return (self.task.place.uri,) if isinstance(self.task, ActionTask) else ()
+        place = self.task.place if isinstance(self.task, ActionTask) else None
+        return () if place is None else (place.uri,)
 
 
 def about_of(spec: TurnSpec) -> str:
@@ -95,8 +98,17 @@ def about_of(spec: TurnSpec) -> str:
     return f"{spec.title}: {spec.task.instruction}" if spec.task.instruction else spec.title
 
 
-def user_text(spec: TurnSpec) -> str:
-    """The user's message: what they ask, with the places that it is about; empty where nothing is asked.
+async def changes_for(spec: TurnSpec) -> str:
+    """What is told of the changes that belong to the task. Raises TurnRefused where there must be some and are none."""
+    if not isinstance(spec.task, ActionTask):
+        return ""
+    place = spec.task.place
+    return await changes_of(spec.view, None if place is None else place.uri, spec.task.changes)
+
+
+def user_text(spec: TurnSpec, changes: str = "") -> str:
+    """The user's message: what they ask, with the places that it is about; empty where nothing is asked. `changes` as
+    `changes_for` tells them.
 
     Raises TurnRefused for an empty prompt."""
     task = spec.task
@@ -107,13 +119,16 @@ def user_text(spec: TurnSpec) -> str:
             raise TurnRefused("There is nothing to send: the prompt is empty.")
         excerpts = [excerpt(spec.view, place) for place in task.references]
         text = chat_prompt(task.prompt, excerpts, task.mode, task.diagnosed)
-    elif task.own is not None:
-        own = None if task.staged else excerpt(spec.view, task.place)
-        words = "\n\nInstruction: ".join(filter(None, (task.own.prompt, task.instruction)))
-        text = own_prompt(words, spec.mode, excerpt=own, staged=task.staged)
     else:
-        place = excerpt(spec.view, task.place)
-        text = action_prompt(task.name, place, problems=task.problems, instruction=task.instruction)
+        without = task.place is None or task.changes in ("all", "staged")
+        place = None if task.place is None or without else excerpt(spec.view, task.place)
+        if task.own is None:
+            text = action_prompt(
+                task.name, place, problems=task.problems, instruction=task.instruction, changes=changes
+            )
+        else:
+            words = "\n\nInstruction: ".join(filter(None, (task.own.prompt, task.instruction)))
+            text = own_prompt(words, spec.mode, excerpt=place, changes=changes)
     # Editors can send half of a character pair; a service refuses it, now and in every later request of the session.
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 

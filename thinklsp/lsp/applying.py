@@ -19,15 +19,16 @@ from thinklsp.lsp.edits import (
     Scope,
     Status,
     draft,
-    workspace_edit,
 )
 from thinklsp.lsp.ledger import EditLedger
 from thinklsp.lsp.outcome import Outcome
 from thinklsp.lsp.proposals import Kept, Proposals
+from thinklsp.lsp.reviewing import NOT_AGREED, Reviewing
 from thinklsp.lsp.sent_edit import SentEdit
 from thinklsp.lsp.snapshots import Snapshots
 from thinklsp.lsp.state import State
 from thinklsp.lsp.undoing import undo_of
+from thinklsp.lsp.workspace_edits import workspace_edit
 from thinklsp.sessions.ledger import Outcome as LedgerOutcome
 
 _LONGEST_ARRIVAL = 1.5
@@ -66,6 +67,7 @@ class Applying:
         # By turn: what was sent when it was ended, and the editor has not answered.
         self._unsure: dict[str, SentEdit] = {}
         self.proposals = Proposals(state)
+        self._reviewing = Reviewing(state, snapshots, self.proposals)
 
     def hold(self, proposed: Kept, reason: str, *, status: Status = "held") -> Outcome:
         """Keeps finished edits of a turn that did not end well; `apply` offers them."""
@@ -84,7 +86,10 @@ class Applying:
         """One workspace edit for all files that can be changed; the others are named and kept.
 
         `sent` is called when the editor is asked, `applied` when it has said yes: no cancel changes that any more.
+        Where the user has to be asked first and does not agree, the edit is held.
         """
+        if not await self._reviewing.agreed(proposed, self._draft(proposed)[0], review, scope()):
+            return self.hold(proposed, NOT_AGREED)
         async with self._turnstile:
             return await self._send(proposed, review, scope, sent, applied)
 
@@ -165,7 +170,7 @@ class Applying:
             if not self._state.client.can.apply_edit:
                 refused = _refused(made, "the editor takes no edits from a server; use the action to apply it")
                 return self._outcome(proposed, refused, present)
-            edit = self._edit(made, proposed.title, review=review, scope=scope())
+            edit = self._edit(made, proposed, review=review, scope=scope())
 
             def answered(sending: SentEdit, reply: ApplyReply) -> Mapping[str, LedgerOutcome]:
                 return self._answered(sending, reply, applied)
@@ -279,14 +284,15 @@ class Applying:
         present = {uri: self._snapshots.present(uri, view) for uri in uris}
         return draft(proposed.files, present, self._state.client.can, told=proposed.told), present
 
-    def _edit(self, made: Draft, title: str, *, review: Review, scope: Scope | None) -> dict[str, Any]:
+    def _edit(self, made: Draft, kept: Kept, *, review: Review, scope: Scope | None) -> dict[str, Any]:
         return workspace_edit(
             made.ready,
             self._state.client.can,
             encoding=self._state.documents.encoding,
-            title=title,
+            title=kept.title,
             review=review,
             scope=scope,
+            verified="" if kept.verified is None else kept.verified.sentence,
         )
 
     def _settle_texts(self, ready: Sequence[Proposal]) -> None:

@@ -14,10 +14,10 @@ from thinklsp.core.edits import TextEdit
 from thinklsp.core.errors import SessionError, TurnRefused
 from thinklsp.lsp import chat_documents
 from thinklsp.lsp.chat_documents import NO_TEXT, Answer, new_document, with_answer, with_exchange
-from thinklsp.lsp.chat_files import ChatFiles
 from thinklsp.lsp.chat_outline import Chat, parse, session_named
 from thinklsp.lsp.convert import Lines
 from thinklsp.lsp.documents import Document
+from thinklsp.lsp.made_files import MadeFiles
 from thinklsp.lsp.sessions import Sessions
 from thinklsp.lsp.snapshots import Snapshots
 from thinklsp.lsp.state import State
@@ -65,7 +65,7 @@ class ChatDocuments:
     def __init__(self, state: State, snapshots: Snapshots, sessions: Sessions) -> None:
         self._state = state
         self._sessions = sessions
-        self._files = ChatFiles(state, snapshots)
+        self._files = MadeFiles(state, snapshots, chat_documents.FOLDER, "chat document")
         self.suffix = ".chat.md"
         self._by_session: dict[str, str] = {}
         self._begun: dict[str, _Begun] = {}

@@ -37,6 +37,7 @@ class Abilities:
     code_action_tags: frozenset[int] = frozenset()
     refresh_lenses: bool = False
     editor: frozenset[str] = frozenset()
+    hover_markdown: bool = False
 
     @staticmethod
     def of(capabilities: Mapping[str, Any]) -> Abilities:
@@ -53,6 +54,7 @@ class Abilities:
         versioned = at(f"{edit}.documentChanges")
         tags = at("textDocument.codeAction.tagSupport.valueSet")
         tags = tags if isinstance(tags, list) else []
+        hovers = at("textDocument.hover.contentFormat")
         return Abilities(
             apply_edit=at("workspace.applyEdit") is True,
             # Neovim announces operations alone; they exist within document changes only, so it takes these too.
@@ -67,6 +69,8 @@ class Abilities:
             code_action_tags=frozenset(tag for tag in tags if isinstance(tag, int)),
             refresh_lenses=at("workspace.codeLens.refreshSupport") is True,
             editor=_names(at("experimental.thinklsp.editor")),
+            # In the order of preference.
+            hover_markdown=isinstance(hovers, list) and hovers[:1] == ["markdown"],
         )
 
 

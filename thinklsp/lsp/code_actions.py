@@ -100,6 +100,8 @@ def _all(situation: Situation) -> Iterator[Offer]:
     if selected:
         yield _rewrite("simplify", "simplify the selection", situation)
         yield _rewrite("explain", "explain the selection", situation)
+    review = {"name": "review", "uri": document.uri}
+    yield Offer("review", "review this file", f"{REWRITE}.thinklsp.review", "thinklsp.action", review)
     yield from _own(situation, selected=selected)
 
 

@@ -1,15 +1,20 @@
-"""The lenses above the prompt of a chat document: send or stop, and what the next turn will use.
+"""The lenses above the prompt of a chat document: send or stop, and what the next turn will use. Those above text that
+the newest turn has written, until the document is saved: its name, and the way back.
 
 A pure look at memory, asked for at every change of a document: no I/O, no model, nothing to resolve.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from thinklsp.lsp.chat_outline import prompt_section
+from thinklsp.lsp.code_actions import Written
 from thinklsp.lsp.documents import Document
+
+_LONGEST, _MOST = 60, 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +40,13 @@ def lenses(document: Document, state: ChatState) -> list[dict[str, Any]]:
         argument = {} if state.session_id is None else {"sessionId": state.session_id}
         found.append(_lens(line, state.using, "thinklsp.effort", argument))
     return found
+
+
+def lenses_of_text(turn: Written, lines: Sequence[int]) -> list[dict[str, Any]]:
+    """One for each group of changes; any of them takes back the whole turn."""
+    title = turn.title if len(turn.title) <= _LONGEST else turn.title[: _LONGEST - 1] + "…"
+    shown = lines[:_MOST]
+    return [_lens(line, f"thinklsp: undo {title}", "thinklsp.undo", {"turnId": turn.turn_id}) for line in shown]
 
 
 def _lens(line: int, title: str, command: str, argument: dict[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from lsprotocol import types
 
 from thinklsp.core.problems import Problem
 from thinklsp.lsp.convert import Encoding, column_of, split_keeping_ends, units
+from thinklsp.lsp.spans import trimmed
 
 _log = logging.getLogger(__name__)
 
@@ -56,7 +57,8 @@ class Seen:
 class Document:
     """Live text of one open document. `desynced`: the client's versions or ranges made no sense; no edits for it
     until it is sent whole again. `changed_at`: monotonic seconds of the last change. `seen`: problems that the editor
-    has told of."""
+    has told of. `follower` is told of each change as offsets in code points: what stood from the first to the second is
+    replaced by so many characters."""
 
     def __init__(self, item: types.TextDocumentItem, encoding: Encoding) -> None:
         self.uri = item.uri
@@ -65,6 +67,7 @@ class Document:
         self.desynced = False
         self.changed_at = -math.inf
         self.seen: tuple[Seen, ...] = ()
+        self.follower: Callable[[int, int, int], None] | None = None
         self.encoding: Encoding = encoding
         self._lines = split_keeping_ends(item.text)
         self._text: str | None = item.text
@@ -89,6 +92,11 @@ class Document:
     def line(self, number: int) -> str:
         """A line without its end; empty beyond the document."""
         return self._lines[number].rstrip("\r\n") if 0 <= number < len(self._lines) else ""
+
+    def offset(self, line: int, character: int) -> int:
+        """Code points before a position in the client's units, clamped to the text."""
+        number, column = self._point(types.Position(line, character))
+        return sum(map(len, self._lines[:number])) + column
 
     def apply(self, version: int, changes: Sequence[types.TextDocumentContentChangeEvent]) -> None:
         if version <= self.version:
@@ -121,6 +129,8 @@ class Document:
         return point[0], min(point[1], _LAST_COLUMN)
 
     def _replace_all(self, version: int, text: str) -> None:
+        if self.follower is not None:
+            self._tell(self.follower, 0, self.text, text)
         self._lines = split_keeping_ends(text)
         self._changes.clear()
         self._whole_since = version
@@ -128,6 +138,10 @@ class Document:
 
     def _replace(self, version: int, where: types.Range, text: str) -> None:
         start, end = sorted((self._point(where.start), self._point(where.end)))
+        if self.follower is not None:
+            at = sum(map(len, self._lines[: start[0]])) + start[1]
+            old = "".join(self._lines[start[0] : end[0]]) + self._lines[end[0]][: end[1]]
+            self._tell(self.follower, at, old[start[1] :], text)
         first, last = self._lines[start[0]], self._lines[end[0]]
         head, tail = first[: start[1]], last[end[1] :]
         begin, stop = start[0], end[0] + 1
@@ -142,6 +156,11 @@ class Document:
         self._lines[begin:stop] = new
         added = self._place(new, begin, len(head)), self._place(new, begin, len(head) + len(text))
         self._changes.append(_Change(version, *removed, *added))
+
+    def _tell(self, follower: Callable[[int, int, int], None], at: int, old: str, new: str) -> None:
+        """Editors may send more than what has changed."""
+        head, tail = trimmed(old, new)
+        follower(at + head, at + len(old) - tail, len(new) - head - tail)
 
     def _point(self, position: types.Position) -> Point:
         """Line and code points before a position, clamped to the text."""
@@ -160,12 +179,13 @@ class Document:
 
 class Documents:
     """Open documents by URI, in order of opening. `touched` is set whenever one opens, changes or closes; who waits
-    clears it first."""
+    clears it first. `on_open` is called when a document is there, `on_close` while it still is."""
 
     def __init__(self) -> None:
         self.encoding: Encoding = "utf-16"
         self.touched = asyncio.Event()
-        self.on_open: Callable[[str], None] = lambda _: None
+        self.on_open: list[Callable[[str], None]] = []
+        self.on_close: list[Callable[[str], None]] = []
         self._open: dict[str, Document] = {}
 
     def get(self, uri: str) -> Document | None:
@@ -187,7 +207,8 @@ class Documents:
 
     def opened(self, params: types.DidOpenTextDocumentParams) -> None:
         self._open[params.text_document.uri] = Document(params.text_document, self.encoding)
-        self.on_open(params.text_document.uri)
+        for tell in self.on_open:
+            tell(params.text_document.uri)
         self.touched.set()
 
     def changed(self, params: types.DidChangeTextDocumentParams) -> None:
@@ -203,6 +224,8 @@ class Documents:
         self.touched.set()
 
     def closed(self, params: types.DidCloseTextDocumentParams) -> None:
+        for tell in self.on_close:
+            tell(params.text_document.uri)
         self._open.pop(params.text_document.uri, None)
         self.touched.set()
 

@@ -1,29 +1,21 @@
-"""A turn's edit set as one workspace edit: merged onto what the user has now, versioned, minimal, reviewable.
+"""A turn's edit set merged onto what the user has now: what can be sent, and an outcome for every file that cannot.
 
-Pure: present texts and client abilities in, plain JSON and an outcome for every file out.
+Pure: present texts and client abilities in, proposals out; `workspace_edits` makes of them what is sent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
-from thinklsp.core.edits import FileEdit, TextEdit, hunks
+from thinklsp.core.edits import FileEdit
 from thinklsp.lsp.client import Abilities
-from thinklsp.lsp.convert import Encoding, Lines
 from thinklsp.workspace.forms import merge_onto, same_but_for_form
 from thinklsp.workspace.merge import Conflict, Merged
 
 Status = Literal["applied", "conflict", "refused", "held", "unknown"]
 Review = Literal["auto", "always", "never"]
-
-_REQUESTED = "thinklsp"
-_ELSEWHERE = "thinklsp-elsewhere"
-
-# Written out: told to ignore a file that exists, Neovim makes no folder for a new one, which then cannot be saved;
-# and lsp-mode of Emacs fails where there are no options at all.
-CREATE_OPTIONS: Mapping[str, bool] = {"overwrite": False, "ignoreIfExists": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,18 +64,6 @@ class Draft:
 
     ready: tuple[Proposal, ...]
     left_out: tuple[FileStatus, ...]
-
-
-@dataclass(slots=True)
-class _Sink:
-    """Collects the parts of one WorkspaceEdit."""
-
-    can: Abilities
-    encoding: Encoding
-    review: Review
-    scope: Scope | None
-    changes: list[dict[str, Any]] = field(default_factory=list)
-    used: set[str] = field(default_factory=set)
 
 
 def draft(
@@ -162,88 +142,3 @@ def _missing_ability(file: FileEdit, can: Abilities) -> str | None:
     wanted = {"create": file.creates, "delete": file.deletes, "rename": file.new_uri is not None}
     possible = can.resource_operations if can.document_changes else frozenset()
     return next((name for name, needed in wanted.items() if needed and name not in possible), None)
-
-
-def workspace_edit(
-    ready: Sequence[Proposal],
-    can: Abilities,
-    *,
-    encoding: Encoding,
-    title: str,
-    review: Review = "auto",
-    scope: Scope | None = None,
-) -> dict[str, Any]:
-    """The WorkspaceEdit of all proposals, in order."""
-    sink = _Sink(can, encoding, review, scope)
-    if not can.document_changes:
-        return {"changes": {item.file.uri: _edits(item, encoding) for item in ready}}
-    for item in ready:
-        sink.changes.extend(_document_changes(item, sink))
-    edit: dict[str, Any] = {"documentChanges": sink.changes}
-    if sink.used:
-        edit["changeAnnotations"] = {name: _annotation(name, title) for name in sorted(sink.used)}
-    return edit
-
-
-def _document_changes(item: Proposal, sink: _Sink) -> Iterator[dict[str, Any]]:
-    file = item.file
-    if file.deletes:
-        yield {"kind": "delete", "uri": file.uri, "options": {"ignoreIfNotExists": True}, **_looked_at(file, sink)}
-        return
-    if item.present.text is None:
-        yield {"kind": "create", "uri": file.uri, "options": dict(CREATE_OPTIONS), **_looked_at(file, sink)}
-    edits = [_annotated(edit, file.uri, sink) for edit in _edits(item, sink.encoding)]
-    if edits:
-        yield {"textDocument": {"uri": file.uri, "version": item.present.version}, "edits": edits}
-    if file.new_uri is not None:
-        yield {"kind": "rename", "oldUri": file.uri, "newUri": file.new_uri, **_looked_at(file, sink)}
-
-
-def _looked_at(file: FileEdit, sink: _Sink) -> dict[str, str]:
-    """The annotation of an operation on a whole file."""
-    return _annotate(sink, _confirms(sink, file.uri, None, structural=file.deletes or file.new_uri is not None))
-
-
-def _edits(item: Proposal, encoding: Encoding) -> list[dict[str, Any]]:
-    before, after = item.present.text or "", item.after or ""
-    lines = Lines(before, encoding)
-    return [_text_edit(edit, lines) for edit in hunks(before, after)]
-
-
-def _text_edit(edit: TextEdit, lines: Lines) -> dict[str, Any]:
-    return {"range": lines.range(edit.start, edit.end), "newText": edit.new_text}
-
-
-def _annotated(edit: dict[str, Any], uri: str, sink: _Sink) -> dict[str, Any]:
-    lines = (edit["range"]["start"]["line"], edit["range"]["end"]["line"])
-    return {**edit, **_annotate(sink, _confirms(sink, uri, lines, structural=False))}
-
-
-def _annotate(sink: _Sink, name: str) -> dict[str, str]:
-    if not sink.can.change_annotations or sink.review == "never":
-        return {}
-    sink.used.add(name)
-    return {"annotationId": name}
-
-
-def _confirms(sink: _Sink, uri: str, lines: tuple[int, int] | None, *, structural: bool) -> str:
-    """The annotation of a change: `thinklsp-elsewhere` where the user should look before it happens."""
-    if sink.review == "always":
-        return _ELSEWHERE
-    if structural:
-        return _ELSEWHERE
-    if sink.scope is None:
-        return _REQUESTED
-    if uri != sink.scope.uri:
-        return _ELSEWHERE
-    if lines is None or sink.scope.lines is None:
-        return _REQUESTED
-    first, last = sink.scope.lines
-    return _REQUESTED if first <= lines[0] and lines[1] <= last + 1 else _ELSEWHERE
-
-
-def _annotation(name: str, title: str) -> dict[str, Any]:
-    label = f"thinklsp: {title}"
-    if name == _REQUESTED:
-        return {"label": label, "needsConfirmation": False}
-    return {"label": label, "description": "please look at this change", "needsConfirmation": True}

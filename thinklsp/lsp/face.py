@@ -2,42 +2,36 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from lsprotocol import types
 
 from thinklsp.core.errors import SessionError, TurnRefused
-from thinklsp.engine import ActionTask, ChatTask, CompactTask, Engine, Reference, Turn, TurnSpec
+from thinklsp.engine import CompactTask, Engine, Turn, TurnSpec
 from thinklsp.engine.doctor import report
 from thinklsp.lsp import arguments as args
 from thinklsp.lsp import session_commands
 from thinklsp.lsp.applying import Applying
+from thinklsp.lsp.asking import Asking
 from thinklsp.lsp.chat import ChatDocuments
-from thinklsp.lsp.chat_context import mention_of
-from thinklsp.lsp.chat_documents import Answer
 from thinklsp.lsp.chat_outline import session_named
 from thinklsp.lsp.code_actions import Held, Written
-from thinklsp.lsp.code_lenses import ChatState
+from thinklsp.lsp.code_lenses import ChatState, lenses_of_text
 from thinklsp.lsp.completion import Names, completions, wanted_at
-from thinklsp.lsp.diagnostics import problems_of
 from thinklsp.lsp.documents import Document
-from thinklsp.lsp.edits import Scope
 from thinklsp.lsp.file_names import FileNames
+from thinklsp.lsp.hover import Format, hover
 from thinklsp.lsp.ledger import EditLedger
-from thinklsp.lsp.own_actions import only_reads, own_action, with_material
 from thinklsp.lsp.progress import Token, TurnProgress
 from thinklsp.lsp.protocol.errors import InvalidParams
-from thinklsp.lsp.running_turn import Deliver, Told
 from thinklsp.lsp.sending import Sending
 from thinklsp.lsp.sessions import Sessions
 from thinklsp.lsp.slash_commands import SlashCommands
 from thinklsp.lsp.slash_services import Services
 from thinklsp.lsp.snapshots import Snapshots
 from thinklsp.lsp.state import State
-from thinklsp.lsp.subjects import Subject, lines_of, plain_range, required_subject, subject_of
-from thinklsp.lsp.turns import Asked, Turns, no_scope
+from thinklsp.lsp.turns import Asked, Turns
 from thinklsp.sessions.session import Session
 from thinklsp.sessions.state_folder import state_folder
 from thinklsp.sessions.store import SqliteStore
@@ -59,6 +53,7 @@ class Face:
         self.applying = Applying(state, self._snapshots, self._ledger)
         self._sessions = Sessions(self.engine, self._snapshots)
         self._chat = ChatDocuments(state, self._snapshots, self._sessions)
+        self._asking = Asking(state, self._snapshots, self._chat, self.engine.user.file.actions)
         self._files = FileNames(state, self._snapshots)
         self._problems_told = 0
         self._refused: tuple[str, ...] = ()
@@ -110,6 +105,18 @@ class Face:
 
     def written_for(self, uri: str) -> Written | None:
         return self._ledger.written_for(uri)
+
+    def hover(self, document: Document, position: types.Position) -> dict[str, Any] | None:
+        origin = self._ledger.texts.at(document, position.line, position.character)
+        form: Format = "markdown" if self._state.client.can.hover_markdown else "plaintext"
+        return None if origin is None else hover(origin, form)
+
+    def lenses_of_text(self, document: Document) -> list[dict[str, Any]]:
+        newest = self._ledger.texts.newest(document)
+        return [] if newest is None else lenses_of_text(newest[0].turn, newest[1])
+
+    def saved(self, uri: str) -> None:
+        self._ledger.texts.saved(uri)
 
     def running_for(self, uri: str) -> list[str]:
         return self._turns.for_document(uri)
@@ -186,61 +193,12 @@ class Face:
                 raise InvalidParams(f"There is no command {command[:100]}.")
 
     async def chat(self, given: Arguments, progress: TurnProgress | None) -> Any:
-        chat = args.parsed(args.ChatArguments, given)
-        view = self._snapshots.view()
-        if chat.prompt is None:
-            subject = subject_of(self._state, chat.uri, chat.range)
-            return await self._blank(subject)
-        references = [Reference(r) if isinstance(r, str) else self._reference(r.uri, r.range) for r in chat.references]
-        if chat.uri is not None:
-            references.insert(0, self._reference(chat.uri, chat.range))
-        spec = TurnSpec(
-            "chat",
-            ChatTask(chat.prompt, tuple(references), chat.mode),
-            view,
-            self._snapshots.key,
-            chat.session_id,
-            chat.effort,
-            chat.model,
-        )
-        token = chat.partial_result_token
-        shows = progress is not None or token is not None
-        deliver = None if shows else self._delivery(chat.prompt)
-        scope = (
-            no_scope
-            if chat.uri is None
-            else self._scope(chat.uri, None if chat.range is None else plain_range(chat.range))
-        )
-        return await self._turns.start(Asked(spec, progress, token, scope=scope, deliver=deliver))
+        asked = await self._asking.chat(args.parsed(args.ChatArguments, given), progress)
+        return None if asked is None else await self._turns.start(asked)
 
     async def action(self, given: Arguments, progress: TurnProgress | None) -> Any:
-        action = args.parsed(args.ActionArguments, given)
-        own = own_action(action.name, self.engine.user.file.actions)
-        subject = required_subject(self._state, action.uri, action.range, action.version)
-        name = action.name or ("fix" if subject.problems else "edit")
-        if name in ("edit", "ask") and not (action.instruction or "").strip():
-            return await self._blank(subject)
-        problems = subject.problems if name == "fix" else ()
-        if action.diagnostics is not None:
-            problems = problems_of(action.diagnostics)
-        place = Reference(subject.uri, lines_of(subject.range, subject.line_count))
-        view = self._snapshots.view()
-        task = ActionTask(name, place, problems, action.instruction or "", own)
-        spec = TurnSpec(
-            f"{name} {view.resolve(subject.uri).shown}",
-            await with_material(task, view),
-            view,
-            self._snapshots.key,
-            effort=action.effort,
-            model=action.model,
-        )
-        token = action.partial_result_token
-        # An explanation is there to be read: it goes to a chat document unless the caller takes the text itself.
-        shows = token is not None or (progress is not None and not only_reads(name, own))
-        words = action.instruction or name
-        deliver = None if shows else self._delivery(f"{words} {mention_of(subject.uri, view, place.lines)}")
-        scope = self._scope(subject.uri, None if name == "fix" else subject.range)
-        return await self._turns.start(Asked(spec, progress, token, subject.uri, scope, deliver))
+        asked = await self._asking.action(args.parsed(args.ActionArguments, given), progress)
+        return None if asked is None else await self._turns.start(asked)
 
     async def send(self, given: Arguments, progress: TurnProgress | None) -> Any:
         return await self._sending.send(args.parsed(args.SendArguments, given).uri, progress)
@@ -303,41 +261,3 @@ class Face:
         """Something that lenses show has changed."""
         if not self._state.stopped and any(self.is_chat(document.uri) for document in self._state.documents.all()):
             self._state.refresh_lenses()
-
-    def _delivery(self, prompt: str) -> Deliver:
-        def deliver(told: Told) -> asyncio.Task[None]:
-            # A turn that was cut before it had said anything is told of by its command and its progress.
-            answer = Answer("") if told.cut and not told.text else Answer(told.text, told.notices)
-            return self._state.spawn(self._chat.deliver(told.session_id, prompt, answer))
-
-        return deliver
-
-    async def _blank(self, subject: Subject | None) -> None:
-        """No words yet: a chat document with the place is where the user writes them."""
-        text = ""
-        if subject is not None:
-            lines = lines_of(subject.range, subject.line_count)
-            text = mention_of(subject.uri, self._snapshots.view(), lines) + " "
-        if not await self._chat.open_blank(text):
-            raise TurnRefused("There is nothing to send: give a prompt or an instruction.")
-
-    def _reference(self, uri: str, range_: args.Range | None) -> Reference:
-        document = self._state.documents.get(uri)
-        where = None if range_ is None else plain_range(range_)
-        count = document.line_count if document is not None else 2**31
-        return Reference(uri, lines_of(where, count))
-
-    def _scope(self, uri: str, where: types.Range | None) -> Callable[[], Scope | None]:
-        """What the user pointed at, followed through what they type until the edit is sent."""
-        document = self._state.documents.get(uri)
-        if document is None or where is None or where.start == where.end:
-            return lambda: Scope(uri)
-        version, first, last = document.version, where.start.line, where.end.line
-
-        def scope() -> Scope:
-            now = self._state.documents.get(uri)
-            begin = None if now is None else now.moved((first, 0), version)
-            end = None if now is None else now.moved((last, 0), version)
-            return Scope(uri, (first if begin is None else begin[0], last if end is None else end[0]))
-
-        return scope

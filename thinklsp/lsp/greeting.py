@@ -90,6 +90,7 @@ def capabilities(encoding: str) -> dict[str, Any]:
         "positionEncoding": encoding,
         "textDocumentSync": {"openClose": True, "change": 2, "save": True},
         "completionProvider": {"triggerCharacters": list(COMPLETION_TRIGGERS)},
+        "hoverProvider": True,
         "codeActionProvider": {"codeActionKinds": [QUICKFIX, REWRITE]},
         "codeLensProvider": {"resolveProvider": False},
         "executeCommandProvider": {"commands": list(COMMANDS), "workDoneProgress": True},

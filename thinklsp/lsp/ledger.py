@@ -19,6 +19,7 @@ from thinklsp.lsp.proposals import Kept
 from thinklsp.lsp.snapshots import Snapshots
 from thinklsp.lsp.state import State
 from thinklsp.lsp.undoing import Undo
+from thinklsp.lsp.written_text import Origin, WrittenText
 from thinklsp.sessions.ledger import Intent, LedgerEdit, LedgerEntry, Outcome, PlannedWrite, WrittenTurn
 from thinklsp.workspace.forms import same_but_for_form
 from thinklsp.workspace.uri import uri_key
@@ -37,6 +38,7 @@ class EditLedger:
         # By document, then by turn, oldest first.
         self._written: dict[str, dict[str, Written]] = {}
         self._beginning: asyncio.Future[None] | None = None
+        self.texts = WrittenText(state)
 
     def written_for(self, uri: str) -> Written | None:
         """The newest turn that wrote to this document and was not undone. From memory."""
@@ -91,10 +93,14 @@ class EditLedger:
 
     def wrote(self, kept: Kept, files: Iterable[FileEdit]) -> None:
         """The editor has made these edits."""
-        if kept.undoes is None:
-            for file in files:
-                written = Written(kept.turn_id, kept.known_as or kept.title, kept.session_id)
-                self._remember(file.new_uri or file.uri, written)
+        if kept.undoes is not None:
+            return
+        written = Written(kept.turn_id, kept.known_as or kept.title, kept.session_id)
+        verified = "" if kept.verified is None else kept.verified.sentence
+        origin = Origin(written, kept.why, kept.model, verified, datetime.now().astimezone())
+        for file in files:
+            self._remember(file.new_uri or file.uri, written)
+            self.texts.wrote(origin, file)
 
     async def found(self, kept: Kept, files: Sequence[FileEdit]) -> None:
         """Edits that were not sent and are there all the same: the user took them by an action that carried them."""
@@ -127,6 +133,7 @@ class EditLedger:
     def _forget(self, gone: Callable[[Written], bool]) -> None:
         for key, turns in self._written.items():
             self._written[key] = {turn_id: written for turn_id, written in turns.items() if not gone(written)}
+        self.texts.forget(gone)
 
     async def _written_by(self, turn_id: str) -> WrittenTurn | None:
         return await self._engine.store.last_written(self._snapshots.key, turn_id)
@@ -139,7 +146,9 @@ class EditLedger:
         for edit in undo.turn.edits:
             for entry in edit.entries:
                 if entry.write.uri in places:
-                    self._written.get(uri_key(entry.write.new_uri or entry.write.uri), {}).pop(edit.turn_id, None)
+                    now = entry.write.new_uri or entry.write.uri
+                    self._written.get(uri_key(now), {}).pop(edit.turn_id, None)
+                    self.texts.forget(lambda written: written.turn_id == undo.turn.turn_id, now)
         try:
             await self._engine.store.mark_undone(undo.turn, places)
             await self._engine.tell_of_undo(undo.turn.session_id)

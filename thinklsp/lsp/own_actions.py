@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from thinklsp.agent.prompts import ACTIONS, READING
-from thinklsp.engine import ActionTask
-from thinklsp.engine.staged import staged_diff
 from thinklsp.lsp.protocol.errors import InvalidParams
 from thinklsp.settings.own_actions import ActionSection
-from thinklsp.workspace.view import WorkspaceView
 
 
 def own_action(name: str | None, own: Sequence[ActionSection]) -> ActionSection | None:
@@ -25,10 +21,3 @@ def own_action(name: str | None, own: Sequence[ActionSection]) -> ActionSection 
 def only_reads(name: str, own: ActionSection | None) -> bool:
     """Its answer is there to be read, and no file is changed."""
     return name in READING if own is None else own.tools != "all"
-
-
-async def with_material(task: ActionTask, view: WorkspaceView) -> ActionTask:
-    """With what has to be looked up for it. Raises TurnRefused with a sentence where it is not to be had."""
-    if task.own is None or task.own.scope != "staged":
-        return task
-    return replace(task, staged=await staged_diff(view, task.place.uri))

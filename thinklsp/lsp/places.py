@@ -32,6 +32,16 @@ _BARE_FUNCTION = re.compile(
 _ARROW = re.compile(r"^\s*(?:export\s+)?(?:const|let|var)\s+\w+\s*(?::[^=]+)?=\s*(?:async\s+)?(?:\([^)]*\)|\w+)\s*=>")
 _TYPED_LANGUAGES = frozenset(("c", "cpp", "csharp", "java", "objective-c", "cuda-cpp", "dart", "arduino"))
 
+_TYPED_ENDINGS = (".c", ".h", ".cc", ".cpp", ".cxx", ".hpp", ".cs", ".java", ".m", ".cu", ".dart", ".ino")
+# The first word before a sign that only follows names, but words like `func` in `func (s *Server) Run()`.
+_NAME = re.compile(r"(?P<name>[\w$]+)\s*(?P<sign>[({:=<]|$)")
+_KEYWORDS = frozenset(("def", "func", "fun", "fn", "function", "sub", "defn", "impl", "async"))
+_CLASS = re.compile(r"\b(?:class|interface|struct|enum|trait|record|object|protocol|type|module|namespace)\s+$")
+# Lines that end a block stand as far out as its head and are none.
+_CLOSING = frozenset(")}]")
+# Lines that are looked through for the head of a definition.
+_FURTHEST = 400
+
 _TODO = re.compile(r"\b(?:TODO|FIXME)\b")
 _EMPTY = re.compile(r"^\s*(?:pass|\.\.\.|raise NotImplementedError(?:\(.*\))?|todo!\(\);?|unimplemented!\(.*\);?)\s*$")
 _EMPTY_BRACES = re.compile(r"\{\s*\}\s*;?\s*$")
@@ -54,10 +64,38 @@ class Trigger:
 
 
 def has_definition(document: Document, line: int) -> bool:
-    text = document.line(line)
+    return _is_definition(document.line(line), typed=document.language_id in _TYPED_LANGUAGES)
+
+
+def enclosing_definition(lines: Sequence[str], line: int, name: str) -> str | None:
+    """What people call the innermost definition around a line, `mean()` or `Stats`; None where there is none near.
+    `lines` may have their ends; `name`: that of the file, whose ending tells how its language spells functions."""
+    typed = name.endswith(_TYPED_ENDINGS)
+    depth: int | None = None
+    for number in range(min(line, len(lines) - 1), max(-1, line - _FURTHEST), -1):
+        text = lines[number].rstrip()
+        indent = len(text) - len(text.lstrip())
+        if not text or (depth is not None and indent >= depth):
+            continue
+        if _is_definition(text, typed=typed):
+            return _definition_name(text)
+        if text.lstrip()[:1] not in _CLOSING:
+            depth = indent
+    return None
+
+
+def _is_definition(text: str, *, typed: bool) -> bool:
     if _DEFINITION.match(text) or _ARROW.match(text) or _BARE_FUNCTION.match(text):
         return True
-    return document.language_id in _TYPED_LANGUAGES and _TYPED_FUNCTION.match(text) is not None
+    return typed and _TYPED_FUNCTION.match(text) is not None
+
+
+def _definition_name(text: str) -> str | None:
+    for match in _NAME.finditer(text):
+        if match["name"] not in _KEYWORDS:
+            called = match["sign"] == "(" and not _CLASS.search(text[: match.start()])
+            return f"{match['name']}()" if called else match["name"]
+    return None
 
 
 def is_unfinished(document: Document, line: int) -> bool:

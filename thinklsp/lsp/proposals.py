@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from thinklsp.core.edits import FileEdit
+from thinklsp.core.problems import Verified
 from thinklsp.lsp.documents import Document
-from thinklsp.lsp.edits import Present, draft, workspace_edit
+from thinklsp.lsp.edits import Present, draft
 from thinklsp.lsp.state import State
 from thinklsp.lsp.undoing import Undo
+from thinklsp.lsp.workspace_edits import workspace_edit
 
 _KEPT = 50
 # Lines above which a look at a document no longer makes the edit of a proposal.
@@ -22,7 +24,8 @@ _LARGE = 2_000
 class Kept:
     """A turn's edit as the user can take it. `told`: by URI, the text in which they were told of a conflict, so that
     asking again means the turn's text. `known_as`: the name for its undo, where that is not the title. `unsure`: it was
-    sent, and the editor has not said what came of it. `undoes`: it takes back what an earlier turn wrote."""
+    sent, and the editor has not said what came of it. `undoes`: it takes back what an earlier turn wrote. `why`: what
+    the turn said at its end. `verified`: the tests of this edit, None where none ran."""
 
     turn_id: str
     session_id: str
@@ -32,6 +35,9 @@ class Kept:
     known_as: str = ""
     unsure: bool = False
     undoes: Undo | None = None
+    why: str = ""
+    model: str = ""
+    verified: Verified | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +57,8 @@ class Proposals:
         self._kept: OrderedDict[str, Kept] = OrderedDict()
         self._looks: dict[str, tuple[Document, int, Offered | None]] = {}
         self._there: set[str] = set()
+        # By turn, the document in which its edit was shown.
+        self._shown: dict[str, str] = {}
 
     def get(self, turn_id: str | None) -> Kept | None:
         """The proposal of a turn, or the newest one."""
@@ -59,8 +67,11 @@ class Proposals:
         return self._kept.get(turn_id)
 
     def keep(self, kept: Kept) -> None:
+        shown = self._shown.get(kept.turn_id)
         self.drop(kept.turn_id)
         self._kept[kept.turn_id] = kept
+        if shown is not None:
+            self._shown[kept.turn_id] = shown
         while len(self._kept) > _KEPT:
             self.drop(next(iter(self._kept)))
 
@@ -68,6 +79,13 @@ class Proposals:
         self._kept.pop(turn_id, None)
         self._looks.pop(turn_id, None)
         self._there.discard(turn_id)
+        self._shown.pop(turn_id, None)
+
+    def shown(self, turn_id: str, uri: str) -> None:
+        """The edit of this turn stands in a document as a diff: there it is offered, too, if it is kept."""
+        self._shown[turn_id] = uri
+        for other in list(self._shown)[:-_KEPT]:
+            del self._shown[other]
 
     def forget(self, session_id: str) -> None:
         for kept in [kept for kept in self._kept.values() if kept.session_id == session_id]:
@@ -82,7 +100,10 @@ class Proposals:
         document = self._state.documents.get(uri)
         if document is None:
             return []
-        looks = [self._look(kept, document) for kept in reversed(self._kept.values())]
+        looks = [
+            Offered(kept, None) if self._shown.get(kept.turn_id) == uri else self._look(kept, document)
+            for kept in reversed(self._kept.values())
+        ]
         return [look for look in looks if look is not None]
 
     def _look(self, kept: Kept, document: Document) -> Offered | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from thinklsp.core.edits import FileEdit
@@ -108,7 +108,7 @@ class RunningTurn:
         try:
             finished = await self._finished()
             if finished.stop_reason == "end_turn":
-                self.outcome = await self._send()
+                self.outcome = await self._send(finished)
             else:
                 self.outcome = self._hold(_WHY[finished.stop_reason])
             if self.deliver is not None:
@@ -175,13 +175,13 @@ class RunningTurn:
                     return event
         raise AssertionError("a turn ends with TurnFinished or an error")
 
-    async def _send(self) -> Outcome | None:
+    async def _send(self, finished: TurnFinished) -> Outcome | None:
         files = self.turn.overlay.edit_set().files
         if not files:
             return None
         self.progress.waiting()
         return await self.applying.send(
-            self._kept(files),
+            replace(self._kept(files), why=finished.text, verified=finished.verified),
             review=self.turn.review,
             scope=self.scope,
             sent=self._edit_is_sent,
@@ -206,7 +206,8 @@ class RunningTurn:
     def _kept(self, files: tuple[FileEdit, ...]) -> Kept:
         # Chats all have one title; what was asked for tells them apart.
         name = self.turn.session.title if isinstance(self.turn.spec.task, ChatTask) else ""
-        return Kept(self.turn.id, self.turn.session.id, self.turn.spec.title, files, known_as=name)
+        model = self.turn.config.model.id
+        return Kept(self.turn.id, self.turn.session.id, self.turn.spec.title, files, known_as=name, model=model)
 
     async def _ask(self, question: str, options: tuple[str, ...]) -> str | None:
         self.progress.waiting()

@@ -65,7 +65,8 @@ def _register(server: Server) -> None:
     for method, handler in builtin.items():
         features.add_builtin_feature(method, handler)
     server.feature(types.WORKSPACE_DID_CHANGE_CONFIGURATION)(lambda params: _configured(state, params))
-    server.feature(types.TEXT_DOCUMENT_DID_SAVE)(lambda _: None)
+    server.feature(types.TEXT_DOCUMENT_DID_SAVE)(lambda params: _saved(state, params))
+    server.feature(types.TEXT_DOCUMENT_HOVER)(lambda params: _hover(state, params))
     kinds = [QUICKFIX, REWRITE]
     server.feature(types.TEXT_DOCUMENT_CODE_ACTION, types.CodeActionOptions(code_action_kinds=kinds))(
         lambda params: _code_actions(state, params)
@@ -185,9 +186,21 @@ def _is_chat(state: State, uri: str) -> bool:
 
 def _code_lenses(state: State, params: types.CodeLensParams) -> list[dict[str, Any]]:
     document = state.documents.get(params.text_document.uri)
-    if document is None or not _is_chat(state, document.uri):
+    if document is None:
         return []
+    if not _is_chat(state, document.uri):
+        return [] if state.face is None else state.face.lenses_of_text(document)
     return lenses(document, ChatState() if state.face is None else state.face.chat_state(document))
+
+
+def _hover(state: State, params: types.HoverParams) -> dict[str, Any] | None:
+    document = state.documents.get(params.text_document.uri)
+    return None if document is None or state.face is None else state.face.hover(document, params.position)
+
+
+def _saved(state: State, params: types.DidSaveTextDocumentParams) -> None:
+    if state.face is not None:
+        state.face.saved(params.text_document.uri)
 
 
 async def _completion(state: State, params: types.CompletionParams) -> Any:

@@ -28,7 +28,7 @@ class Snapshots:
         self._settled: dict[str, _Settled] = {}
         self._refused: set[str] = set()
         self._key: str | None = None
-        state.documents.on_open = self.forget
+        state.documents.on_open.append(self.forget)
 
     def view(self) -> WorkspaceView:
         """What a turn that begins now may see."""

@@ -1,4 +1,5 @@
-"""Child processes of the tools: nothing inherited but a plain environment, and none outlives its block."""
+"""Child processes of the tools: programs from outside the workspace, nothing inherited but a plain environment, and
+none outlives its block."""
 
 from __future__ import annotations
 

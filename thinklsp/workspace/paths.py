@@ -37,6 +37,7 @@ class FileStat:
     kind: Kind
     size: int
     links: int
+    modified_ns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,7 +308,8 @@ def _check_size(data: bytes, shown: str) -> None:
 
 def _stat(status: os.stat_result) -> FileStat:
     kinds: dict[int, Kind] = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link"}
-    return FileStat(kinds.get(stat.S_IFMT(status.st_mode), "other"), status.st_size, status.st_nlink)
+    kind = kinds.get(stat.S_IFMT(status.st_mode), "other")
+    return FileStat(kind, status.st_size, status.st_nlink, status.st_mtime_ns)
 
 
 def _check_regular(found: FileStat, shown: str) -> None:
@@ -324,8 +326,7 @@ def _check_regular(found: FileStat, shown: str) -> None:
 
 
 def _holds_home(path: str) -> bool:
-    home = real_path(os.path.expanduser("~"))
-    return os.path.commonpath((path, home)) == path
+    return os.path.commonpath((path, real_path(os.path.expanduser("~")))) == path
 
 
 _REASONS = {

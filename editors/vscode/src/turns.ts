@@ -109,11 +109,11 @@ export class Turns implements Disposable {
         return turn;
     }
 
-    /** The same with the editor's own progress and its Cancel; the text goes where the server puts it, `explain` to a
+    /** The same with the editor's own progress and its Cancel; the text goes where the server puts it, `explain` and `review` to a
      * chat document. Undefined: the command was answered without a turn. Rejects where it could not begin. */
     async launch(command: TurnCommand, argument: ActionArgument): Promise<Running | undefined> {
         const watched = await this.watch(command);
-        const partialResultToken = argument.name === 'explain' ? undefined : watched.token;
+        const partialResultToken = ['explain', 'review'].includes(argument.name ?? '') ? undefined : watched.token;
         const answer = await watched.asked<Partial<TurnStarted> | null>(command, { ...argument, partialResultToken });
         if (!answer?.turnId) {
             watched.drop();

@@ -67,7 +67,7 @@ PLACES: list[tuple[str, Any, set[str], set[str]]] = [
     ("a TODO", caret("TODO"), {"complete"}, {"fix", "edit"}),
     ("an empty body", caret("pass"), {"complete"}, {"fix", "edit"}),
     ("a comment trigger", caret("AI!"), {"edit"}, {"fix", "simplify"}),
-    ("elsewhere", caret("total"), set(), {"fix", "edit", "complete", "document", "test", "simplify", "send"}),
+    ("elsewhere", caret("total"), {"review"}, {"fix", "edit", "complete", "document", "test", "simplify", "send"}),
 ]
 
 

@@ -185,6 +185,7 @@ local SUBCOMMANDS = {
     end)
   end,
   model = choice('model'),
+  review = action('review'),
   send = function(call)
     local own = chats.is_chat(call.bufnr)
     local row = own and chats.end_of(call.bufnr) or call.row

@@ -1,4 +1,4 @@
-"""Makes chat documents in `.thinklsp/chat/` beside a `.gitignore`: by edit, as any other change of the user's files."""
+"""Makes documents of our own in a folder of `.thinklsp/` beside a `.gitignore`: by edit, like all changes of files."""
 
 from __future__ import annotations
 
@@ -7,20 +7,30 @@ from typing import Any
 
 from thinklsp.core.errors import PathRefused
 from thinklsp.lsp import chat_documents
-from thinklsp.lsp.edits import CREATE_OPTIONS
 from thinklsp.lsp.snapshots import Snapshots
 from thinklsp.lsp.state import State
+from thinklsp.lsp.workspace_edits import CREATE_OPTIONS
 from thinklsp.workspace.relpath import RelPath
 from thinklsp.workspace.uri import path_to_uri
 
 _TRIES = 20
 
 
-class ChatFiles:
-    def __init__(self, state: State, snapshots: Snapshots) -> None:
+class MadeFiles:
+    """`folder`: relative to the first workspace folder. `what`: what one of them is called in the editor."""
+
+    def __init__(self, state: State, snapshots: Snapshots, folder: str, what: str) -> None:
         self._state = state
         self._snapshots = snapshots
+        self._folder = tuple(folder.split("/"))
+        self._label = f"thinklsp: {what}"
         self._making = asyncio.Lock()
+
+    @property
+    def possible(self) -> bool:
+        can = self._state.client.can
+        creates = can.apply_edit and can.document_changes and "create" in can.resource_operations
+        return creates and bool(self._state.folders)
 
     async def make(self, name: str, suffix: str, text: str) -> str | None:
         """The URI of a new document; None where the client can create no file or there is no folder to create it in."""
@@ -29,15 +39,14 @@ class ChatFiles:
             return await self._make_alone(name, suffix, text)
 
     async def _make_alone(self, name: str, suffix: str, text: str) -> str | None:
-        can = self._state.client.can
-        place = self._free_place(name, suffix)
-        if place is None or not (can.apply_edit and can.document_changes and "create" in can.resource_operations):
+        place = self._free_place(name, suffix) if self.possible else None
+        if place is None:
             return None
         uri, ignore_uri = place
         files = {uri: text} if ignore_uri is None else {ignore_uri: chat_documents.IGNORE, uri: text}
         # In two edits: within one, lsp-mode of Emacs writes the text before it has made folder and file.
         for changes in ([_creation(file) for file in files], [_first_text(file, files[file]) for file in files]):
-            reply = await self._state.client.apply_edit("thinklsp: chat document", {"documentChanges": changes})
+            reply = await self._state.client.apply_edit(self._label, {"documentChanges": changes})
             if not reply.applied:
                 return None
         return uri
@@ -47,7 +56,7 @@ class ChatFiles:
         folder = next(iter(self._snapshots.view().folders), None)
         if folder is None:
             return None
-        root, parts = folder.root, tuple(chat_documents.FOLDER.split("/"))
+        root, parts = folder.root, self._folder
 
         def taken(file: str) -> bool:
             uri = path_to_uri("/".join((root.written, *parts, file)))

@@ -1,0 +1,138 @@
+"""The user's look at an edit: by group in editors that can show it, by a question and a diff in those that cannot."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.e2e.conftest import Begin
+from tests.support.outside import Outside, named, statuses
+from tests.support.raw_editor import Refusal, capabilities
+from tests.support.signing_script import Text, Tool, answer, tool
+
+APP = "def one():\n    return 1\n\n\n" + "x = 0\n" * 20 + "def two():\n    return 2\n"
+HERE = tool("edit_file", path="app.py", old_text="return 1", new_text="return 11")
+THERE = tool("edit_file", path="app.py", old_text="return 2", new_text="return 22")
+OTHER = tool("write_file", path="b.py", content="b = 2\n")
+RANGE = {"start": {"line": 0, "character": 0}, "end": {"line": 2, "character": 0}}
+PLAIN = capabilities(workspace__workspaceEdit__changeAnnotationSupport=None)
+QUESTION = "window/showMessageRequest"
+
+
+async def editing(begin: Begin, *calls: Tool, review: str = "auto", announce: Any = None) -> tuple[Outside, str]:
+    outside = await begin(
+        answer(*calls),
+        answer(Text("Both return more. Look twice.")),
+        files={"app.py": APP, "b.py": "b = 1\n", "old.py": "old = 1\n"},
+        options={"edits": {"review": review}},
+        announce=announce,
+    )
+    return outside, outside.open("app.py")
+
+
+async def change(outside: Outside, uri: str) -> Any:
+    return await outside.edit(uri, "Return more.", range=RANGE, version=1)
+
+
+# `edits.review` -> what each annotation of the edit asks for; never can only be set by the user's own file
+ANNOTATED: list[tuple[str, list[bool]]] = [("auto", [False, True, True]), ("always", [True, True, True])]
+
+
+@pytest.mark.parametrize(("review", "asks"), ANNOTATED)
+async def test_changes_are_annotated_by_group(begin: Begin, review: str, asks: list[bool]) -> None:
+    outside, uri = await editing(begin, HERE, THERE, OTHER, review=review)
+    result = await change(outside, uri)
+    assert result["edits"]["applied"] == "all"
+    [sent] = outside.client.edits()
+    notes = sent["edit"]["changeAnnotations"]
+    assert [note["needsConfirmation"] for note in notes.values()] == asks
+    assert [note["label"] for note in notes.values()] == [
+        f"thinklsp: edit app.py – {where}"
+        for where in ("app.py: one() (line 2)", "app.py: two() (line 26)", "b.py (line 1)")
+    ]
+    assert all(note["description"] for note in notes.values())
+    assert outside.client.calls(QUESTION) == []
+
+
+async def test_an_edit_within_the_request_is_no_question(begin: Begin) -> None:
+    outside, uri = await editing(begin, HERE, announce=PLAIN)
+    assert (await change(outside, uri))["edits"]["applied"] == "all"
+    assert outside.client.calls(QUESTION) == []
+    assert "changeAnnotations" not in outside.client.edits()[0]["edit"]
+
+
+# `edits.review`, calls -> what the question tells
+ASKED: list[tuple[str, tuple[Tool, ...], list[str]]] = [
+    ("auto", (HERE, THERE), ["goes beyond", "app.py (+2 −2)"]),
+    ("auto", (OTHER,), ["b.py (+1 −1)"]),
+    ("auto", (tool("delete_file", path="old.py"),), ["deletes old.py"]),
+    ("auto", (tool("rename_file", path="old.py", new_path="new.py"),), ["renames old.py to new.py"]),
+    ("always", (HERE,), ["would change app.py (+1 −1)"]),
+]
+
+
+@pytest.mark.parametrize(("review", "calls", "told"), ASKED)
+async def test_what_goes_beyond_the_request_is_asked_about(
+    begin: Begin, review: str, calls: tuple[Tool, ...], told: list[str]
+) -> None:
+    outside, uri = await editing(begin, *calls, review=review, announce=PLAIN)
+    outside.client.editor.message_answers = ["Apply"]
+    assert (await change(outside, uri))["edits"]["applied"] == "all"
+    [asked] = outside.client.calls(QUESTION)
+    assert all(part in asked.params["message"] for part in told)
+    assert [action["title"] for action in asked.params["actions"]] == ["Apply", "Show the diff", "Not now"]
+
+
+async def test_the_diff_is_shown_and_the_user_asked_again(begin: Begin) -> None:
+    outside, uri = await editing(begin, HERE, THERE, OTHER, announce=PLAIN)
+    client = outside.client
+    client.editor.message_answers = ["Show the diff", "Not now"]
+    result = await change(outside, uri)
+    assert statuses(result) == {"app.py": "held", "b.py": "held"}
+    assert client.text(uri) == APP
+    [shown] = client.calls("window/showDocument")
+    assert shown.params["uri"] == outside.uri(".thinklsp/review/edit-app-py.diff")
+    text = client.text(shown.params["uri"])
+    assert text is not None
+    assert text.startswith("diff --git a/app.py b/app.py\n")
+    assert all(line in text.splitlines() for line in ("-    return 2", "+    return 22", "-b = 1", "+b = 2"))
+    assert (outside.root / ".thinklsp/review/.gitignore").read_text() == "*\n"
+    # What was not agreed to is offered, in the files and where it can be read, and taken without a second question.
+    for place in (uri, shown.params["uri"]):
+        [apply] = named(await client.code_actions(place, RANGE), "apply")
+    assert "edit" not in apply
+    assert (await client.run_action(apply))["applied"] == "all"
+    assert (client.text(outside.uri("b.py")), len(client.calls(QUESTION))) == ("b = 2\n", 2)
+    assert named(await client.code_actions(shown.params["uri"], RANGE), "apply") == []
+
+
+@pytest.mark.parametrize("reply", ["dismissed", "an error"])
+async def test_no_answer_is_no_yes(begin: Begin, reply: str) -> None:
+    outside, uri = await editing(begin, HERE, OTHER, announce=PLAIN)
+
+    def refuse(_: Any) -> Any:
+        raise Refusal("this editor cannot ask")
+
+    if reply == "an error":
+        outside.client.editor.handlers[QUESTION] = refuse
+    result = await change(outside, uri)
+    assert set(statuses(result).values()) == {"held"}
+    assert all("apply" in file["reason"] for file in result["edits"]["files"])
+    assert outside.client.edits() == []
+    assert (await outside.client.command("thinklsp.apply"))["applied"] == "all"
+    assert outside.client.text(uri) == APP.replace("return 1", "return 11")
+
+
+async def test_a_cancel_while_the_question_stands_holds_the_edit(begin: Begin) -> None:
+    outside, uri = await editing(begin, OTHER, announce=PLAIN)
+    client = outside.client
+    never: Any = client.wait_for(lambda: None, what="nothing")
+    client.editor.handlers[QUESTION] = lambda _: never
+    turn = client.command("thinklsp.action", {"name": "edit", "uri": uri, "instruction": "Go."}, token="t")
+    await client.wait_for(lambda: client.calls(QUESTION), what="the question")
+    waiting = lambda: any("waiting for you" in str(value) for value in client.progress("t"))  # noqa: E731 - short
+    await client.wait_for(waiting, what="the progress to say so")
+    client.notify("window/workDoneProgress/cancel", {"token": "t"})
+    result = await outside.result(turn)
+    assert (result["stopReason"], statuses(result)) == ("cancelled", {"b.py": "held"})

@@ -1,0 +1,301 @@
+"""Which text is a turn's: exactly what it wrote and nobody has rewritten, however the document changes around it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lsprotocol import types
+
+from tests.support.in_process import in_process
+from tests.support.raw_documents import apply_text_edits, offset_at, position_at
+from thinklsp.core.edits import FileEdit
+from thinklsp.lsp.code_actions import Written
+from thinklsp.lsp.convert import Encoding
+from thinklsp.lsp.documents import Document
+from thinklsp.lsp.hover import first_sentences, hover
+from thinklsp.lsp.spans import followed, trimmed, written
+from thinklsp.lsp.state import State
+from thinklsp.lsp.written_text import Origin, WrittenText
+
+A, B = "file:///ws/a.py", "file:///ws/b.py"
+FIX = Origin(Written("t1", "fix a.py", "s"), "It was off by one.", "m", "", datetime(2026, 11, 22, 9, 5, tzinfo=UTC))
+EDIT = Origin(Written("t2", "edit a.py", "s"), "", "m", "", FIX.at)
+
+
+class Desk:
+    """Documents without a connection. Texts change by the client's own words."""
+
+    def __init__(self, state: State, encoding: Encoding = "utf-16") -> None:
+        self.state, self.encoding = state, encoding
+        state.documents.encoding = encoding
+        self.texts = WrittenText(state)
+
+    def open(self, text: str, uri: str = A) -> Document:
+        item = types.TextDocumentItem(uri, "python", 1, text)
+        self.state.documents.opened(types.DidOpenTextDocumentParams(item))
+        return self.document(uri)
+
+    def close(self, uri: str = A) -> None:
+        self.state.documents.closed(types.DidCloseTextDocumentParams(types.TextDocumentIdentifier(uri)))
+
+    def document(self, uri: str = A) -> Document:
+        found = self.state.documents.get(uri)
+        assert found is not None
+        return found
+
+    def change(self, start: int, end: int, new: str) -> None:
+        text = self.document().text
+        places = (types.Position(**position_at(text, at, self.encoding)) for at in (start, end))
+        self.send(types.TextDocumentContentChangePartial(types.Range(*places), new))
+
+    def replace(self, old: str, new: str) -> None:
+        start = self.document().text.index(old)
+        self.change(start, start + len(old), new)
+
+    def send(self, change: types.TextDocumentContentChangeEvent) -> None:
+        version = self.document().version + 1
+        identifier = types.VersionedTextDocumentIdentifier(version, A)
+        self.state.documents.changed(types.DidChangeTextDocumentParams(identifier, [change]))
+
+    def marked(self, uri: str = A) -> list[str | None]:
+        """By character of the text: the turn that a hover names there."""
+        document = self.document(uri)
+        found = []
+        for at in range(len(document.text)):
+            place = position_at(document.text, at, self.encoding)
+            origin = self.texts.at(document, place["line"], place["character"])
+            found.append(None if origin is None else origin.turn.turn_id)
+        return found
+
+    def words(self, uri: str = A) -> str:
+        """The text with a dot for all that is nobody's."""
+        text = self.document(uri).text
+        pairs = zip(text, self.marked(uri), strict=True)
+        return "".join(char if char == "\n" or mark else "." for char, mark in pairs)
+
+    def lenses(self, uri: str = A) -> tuple[str, list[int]] | None:
+        newest = self.texts.newest(self.document(uri))
+        return None if newest is None else (newest[0].turn.turn_id, newest[1])
+
+
+@pytest.fixture
+async def desk() -> Any:
+    async with in_process() as editor:
+        yield Desk(editor.server.state)
+
+
+BEFORE = "one\ntwo\nthree\nfour\n"
+AFTER = "one\nTWO\nthree\nFOUR\nFIVE\n"
+
+
+def edit(before: str | None = BEFORE, after: str | None = AFTER, uri: str = A, **more: Any) -> FileEdit:
+    return FileEdit(uri, "a.py", before, after, 1, **more)
+
+
+def whole(text: str) -> types.TextDocumentContentChangeWholeDocument:
+    return types.TextDocumentContentChangeWholeDocument(text)
+
+
+def other(desk: Desk) -> None:
+    desk.replace("FIVE", "NINE")
+    desk.texts.wrote(EDIT, edit(AFTER, AFTER.replace("FIVE", "NINE")))
+    assert [mark for mark in desk.marked() if mark] == ["t1"] * 8 + ["t2"] * 4
+
+
+def undone(desk: Desk) -> None:
+    other(desk)
+    desk.texts.forget(lambda turn: turn.turn_id == "t2", A)
+
+
+def reopened(desk: Desk, text: str) -> None:
+    desk.close()
+    desk.open(text)
+
+
+# What happens after the turn has written -> what is still its text.
+Course = Callable[[Desk], None]
+COURSES: list[tuple[str, Course, str]] = [
+    ("nothing", lambda desk: None, "...\nTWO\n.....\nFOUR\nFIVE\n"),
+    ("typing above", lambda desk: desk.change(0, 0, "zero\n\n"), "....\n\n...\nTWO\n.....\nFOUR\nFIVE\n"),
+    ("typing below", lambda desk: desk.change(len(AFTER), len(AFTER), "six"), "...\nTWO\n.....\nFOUR\nFIVE\n..."),
+    ("typing beside", lambda desk: desk.change(4, 4, "a "), "...\n..TWO\n.....\nFOUR\nFIVE\n"),
+    ("typing within", lambda desk: desk.replace("OUR", "O-UR"), "...\nTWO\n.....\nFO.UR\nFIVE\n"),
+    ("a part is rewritten", lambda desk: desk.replace("WO\nth", "x\n"), "...\nT.\n...\nFOUR\nFIVE\n"),
+    ("all is rewritten", lambda desk: desk.replace("TWO", "two"), "...\n...\n.....\nFOUR\nFIVE\n"),
+    ("a part is deleted", lambda desk: desk.replace("FOUR\nFI", ""), "...\nTWO\n.....\nVE\n"),
+    ("the same is sent whole", lambda desk: desk.send(whole(AFTER)), "...\nTWO\n.....\nFOUR\nFIVE\n"),
+    ("a change is sent whole", lambda desk: desk.send(whole("0\n" + AFTER)), ".\n...\nTWO\n.....\nFOUR\nFIVE\n"),
+    ("it is taken back by hand", lambda desk: desk.send(whole(BEFORE)), "...\n...\n.....\n....\n"),
+    ("another turn writes", other, "...\nTWO\n.....\nFOUR\nNINE\n"),
+    ("the other is undone", undone, "...\nTWO\n.....\nFOUR\n...E\n"),
+    ("closed and opened", lambda desk: reopened(desk, AFTER), "...\nTWO\n.....\nFOUR\nFIVE\n"),
+    ("changed while closed", lambda desk: reopened(desk, AFTER[:-3] + "!\n"), "...\nTWO\n.....\nFOUR\nFI.\n"),
+    ("forgotten", lambda desk: desk.texts.forget(lambda turn: turn.session_id == "s"), "...\n...\n.....\n....\n....\n"),
+]
+
+
+@pytest.mark.parametrize(("course", "words"), [row[1:] for row in COURSES], ids=[row[0] for row in COURSES])
+async def test_what_is_still_the_turns(desk: Desk, course: Course, words: str) -> None:
+    desk.open(AFTER)
+    desk.texts.wrote(FIX, edit())
+    course(desk)
+    assert desk.words() == words
+
+
+async def test_an_edit_is_seen_when_it_arrives(desk: Desk) -> None:
+    """The editor may answer first, the user may have typed, the file may not be open, or have a new name."""
+    desk.open("zero\n" + BEFORE)
+    desk.texts.wrote(FIX, edit())
+    assert desk.texts.at(desk.document(), 2, 0) is None
+    desk.send(whole("zero\n" + AFTER))
+    await asyncio.wait(desk.state.tasks)
+    assert desk.words() == "....\n...\nTWO\n.....\nFOUR\nFIVE\n"
+    desk.texts.wrote(FIX, edit(None, "new\n", B))
+    desk.texts.wrote(FIX, edit(uri="file:///ws/c.py", new_uri="file:///ws/d.py"))
+    desk.texts.wrote(FIX, edit(after=None, uri="file:///ws/e.py"))
+    for uri, text, words in ((B, "new\n", "new\n"), ("file:///ws/d.py", AFTER, "...\nTWO\n.....\nFOUR\nFIVE\n")):
+        desk.open(text, uri)
+        assert desk.words(uri) == words
+    desk.open(BEFORE, "file:///ws/e.py")
+    assert desk.words("file:///ws/e.py") == "...\n...\n.....\n....\n"
+
+
+async def test_lines_in_another_form_are_the_same_lines(desk: Desk) -> None:
+    desk.open("\ufeff" + AFTER.replace("\n", "\r\n"))
+    desk.texts.wrote(FIX, edit())
+    assert [desk.texts.at(desk.document(), line, 0) is FIX for line in range(5)] == [False, True, False, True, True]
+
+
+async def test_lenses_are_for_the_newest_turn_until_it_is_saved(desk: Desk) -> None:
+    text = "".join(f"line {number}\n" for number in range(40))
+    now = text.replace("line 3\n", "LINE 3\n").replace("line 5\n", "LINE 5\n").replace("line 30\n", "LINE 30\n")
+    desk.open(now)
+    desk.texts.wrote(FIX, edit(text, now))
+    assert desk.lenses() == ("t1", [3, 30])
+    desk.change(0, 0, "\n")
+    assert desk.lenses() == ("t1", [4, 31])
+    desk.replace("LINE 30", "mine")
+    assert desk.lenses() == ("t1", [4])
+    desk.texts.saved(A)
+    assert desk.lenses() is None
+    assert desk.texts.at(desk.document(), 4, 0) is FIX, "the hover stays"
+    again = desk.document().text
+    desk.send(whole(again.replace("line 9", "NEW 9")))
+    desk.texts.wrote(EDIT, edit(again, desk.document().text))
+    assert desk.lenses() == ("t2", [10])
+
+
+# The turn writes capitals, the user everything else, so that every character tells whose it is.
+_lines = st.lists(st.sampled_from(["a", "bé", "c😀", "", "D", "EF", "GÄ"]), min_size=1, max_size=8)
+_typed = st.lists(st.sampled_from(["x", "é", "😀", "\n", "\r\n", "\r", "yz"]), max_size=3).map("".join)
+_change = st.tuples(st.floats(0, 1), st.floats(0, 1), _typed, st.booleans())
+
+
+def is_capital(char: str) -> bool:
+    return char in "DEFGÄ"
+
+
+@settings(max_examples=200, deadline=None)
+@given(_lines, st.lists(_change, max_size=8), st.sampled_from(["utf-8", "utf-16", "utf-32"]))
+def test_a_hover_names_a_turn_only_where_the_text_is_still_its(
+    lines: list[str], changes: list[tuple[float, float, str, bool]], encoding: Encoding
+) -> None:
+    before = "".join(f"{'' if any(map(is_capital, line)) else line}\n" for line in lines)
+    after = "".join(f"{line}\n" for line in lines)
+    document = Document(types.TextDocumentItem(A, "python", 1, after), encoding)
+    spans = written(before, after, after)
+
+    def follow(start: int, end: int, length: int) -> None:
+        spans[:] = followed(spans, start, end, length)
+
+    document.follower = follow
+    expected = after
+    for number, (one, other_, typed, whole_text) in enumerate(changes, 2):
+        start, end = sorted((round(one * len(expected)), round(other_ * len(expected))))
+        places = [position_at(expected, at, encoding) for at in (start, end)]
+        start, end = (offset_at(expected, place, encoding) for place in places)
+        range_ = {"start": places[0], "end": places[1]}
+        expected = apply_text_edits(expected, [{"range": range_, "newText": typed}], encoding)
+        if whole_text:
+            document.apply(number, [whole(expected)])
+        else:
+            where = types.Range(*(types.Position(**place) for place in places))
+            document.apply(number, [types.TextDocumentContentChangePartial(where, typed)])
+        assert document.text == expected
+        for at, char in enumerate(expected):
+            if char not in "\r\n":
+                place = position_at(expected, at, encoding)
+                offset = document.offset(place["line"], place["character"])
+                assert any(a <= offset < b for a, b in spans) == is_capital(char), (expected, spans, at)
+
+
+@given(_typed, _typed)
+def test_texts_are_trimmed_to_what_differs(old: str, new: str) -> None:
+    head, tail = trimmed(old, new)
+    assert old[:head] == new[:head]
+    assert old[len(old) - tail :] == new[len(new) - tail :]
+    assert head + tail <= min(len(old), len(new))
+    if old == new:
+        assert head + tail == len(old)
+
+
+async def test_a_large_document_is_answered_at_once(desk: Desk) -> None:
+    text = "".join(f"value_{number} = compute({number})  # and so on\n" for number in range(80_000))
+    now = text.replace("value_79000 ", "VALUE_79000 ").replace("value_100 ", "VALUE_100 ")
+    document = desk.open(now)
+    desk.texts.wrote(FIX, edit(text, now))
+    times = []
+    for line in (79_000, 100, 79_999, 0):
+        began = time.perf_counter()
+        found = desk.texts.at(document, line, 3)
+        times.append(time.perf_counter() - began)
+        assert (found is FIX) == (line in (79_000, 100))
+    assert min(times) < 0.01
+
+
+def test_what_a_hover_says() -> None:
+    origin = Origin(
+        Written("t1", "fix a.py", "s"),
+        "It was **off** by one.\nNow it [counts](https://evil.example).\n\n```\nx\n``` Third one! Fourth.\u202e",
+        "claude",
+        "Verified by `pytest`: 3 passed.",
+        FIX.at,
+    )
+    plain = hover(origin, "plaintext")["contents"]
+    assert plain == {
+        "kind": "plaintext",
+        "value": "Written by thinklsp: fix a.py\n"
+        "It was **off** by one. Now it [counts](https://evil.example). ``` x ``` Third one!\n"
+        "claude, 2026-11-22 09:05\n"
+        "Verified by `pytest`: 3 passed.\n"
+        "To undo: the action “thinklsp: undo fix a.py”, or thinklsp.undo with turn t1.",
+    }
+    marked = hover(origin, "markdown")["contents"]
+    first, *inside, last = marked["value"].split("\n")
+    assert (marked["kind"], first, last) == ("markdown", "````text", "````")
+    assert " ".join(inside) == plain["value"].replace("\n", " ")
+    assert first_sentences("") == ""
+    assert first_sentences("a" * 400) == "a" * 299 + "…"
+
+
+_nasty = st.lists(
+    st.sampled_from(
+        ["`", "```", "~~~", "\n", " ", "<img src=x>", "](https://e)", "![", "command:x", "&#96;", "    ", "a"]
+    )
+).map("".join)
+
+
+@given(_nasty, _nasty)
+def test_no_markup_leaves_the_fence(title: str, why: str) -> None:
+    origin = Origin(Written("t", title, "s"), why, "m", "", FIX.at)
+    first, *inside, last = hover(origin, "markdown")["contents"]["value"].split("\n")
+    assert first == f"{last}text"
+    assert set(last) == {"`"}
+    assert all(not line.lstrip(" ").startswith(last) for line in inside)
