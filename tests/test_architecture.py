@@ -101,7 +101,8 @@ def test_only_terminal_commands_print() -> None:
 
 
 def test_workspace_files_are_opened_by_the_gate_alone() -> None:
-    """The others open what is theirs: the user's file of settings, the session store, data of the package, a pipe."""
+    """The others open what is theirs: the user's file of settings, the session store, data of the package, a pipe, the
+    copy in which commands run."""
     opening = {
         name
         for name, tree in trees()
@@ -112,6 +113,11 @@ def test_workspace_files_are_opened_by_the_gate_alone() -> None:
         "thinklsp/settings/permissions.py",
         "thinklsp/settings/toml_file.py",
         "thinklsp/sessions/folder.py",
+        "thinklsp/workspace/shadow.py",
+        "thinklsp/sandbox/enter.py",
+        "thinklsp/sandbox/ground.py",
+        "thinklsp/sandbox/process.py",
+        "thinklsp/tools/shadow_runner.py",
     }
 
 

@@ -1,0 +1,199 @@
+"""Runs one command in the sandbox to its end, whatever it does, and keeps what it may take up."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from thinklsp.sandbox import enter
+
+Ended = Literal["exit", "signal", "timeout", "memory", "output", "processes"]
+
+_CHUNK = 1 << 16
+_LOOK_SECONDS = 0.2
+# What a killed command may take to be gone.
+_GONE_SECONDS = 5.0
+# A command that says so many times more than is kept says nothing any more.
+_TOO_MUCH = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """`memory`: bytes of all its processes together; `output`: bytes that are kept of what it says."""
+
+    memory: int = 4 * 1024**3
+    processes: int = 512
+    output: int = 1024**2
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """`status`: the exit status. `cut`: bytes left out in the middle of `output`."""
+
+    ended: Ended
+    status: int
+    output: bytes
+    cut: int
+    seconds: float
+
+
+class SandboxFailed(Exception):
+    """The command was not run. `mounts`: what could not be done is an overlay; a plain copy needs none."""
+
+    def __init__(self, reason: str, *, mounts: bool = False) -> None:
+        super().__init__(reason)
+        self.mounts = mounts
+
+
+@dataclass(slots=True)
+class _Said:
+    """The beginning and the end of all that came."""
+
+    most: int
+    total: int = 0
+    head: bytearray = field(default_factory=bytearray)
+    tail: bytearray = field(default_factory=bytearray)
+
+    def take(self, data: bytes) -> None:
+        self.total += len(data)
+        room = self.most // 2 - len(self.head)
+        if room > 0:
+            self.head += data[:room]
+            data = data[room:]
+        self.tail += data
+        if len(self.tail) > self.most:
+            del self.tail[: -self.most // 2]
+
+    def kept(self) -> tuple[bytes, int]:
+        tail = bytes(self.tail[-(self.most - self.most // 2) :])
+        return bytes(self.head) + tail, self.total - len(self.head) - len(tail)
+
+
+async def run(task: Mapping[str, Any], limits: Limits, seconds: float) -> Outcome:
+    """`task` as `enter` takes it, without `status`. What was started is gone when this ends, cancelled or not.
+
+    Raises SandboxFailed where the command could not be started.
+    """
+    began = time.monotonic()
+    heard, told = os.pipe()
+    said = _Said(limits.output)
+    with open(heard, "rb", buffering=0) as reports_of_it:  # noqa: ASYNC230 - a pipe, open already
+        try:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-I", "-S", enter.__file__,
+                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+                cwd="/", env={}, pass_fds=(told,), start_new_session=True,
+            )  # fmt: skip
+        finally:
+            os.close(told)
+        try:
+            ended = await _watched(process, json.dumps({**task, "status": told}).encode(), said, limits, seconds)
+        finally:
+            # In the shield of a task of its own: a second cancel must not leave anything behind.
+            await asyncio.shield(asyncio.ensure_future(_end(process)))
+        reports = _reports(reports_of_it.fileno())
+    output, cut = said.kept()
+    if ended is None and "exit-code" not in reports:
+        reason = str(reports.get("failed") or _last_line(output) or "it ended before it began")
+        raise SandboxFailed(reason, mounts="failed" in reports)
+    status = int(reports.get("exit-code", 0))
+    return Outcome(ended or "exit", status, output, cut, time.monotonic() - began)
+
+
+async def _watched(
+    process: asyncio.subprocess.Process, task: bytes, said: _Said, limits: Limits, seconds: float
+) -> Ended | None:
+    """Which limit it has reached; None where it ended by itself."""
+    if process.stdin is None or process.stdout is None:
+        raise AssertionError("both are pipes")
+    watch = asyncio.ensure_future(_over(process.pid, limits))
+    listen = asyncio.ensure_future(_listen(process.stdout, said, limits.output * _TOO_MUCH))
+    try:
+        process.stdin.write(task)
+        with suppress(ConnectionError):
+            await process.stdin.drain()
+        process.stdin.close()
+        done, _ = await asyncio.wait((watch, listen), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        if not done:
+            return "timeout"
+        return watch.result() if watch in done else ("output" if listen.result() else None)
+    finally:
+        for task_of_ours in (watch, listen):
+            task_of_ours.cancel()
+        await asyncio.gather(watch, listen, return_exceptions=True)
+
+
+async def _listen(stream: asyncio.StreamReader, said: _Said, most: int) -> bool:
+    """To the end of what is said; True where it is too much."""
+    while data := await stream.read(_CHUNK):
+        said.take(data)
+        if said.total > most:
+            return True
+    return False
+
+
+async def _over(pid: int, limits: Limits) -> Ended:
+    """Which limit the tree of processes has passed, once it has."""
+    while True:
+        await asyncio.sleep(_LOOK_SECONDS)
+        count, memory = await asyncio.to_thread(_taken_up, pid, limits.processes)
+        if count > limits.processes:
+            return "processes"
+        if memory > limits.memory:
+            return "memory"
+
+
+def _taken_up(pid: int, most: int) -> tuple[int, int]:
+    """Processes below this one, and the memory of all of them in bytes. Where the kernel does not tell: none."""
+    count, pages = 0, 0
+    for below in _tree(pid):
+        count += 1
+        if count > most:
+            break
+        with suppress(OSError, ValueError, IndexError), open(f"/proc/{below}/statm", "rb") as file:
+            pages += int(file.read().split()[1])
+    return count, pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def _tree(pid: int) -> Iterator[int]:
+    waiting = [pid]
+    while waiting:
+        at = waiting.pop()
+        yield at
+        with suppress(OSError, ValueError), open(f"/proc/{at}/task/{at}/children", "rb") as file:
+            waiting += map(int, file.read().split())
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """The sandbox's first process takes all others with it: they live in a world of its own."""
+    with suppress(ProcessLookupError):
+        process.kill()
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_GONE_SECONDS):
+            await process.communicate()
+
+
+def _reports(descriptor: int) -> dict[str, Any]:
+    """What `enter` and bubblewrap have told, taken together."""
+    os.set_blocking(descriptor, False)
+    try:
+        data = os.read(descriptor, _CHUNK)
+    except OSError:
+        data = b""
+    found: dict[str, Any] = {}
+    for line in data.decode("utf-8", "replace").splitlines():
+        with suppress(ValueError):
+            found |= json.loads(line)
+    return found
+
+
+def _last_line(output: bytes) -> str:
+    lines = output.decode("utf-8", "replace").strip().splitlines()
+    return lines[-1].removeprefix("bwrap: ")[:200] if lines else ""

@@ -1,0 +1,147 @@
+"""What is in the sandbox, as values: bubblewrap's options from the machine as it is and the folders of the workspace.
+
+Nothing is there but what is named: the system and its toolchains to be read, the copies of the workspace at the places
+of the originals, and memory for everything else.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+# Of the system, to be read.
+_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix/store", "/gnu/store")
+_MEMORY = ("/tmp", "/run", "/var", "/dev/shm")  # noqa: S108 - these are mounts of the sandbox's own
+# Of the home folder: where toolchains live. Never the whole of it.
+_TOOLCHAINS = (
+    ".cargo", ".rustup", ".pyenv", ".rbenv", ".nvm", ".fnm", ".volta", ".asdf", ".sdkman", ".bun", ".deno", ".dotnet",
+    ".ghcup", ".local/bin", ".local/lib", ".local/share/uv", ".local/share/mise", ".local/share/pnpm",
+    ".local/share/fnm", ".local/pipx", ".nix-profile", ".julia", ".m2/repository", ".gradle/caches", ".gradle/wrapper",
+    ".nuget/packages", ".npm/_cacache", "go", "miniconda3", "anaconda3", "mambaforge", "miniforge3",
+)  # fmt: skip
+# Secrets that lie between them. A name that ends in a slash is a folder.
+_MASKED_AT_HOME = (".cargo/credentials", ".cargo/credentials.toml", ".local/share/uv/credentials/")
+_MASKED = (
+    "/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-", "/etc/security/opasswd", "/etc/ssl/private/",
+    "/etc/ssh/", "/etc/sudoers", "/etc/sudoers.d/", "/etc/ppp/", "/etc/NetworkManager/", "/etc/wpa_supplicant/",
+    "/etc/krb5.keytab", "/etc/machine-id", "/etc/letsencrypt/", "/etc/docker/", "/etc/kubernetes/", "/etc/wireguard/",
+)  # fmt: skip
+# Variables that say where a toolchain lives; nothing else of the environment goes in.
+_PASSED = (
+    "VIRTUAL_ENV", "CONDA_PREFIX", "CARGO_HOME", "RUSTUP_HOME", "RUSTUP_TOOLCHAIN", "PYENV_ROOT", "PYENV_VERSION",
+    "NVM_DIR", "JAVA_HOME", "GOROOT", "GOPATH", "DOTNET_ROOT", "RBENV_ROOT", "VOLTA_HOME", "BUN_INSTALL", "DENO_DIR",
+)  # fmt: skip
+_BINARIES = ("bin", "sbin", "shims")
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """One folder of the workspace: `copy` stands at `place`. `shown`: paths below it that the copy lacks and that are
+    shown as they are; `masked`: paths below it with nothing in them, those of folders ending in a slash."""
+
+    place: str
+    copy: str
+    shown: tuple[str, ...] = ()
+    masked: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What of the user's machine decides about the room. `nothing`: an empty file that stands where secrets are.
+    `hidden`: folders that are nobody's business in there."""
+
+    environment: Mapping[str, str]
+    home: str
+    nothing: str
+    prefixes: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()
+
+
+def options(machine: Machine, folders: Sequence[Folder], cwd: str, *, memory: int, deep: bool) -> list[str]:
+    """Bubblewrap's options. `memory`: bytes that files in memory may take, for each place; `deep`: user namespaces can
+    be had, and are switched off inside."""
+    made = ["--unshare-all", "--die-with-parent", "--new-session", "--clearenv", "--cap-drop", "ALL"]
+    made += ["--unshare-user", "--disable-userns"] if deep else []
+    made += ["--hostname", "sandbox"]
+    for place in _SYSTEM:
+        made += _shown_as_it_is(place)
+    made += ["--proc", "/proc", "--dev", "/dev"]
+    for place in _MEMORY:
+        made += ["--size", str(memory), "--tmpfs", place]
+    made += ["--dir", "/var/tmp", "--size", str(memory), "--tmpfs", machine.home]  # noqa: S108 - as above
+    places = [folder.place for folder in folders]
+    for prefix in _toolchains(machine, places):
+        made += ["--ro-bind", prefix, prefix]
+    for mask in (*_MASKED, *(os.path.join(machine.home, name) for name in _MASKED_AT_HOME)):
+        made += _masked(mask, machine.nothing)
+    for folder in sorted(folders, key=lambda one: one.place):
+        made += ["--bind", folder.copy, folder.place]
+        for path in folder.shown:
+            made += ["--ro-bind", os.path.join(folder.place, path), os.path.join(folder.place, path)]
+        for path in folder.masked:
+            made += _masked(os.path.join(folder.place, path), machine.nothing)
+    for place in machine.hidden:
+        if os.path.isdir(place) and _is_visible(place, places):
+            made += ["--tmpfs", place]
+    for name, value in variables(machine).items():
+        made += ["--setenv", name, value]
+    return [*made, "--remount-ro", "/", "--chdir", cwd]
+
+
+def variables(machine: Machine) -> dict[str, str]:
+    path = [entry for entry in machine.environment.get("PATH", os.defpath).split(os.pathsep) if os.path.isabs(entry)]
+    passed = {name: machine.environment[name] for name in _PASSED if name in machine.environment}
+    return {
+        "PATH": os.pathsep.join(path) or os.defpath,
+        "HOME": machine.home,
+        "TMPDIR": "/tmp",  # noqa: S108 - as above
+        "LANG": machine.environment.get("LANG", "C.UTF-8"),
+        "TERM": "dumb",
+        "NO_COLOR": "1",
+        **passed,
+    }
+
+
+def _toolchains(machine: Machine, workspace: Sequence[str]) -> list[str]:
+    """Folders to be read beside the system's: what the path and the interpreter need, and the usual ones at home."""
+    wanted = [os.path.join(machine.home, name) for name in _TOOLCHAINS]
+    wanted += machine.prefixes
+    for entry in machine.environment.get("PATH", "").split(os.pathsep):
+        if os.path.isabs(entry):
+            wanted.append(os.path.dirname(entry) if os.path.basename(entry) in _BINARIES else entry)
+    wanted += [machine.environment[name] for name in _PASSED if os.path.isabs(machine.environment.get(name, ""))]
+    found = dict.fromkeys(os.path.realpath(place) for place in wanted if os.path.isdir(place))
+    return sorted(place for place in found if _is_toolchain(place, machine, workspace))
+
+
+def _is_toolchain(place: str, machine: Machine, workspace: Sequence[str]) -> bool:
+    """Neither part of what is there already, nor so wide that more than tools would be seen."""
+    if any(_holds(system, place) for system in (*_SYSTEM, *workspace)):
+        return False
+    private = (machine.home, *workspace, *machine.hidden)
+    return place.count("/") > 1 and not any(_holds(place, other) for other in private)
+
+
+def _holds(outer: str, inner: str) -> bool:
+    return inner == outer or inner.startswith(outer.rstrip("/") + "/")
+
+
+def _is_visible(place: str, workspace: Iterable[str]) -> bool:
+    return any(_holds(shown, place) for shown in (*_SYSTEM, *workspace))
+
+
+def _shown_as_it_is(place: str) -> list[str]:
+    if os.path.islink(place):
+        return ["--symlink", os.readlink(place), place]
+    return ["--ro-bind", place, place] if os.path.isdir(place) else []
+
+
+def _masked(place: str, nothing: str) -> list[str]:
+    """Nothing where there is something. A link is left: it leads nowhere that is not shown anyway."""
+    bare = place.rstrip("/")
+    if os.path.islink(bare) or not os.path.lexists(bare):
+        return []
+    if os.path.isdir(bare):
+        return ["--perms", "0555", "--tmpfs", bare] if place.endswith("/") else []
+    return ["--ro-bind", nothing, bare]

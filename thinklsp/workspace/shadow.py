@@ -1,0 +1,152 @@
+"""What a shadow of the workspace is made of: the files that differ from disk, what of it nobody may see, and a plain
+copy where the system cannot lay an overlay over it. Reads through the gate; writes only into a folder of ours."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from thinklsp.core.errors import PathRefused
+from thinklsp.workspace.ignore import IgnoreRules
+from thinklsp.workspace.overlay import EditOverlay
+from thinklsp.workspace.paths import Listing, Root
+from thinklsp.workspace.relpath import RelPath
+from thinklsp.workspace.view import Place
+
+COPY_LIMIT = 200 * 1024 * 1024
+_MOST_MASKED = 2_000
+_MOST_SHOWN = 200
+_BOM = "\ufeff"
+# Other people's packages: what looks like a secret there is none, and is needed (certificates above all).
+_DEPENDENCIES = frozenset(
+    (".git", "node_modules", "site-packages", "dist-packages", ".venv", "venv", ".tox", ".nox", "__pycache__")
+)
+# By this file a folder is a virtual environment, whatever it is called.
+_ENVIRONMENT_MARK = "pyvenv.cfg"
+
+Parts = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """How one file of a folder has to be in the shadow. `data` None: not there."""
+
+    root: Root
+    parts: Parts
+    data: bytes | None
+
+
+def wanted(overlay: EditOverlay, known: Iterable[Place]) -> Iterator[tuple[Place, Wanted]]:
+    """Every file that is not what it is on disk, and those of `known`, which a shadow was given before. What may not be
+    read is left out."""
+    places = {place.key: place for place in (*known, *overlay.view.unlike_disk(), *overlay.changed())}
+    for place in places.values():
+        if place.root is None or place.path is None:
+            continue
+        try:
+            found = overlay.read(place)
+        except PathRefused:
+            continue
+        data = None
+        if found is not None:
+            data = ((_BOM if found.bom else "") + found.text).encode("utf-8", "replace")
+        yield place, Wanted(place.root, place.path.parts, data)
+
+
+def secrets(root: Root) -> tuple[str, ...]:
+    """Paths below the folder that hold secrets, those of folders ending in a slash. Raises PathRefused where there are
+    more than anybody can hide."""
+    found: list[str] = []
+    waiting: list[Parts] = [()]
+    while waiting:
+        folder = waiting.pop()
+        listing = _listing(root, folder)
+        files = ((*folder, name) for name in listing.files)
+        found += ["/".join(parts) for parts in files if root.protected.reading_refused(parts) is not None]
+        for name in listing.directories:
+            below = (*folder, name)
+            if name in _DEPENDENCIES or _is_environment(root, below):
+                continue
+            if root.protected.reading_refused(below) is not None:
+                found.append("/".join(below) + "/")
+            else:
+                waiting.append(below)
+        if len(found) > _MOST_MASKED:
+            raise PathRefused(f"The folder holds more than {_MOST_MASKED} files with secrets; no command is run in it.")
+    return tuple(found)
+
+
+@dataclass(slots=True)
+class Copied:
+    """`ignored`: folders that the copy lacks, because git leaves them out, such as installed packages."""
+
+    size: int = 0
+    files: int = 0
+    ignored: list[str] = field(default_factory=list)
+
+
+def copy(root: Root, target: str, *, limit: int = COPY_LIMIT) -> Copied:
+    """Copies what git would list, without secrets, links and special files, into the empty folder `target`. Raises
+    PathRefused where it is more than `limit` bytes."""
+    rules = IgnoreRules(root)
+    done = Copied()
+    waiting: list[Parts] = [()]
+    while waiting:
+        folder = waiting.pop()
+        listing = _listing(root, folder)
+        for name in listing.files:
+            parts = (*folder, name)
+            if rules.entry_ignored(parts, is_directory=False) or root.protected.reading_refused(parts) is not None:
+                continue
+            _copy_file(root, parts, target, done, limit)
+        for name in listing.directories:
+            parts = (*folder, name)
+            if name == ".git" or root.protected.reading_refused(parts) is not None:
+                continue
+            if rules.entry_ignored(parts, is_directory=True):
+                if len(done.ignored) < _MOST_SHOWN:
+                    done.ignored.append("/".join(parts))
+                    os.makedirs(os.path.join(target, *parts), exist_ok=True)
+            else:
+                os.makedirs(os.path.join(target, *parts), exist_ok=True)
+                waiting.append(parts)
+    return done
+
+
+def _copy_file(root: Root, parts: Parts, target: str, done: Copied, limit: int) -> None:
+    try:
+        data = root.read(RelPath.of(parts), limit=limit)
+    except PathRefused:
+        return
+    if data is None:
+        return
+    done.size += len(data)
+    done.files += 1
+    if done.size > limit:
+        raise PathRefused(
+            f"The workspace holds more than {limit // 1024**2} MB outside of what git ignores, too much to be copied, "
+            "and this system cannot lay an overlay over it; so no command can be run."
+        )
+    path = os.path.join(target, *parts)
+    with open(path, "xb") as file:
+        file.write(data)
+    # Only whether it can be run; what it is has been read through the gate.
+    if os.stat(os.path.join(root.path, *parts), follow_symlinks=False).st_mode & 0o100:
+        os.chmod(path, 0o700)
+
+
+def _is_environment(root: Root, parts: Parts) -> bool:
+    try:
+        return root.stat(RelPath.of((*parts, _ENVIRONMENT_MARK))) is not None
+    except PathRefused:
+        return False
+
+
+def _listing(root: Root, folder: Parts) -> Listing:
+    """Empty for a folder that cannot be looked into."""
+    try:
+        found = root.list(RelPath.of(folder))
+    except PathRefused:
+        found = None
+    return found or Listing((), ())
