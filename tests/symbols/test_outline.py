@@ -112,7 +112,7 @@ def test_any_text_has_an_outline(name, text):
 
 INDENTED = "".join(" " * depth + "if x:\n" for depth in range(600))
 NESTED = {
-    "python": ["(" * 20_000, "[" * 20_000 + "]" * 20_000, "x = " + "-" * 20_000 + "1", INDENTED],
+    "python": ["(" * 5_000, "[" * 5_000 + "]" * 5_000, "x = " + "-" * 5_000 + "1", INDENTED],
     "javascript": ["function f() {" * 5_000, "{" * 10_000, "`${" * 5_000, "a=>" * 10_000, "<a>" * 5_000],
     "cpp": ["namespace a {" * 5_000, "a<" * 2_000, "((((" * 3_000, "struct s { " * 10_000 + "};" * 10_000],
     "rust": ["mod a {" * 10_000, "impl A { fn f() {" * 5_000, "&" * 10_000],
