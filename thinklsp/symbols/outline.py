@@ -69,6 +69,9 @@ def _definitions(root: Node, data: bytes, language: Language, stop: Stop) -> Ite
         ranks[name.start_byte] = rank
         ((kind, (node, *_)),) = captures.items()
         first, last = rows.at(node.start_byte), rows.at((_end(node) if language.indented else node.end_byte) - 1)
+        if kind == "object" and first == last:
+            # Data in passing: only objects that take room are worth a place in an outline.
+            continue
         container = _text(scopes[0], data) if scopes else ""
         symbol = Symbol(text, kind, rows.at(name.start_byte), first, last, container=container)
         named[name.start_byte] = _Found(symbol, node.start_byte, node.end_byte)
