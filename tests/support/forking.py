@@ -91,7 +91,8 @@ class Forked:
         self._ended = asyncio.create_task(self._end(life))
 
     async def _end(self, life: asyncio.StreamReader) -> int:
-        self.returncode = int(await life.readline())
+        # To its end, so that the loop has closed it before anybody goes on.
+        self.returncode = int(await life.read())
         return self.returncode
 
     async def wait(self) -> int:
