@@ -37,3 +37,11 @@ class Verified:
 
     def json(self) -> dict[str, object]:
         return {"command": self.command, "passed": self.passed, "failed": self.failed}
+
+    def sentence(self) -> str:
+        """For people, e.g. ``Verified: `pytest` – 12 passed in 1.3 s.``"""
+        counts = [f"{number} {word}" for number, word in ((self.failed, "failed"), (self.passed, "passed")) if number]
+        if not self.ok and not self.failed:
+            counts = ["failed", *counts]
+        told = ", ".join(counts) or "succeeded"
+        return f"{'Verified' if self.ok else 'Not verified'}: `{self.command}` – {told} in {self.seconds:.1f} s."

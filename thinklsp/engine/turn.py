@@ -14,15 +14,16 @@ from thinklsp.agent.budget import DaySpending
 from thinklsp.agent.budget_gate import AskBudget
 from thinklsp.agent.context_meter import ContextMeter
 from thinklsp.agent.model_call import ModelCaller
-from thinklsp.agent.prompts import READING, Excerpt, action_prompt, chat_prompt
+from thinklsp.agent.prompts import READING, TESTED, Excerpt, action_prompt, chat_prompt
 from thinklsp.agent.turn import run_turn
 from thinklsp.agent.turn_state import TurnConfig
 from thinklsp.core.errors import TurnRefused
-from thinklsp.core.events import ContextCompacted, Notice, StepCommitted, TurnEvent, TurnFinished
+from thinklsp.core.events import ContextCompacted, Notice, Reminded, StepCommitted, TurnEvent, TurnFinished
 from thinklsp.core.lines import split_lines
-from thinklsp.core.problems import Diagnosed, Problem
+from thinklsp.core.problems import Diagnosed, Problem, Verified
 from thinklsp.core.remedies import Remedy
 from thinklsp.core.usage import Usage
+from thinklsp.engine.commands import UserCommands
 from thinklsp.sessions.contract import SessionStore
 from thinklsp.sessions.session import Session
 from thinklsp.sessions.values import Spent
@@ -98,6 +99,13 @@ class TurnSpec:
             return "ask"
         return "ask" if self.task.name in READING else "agent"
 
+    @property
+    def tested(self) -> bool:
+        """Whether it is work whose edits are tested before they are offered, where commands can be run."""
+        if isinstance(self.task, ActionTask):
+            return self.task.name in TESTED
+        return self.mode == "agent"
+
 
 @dataclass(frozen=True, slots=True)
 class Shortened:
@@ -136,6 +144,8 @@ class Turn:
     usage: Usage = field(default_factory=Usage)
     text: str = ""
     thinking: str = ""
+    commands: UserCommands | None = None
+    verified: Verified | None = None
     shortened: Shortened | None = None
 
     def __enter__(self) -> Self:
@@ -169,18 +179,25 @@ class Turn:
             if isinstance(self.spec.task, CompactTask):
                 work = self._compact(caller, self.spec.task, ask_budget)
             else:
-                work = self._run(caller, ToolContext(self.overlay, ask, editor or NoEditor()), ask_budget)
+                commands = None if self.commands is None else self.commands.asking(ask)
+                context = ToolContext(self.overlay, ask, editor or NoEditor(), commands)
+                work = self._run(caller, context, ask_budget)
             async with aclosing(work) as events:
                 async for event in events:
                     if isinstance(event, TurnFinished):
                         finished = True
+                        self.verified = event.verified
                         await self._keep_lost(event.usage)
                         await self._leave(complete=True)
                     yield event
         finally:
             if not finished:
                 await self._leave(complete=False)
-            await self.store.release(self.session.id)
+            try:
+                await self.store.release(self.session.id)
+            finally:
+                if self.commands is not None:
+                    await self.commands.aclose()
 
     async def _run(
         self, caller: ModelCaller, context: ToolContext, ask_budget: AskBudget
@@ -199,6 +216,8 @@ class Turn:
             async for event in events:
                 if isinstance(event, StepCommitted):
                     await self._commit(event)
+                elif isinstance(event, Reminded):
+                    await self._remind(event)
                 elif isinstance(event, ContextCompacted):
                     await self._replace(event)
                     self.said.append(event.text)
@@ -241,6 +260,9 @@ class Turn:
         _log.info("turn %s: step ended with %s, %s", self.id, step.assistant.stop_reason, step.usage)
         self.text = step.assistant.text or self.text
         self.thinking = "\n\n".join(filter(None, (self.thinking, step.assistant.thinking)))
+
+    async def _remind(self, said: Reminded) -> None:
+        await self._update(lambda session: session.with_reminder(said.message))
 
     async def _replace(self, shorter: ContextCompacted) -> None:
         """The shorter conversation takes the place of the former, which the store keeps as an archive."""

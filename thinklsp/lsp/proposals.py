@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from thinklsp.core.edits import FileEdit
+from thinklsp.core.problems import Verified
 from thinklsp.lsp.documents import Document
 from thinklsp.lsp.edits import Present, draft, workspace_edit
 from thinklsp.lsp.state import State
@@ -22,7 +23,8 @@ _LARGE = 2_000
 class Kept:
     """A turn's edit as the user can take it. `told`: by URI, the text in which they were told of a conflict, so that
     asking again means the turn's text. `known_as`: the name for its undo, where that is not the title. `unsure`: it was
-    sent, and the editor has not said what came of it. `undoes`: it takes back what an earlier turn wrote."""
+    sent, and the editor has not said what came of it. `undoes`: it takes back what an earlier turn wrote.
+    `verified`: what came of the tests on it."""
 
     turn_id: str
     session_id: str
@@ -32,6 +34,7 @@ class Kept:
     known_as: str = ""
     unsure: bool = False
     undoes: Undo | None = None
+    verified: Verified | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -204,7 +204,8 @@ class RunningTurn:
     def _kept(self, files: tuple[FileEdit, ...]) -> Kept:
         # Chats all have one title; what was asked for tells them apart.
         name = self.turn.session.title if isinstance(self.turn.spec.task, ChatTask) else ""
-        return Kept(self.turn.id, self.turn.session.id, self.turn.spec.title, files, known_as=name)
+        turn = self.turn
+        return Kept(turn.id, turn.session.id, turn.spec.title, files, known_as=name, verified=turn.verified)
 
     async def _ask(self, question: str, options: tuple[str, ...]) -> str | None:
         self.progress.waiting()
