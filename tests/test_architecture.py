@@ -109,6 +109,7 @@ def test_workspace_files_are_opened_by_the_gate_alone() -> None:
     }
     assert {name for name in opening if not name.startswith(("thinklsp/cli/", "thinklsp/simulator/"))} <= {
         "thinklsp/workspace/paths.py",
+        "thinklsp/settings/permissions.py",
         "thinklsp/settings/toml_file.py",
         "thinklsp/sessions/folder.py",
     }

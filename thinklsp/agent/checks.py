@@ -1,4 +1,4 @@
-"""What a turn knows of its tests: every command passes by here, and tests are kept with the edits that they were for."""
+"""What a turn knows of its tests: every command passes by here, and a test run is kept with the edits it was for."""
 
 from __future__ import annotations
 

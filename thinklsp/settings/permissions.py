@@ -38,7 +38,6 @@ if sys.platform != "win32":
 
 _NAME = "permissions.toml"
 _HEAD = "What you allowed thinklsp while working. Yours to change; deny wins over allow."
-_LOCK_SECONDS = 5.0
 _LOCK_PAUSE = 0.02
 
 Document = tomlkit.TOMLDocument
@@ -62,9 +61,11 @@ class Remembered(_Part):
 
 @dataclass(frozen=True, slots=True)
 class Permissions:
-    """The file at `path`, read anew each time: the user may have changed it, and another server may have written it."""
+    """The file at `path`, read anew each time: the user may have changed it, and another server may have written it.
+    `patience`: seconds to wait for a server that writes just now."""
 
     path: str
+    patience: float = 5.0
 
     @staticmethod
     def beside(config: str) -> Permissions:
@@ -93,7 +94,7 @@ class Permissions:
         folder = os.path.dirname(path)
         try:
             os.makedirs(folder, mode=0o700, exist_ok=True)
-            with _alone(folder):
+            with _alone(folder, self.patience):
                 _replace(path, _changed(read_text(path, _NAME), change))
         except OSError as error:
             raise SettingsError("permissions", f"Your {_NAME} cannot be written: {error.strerror}.") from None
@@ -139,14 +140,14 @@ def _trust(document: Document, folder: str, digest: str) -> None:
 
 
 @contextmanager
-def _alone(folder: str) -> Iterator[None]:
+def _alone(folder: str, patience: float) -> Iterator[None]:
     """Other servers wait meanwhile. The folder itself is locked, so that no file is left behind."""
     if sys.platform == "win32":
         yield
         return
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        end = time.monotonic() + _LOCK_SECONDS
+        end = time.monotonic() + patience
         while True:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

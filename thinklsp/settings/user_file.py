@@ -54,6 +54,8 @@ class WorkspaceSection(_Section):
 class CommandsSection(_Section):
     """`[commands]`. Whether a model may run commands in the sandbox, and what one command may take up there."""
 
+    model_config = ConfigDict(strict=True)
+
     enabled: bool = False
     timeout_seconds: int = Field(300, ge=1, le=3_600)
     memory_mb: int = Field(4_096, ge=64, le=1_048_576)
