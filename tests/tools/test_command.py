@@ -109,13 +109,17 @@ TOLD = [
     (replace(RAN, ended="memory"), "`x -y` passed the limit of memory and was ended after 1.0 s.\nIt printed nothing."),
     (
         replace(RAN, changed=("a", "b c", "d\ne")),
-        "`x -y` ended with exit status 0 after 1.0 s.\nOn the copy, which is thrown away, it changed: a, b c, "
-        + '"d\\ne".\nIt printed nothing.',
+        (
+            "`x -y` ended with exit status 0 after 1.0 s.\nOn the copy, which is thrown away, it changed: a, b c, "
+            '"d\\ne".\nIt printed nothing.'
+        ),
     ),
     (
         replace(RAN, output=b"\x1b[31mred\x1b[0m \xe2\x80\xae\x00\xff\n", cut=1234),
-        "`x -y` ended with exit status 0 after 1.0 s.\nOutput:\n[1,234 bytes more were left out in the middle]\n"
-        + "red <U+202E><U+0000>\ufffd",
+        (
+            "`x -y` ended with exit status 0 after 1.0 s.\nOutput:\n[1,234 bytes more were left out in the middle]\n"
+            "red <U+202E><U+0000>\ufffd"
+        ),
     ),
 ]
 
