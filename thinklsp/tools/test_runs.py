@@ -86,7 +86,7 @@ def _python_runner(look: _Look) -> Words | None:
     if look.has("pytest.ini") or look.has("conftest.py") or _has_pytest(look):
         return pytest
     for folder in (*_TEST_FOLDERS, ""):
-        names = [name for name in look.names(folder) if _TEST_FILE.fullmatch(name)]
+        names = look.names(folder, _TEST_FILE)
         if not names:
             continue
         texts = [look.text(f"{folder}/{name}".lstrip("/")) for name in names[:_MOST_TEST_FILES]]
@@ -137,7 +137,7 @@ class _Look:
             return "" if found is None else found.text
         return ""
 
-    def names(self, folder: str) -> list[str]:
+    def names(self, folder: str, pattern: re.Pattern[str]) -> list[str]:
         """Of the files on disk and those of the turn and of open documents, sorted."""
         below = self._at(folder) if folder else self.folder
         names: set[str] = set()
@@ -148,7 +148,7 @@ class _Look:
             if below is not None and place.root is below.root and place.path is not None and below.path is not None:
                 *above, name = place.path.parts
                 names |= {name} if tuple(above) == below.path.parts else set()
-        return sorted(name for name in names if self.has(f"{folder}/{name}".lstrip("/")))
+        return sorted(n for n in names if pattern.fullmatch(n) and self.has(f"{folder}/{n}".lstrip("/")))
 
     def _at(self, name: str) -> Place | None:
         if self.folder.root is None or self.folder.path is None:

@@ -58,10 +58,11 @@ def config(tmp_path: Path, enabled: str, own: str) -> Path:
     return path
 
 
-async def started(begin: Begin, config: Path, *script: Any, **files: str) -> Outside:
+async def started(begin: Begin, config: Path, *script: Any, options: Json = None, **files: str) -> Outside:
     """The names of files are given without their ending."""
     named = {f"{name}.py": text for name, text in files.items()}
-    return await begin(*script, files=named, env={"THINKLSP_CONFIG": str(config)}, connect=SERVER)
+    env = {"THINKLSP_CONFIG": str(config)}
+    return await begin(*script, files=named, env=env, options=options, connect=SERVER)
 
 
 def disk(outside: Outside) -> tuple[str, int]:
@@ -184,9 +185,8 @@ async def test_failing_tests_are_offered_with_what_is_known(begin: Begin, config
     outside = await started(
         begin, config,
         answer(tool("write_file", path="app.py", content="def add(a, b):\n    return 7\n")), answer(Text("Done.")),
-        answer(Text("I leave it so.")), app=APP, test_app=TESTS,
+        answer(Text("I leave it so.")), options={"verify": "always"}, app=APP, test_app=TESTS,
     )  # fmt: skip
-    outside.client.notify("workspace/didChangeConfiguration", {"settings": {"thinklsp": {"verify": "always"}}})
     outside.client.editor.message_answers = [ONCE]
     result = await outside.turn("thinklsp.chat", {"prompt": "Repair it."})
     assert result["verified"] == {"command": "python3 -m unittest", "passed": 0, "failed": 1}
