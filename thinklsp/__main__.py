@@ -1,7 +1,6 @@
 """`python -m thinklsp` and the `thinklsp` command. Without a subcommand it is the language server."""
 
-from __future__ import annotations
-
+# No `__future__` here: with `python -m` it would come from the folder that we are started in.
 import os
 import sys
 

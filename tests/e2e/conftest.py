@@ -4,15 +4,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.canary import Canary
+from tests.support.forking import Nursery
 from tests.support.listening import Listening
-from tests.support.outside import ROOT, Outside, start
+from tests.support.outside import ROOT, Connect, Outside, own_server, start
 
 Begin = Callable[..., Awaitable[Outside]]
 _passed = pytest.StashKey[bool]()
@@ -26,12 +27,22 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     return report
 
 
+@pytest.fixture(scope="session")
+def servers() -> Iterator[Connect]:
+    """How a server comes about: forked where that can be, else started."""
+    if not hasattr(os, "pidfd_open"):
+        yield own_server
+        return
+    with Nursery() as nursery:
+        yield nursery.connect
+
+
 @pytest.fixture
-async def begin(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Begin]:
+async def begin(tmp_path: Path, servers: Connect, request: pytest.FixtureRequest) -> AsyncIterator[Begin]:
     started: list[Outside] = []
 
     async def begin(*script: Any, **how: Any) -> Outside:
-        started.append(await start(tmp_path / str(len(started)), *script, **how))
+        started.append(await start(tmp_path / str(len(started)), *script, **({"connect": servers} | how)))
         return started[-1]
 
     yield begin

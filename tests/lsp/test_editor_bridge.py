@@ -316,7 +316,7 @@ async def test_without_the_bridge_it_is_what_came_with_code_actions() -> None:
         await seat.code_actions(at(3, 1, 3, 1))
         assert await known() == []
         await seat.code_actions(at(0, 0, 9, 0), *(diagnostic(0, str(number)) for number in range(1000)))
-        assert len(await known()) == 100
+        assert len(await known()) == 50
         seat.editor.notify("textDocument/didClose", {"textDocument": {"uri": A}})
         seat.open()
         assert await known() == []

@@ -277,11 +277,11 @@ def test_neighbouring_changes_are_reviewed_together(
 def test_every_group_tells_of_the_tests() -> None:
     files = made(edit(after=BASE.replace("two", "2")), Present(BASE, 1)).ready
     for tests, told in (
-        (Verified("pytest -q", True, 3, 0, 1.5), "Verified by `pytest -q`: 3 passed, 0 failed."),
-        (Verified("pytest -q", False, 2, 1, 1.5), "`pytest -q` failed: 2 passed, 1 failed."),
-        (Verified("make test", True, None, None, 1.5), "Verified by `make test`."),
+        (Verified("pytest -q", True, 3, 0, 1.5), "Verified: `pytest -q` – 3 passed in 1.5 s."),
+        (Verified("pytest -q", False, 2, 1, 1.5), "Not verified: `pytest -q` – 1 failed, 2 passed in 1.5 s."),
+        (Verified("make test", True, None, None, 1.5), "Verified: `make test` – succeeded in 1.5 s."),
     ):
-        whole = workspace_edit(files, ALL, encoding="utf-16", title="fix it", verified=tests.sentence)
+        whole = workspace_edit(files, ALL, encoding="utf-16", title="fix it", verified=tests.sentence())
         [note] = whole["changeAnnotations"].values()
         assert note["description"] == f"what you asked for. {told}"
 

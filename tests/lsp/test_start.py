@@ -145,7 +145,7 @@ def test_the_end_of_the_input_counts_as_no_exit(server: Process, shut_down: bool
 )
 def test_signals(server: Process, number: signal.Signals, code: int) -> None:
     server.initialize()
-    server.ask(1, "textDocument/hover", {})
+    server.ask(1, "textDocument/rename", {})
     server.process.send_signal(number)
     assert server.process.wait(DEADLINE) == code
     assert "Traceback" not in server.end()[1]
@@ -155,7 +155,7 @@ def test_the_death_of_the_editor_is_noticed_although_the_input_stays_open(server
     argv = [sys.executable, "-c", "import sys; sys.stdin.read()"]
     with subprocess.Popen(argv, stdin=subprocess.PIPE) as editor:
         server.initialize(processId=editor.pid)
-        assert server.ask(1, "textDocument/hover", {})["error"]["code"] == -32601
+        assert server.ask(1, "textDocument/rename", {})["error"]["code"] == -32601
         editor.kill()
         editor.wait()
         at = time.monotonic()
@@ -199,7 +199,7 @@ def test_stray_prints_do_not_reach_the_editor(tmp_path: Path) -> None:
         server.initialize()
         server.tell("textDocument/didOpen", {"textDocument": "no document"})
         for identity in range(1, 4):
-            assert server.ask(identity, "textDocument/hover", {})["error"]["code"] == -32601
+            assert server.ask(identity, "textDocument/rename", {})["error"]["code"] == -32601
         server.ask(9, "shutdown")
         server.tell("exit")
         code, errors = server.end()

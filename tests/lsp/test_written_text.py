@@ -265,7 +265,7 @@ def test_what_a_hover_says() -> None:
         Written("t1", "fix a.py", "s"),
         "It was **off** by one.\nNow it [counts](https://evil.example).\n\n```\nx\n``` Third one! Fourth.\u202e",
         "claude",
-        "Verified by `pytest`: 3 passed.",
+        "Verified: `pytest` – 3 passed in 1.3 s.",
         FIX.at,
     )
     plain = hover(origin, "plaintext")["contents"]
@@ -274,7 +274,7 @@ def test_what_a_hover_says() -> None:
         "value": "Written by thinklsp: fix a.py\n"
         "It was **off** by one. Now it [counts](https://evil.example). ``` x ``` Third one!\n"
         "claude, 2026-11-22 09:05\n"
-        "Verified by `pytest`: 3 passed.\n"
+        "Verified: `pytest` – 3 passed in 1.3 s.\n"
         "To undo: the action “thinklsp: undo fix a.py”, or thinklsp.undo with turn t1.",
     }
     marked = hover(origin, "markdown")["contents"]

@@ -36,7 +36,7 @@ def definitions(ctags: str, language: str, paths: Sequence[Path]) -> dict[Path, 
         input="\n".join(map(str, paths)), capture_output=True, text=True, errors="replace", check=True,
     )  # fmt: skip
     found: dict[Path, set[tuple[str, int]]] = {path: set() for path in paths}
-    for line in done.stdout.splitlines():
+    for line in done.stdout.rstrip("\n").split("\n") if done.stdout else ():
         tag = json.loads(line)
         if tag["_type"] == "tag" and tag["kind"] in kinds and not _made_up(tag):
             found[Path(tag["path"])].add((tag["name"], tag["line"]))

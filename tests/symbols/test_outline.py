@@ -112,7 +112,7 @@ def test_any_text_has_an_outline(name, text):
 
 INDENTED = "".join(" " * depth + "if x:\n" for depth in range(600))
 NESTED = {
-    "python": ["(" * 20_000, "[" * 20_000 + "]" * 20_000, "x = " + "-" * 20_000 + "1", INDENTED],
+    "python": ["(" * 5_000, "[" * 5_000 + "]" * 5_000, "x = " + "-" * 5_000 + "1", INDENTED],
     "javascript": ["function f() {" * 5_000, "{" * 10_000, "`${" * 5_000, "a=>" * 10_000, "<a>" * 5_000],
     "cpp": ["namespace a {" * 5_000, "a<" * 2_000, "((((" * 3_000, "struct s { " * 10_000 + "};" * 10_000],
     "rust": ["mod a {" * 10_000, "impl A { fn f() {" * 5_000, "&" * 10_000],
@@ -130,11 +130,9 @@ def test_deep_nesting_is_no_recursion(name):
 
 
 def test_a_file_of_5_mb():
-    source = SOURCES["python"]
-    text = source * (5_000_000 // len(source))
-    symbols = outline(text, languages()["python"])
-    assert len(symbols) == len(outline(source, languages()["python"])) * (5_000_000 // len(source))
-    assert symbols[-1].last_line == len(split_lines(text)) - 1
+    text = "def f():\n    return 1\n# " + "x" * 5_000 + "\n"
+    symbols = outline(text * 1_000, languages()["python"])
+    assert [each.last_line for each in symbols] == list(range(2, 3_000, 3))
 
 
 @pytest.mark.parametrize("name", sorted(SOURCES))
@@ -164,8 +162,10 @@ def as_python_says(text):
 
 
 MENTIONS = {
-    ("python", "a = 1 # a\n'a'\nb.a(f'{a}', 'a')\naa\n"): (1, 3), ("go", "// a\nvar a = \"a\"\n/* a */ a()\n"): (2, 3),
-    ("javascript", "a\n`a ${a}`\n`a`\n$a\na$\n{ a: 1 }\n"): (1, 2, 6), ("bash", "a() { echo \"a\"; }\n# a\na\n"): (1, 3),
+    ("python", "a = 1 # a\n'a'\nb.a(f'{a}', 'a')\naa\n"): (1, 3),
+    ("go", "// a\nvar a = \"a\"\n/* a */ a()\n"): (2, 3),
+    ("javascript", "a\n`a ${a}`\n`a`\n$a\na$\n{ a: 1 }\n"): (1, 2, 6),
+    ("bash", "a() { echo \"a\"; }\n# a\na\n"): (1, 3),
     ("c", "#include \"a\"\nint a; /* a */\nchar c = 'a';\n"): (2,), ("rust", "//! a\nlet s = r#\"a\"#;\na!()\n"): (3,),
     ("python", "é.a\naé\n"): (1,), ("python", "x\r\na\rb\na\r"): (2, 4),
 }  # fmt: skip

@@ -53,7 +53,7 @@ async def test_grouped_by_file_the_severe_ones_first(bench):
         "b.py\n  line 2: error: worse than that\n"
         "a.py\n  line 3: warning: so so (pyright W1)\n  line 1: hint: hm (ruff)\n"
         "dir/c.py\n  line 1: unheard of: odd (ruff)\n"
-        "[1 file that tools may not read left out]"
+        "[left out: 1 file that tools may not read]"
     )
     assert await bench.ok("diagnostics") == whole
     assert await bench.ok("diagnostics", path=".") == whole

@@ -105,3 +105,11 @@ async def test_names_cannot_pretend_to_be_text(bench):
     assert all(line.isprintable() for line in lines)
     for line in lines:
         assert line.startswith(("d/", '"d/'))
+
+
+async def test_one_folder_that_is_too_deep_does_not_hide_the_others(bench):
+    bench.start({"a.py": "", "/".join(["d"] * 63) + "/last.py": "", "/".join(["d"] * 70) + "/beyond.py": ""})
+    lines = (await bench.ok("list_files")).split("\n")
+    assert lines[:2] == ["a.py", "/".join(["d"] * 63) + "/last.py"]
+    assert "beyond.py" not in "".join(lines)
+    assert "1 folders were not opened" in lines[-1]

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import re
+import resource
 import stat
 import sys
 from pathlib import Path
@@ -295,3 +296,21 @@ async def test_children_see_no_environment(bench, tmp_path, monkeypatch):
     assert await bench.ok("search_text", pattern="x") == "No matches."
     assert "canary" not in (tmp_path / "env").read_text()
     assert (tmp_path / "stdin").read_text() == ""
+
+
+async def test_one_line_with_many_matches_takes_no_more_time_than_it_is_long(search):
+    search.start({"line.txt": "foo " * 300_000, "other.txt": "foo\n"})
+    report = await search.ok("search_text", pattern="foo")
+    assert hits(report) == {"line.txt": [1], "other.txt": [1]}
+    assert "stopped" not in report
+
+
+async def test_a_list_of_ignored_files_that_never_ends_takes_no_memory(bench):
+    """A clone can bring it. ripgrep follows the link; where the system stops it, the search goes on without."""
+    bench.start({"a.py": "foo\n", "sub/b.py": "foo\n", ".gitignore": "c.py\n", "c.py": "foo\n"})
+    (bench.path / "sub/.gitignore").symlink_to("/dev/zero")
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    report = await bench.ok("search_text", pattern="foo")
+    assert hits(report) == {"a.py": [1], "sub/b.py": [1]}
+    if sys.platform == "linux":
+        assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < max(before, 700_000)

@@ -13,7 +13,8 @@ PACKAGE = Path(thinklsp.__file__).parent
 ALLOWED = {
     "workspace/paths.py": "the gate itself",
     "tools/ripgrep.py": "looks for the rg program outside the workspace; file text comes through the gate",
-    "tools/child.py": "finds rg and git outside the workspace, and starts them; file text comes through the gate",
+    "tools/programs.py": "finds rg and git outside the workspace",
+    "tools/child.py": "starts rg and git; file text comes through the gate",
     "providers/catalog.py": "the catalogue of models that ships in the package",
     "symbols/languages.py": "the table of languages, which ships in the package",
     "symbols/grammars.py": "the queries of definitions, which ship in the package",

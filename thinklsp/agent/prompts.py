@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from thinklsp.agent.instructions import without_project_instructions
 from thinklsp.core.problems import Diagnosed, Problem
 from thinklsp.tools.registry import Mode
+from thinklsp.tools.shown import visible
+from thinklsp.tools.test_counts import RunOfTests
 
 SYSTEM = """\
 You are thinklsp, a coding assistant that works inside the user's editor through a language server.
@@ -33,6 +35,9 @@ should check. No greeting, no repetition of the code that you changed."""
 
 # After an answer without text. It stands in the place of a user's message, but is none.
 NUDGE = "Your last message held only thinking. Please give your answer now, as text."
+
+# Begins what the model is told when the tests fail on its edits. Not the user's words either.
+TESTS_FAILED = "Before your edits are offered, the tests were run on them, and not all passed."
 
 _MODES: dict[Mode, str] = {
     "agent": "",
@@ -69,6 +74,9 @@ _TASKS = {
 ACTIONS = tuple(_TASKS)
 
 _MOST_NAMED = 100
+
+# Actions whose edits are tested before they are offered, where the user lets commands run.
+TESTED = frozenset(("fix", "edit", "complete", "test"))
 
 # Actions that only read; their answer goes to a chat document.
 READING = frozenset(("explain", "ask", "review"))
@@ -129,6 +137,23 @@ def own_prompt(text: str, mode: Mode, *, excerpt: Excerpt | None = None, changes
     if changes:
         parts.append(changes)
     return "\n\n".join(parts)
+
+
+def tests_failed(tests: RunOfTests, before: RunOfTests | None, output: str) -> str:
+    """`before`: the same tests without the edits, where that is known; `output` is bounded."""
+    lines = [TESTS_FAILED, tests.verified.sentence()]
+    if tests.failures:
+        lines.append(f"Failed: {', '.join(map(visible, tests.failures))}")
+    if before is not None and before.verified.ok:
+        lines.append("Without your edits all of them pass.")
+    elif before is not None and (both := [name for name in tests.failures if name in before.failures]):
+        lines.append(f"Failed without your edits as well: {', '.join(map(visible, both))}")
+    lines.append(f"Its output:\n<output>\n{output}\n</output>")
+    lines.append(
+        "Where your edits are the cause, correct them. What has nothing to do with them, leave as it is. Then give "
+        "your whole answer again, with what you know of the tests."
+    )
+    return "\n".join(lines)
 
 
 def _listed(problems: Sequence[Problem]) -> str:

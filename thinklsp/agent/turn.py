@@ -13,6 +13,7 @@ from dataclasses import replace
 from thinklsp.agent.bounded_call import asked, budgeted
 from thinklsp.agent.budget import DaySpending
 from thinklsp.agent.budget_gate import AskBudget, BudgetStopped
+from thinklsp.agent.checks import Checks
 from thinklsp.agent.context_meter import ContextMeter
 from thinklsp.agent.cut_answer import is_window_full, why_cut
 from thinklsp.agent.model_call import CallFinished, ModelCaller
@@ -20,6 +21,7 @@ from thinklsp.agent.prompts import NUDGE
 from thinklsp.agent.rereads import by_reference
 from thinklsp.agent.tool_runner import ToolResults, run_tool_calls
 from thinklsp.agent.turn_state import Progress, TurnConfig
+from thinklsp.agent.verify import Verification
 from thinklsp.core.calls import with_unique_calls
 from thinklsp.core.events import (
     Notice,
@@ -61,7 +63,13 @@ async def run_turn(
     """
     turn = Progress(conversation, config, Usage(), meter or ContextMeter())
     caller = budgeted(caller, config, spending or DaySpending(), turn.meter, ask_budget)
+    verification = None
+    if context.commands is not None:
+        checks = Checks(context.commands, context.overlay)
+        context = replace(context, commands=checks)
+        verification = Verification(turn, checks, context.overlay)
     for number in range(1, config.limits.max_steps + 1):
+        turn.steps_left = config.limits.max_steps - number
         answer: CallFinished | None = None
         try:
             async with aclosing(asked(turn, caller, number)) as events:
@@ -76,12 +84,26 @@ async def run_turn(
         if answer is None:
             yield turn.finished("context_window")
             return
-        async with aclosing(_after_answer(answer, turn, turn.config, context)) as outcome:
+        async with aclosing(_verified(answer, turn, context, verification)) as outcome:
             async for event in outcome:
                 yield event
                 if isinstance(event, TurnFinished):
                     return
     yield turn.finished("max_steps")
+
+
+async def _verified(
+    answer: CallFinished, turn: Progress, context: ToolContext, verification: Verification | None
+) -> AsyncGenerator[TurnEvent, None]:
+    """As `_after_answer`, with the tests of its edits where the model has ended the turn."""
+    async with aclosing(_after_answer(answer, turn, turn.config, context)) as events:
+        async for event in events:
+            if verification is None or not isinstance(event, TurnFinished) or event.stop_reason != "end_turn":
+                yield event
+                continue
+            async with aclosing(verification.end()) as ending:
+                async for last in ending:
+                    yield last
 
 
 async def _after_answer(
@@ -125,7 +147,7 @@ async def _after_answer(
 async def _run_tools(
     answer: CallFinished, turn: Progress, config: TurnConfig, context: ToolContext
 ) -> AsyncGenerator[TurnEvent, None]:
-    async with aclosing(run_tool_calls(answer.message.tool_uses, config.mode, context)) as events:
+    async with aclosing(run_tool_calls(answer.message.tool_uses, config.tools, config.mode, context)) as events:
         async for event in events:
             if isinstance(event, ToolResults):
                 results = by_reference(answer.message, event.message, turn.conversation)

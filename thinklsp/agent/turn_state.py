@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from thinklsp.agent.compacting import CompactionRules
 from thinklsp.agent.context_meter import ContextMeter
 from thinklsp.core.events import TurnFinished, TurnStopReason
 from thinklsp.core.messages import Conversation
+from thinklsp.core.problems import Verified
 from thinklsp.core.remedies import Remedy
 from thinklsp.core.usage import Usage
 from thinklsp.providers.base import ModelRequest, Thinking
 from thinklsp.providers.model_info import ModelInfo
+from thinklsp.tools.base import AnyTool
 from thinklsp.tools.registry import TOOLS, Mode, tool_specs
+
+Verify = Literal["auto", "always", "off"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +33,8 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class TurnConfig:
-    """A tool loop keeps the thinking that it started with."""
+    """A tool loop keeps the thinking and the tools that it started with. `verify`: when the tests are run on its edits
+    before they are offered."""
 
     model: ModelInfo
     system: str
@@ -37,6 +43,8 @@ class TurnConfig:
     limits: Limits
     mode: Mode = "agent"
     compaction: CompactionRules = field(default_factory=CompactionRules)
+    tools: tuple[AnyTool, ...] = TOOLS
+    verify: Verify = "off"
 
     def knowing(self, remedies: Iterable[Remedy]) -> TurnConfig:
         """Where the service has refused to shorten what the model reads, that is our business."""
@@ -48,7 +56,8 @@ class TurnConfig:
 @dataclass(slots=True)
 class Progress:
     """What the turn has come to so far. `config` changes only where a compaction switches thinking off, and where
-    the service refuses to shorten what the model reads."""
+    the service refuses to shorten what the model reads. `steps_left`: model calls that
+    may follow the present one."""
 
     conversation: Conversation
     config: TurnConfig
@@ -57,9 +66,10 @@ class Progress:
     text: str = ""
     thinking: str = ""
     nudged: bool = False
+    steps_left: int = 0
 
-    def finished(self, reason: TurnStopReason) -> TurnFinished:
-        return TurnFinished(reason, self.text, self.thinking, self.usage)
+    def finished(self, reason: TurnStopReason, verified: Verified | None = None) -> TurnFinished:
+        return TurnFinished(reason, self.text, self.thinking, self.usage, verified)
 
 
 def request_of(conversation: Conversation, config: TurnConfig) -> ModelRequest:
@@ -67,7 +77,7 @@ def request_of(conversation: Conversation, config: TurnConfig) -> ModelRequest:
     return ModelRequest(
         config.model,
         config.system,
-        tool_specs(TOOLS),
+        tool_specs(config.tools),
         conversation,
         config.thinking,
         config.max_tokens,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from thinklsp.agent.prompts import NUDGE
+from thinklsp.agent.prompts import NUDGE, TESTS_FAILED
 from thinklsp.core.messages import AssistantMessage, Conversation, Message, TextBlock, UserMessage
 
 _SHORTENED = "<note>This conversation was shortened from "
@@ -63,4 +63,4 @@ def _is_summary(text: str) -> bool:
 
 
 def _is_ours(text: str) -> bool:
-    return not text.strip() or text == NUDGE or text.startswith(_SHORTENED) or _is_summary(text)
+    return not text.strip() or text == NUDGE or text.startswith((TESTS_FAILED, _SHORTENED)) or _is_summary(text)

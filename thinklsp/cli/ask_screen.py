@@ -16,6 +16,7 @@ from thinklsp.core.events import (
     CompactionStarted,
     ContextCompacted,
     Notice,
+    Reminded,
     RetryScheduled,
     StepCommitted,
     StepStarted,
@@ -65,7 +66,7 @@ class AskScreen:
 
     def show(self, event: TurnEvent) -> None:
         match event:
-            case StepStarted():
+            case StepStarted() | Reminded():
                 self._enter("thinking")
             case ThinkingTick():
                 self._tokens_now = max(self._tokens_now, event.tokens or 0)

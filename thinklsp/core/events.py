@@ -76,6 +76,13 @@ class StepCommitted:
 
 
 @dataclass(frozen=True, slots=True)
+class Reminded:
+    """The program says something to the model in the user's place, behind a step: part of the conversation."""
+
+    message: UserMessage
+
+
+@dataclass(frozen=True, slots=True)
 class RetryScheduled:
     """The model is asked again after `delay` seconds. `restart`: a partial message has been discarded."""
 
@@ -134,6 +141,7 @@ TurnEvent = (
     | ToolStarted
     | ToolFinished
     | StepCommitted
+    | Reminded
     | RetryScheduled
     | CompactionStarted
     | ContextCompacted

@@ -39,13 +39,13 @@ class Verified:
     failed: int | None
     seconds: float
 
-    @property
-    def sentence(self) -> str:
-        """What was run and what came of it, for people."""
-        counts = ((self.passed, "passed"), (self.failed, "failed"))
-        told = ", ".join(f"{count} {word}" for count, word in counts if count is not None)
-        first = f"Verified by `{self.command}`" if self.ok else f"`{self.command}` failed"
-        return f"{first}: {told}." if told else f"{first}."
-
     def json(self) -> dict[str, object]:
         return {"command": self.command, "passed": self.passed, "failed": self.failed}
+
+    def sentence(self) -> str:
+        """For people, e.g. ``Verified: `pytest` – 12 passed in 1.3 s.``"""
+        counts = [f"{number} {word}" for number, word in ((self.failed, "failed"), (self.passed, "passed")) if number]
+        if not self.ok and not self.failed:
+            counts = ["failed", *counts]
+        told = ", ".join(counts) or "succeeded"
+        return f"{'Verified' if self.ok else 'Not verified'}: `{self.command}` – {told} in {self.seconds:.1f} s."

@@ -14,6 +14,8 @@ Wanted = Literal["", "of the place", "all", "staged"]
 """`of the place`: those of its file, if git has any and can tell. `all`: of the working tree or a folder of it;
 `staged`: what the next commit would hold. Of these two there must be some."""
 
+_NOTHING_STAGED = "Nothing is staged: choose what to commit with git add first."
+
 
 async def changes_of(view: WorkspaceView, uri: str | None, wanted: Wanted) -> str:
     """Empty where there are none. Raises TurnRefused with a sentence where there must be some."""
@@ -29,7 +31,7 @@ async def changes_of(view: WorkspaceView, uri: str | None, wanted: Wanted) -> st
         return ""
     if not found.files:
         if needed:
-            raise TurnRefused("Nothing is staged." if staged else "There are no changes since the last commit.")
+            raise TurnRefused(_NOTHING_STAGED if staged else "There are no changes since the last commit.")
         return ""
     what = "The staged changes" if staged else "The changes since the last commit, unsaved text included"
     return visible(changes_told(what, found.diff, [shown_name(name) for name in found.files], found.left_out))

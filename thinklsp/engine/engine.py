@@ -8,6 +8,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
+from functools import partial
 from hashlib import sha256
 from random import Random
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ from thinklsp.agent.turn_state import TurnConfig
 from thinklsp.core.errors import SessionError, SettingsError, TurnRefused
 from thinklsp.core.remedies import Remedy
 from thinklsp.engine.adapters import PROVIDERS, adapter_for, endpoint_of, on_server
+from thinklsp.engine.commands import MakeRunner, UserCommands, sandbox
 from thinklsp.engine.instructions import ProjectInstructions
 from thinklsp.engine.server_models import ServerModels
 from thinklsp.engine.turn import Choices, Turn
@@ -44,6 +46,8 @@ from thinklsp.settings import (
     run_key_command,
 )
 from thinklsp.settings.permissions import Permissions
+from thinklsp.tools.commands import Runner
+from thinklsp.tools.permission import Approval
 from thinklsp.wire.retry import RetryPolicy
 from thinklsp.wire.transport import Transport
 from thinklsp.workspace.overlay import EditOverlay
@@ -56,10 +60,12 @@ _BUSY = "This session is busy with another turn. Wait for it or stop it first."
 
 class Engine:
     """Mutable state: the store, the transport, the in-process simulator once it is asked for, who is busy, what key
-    commands have printed, which models a server has, how full the sessions are, what the day has cost, and what was
-    answered about the workspace's instructions."""
+    commands have printed, which models a server has, how full the sessions are, which commands were allowed in them,
+    what the day has cost, and what was answered about the workspace's instructions."""
 
-    def __init__(self, environment: Mapping[str, str], store: SessionStore | None = None) -> None:
+    def __init__(
+        self, environment: Mapping[str, str], store: SessionStore | None = None, *, make_runner: MakeRunner = sandbox
+    ) -> None:
         self.user = load_user_settings(environment)
         logging.getLogger("thinklsp").setLevel(self.user.file.log.level.upper())
         self.store: SessionStore = MemoryStore() if store is None else store
@@ -72,6 +78,8 @@ class Engine:
         self._one_command = asyncio.Lock()
         self._busy: dict[str, str] = {}
         self._meters: dict[str, ContextMeter] = {}
+        self._make_runner = make_runner
+        self._granted: dict[str, set[Approval]] = {}
         self._simulator: Simulator | None = None
         self._callers: dict[Endpoint, HttpModelCaller] = {}
         self.models = ServerModels(self.transport)
@@ -133,6 +141,10 @@ class Engine:
         provider, model = self.target(settings)
         plan = plan_for(settings, model)
         adapter_for(provider, self.host(provider))
+        runner = await self._runner()
+        configured = partial(
+            config_for, settings=settings, mode=spec.mode, commands=runner is not None, tested=spec.tested
+        )
         session = known or await self.session(None, spec.workspace)
         release = self.claim(session.id, turn_id)
         return Turn(
@@ -140,19 +152,28 @@ class Engine:
             session=session,
             spec=spec,
             overlay=EditOverlay(spec.view),
-            config=config_for(model, settings, plan, spec.mode),
+            config=configured(model, plan=plan),
             display=settings.thinking.display,
             review=settings.edits.review,
             notices=(*plan.notices, *not_kept(settings, model)),
             connect=lambda known: self._connect(provider, known),
             service=self._service(provider),
             instructions=self._instructions,
-            choose_model=self._chooser(provider, model, settings, spec),
+            choose_model=self._chooser(provider, model, settings, configured),
             spending=self._spending,
             store=self.store,
             meter=self.meter(session.id),
             release=release,
+            commands=None if runner is None else UserCommands(runner, self.user, self._grants(session.id)),
         )
+
+    def _grants(self, session_id: str) -> set[Approval]:
+        return self._granted.setdefault(session_id, set())
+
+    async def _runner(self) -> Runner | None:
+        """Of one turn; None where the user has not enabled commands or nothing can contain them."""
+        commands = self.user.file.commands
+        return await self._make_runner(commands) if commands.enabled else None
 
     def meter(self, session_id: str) -> ContextMeter:
         """What is known of the session's size. It is forgotten with the process: estimates begin anew."""
@@ -247,27 +268,27 @@ class Engine:
         return caller
 
     def _chooser(
-        self, provider: Provider, model: ModelInfo, settings: Settings, spec: TurnSpec
+        self, provider: Provider, model: ModelInfo, settings: Settings, configured: Callable[..., TurnConfig]
     ) -> Callable[[], Awaitable[tuple[TurnConfig, tuple[str, ...]]]] | None:
         """What the server has to be asked before the turn; None where nothing is missing."""
         if not model.id:
-            return lambda: self._chosen(provider, settings, spec)
+            return lambda: self._chosen(provider, settings, configured)
         if provider != "openai-compatible" or model.context_window is not None:
             return None
         if self.models.told(self.host(provider)) is not None:
             return None
-        return lambda: self._measured(provider, settings, spec, model.id)
+        return lambda: self._measured(provider, settings, configured, model.id)
 
     async def _measured(
-        self, provider: Provider, settings: Settings, spec: TurnSpec, model_id: str
+        self, provider: Provider, settings: Settings, configured: Callable[..., TurnConfig], model_id: str
     ) -> tuple[TurnConfig, tuple[str, ...]]:
         """The turn's configuration with the window that the server tells, where it does."""
         await self.models.measure(provider, await self._access(provider))
         model = self._model(provider, model_id)
-        return config_for(model, settings, plan_for(settings, model), spec.mode), ()
+        return configured(model, plan=plan_for(settings, model)), ()
 
     async def _chosen(
-        self, provider: Provider, settings: Settings, spec: TurnSpec
+        self, provider: Provider, settings: Settings, configured: Callable[..., TurnConfig]
     ) -> tuple[TurnConfig, tuple[str, ...]]:
         """The turn's configuration with the server's own choice of model, and what to tell the user."""
         known = self.models.told(self.host(provider))
@@ -277,7 +298,7 @@ class Engine:
         others = f" It has {len(models) - 1} more; thinklsp.model chooses." if len(models) > 1 else ""
         said = f"No model is set; the first one of the server is used, {model.id}.{others}"
         news = () if known is not None and known.models else (said,)
-        return config_for(model, settings, plan, spec.mode), (*news, *plan.notices, *not_kept(settings, model))
+        return configured(model, plan=plan), (*news, *plan.notices, *not_kept(settings, model))
 
     async def _access(self, provider: Provider) -> Access:
         access = await self.access(provider)

@@ -176,4 +176,4 @@ def _named(file: InstructionFile) -> str:
 
 def _size(file: InstructionFile) -> str:
     size = len(file.text.encode("utf-8", "surrogatepass"))
-    return f"{size} bytes" if size < 1000 else f"{size / 1000:.1f} KB"
+    return f"{size} byte{'s' * (size != 1)}" if size < 1000 else f"{size / 1000:.1f} KB"

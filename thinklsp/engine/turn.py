@@ -17,9 +17,11 @@ from thinklsp.agent.instructions import telling, told_in
 from thinklsp.agent.model_call import ModelCaller
 from thinklsp.agent.turn import run_turn
 from thinklsp.agent.turn_state import TurnConfig
-from thinklsp.core.events import ContextCompacted, Notice, StepCommitted, TurnEvent, TurnFinished
+from thinklsp.core.events import ContextCompacted, Notice, Reminded, StepCommitted, TurnEvent, TurnFinished
+from thinklsp.core.problems import Verified
 from thinklsp.core.remedies import Remedy
 from thinklsp.core.usage import Usage
+from thinklsp.engine.commands import UserCommands
 from thinklsp.engine.instructions import ProjectInstructions
 from thinklsp.engine.turn_spec import ChatTask, CompactTask, TurnSpec, about_of, changes_for, user_text
 from thinklsp.sessions.contract import SessionStore
@@ -74,6 +76,8 @@ class Turn:
     usage: Usage = field(default_factory=Usage)
     text: str = ""
     thinking: str = ""
+    commands: UserCommands | None = None
+    verified: Verified | None = None
     shortened: Shortened | None = None
 
     def __enter__(self) -> Self:
@@ -112,18 +116,25 @@ class Turn:
             if isinstance(self.spec.task, CompactTask):
                 work = self._compact(caller, self.spec.task, ask_budget)
             else:
-                work = self._run(caller, ToolContext(self.overlay, ask, editor or NoEditor()), ask_budget)
+                commands = None if self.commands is None else self.commands.asking(ask)
+                context = ToolContext(self.overlay, ask, editor or NoEditor(), commands)
+                work = self._run(caller, context, ask_budget)
             async with aclosing(work) as events:
                 async for event in events:
                     if isinstance(event, TurnFinished):
                         finished = True
+                        self.verified = event.verified
                         await self._keep_lost(event.usage)
                         await self._leave(complete=True)
                     yield event
         finally:
             if begun and not finished:
                 await self._leave(complete=False)
-            await self.store.release(self.session.id)
+            try:
+                await self.store.release(self.session.id)
+            finally:
+                if self.commands is not None:
+                    await self.commands.aclose()
 
     async def _instructed(self, ask: Ask) -> tuple[str, tuple[str, ...]]:
         """What this prompt has to tell of the workspace's instructions, and sentences for the user."""
@@ -151,6 +162,8 @@ class Turn:
             async for event in events:
                 if isinstance(event, StepCommitted):
                     await self._commit(event)
+                elif isinstance(event, Reminded):
+                    await self._remind(event)
                 elif isinstance(event, ContextCompacted):
                     await self._replace(event)
                     self.said.append(event.text)
@@ -193,6 +206,9 @@ class Turn:
         _log.info("turn %s: step ended with %s, %s", self.id, step.assistant.stop_reason, step.usage)
         self.text = step.assistant.text or self.text
         self.thinking = "\n\n".join(filter(None, (self.thinking, step.assistant.thinking)))
+
+    async def _remind(self, said: Reminded) -> None:
+        await self._update(lambda session: session.with_reminder(said.message))
 
     async def _replace(self, shorter: ContextCompacted) -> None:
         """The shorter conversation takes the place of the former, which the store keeps as an archive."""

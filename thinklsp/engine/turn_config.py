@@ -10,7 +10,7 @@ from thinklsp.agent.turn_state import Limits, TurnConfig
 from thinklsp.providers.model_info import ModelInfo
 from thinklsp.providers.thinking import ThinkingPlan, plan_thinking
 from thinklsp.settings import Settings
-from thinklsp.tools.registry import Mode
+from thinklsp.tools.registry import TOOLS, WITH_COMMANDS, Mode
 
 
 def plan_for(settings: Settings, model: ModelInfo) -> ThinkingPlan:
@@ -29,12 +29,23 @@ def plan_for(settings: Settings, model: ModelInfo) -> ThinkingPlan:
     return plan if model.id else replace(plan, notices=())
 
 
-def config_for(model: ModelInfo, settings: Settings, plan: ThinkingPlan, mode: Mode) -> TurnConfig:
+def config_for(
+    model: ModelInfo,
+    settings: Settings,
+    plan: ThinkingPlan,
+    mode: Mode,
+    *,
+    commands: bool = False,
+    tested: bool = False,
+) -> TurnConfig:
+    """`commands`: they can be run; `tested`: what is asked for is work whose edits are tested."""
     budget = settings.budget
     limits = Limits(settings.max_steps, budget.tokens_per_turn, budget.usd_per_turn, budget.usd_per_day)
     compaction = settings.compaction
     rules = CompactionRules(compaction.auto, compaction.threshold, compaction.thinking_after, compaction.by)
-    return TurnConfig(model, SYSTEM, plan.thinking, plan.max_tokens, limits, mode, rules)
+    tools = WITH_COMMANDS if commands else TOOLS
+    verify = settings.verify if commands and tested else "off"
+    return TurnConfig(model, SYSTEM, plan.thinking, plan.max_tokens, limits, mode, rules, tools, verify)
 
 
 def not_kept(settings: Settings, model: ModelInfo) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from thinklsp.agent.prompts import READING, Excerpt, action_prompt, chat_prompt, own_prompt
+from thinklsp.agent.prompts import READING, TESTED, Excerpt, action_prompt, chat_prompt, own_prompt
 from thinklsp.core.errors import TurnRefused
 from thinklsp.core.lines import split_lines
 from thinklsp.core.problems import Diagnosed, Problem
@@ -81,6 +81,13 @@ class TurnSpec:
         if self.task.own is not None:
             return _MODES[self.task.own.tools]
         return "ask" if self.task.name in READING else "agent"
+
+    @property
+    def tested(self) -> bool:
+        """Whether it is work whose edits are tested before they are offered, where commands can be run."""
+        if isinstance(self.task, ActionTask) and self.task.own is None:
+            return self.task.name in TESTED
+        return self.mode == "agent"
 
     @property
     def about(self) -> tuple[str, ...]:

@@ -292,7 +292,7 @@ class Applying:
             title=kept.title,
             review=review,
             scope=scope,
-            verified="" if kept.verified is None else kept.verified.sentence,
+            verified="" if kept.verified is None else kept.verified.sentence(),
         )
 
     def _settle_texts(self, ready: Sequence[Proposal]) -> None:

@@ -17,7 +17,8 @@ from thinklsp.lsp.convert import units
 from thinklsp.lsp.documents import Document, Point, Seen
 
 _SEVERITIES = {1: "error", 2: "warning", 3: "information", 4: "hint"}
-_MOST_SEEN = 100
+# Following them through all changes that are remembered takes less than 10 ms.
+_MOST_SEEN = 50
 
 
 def problems_of(diagnostics: Sequence[Mapping[str, Any]]) -> tuple[Problem, ...]:
@@ -95,9 +96,9 @@ def _followed(document: Document, seen: Seen) -> Seen | None:
     if at is None or document.line(at[0]) != seen.text:
         return None
     start = at[0], seen.start[1]
-    end = document.moved(seen.end, seen.version) or start
+    end = at[0] + seen.end[0] - seen.start[0], seen.end[1]
     problem = replace(seen.problem, line=at[0] + 1)
-    return replace(seen, problem=problem, start=start, end=max(start, end), version=document.version)
+    return replace(seen, problem=problem, start=start, end=end, version=document.version)
 
 
 def _point(value: Any) -> Point:

@@ -96,7 +96,7 @@ class EditLedger:
         if kept.undoes is not None:
             return
         written = Written(kept.turn_id, kept.known_as or kept.title, kept.session_id)
-        verified = "" if kept.verified is None else kept.verified.sentence
+        verified = "" if kept.verified is None else kept.verified.sentence()
         origin = Origin(written, kept.why, kept.model, verified, datetime.now().astimezone())
         for file in files:
             self._remember(file.new_uri or file.uri, written)

@@ -37,7 +37,6 @@ _TYPED_ENDINGS = (".c", ".h", ".cc", ".cpp", ".cxx", ".hpp", ".cs", ".java", ".m
 _NAME = re.compile(r"(?P<name>[\w$]+)\s*(?P<sign>[({:=<]|$)")
 _KEYWORDS = frozenset(("def", "func", "fun", "fn", "function", "sub", "defn", "impl", "async"))
 _CLASS = re.compile(r"\b(?:class|interface|struct|enum|trait|record|object|protocol|type|module|namespace)\s+$")
-# Lines that end a block stand as far out as its head and are none.
 _CLOSING = frozenset(")}]")
 # Lines that are looked through for the head of a definition.
 _FURTHEST = 400
@@ -79,8 +78,8 @@ def enclosing_definition(lines: Sequence[str], line: int, name: str) -> str | No
             continue
         if _is_definition(text, typed=typed):
             return _definition_name(text)
-        if text.lstrip()[:1] not in _CLOSING:
-            depth = indent
+        # The line that ends a block stands as far out as its head, and belongs to it.
+        depth = indent + 1 if number == line and text.lstrip()[0] in _CLOSING else indent
     return None
 
 

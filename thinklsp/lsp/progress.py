@@ -13,6 +13,7 @@ from thinklsp.core.events import (
     CompactionStarted,
     ContextCompacted,
     Notice,
+    Reminded,
     RetryScheduled,
     StepCommitted,
     StepStarted,
@@ -48,6 +49,7 @@ _PHASES = {
     "delete_file": "deleting",
     "plan": "planning",
     "ask_user": "asking",
+    "run_command": "running",
 }
 
 
@@ -73,7 +75,7 @@ class TurnProgress:
         self._pending: dict[str, list[str]] = {}
         self._pulse: asyncio.Task[None] | None = None
         self._retry_until: float | None = None
-        self._asking = self._phase
+        self._asking = self._interrupted = self._phase
         self._ended = False
         self.cancelled = False
 
@@ -104,14 +106,15 @@ class TurnProgress:
 
     def waiting(self) -> None:
         """The turn waits for the user: a prompt, or an edit under review."""
+        self._interrupted = self._phase
         self._enter("waiting for you")
 
     def resumed(self) -> None:
-        self._enter("working")
+        self._enter(self._interrupted)
 
     def show(self, event: TurnEvent) -> None:
         match event:
-            case StepStarted():
+            case StepStarted() | Reminded():
                 self._enter("thinking")
             case ThinkingTick():
                 self._enter("thinking")

@@ -181,7 +181,7 @@ class RunningTurn:
             return None
         self.progress.waiting()
         return await self.applying.send(
-            replace(self._kept(files), why=finished.text, verified=finished.verified),
+            replace(self._kept(files), why=finished.text),
             review=self.turn.review,
             scope=self.scope,
             sent=self._edit_is_sent,
@@ -206,8 +206,9 @@ class RunningTurn:
     def _kept(self, files: tuple[FileEdit, ...]) -> Kept:
         # Chats all have one title; what was asked for tells them apart.
         name = self.turn.session.title if isinstance(self.turn.spec.task, ChatTask) else ""
-        model = self.turn.config.model.id
-        return Kept(self.turn.id, self.turn.session.id, self.turn.spec.title, files, known_as=name, model=model)
+        turn, model = self.turn, self.turn.config.model.id
+        title = turn.spec.title
+        return Kept(turn.id, turn.session.id, title, files, known_as=name, model=model, verified=turn.verified)
 
     async def _ask(self, question: str, options: tuple[str, ...]) -> str | None:
         self.progress.waiting()

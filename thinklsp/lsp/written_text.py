@@ -71,7 +71,8 @@ class WrittenText:
         uri = file.new_uri or file.uri
         document = self._state.documents.get(uri)
         if document is None:
-            self._closed_at(uri_key(uri)).edits.append((origin, file))
+            closed = self._closed_at(uri_key(uri))
+            closed.edits = [*closed.edits, (origin, file)][-_MOST_TURNS:]
         elif not self._take(document, origin, file):
             self._state.spawn(self._arrive(uri, origin, file))
 

@@ -54,6 +54,10 @@ class Session:
             self, conversation=conversation, usage=self.usage + usage, steps=self.steps + 1, unanswered=False
         )
 
+    def with_reminder(self, message: UserMessage) -> Session:
+        """What the program says to the model behind a step."""
+        return replace(self, conversation=(*self.conversation, message))
+
     def cut_short(self) -> Session:
         """The turn was stopped or failed. A prompt that nothing has answered is taken back, or the model would go on
         with it when it hears the next one; a turn that had begun its work is marked as interrupted."""

@@ -42,7 +42,7 @@ class ActionSection(BaseModel):
     scope: Literal["selection", "definition", "file", "staged"] = Field(
         "selection",
         description="What it is about and where it is offered: a selection, a definition, any file as a whole, or in "
-        "any file the staged changes of its git repository.",
+        "any file the staged changes of the workspace.",
     )
     tools: Literal["all", "read", "none"] = Field(
         "all",

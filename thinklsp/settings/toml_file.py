@@ -12,14 +12,19 @@ from thinklsp.core.errors import SettingsError
 
 
 def read_toml(path: str, name: str) -> Mapping[str, Any]:
-    """The file's content; empty when there is none. `name` is what people call it.
+    """The file's content; empty when there is none. `name` is what people call it. Raises SettingsError."""
+    try:
+        return tomllib.loads(read_text(path, name))
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError("config", f"Your {name} is not valid TOML: {error}.") from None
 
-    Raises SettingsError. One descriptor is checked and read, so that both see one file.
-    """
+
+def read_text(path: str, name: str) -> str:
+    """The same as it is written. One descriptor is checked and read, so that both see one file."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError:
-        return {}
+        return ""
     except OSError as error:
         raise SettingsError("config", f"Your {name} cannot be read: {error.strerror}.") from None
     status = os.fstat(descriptor)
@@ -33,6 +38,6 @@ def read_toml(path: str, name: str) -> Mapping[str, Any]:
                 f"Your {name} is not used, because other users can write it. Run chmod 600 on it.",
             )
         try:
-            return tomllib.loads(file.read().decode())
-        except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            return file.read().decode()
+        except UnicodeDecodeError as error:
             raise SettingsError("config", f"Your {name} is not valid TOML: {error}.") from None

@@ -1,11 +1,12 @@
 """What only the user may set: the parts of their file that no editor reaches (keys, hosts, network, protected paths,
-models, actions of their own), and with it all that file and environment say. `resolve` reads them."""
+models, commands, permissions, actions of their own), and with it all that file and environment say. `resolve` reads
+them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
@@ -13,6 +14,7 @@ from pydantic_core import PydanticCustomError
 from thinklsp.core.errors import SettingsError
 from thinklsp.settings.own_actions import ActionSection, action_mistake, named_actions, taken_name
 
+Rule = Annotated[tuple[str, ...], Field(min_length=1)]
 KeyedProvider = Literal["anthropic", "openai", "google", "openai-compatible"]
 
 
@@ -50,6 +52,26 @@ class WorkspaceSection(_Section):
     allow_home: bool = False
 
 
+class CommandsSection(_Section):
+    """`[commands]`. Whether a model may run commands in the sandbox, and what one command may take up there."""
+
+    model_config = ConfigDict(strict=True)
+
+    enabled: bool = False
+    timeout_seconds: int = Field(300, ge=1, le=3_600)
+    memory_mb: int = Field(4_096, ge=64, le=1_048_576)
+    output_kb: int = Field(1_024, ge=1, le=65_536)
+    processes: int = Field(512, ge=1, le=32_768)
+
+
+class CommandRules(_Section):
+    """`[permissions]`, and what was allowed while working. Each rule is the words of a command, from its first on."""
+
+    allow: tuple[Rule, ...] = Field((), description="Beginnings of commands that run without a question.")
+    deny: tuple[Rule, ...] = Field((), description="Beginnings of commands that never run.")
+    exact: tuple[Rule, ...] = Field((), description="Whole commands that run without a question.")
+
+
 class LogSection(_Section):
     """`[log]`."""
 
@@ -63,6 +85,8 @@ class UserFile(_Section):
     models: dict[KeyedProvider, dict[str, dict[str, Any]]] = {}
     network: NetworkSection = NetworkSection()
     workspace: WorkspaceSection = WorkspaceSection()
+    commands: CommandsSection = CommandsSection()
+    permissions: CommandRules = CommandRules()
     log: LogSection = LogSection()
     actions: tuple[ActionSection, ...] = Field((), max_length=100)
 

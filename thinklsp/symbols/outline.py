@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 # A function directly in one of these is a method.
 _WITH_METHODS = frozenset({"class", "interface", "struct", "enum", "trait", "impl", "record"})
 _LONGEST_NAME = 200
+# Levels of the syntax tree in which definitions are looked for: a query takes time by the square of the depth, and once
+# it has begun it cannot be stopped.
+_DEEPEST = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +57,9 @@ def _definitions(root: Node, data: bytes, language: Language, stop: Stop) -> Ite
     rows = Rows(data)
     ranks: dict[int, int] = {}
     named: dict[int, _Found] = {}
-    for rank, captures in QueryCursor(definitions_query(language)).matches(root):
+    cursor = QueryCursor(definitions_query(language))
+    cursor.set_max_start_depth(_DEEPEST)
+    for rank, captures in cursor.matches(root):
         if stop():
             raise ParsingStopped
         name, scopes = captures.pop("name")[0], captures.pop("scope", ())
@@ -64,6 +69,9 @@ def _definitions(root: Node, data: bytes, language: Language, stop: Stop) -> Ite
         ranks[name.start_byte] = rank
         ((kind, (node, *_)),) = captures.items()
         first, last = rows.at(node.start_byte), rows.at((_end(node) if language.indented else node.end_byte) - 1)
+        if kind == "object" and first == last:
+            # Data in passing: only objects that take room are worth a place in an outline.
+            continue
         container = _text(scopes[0], data) if scopes else ""
         symbol = Symbol(text, kind, rows.at(name.start_byte), first, last, container=container)
         named[name.start_byte] = _Found(symbol, node.start_byte, node.end_byte)

@@ -57,12 +57,14 @@ Args = TypeVar("Args", bound=Arguments)
 
 
 class Tool(ABC, Generic[Args]):
-    """`read_only`: calls of one message may run side by side. `edits`: changes files, so not for `ask` and `plan`."""
+    """`read_only`: calls of one message may run side by side. `edits`: changes files, `runs`: runs commands; neither is
+    for `ask` and `plan`."""
 
     name: ClassVar[str]
     description: ClassVar[str]
     read_only: ClassVar[bool] = False
     edits: ClassVar[bool] = False
+    runs: ClassVar[bool] = False
     arguments: type[Args]
 
     @abstractmethod

@@ -1,14 +1,20 @@
-"""Child processes of the tools: programs from outside the workspace, nothing inherited but a plain environment, and
-none outlives its block."""
+"""Child processes of the tools: programs from outside the workspace, nothing inherited but a plain environment,
+bounded, and none outlives its block."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from types import MappingProxyType
 
+if sys.platform == "linux":
+    import resource
+
+# Bytes of data. A list of ignored files that is a link to an endless device would be read until nothing is left.
+_MOST_MEMORY = 512 * 1024 * 1024
 _ENVIRONMENT = {"PATH": os.defpath, "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8"}
 
 
@@ -27,6 +33,7 @@ async def started(
         stderr=asyncio.subprocess.PIPE,
         start_new_session=True,
     )
+    _bound(process.pid)
     try:
         yield process
     finally:
@@ -35,3 +42,10 @@ async def started(
                 process.kill()
             # A full pipe would keep the loop waiting for its end.
             await process.communicate()
+
+
+def _bound(process: int) -> None:
+    """Elsewhere than on Linux nobody can bound a process that has been started already."""
+    if sys.platform == "linux":
+        with suppress(ProcessLookupError):
+            resource.prlimit(process, resource.RLIMIT_DATA, (_MOST_MEMORY, _MOST_MEMORY))

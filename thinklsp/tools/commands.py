@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from thinklsp.core.errors import ToolFailed
 from thinklsp.workspace.overlay import EditOverlay
 
 Ended = Literal["exit", "signal", "timeout", "memory", "output", "processes"]
@@ -35,8 +36,15 @@ class Runner(Protocol):
     async def aclose(self) -> None: ...
 
 
+class NotPermitted(ToolFailed):
+    """By a rule of the user's, or by their answer."""
+
+
 class Commands(Protocol):
     """`runner` behind the user's permission."""
 
+    async def permitted(self, argv: Sequence[str], folder: str | None) -> bool:
+        """Whether it would run without a question."""
+
     async def run(self, argv: Sequence[str], overlay: EditOverlay, *, folder: str | None, seconds: float | None) -> Ran:
-        """As `Runner.run`; `seconds` None: the usual limit. Raises ToolFailed where the user does not permit it."""
+        """As `Runner.run`; `seconds` None: the usual limit. Raises NotPermitted too."""

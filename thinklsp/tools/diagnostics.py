@@ -97,7 +97,7 @@ class _File:
 def _report(found: Diagnostics, overlay: EditOverlay, starts: Sequence[Place] | None, file: Place | None) -> str:
     files, hidden = _files(found.documents, overlay, starts)
     wrong = [one for one in files if one.problems]
-    lines = [f"[{_counted(hidden, 'file')} that tools may not read left out]"] if hidden else []
+    lines = [f"[left out: {_counted(hidden, 'file')} that tools may not read]"] if hidden else []
     if not wrong:
         remarked = [f"{one.name}{one.remarks}" for one in files if one.remarks]
         return "\n".join((_none(found, files, file), *remarked, *lines))

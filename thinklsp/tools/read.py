@@ -10,12 +10,13 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from thinklsp.core.errors import ToolFailed
+from thinklsp.core.errors import PathRefused, ToolFailed
 from thinklsp.core.lines import split_lines
 from thinklsp.tools.base import Arguments, Tool, ToolContext, ToolOutput
 from thinklsp.tools.shown import RESULT_LIMIT, shown_name, visible
 from thinklsp.workspace.ignore import GlobFilter, IgnoreRules
 from thinklsp.workspace.overlay import EditOverlay
+from thinklsp.workspace.paths import Root
 from thinklsp.workspace.relpath import quoted
 from thinklsp.workspace.view import FileText, Place
 
@@ -186,7 +187,7 @@ class FileWalk:
             start, folder = waiting.popleft()
             if len(found) > limit or time.monotonic() > deadline or self._stopped.is_set():
                 self.complete = False
-                self.unopened = [place.shown for place in (folder, *(entry[1] for entry in waiting))]
+                self.unopened += [place.shown for place in (folder, *(entry[1] for entry in waiting))]
                 break
             listing = view.listing(folder)
             if listing is None or folder.path is None or start.path is None or folder.root is None:
@@ -196,17 +197,30 @@ class FileWalk:
                 inside = (*parts, name)
                 if ignore.entry_ignored(inside, is_directory=False) or not self._matches(inside, len(start.path.parts)):
                     continue
-                place = view.place_in(folder.root, inside)
-                if place.key not in self._seen:
+                place = self._place(folder.root, inside)
+                if place is not None and place.key not in self._seen:
                     self._seen.add(place.key)
                     found.append(place)
             for name in listing.directories:
-                below = view.place_in(folder.root, (*parts, name))
+                below = self._place(folder.root, (*parts, name))
                 # A workspace folder inside another one is walked under its own name.
-                if below.key not in own and not ignore.entry_ignored((*parts, name), is_directory=True):
+                if (
+                    below is not None
+                    and below.key not in own
+                    and not ignore.entry_ignored((*parts, name), is_directory=True)
+                ):
                     waiting.append((start, below))
         self.complete = self.complete and len(found) <= limit
         return found[:limit]
+
+    def _place(self, root: Root, parts: tuple[str, ...]) -> Place | None:
+        """None where no path may lead: that one folder is too deep does not hide the others."""
+        try:
+            return self._overlay.view.place_in(root, parts)
+        except PathRefused:
+            self.complete = False
+            self.unopened.append("/".join(parts))
+            return None
 
 
 def _listed(places: list[Place], walk: FileWalk) -> str:

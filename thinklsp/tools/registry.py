@@ -7,6 +7,7 @@ from typing import Literal
 
 from thinklsp.core.messages import ToolSpec
 from thinklsp.tools.base import AnyTool
+from thinklsp.tools.command import RunCommand
 from thinklsp.tools.diagnostics import ReadDiagnostics
 from thinklsp.tools.edit import DeleteFile, EditFile, RenameFile, WriteFile
 from thinklsp.tools.read import ListFiles, ReadFile
@@ -33,12 +34,15 @@ TOOLS: tuple[AnyTool, ...] = (
     Plan(),
 )
 
+# Where the user lets commands run.
+WITH_COMMANDS: tuple[AnyTool, ...] = (*TOOLS, RunCommand())
 
-def tools_for(mode: Mode) -> tuple[AnyTool, ...]:
-    """`agent` has all of them; `ask` and `plan` have none that changes a file; `none` has none."""
+
+def tools_for(mode: Mode, tools: tuple[AnyTool, ...] = TOOLS) -> tuple[AnyTool, ...]:
+    """`agent` has all of them; `ask` and `plan` have none that changes a file or runs a command; `none` has none."""
     if mode == "none":
         return ()
-    return TOOLS if mode == "agent" else tuple(tool for tool in TOOLS if not tool.edits)
+    return tools if mode == "agent" else tuple(tool for tool in tools if not (tool.edits or tool.runs))
 
 
 @lru_cache(maxsize=8)

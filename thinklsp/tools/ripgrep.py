@@ -23,14 +23,22 @@ from thinklsp.workspace.paths import READ_LIMIT
 
 _CHUNK = 1 << 16
 _MOST_OUTPUT = 50 * 1024 * 1024
-_OPTIONS = ("--json", "--no-config", "--no-follow", "--no-messages", "--crlf", f"--max-filesize={READ_LIMIT}")
+_OPTIONS = (
+    "--json",
+    "--no-config",
+    "--no-follow",
+    "--no-messages",
+    "--crlf",
+    f"--max-filesize={READ_LIMIT}",
+    # Looking for the user's own list, it would ask the system who the user is, over a socket on some.
+    "--no-ignore-global",
+)
 # Exactly the rules of our own listings: hidden files too, .gitignore with or without git, no list from elsewhere.
 _TREE_OPTIONS = (
     "--hidden",
     "--no-require-git",
     "--no-ignore-dot",
     "--no-ignore-exclude",
-    "--no-ignore-global",
     "--no-ignore-parent",
 )
 
@@ -56,6 +64,10 @@ class Match:
 
 class UnknownOption(Exception):
     """This ripgrep is too old for the options that keep it within bounds."""
+
+
+class BrokeOff(Exception):
+    """The system ended it, as it does with one that wants too much memory."""
 
 
 def find_ripgrep(folders: Iterable[str], path: str | None = None) -> str | None:
@@ -113,11 +125,16 @@ def _pattern(query: Query) -> list[str]:
 
 async def _messages(process: asyncio.subprocess.Process) -> AsyncGenerator[Mapping[str, Any], None]:
     assert process.stdout is not None  # noqa: S101 - states what PIPE above means, for the type checker.
-    rest, total = b"", 0
+    rest, total = bytearray(), 0
     while total < _MOST_OUTPUT and (chunk := await process.stdout.read(_CHUNK)):
         total += len(chunk)
-        *lines, rest = (rest + chunk).split(b"\n")
-        for line in lines:
+        # One message can have as many chunks as there are matches in a line: each is looked through once.
+        end = chunk.rfind(b"\n")
+        if end < 0:
+            rest += chunk
+            continue
+        whole, rest = rest + chunk[:end], bytearray(chunk[end + 1 :])
+        for line in whole.split(b"\n"):
             yield json.loads(line)
 
 
@@ -141,6 +158,8 @@ async def _check_end(process: asyncio.subprocess.Process) -> None:
 
 def _check(status: int | None, errors: bytes) -> None:
     """Files that cannot be read are passed over in silence; what is left on stderr is about the request."""
+    if status is not None and status < 0:
+        raise BrokeOff
     if status != 2 or not errors.strip():
         return
     text = errors[:1000].decode("utf-8", "replace").strip()

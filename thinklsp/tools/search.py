@@ -20,7 +20,7 @@ from thinklsp.core.lines import split_lines
 from thinklsp.tools.base import Arguments, Tool, ToolContext, ToolOutput
 from thinklsp.tools.plain_search import match_texts
 from thinklsp.tools.read import FileWalk, existing_text
-from thinklsp.tools.ripgrep import Match, Query, UnknownOption, find_ripgrep, search_texts, search_tree
+from thinklsp.tools.ripgrep import BrokeOff, Match, Query, UnknownOption, find_ripgrep, search_texts, search_tree
 from thinklsp.tools.shown import RESULT_LIMIT, shown_name, visible
 from thinklsp.workspace.ignore import PRUNED, GlobFilter, IgnoreRules
 from thinklsp.workspace.overlay import EditOverlay
@@ -89,6 +89,9 @@ class Found:
     def full(self) -> bool:
         return self.total >= _MOST_LINES
 
+    def forget(self) -> None:
+        self.texts, self.total = {}, 0
+
     def add(self, text: FoundText, match: Match) -> None:
         before = len(text.numbers)
         text.add(match)
@@ -140,6 +143,9 @@ class SearchText(Tool[SearchTextArguments]):
             found.notes.append("[searched without ripgrep: patterns are Python's]")
         except UnknownOption:
             found.notes.append("[the installed ripgrep is too old, so patterns are Python's]")
+        except BrokeOff:
+            found.forget()
+            found.notes.append("[ripgrep broke off, so patterns are Python's]")
         await search.without_ripgrep()
 
 

@@ -6,7 +6,7 @@ import {
     type Hover,
     Location,
     type LocationLink,
-    SymbolInformation,
+    type SymbolInformation,
     type Uri,
     commands,
     languages,
@@ -81,7 +81,7 @@ export class Bridge implements StaticFeature {
         });
     }
 
-    /** Documents of which there is something to tell: those with diagnostics, and those without after a look at them. */
+    /** Of what there is something to tell: documents with diagnostics, and those without after a look at them. */
     private about(only: string | undefined): Uri[] {
         if (only !== undefined) {
             return [this.uri(only)];
@@ -105,7 +105,8 @@ export class Bridge implements StaticFeature {
 
     private async hover(place: TextDocumentPositionParams): Promise<object | null> {
         const found = await this.provided<Hover[]>('vscode.executeHoverProvider', place);
-        const texts = (found ?? []).flatMap(hover => hover.contents).map(text => (typeof text === 'string' ? text : text.value));
+        const parts = (found ?? []).flatMap(hover => hover.contents);
+        const texts = parts.map(part => (typeof part === 'string' ? part : part.value));
         return texts.length === 0 ? null : { contents: { kind: 'markdown', value: texts.join('\n\n---\n\n') } };
     }
 
@@ -121,7 +122,8 @@ export class Bridge implements StaticFeature {
         const { asLocation, asRange } = this.client.code2ProtocolConverter;
         // The editor counts kinds from 0, the protocol from 1.
         const shared = { name: symbol.name, kind: symbol.kind + 1 };
-        if (symbol instanceof SymbolInformation || !('selectionRange' in symbol)) {
+        // Those of a document are both in one.
+        if (!('selectionRange' in symbol)) {
             return { ...shared, containerName: symbol.containerName, location: asLocation(symbol.location) };
         }
         return {

@@ -10,6 +10,9 @@ import { type Look, Looks } from './looks';
 export type Token = string | number;
 export type WorkDone = WorkDoneProgressBegin | WorkDoneProgressReport | WorkDoneProgressEnd;
 
+/** Actions whose text is shown in passing: what they are about is the edit. */
+const EDITING: ReadonlySet<string> = new Set(['fix', 'edit', 'complete', 'document', 'test', 'simplify']);
+
 /** One turn. Who subscribes to `onEvent` late gets first what there was. */
 export interface Running {
     readonly command: string;
@@ -109,11 +112,12 @@ export class Turns implements Disposable {
         return turn;
     }
 
-    /** The same with the editor's own progress and its Cancel; the text goes where the server puts it, `explain` and `review` to a
-     * chat document. Undefined: the command was answered without a turn. Rejects where it could not begin. */
+    /** The same with the editor's own progress and its Cancel; the text goes where the server puts it, for what is there
+     * to be read to a chat document; the user's own actions may be such, too. Undefined: the command was answered without
+     * a turn. Rejects where it could not begin. */
     async launch(command: TurnCommand, argument: ActionArgument): Promise<Running | undefined> {
         const watched = await this.watch(command);
-        const partialResultToken = ['explain', 'review'].includes(argument.name ?? '') ? undefined : watched.token;
+        const partialResultToken = EDITING.has(argument.name ?? 'edit') ? watched.token : undefined;
         const answer = await watched.asked<Partial<TurnStarted> | null>(command, { ...argument, partialResultToken });
         if (!answer?.turnId) {
             watched.drop();

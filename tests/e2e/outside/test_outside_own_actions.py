@@ -93,12 +93,11 @@ async def test_a_commit_message_is_made_of_what_is_staged(begin: Begin, config: 
     outside = await begin(look, answer(Text("Count in English")), files={"app.py": TEXT, ".env": "KEY=1\n"}, env=config)
     outside.open("app.py")
     argument = {"name": "commit", "uri": outside.uri("app.py")}
-    refused = "thinklsp.action"
-    with pytest.raises(Exception, match="belongs to no git repository"):
-        await outside.client.command(refused, argument)
+    with pytest.raises(Exception, match="is not in a git repository"):
+        await outside.turn("thinklsp.action", argument)
     git(outside, "init")
     with pytest.raises(Exception, match="Nothing is staged"):
-        await outside.client.command(refused, argument)
+        await outside.turn("thinklsp.action", argument)
     git(outside, "add", "-A")
     # What a repository says to run is not run: its own configuration is that of whoever made it.
     for key in ("core.fsmonitor", "diff.external", "core.pager", "core.sshCommand"):
@@ -112,7 +111,7 @@ async def test_a_commit_message_is_made_of_what_is_staged(begin: Begin, config: 
     assert body["output_config"]["effort"] == "low"
     assert "+    # zähle" in said(body)
     assert "KEY=1" not in said(body)
-    assert "may hold secrets: .env" in said(body)
+    assert ".env may hold secrets" in said(body)
     assert not (outside.root / "run-by-git").exists()
 
 
@@ -146,12 +145,13 @@ async def test_a_comment_that_orders_goes_with_the_change(begin: Begin) -> None:
     assert result["edits"]["applied"] == "all"
     assert outside.client.text(uri) == "let x = 2;\n"
     assert "Instruction: make it\\ntwo\\n\\n(A comment at this place" in said(outside.provider.requests[0].body)  # type: ignore[attr-defined]
-    # Saving runs nothing.
+    # Saving runs nothing; the lens that offered the undo goes.
     before = len(outside.client.received)
     outside.client.notify("textDocument/didSave", {"textDocument": {"uri": uri}})
     await outside.client.code_actions(uri, {"start": place(0), "end": place(0)})
     assert len(outside.provider.requests) == 2  # type: ignore[attr-defined]
-    assert len(outside.client.received) == before + 1
+    told = {received.message.get("method") for received in outside.client.received[before:]}
+    assert told <= {None, "workspace/codeLens/refresh"}
 
 
 def place(line: int) -> dict[str, int]:

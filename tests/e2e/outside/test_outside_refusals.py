@@ -222,7 +222,7 @@ async def test_messages_on_websocket(ws: Listening) -> None:
     assert (await told())["error"] == {"code": -32600, "message": "Messages must be sent as text."}
     wire.write(b"{")
     assert (await told())["error"]["code"] == -32700
-    wire.write(b'{"jsonrpc":"2.0","id":2,"method":"textDocument/hover"}')
+    wire.write(b'{"jsonrpc":"2.0","id":2,"method":"textDocument/rename"}')
     assert (await told())["error"]["code"] == -32601
     # Longer than any message may be: the sender is told so, before the rest of it comes.
     wire.writer.write(b"\x81\xff" + (64 * 1024 * 1024 + 1).to_bytes(8, "big") + b"mask")

@@ -17,13 +17,12 @@
 (pair key: (_) @name value: (class)) @class
 (field_definition property: (_) @name value: [(arrow_function) (function_expression) (generator_function)]) @method
 
-; Objects with a name, and those in them that hold functions.
+; Objects with a name; those on a single line are left out again (outline.py).
 (variable_declarator name: (identifier) @name value: (object [(pair) (method_definition)])) @object
 (assignment_expression
   left: [(identifier) @name (member_expression property: (_) @name)]
   right: (object [(pair) (method_definition)])) @object
-(pair key: (_) @name value: (object [
-  (method_definition) (pair value: [(arrow_function) (function_expression) (generator_function)])])) @object
+(pair key: (_) @name value: (object [(pair) (method_definition)])) @object
 
 ; Expressions with a name of their own.
 (function_expression name: (identifier) @name) @function

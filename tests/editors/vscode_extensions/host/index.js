@@ -78,7 +78,7 @@ const tests = {
         languages.registerDefinitionProvider('python', {
             provideDefinition: () => [{ targetUri: file, targetRange: whole, targetSelectionRange: name }],
         });
-        languages.registerReferenceProvider('python', { provideReferences: () => [here, here] });
+        languages.registerReferenceProvider('python', { provideReferences: () => [here, new vscode.Location(file, whole)] });
         languages.registerHoverProvider('python', { provideHover: () => new vscode.Hover('of another extension') });
         const kind = vscode.SymbolKind.Function;
         languages.registerDocumentSymbolProvider('python', {
@@ -104,7 +104,8 @@ const tests = {
         assert.deepEqual([mine.severity, mine.range], [2, range]);
         assert.ok((await ask('diagnostics', {})).some(one => one.uri === uri));
         assert.deepEqual(await ask('definition', place), [{ uri, range: larger }]);
-        assert.deepEqual(await ask('references', place), [{ uri, range }, { uri, range }]);
+        const order = found => found.toSorted((one, other) => other.range.start.character - one.range.start.character);
+        assert.deepEqual(order(await ask('references', place)), [{ uri, range }, { uri, range: larger }]);
         assert.match((await ask('hover', place)).contents.value, /of another extension/);
         const [symbol] = await ask('symbols', { uri });
         assert.deepEqual([symbol.name, symbol.kind, symbol.range, symbol.selectionRange], ['tally', 12, larger, range]);

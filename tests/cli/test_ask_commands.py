@@ -1,0 +1,32 @@
+"""`thinklsp ask` where the user lets commands run: the same questions, at the terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+from tests.cli.conftest import Terminal
+from tests.cli.test_ask import service
+
+RUNNING = """
+[[turn]]
+[[turn.step]]
+block = [{ tool = "run_command", input = { argv = ["echo", "a  b"] } }]
+[[turn.step]]
+block = [{ text = "I was told: {{result:1}}" }]
+"""
+
+
+async def test_the_whole_command_is_asked_about_at_the_terminal(cli):
+    (cli.home / "config.toml").write_text("[commands]\nenabled = true\n")
+    argv = [sys.executable, "-m", "tests.support.plain_runner", "ask", "Run it."]
+    for choice, told in (("1", "a  b"), ("4", "did not permit")):
+        async with service(RUNNING) as env:
+            given = cli.env(TERM="xterm-256color", THINKLSP_CONFIG=str(cli.home / "config.toml"), **env)
+            with Terminal(argv, cli.folder, given, 200) as terminal:
+                await asyncio.to_thread(terminal.until, "Your choice [1-4]: ")
+                assert '"echo" "a \\u0020b"' in terminal.output
+                assert "  3  Always allow exactly this command" in terminal.output
+                terminal.type(f"{choice}\n")
+                assert await asyncio.to_thread(terminal.end) == 0
+            assert told in terminal.output

@@ -1,0 +1,171 @@
+"""Server processes that need not load everything again: each is forked from one that has loaded it and does nothing.
+
+What runs is the product's own `main`, in a process of its own, with the folder, environment, standard input and output
+that it was asked for. How it starts cold is the subject of other tests. Run with the descriptor of a socket, this is
+the process to fork from; it answers each request with a process id and, when that has ended, its exit code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Self
+
+from tests.support.raw_client import RawClient
+
+_LARGEST_REQUEST = 1 << 16
+_ROOT = Path(__file__).parents[2]
+
+
+class Nursery:
+    """Where servers come from. `connect` is what `outside.start` wants; a context, and one for many event loops."""
+
+    def __enter__(self) -> Self:
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.support.forking", str(theirs.fileno())],
+                cwd=_ROOT,
+                env={"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "PYTHONPATH": str(_ROOT)},
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+            )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._control.close()
+        self._process.wait(timeout=20)
+
+    async def connect(self, root: Path, variables: Mapping[str, str]) -> RawClient:
+        """A server for this client alone, on pipes."""
+        loop = asyncio.get_running_loop()
+        ours, life = socket.socketpair()
+        (stdin, to_server), (from_server, stdout), (log, stderr) = os.pipe(), os.pipe(), os.pipe()
+        request = json.dumps({"folder": str(root), "environment": dict(variables)}).encode()
+        theirs = (stdin, stdout, stderr, life.fileno())
+        try:
+            socket.send_fds(self._control, [request], theirs)
+        finally:
+            life.close()
+            for descriptor in theirs[:3]:
+                os.close(descriptor)
+        ending = await _reading(ours.detach())
+        number = int(await ending.readline())
+        transport, protocol = await loop.connect_write_pipe(
+            asyncio.streams.FlowControlMixin, os.fdopen(to_server, "wb")
+        )
+        writer = asyncio.StreamWriter(transport, protocol, None, loop)
+        return RawClient(Forked(number, ending, writer, await _reading(from_server), await _reading(log)))
+
+
+async def _reading(descriptor: int) -> asyncio.StreamReader:
+    reader = asyncio.StreamReader()
+    protocol = asyncio.StreamReaderProtocol(reader)
+    await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, os.fdopen(descriptor, "rb"))
+    return reader
+
+
+class Forked:
+    """As much of `asyncio.subprocess.Process` as the client uses. `pid` stays its own until `wait` has returned."""
+
+    def __init__(
+        self,
+        pid: int,
+        life: asyncio.StreamReader,
+        stdin: asyncio.StreamWriter,
+        stdout: asyncio.StreamReader,
+        stderr: asyncio.StreamReader,
+    ) -> None:
+        self.pid, self.stdin, self.stdout, self.stderr = pid, stdin, stdout, stderr
+        self.returncode: int | None = None
+        self._ended = asyncio.create_task(self._end(life))
+
+    async def _end(self, life: asyncio.StreamReader) -> int:
+        # To its end, so that the loop has closed it before anybody goes on.
+        self.returncode = int(await life.read())
+        return self.returncode
+
+    async def wait(self) -> int:
+        return await asyncio.shield(self._ended)
+
+    def send_signal(self, number: int) -> None:
+        if self.returncode is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+def _serve(control: socket.socket) -> bool:
+    """In the first process: until nobody asks any more, then False. In a forked one: True at once."""
+    living: dict[int, tuple[int, socket.socket]] = {}
+    with selectors.DefaultSelector() as selector:
+        selector.register(control, selectors.EVENT_READ)
+        while True:
+            for key, _ in selector.select():
+                if key.fd != control.fileno():
+                    selector.unregister(key.fd)
+                    _tell_end(key.fd, *living.pop(key.fd))
+                    continue
+                request, descriptors, _, _ = socket.recv_fds(control, _LARGEST_REQUEST, 4)
+                if not request:
+                    return False
+                life = socket.socket(fileno=descriptors.pop())
+                if (child := os.fork()) == 0:
+                    selector.close()
+                    for mine in (control, life, *(other for _, other in living.values())):
+                        mine.close()
+                    for watched in living:
+                        os.close(watched)
+                    _become(descriptors, **json.loads(request))
+                    return True
+                for descriptor in descriptors:
+                    os.close(descriptor)
+                with suppress(OSError):
+                    life.sendall(b"%d\n" % child)
+                watched = os.pidfd_open(child)
+                living[watched] = (child, life)
+                selector.register(watched, selectors.EVENT_READ)
+
+
+def _tell_end(watched: int, child: int, life: socket.socket) -> None:
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    os.close(watched)
+    # Whoever asked for it may have gone.
+    with life, suppress(OSError):
+        life.sendall(b"%d\n" % code)
+
+
+def _become(descriptors: list[int], folder: str, environment: dict[str, str]) -> None:
+    for place, descriptor in enumerate(descriptors):
+        os.dup2(descriptor, place)
+        os.close(descriptor)
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.argv[1:] = []
+
+
+def _main() -> int:
+    from thinklsp.__main__ import main
+    from thinklsp.core.loading import uncollected
+
+    with uncollected():
+        import thinklsp.lsp.face
+        import thinklsp.lsp.stdio  # noqa: F401 - loaded for those that are forked
+    gc.freeze()
+    return main() if _serve(socket.socket(fileno=int(sys.argv[1]))) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(_main())

@@ -1,0 +1,31 @@
+"""An editor whose language server knows what a test tells it. It keeps what it was asked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from thinklsp.core.problems import Diagnosed
+from thinklsp.tools.editor import Point, Target
+
+
+@dataclass
+class KnowingEditor:
+    """`texts`: what it has open or on disk, by URI; where the asked text differs the answer is None."""
+
+    texts: dict[str, str]
+    answers: tuple[Target, ...] | None = None
+    asked: list[tuple[int, int]] = field(default_factory=list)
+
+    async def diagnostics(self, uris: Sequence[str] | None) -> tuple[Diagnosed, ...] | None:
+        return None
+
+    async def definition(self, point: Point) -> tuple[Target, ...] | None:
+        return self._answer(point)
+
+    async def references(self, point: Point) -> tuple[Target, ...] | None:
+        return self._answer(point)
+
+    def _answer(self, point: Point) -> tuple[Target, ...] | None:
+        self.asked.append((point.line, point.column))
+        return self.answers if self.texts.get(point.uri) == point.text else None

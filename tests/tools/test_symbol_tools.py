@@ -1,0 +1,166 @@
+"""`outline`, `definition` and `references`: from the editor where it knows, else by syntax over what the model sees."""
+
+import asyncio
+import re
+
+import pytest
+
+from tests.support.knowing_editor import KnowingEditor
+from thinklsp.core.messages import ToolUseBlock
+from thinklsp.tools.base import ToolContext, call
+from thinklsp.tools.editor import NoEditor, Target
+from thinklsp.tools.registry import TOOLS
+from thinklsp.tools.shown import RESULT_LIMIT
+
+TREE = {
+    "geo/shapes.py": "class Circle:\n    def area(self):\n        return 1\n\n\nclass Square:\n    def area(self):\n"
+    "        return 2\n",
+    "app.py": "from geo.shapes import Circle\n\n\ndef main():\n    def local():\n        pass\n    local()\n"
+    "    return Circle.area(Circle())  # area\n",
+    "other/local.py": "def local():\n    pass\n",
+    "web/area.ts": "export function area() {}\n",
+    "notes.md": "Circle\n",
+    "build/gen.py": "class Circle: pass\n",
+    ".gitignore": "build/\n",
+    "latin.txt": b"Circle \xe9\n",
+}
+
+
+async def ask(bench, editor, name, **arguments):
+    return await call(ToolUseBlock("1", name, arguments), TOOLS, ToolContext(bench.overlay, bench._ask, editor))
+
+
+async def told(bench, name, path, line, symbol, editor=None):
+    output = await ask(bench, editor or NoEditor(), name, path=path, line=line, symbol=symbol)
+    assert not output.is_error, output.text
+    return output.text
+
+
+async def test_outline_of_what_the_model_sees(bench):
+    bench.start({"a.py": "x = 1\n"}, {"a.py": "class A:\n  def f(self):\n    pass\n"})
+    assert await bench.ok("outline", path="a.py") == "a.py, python, 3 lines\nclass A 1-3\n  method f 2-3"
+    await bench.ok("edit_file", path="a.py", old_text="def f", new_text="async def g")
+    assert "  method g 2-3" in await bench.ok("outline", path="a.py")
+    bench.start({"s.go": "package s\nfunc (t *T) Run() {}\n", "empty.py": "", "t.txt": "x"})
+    assert await bench.ok("outline", path="s.go") == "s.go, go, 2 lines\nmethod T.Run 2"
+    assert await bench.ok("outline", path="empty.py") == "empty.py, python, 0 lines\nNo definitions."
+    assert await bench.fails("outline", path="t.txt") == "No grammar here reads `t.txt`; search_text finds names in it."
+
+
+async def test_a_long_outline_is_bounded(bench):
+    bench.start({"a.py": "".join(f"def function_{n}(): pass\n" for n in range(5_000))})
+    text = await bench.ok("outline", path="a.py")
+    assert len(text) <= RESULT_LIMIT
+    assert text.endswith(" of 5000 entries]")
+
+
+DEFINITIONS = {
+    ("app.py", 8, "Circle"): ["geo/shapes.py:1-3 (class)"],
+    ("app.py", 8, "Circle.area"): ["geo/shapes.py:2-3 (method in Circle)", "geo/shapes.py:7-8 (method in Square)"],
+    ("app.py", 7, "local"): ["app.py:5-6 (function in main)", "other/local.py:1-2 (function)"],
+    ("geo/shapes.py", 7, "area"): ["geo/shapes.py:7-8 (method in Square)", "geo/shapes.py:2-3 (method in Circle)"],
+    ("web/area.ts", 1, "area"): ["web/area.ts:1 (function)"],
+}
+
+
+@pytest.mark.parametrize(("path", "line", "symbol"), DEFINITIONS)
+async def test_definitions_by_syntax(bench, path, line, symbol):
+    text = await told(bench.start(TREE), "definition", path, line, symbol)
+    assert "by syntax, names only: check the hits" in text
+    assert re.findall(r"^\S+:\d.*$", text, re.MULTILINE) == DEFINITIONS[path, line, symbol]
+
+
+async def test_references_by_syntax_leave_out_comments_and_other_languages(bench):
+    text = await told(bench.start(TREE), "references", "app.py", 8, "area")
+    assert text == (
+        "3 references of `area` (by syntax, names only: check the hits)\n"
+        "app.py:8: return Circle.area(Circle())  # area\n"
+        "geo/shapes.py:2: def area(self):\ngeo/shapes.py:7: def area(self):"
+    )
+    assert "notes.md:1: Circle" in await told(bench, "references", "app.py", 8, "Circle")
+
+
+async def test_this_turns_edits_and_open_documents_are_seen(bench):
+    bench.start(TREE, {"geo/shapes.py": "\n\nclass Circle: pass\n"})
+    await bench.ok("write_file", path="new.py", content="class Circle:\n    pass\n")
+    text = await told(bench, "definition", "app.py", 1, "Circle")
+    assert "geo/shapes.py:3 (class)" in text
+    assert "new.py:1-2 (class)" in text
+    await bench.ok("delete_file", path="new.py")
+    assert "new.py" not in await told(bench, "definition", "app.py", 1, "Circle")
+
+
+async def test_the_editor_is_asked_first_where_its_text_is_the_models(bench):
+    bench.start(TREE)
+    uri, outside = (bench.path / "app.py").as_uri(), "file:///usr/lib/python3/typing.py"
+    answers = (Target((bench.path / "geo/shapes.py").as_uri(), 1, 3), Target(outside, 7, 7))
+    editor = KnowingEditor({uri: TREE["app.py"]}, answers)
+    text = await told(bench, "definition", "app.py", 8, "Circle", editor)
+    assert editor.asked == [(8, 11), (8, 23)]
+    assert text == (
+        "2 definitions of `Circle` (from the editor's language server)\ngeo/shapes.py:1\n1\tclass Circle:\n"
+        "2\t    def area(self):\n3\t        return 1\n4\t\n"
+        "/usr/lib/python3/typing.py:7 [not in the workspace; not read]"
+    )
+    text = await told(bench, "references", "app.py", 8, "Circle", editor)
+    assert "geo/shapes.py:1: class Circle:" in text
+    editor.answers = ()
+    assert "by syntax" in await told(bench, "definition", "app.py", 8, "Circle", editor)
+    editor.answers, editor.asked = answers, []
+    await bench.ok("edit_file", path="geo/shapes.py", old_text="class Circle", new_text="\nclass Circle")
+    text = await told(bench, "references", "app.py", 8, "Circle", editor)
+    assert "geo/shapes.py:1: class Circle: [numbers of before this turn's edits]" in text
+    editor.asked = []
+    await bench.ok("edit_file", path="app.py", old_text="def main", new_text="def start")
+    assert "by syntax" in await told(bench, "definition", "app.py", 8, "Circle", editor)
+    assert editor.asked == []
+
+
+async def test_what_the_editor_names_is_read_through_the_gate_alone(bench, tmp_path):
+    (tmp_path / "outside.py").write_text("secret")
+    bench.start(TREE | {".env": "secret"})
+    uris = [(bench.path / ".env").as_uri(), (tmp_path / "outside.py").as_uri(), "jdt://x/secret%00.class", "nonsense"]
+    answers = tuple(Target(uri, 1, 1) for uri in uris)
+    editor = KnowingEditor({(bench.path / "app.py").as_uri(): TREE["app.py"]}, answers)
+    for name in ("definition", "references"):
+        text = await told(bench, name, "app.py", 8, "Circle", editor)
+        assert "1\tsecret" not in text
+        assert ": secret" not in text
+
+
+WRONG = {
+    ("app.py", 99, "x"): "`app.py` has 8 lines; line 99 does not exist.",
+    ("app.py", 4, "Circle"): "`Circle` does not stand on line 4 of `app.py`. It stands on line 1, 8.",
+    (
+        "app.py",
+        4,
+        "mai",
+    ): "`mai` does not stand on line 4 of `app.py`. It does not occur in the file; search_text finds it elsewhere.",
+    ("no.py", 1, "x"): "`no.py` does not exist; list_files shows the files that do.",
+}
+
+
+@pytest.mark.parametrize(("path", "line", "symbol"), WRONG)
+async def test_wrong_places_are_told(bench, path, line, symbol):
+    for name in ("definition", "references"):
+        assert await bench.start(TREE).fails(name, path=path, line=line, symbol=symbol) == WRONG[path, line, symbol]
+
+
+@pytest.mark.parametrize("symbol", ["$x", "@a", "f?", "a b", "(", "::", ".", "é", "x\ny", " ", "\\b", "a.", "\0"])
+async def test_any_symbol_is_data(bench, symbol):
+    bench.start({"a.rb": f"{symbol}\n$x @a f? a b ( :: . é \\b a.\n"})
+    for name in ("definition", "references"):
+        output = await ask(bench, NoEditor(), name, path="a.rb", line=2, symbol=symbol)
+        assert "fault in thinklsp" not in output.text
+
+
+async def test_the_event_loop_goes_on_meanwhile(bench):
+    """The parser lets other threads run: a loop that only counts comes round often while a large file is parsed."""
+    bench.start({"a.py": "def f(a, b):\n    return a + b\n" * 5_000})
+    task = asyncio.create_task(bench.call("outline", path="a.py"))
+    rounds = 0
+    while not task.done():
+        await asyncio.sleep(0)
+        rounds += 1
+    assert "class" not in (await task).text
+    assert rounds > 5
