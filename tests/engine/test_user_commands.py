@@ -183,7 +183,7 @@ async def test_commands_are_offered_where_they_are_enabled_and_possible(enabled:
     await nowhere.aclose()
 
 
-async def _none(_limits: object) -> None:
+async def _none(_limits: object, _environment: object) -> None:
     return None
 
 

@@ -1,5 +1,5 @@
 """Runs commands in a plain copy of the workspace that holds the turn's edits. It contains nothing: what the tests give
-it to run is theirs. `python -m tests.support.plain_runner` is a whole server whose engine uses it."""
+it to run is theirs."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ import asyncio
 import os
 import shutil
 import signal
-import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -84,19 +83,5 @@ async def _run(argv: Sequence[str], folder: Path, seconds: float, running: async
     return Ran("signal", -status, output, took) if status < 0 else Ran("exit", status, output, took)
 
 
-async def make_runner(_limits: CommandsSection) -> PlainRunner:
+async def make_runner(_limits: CommandsSection, _environment: Mapping[str, str]) -> PlainRunner:
     return PlainRunner()
-
-
-def main() -> None:
-    """The engine's own factory is its default argument: the face of this server is made with ours."""
-    from thinklsp.__main__ import main as serve
-    from thinklsp.engine import Engine
-
-    assert Engine.__init__.__kwdefaults__ is not None
-    Engine.__init__.__kwdefaults__["make_runner"] = make_runner
-    sys.exit(serve())
-
-
-if __name__ == "__main__":
-    main()

@@ -19,7 +19,6 @@ ALLOWED = {
     "symbols/languages.py": "the table of languages, which ships in the package",
     "symbols/grammars.py": "the queries of definitions, which ship in the package",
     "providers/openai_chat/servers.py": "the kinds of servers, which ship in the package",
-    "tools/programs.py": "finds rg, git and bwrap outside the workspace",
     "tools/shadow_runner.py": "looks at what a command has left in the copy, which lies in the state folder",
     "workspace/shadow.py": "writes the copy into the state folder; what it reads comes through the gate",
     "sandbox": "mounts and copies in the state folder, and the system that is shown to commands",

@@ -65,8 +65,18 @@ def _rows(report: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     else:
         yield "provider", "none", _why_none(report)
     yield "search", *(("ripgrep", "") if report["tools"]["ripgrep"] else ("slow", "ripgrep was not found"))
-    yield "commands", "off", "this version runs none"
+    if (commands := report["commands"]) is not None:
+        yield "commands", *_commands(commands)
     yield from _file_rows(report)
+
+
+def _commands(commands: Mapping[str, Any]) -> tuple[str, str]:
+    if commands["offered"]:
+        return "on", "in the sandbox, on a copy"
+    if commands["enabled"]:
+        return "not possible", "see below"
+    can = "commands.enabled in your config.toml lets the model run tests"
+    return "off", can if commands["problem"] is None else "and no sandbox to run them in"
 
 
 def _why_none(report: Mapping[str, Any]) -> str:

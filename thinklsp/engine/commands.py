@@ -4,29 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from thinklsp.core.errors import SettingsError
+from thinklsp.sandbox.process import Limits
+from thinklsp.sessions.state_folder import state_folder
 from thinklsp.settings.permissions import Permissions
 from thinklsp.settings.user_file import CommandsSection, UserSettings
 from thinklsp.tools.base import Ask
 from thinklsp.tools.commands import Commands, NotPermitted, Ran, Runner
 from thinklsp.tools.permission import Approval, Rules, Words, decide, question, readable, rememberable
+from thinklsp.tools.shadow_runner import ShadowRunner, sandbox_problem
 from thinklsp.workspace.overlay import EditOverlay
 
 _LOG = logging.getLogger(__name__)
 
-MakeRunner = Callable[[CommandsSection], Awaitable[Runner | None]]
-"""The runner of one turn, within the user's limits; None where this machine has no sandbox. What it takes up it takes
-up at its first run."""
+MakeRunner = Callable[[CommandsSection, Mapping[str, str]], Awaitable[Runner | None]]
+"""The runner of one turn, within the user's limits and by their environment; None where this machine has no sandbox.
+What it takes up it takes up at its first run."""
 
 ONCE, SESSION, DENY = "Run once", "Allow in this session", "Don't run"
 
 
-async def sandbox(_limits: CommandsSection) -> Runner | None:
-    """There is none yet."""
-    return None
+async def sandbox(limits: CommandsSection, environment: Mapping[str, str]) -> Runner | None:
+    if await asyncio.to_thread(sandbox_problem) is not None:
+        return None
+    most = Limits(limits.memory_mb * 1024**2, limits.processes, limits.output_kb * 1024)
+    return ShadowRunner(environment, state_folder(environment), most)
 
 
 async def _nobody(_question: str, _options: tuple[str, ...]) -> str | None:

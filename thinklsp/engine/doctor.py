@@ -30,6 +30,7 @@ from thinklsp.sessions.state_folder import StateReport, inspect, state_folder
 from thinklsp.sessions.store import MemoryStore, SqliteStore
 from thinklsp.settings import Access, EditorSettings, Provider, Resolved, keyed_providers
 from thinklsp.tools.ripgrep import find_ripgrep
+from thinklsp.tools.shadow_runner import sandbox_problem
 
 _PROBE_SECONDS = 3.0
 _DESCRIPTION_BYTES = 256 * 1024
@@ -44,7 +45,7 @@ async def diagnose(environment: Mapping[str, str]) -> dict[str, Any]:
         problems = [str(error)]
         found = await _surroundings(environment, store, problems)
         nothing: dict[str, Any] = {"settings": None, "providers": {"keyed": []}, "model": None, "reachable": None}
-        nothing["permissions"] = None
+        nothing |= {"permissions": None, "commands": None}
         await store.aclose()
         return {**found, **nothing, "canRun": False, "problems": problems}
     try:
@@ -69,6 +70,7 @@ async def report(engine: Engine, editor: EditorSettings, choices: Choices, *, pr
         },
         "providers": {"keyed": list(keyed_providers(engine.user))},
         "permissions": _permissions(engine, problems),
+        "commands": await _commands(engine, problems),
     }
     try:
         provider, model = engine.target(resolved.settings)
@@ -110,7 +112,7 @@ async def _surroundings(environment: Mapping[str, str], store: SessionStore, pro
     return {
         "version": __version__,
         "system": {"python": platform.python_version(), "platform": sys.platform},
-        "tools": {"ripgrep": ripgrep is not None, "commands": False},
+        "tools": {"ripgrep": ripgrep is not None, "sandbox": await asyncio.to_thread(sandbox_problem) is None},
         "store": {
             **await _sessions(store, state, problems),
             "folder": state.folder,
@@ -129,6 +131,15 @@ def _permissions(engine: Engine, problems: list[str]) -> dict[str, Any]:
         problems.append(str(error))
         return {"file": engine.permissions.path, "trustedFolders": None}
     return {"file": engine.permissions.path, "trustedFolders": [each.folder for each in remembered.trusted]}
+
+
+async def _commands(engine: Engine, problems: list[str]) -> dict[str, Any]:
+    """Whether the model may run commands, and why it cannot where it may."""
+    enabled = engine.user.file.commands.enabled
+    problem = await asyncio.to_thread(sandbox_problem)
+    if enabled and problem is not None:
+        problems.append(f"Commands are enabled and cannot be run. {problem}")
+    return {"enabled": enabled, "offered": enabled and problem is None, "problem": problem}
 
 
 async def _sessions(store: SessionStore, state: StateReport, problems: list[str]) -> dict[str, Any]:

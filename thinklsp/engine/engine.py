@@ -173,7 +173,7 @@ class Engine:
     async def _runner(self) -> Runner | None:
         """Of one turn; None where the user has not enabled commands or nothing can contain them."""
         commands = self.user.file.commands
-        return await self._make_runner(commands) if commands.enabled else None
+        return await self._make_runner(commands, self.user.environment) if commands.enabled else None
 
     def meter(self, session_id: str) -> ContextMeter:
         """What is known of the session's size. It is forgotten with the process: estimates begin anew."""

@@ -1,13 +1,12 @@
 """Commands from outside: who is asked, what each answer is good for, and edits that are tested before they are offered.
 
-The server is the real one but for what contains the commands: `support/plain_runner`.
+They run where they always do, in the sandbox.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -15,12 +14,14 @@ from typing import Any
 import pytest
 
 from tests.e2e.conftest import Begin
-from tests.support.outside import Outside, said, server_by
+from tests.support.outside import Outside, said
+from tests.support.sandboxed import needs_sandbox
 from tests.support.signing_script import Text, Thinking, answer, tool
 
 Json = Any
 
-SERVER = server_by([sys.executable, "-m", "tests.support.plain_runner"])
+pytestmark = needs_sandbox
+
 ONCE, SESSION, DENY = "Run once", "Allow in this session", "Don't run"
 EXACTLY = "Always allow exactly this command"
 APP, REPAIRED = "def add(a, b):\n    return a - b\n", "def add(a, b):\n    return a + b\n"
@@ -62,7 +63,7 @@ async def started(begin: Begin, config: Path, *script: Any, options: Json = None
     """The names of files are given without their ending."""
     named = {f"{name}.py": text for name, text in files.items()}
     env = {"THINKLSP_CONFIG": str(config)}
-    return await begin(*script, files=named, env=env, options=options, connect=SERVER)
+    return await begin(*script, files=named, env=env, options=options)
 
 
 def disk(outside: Outside) -> tuple[str, int]:
