@@ -99,7 +99,7 @@ def variables(machine: Machine) -> dict[str, str]:
         "LANG": machine.environment.get("LANG", "C.UTF-8"),
         "TERM": "dumb",
         "NO_COLOR": "1",
-        # Compiled code is told from its source by whole seconds: of two edits in one of them the second would not count.
+        # Compiled code is told from its source by whole seconds; of two edits in one, the second would not count.
         "PYTHONDONTWRITEBYTECODE": "1",
         **passed,
     }
