@@ -14,7 +14,7 @@ from typing import Protocol
 
 from thinklsp.agent.remedies import Remedies
 from thinklsp.core.accumulator import MessageAccumulator
-from thinklsp.core.errors import ProviderError, StreamProtocolError
+from thinklsp.core.errors import AuthenticationFailed, ProviderError, StreamProtocolError
 from thinklsp.core.events import Notice, RetryScheduled, TextStreamed, ThinkingStreamed, ThinkingTick
 from thinklsp.core.messages import AssistantMessage
 from thinklsp.core.remedies import Remedy
@@ -145,6 +145,7 @@ class HttpModelCaller:
                 finished = self._finished(request, attempt)
             except ProviderError as error:
                 self._hide_key(error)
+                self._name_source(error)
                 remedy = self._remedies.after(error, whole, request)
                 if remedy is not None:
                     request, notice = remedy
@@ -198,6 +199,11 @@ class HttpModelCaller:
         key = self._endpoint.api_key
         if len(key) >= _SHORTEST_KEY and key in str(error):
             error.args = (str(error).replace(key, "[hidden]"),)
+
+    def _name_source(self, error: ProviderError) -> None:
+        """Whoever has a key refused first wants to know which one was used."""
+        if isinstance(error, AuthenticationFailed) and self._endpoint.key_source:
+            error.args = (f"{error} The key comes from {self._endpoint.key_source}.",)
 
 
 async def _decoded(response: HttpResponse, decoder: StreamDecoder) -> AsyncGenerator[StreamEvent, None]:
