@@ -16,6 +16,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
+from urllib.request import getproxies, proxy_bypass
 
 import httpx
 
@@ -107,11 +108,12 @@ class HttpResponse:
 
 @dataclass(frozen=True, slots=True)
 class _Limits:
-    """Of one request. `deadline` is a time of the event loop's clock."""
+    """Of one request. `deadline` is a time of the event loop's clock. `proxied`: another program connects for us."""
 
     timeouts: Timeouts
     size: int
     deadline: float
+    proxied: bool
 
     def too_long(self, host: str) -> TransportFailed:
         total = self.timeouts.total
@@ -166,7 +168,8 @@ class Transport:
         loop = asyncio.get_running_loop()
         here = is_loopback(target.hostname or "")
         timeouts = replace(self._timeouts, first_byte=self._timeouts.first_byte_here) if here else self._timeouts
-        limits = _Limits(timeouts, self._response_limit, loop.time() + timeouts.total)
+        proxied = not here and self._is_proxied(target.hostname or "")
+        limits = _Limits(timeouts, self._response_limit, loop.time() + timeouts.total, proxied)
         client = self._client(loopback=here)
         sized = headers if body is None else {**headers, "content-length": str(len(body))}
         # Built inside `_send`, which explains what cannot be built.
@@ -209,7 +212,10 @@ class Transport:
         except UnicodeEncodeError:
             raise _bad_header() from None
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as fault:
-            raise _explain(fault, host) from None
+            raise _explain(fault, host, proxied=limits.proxied) from None
+
+    def _is_proxied(self, host: str) -> bool:
+        return self._proxy is not None or (bool({"https", "all"} & getproxies().keys()) and not proxy_bypass(host))
 
     def _client(self, *, loopback: bool) -> httpx.AsyncClient:
         client = self._clients.get(loopback)
@@ -275,8 +281,9 @@ def _refuse_coding(response: httpx.Response, host: str) -> None:
         )
 
 
-def _explain(fault: Exception, host: str) -> TransportFailed:
-    if (known := explain_cause(fault, host, connecting=isinstance(fault, httpx.ConnectError))) is not None:
+def _explain(fault: Exception, host: str, *, proxied: bool = False) -> TransportFailed:
+    known = explain_cause(fault, host, connecting=isinstance(fault, httpx.ConnectError), proxied=proxied)
+    if known is not None:
         return known
     match fault:
         case httpx.ConnectTimeout():
