@@ -33,7 +33,7 @@ from thinklsp.wire.sse import SseDecoder
 from thinklsp.wire.transport import HttpResponse, Transport
 
 _ERROR_BODY = 64 * 1024
-_WHOLE_BODY = 64 * 1024 * 1024
+_WHOLE_BODY = 16 * 1024 * 1024
 _SHORTEST_KEY = 6
 
 
@@ -209,11 +209,16 @@ class HttpModelCaller:
 async def _decoded(response: HttpResponse, decoder: StreamDecoder) -> AsyncGenerator[StreamEvent, None]:
     """The answer's events, be it a stream or one whole message. Raises where it ends too early."""
     if response.content_type == "application/json":
-        body = await response.read(_WHOLE_BODY)
+        body = await response.read(_WHOLE_BODY + 1)
+        if len(body) > _WHOLE_BODY:
+            raise _hopeless("The service answered with more than 16 MiB in one piece, and was given up.")
         for event in decoder.feed("", body.decode("utf-8", "replace")):
             yield event
     elif response.content_type == "text/html":
-        raise _not_the_service()
+        raise _hopeless(
+            "The address answered with a web page, not with a message: check the base URL, and whether a proxy or a "
+            "login page of the network stands in the way."
+        )
     else:
         async with aclosing(_streamed(response.chunks(), decoder)) as events:
             async for event in events:
@@ -234,10 +239,7 @@ async def _streamed(chunks: AsyncGenerator[bytes, None], decoder: StreamDecoder)
             yield event
 
 
-def _not_the_service() -> StreamProtocolError:
-    error = StreamProtocolError(
-        "The address answered with a web page, not with a message: check the base URL, and whether a proxy or a "
-        "login page of the network stands in the way."
-    )
+def _hopeless(sentence: str) -> StreamProtocolError:
+    error = StreamProtocolError(sentence)
     error.retryable = False
     return error

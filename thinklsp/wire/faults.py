@@ -35,8 +35,8 @@ def explain_cause(fault: Exception, host: str, *, connecting: bool, proxied: boo
         return TransportFailed(f"No secure connection to {host}: the TLS handshake failed.", retryable=False)
     if proxied and any(isinstance(cause, socket.gaierror | ConnectionRefusedError) for cause in causes):
         return TransportFailed(
-            f"The proxy on the way to {host} could not be reached: check that it runs, and HTTPS_PROXY or `proxy` under "
-            "[network] in your config.toml."
+            f"The proxy on the way to {host} could not be reached: check that it runs, and HTTPS_PROXY or `proxy` "
+            "under [network] in your config.toml."
         )
     if any(isinstance(cause, socket.gaierror) for cause in causes):
         return TransportFailed(f"The name {host} could not be found: check the network and the base URL.")
