@@ -16,7 +16,7 @@ from tests.slow.running import say
 from tests.slow.sizes import SEED, sized
 from tests.slow.test_fuzz import memory
 from tests.support.epilogue import check_answers, clock, faulty
-from tests.support.outside import Outside, check_sentence
+from tests.support.outside import check_sentence
 from tests.support.raw_client import RawClient, ResponseError
 from tests.support.signing_script import Answer, Bare, Event, Hold, Redacted, Text, Thinking, Tool, answer
 

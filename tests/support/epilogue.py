@@ -1,4 +1,4 @@
-"""What every fault ends with: the server answers, nothing is left behind, nothing secret has leaked, the store is sound.
+"""What every fault ends with: the server answers, nothing is left behind, nothing has leaked, the store is sound.
 
 `faulty` is a server for one row of the table. Shares no code with the product.
 """
@@ -29,8 +29,8 @@ def clock(speed: float = 1, **jump: float) -> dict[str, str]:
 
 @asynccontextmanager
 async def faulty(place: Path, *script: Any, code: int = 0, **how: Any) -> AsyncIterator[Outside]:
-    """Server, editor and provider, and the epilogue when the test has gone well. `code`: 0, or the exit code of a server
-    that the test itself has brought to its end."""
+    """Server, editor and provider, and the epilogue when the test has gone well. `code`: the exit code of a server that
+    the test itself has brought to its end, else 0."""
     outside = await start(place, *script, **how)
     try:
         yield outside

@@ -48,6 +48,6 @@ class Watched:
 async def seen(predicate: Callable[[], T], *, within: float = 10.0, what: str = "") -> T:
     """As `wait_for`, for what nobody tells of, such as the end of a process: looks again and again."""
     async with asyncio.timeout(within):
-        while not (value := predicate()):
+        while not (value := predicate()):  # noqa: ASYNC110 - nothing tells
             await asyncio.sleep(0.02)
         return value
