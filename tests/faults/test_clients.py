@@ -14,6 +14,7 @@ from tests.support.outside import statuses
 from tests.support.raw_client import RawClient, ResponseError
 from tests.support.raw_editor import capabilities
 from tests.support.signing_script import Hold, Text, Thinking, answer, tool
+from tests.support.watching import seen
 
 Json = Any
 FILES = {"a.py": "x = 1\n", "b.py": "y = 1\n"}
@@ -218,7 +219,7 @@ async def test_an_editor_that_does_not_read(tmp_path: Path) -> None:
         ear.open.clear()
         streams.release()
         # It ends by itself although nobody reads.
-        await asyncio.wait_for(client.process.wait(), 30)
+        await seen(lambda: client.process.returncode is not None, within=30, what="the end of the server")
         ear.open.set()
         # The bytes that were on their way break off in the middle, and the turn has no answer.
         await client.gone()
