@@ -149,7 +149,7 @@ async def test_a_store_that_another_program_has_locked(tmp_path: Path) -> None:
         result = await outside.turn("thinklsp.chat", {"prompt": "Two?", "sessionId": session})
         assert result["text"] == "Two."
         assert len(outside.told()) <= 1
-        await holder.communicate()
+        await holder.communicate(b"")
         await outside.turn("thinklsp.chat", {"prompt": "Three?", "sessionId": session})
         await outside.restart()
         outside.told()

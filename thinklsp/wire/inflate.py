@@ -11,6 +11,8 @@ from collections.abc import Iterator
 
 _PIECE = 64 * 1024
 _GZIP, _ZLIB, _RAW = 31, 15, -15
+# So much tells which of them it is.
+_HEADER = 2
 
 
 class Inflater:
@@ -20,6 +22,7 @@ class Inflater:
         self._wbits = {"gzip": _GZIP, "deflate": _ZLIB}.get(coding)
         self._state = None if self._wbits is None else zlib.decompressobj(self._wbits)
         self._begun = False
+        self._held = b""
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         """What the next bytes mean, in pieces of 64 KiB at most. Raises zlib.error where they are damaged.
@@ -28,6 +31,10 @@ class Inflater:
         """
         if self._state is None:
             yield data
+            return
+        data, self._held = self._held + data, b""
+        if not self._begun and len(data) < _HEADER:
+            self._held = data
             return
         while data:
             yield self._piece(data)
