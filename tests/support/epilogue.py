@@ -66,9 +66,9 @@ async def check_left_behind(outside: Outside) -> None:
 
 
 def check_store(home: Path) -> str:
-    """What SQLite itself says of the store; `none` where there is none."""
+    """What SQLite itself says of the store; `none` where there is none, or nothing in it."""
     path = home / "state" / "sessions" / "sessions.db"
-    if not path.is_file():
+    if not path.is_file() or not path.stat().st_size:
         return "none"
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
         [[verdict]] = connection.execute("PRAGMA integrity_check").fetchall()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import socket
 import ssl
 from collections.abc import Iterator
+from errno import EMFILE, ENFILE
 from urllib.parse import SplitResult
 
 from thinklsp.core.errors import TransportFailed
@@ -24,6 +25,8 @@ def explain_cause(fault: Exception, host: str, *, connecting: bool, proxied: boo
 
     `proxied`: what was looked for and connected to is a proxy, and not the host.
     """
+    if (full := explain_full(fault)) is not None:
+        return full
     causes = list(_causes(fault))
     if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in causes):
         return TransportFailed(
@@ -45,6 +48,13 @@ def explain_cause(fault: Exception, host: str, *, connecting: bool, proxied: boo
             f"{host} refused the connection: nothing listens there, or a firewall is in the way. Check that the server "
             "runs, and the base URL."
         )
+    return None
+
+
+def explain_full(fault: Exception) -> TransportFailed | None:
+    """Where the process may open no more files and sockets; else None."""
+    if any(isinstance(cause, OSError) and cause.errno in (EMFILE, ENFILE) for cause in _causes(fault)):
+        return TransportFailed("Too many files and connections are open; wait for other turns to end.")
     return None
 
 

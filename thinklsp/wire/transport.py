@@ -23,7 +23,7 @@ import httpx
 
 from thinklsp import __version__
 from thinklsp.core.errors import TransportFailed
-from thinklsp.wire.faults import explain_cause, spoken_host
+from thinklsp.wire.faults import explain_cause, explain_full, spoken_host
 from thinklsp.wire.inflate import Inflater
 from thinklsp.wire.urls import check_url, is_loopback
 
@@ -261,7 +261,7 @@ class Transport:
                 timeout=httpx.Timeout(connect=timeouts.connect, write=timeouts.write, pool=timeouts.pool, read=None),
             )
         except (OSError, ValueError, httpx.InvalidURL) as fault:
-            raise TransportFailed(
+            raise explain_full(fault) or TransportFailed(
                 "The proxy or the certificate bundle of the user's configuration or environment cannot be used "
                 f"({type(fault).__name__}); check `proxy`, `ca_bundle`, HTTPS_PROXY and SSL_CERT_FILE.",
                 retryable=False,
