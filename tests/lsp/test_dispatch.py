@@ -271,7 +271,7 @@ RESULTS: dict[str, tuple[Any, Any]] = {
     "B-46 itself inside": ((loop := [], loop.append(loop))[0], INTERNAL),
     "B-48 NaN": ({"a": math.nan}, INTERNAL),
     "B-48 infinity": ([math.inf], INTERNAL),
-    "B-47 half a surrogate pair": ("\ud800", "\ud800"),
+    "B-47 half a surrogate pair": ("\ud800", "\ufffd"),
     "nothing": (None, None),
     "text": ("€😀\u2028", "€😀\u2028"),
 }

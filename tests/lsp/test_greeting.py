@@ -99,6 +99,7 @@ ODD = {
     "true as id": encoded(message(id=True)),
     "a fraction as id": encoded(message(id=1.5)),
     "a huge id": encoded(message(id="x" * 300)),
+    "an id of more than ASCII": encoded(message(id="\U00010000")),
     "another version": encoded(message(jsonrpc="1.0")),
     "no params": encoded({"jsonrpc": "2.0", "id": 1, "method": "initialize"}),
     "params in a list": encoded(message([])),

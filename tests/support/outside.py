@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import stat
 import sys
@@ -266,6 +267,13 @@ def check_turn_result(result: Json) -> None:
         for file in result["edits"]["files"]:
             assert set(file) == {"uri", "status", "reason"}
             assert file["status"] in {"applied", "conflict", "refused", "held", "unknown"}
+
+
+def check_sentence(text: str) -> None:
+    """For a person: no traceback, no installation path, no name of a Python exception."""
+    assert text.strip()
+    assert "Traceback" not in text
+    assert not re.search(r"site-packages|thinklsp/\w+\.py|\b\w+(Error|Exception)\b", text)
 
 
 def statuses(result: Json) -> dict[str, str]:

@@ -12,7 +12,7 @@ import base64
 import json
 import random
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, assert_never
 
@@ -67,12 +67,33 @@ class Hold:
         await self._go.wait()
 
 
+How = Literal["reset", "close", "end"]
+
+
 @dataclass(frozen=True)
 class Cut:
-    """The connection breaks here."""
+    """The connection breaks here: hard, in order, or (`end`) with an HTTP answer that looks whole."""
+
+    how: How = "reset"
 
 
-Item = Thinking | Redacted | Text | Tool | Raw | Hold | Cut
+@dataclass(frozen=True)
+class Event:
+    """One server-sent event; `name` None is a comment line."""
+
+    name: str | None
+    data: Json
+
+    def encode(self) -> bytes:
+        if self.name is None:
+            return f": {self.data}\n\n".encode()
+        # Not ASCII-escaped: U+2028 and the like stand raw in the line, as they do on the real wire.
+        return f"event: {self.name}\ndata: {json.dumps(self.data, ensure_ascii=False)}\n\n".encode()
+
+
+# An event or bytes stand in the stream as they are and belong to no block.
+Aside = Hold | Cut | Event | bytes
+Item = Thinking | Redacted | Text | Tool | Raw | Aside
 
 
 @dataclass(frozen=True)
@@ -80,6 +101,7 @@ class Answer:
     """`stop_reason` None: `tool_use` if a tool is called, else `end_turn`. `pace`: seconds between two events.
 
     `before`: held before even the head of the HTTP response is written. `letters`: size of one text delta.
+    `cut_behind`: the connection breaks behind so many bytes of the HTTP answer.
     """
 
     items: tuple[Item, ...]
@@ -87,6 +109,7 @@ class Answer:
     pace: float = 0.0
     before: Hold | None = None
     letters: int = 7
+    cut_behind: int | None = None
 
     @property
     def reason(self) -> str:
@@ -113,17 +136,10 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Event:
-    """One server-sent event; `name` None is a comment line."""
+class Bare:
+    """What stands on the connection instead of an HTTP answer of ours, byte for byte; then it is closed."""
 
-    name: str | None
-    data: Json
-
-    def encode(self) -> bytes:
-        if self.name is None:
-            return f": {self.data}\n\n".encode()
-        # Not ASCII-escaped: U+2028 and the like stand raw in the line, as they do on the real wire.
-        return f"event: {self.name}\ndata: {json.dumps(self.data, ensure_ascii=False)}\n\n".encode()
+    pieces: Callable[[], Iterable[bytes | Hold]]
 
 
 @dataclass
@@ -140,12 +156,12 @@ class Signer:
         self.issued[f"{kind} {len(self.issued)}"] = value
         return value
 
-    def stream(self, script: Answer, *, summaries: bool) -> Iterator[tuple[Event | Hold | Cut, list[Json]]]:
+    def stream(self, script: Answer, *, summaries: bool) -> Iterator[tuple[Aside, list[Json]]]:
         """Events and actions in order, each with the content that is complete by then."""
         content: list[Json] = []
         index = 0
         for item in script.items:
-            if isinstance(item, Hold | Cut):
+            if isinstance(item, Aside):
                 yield item, content
                 continue
             block = self._block(item, summaries=summaries)

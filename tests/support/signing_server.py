@@ -10,18 +10,20 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
+import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Self
 
 from tests.support.signing_rules import MODELS, Conversations, Issued, PromptCache, Refused, check_request
-from tests.support.signing_script import Answer, Cut, Event, Failure, Hold, Signer
+from tests.support.signing_script import Answer, Bare, Cut, Event, Failure, Hold, Signer
+from tests.support.signing_wire import CutByScript, HttpWire
 from tests.support.watching import Watched
 
 Json = Any
-Script = Answer | Failure | Callable[[Json], Answer]
+Script = Answer | Bare | Failure | Callable[[Json], Answer]
 
 
 @dataclass
@@ -43,13 +45,20 @@ class Seen:
 
 
 class SigningServer(Watched):
-    """`async with SigningServer(key, *answers) as provider:`; answers are given in the order of the requests."""
+    """`async with SigningServer(key, *answers) as provider:`; answers are given in the order of the requests.
 
-    def __init__(self, key: str, *script: Script, bearer: bool = False) -> None:
+    `host`: the name, with its port, under which clients find it where that is not the address.
+    """
+
+    def __init__(
+        self, key: str, *script: Script, bearer: bool = False, tls: ssl.SSLContext | None = None, host: str = ""
+    ) -> None:
         super().__init__()
         self.key = key
         self.script = list(script)
         self.bearer = bearer
+        self.tls = tls
+        self.host = host
         self.requests: list[Seen] = []
         self.violations: list[str] = []
         self.connections = 0
@@ -59,7 +68,7 @@ class SigningServer(Watched):
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0, ssl=self.tls)
         self.port: int = self._server.sockets[0].getsockname()[1]
         return self
 
@@ -72,7 +81,8 @@ class SigningServer(Watched):
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        scheme = "https" if self.tls else "http"
+        return f"{scheme}://{self.host or f'127.0.0.1:{self.port}'}"
 
     def environment(self) -> dict[str, str]:
         return {"ANTHROPIC_API_KEY": self.key, "ANTHROPIC_BASE_URL": self.url}
@@ -99,7 +109,7 @@ class SigningServer(Watched):
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
-        wire = _Wire(reader, writer)
+        wire = HttpWire(reader, writer)
         try:
             while (request := await wire.read_request()) is not None:
                 await self._serve(wire, *request)
@@ -113,7 +123,7 @@ class SigningServer(Watched):
             with suppress(ConnectionError, asyncio.CancelledError):
                 await writer.wait_closed()
 
-    async def _serve(self, wire: _Wire, line: str, headers: dict[str, str], raw: bytes) -> None:
+    async def _serve(self, wire: HttpWire, line: str, headers: dict[str, str], raw: bytes) -> None:
         method, target, _ = line.split(" ")
         path = target.partition("?")[0]
         if (method, path) == ("POST", "/v1/messages/count_tokens"):
@@ -124,7 +134,7 @@ class SigningServer(Watched):
         else:
             await self._message(wire, Seen(json.loads(raw), headers, time.monotonic()))
 
-    async def _message(self, wire: _Wire, seen: Seen) -> None:
+    async def _message(self, wire: HttpWire, seen: Seen) -> None:
         self.requests.append(seen)
         self.changed()
         scripted = self.script.pop(0) if self.script else None
@@ -133,8 +143,12 @@ class SigningServer(Watched):
             await wire.json(scripted.status, _error(scripted.kind, scripted.message), scripted.headers)
             return
         refusal = self._refusal(seen)
+        if refusal is None and isinstance(scripted, Bare):
+            await self._watched(wire, seen, self._bare(wire, scripted))
+            return
         if refusal is None and scripted is not None:
-            await self._stream_watched(wire, seen, scripted if isinstance(scripted, Answer) else scripted(seen.body))
+            script = scripted if isinstance(scripted, Answer) else scripted(seen.body)
+            await self._watched(wire, seen, self._stream(wire, seen, script))
             return
         sentence = refusal or "the script has no answer left for this request"
         seen.status = 400
@@ -150,9 +164,9 @@ class SigningServer(Watched):
             return str(refused)
         return None
 
-    async def _stream_watched(self, wire: _Wire, seen: Seen, script: Answer) -> None:
-        """Streams while looking for the moment in which the client closes."""
-        stream = asyncio.create_task(self._stream(wire, seen, script))
+    async def _watched(self, wire: HttpWire, seen: Seen, answering: Coroutine[Any, Any, None]) -> None:
+        """Answers while looking for the moment in which the client closes."""
+        stream = asyncio.create_task(answering)
         closed = asyncio.create_task(wire.closed())
         try:
             await asyncio.wait({stream, closed}, return_when=asyncio.FIRST_COMPLETED)
@@ -166,11 +180,20 @@ class SigningServer(Watched):
                 task.cancel()
             await asyncio.gather(stream, closed, return_exceptions=True)
 
-    async def _stream(self, wire: _Wire, seen: Seen, script: Answer) -> None:
+    async def _bare(self, wire: HttpWire, script: Bare) -> None:
+        for piece in script.pieces():
+            if isinstance(piece, Hold):
+                await piece.wait()
+            else:
+                await wire.put(piece)
+        wire.cut("close")
+
+    async def _stream(self, wire: HttpWire, seen: Seen, script: Answer) -> None:
         if script.before is not None:
             await script.before.wait()
         issued = Issued(seen.body, [], script.reason)
         self.conversations.issued.append(issued)
+        wire.cut_behind(script.cut_behind)
         await wire.begin_stream()
         await wire.event(self._message_start(seen), script.pace)
         for step, content in self.signer.stream(script, summaries=_wants_summaries(seen.body)):
@@ -179,8 +202,9 @@ class SigningServer(Watched):
                 case Hold():
                     await step.wait()
                 case Cut():
-                    wire.abort()
-                    raise _CutByScript
+                    wire.cut(step.how)
+                case bytes():
+                    await wire.pieces(step)
                 case Event():
                     await wire.event(step, script.pace)
         for event in self._message_end(seen, script.reason, issued.content):
@@ -219,14 +243,10 @@ class SigningServer(Watched):
         ]  # fmt: skip
 
 
-class _CutByScript(ConnectionError):
-    """We hung up, not the client."""
-
-
 def _client_left(stream: asyncio.Task[None]) -> bool:
     """A write can fail before the end of the client's side is read."""
     broken = stream.exception()
-    return isinstance(broken, ConnectionError) and not isinstance(broken, _CutByScript)
+    return isinstance(broken, ConnectionError) and not isinstance(broken, CutByScript)
 
 
 def _wants_summaries(body: Json) -> bool:
@@ -236,89 +256,3 @@ def _wants_summaries(body: Json) -> bool:
 
 def _error(kind: str, message: str) -> Json:
     return {"type": "error", "error": {"type": kind, "message": message}, "request_id": f"req_{secrets.token_hex(8)}"}
-
-
-class _Wire:
-    """HTTP/1.1 on one connection. What arrives while an answer is streamed is kept for the next request."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader, self._writer = reader, writer
-        self._buffer = bytearray()
-        self._cuts = Signer().random
-
-    async def read_request(self) -> tuple[str, dict[str, str], bytes] | None:
-        head = await self._until(b"\r\n\r\n")
-        if head is None:
-            return None
-        line, *rest = head.decode("latin-1").split("\r\n")
-        headers = {name.strip().lower(): value.strip() for name, _, value in (item.partition(":") for item in rest)}
-        return line, headers, await self._body(headers)
-
-    async def _body(self, headers: dict[str, str]) -> bytes:
-        if "chunked" not in headers.get("transfer-encoding", ""):
-            return await self._exactly(int(headers.get("content-length", "0")))
-        body = b""
-        while size := int(await self._until(b"\r\n") or b"0", 16):
-            body += await self._exactly(size)
-            await self._until(b"\r\n")
-        await self._until(b"\r\n")
-        return body
-
-    async def _until(self, mark: bytes) -> bytes | None:
-        while mark not in self._buffer:
-            if not await self._fill():
-                return None
-        found, _, rest = bytes(self._buffer).partition(mark)
-        self._buffer[:] = rest
-        return found
-
-    async def _exactly(self, size: int) -> bytes:
-        while len(self._buffer) < size:
-            if not await self._fill():
-                raise ConnectionResetError("the request ended early")
-        body = bytes(self._buffer[:size])
-        del self._buffer[:size]
-        return body
-
-    async def _fill(self) -> bool:
-        chunk = await self._reader.read(65536)
-        self._buffer += chunk
-        return bool(chunk)
-
-    async def closed(self) -> None:
-        """Returns when the client has closed its side."""
-        with suppress(ConnectionError):
-            while await self._fill():
-                pass
-
-    async def json(self, status: int, value: Json, headers: dict[str, str] | None = None) -> None:
-        body = json.dumps(value).encode()
-        extra = "".join(f"{name}: {text}\r\n" for name, text in (headers or {}).items())
-        head = f"HTTP/1.1 {status} X\r\ncontent-type: application/json\r\n{extra}content-length: {len(body)}\r\n\r\n"
-        self._writer.write(head.encode() + body)
-        await self._writer.drain()
-
-    async def begin_stream(self) -> None:
-        head = (
-            b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n"
-        )
-        self._writer.write(head)
-        await self._writer.drain()
-
-    async def event(self, event: Event, pace: float) -> None:
-        """In up to three chunks, cut anywhere, characters included."""
-        written = event.encode()
-        cuts = sorted(self._cuts.randrange(len(written)) for _ in range(2))
-        for start, end in zip([0, *cuts], [*cuts, len(written)], strict=True):
-            if piece := written[start:end]:
-                self._writer.write(b"%x\r\n%b\r\n" % (len(piece), piece))
-                await self._writer.drain()
-        if pace:
-            await asyncio.sleep(pace)
-
-    async def end_stream(self) -> None:
-        self._writer.write(b"0\r\n\r\n")
-        await self._writer.drain()
-
-    def abort(self) -> None:
-        self._writer.transport.abort()

@@ -1,6 +1,6 @@
 """Waiting on observed state: whoever changes calls `changed`, whoever waits gives a predicate and a deadline.
 
-Nothing here sleeps. Shares no code with the product.
+`seen` is for what nobody tells of. Shares no code with the product.
 """
 
 from __future__ import annotations
@@ -43,3 +43,11 @@ class Watched:
     def describe(self) -> str:
         """What a person needs to see when a wait has failed."""
         return ""
+
+
+async def seen(predicate: Callable[[], T], *, within: float = 10.0, what: str = "") -> T:
+    """As `wait_for`, for what nobody tells of, such as the end of a process: looks again and again."""
+    async with asyncio.timeout(within):
+        while not (value := predicate()):  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0.02)
+        return value

@@ -91,6 +91,7 @@ def test_an_event_is_not_held_back_by_a_carriage_return_at_the_end() -> None:
         pytest.param(SseLimits(line=20), b": " + b"x" * 30 + b"\n", id="comment line"),
         pytest.param(SseLimits(event=20), b"data: 123456789\n" * 3, id="event of many lines"),
         pytest.param(SseLimits(events=2), b"data: 1\n\n" * 3, id="number of events"),
+        pytest.param(SseLimits(lines=3), b"\n" * 4, id="number of lines"),
         pytest.param(SseLimits(total=20), b": ping\n\n" * 3, id="all of it"),
     ],
 )

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from thinklsp.agent.remedies import Remedies
 from thinklsp.core.accumulator import MessageAccumulator
-from thinklsp.core.errors import ProviderError, StreamProtocolError
+from thinklsp.core.errors import AuthenticationFailed, ProviderError, StreamProtocolError
 from thinklsp.core.events import Notice, RetryScheduled, TextStreamed, ThinkingStreamed, ThinkingTick
 from thinklsp.core.messages import AssistantMessage
 from thinklsp.core.remedies import Remedy
@@ -33,7 +33,7 @@ from thinklsp.wire.sse import SseDecoder
 from thinklsp.wire.transport import HttpResponse, Transport
 
 _ERROR_BODY = 64 * 1024
-_WHOLE_BODY = 64 * 1024 * 1024
+_WHOLE_BODY = 16 * 1024 * 1024
 _SHORTEST_KEY = 6
 
 
@@ -145,6 +145,7 @@ class HttpModelCaller:
                 finished = self._finished(request, attempt)
             except ProviderError as error:
                 self._hide_key(error)
+                self._name_source(error)
                 remedy = self._remedies.after(error, whole, request)
                 if remedy is not None:
                     request, notice = remedy
@@ -199,15 +200,25 @@ class HttpModelCaller:
         if len(key) >= _SHORTEST_KEY and key in str(error):
             error.args = (str(error).replace(key, "[hidden]"),)
 
+    def _name_source(self, error: ProviderError) -> None:
+        """Whoever has a key refused first wants to know which one was used."""
+        if isinstance(error, AuthenticationFailed) and self._endpoint.key_source:
+            error.args = (f"{error} The key comes from {self._endpoint.key_source}.",)
+
 
 async def _decoded(response: HttpResponse, decoder: StreamDecoder) -> AsyncGenerator[StreamEvent, None]:
     """The answer's events, be it a stream or one whole message. Raises where it ends too early."""
     if response.content_type == "application/json":
-        body = await response.read(_WHOLE_BODY)
+        body = await response.read(_WHOLE_BODY + 1)
+        if len(body) > _WHOLE_BODY:
+            raise _hopeless("The service answered with more than 16 MiB in one piece, and was given up.")
         for event in decoder.feed("", body.decode("utf-8", "replace")):
             yield event
     elif response.content_type == "text/html":
-        raise _not_the_service()
+        raise _hopeless(
+            "The address answered with a web page, not with a message: check the base URL, and whether a proxy or a "
+            "login page of the network stands in the way."
+        )
     else:
         async with aclosing(_streamed(response.chunks(), decoder)) as events:
             async for event in events:
@@ -228,10 +239,7 @@ async def _streamed(chunks: AsyncGenerator[bytes, None], decoder: StreamDecoder)
             yield event
 
 
-def _not_the_service() -> StreamProtocolError:
-    error = StreamProtocolError(
-        "The address answered with a web page, not with a message: check the base URL, and whether a proxy or a "
-        "login page of the network stands in the way."
-    )
+def _hopeless(sentence: str) -> StreamProtocolError:
+    error = StreamProtocolError(sentence)
     error.retryable = False
     return error

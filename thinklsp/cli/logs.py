@@ -18,6 +18,8 @@ def set_up_logs() -> None:
     """Warnings and worse; the file is made when the first one comes. Whatever is made from here on can be read by the
     user alone."""
     os.umask(0o077)
+    # A log on a full disk would put a traceback of its own on standard error for every line.
+    logging.raiseExceptions = False
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format=_LINE)
     folder = state_folder(os.environ)
     path = os.path.join(folder, LOG_NAME)

@@ -58,4 +58,4 @@ def _server(access: Access | None) -> ChatServer:
 
 
 def endpoint_of(access: Access) -> Endpoint:
-    return Endpoint(access.provider, access.base_url, access.api_key, access.bearer, access.headers)
+    return Endpoint(access.provider, access.base_url, access.api_key, access.bearer, access.headers, access.source)

@@ -105,7 +105,7 @@ def _is_initialize(message: Mapping[str, Any]) -> bool:
     params, identity = message.get("params"), message.get("id")
     if message.get("jsonrpc") != "2.0" or message.get("method") != "initialize" or not isinstance(params, dict):
         return False
-    known = type(identity) is int or (isinstance(identity, str) and len(identity) <= _LONGEST_ID)
+    known = type(identity) is int or (isinstance(identity, str) and identity.isascii() and len(identity) <= _LONGEST_ID)
     process, root, path = params.get("processId"), params.get("rootUri"), params.get("rootPath")
     folders = params.get("workspaceFolders")
     return (

@@ -28,6 +28,7 @@ class Endpoint:
     api_key: str = field(repr=False)
     bearer: bool = False
     headers: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
+    key_source: str = field(default="", compare=False)
 
     @property
     def host(self) -> str:

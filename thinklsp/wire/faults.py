@@ -8,6 +8,7 @@ from __future__ import annotations
 import socket
 import ssl
 from collections.abc import Iterator
+from errno import EMFILE, ENFILE
 from urllib.parse import SplitResult
 
 from thinklsp.core.errors import TransportFailed
@@ -19,8 +20,13 @@ def spoken_host(parts: SplitResult) -> str:
     return f"{host}:{parts.port}" if parts.port else host
 
 
-def explain_cause(fault: Exception, host: str, *, connecting: bool) -> TransportFailed | None:
-    """What the operating system or the TLS library said behind the error; None when they said nothing telling."""
+def explain_cause(fault: Exception, host: str, *, connecting: bool, proxied: bool = False) -> TransportFailed | None:
+    """What the operating system or the TLS library said behind the error; None when they said nothing telling.
+
+    `proxied`: what was looked for and connected to is a proxy, and not the host.
+    """
+    if (full := explain_full(fault)) is not None:
+        return full
     causes = list(_causes(fault))
     if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in causes):
         return TransportFailed(
@@ -30,6 +36,11 @@ def explain_cause(fault: Exception, host: str, *, connecting: bool) -> Transport
         )
     if connecting and any(_is_tls_refusal(cause) for cause in causes):
         return TransportFailed(f"No secure connection to {host}: the TLS handshake failed.", retryable=False)
+    if proxied and any(isinstance(cause, socket.gaierror | ConnectionRefusedError) for cause in causes):
+        return TransportFailed(
+            f"The proxy on the way to {host} could not be reached: check that it runs, and HTTPS_PROXY or `proxy` "
+            "under [network] in your config.toml."
+        )
     if any(isinstance(cause, socket.gaierror) for cause in causes):
         return TransportFailed(f"The name {host} could not be found: check the network and the base URL.")
     if any(isinstance(cause, ConnectionRefusedError) for cause in causes):
@@ -37,6 +48,13 @@ def explain_cause(fault: Exception, host: str, *, connecting: bool) -> Transport
             f"{host} refused the connection: nothing listens there, or a firewall is in the way. Check that the server "
             "runs, and the base URL."
         )
+    return None
+
+
+def explain_full(fault: Exception) -> TransportFailed | None:
+    """Where the process may open no more files and sockets; else None."""
+    if any(isinstance(cause, OSError) and cause.errno in (EMFILE, ENFILE) for cause in _causes(fault)):
+        return TransportFailed("Too many files and connections are open; wait for other turns to end.")
     return None
 
 

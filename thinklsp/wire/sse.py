@@ -28,11 +28,12 @@ class ServerSentEvent:
 @dataclass(frozen=True, slots=True)
 class SseLimits:
     """Bounds that no honest stream comes near; bytes for line, event and all of it. Many servers send an event for each
-    token, and the longest answers have more than a hundred thousand of those."""
+    token, and the longest answers have more than a hundred thousand of those. `lines`: also those that mean nothing."""
 
     line: int = 8 * 1024 * 1024
     event: int = 16 * 1024 * 1024
     events: int = 1_000_000
+    lines: int = 5_000_000
     total: int = 256 * 1024 * 1024
 
 
@@ -51,6 +52,7 @@ class SseDecoder:
         self._data: list[str] = []
         self._data_bytes = 0
         self._count = 0
+        self._lines = 0
         self._bytes = 0
         self._stray: list[str] = []
         self._stray_bytes = 0
@@ -68,8 +70,15 @@ class SseDecoder:
         if start:
             chunk = chunk[1:]
         *ended, rest = _LINE_END.split(chunk)
+        self._lines += len(ended)
+        if self._lines > self._limits.lines:
+            _refuse(f"it has more than {self._limits.lines} lines")
         events: list[ServerSentEvent] = []
         for piece in ended:
+            if not (piece or self._line or self._data or self._event):
+                # Nothing was begun and nothing ends here. A stream can hold millions of these.
+                self._first_line = False
+                continue
             self._extend(piece)
             line = bytes(self._line)
             self._line.clear()

@@ -11,17 +11,20 @@ import asyncio
 import logging
 import os
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+import zlib
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
+from urllib.request import getproxies, proxy_bypass
 
 import httpx
 
 from thinklsp import __version__
 from thinklsp.core.errors import TransportFailed
-from thinklsp.wire.faults import explain_cause, spoken_host
+from thinklsp.wire.faults import explain_cause, explain_full, spoken_host
+from thinklsp.wire.inflate import Inflater
 from thinklsp.wire.urls import check_url, is_loopback
 
 _SEND_PIECE = 64 * 1024
@@ -57,7 +60,9 @@ class HttpResponse:
         self._host = host
         self._limits = limits
         self._received = 0
-        self._body = response.aiter_bytes()
+        self._inflater = Inflater(_coding(response))
+        self._pieces: Iterator[bytes] = iter(())
+        self._body = response.aiter_raw()
 
     async def chunks(self) -> AsyncGenerator[bytes, None]:
         """The body as it arrives. Raises TransportFailed at a timeout, a break or the size limit."""
@@ -81,11 +86,34 @@ class HttpResponse:
             return
 
     async def _next(self) -> bytes | None:
+        """May be empty: more has come, but does not mean anything yet."""
+        try:
+            piece = next(self._pieces, None)
+            if piece is None:
+                chunk = await self._arrived()
+                if chunk is None:
+                    return None
+                self._pieces = self._inflater.feed(chunk)
+                piece = next(self._pieces, b"")
+            else:
+                # Much can come of one chunk; others want to be served meanwhile.
+                await asyncio.sleep(0)
+        except zlib.error:
+            raise TransportFailed(f"The answer of {self._host} is damaged: it could not be decompressed.") from None
+        self._received += len(piece)
+        if self._received > self._limits.size:
+            raise TransportFailed(
+                f"The answer of {self._host} is larger than {self._limits.size // (1024 * 1024)} MiB and was given up.",
+                retryable=False,
+            )
+        return piece
+
+    async def _arrived(self) -> bytes | None:
         loop = asyncio.get_running_loop()
         idle = self._limits.timeouts.idle
         try:
             async with asyncio.timeout_at(min(loop.time() + idle, self._limits.deadline)) as watch:
-                chunk = await anext(self._body, None)
+                return await anext(self._body, None)
         except TimeoutError:
             if not watch.expired():
                 raise
@@ -96,22 +124,16 @@ class HttpResponse:
             ) from None
         except (httpx.HTTPError, httpx.StreamError, OSError) as fault:
             raise _explain(fault, self._host) from None
-        self._received += len(chunk or b"")
-        if self._received > self._limits.size:
-            raise TransportFailed(
-                f"The answer of {self._host} is larger than {self._limits.size // (1024 * 1024)} MiB and was given up.",
-                retryable=False,
-            )
-        return chunk
 
 
 @dataclass(frozen=True, slots=True)
 class _Limits:
-    """Of one request. `deadline` is a time of the event loop's clock."""
+    """Of one request. `deadline` is a time of the event loop's clock. `proxied`: another program connects for us."""
 
     timeouts: Timeouts
     size: int
     deadline: float
+    proxied: bool
 
     def too_long(self, host: str) -> TransportFailed:
         total = self.timeouts.total
@@ -166,7 +188,8 @@ class Transport:
         loop = asyncio.get_running_loop()
         here = is_loopback(target.hostname or "")
         timeouts = replace(self._timeouts, first_byte=self._timeouts.first_byte_here) if here else self._timeouts
-        limits = _Limits(timeouts, self._response_limit, loop.time() + timeouts.total)
+        proxied = not here and self._is_proxied(target.hostname or "")
+        limits = _Limits(timeouts, self._response_limit, loop.time() + timeouts.total, proxied)
         client = self._client(loopback=here)
         sized = headers if body is None else {**headers, "content-length": str(len(body))}
         # Built inside `_send`, which explains what cannot be built.
@@ -209,7 +232,10 @@ class Transport:
         except UnicodeEncodeError:
             raise _bad_header() from None
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as fault:
-            raise _explain(fault, host) from None
+            raise _explain(fault, host, proxied=limits.proxied) from None
+
+    def _is_proxied(self, host: str) -> bool:
+        return self._proxy is not None or (bool({"https", "all"} & getproxies().keys()) and not proxy_bypass(host))
 
     def _client(self, *, loopback: bool) -> httpx.AsyncClient:
         client = self._clients.get(loopback)
@@ -235,7 +261,7 @@ class Transport:
                 timeout=httpx.Timeout(connect=timeouts.connect, write=timeouts.write, pool=timeouts.pool, read=None),
             )
         except (OSError, ValueError, httpx.InvalidURL) as fault:
-            raise TransportFailed(
+            raise explain_full(fault) or TransportFailed(
                 "The proxy or the certificate bundle of the user's configuration or environment cannot be used "
                 f"({type(fault).__name__}); check `proxy`, `ca_bundle`, HTTPS_PROXY and SSL_CERT_FILE.",
                 retryable=False,
@@ -267,16 +293,21 @@ def _refuse_redirect(response: httpx.Response, host: str) -> None:
     )
 
 
+def _coding(response: httpx.Response) -> str:
+    return str(response.headers.get("content-encoding", "")).strip().lower()
+
+
 def _refuse_coding(response: httpx.Response, host: str) -> None:
-    if response.headers.get("content-encoding", "").strip().lower() not in _CODINGS:
+    if _coding(response) not in _CODINGS:
         raise TransportFailed(
             f"{host} sent its answer in a compression that was not asked for; a proxy may be in the way.",
             retryable=False,
         )
 
 
-def _explain(fault: Exception, host: str) -> TransportFailed:
-    if (known := explain_cause(fault, host, connecting=isinstance(fault, httpx.ConnectError))) is not None:
+def _explain(fault: Exception, host: str, *, proxied: bool = False) -> TransportFailed:
+    known = explain_cause(fault, host, connecting=isinstance(fault, httpx.ConnectError), proxied=proxied)
+    if known is not None:
         return known
     match fault:
         case httpx.ConnectTimeout():
@@ -293,8 +324,6 @@ def _explain(fault: Exception, host: str) -> TransportFailed:
             return TransportFailed(f"No connection to {host}: check the network.")
         case httpx.LocalProtocolError():
             return _bad_header()
-        case httpx.DecodingError():
-            return TransportFailed(f"The answer of {host} is damaged: it could not be decompressed.")
         case httpx.UnsupportedProtocol() | httpx.InvalidURL():
             return TransportFailed(f"The address of {host} cannot be used; check the base URL.", retryable=False)
         case _:

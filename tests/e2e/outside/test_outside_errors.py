@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import pytest
 
 from tests.e2e.conftest import Begin
-from tests.support.outside import Outside, diagnostic, named, said
+from tests.support.outside import Outside, check_sentence, diagnostic, named, said
 from tests.support.raw_client import ResponseError
 from tests.support.signing_script import Cut, Failure, Hold, Text, Thinking, Tool, answer, tool
 
@@ -22,13 +21,6 @@ async def failure(outside: Outside, command: str, *arguments: Any, token: str | 
     check_sentence(failed.value.message)
     assert "traceback" not in str(failed.value.data).lower()
     return failed.value
-
-
-def check_sentence(text: str) -> None:
-    """For a person: no traceback, no installation path, no name of a Python exception."""
-    assert text.strip()
-    assert "Traceback" not in text
-    assert not re.search(r"site-packages|thinklsp/\w+\.py|\b\w+(Error|Exception)\b", text)
 
 
 WRONG: list[tuple[str, list[Any], str]] = [

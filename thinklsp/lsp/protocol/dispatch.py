@@ -21,6 +21,7 @@ from typing import Any, Self, assert_never
 from lsprotocol import types
 from pygls.protocol import LanguageServerProtocol, lsp_method
 
+from thinklsp.core.strict_json import json_bytes
 from thinklsp.lsp.convert import Encoding
 from thinklsp.lsp.protocol import envelope, errors
 from thinklsp.lsp.protocol.frames import BadFrame
@@ -226,9 +227,12 @@ class Protocol(LanguageServerProtocol):
     def _send(self, message: Any, replaces: Hashable = None) -> None:
         """Raises TypeError or ValueError, and sends nothing, where the message cannot be JSON."""
         if self._out is not None:
-            # Escaped ASCII: lone surrogates from buffers cannot break the stream.
             text = json.dumps(message, default=self._serialize_message, allow_nan=False, separators=(",", ":"))
-            self._out.write(text.encode("ascii"), replaces=replaces)
+            body = text.encode("ascii")
+            if b"\\ud" in body:
+                # Half of a surrogate pair, from a buffer or a model, would be no JSON to many editors.
+                body = json_bytes(json.loads(text))
+            self._out.write(body, replaces=replaces)
 
     def _reply(self, request_id: envelope.Id, result: Any) -> None:
         try:

@@ -51,9 +51,7 @@ class Outbox:
     def put(self, frame: bytes, replaces: Hashable) -> None:
         if not self._waiting:
             self._moved = monotonic()
-        elif self._waiting > self._most_waiting and monotonic() - self._moved > self._patience:
-            self.give_up()
-        if self._closed or self.lost:
+        if self._closed or self.is_lost():
             return
         if replaces is not None:
             self._drop(replaces)
@@ -68,6 +66,12 @@ class Outbox:
         """So much of a frame that was taken has been brought out."""
         self._waiting -= size
         self._moved = monotonic()
+
+    def is_lost(self) -> bool:
+        """Looks at the clock too: a client may have stopped to read when nothing more was to be said."""
+        if self._waiting > self._most_waiting and monotonic() - self._moved > self._patience:
+            self.give_up()
+        return self.lost
 
     def close(self) -> None:
         """What waits may still go."""
@@ -97,7 +101,8 @@ class FrameWriter:
 
     @property
     def lost(self) -> bool:
-        return self._outbox.lost
+        with self._changed:
+            return self._outbox.is_lost()
 
     def write(self, body: bytes, *, replaces: Hashable = None) -> None:
         with self._changed:

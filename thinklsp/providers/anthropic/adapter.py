@@ -28,10 +28,10 @@ from thinklsp.core.messages import (
     ToolUseBlock,
     UserMessage,
 )
+from thinklsp.core.strict_json import json_bytes
 from thinklsp.providers.anthropic.errors import failure_of_answer
 from thinklsp.providers.anthropic.stream import AnthropicDecoder
 from thinklsp.providers.base import Endpoint, HttpRequest, ModelRequest, StreamDecoder, Thinking
-from thinklsp.providers.bodies import json_body
 
 _VERSION = "2023-06-01"
 _OAUTH_BETA = "oauth-2025-04-20"
@@ -62,7 +62,7 @@ class AnthropicAdapter:
         return HttpRequest(
             f"{endpoint.base_url.rstrip('/')}/v1/messages",
             request_headers(endpoint, _betas(request, endpoint, thinking)),
-            json_body(body),
+            json_bytes(body),
         )
 
     def decoder(self) -> StreamDecoder:

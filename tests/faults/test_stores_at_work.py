@@ -1,0 +1,192 @@
+"""Stores that are damaged, locked, from the future, or not ours, and keyrings that do not answer."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import sqlite3
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from tests.slow.sizes import SEED
+from tests.support.epilogue import faulty
+from tests.support.outside import ROOT, Outside, said, server_by, start
+from tests.support.signing_script import Redacted, Text, Thinking, answer
+
+Json = Any
+ONE = answer(Thinking(), Redacted(), Text("One."))
+TWO = answer(Thinking(), Text("Two."))
+
+
+def store(outside: Outside) -> Path:
+    return outside.home / "state" / "sessions" / "sessions.db"
+
+
+async def filled(place: Path) -> None:
+    """A state folder with one session, left in order."""
+    outside = await start(place, ONE)
+    try:
+        await outside.turn("thinklsp.chat", {"prompt": "One?"})
+        await outside.finish()
+    finally:
+        await outside.stop()
+
+
+async def test_a_signature_that_was_altered_on_disk(tmp_path: Path) -> None:
+    """F-18: it is noticed before anything is sent; its block stays away, and the text is kept."""
+    async with faulty(tmp_path, ONE) as outside:
+        await outside.turn("thinklsp.chat", {"prompt": "One?"})
+        await outside.kill()
+        with closing(sqlite3.connect(store(outside))) as connection, connection:
+            rows = connection.execute("SELECT rowid, content FROM opaque").fetchall()
+            for row, content in rows:
+                flipped = bytearray(content)
+                flipped[len(flipped) // 2] ^= 1
+                connection.execute("UPDATE opaque SET content = ? WHERE rowid = ?", (bytes(flipped), row))
+        assert rows
+        await outside.restart(kill=True)
+        provider: Any = outside.provider
+        # The judge demands thinking back; that it is left out is what this is about.
+        provider.conversations.check = lambda body: None
+        provider.say(TWO)
+        result = await outside.turn("thinklsp.chat", {"prompt": "Two?", "sessionId": "last"})
+        assert result["text"] == "Two."
+        sent = said(provider.requests[-1].body)
+        assert "One." in sent
+        assert "signature" not in sent
+        outside.told()
+
+
+def flip(path: Path) -> None:
+    data, chance = bytearray(path.read_bytes()), Random(SEED)
+    for _ in range(100):
+        data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+    path.write_bytes(data)
+
+
+def rubbish(path: Path) -> None:
+    path.write_bytes(b"no database at all\n" * 500)
+
+
+def truncated(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2 + 7)
+
+
+def future(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("PRAGMA user_version = 9999")
+
+
+def a_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir(mode=0o700)
+    (path / "kept").write_text("mine")
+
+
+def a_link(path: Path) -> None:
+    other = path.parent.parent.parent.parent / "elsewhere.db"
+    path.rename(other)
+    path.symlink_to(other)
+
+
+DAMAGES = [flip, rubbish, truncated, future, a_folder, a_link]
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
+async def test_stores_that_cannot_be_used(tmp_path: Path, damage: Callable[[Path], None]) -> None:
+    """F-37, F-39, F-40: the conversation goes on, at most one sentence is said, and what is there is not destroyed."""
+    async with faulty(tmp_path, ONE) as outside:
+        await outside.turn("thinklsp.chat", {"prompt": "One?"})
+        assert await outside.client.close() == 0
+        path = store(outside)
+        damage(path)
+        before = (tmp_path / "elsewhere.db").read_bytes() if damage is a_link else b""
+        outside.past.append(outside.client)
+        await outside.reopen()
+        provider: Any = outside.provider
+        provider.say(TWO, TWO)
+        result = await outside.turn("thinklsp.chat", {"prompt": "Two?"})
+        again = await outside.turn("thinklsp.chat", {"prompt": "Three?", "sessionId": result["sessionId"]})
+        assert (result["text"], again["text"]) == ("Two.", "Two.")
+        assert len(outside.told()) <= 1
+        if damage is a_link:
+            assert (tmp_path / "elsewhere.db").read_bytes() == before
+        if damage is a_folder:
+            assert list(path.parent.parent.rglob("kept"))
+            shutil.rmtree(path, ignore_errors=True)
+        if damage is future:
+            with closing(sqlite3.connect(path)) as connection:
+                assert connection.execute("PRAGMA user_version").fetchone() == (9999,)
+        if damage is a_link:
+            path.unlink()
+
+
+HOLDING = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute("BEGIN EXCLUSIVE")
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+async def test_a_store_that_another_program_has_locked(tmp_path: Path) -> None:
+    """F-38: nobody waits for it for long; what was said is kept and written when the lock is gone."""
+    async with faulty(tmp_path, ONE, TWO, TWO) as outside:
+        session = (await outside.turn("thinklsp.chat", {"prompt": "One?"}))["sessionId"]
+        pipe = asyncio.subprocess.PIPE
+        argv = [sys.executable, "-c", HOLDING, str(store(outside))]
+        holder = await asyncio.create_subprocess_exec(*argv, stdin=pipe, stdout=pipe)
+        assert holder.stdout is not None
+        assert await holder.stdout.readline() == b"held\n"
+        result = await outside.turn("thinklsp.chat", {"prompt": "Two?", "sessionId": session})
+        assert result["text"] == "Two."
+        assert len(outside.told()) <= 1
+        await holder.communicate(b"")
+        await outside.turn("thinklsp.chat", {"prompt": "Three?", "sessionId": session})
+        await outside.restart()
+        outside.told()
+        [entry] = await outside.client.command("thinklsp.sessions", {"op": "list"})
+        assert (entry["sessionId"], entry["steps"]) == (session, 3)
+
+
+KEYRINGS = {
+    "locked": "def get_password(*_):\n    raise RuntimeError('locked, and here is a secret')\n",
+    "hanging": "import threading\ndef get_password(*_):\n    threading.Event().wait()\n",
+}
+
+
+@pytest.mark.parametrize("kind", KEYRINGS)
+async def test_keyrings_that_do_not_open(tmp_path: Path, kind: str) -> None:
+    """F-49: after 5 s at most the store is used without, with files for the user alone; nothing is lost."""
+    folder = tmp_path / "modules"
+    folder.mkdir()
+    (folder / "keyring.py").write_text(KEYRINGS[kind])
+    env = {"PYTHONPATH": f"{folder}{os.pathsep}{ROOT}"}
+    async with faulty(tmp_path / "outside", ONE, TWO, env=env) as outside:
+        session = (await outside.turn("thinklsp.chat", {"prompt": "One?"}))["sessionId"]
+        await outside.restart()
+        result = await outside.turn("thinklsp.chat", {"prompt": "Two?", "sessionId": session})
+        assert result["text"] == "Two."
+        report = await outside.client.command("thinklsp.doctor")
+        assert "a secret" not in str(report)
+
+
+async def test_a_disk_that_takes_nothing_at_all(tmp_path: Path) -> None:
+    """F-36: neither store nor log nor temporary files; one warning, and the conversation goes on."""
+    full = ["bash", "-c", 'ulimit -f 0; exec "$0" -m thinklsp', sys.executable]
+    async with faulty(tmp_path, ONE, TWO, connect=server_by(full)) as outside:
+        session = (await outside.turn("thinklsp.chat", {"prompt": "One?"}))["sessionId"]
+        # A reason to log.
+        outside.client.notify("textDocument/didChange", {"textDocument": 7})
+        result = await outside.turn("thinklsp.chat", {"prompt": "Two?", "sessionId": session})
+        assert result["text"] == "Two."
+        assert len(outside.told()) == 1
+        assert b"Traceback" not in outside.client.stderr, bytes(outside.client.stderr).decode()[-2000:]

@@ -1,0 +1,214 @@
+"""Answers that break off, fall silent, drip, or have no measure."""
+
+from __future__ import annotations
+
+import gzip
+import random
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.slow.running import say
+from tests.slow.sizes import SEED, sized
+from tests.slow.test_fuzz import memory
+from tests.support.epilogue import check_answers, clock, faulty
+from tests.support.outside import check_sentence
+from tests.support.raw_client import RawClient, ResponseError
+from tests.support.signing_script import Answer, Bare, Event, Hold, Redacted, Text, Thinking, Tool, answer
+
+Json = Any
+HERE = answer(Thinking(), Text("Here."))
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
+START = b'event: message_start\ndata: {"type":"message_start","message":{"model":"m","usage":{}}}\n\n'
+
+
+# F-11
+
+
+def edits(body: Json) -> Answer:
+    """The same two answers at each time, by what is asked."""
+    if isinstance(body["messages"][-1]["content"], str) or "tool_result" not in str(body["messages"][-1]["content"]):
+        call = Tool("edit_file", {"path": "a.py", "old_text": "1", "new_text": "2"})
+        return answer(Thinking("I look."), Redacted(), Text("Now."), call)
+    return answer(Thinking("Good."), Text("Done."))
+
+
+async def test_a_reset_at_any_byte(tmp_path: Path) -> None:
+    chance = random.Random(SEED)
+    async with faulty(tmp_path, env=clock(100), files={"a.py": "x = 1\n"}) as outside:
+        uri = outside.open("a.py")
+        provider: Any = outside.provider
+        for number in range(sized(commit=60, full=500)):
+            asked, edited = len(provider.requests), len(outside.client.edits())
+            broken = [chance.randrange(2_500) for _ in range(chance.randint(1, 2))]
+            # The break may hit the first answer or the one after the tools.
+            late = chance.random() < 0.4
+            cuts = [cut_answer(behind) for behind in broken]
+            provider.script[:] = [*([edits] if late else []), *cuts, *[edits] * 4]
+            result = await outside.edit(uri, f"Round {number}.")
+            assert (result["stopReason"], result["text"]) == ("end_turn", "Done."), (number, broken, late)
+            assert result["edits"]["applied"] == "all"
+            assert outside.client.text(uri) == "x = 2\n"
+            assert len(outside.client.edits()) == edited + 1
+            assert 2 <= len(provider.requests) - asked <= 2 + len(broken)
+            assert provider.violations == []
+            outside.client.change(uri, "2", "1")
+        provider.script.clear()
+        await check_answers(outside)
+
+
+def cut_answer(behind: int) -> Callable[[Json], Answer]:
+    def cut(body: Json) -> Answer:
+        whole = edits(body)
+        return answer(*whole.items, cut_behind=behind)
+
+    return cut
+
+
+# F-13
+
+
+def elapsed(client: RawClient, token: str) -> int:
+    """What the progress says last: `thinking · 4 min 50 s`."""
+    told = [value.get("message", "") for value in client.progress(token)]
+    times = [re.search(r"(?:(\d+) min )?(\d+) s", text) for text in told if "·" in text]
+    return max((60 * int(found[1] or 0) + int(found[2]) for found in times if found), default=0)
+
+
+async def test_silence(tmp_path: Path) -> None:
+    """In the middle of an answer: 300 s are waited for, and then it is asked for again."""
+    short, long = Hold(), Hold()
+    script = answer(Thinking(), short, Text("Late.")), answer(Thinking(), long, Text("Too late.")), HERE
+    async with faulty(tmp_path, *script, env=clock(60)) as outside:
+        client, provider = outside.pair
+        for token, hold, ends in (("short", short, "Late."), ("long", long, "Here.")):
+            turn = client.command("thinklsp.chat", {"prompt": "x"}, token=token)
+            await hold.reached.wait()
+            begun = elapsed(client, token)
+            if hold is short:
+                await client.wait_for(lambda begun=begun: elapsed(client, "short") >= begun + 280, within=20)  # type: ignore[misc] # bound at once
+                hold.release()
+            assert (await outside.result(turn))["text"] == ends
+            assert 280 <= elapsed(client, token) - begun < 340
+        assert len(provider.requests) == 3
+
+
+async def test_nothing_but_pings(tmp_path: Path) -> None:
+    """Twenty minutes of them are no silence."""
+    pings = [item for _ in range(10) for item in (Hold(), Event("ping", {"type": "ping"}))]
+    holds = [item for item in pings if isinstance(item, Hold)]
+    async with faulty(tmp_path, answer(Thinking(), *pings, Text("Late.")), env=clock(150)) as outside:
+        turn = outside.client.command("thinklsp.chat", {"prompt": "x"}, token="t")
+        for number, hold in enumerate(holds, 1):
+            at = 125 * number
+            await outside.client.wait_for(
+                lambda at=at: turn.answered or elapsed(outside.client, "t") >= at,  # type: ignore[misc]
+                within=20,
+                what=f"{at} s",
+            )
+            hold.release()
+        assert (await outside.result(turn))["text"] == "Late."
+
+
+# F-14
+
+
+async def test_a_drip_for_ever(tmp_path: Path) -> None:
+    """A byte whenever the progress tells that time goes by."""
+    drops = [Hold() for _ in range(500)]
+    pieces = [part for drop in drops for part in (b"x", drop)]
+    async with faulty(tmp_path, Bare(lambda: [HEAD + START + b"data: ", *pieces]), env=clock(300)) as outside:
+        client, provider = outside.pair
+        turn = client.command("thinklsp.chat", {"prompt": "x"}, token="t")
+        for drop in drops:
+            await client.wait_for(lambda drop=drop: turn.answered or drop.reached.is_set())  # type: ignore[misc] # bound at once
+            told = len(client.progress("t"))
+            await client.wait_for(lambda told=told: turn.answered or len(client.progress("t")) > told + 9)  # type: ignore[misc] # bound at once
+            drop.release()
+            if turn.answered:
+                break
+        with pytest.raises(ResponseError, match="took longer than 1800 seconds"):
+            await turn
+        assert elapsed(client, "t") >= 1790
+        assert len(provider.requests) == 1
+
+
+# F-15
+
+
+def junk() -> Iterator[bytes]:
+    yield HEAD + START
+    piece = b": " + b"x" * 65_533 + b"\n"
+    while True:
+        yield piece
+
+
+def endless_line() -> Iterator[bytes]:
+    yield HEAD + START + b"data: "
+    while True:
+        yield b"x" * 65_536
+
+
+def bomb() -> Iterator[bytes]:
+    """Ten gigabytes of nothing, packed member by member."""
+    yield HEAD.replace(b"connection", b"content-encoding: gzip\r\nconnection")
+    packer = zlib.compressobj(wbits=31)
+    while True:
+        yield packer.compress(b"\n" * 16_000_000)
+
+
+def bombs() -> Iterator[bytes]:
+    """The same, begun anew all the time."""
+    yield HEAD.replace(b"connection", b"content-encoding: gzip\r\nconnection")
+    member = gzip.compress(b"\n" * 16_000_000)
+    while True:
+        yield member
+
+
+def events() -> Iterator[bytes]:
+    yield HEAD + START
+    while True:
+        yield b"event: ping\ndata: {}\n\n" * 2_000
+
+
+def endless_head() -> Iterator[bytes]:
+    yield b"HTTP/1.1 200 OK\r\n"
+    while True:
+        yield b"x-more: " + b"x" * 60_000 + b"\r\n"
+
+
+def error_body() -> Iterator[bytes]:
+    yield b"HTTP/1.1 400 Bad\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n"
+    while True:
+        yield b"x" * 65_536
+
+
+def whole_json() -> Iterator[bytes]:
+    yield b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n"
+    yield b"{"
+    while True:
+        yield b'"x":1,' * 10_000
+
+
+MEASURELESS = [junk, endless_line, bomb, bombs, events, endless_head, error_body, whole_json]
+
+
+@pytest.mark.parametrize("pieces", MEASURELESS, ids=lambda pieces: pieces.__name__)
+async def test_answers_without_measure(tmp_path: Path, pieces: Callable[[], Iterator[bytes]]) -> None:
+    async with faulty(tmp_path, HERE, env=clock(50)) as outside:
+        provider: Any = outside.provider
+        await outside.turn("thinklsp.chat", {"prompt": "So that all is loaded."})
+        before = memory(outside.client.process.pid)
+        provider.say(*[Bare(pieces)] * 4)
+        with pytest.raises(ResponseError) as failed:
+            await outside.client.command("thinklsp.chat", {"prompt": "x"}, token="t")
+        check_sentence(failed.value.message)
+        rise = (memory(outside.client.process.pid) - before) // 1024
+        say(f"{pieces.__name__}: {failed.value.message} +{rise} MB, {len(provider.requests) - 1} requests")
+        assert rise < 40
+        provider.script[:] = [HERE]
+        assert (await outside.turn("thinklsp.chat", {"prompt": "And now?"}))["text"] == "Here."
