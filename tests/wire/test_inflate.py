@@ -53,6 +53,7 @@ def test_much_comes_in_small_pieces() -> None:
         ("gzip", gzip.compress(b"x") + b"more"),
         ("deflate", zlib.compress(b"x") + b"more"),
     ],
+    ids=["gzip", "deflate", "more after gzip", "more after deflate"],
 )
 def test_damage_is_an_error(coding: str, data: bytes) -> None:
     with pytest.raises(zlib.error):
