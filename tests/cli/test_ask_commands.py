@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 
 from tests.cli.conftest import Terminal
 from tests.cli.test_ask import service
+from tests.support.sandboxed import needs_sandbox
 
 RUNNING = """
 [[turn]]
@@ -17,9 +17,10 @@ block = [{ text = "I was told: {{result:1}}" }]
 """
 
 
+@needs_sandbox
 async def test_the_whole_command_is_asked_about_at_the_terminal(cli):
     (cli.home / "config.toml").write_text("[commands]\nenabled = true\n")
-    argv = [sys.executable, "-m", "tests.support.plain_runner", "ask", "Run it."]
+    argv = cli.argv("ask", "Run it.")
     for choice, told in (("1", "a  b"), ("4", "did not permit")):
         async with service(RUNNING) as env:
             given = cli.env(TERM="xterm-256color", THINKLSP_CONFIG=str(cli.home / "config.toml"), **env)

@@ -267,9 +267,10 @@ async def test_cancel_ends_the_child(bench, tmp_path, engine):
         with await asyncio.to_thread(open, pid_file) as pipe:
             pid = int(pipe.read())
     else:
+        known = _children()
         bench.start({"a.py": "a" * 60 + "!"}).tools = (SearchText(lambda _: None),)
         task = asyncio.create_task(bench.call("search_text", pattern="(a+)+$"))
-        pid = await asyncio.to_thread(_first_child)
+        pid = await asyncio.to_thread(_new_child, known)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -277,13 +278,17 @@ async def test_cancel_ends_the_child(bench, tmp_path, engine):
         os.kill(pid, 0)
 
 
-def _first_child():
+def _children():
     listed = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children")
     if not listed.exists():
         pytest.skip("this system does not list children")
-    while not (children := listed.read_text().split()):
+    return set(map(int, listed.read_text().split()))
+
+
+def _new_child(known):
+    while not (new := _children() - known):
         pass
-    return int(children[0])
+    return new.pop()
 
 
 async def test_children_see_no_environment(bench, tmp_path, monkeypatch):
