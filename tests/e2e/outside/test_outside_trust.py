@@ -174,7 +174,11 @@ async def test_an_open_question_can_be_cancelled_and_leaves_the_session_as_it_wa
         "thinklsp.chat", {"prompt": "Forget this.", "sessionId": first["sessionId"]}, token="asking"
     )
     await outside.client.wait_for(lambda: len(asked(outside)) == 2, what="the question")
-    assert any("waiting for you" in json.dumps(value) for value in outside.client.progress("asking"))
+    # A report may come a moment after the question: there are ten in a second at most.
+    await outside.client.wait_for(
+        lambda: any("waiting for you" in json.dumps(value) for value in outside.client.progress("asking")),
+        what="the report of the wait",
+    )
     cancelled.append(await outside.client.command("thinklsp.cancel", {}))
     result = await outside.result(request)
     assert result["stopReason"] == "cancelled"
