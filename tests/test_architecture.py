@@ -117,7 +117,8 @@ def test_workspace_files_are_opened_by_the_gate_alone() -> None:
         "thinklsp/sandbox/enter.py",
         "thinklsp/sandbox/ground.py",
         "thinklsp/sandbox/process.py",
-        "thinklsp/tools/shadow_runner.py",
+        "thinklsp/sandbox/room.py",
+        "thinklsp/tools/shadows.py",
     }
 
 

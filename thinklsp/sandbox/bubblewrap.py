@@ -27,24 +27,28 @@ def why_not(program: str | None) -> str | None:
         return "Commands run on Linux only: there is no sandbox for other systems yet."
     if program is None:
         return f"The program bwrap was not found outside of the workspace. {_INSTALL}"
-    room = ("--unshare-all", "--die-with-parent", "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev")
+    tried = _has_room(program)
+    if tried is None:
+        return f"The program {program} could not be run. {_INSTALL}"
+    return None if tried else _NAMESPACES
+
+
+@lru_cache(maxsize=8)
+def is_deep(program: str) -> bool:
+    """Whether it can switch off user namespaces inside: from 0.8 on, and not where it only has them by being setuid."""
+    return _has_room(program, "--unshare-user", "--disable-userns") is True
+
+
+def _has_room(program: str, *more: str) -> bool | None:
+    """None where it does not even start."""
+    room = ("--unshare-all", *more, "--die-with-parent", "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev")
     try:
         tried = subprocess.run(
             (program, *room, "--", "/bin/true"), capture_output=True, timeout=_SECONDS, check=False, env={}, cwd="/"
         )
     except (OSError, subprocess.TimeoutExpired):
-        return f"The program {program} could not be run. {_INSTALL}"
-    return None if tried.returncode == 0 else _NAMESPACES
-
-
-@lru_cache(maxsize=8)
-def is_deep(program: str) -> bool:
-    """Whether it can switch off user namespaces inside (from 0.8 on)."""
-    try:
-        told = subprocess.run((program, "--help"), capture_output=True, timeout=_SECONDS, check=False, env={}, cwd="/")
-    except (OSError, subprocess.TimeoutExpired):
-        return False
-    return b"--disable-userns" in told.stdout + told.stderr
+        return None
+    return tried.returncode == 0
 
 
 def machine_name() -> str:

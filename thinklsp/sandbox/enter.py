@@ -6,7 +6,8 @@ could have laid one. It is short-lived and imports nothing of ours.
 
 The task: `overlays`: [{lower, upper, work, merged}], `sync`: [{folder, writes: [[parts, base64, mode]], deletes:
 [parts]}], `limits`: {name: number}, `argv`: bubblewrap's, `settings`: its options, `filter`: base64 of a seccomp
-program or empty, `status`: descriptor that is told `{"failed": …}` where it comes to nothing.
+program or empty, `status`: descriptor that is told `{"failed": …}` where it comes to nothing, `parent`: process that it
+must not outlive.
 """
 
 from __future__ import annotations
@@ -34,6 +35,9 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 def main() -> None:
     _LIBC.prctl(_DIE_WITH_PARENT, signal.SIGKILL)
     task = json.load(sys.stdin.buffer)
+    if os.getppid() != task["parent"]:
+        # It has died before we said that we want to die with it.
+        os._exit(125)
     status: int = task["status"]
     try:
         if task["overlays"]:
@@ -42,6 +46,7 @@ def main() -> None:
             _mount(overlay)
         for copy in task["sync"]:
             _sync(copy)
+        _first_to_go()
         for name, most in task["limits"].items():
             _limit(getattr(resource, name), most)
         argv = [*task["argv"][:1], "--args", str(_kept(task["settings"])), *_filtering(task["filter"])]
@@ -49,8 +54,10 @@ def main() -> None:
         nothing = os.open(os.devnull, os.O_RDONLY)
         os.dup2(nothing, 0)
         os.execv(argv[0], argv)  # noqa: S606 - an argv, and no shell, is what is wanted
-    except OSError as error:
-        os.write(status, json.dumps({"failed": error.strerror or type(error).__name__}).encode())
+    except (OSError, RecursionError) as error:
+        # Folders in folders without end are what a command can leave behind, too.
+        reason = error.strerror if isinstance(error, OSError) else None
+        os.write(status, json.dumps({"failed": reason or type(error).__name__}).encode())
         os._exit(125)
 
 
@@ -167,6 +174,12 @@ def _content(at: int, name: bytes, length: int) -> bytes | None:
         return None
     with os.fdopen(descriptor, "rb") as file:
         return file.read(length + 1)
+
+
+def _first_to_go() -> None:
+    """Where the memory of the machine runs out, the kernel ends this and nothing of the user's."""
+    with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write("1000")
 
 
 def _limit(kind: int, most: int) -> None:

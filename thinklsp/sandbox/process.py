@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -17,7 +17,9 @@ from thinklsp.sandbox import enter
 Ended = Literal["exit", "signal", "timeout", "memory", "output", "processes"]
 
 _CHUNK = 1 << 16
-_LOOK_SECONDS = 0.2
+_LOOK_SECONDS = 0.1
+# In which what has said its last word comes to its end.
+_GOING_SECONDS = 1.0
 # What a killed command may take to be gone.
 _GONE_SECONDS = 5.0
 # A command that says so many times more than is kept says nothing any more.
@@ -45,11 +47,7 @@ class Outcome:
 
 
 class SandboxFailed(Exception):
-    """The command was not run. `mounts`: what could not be done is an overlay; a plain copy needs none."""
-
-    def __init__(self, reason: str, *, mounts: bool = False) -> None:
-        super().__init__(reason)
-        self.mounts = mounts
+    """The command was not run."""
 
 
 @dataclass(slots=True)
@@ -77,14 +75,17 @@ class _Said:
 
 
 async def run(task: Mapping[str, Any], limits: Limits, seconds: float) -> Outcome:
-    """`task` as `enter` takes it, without `status`. What was started is gone when this ends, cancelled or not.
+    """`task` as `enter` takes it, without `status` and `parent`. What was started is gone when this ends, cancelled or
+    not.
 
     Raises SandboxFailed where the command could not be started.
     """
     began = time.monotonic()
     heard, told = os.pipe()
     said = _Said(limits.output)
-    with open(heard, "rb", buffering=0) as reports_of_it:  # noqa: ASYNC230 - a pipe, open already
+    reports: dict[str, Any] = {}
+    ended: Ended | None = "timeout"
+    with open(heard, "rb", buffering=0) as pipe:  # noqa: ASYNC230 - a pipe, open already
         try:
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-I", "-S", enter.__file__,
@@ -94,15 +95,13 @@ async def run(task: Mapping[str, Any], limits: Limits, seconds: float) -> Outcom
         finally:
             os.close(told)
         try:
-            ended = await _watched(process, json.dumps({**task, "status": told}).encode(), said, limits, seconds)
+            words = json.dumps({**task, "status": told, "parent": os.getpid()}).encode()
+            ended = await _watched(process, words, said, limits, seconds)
         finally:
-            # In the shield of a task of its own: a second cancel must not leave anything behind.
-            await asyncio.shield(asyncio.ensure_future(_end(process)))
-        reports = _reports(reports_of_it.fileno())
+            await _in_any_case(_end(process, pipe.fileno(), reports, by_itself=ended is None))
     output, cut = said.kept()
     if ended is None and "exit-code" not in reports:
-        reason = str(reports.get("failed") or _last_line(output) or "it ended before it began")
-        raise SandboxFailed(reason, mounts="failed" in reports)
+        raise SandboxFailed(str(reports.get("failed") or _last_line(output) or "it ended before it began"))
     status = int(reports.get("exit-code", 0))
     return Outcome(ended or "exit", status, output, cut, time.monotonic() - began)
 
@@ -115,19 +114,24 @@ async def _watched(
         raise AssertionError("both are pipes")
     watch = asyncio.ensure_future(_over(process.pid, limits))
     listen = asyncio.ensure_future(_listen(process.stdout, said, limits.output * _TOO_MUCH))
+    tell = asyncio.ensure_future(_tell(process.stdin, task))
     try:
-        process.stdin.write(task)
-        with suppress(ConnectionError):
-            await process.stdin.drain()
-        process.stdin.close()
         done, _ = await asyncio.wait((watch, listen), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         if not done:
             return "timeout"
         return watch.result() if watch in done else ("output" if listen.result() else None)
     finally:
-        for task_of_ours in (watch, listen):
+        for task_of_ours in (watch, listen, tell):
             task_of_ours.cancel()
-        await asyncio.gather(watch, listen, return_exceptions=True)
+        await asyncio.gather(watch, listen, tell, return_exceptions=True)
+
+
+async def _tell(stream: asyncio.StreamWriter, task: bytes) -> None:
+    """It may be gone before it has heard all of it."""
+    with suppress(ConnectionError):
+        stream.write(task)
+        await stream.drain()
+    stream.close()
 
 
 async def _listen(stream: asyncio.StreamReader, said: _Said, most: int) -> bool:
@@ -171,17 +175,51 @@ def _tree(pid: int) -> Iterator[int]:
             waiting += map(int, file.read().split())
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
+async def _in_any_case(what: Coroutine[Any, Any, None]) -> None:
+    """To its end, however often we are cancelled meanwhile."""
+    task, cancelled = asyncio.ensure_future(what), False
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            cancelled = True
+    if cancelled:
+        raise asyncio.CancelledError
+
+
+async def _end(process: asyncio.subprocess.Process, pipe: int, reports: dict[str, Any], *, by_itself: bool) -> None:
     """The sandbox's first process takes all others with it: they live in a world of its own."""
-    with suppress(ProcessLookupError):
-        process.kill()
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_GOING_SECONDS if by_itself else 0):
+            await process.wait()
+    if process.returncode is None:
+        with suppress(ProcessLookupError):
+            process.kill()
     with suppress(TimeoutError):
         async with asyncio.timeout(_GONE_SECONDS):
             await process.communicate()
+            reports |= _reports(pipe)
+            if isinstance(first := reports.get("child-pid"), int):
+                await _gone(first)
+
+
+async def _gone(pid: int) -> None:
+    """Until a process is no more that is not a child of ours. It may have closed all that we hear it by."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except OSError:
+        return
+    loop, gone = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(descriptor, gone.set)
+    try:
+        await gone.wait()
+    finally:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)
 
 
 def _reports(descriptor: int) -> dict[str, Any]:
-    """What `enter` and bubblewrap have told, taken together."""
+    """What `enter` and bubblewrap have told so far, taken together."""
     os.set_blocking(descriptor, False)
     try:
         data = os.read(descriptor, _CHUNK)

@@ -7,21 +7,26 @@ of the originals, and memory for everything else.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+import stat
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 # Of the system, to be read.
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix/store", "/gnu/store")
+# Of its own, in memory. What programs write lies in the first one and at home; the others get a quarter of that.
 _MEMORY = ("/tmp", "/run", "/var", "/dev/shm")  # noqa: S108 - these are mounts of the sandbox's own
+_SMALL = 4
 # Of the home folder: where toolchains live. Never the whole of it.
 _TOOLCHAINS = (
     ".cargo", ".rustup", ".pyenv", ".rbenv", ".nvm", ".fnm", ".volta", ".asdf", ".sdkman", ".bun", ".deno", ".dotnet",
     ".ghcup", ".local/bin", ".local/lib", ".local/share/uv", ".local/share/mise", ".local/share/pnpm",
     ".local/share/fnm", ".local/pipx", ".nix-profile", ".julia", ".m2/repository", ".gradle/caches", ".gradle/wrapper",
-    ".nuget/packages", ".npm/_cacache", "go", "miniconda3", "anaconda3", "mambaforge", "miniforge3",
+    ".nuget/packages", ".npm/_cacache", "go/bin", "go/pkg", "miniconda3", "anaconda3", "mambaforge", "miniforge3",
 )  # fmt: skip
 # Secrets that lie between them. A name that ends in a slash is a folder.
-_MASKED_AT_HOME = (".cargo/credentials", ".cargo/credentials.toml", ".local/share/uv/credentials/")
+_MASKED_AT_HOME = (".local/share/uv/credentials/", ".julia/servers/")
+_MASKED_OF_CARGO = ("credentials", "credentials.toml")
 _MASKED = (
     "/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-", "/etc/security/opasswd", "/etc/ssl/private/",
     "/etc/ssh/", "/etc/sudoers", "/etc/sudoers.d/", "/etc/ppp/", "/etc/NetworkManager/", "/etc/wpa_supplicant/",
@@ -32,7 +37,11 @@ _PASSED = (
     "VIRTUAL_ENV", "CONDA_PREFIX", "CARGO_HOME", "RUSTUP_HOME", "RUSTUP_TOOLCHAIN", "PYENV_ROOT", "PYENV_VERSION",
     "NVM_DIR", "JAVA_HOME", "GOROOT", "GOPATH", "DOTNET_ROOT", "RBENV_ROOT", "VOLTA_HOME", "BUN_INSTALL", "DENO_DIR",
 )  # fmt: skip
+# There lie projects, too: these below it are tools.
+_GO, _BELOW_GO = "GOPATH", ("bin", "pkg")
 _BINARIES = ("bin", "sbin", "shims")
+# A folder with programs that holds these, or is called so, is somebody's project or all that somebody has.
+_PRIVATE_MARK, _PRIVATE_NAME = ".git", ".local"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,17 +77,19 @@ def options(machine: Machine, folders: Sequence[Folder], cwd: str, *, memory: in
         made += _shown_as_it_is(place)
     made += ["--proc", "/proc", "--dev", "/dev"]
     for place in _MEMORY:
-        made += ["--size", str(memory), "--tmpfs", place]
+        made += ["--size", str(memory if place == _MEMORY[0] else memory // _SMALL), "--tmpfs", place]
     made += ["--dir", "/var/tmp", "--size", str(memory), "--tmpfs", machine.home]  # noqa: S108 - as above
     places = [folder.place for folder in folders]
     for prefix in _toolchains(machine, places):
         made += ["--ro-bind", prefix, prefix]
-    for mask in (*_MASKED, *(os.path.join(machine.home, name) for name in _MASKED_AT_HOME)):
+    for mask in _masks(machine):
         made += _masked(mask, machine.nothing)
     for folder in sorted(folders, key=lambda one: one.place):
         made += ["--bind", folder.copy, folder.place]
         for path in folder.shown:
             made += ["--ro-bind", os.path.join(folder.place, path), os.path.join(folder.place, path)]
+            for door in _doors(os.path.join(folder.place, path)):
+                made += ["--ro-bind", machine.nothing, door]
         for path in folder.masked:
             made += _masked(os.path.join(folder.place, path), machine.nothing)
     for place in machine.hidden:
@@ -109,12 +120,38 @@ def _toolchains(machine: Machine, workspace: Sequence[str]) -> list[str]:
     """Folders to be read beside the system's: what the path and the interpreter need, and the usual ones at home."""
     wanted = [os.path.join(machine.home, name) for name in _TOOLCHAINS]
     wanted += machine.prefixes
-    for entry in machine.environment.get("PATH", "").split(os.pathsep):
-        if os.path.isabs(entry):
-            wanted.append(os.path.dirname(entry) if os.path.basename(entry) in _BINARIES else entry)
-    wanted += [machine.environment[name] for name in _PASSED if os.path.isabs(machine.environment.get(name, ""))]
-    found = dict.fromkeys(os.path.realpath(place) for place in wanted if os.path.isdir(place))
+    named = {name: machine.environment.get(name, "").split(os.pathsep) for name in ("PATH", *_PASSED)}
+    wanted += [_around(entry) for entry in named.pop("PATH") if os.path.isabs(entry)]
+    wanted += [os.path.join(entry, name) for entry in named.pop(_GO) for name in _BELOW_GO]
+    wanted += [entry for entries in named.values() for entry in entries]
+    found = dict.fromkeys(os.path.realpath(place) for place in wanted if os.path.isabs(place) and os.path.isdir(place))
     return sorted(place for place in found if _is_toolchain(place, machine, workspace))
+
+
+def _around(entry: str) -> str:
+    """What a folder of programs needs besides itself: the one that it lies in, unless more than tools is in there."""
+    above = os.path.dirname(os.path.realpath(entry))
+    if os.path.basename(entry) not in _BINARIES or os.path.basename(above) == _PRIVATE_NAME:
+        return entry
+    return entry if os.path.lexists(os.path.join(above, _PRIVATE_MARK)) else above
+
+
+def _doors(folder: str) -> Iterator[str]:
+    """Sockets and pipes: what is only to be read lets words out by them, if somebody listens."""
+    for above, _, names in os.walk(folder):
+        for name in names:
+            path = os.path.join(above, name)
+            with suppress(OSError):
+                mode = os.lstat(path).st_mode
+                if stat.S_ISSOCK(mode) or stat.S_ISFIFO(mode):
+                    yield path
+
+
+def _masks(machine: Machine) -> Iterator[str]:
+    yield from _MASKED
+    yield from (os.path.join(machine.home, name) for name in _MASKED_AT_HOME)
+    for cargo in {os.path.join(machine.home, ".cargo"), machine.environment.get("CARGO_HOME", "/")}:
+        yield from (os.path.join(os.path.realpath(cargo), name) for name in _MASKED_OF_CARGO)
 
 
 def _is_toolchain(place: str, machine: Machine, workspace: Sequence[str]) -> bool:

@@ -4,7 +4,8 @@ copy where the system cannot lay an overlay over it. Reads through the gate; wri
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from thinklsp.core.errors import PathRefused
@@ -22,6 +23,9 @@ _BOM = "\ufeff"
 _DEPENDENCIES = frozenset(
     (".git", "node_modules", "site-packages", "dist-packages", ".venv", "venv", ".tox", ".nox", "__pycache__")
 )
+# What is built anew where it lacks. A build writes into it, so that it cannot be shown as it is.
+_BUILT = frozenset(("target", "build", "dist", "out", "obj", "coverage", ".next", ".nuxt", ".gradle", ".cache"))
+_BOM_BYTES = _BOM.encode()
 # By this file a folder is a virtual environment, whatever it is called.
 _ENVIRONMENT_MARK = "pyvenv.cfg"
 
@@ -44,14 +48,27 @@ def wanted(overlay: EditOverlay, known: Iterable[Place]) -> Iterator[tuple[Place
     for place in places.values():
         if place.root is None or place.path is None:
             continue
-        try:
-            found = overlay.read(place)
-        except PathRefused:
-            continue
-        data = None
-        if found is not None:
-            data = ((_BOM if found.bom else "") + found.text).encode("utf-8", "replace")
-        yield place, Wanted(place.root, place.path.parts, data)
+        with suppress(PathRefused):
+            yield place, Wanted(place.root, place.path.parts, content(overlay, place))
+
+
+def content(overlay: EditOverlay, place: Place) -> bytes | None:
+    """What the file holds after the turn, None where there is none. Raises PathRefused where it may not be read, or is
+    no text."""
+    found = overlay.read(place)
+    if found is None or place.root is None or place.path is None:
+        return None
+    data = found.text.encode("utf-8", "replace")
+    # Editors keep the mark of a file, and do not count it to the text.
+    marked = found.bom or _is_marked(place.root, place.path)
+    return _BOM_BYTES + data if marked and not data.startswith(_BOM_BYTES) else data
+
+
+def _is_marked(root: Root, path: RelPath) -> bool:
+    try:
+        return (root.read(path) or b"").startswith(_BOM_BYTES)
+    except PathRefused:
+        return False
 
 
 def secrets(root: Root) -> tuple[str, ...]:
@@ -79,20 +96,21 @@ def secrets(root: Root) -> tuple[str, ...]:
 
 @dataclass(slots=True)
 class Copied:
-    """`ignored`: folders that the copy lacks, because git leaves them out, such as installed packages."""
+    """`left_out`: what the copy lacks and what is there to be read as it is: folders that git leaves out, such as
+    installed packages, and git's own."""
 
     size: int = 0
     files: int = 0
-    ignored: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
 
 
-def copy(root: Root, target: str, *, limit: int = COPY_LIMIT) -> Copied:
+def copy(root: Root, target: str, *, limit: int = COPY_LIMIT, stopped: Callable[[], bool] = lambda: False) -> Copied:
     """Copies what git would list, without secrets, links and special files, into the empty folder `target`. Raises
-    PathRefused where it is more than `limit` bytes."""
+    PathRefused where it is more than `limit` bytes. Ends early once it is `stopped`."""
     rules = IgnoreRules(root)
     done = Copied()
     waiting: list[Parts] = [()]
-    while waiting:
+    while waiting and not stopped():
         folder = waiting.pop()
         listing = _listing(root, folder)
         for name in listing.files:
@@ -102,15 +120,13 @@ def copy(root: Root, target: str, *, limit: int = COPY_LIMIT) -> Copied:
             _copy_file(root, parts, target, done, limit)
         for name in listing.directories:
             parts = (*folder, name)
-            if name == ".git" or root.protected.reading_refused(parts) is not None:
+            if root.protected.reading_refused(parts) is not None:
                 continue
-            if rules.entry_ignored(parts, is_directory=True):
-                if len(done.ignored) < _MOST_SHOWN:
-                    done.ignored.append("/".join(parts))
-                    os.makedirs(os.path.join(target, *parts), exist_ok=True)
-            else:
-                os.makedirs(os.path.join(target, *parts), exist_ok=True)
+            os.makedirs(os.path.join(target, *parts), exist_ok=True)
+            if not rules.entry_ignored(parts, is_directory=True):
                 waiting.append(parts)
+            elif name not in _BUILT and len(done.left_out) < _MOST_SHOWN:
+                done.left_out.append("/".join(parts))
     return done
 
 
@@ -132,8 +148,9 @@ def _copy_file(root: Root, parts: Parts, target: str, done: Copied, limit: int) 
     with open(path, "xb") as file:
         file.write(data)
     # Only whether it can be run; what it is has been read through the gate.
-    if os.stat(os.path.join(root.path, *parts), follow_symlinks=False).st_mode & 0o100:
-        os.chmod(path, 0o700)
+    with suppress(OSError):
+        if os.stat(os.path.join(root.path, *parts), follow_symlinks=False).st_mode & 0o100:
+            os.chmod(path, 0o700)
 
 
 def _is_environment(root: Root, parts: Parts) -> bool:

@@ -92,7 +92,7 @@ async def test_a_failing_test_in_an_unsaved_buffer_is_fixed_and_verified(
         assert "FAILED (failures=1)" in told
     # Nobody was asked: the user's own file permits it.
     assert outside.client.calls("window/showMessageRequest") == []
-    assert not [path for path in (outside.home / "state").rglob("*") if "shadow" in path.parts and path.is_file()]
+    assert {path.name for path in (outside.home / "state" / "shadow").rglob("*")} <= {"lock"}
 
 
 async def test_edits_that_fail_are_told_to_the_model_and_offered_as_what_they_are(begin: Begin, tmp_path: Path) -> None:

@@ -1,0 +1,165 @@
+"""The shadow of a workspace during a turn: for each folder an overlay over it, which takes no time to make, or a copy
+of what git lists. Everything here blocks, and none of it runs anything."""
+
+from __future__ import annotations
+
+import base64
+import os
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+from thinklsp.core.errors import PathRefused
+from thinklsp.sandbox.ground import Ground, Seen, seen
+from thinklsp.sandbox.room import Folder
+from thinklsp.workspace.ignore import IgnoreRules
+from thinklsp.workspace.overlay import EditOverlay
+from thinklsp.workspace.paths import Root
+from thinklsp.workspace.shadow import content, copy, secrets, wanted
+from thinklsp.workspace.view import Place, WorkspaceView
+
+_MOST_TOLD = 50
+# A command that changes more is told of these; the next one gets a new shadow.
+_MOST_LOOKED_AT = 2_000
+# What programs leave behind and nobody wants to hear of.
+_LEFTOVERS = ("__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".coverage", ".hypothesis", ".cache")
+_MODE = 0o644
+
+
+@dataclass(slots=True)
+class _Shadow:
+    """Of one folder. `copy` is what is bound over it; `made`: where what has been changed is found."""
+
+    root: Root
+    copy: str
+    made: str
+    overlay: Mapping[str, str] | None = None
+    shown: tuple[str, ...] = ()
+    before: Seen = field(default_factory=dict)
+
+
+class Shadows:
+    """`spoiled`: commands have made of it what cannot be brought up to date; the next one needs a new one. What a
+    command makes besides what is there, such as a build, stays for those after it; what it changes is put back."""
+
+    def __init__(
+        self, view: WorkspaceView, state_folder: str, *, overlays: bool, stopped: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Raises OSError, and PathRefused where the workspace cannot be copied. `stopped`: nobody waits any more."""
+        self.spoiled = False
+        self._known: dict[str, Place] = {}
+        self._ground = Ground(state_folder)
+        with ExitStack() as unless_made:
+            unless_made.callback(self._ground.close)
+            self._shadows = [
+                self._overlaid(folder.root, str(index)) if overlays else self._copied(folder.root, str(index), stopped)
+                for index, folder in enumerate(view.folders)
+            ]
+            unless_made.pop_all()
+
+    def close(self) -> None:
+        self._ground.close()
+
+    @property
+    def nothing(self) -> str:
+        """An empty file."""
+        return self._ground.nothing
+
+    def overlays(self) -> list[Mapping[str, str]]:
+        return [shadow.overlay for shadow in self._shadows if shadow.overlay is not None]
+
+    def folders(self) -> list[Folder]:
+        return [Folder(one.root.path, one.copy, one.shown, tuple(_masked(one))) for one in self._shadows]
+
+    def sync(self, overlay: EditOverlay) -> list[dict[str, Any]]:
+        """What has to be written and deleted before a command, as `sandbox.enter` takes it."""
+        changes: dict[int, dict[str, Any]] = {}
+        for place, file in wanted(overlay, self._known.values()):
+            self._known[place.key] = place
+            shadow = next((one for one in self._shadows if one.root is file.root), None)
+            if shadow is None:
+                continue
+            change = changes.setdefault(id(shadow), {"folder": shadow.copy, "writes": [], "deletes": []})
+            if file.data is None:
+                change["deletes"].append(file.parts)
+            else:
+                change["writes"].append([file.parts, base64.b64encode(file.data).decode(), _MODE])
+        return list(changes.values())
+
+    def changed(self, overlay: EditOverlay) -> tuple[str, ...]:
+        """What the command has changed, created or deleted, as people call it, besides what git ignores."""
+        found: list[str] = []
+        self.spoiled = False
+        for shadow in self._shadows:
+            for number, parts in enumerate(_touched(shadow)):
+                if number >= _MOST_LOOKED_AT:
+                    self.spoiled = True
+                    break
+                if self._differs(shadow, parts, overlay):
+                    found.append(_shown(overlay.view, shadow.root, parts))
+        return tuple(found[:_MOST_TOLD])
+
+    def _differs(self, shadow: _Shadow, parts: tuple[str, ...], overlay: EditOverlay) -> bool:
+        """Whether it is not as the turn has it. It will be, before the next command, unless it is new."""
+        path = os.path.join(shadow.made, *parts)
+        try:
+            place = overlay.view.place_in(shadow.root, parts)
+            data = content(overlay, place)
+        except PathRefused:
+            self.spoiled = True
+            return True
+        if data is None:
+            return not _is_gone(path)
+        self._known[place.key] = place
+        return not _holds(path, data)
+
+    def _overlaid(self, root: Root, name: str) -> _Shadow:
+        names = {part: self._ground.folder(name, part) for part in ("upper", "work", "merged")}
+        return _Shadow(root, names["merged"], names["upper"], {"lower": root.path, **names})
+
+    def _copied(self, root: Root, name: str, stopped: Callable[[], bool]) -> _Shadow:
+        target = self._ground.folder(name, "copy")
+        copied = copy(root, target, stopped=stopped)
+        return _Shadow(root, target, target, shown=tuple(copied.left_out), before=seen(target))
+
+
+def _masked(shadow: _Shadow) -> Iterator[str]:
+    """Anew for each command: the user may have made some meanwhile. A copy has only those in what is shown as it is."""
+    for path in secrets(shadow.root):
+        if shadow.overlay is not None or any(path.startswith(f"{shown}/") for shown in shadow.shown):
+            yield path
+
+
+def _touched(shadow: _Shadow) -> Iterator[tuple[str, ...]]:
+    before, shadow.before = shadow.before, seen(shadow.made)
+    rules = IgnoreRules(shadow.root)
+    names = {name for name, state in shadow.before.items() if before.get(name) != state}
+    for name in sorted(names | (before.keys() - shadow.before.keys())):
+        parts = tuple(name.split("/"))
+        if not any(part in _LEFTOVERS for part in parts) and not rules.ignored(parts):
+            yield parts
+
+
+def _shown(view: WorkspaceView, root: Root, parts: tuple[str, ...]) -> str:
+    name = next((folder.name for folder in view.folders if folder.root is root), "")
+    path = "/".join(parts if len(view.folders) == 1 else (name, *parts))
+    return path.encode("utf-8", "replace").decode()
+
+
+def _is_gone(path: str) -> bool:
+    """In an overlay, what is gone is a sign of its own."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return True
+    return stat.S_ISCHR(found.st_mode) and found.st_rdev == 0
+
+
+def _holds(path: str, data: bytes) -> bool:
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            return file.read(len(data) + 1) == data
+    except OSError:
+        return False
