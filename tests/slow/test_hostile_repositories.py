@@ -2,8 +2,8 @@
 
 The real server, traced by strace, opens each of them, answers for a document in it, fixes it and chats about it with a
 model that was led astray. All that it may start is our own search (ripgrep, or our matcher of lines where that breaks
-off) with a bare environment, and all that it may reach is the provider. That the search for breaches finds them is
-shown by programs that commit one each.
+off) with a bare environment and git without its hands, and all that it may reach is the provider. That the search for
+breaches finds them is shown by programs that commit one each.
 
 A later feature that acts in a folder is a row of `ACTIVITIES`.
 """
@@ -38,6 +38,9 @@ SAFE_OPTIONS = {"--no-config", "--no-follow"}
 UNSAFE_OPTIONS = ("--pre", "--search-zip", "-z", "--hostname-bin", "--follow", "-L")
 MATCHER = ["-I", "-S", str(ROOT / "thinklsp/tools/line_matcher.py")]
 BARE_ENVIRONMENT = {"PATH", "LANG", "LC_ALL"}
+GIT_OPTIONS = {"--no-pager", "--no-optional-locks", "core.fsmonitor=false", "core.hooksPath=/dev/null"}
+GIT_VARIABLES = {"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_NO_LAZY_FETCH=1"}
+GIT_COMMANDS = {"rev-parse", "diff-index", "ls-files", "cat-file"}
 
 traceable = pytest.mark.skipif(why_not() is not None, reason=f"HOSTILE FOLDERS ARE NOT TESTED: {why_not()}")
 if why_not() is not None:
@@ -101,6 +104,15 @@ async def chat(scene: Scene) -> None:
     assert ("main.py" in text_of(listing), "Hello" in text_of(search)) == (True, True), (listing, search)
 
 
+async def review(scene: Scene) -> None:
+    """What differs from HEAD is asked of git, of the file and of the whole folder; not every folder has it told."""
+    for place in (scene.outside.uri("main.py"), scene.outside.root.as_uri()):
+        scene.says(answer(Thinking(), Text("Reviewed.")))
+        with suppress(ResponseError):
+            await scene.outside.turn("thinklsp.action", {"name": "review", "uri": place})
+        scene.outside.provider.script.clear()
+
+
 async def send_chat_documents(scene: Scene) -> None:
     for name in scene.row.opens:
         if name.endswith(".chat.md"):
@@ -115,6 +127,7 @@ ACTIVITIES: tuple[Callable[[Scene], Awaitable[None]], ...] = (
     ask_for_code_actions,
     fix,
     chat,
+    review,
     send_chat_documents,
 )
 # What the model was led to write and may: these names mean something only together with settings elsewhere.
@@ -154,12 +167,20 @@ def breaches(trace: Trace, bounds: Bounds) -> list[str]:
 def is_our_own(program: Started, ripgrep: str) -> bool:
     """Started by its real path, without a setting or variable that could make it run or follow anything."""
     first, *rest = program.argv
+    if first == program.program == os.path.realpath(shutil.which("git") or "git"):
+        return is_our_git(rest, set(program.environment))
     if first != program.program or {entry.partition("=")[0] for entry in program.environment} != BARE_ENVIRONMENT:
         return False
     if Path(first).parent == Path(sys.executable).parent and Path(first).name.startswith("python"):
         return rest == MATCHER
     options = rest[: rest.index("--")] if "--" in rest else rest
     return first == ripgrep and set(options) >= SAFE_OPTIONS and not any(o.startswith(UNSAFE_OPTIONS) for o in options)
+
+
+def is_our_git(arguments: Sequence[str], environment: set[str]) -> bool:
+    names = {entry.partition("=")[0] for entry in environment if not entry.startswith("GIT_")}
+    safe = names == BARE_ENVIRONMENT and environment >= GIT_VARIABLES and set(arguments) >= GIT_OPTIONS
+    return safe and not GIT_COMMANDS.isdisjoint(arguments)
 
 
 def our_ripgrep() -> str:

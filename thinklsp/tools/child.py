@@ -33,8 +33,8 @@ async def started(
         stderr=asyncio.subprocess.PIPE,
         start_new_session=True,
     )
-    _bound(process.pid)
     try:
+        _bound(process.pid)
         yield process
     finally:
         if process.returncode is None:
@@ -48,4 +48,7 @@ def _bound(process: int) -> None:
     """Elsewhere than on Linux nobody can bound a process that has been started already."""
     if sys.platform == "linux":
         with suppress(ProcessLookupError):
-            resource.prlimit(process, resource.RLIMIT_DATA, (_MOST_MEMORY, _MOST_MEMORY))
+            # Who has less of it themselves may give no more.
+            own = resource.prlimit(process, resource.RLIMIT_DATA)
+            most = min([_MOST_MEMORY, *(limit for limit in own if limit != resource.RLIM_INFINITY)])
+            resource.prlimit(process, resource.RLIMIT_DATA, (most, most))
