@@ -9,6 +9,7 @@ import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from thinklsp.core.errors import PathRefused
@@ -90,7 +91,7 @@ class Shadows:
 
     def changed(self, overlay: EditOverlay) -> tuple[str, ...]:
         """What the command has changed, created or deleted, as people call it, besides what git ignores."""
-        found: list[str] = []
+        found: dict[tuple[Root, tuple[str, ...]], str] = {}
         self.spoiled = False
         for shadow in self._shadows:
             for number, parts in enumerate(_touched(shadow)):
@@ -98,8 +99,14 @@ class Shadows:
                     self.spoiled = True
                     break
                 if self._differs(shadow, parts, overlay):
-                    found.append(_shown(overlay.view, shadow.root, parts))
-        return tuple(found[:_MOST_TOLD])
+                    found[shadow.root, parts] = _shown(overlay.view, shadow.root, parts)
+        # What has gone with its folder is not told of by itself.
+        outermost = (
+            name
+            for (root, parts), name in found.items()
+            if not any((root, parts[:depth]) in found for depth in range(1, len(parts)))
+        )
+        return tuple(islice(outermost, _MOST_TOLD))
 
     def _differs(self, shadow: _Shadow, parts: tuple[str, ...], overlay: EditOverlay) -> bool:
         """Whether it is not as the turn has it. It will be, before the next command, unless it is new."""
