@@ -16,8 +16,8 @@ import pytest
 
 from tests.support.shadowing import BOTH, PYTHON, as_it_is, needs_sandbox, shadowed, survivors, tree, until
 from thinklsp.core.errors import ToolFailed
-from thinklsp.sandbox import bubblewrap
 from thinklsp.sandbox.process import Limits
+from thinklsp.tools.shadow_runner import ShadowRunner
 from thinklsp.workspace.overlay import EditOverlay
 
 pytestmark = needs_sandbox
@@ -34,9 +34,10 @@ def machine(tmp_path):
     """A home folder with secrets, another project, a workspace, and a state folder with a session store."""
     home = tree(tmp_path / "home", {name: CANARY for name in (
         ".ssh/id_rsa", ".aws/credentials", ".config/thinklsp/config.toml", ".netrc", ".bash_history", "other/secret.py",
-        ".local/share/keyrings/login", ".local/bin/tool", ".cargo/credentials.toml", "go/src/private/main.go",
-        "project/.git/config", "project/bin/tool",
+        ".local/share/keyrings/login", ".cargo/credentials.toml", "go/src/private/main.go",
+        "project/.git/config",
     )})  # fmt: skip
+    tree(home, {".local/bin/tool": "to be seen", "project/bin/tool": "to be seen"})
     state = tree(tmp_path / "state", {"sessions/store.db": CANARY})
     tree(tmp_path / "ws", {"a.py": "x = 1\n", ".env": CANARY, ".gitignore": "ignored/\n", "ignored/.env": CANARY})
     path = os.pathsep.join((f"{home}/.local/bin", f"{home}/project/bin", os.environ["PATH"]))
@@ -139,12 +140,12 @@ async def test_no_word_reaches_anybody_who_listens(machine, overlays):
 
 
 BAD = {
-    "fork bomb": ("sh", "b() {{ b | b & }}; b; sleep 100 {mark}"),
-    "setsid daemon": ("sh", "setsid sh -c 'sleep 100 {mark}' <&- >&- 2>&- & sleep 100 {mark}"),
+    "fork bomb": ("sh", "b() {{ b | b & }}; b; sleep 100"),
+    "setsid daemon": ("sh", "setsid sh -c 'sleep 100' <&- >&- 2>&- & sleep 100"),
     "deaf double fork": ("py", "import os, signal, time\nfor s in (1, 2, 15): signal.signal(s, signal.SIG_IGN)\n"
                          "if os.fork() == 0:\n    os.setsid()\n    os.fork()\n    os.closerange(0, 9)\ntime.sleep(100)"),
-    "stopped": ("sh", "kill -STOP $$; sleep 100 {mark}"),
-    "says nothing, closes all": ("sh", "exec <&- >&- 2>&-; sleep 100 {mark}"),
+    "stopped": ("sh", "kill -STOP $$; sleep 100"),
+    "says nothing, closes all": ("sh", "exec <&- >&- 2>&-; sleep 100"),
     "traced": ("py", "import ctypes, os, time\nif os.fork() == 0:\n    ctypes.CDLL(None).ptrace(0, 0, 0, 0)\n"
                "    os.kill(os.getpid(), 19)\ntime.sleep(100)"),
 }  # fmt: skip
@@ -303,7 +304,7 @@ def planted(folder, text):
 FAILING = {
     "missing": (None, "was not found outside of the workspace.*apt install bubblewrap"),
     "fails": ("echo bwrap: no >&2; exit 1", "does not let users make namespaces"),
-    "no program": ("\0", "could not be run|does not let"),
+    "no program": ("\0", "could not be"),
     "works, then fails": ('case "$*" in *--args*) echo bwrap: Creating new namespace failed >&2; exit 1;; esac',
                           "could not be started: Creating new namespace failed"),
     "works, then lies": ('case "$*" in *--args*) exec sh -c "touch $PLANTED"; esac', "could not be started"),
@@ -334,15 +335,11 @@ async def test_a_helper_in_the_workspace_is_not_run(machine, monkeypatch):
     assert not (above / "planted-ran").exists()
 
 
-async def test_without_overlays_it_is_a_copy(machine):
-    """A state folder in memory that knows no attributes, or a kernel that lets no user mount: here, a folder that cannot
-    be the upper one, because it lies on an overlay itself or is too deep in them."""
+async def test_where_the_state_folder_cannot_be_used_that_is_said(machine):
     above, environment = machine
-    async with shadowed(above / "ws", state=Path("/proc/self/cwd/none"), environment=environment) as shadow:
-        with pytest.raises(ToolFailed, match="could not be made"):
-            await shadow.run("true")
-        shadow.state = above / "state"
-    assert bubblewrap.machine_name()
+    (above / "file").write_text("")
     async with shadowed(above / "ws", state=above / "state", environment=environment) as shadow:
-        overlay = EditOverlay(shadow.view({"a.py": "x = 2\n"}))
-        assert await shadow.sh("cat a.py", overlay) == "x = 2\n"
+        runner = ShadowRunner(environment, str(above / "file"), Limits())
+        with pytest.raises(ToolFailed, match="could not be made"):
+            await runner.run(["true"], EditOverlay(shadow.view()), folder=None, seconds=5)
+        await runner.aclose()
