@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -105,11 +106,15 @@ def as_it_is(*folders: Path) -> dict[str, object]:
 
 def survivors(marker: str) -> list[str]:
     """Processes that are called so or have it in their environment, ours left out."""
-    found = []
-    for entry in os.listdir("/proc"):
-        if entry.isdecimal() and int(entry) != os.getpid() and marker.encode() in _words(entry):
-            found.append(entry)
-    return found
+    others = (entry for entry in os.listdir("/proc") if entry.isdecimal() and int(entry) != os.getpid())
+    return [entry for entry in others if marker.encode() in _words(entry)]
+
+
+async def until(what: Callable[[], bool], *, within: float) -> None:
+    """Raises TimeoutError where it does not come true in so many seconds."""
+    async with asyncio.timeout(within):
+        while not what():  # noqa: ASYNC110 - other processes tell of no event
+            await asyncio.sleep(0.01)
 
 
 def _words(pid: str) -> bytes:
@@ -120,7 +125,3 @@ def _words(pid: str) -> bytes:
         except OSError:
             continue
     return said
-
-
-def lines(text: str | Iterable[str]) -> list[str]:
-    return sorted(text.splitlines() if isinstance(text, str) else text)

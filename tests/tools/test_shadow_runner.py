@@ -3,17 +3,15 @@
 import asyncio
 import json
 import os
-import signal
 import socket
-import subprocess
-import sys
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.support.shadowing import BOTH, PYTHON, as_it_is, needs_sandbox, shadowed, survivors, tree
+from tests.support.shadowing import BOTH, PYTHON, as_it_is, needs_sandbox, shadowed, survivors, tree, until
 from thinklsp.core.errors import PathRefused, ToolFailed
 from thinklsp.workspace.overlay import EditOverlay
 
@@ -180,7 +178,7 @@ async def test_no_link_of_a_command_leads_out(ws, tmp_path, overlays):
             overlay.write(place(overlay, "a.py"), "of the turn\n")
             assert await shadow.sh("cat a.py src/old.py", overlay) == "of the turn\n" * 2, words
     assert (victim / "old.py").read_text() == "mine\n"
-    assert not os.path.exists(os.path.expanduser("~/old.py"))
+    assert not (Path.home() / "old.py").exists()
 
 
 SECRETS = {
@@ -290,30 +288,22 @@ from tests.support.shadowing import shadowed
 async def main():
     async with shadowed(Path({ws!r}), state=Path({state!r})) as shadow:
         await shadow.sh("true")
-        running = asyncio.create_task(shadow.run("sleep", "1000.{marker}", seconds=1000))
-        await asyncio.sleep(0)
-        print("ready", flush=True)
-        await running
+        await shadow.run("sleep", "1000." + "{marker}", seconds=1000)
 asyncio.run(main())
 """
 
 
 async def test_a_killed_server_leaves_no_process_and_its_folder_to_the_next(ws, tmp_path):
+    # The helper's own words hold it, too, but not in one piece.
     marker = str(os.getpid())
     code = HOLDER.format(here=os.getcwd(), ws=str(ws), state=str(tmp_path / "state"), marker=marker)
-    helper = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    helper = await asyncio.create_subprocess_exec(PYTHON, "-c", code)
     try:
-        assert helper.stdout is not None
-        assert helper.stdout.readline() == b"ready\n"
-        async with asyncio.timeout(10):
-            while not survivors(f"1000.{marker}"):
-                await asyncio.sleep(0.01)
+        await until(lambda: bool(survivors(f"1000.{marker}")), within=20)
     finally:
-        helper.send_signal(signal.SIGKILL)
-        helper.communicate()
-    async with asyncio.timeout(2):
-        while survivors(f"1000.{marker}"):
-            await asyncio.sleep(0.01)
+        helper.kill()
+        await helper.wait()
+    await until(lambda: not survivors(f"1000.{marker}"), within=2)
     assert len([name for name in os.listdir(tmp_path / "state" / "shadow") if name != "lock"]) == 1
     async with shadowed(ws, state=tmp_path / "state") as shadow:
         await shadow.sh("true")

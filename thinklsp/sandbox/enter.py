@@ -2,12 +2,15 @@
 
 It mounts an overlay over each folder where it is told to, brings the copies up to date, sets limits, and becomes
 bubblewrap. It runs as the user and sees what the user sees, so it follows no link in a copy: what was run there before
-could have laid one. It is short-lived and imports nothing of ours.
+could have laid one. It imports nothing of ours.
+
+Where it can, it stays as the keeper of a process namespace whose first process is bubblewrap. That one alone has
+moments in which it can be killed without what it has started, and then nobody ends that.
 
 The task: `overlays`: [{lower, upper, work, merged}], `sync`: [{folder, writes: [[parts, base64, mode]], deletes:
 [parts]}], `limits`: {name: number}, `argv`: bubblewrap's, `settings`: its options, `filter`: base64 of a seccomp
-program or empty, `status`: descriptor that is told `{"failed": …}` where it comes to nothing, `parent`: process that it
-must not outlive.
+program or empty, `status`: descriptor that is told `{"failed": …}` where it comes to nothing and `{"inside": …}`, the
+first process of the namespace; `parent`: process that it must not outlive.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import ctypes
 import json
 import os
 import resource
+import select
 import shutil
 import signal
 import stat
@@ -24,9 +28,11 @@ import sys
 from contextlib import suppress
 from typing import Any
 
-_NEW_USER, _NEW_MOUNTS = 0x10000000, 0x00020000
+_NEW_USER, _NEW_MOUNTS, _NEW_PROCESSES = 0x10000000, 0x00020000, 0x20000000
 _PRIVATE, _RECURSIVE = 1 << 18, 1 << 14
 _DIE_WITH_PARENT = 1
+# Commands give way to the editor.
+_NICER = 10
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -40,13 +46,15 @@ def main() -> None:
         os._exit(125)
     status: int = task["status"]
     try:
-        if task["overlays"]:
-            _own_mounts()
+        if _own_world():
+            _stay_outside(status)
+        elif task["overlays"]:
+            raise PermissionError(1, "no namespace for the overlay")
         for overlay in task["overlays"]:
             _mount(overlay)
         for copy in task["sync"]:
             _sync(copy)
-        _first_to_go()
+        _give_way()
         for name, most in task["limits"].items():
             _limit(getattr(resource, name), most)
         argv = [*task["argv"][:1], "--args", str(_kept(task["settings"])), *_filtering(task["filter"])]
@@ -61,15 +69,38 @@ def main() -> None:
         os._exit(125)
 
 
-def _own_mounts() -> None:
-    """A user namespace, in which we are who we are, and mounts that nobody else sees."""
+def _own_world() -> bool:
+    """A user namespace, in which we are who we are, mounts that nobody else sees, and processes that end together, from
+    the next child on. False where the system has no such thing."""
     user, group = os.getuid(), os.getgid()
-    _called(_LIBC.unshare(_NEW_USER | _NEW_MOUNTS))
+    if _LIBC.unshare(_NEW_USER | _NEW_MOUNTS | _NEW_PROCESSES) != 0:
+        return False
     for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
         descriptor = os.open(f"/proc/self/{name}", os.O_WRONLY)
         os.write(descriptor, text.encode())
         os.close(descriptor)
     _called(_LIBC.mount(b"none", b"/", None, _PRIVATE | _RECURSIVE, None))
+    return True
+
+
+def _stay_outside(status: int) -> None:
+    """Returns in the first process of the namespace only, which ends with us."""
+    ours, theirs = os.pipe()
+    inside = os.fork()
+    if inside == 0:
+        os.close(theirs)
+        _LIBC.prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+        # Had we died before that, it would not have been told.
+        if select.select((ours,), (), (), 0)[0]:
+            os._exit(125)
+        os.close(ours)
+        return
+    os.write(status, json.dumps({"inside": inside}).encode() + b"\n")
+    # Only those inside say more.
+    for descriptor in (0, 1, 2, status, ours):
+        os.close(descriptor)
+    os.waitpid(inside, 0)
+    os._exit(0)
 
 
 def _mount(overlay: dict[str, str]) -> None:
@@ -176,8 +207,9 @@ def _content(at: int, name: bytes, length: int) -> bytes | None:
         return file.read(length + 1)
 
 
-def _first_to_go() -> None:
+def _give_way() -> None:
     """Where the memory of the machine runs out, the kernel ends this and nothing of the user's."""
+    os.nice(_NICER)
     with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write("1000")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Coroutine, Iterator, Mapping
@@ -17,7 +18,7 @@ from thinklsp.sandbox import enter
 Ended = Literal["exit", "signal", "timeout", "memory", "output", "processes"]
 
 _CHUNK = 1 << 16
-_LOOK_SECONDS = 0.1
+_LOOK_SECONDS = 0.05
 # In which what has said its last word comes to its end.
 _GOING_SECONDS = 1.0
 # What a killed command may take to be gone.
@@ -147,7 +148,11 @@ async def _over(pid: int, limits: Limits) -> Ended:
     """Which limit the tree of processes has passed, once it has."""
     while True:
         await asyncio.sleep(_LOOK_SECONDS)
-        count, memory = await asyncio.to_thread(_taken_up, pid, limits.processes)
+        try:
+            count, memory = await asyncio.to_thread(_taken_up, pid, limits.processes)
+        except RuntimeError:
+            # Not one thread can be made any more.
+            return "processes"
         if count > limits.processes:
             return "processes"
         if memory > limits.memory:
@@ -171,8 +176,15 @@ def _tree(pid: int) -> Iterator[int]:
     while waiting:
         at = waiting.pop()
         yield at
-        with suppress(OSError, ValueError), open(f"/proc/{at}/task/{at}/children", "rb") as file:
-            waiting += map(int, file.read().split())
+        waiting += _children(at)
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children", "rb") as file:
+            return [int(child) for child in file.read().split()]
+    except (OSError, ValueError):
+        return []
 
 
 async def _in_any_case(what: Coroutine[Any, Any, None]) -> None:
@@ -193,13 +205,19 @@ async def _end(process: asyncio.subprocess.Process, pipe: int, reports: dict[str
         async with asyncio.timeout(_GOING_SECONDS if by_itself else 0):
             await process.wait()
     if process.returncode is None:
+        below = _children(process.pid)
         with suppress(ProcessLookupError):
             process.kill()
+        # Had it died in a moment in which it has not told them yet that they die with it.
+        for pid in below:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
     with suppress(TimeoutError):
         async with asyncio.timeout(_GONE_SECONDS):
             await process.communicate()
             reports |= _reports(pipe)
-            if isinstance(first := reports.get("child-pid"), int):
+            first = reports.get("inside", reports.get("child-pid"))
+            if isinstance(first, int):
                 await _gone(first)
 
 

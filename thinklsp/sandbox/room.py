@@ -32,6 +32,9 @@ _MASKED = (
     "/etc/ssh/", "/etc/sudoers", "/etc/sudoers.d/", "/etc/ppp/", "/etc/NetworkManager/", "/etc/wpa_supplicant/",
     "/etc/krb5.keytab", "/etc/machine-id", "/etc/letsencrypt/", "/etc/docker/", "/etc/kubernetes/", "/etc/wireguard/",
 )  # fmt: skip
+# Where whoever is root sets the machine, rights or not. And what of the kernel is nobody's business.
+_SETTINGS = ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi", "mtrr", "driver", "dynamic_debug", "asound")
+_KERNEL = ("kcore", "keys", "key-users", "kmsg", "timer_list", "sched_debug", "latency_stats", "kallsyms")
 # Variables that say where a toolchain lives; nothing else of the environment goes in.
 _PASSED = (
     "VIRTUAL_ENV", "CONDA_PREFIX", "CARGO_HOME", "RUSTUP_HOME", "RUSTUP_TOOLCHAIN", "PYENV_ROOT", "PYENV_VERSION",
@@ -76,6 +79,10 @@ def options(machine: Machine, folders: Sequence[Folder], cwd: str, *, memory: in
     for place in _SYSTEM:
         made += _shown_as_it_is(place)
     made += ["--proc", "/proc", "--dev", "/dev"]
+    for place in (os.path.join("/proc", name) for name in _SETTINGS):
+        made += ["--ro-bind-try", place, place]
+    for place in (os.path.join("/proc", name) for name in _KERNEL):
+        made += _masked(place, machine.nothing)
     for place in _MEMORY:
         made += ["--size", str(memory if place == _MEMORY[0] else memory // _SMALL), "--tmpfs", place]
     made += ["--dir", "/var/tmp", "--size", str(memory), "--tmpfs", machine.home]  # noqa: S108 - as above

@@ -117,7 +117,7 @@ class ShadowRunner:
         machine = Machine(self._environment, home, shadows.nothing, (sys.base_prefix, sys.prefix), hidden)
         limits = {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": _LARGEST_FILE}
         if self._overlays:
-            # Else it would count all processes of the user.
+            # In a namespace of its own; else it would count all processes of the user.
             limits["RLIMIT_NPROC"] = self._limits.processes
         memory = self._limits.memory // 4
         return {

@@ -1,0 +1,345 @@
+"""F-46, F-47, A-24: what a command may try in the sandbox, and that it comes to nothing. The tries are in
+`sandbox_tries.toml`; what ends a command is below."""
+
+import asyncio
+import os
+import random
+import signal
+import socket
+import sys
+import time
+import tomllib
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import pytest
+
+from tests.support.shadowing import BOTH, PYTHON, as_it_is, needs_sandbox, shadowed, survivors, tree, until
+from thinklsp.core.errors import ToolFailed
+from thinklsp.sandbox.process import Limits
+from thinklsp.tools.shadow_runner import ShadowRunner
+from thinklsp.workspace.overlay import EditOverlay
+
+pytestmark = needs_sandbox
+
+TRIES = tomllib.loads((Path(__file__).parent / "sandbox_tries.toml").read_text())
+CANARY = "canary-7f3a9b"
+MEGABYTE = 1024**2
+# A command that says so has got through.
+THROUGH = "GOT THROUGH"
+
+
+@pytest.fixture
+def machine(tmp_path):
+    """A home folder with secrets, another project, a workspace, and a state folder with a session store."""
+    home = tree(tmp_path / "home", {name: CANARY for name in (
+        ".ssh/id_rsa", ".aws/credentials", ".config/thinklsp/config.toml", ".netrc", ".bash_history", "other/secret.py",
+        ".local/share/keyrings/login", ".cargo/credentials.toml", "go/src/private/main.go",
+        "project/.git/config",
+    )})  # fmt: skip
+    tree(home, {".local/bin/tool": "to be seen", "project/bin/tool": "to be seen"})
+    state = tree(tmp_path / "state", {"sessions/store.db": CANARY})
+    tree(tmp_path / "ws", {"a.py": "x = 1\n", ".env": CANARY, ".gitignore": "ignored/\n", "ignored/.env": CANARY})
+    path = os.pathsep.join((f"{home}/.local/bin", f"{home}/project/bin", os.environ["PATH"]))
+    environment = {
+        "HOME": str(home),
+        "PATH": path,
+        "ANTHROPIC_API_KEY": CANARY,
+        "LD_PRELOAD": "",
+        "SSH_AUTH_SOCK": CANARY,
+    }
+    return tmp_path, environment
+
+
+@BOTH
+async def test_nothing_is_written_read_or_gained_outside(machine, overlays):
+    above, environment = machine
+    before = as_it_is(above / "home", above / "ws")
+    values = {
+        "WS": str(above / "ws"), "HOME": str(above / "home"), "STATE": str(above / "state"), "CANARY": CANARY,
+        "SERVER": str(os.getpid()), "THROUGH": THROUGH,
+    }  # fmt: skip
+    os.environ["THINKLSP_TEST_CANARY"] = CANARY
+    try:
+        async with shadowed(above / "ws", state=above / "state", overlays=overlays, environment=environment) as shadow:
+            for name, one in TRIES.items():
+                body = "import os, sys, ctypes, socket\n" + "".join(
+                    f"{key} = {value!r}\n" for key, value in values.items()
+                )
+                argv = ("sh", "-c", one["sh"]) if "sh" in one else (PYTHON, "-c", body + one["py"])
+                words = [word.replace("$STATE", values["STATE"]).replace("$WS", values["WS"]) for word in argv]
+                ran = await shadow.run(*words, seconds=20)
+                said = ran.output.decode("utf-8", "replace")
+                # Python shows the line that it was refused in.
+                said = "\n".join(line for line in said.splitlines() if not line.startswith(" "))
+                assert ran.ended == "exit", name
+                assert CANARY not in said, (name, said)
+                assert THROUGH not in said, (name, said)
+    finally:
+        del os.environ["THINKLSP_TEST_CANARY"]
+    assert as_it_is(above / "home", above / "ws") == before
+    for outside in ("/usr", "/etc", "/", "/tmp", "/var/tmp", "/dev/shm", Path.home(), Path.cwd()):  # noqa: S108
+        assert not (Path(outside) / "thinklsp-was-here").exists()
+
+
+CALLER = """
+import socket
+for family, kind, address in {addresses!r}:
+    try:
+        with socket.socket(family, kind) as caller:
+            caller.settimeout(1)
+            if kind == socket.SOCK_DGRAM:
+                caller.sendto(b"out", address)
+            else:
+                caller.connect(address)
+                caller.sendall(b"out")
+    except OSError as error:
+        print(error)
+for name in ("example.com", "localhost.example"):
+    try:
+        socket.getaddrinfo(name, 80)
+        print("GOT THROUGH")
+    except OSError as error:
+        print(error)
+"""
+
+
+@BOTH
+async def test_no_word_reaches_anybody_who_listens(machine, overlays):
+    above, environment = machine
+    own = next((found[4][0] for found in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)), "127.0.0.1")
+    with ExitStack() as stack:
+        listeners = []
+        for family, kind, address in (
+            (socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", 0)), (socket.AF_INET, socket.SOCK_STREAM, (own, 0)),
+            (socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", 0)), (socket.AF_INET6, socket.SOCK_STREAM, ("::1", 0)),
+            (socket.AF_UNIX, socket.SOCK_STREAM, f"{above}/s"), (socket.AF_UNIX, socket.SOCK_DGRAM, f"{above}/d"),
+            (socket.AF_UNIX, socket.SOCK_STREAM, f"\0{above}"), (socket.AF_UNIX, socket.SOCK_STREAM, "/tmp/thinklsp-s"),
+            (socket.AF_VSOCK, socket.SOCK_STREAM, (socket.VMADDR_CID_ANY, socket.VMADDR_PORT_ANY)),
+        ):  # fmt: skip
+            with suppress(OSError):
+                listener = stack.enter_context(socket.socket(family, kind))
+                listener.bind(address)
+                listener.setblocking(False)
+                if kind == socket.SOCK_STREAM:
+                    listener.listen()
+                listeners.append((family, kind, listener))
+        assert len(listeners) >= 5
+        addresses = [
+            (int(family), int(kind), (1, listener.getsockname()[1]) if family == socket.AF_VSOCK else listener.getsockname())
+            for family, kind, listener in listeners
+        ]  # fmt: skip
+        async with shadowed(above / "ws", state=above / "state", overlays=overlays, environment=environment) as shadow:
+            ran = await shadow.run(PYTHON, "-c", CALLER.format(addresses=addresses), seconds=60)
+        assert THROUGH.encode() not in ran.output
+        assert ran.ended == "exit"
+        for _, kind, listener in listeners:
+            with pytest.raises(BlockingIOError):
+                listener.accept() if kind == socket.SOCK_STREAM else listener.recv(1)
+    Path("/tmp/thinklsp-s").unlink(missing_ok=True)  # noqa: S108
+
+
+BAD = {
+    "fork bomb": ("sh", "b() {{ b | b & }}; b; sleep 100"),
+    "setsid daemon": ("sh", "setsid sh -c 'sleep 100' <&- >&- 2>&- & sleep 100"),
+    "deaf double fork": ("py", "import os, signal, time\nfor s in (1, 2, 15): signal.signal(s, signal.SIG_IGN)\n"
+                         "if os.fork() == 0:\n    os.setsid()\n    os.fork()\n    os.closerange(0, 9)\ntime.sleep(100)"),
+    "stopped": ("sh", "kill -STOP $$; sleep 100"),
+    "says nothing, closes all": ("sh", "exec <&- >&- 2>&-; sleep 100"),
+    "traced": ("py", "import ctypes, os, time\nif os.fork() == 0:\n    ctypes.CDLL(None).ptrace(0, 0, 0, 0)\n"
+               "    os.kill(os.getpid(), 19)\ntime.sleep(100)"),
+}  # fmt: skip
+
+
+@BOTH
+@pytest.mark.parametrize("name", BAD)
+async def test_a_deadline_ends_it_within_two_seconds_and_nobody_survives(machine, overlays, name):
+    above, environment = machine
+    kind, words = BAD[name]
+    if name == "fork bomb" and os.getuid() == 0:
+        pytest.skip("NO FORK BOMB AS ROOT, whom the kernel holds to no number of processes: run this as a user, too")
+    mark = f"mark-{random.getrandbits(64)}"
+    words = words.format(mark=mark)
+    argv = ("sh", "-c", words, mark) if kind == "sh" else (PYTHON, "-c", words, mark)
+    limits = Limits(processes=200)
+    async with shadowed(
+        above / "ws", state=above / "state", overlays=overlays, environment=environment, limits=limits
+    ) as shadow:
+        begun = time.monotonic()
+        ran = await shadow.run(*argv, seconds=1.5)
+        taken = time.monotonic() - begun
+        assert survivors(mark) == []
+        assert ran.ended in ("timeout", "processes")
+        assert taken < 3.5
+        assert await shadow.sh("echo still there") == "still there\n"
+
+
+@BOTH
+async def test_a_daemon_does_not_outlive_the_command_that_left_it(machine, overlays):
+    above, environment = machine
+    mark = f"mark-{random.getrandbits(64)}"
+    async with shadowed(above / "ws", state=above / "state", overlays=overlays, environment=environment) as shadow:
+        begun = time.monotonic()
+        for closed in ("", "<&- >&- 2>&-"):
+            ran = await shadow.run("sh", "-c", f"setsid sleep 1000 {mark} {closed} & true", seconds=30)
+            assert (ran.ended, ran.status) == ("exit", 0)
+            assert survivors(mark) == []
+        assert time.monotonic() - begun < 5
+
+
+GREEDY = {
+    "one hog": ("memory", "x = bytearray(3000 * 1024**2)\nimport time\ntime.sleep(20)"),
+    "many hogs": ("memory", "import os, time\nfor _ in range(8): os.fork() or None\nx = bytearray(20 * 1024**2)\ntime.sleep(20)"),
+    "1 GB of words": ("output", "import os\nwhile True: os.write(1, b'x' * 65536)"),
+    "1,000 threads of processes": ("processes", "import os, time\nfor _ in range(1000):\n    os.fork() or time.sleep(20)\ntime.sleep(20)"),
+}  # fmt: skip
+
+
+@BOTH
+@pytest.mark.parametrize("name", GREEDY)
+async def test_a_limit_ends_it(machine, overlays, name):
+    above, environment = machine
+    ended, words = GREEDY[name]
+    limits = Limits(memory=400 * MEGABYTE, processes=300 if "hogs" in name else 100, output=MEGABYTE)
+    async with shadowed(
+        above / "ws", state=above / "state", overlays=overlays, environment=environment, limits=limits
+    ) as shadow:
+        begun = time.monotonic()
+        ran = await shadow.run(PYTHON, "-c", words, seconds=20)
+        assert time.monotonic() - begun < 10
+        # As a user, the kernel refuses more processes before we do.
+        assert ran.ended in (ended, "exit" if ended == "processes" else ended, "processes" if "hogs" in name else ended)
+        assert len(ran.output) <= MEGABYTE
+        if ended == "output":
+            assert ran.cut > 8 * MEGABYTE
+
+
+@BOTH
+async def test_many_files_and_a_sparse_one(machine, overlays):
+    above, environment = machine
+    async with shadowed(above / "ws", state=above / "state", overlays=overlays, environment=environment) as shadow:
+        code = "for n in range(100_000): open(f'f{n}', 'w').close()"
+        ran = await shadow.run(PYTHON, "-c", code, seconds=60)
+        assert (ran.ended, ran.status, len(ran.changed)) == ("exit", 0, 50)
+        assert await shadow.sh("ls | wc -l") == "2\n"
+        ran = await shadow.run("truncate", "-s", "10G", "sparse")
+        assert ran.status != 0
+        assert (await shadow.run("truncate", "-s", "1G", "sparse")).changed == ("sparse",)
+
+
+@BOTH
+async def test_it_reads_nothing_and_says_nothing_to_the_server(machine, overlays):
+    above, environment = machine
+    async with shadowed(above / "ws", state=above / "state", overlays=overlays, environment=environment) as shadow:
+        assert await shadow.sh("cat; read x; ls -l /proc/self/fd | wc -l; echo $(env | wc -l)", seconds=5) != ""
+        listed = await shadow.py("import os; print(sorted(os.listdir('/proc/self/fd')))")
+        assert listed == "['0', '1', '2', '3']\n"
+        assert await shadow.sh("cat | wc -c") == "0\n"
+
+
+@BOTH
+async def test_cancelled_at_random_moments_nobody_survives(machine, overlays):
+    above, environment = machine
+    tree(above / "ws", {f"many/{number}": "x" for number in range(500)})
+    seed = random.randrange(2**32)
+    dice = random.Random(seed)
+    for number in range(40):
+        mark = f"mark-{seed}-{number}"
+        async with shadowed(above / "ws", state=above / "state", overlays=overlays, environment=environment) as shadow:
+            words = f"setsid sleep 1000 {mark} <&- >&- 2>&- & sleep 1000"
+            running = asyncio.create_task(shadow.run("sh", "-c", words, mark, seconds=100))
+            await asyncio.wait((running,), timeout=dice.uniform(0, 0.25))
+            begun = time.monotonic()
+            running.cancel()
+            with suppress(asyncio.CancelledError):
+                await running
+            assert time.monotonic() - begun < 2, seed
+            assert survivors(mark) == [], (seed, number)
+
+
+HOLDER = """
+import asyncio, sys
+from pathlib import Path
+from tests.support.shadowing import shadowed
+async def main():
+    async with shadowed(Path(sys.argv[1]), state=Path(sys.argv[2]), overlays=sys.argv[3] == "1") as shadow:
+        words = "setsid sleep 1000 " + "mark-" + sys.argv[4] + " <&- >&- 2>&- & sleep 1000"
+        await shadow.run("sh", "-c", words, "mark-" + sys.argv[4], seconds=100)
+asyncio.run(main())
+"""
+
+
+@BOTH
+async def test_killed_at_random_moments_nobody_survives(machine, overlays):
+    above, _ = machine
+    seed = random.randrange(2**32)
+    dice = random.Random(seed)
+    for number in range(25):
+        mark = f"{seed}-{number}"
+        words = (str(above / "ws"), str(above / "state"), str(int(overlays)), mark)
+        helper = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", HOLDER, *words, env={**os.environ, "PYTHONPATH": str(Path.cwd())}
+        )
+        if number % 2:
+            await until(lambda mark=mark: bool(survivors(f"mark-{mark}")), within=20)
+            await asyncio.sleep(dice.uniform(0, 0.1))
+        else:
+            folder = above / "state" / "shadow"
+            await until(lambda folder=folder: folder.exists() and len(os.listdir(folder)) > 1, within=20)
+            await asyncio.sleep(dice.uniform(0, 0.15))
+        helper.send_signal(signal.SIGKILL)
+        await helper.wait()
+        await until(lambda mark=mark: not survivors(f"mark-{mark}"), within=2)
+    async with shadowed(above / "ws", state=above / "state", overlays=overlays) as shadow:
+        await shadow.sh("true")
+        assert len(shadow.left()) == 1
+
+
+def planted(folder, text):
+    tree(folder, {"bwrap": f"#!/bin/sh\n{text}\n"})
+    (folder / "bwrap").chmod(0o755)
+    return str(folder)
+
+
+FAILING = {
+    "missing": (None, "was not found outside of the workspace.*apt install bubblewrap"),
+    "fails": ("echo bwrap: no >&2; exit 1", "does not let users make namespaces"),
+    "no program": ("\0", "could not be"),
+    "works, then fails": ('case "$*" in *--args*) echo bwrap: Creating new namespace failed >&2; exit 1;; esac',
+                          "could not be started: Creating new namespace failed"),
+    "works, then lies": ('case "$*" in *--args*) exec sh -c "touch $PLANTED"; esac', "could not be started"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FAILING)
+async def test_a_helper_that_is_missing_or_fails_is_said_and_nothing_runs_outside(machine, monkeypatch, name):
+    """F-47."""
+    above, environment = machine
+    text, sentence = FAILING[name]
+    path = str(above / "empty") if text is None else planted(above / "planted", text)
+    monkeypatch.setenv("PATH", path)
+    before = as_it_is(above / "ws")
+    async with shadowed(above / "ws", state=above / "state", environment=environment) as shadow:
+        with pytest.raises(ToolFailed, match=sentence):
+            await shadow.run("/bin/sh", "-c", "echo ran > a.py")
+    assert as_it_is(above / "ws") == before
+
+
+async def test_a_helper_in_the_workspace_is_not_run(machine, monkeypatch):
+    """S-30."""
+    above, environment = machine
+    monkeypatch.setenv("PATH", planted(above / "ws" / "bin", f"touch {above}/planted-ran"))
+    async with shadowed(above / "ws", state=above / "state", environment=environment) as shadow:
+        with pytest.raises(ToolFailed, match="not found outside"):
+            await shadow.run("/bin/true")
+    assert not (above / "planted-ran").exists()
+
+
+async def test_where_the_state_folder_cannot_be_used_that_is_said(machine):
+    above, environment = machine
+    (above / "file").write_text("")
+    async with shadowed(above / "ws", state=above / "state", environment=environment) as shadow:
+        runner = ShadowRunner(environment, str(above / "file"), Limits())
+        with pytest.raises(ToolFailed, match="could not be made"):
+            await runner.run(["true"], EditOverlay(shadow.view()), folder=None, seconds=5)
+        await runner.aclose()
