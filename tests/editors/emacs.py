@@ -263,6 +263,11 @@ class _Emacs:
                 f"(cl-find {_quoted(title)} (trial-actions {_quoted(name)}) :test #'string-prefix-p)", title
             )
             await self.act(title)
+            # The comment stands in another file than what it wants changed.
+            await terminal.shows(r"Apply\s+it\?")
+            if self._client is LSP_MODE:
+                await terminal.type("Apply")
+            await terminal.keys("Enter")
             if self._client is EGLOT:  # the newer one asks only where a file is not open
                 await terminal.shows(r"Proceed\? \(y or n\)")
                 await terminal.keys("y")
