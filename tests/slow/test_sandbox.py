@@ -278,7 +278,11 @@ async def test_killed_at_random_moments_nobody_survives(machine, overlays):
         mark = f"{seed}-{number}"
         words = (str(above / "ws"), str(above / "state"), str(int(overlays)), mark)
         helper = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", HOLDER, *words, env={**os.environ, "PYTHONPATH": str(Path.cwd())}
+            sys.executable,
+            "-c",
+            HOLDER,
+            *words,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join((str(Path.cwd()), *sys.path[1:]))},
         )
         if number % 2:
             await until(lambda mark=mark: bool(survivors(f"mark-{mark}")), within=20)
