@@ -8,9 +8,9 @@ Where it can, it stays as the keeper of a process namespace whose first process 
 moments in which it can be killed without what it has started, and then nobody ends that.
 
 The task: `overlays`: [{lower, upper, work, merged}], `sync`: [{folder, writes: [[parts, base64, mode]], deletes:
-[parts]}], `limits`: {name: number}, `processes`: number, `argv`: bubblewrap's, `settings`: its options, `filter`: base64 of a seccomp
-program or empty, `status`: descriptor that is told `{"failed": …}` where it comes to nothing and `{"inside": …}`, the
-first process of the namespace; `parent`: process that it must not outlive.
+[parts]}], `limits`: {name: number}, `processes`: how many there may be, `argv`: bubblewrap's, `settings`: its options,
+`filter`: base64 of a seccomp program or empty, `status`: descriptor that is told `{"failed": …}` where it comes to
+nothing and `{"inside": …}`, the first process of the namespace; `parent`: process that it must not outlive.
 """
 
 from __future__ import annotations
