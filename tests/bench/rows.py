@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from tests.bench import store_rows
+from tests.bench import shadow_rows, store_rows
 from tests.support.outside import Outside, diagnostic, start
 from tests.support.raw_client import RawClient
 from tests.support.raw_documents import range_of
@@ -161,4 +161,5 @@ ROWS: dict[str, Callable[[Path, int], Awaitable[list[float]]]] = {
     "list of 200 sessions, one of 50 MB (ms)": store_rows.list_sessions,
     "resume of 10,000 messages, 50 MB (ms)": store_rows.resume,
     "append to 10,000 messages, 50 MB (ms)": store_rows.append,
+    **shadow_rows.ROWS,
 }

@@ -8,9 +8,9 @@ Where it can, it stays as the keeper of a process namespace whose first process 
 moments in which it can be killed without what it has started, and then nobody ends that.
 
 The task: `overlays`: [{lower, upper, work, merged}], `sync`: [{folder, writes: [[parts, base64, mode]], deletes:
-[parts]}], `limits`: {name: number}, `argv`: bubblewrap's, `settings`: its options, `filter`: base64 of a seccomp
-program or empty, `status`: descriptor that is told `{"failed": …}` where it comes to nothing and `{"inside": …}`, the
-first process of the namespace; `parent`: process that it must not outlive.
+[parts]}], `limits`: {name: number}, `processes`: how many there may be, `argv`: bubblewrap's, `settings`: its options,
+`filter`: base64 of a seccomp program or empty, `status`: descriptor that is told `{"failed": …}` where it comes to
+nothing and `{"inside": …}`, the first process of the namespace; `parent`: process that it must not outlive.
 """
 
 from __future__ import annotations
@@ -47,6 +47,8 @@ def main() -> None:
     status: int = task["status"]
     try:
         if _own_world():
+            # Of this namespace; else it would count all processes of the user.
+            _limit(resource.RLIMIT_NPROC, task["processes"])
             _stay_outside(status)
         elif task["overlays"]:
             raise PermissionError(1, "no namespace for the overlay")

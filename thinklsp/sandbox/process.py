@@ -167,7 +167,9 @@ def _taken_up(pid: int, most: int) -> tuple[int, int]:
         if count > most:
             break
         with suppress(OSError, ValueError, IndexError), open(f"/proc/{below}/statm", "rb") as file:
-            pages += int(file.read().split()[1])
+            _, resident, shared, *_ = map(int, file.read().split())
+            # Programs and libraries are there once, however many run them.
+            pages += resident - shared
     return count, pages * os.sysconf("SC_PAGE_SIZE")
 
 

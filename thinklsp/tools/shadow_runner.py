@@ -115,15 +115,12 @@ class ShadowRunner:
         shadows = self._shadows
         hidden = (os.path.realpath(self._state_folder),)
         machine = Machine(self._environment, home, shadows.nothing, (sys.base_prefix, sys.prefix), hidden)
-        limits = {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": _LARGEST_FILE}
-        if self._overlays:
-            # In a namespace of its own; else it would count all processes of the user.
-            limits["RLIMIT_NPROC"] = self._limits.processes
         memory = self._limits.memory // 4
         return {
             "overlays": shadows.overlays(),
             "sync": shadows.sync(overlay),
-            "limits": limits,
+            "limits": {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": _LARGEST_FILE},
+            "processes": self._limits.processes,
             "settings": options(machine, shadows.folders(), cwd, memory=memory, deep=is_deep(bwrap)),
             "filter": base64.b64encode(program(machine_name())).decode(),
             "argv": [bwrap, *argv],
