@@ -28,11 +28,25 @@ MEGABYTE = 1024**2
 # A command that says so has got through.
 THROUGH = "GOT THROUGH"
 
+# What of it no command may see.
+AT_HOME = (
+    ".ssh/id_rsa",
+    ".aws/credentials",
+    ".config/thinklsp/config.toml",
+    ".netrc",
+    ".bash_history",
+    "other/secret.py",
+    ".local/share/keyrings/login",
+    ".cargo/credentials.toml",
+    "go/src/private/main.go",
+    "project/.git/config",
+)
+
 
 @pytest.fixture
 def machine(tmp_path):
     """A home folder with secrets, another project, a workspace, and a state folder with a session store."""
-    home = tree(tmp_path / "home", dict.fromkeys((".ssh/id_rsa", ".aws/credentials", ".config/thinklsp/config.toml", ".netrc", ".bash_history", "other/secret.py", ".local/share/keyrings/login", ".cargo/credentials.toml", "go/src/private/main.go", "project/.git/config"), CANARY))  # fmt: skip
+    tree(home, dict.fromkeys(AT_HOME, CANARY))
     tree(home, {".local/bin/tool": "to be seen", "project/bin/tool": "to be seen"})
     tree(tmp_path / "state", {"sessions/store.db": CANARY})
     tree(tmp_path / "ws", {"a.py": "x = 1\n", ".env": CANARY, ".gitignore": "ignored/\n", "ignored/.env": CANARY})
@@ -122,7 +136,7 @@ async def test_no_word_reaches_anybody_who_listens(machine, overlays):
                 listeners.append((family, kind, listener))
         assert len(listeners) >= 5
         addresses = [
-            (int(family), int(kind), (1, listener.getsockname()[1]) if family == socket.AF_VSOCK else listener.getsockname())
+            (int(family), int(kind), listener.getsockname() if family != socket.AF_VSOCK else (1, listener.getsockname()[1]))
             for family, kind, listener in listeners
         ]  # fmt: skip
         async with shadowed(above / "ws", state=above / "state", overlays=overlays, environment=environment) as shadow:
