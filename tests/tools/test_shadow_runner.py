@@ -296,7 +296,7 @@ asyncio.run(main())
 async def test_a_killed_server_leaves_no_process_and_its_folder_to_the_next(ws, tmp_path):
     # The helper's own words hold it, too, but not in one piece.
     marker = str(os.getpid())
-    code = HOLDER.format(here=os.getcwd(), ws=str(ws), state=str(tmp_path / "state"), marker=marker)
+    code = HOLDER.format(here=str(Path(__file__).parents[2]), ws=str(ws), state=str(tmp_path / "state"), marker=marker)
     helper = await asyncio.create_subprocess_exec(PYTHON, "-c", code)
     try:
         await until(lambda: bool(survivors(f"1000.{marker}")), within=20)

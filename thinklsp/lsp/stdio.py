@@ -7,6 +7,8 @@ import logging
 import os
 import sys
 import threading
+from collections.abc import Callable
+from contextlib import suppress
 
 from thinklsp.lsp.connection import GOODBYE_SECONDS, Connection, on_signals
 from thinklsp.lsp.greeting import Greeting
@@ -53,16 +55,22 @@ async def _serve(writer: FrameWriter, greeting: Greeting) -> int:
 def _read(loop: asyncio.AbstractEventLoop, connection: Connection, chunk: bytes) -> None:
     """Runs in a thread of its own, so that nothing else can keep the input waiting. `chunk` has been read already."""
     frames = FrameDecoder()
+
+    def tell(handler: Callable[..., None], *words: object) -> None:
+        # What comes after the client's `exit` may find that the loop has ended.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(handler, *words)
+
     try:
         while chunk := chunk or os.read(0, _CHUNK):
             for frame in frames.feed(chunk):
-                loop.call_soon_threadsafe(connection.receive, frame)
+                tell(connection.receive, frame)
             chunk = b""
     except FramingError as error:
         _log.error("the input cannot be followed any further: %s", error)
     except OSError:
         _log.warning("the input was closed")
-    loop.call_soon_threadsafe(connection.leave, 1)
+    tell(connection.leave, 1)
 
 
 async def _watch_client(connection: Connection, writer: FrameWriter) -> None:
