@@ -80,8 +80,9 @@ def _parse(data: bytes, language: Language, stop: Stop) -> tree_sitter.Tree:
 def definitions_query(language: Language) -> tree_sitter.Query:
     from tree_sitter import Query  # noqa: PLC0415 - as above.
 
-    text = files(__package__).joinpath("queries", f"{language.queries}.scm").read_text("utf-8")
-    return Query(_grammar(language.name), text)
+    folder = files(__package__).joinpath("queries")
+    texts = (folder.joinpath(f"{name}.scm").read_text("utf-8") for name in language.queries)
+    return Query(_grammar(language.name), "\n".join(texts))
 
 
 @cache

@@ -19,11 +19,11 @@ _LOOK = 50_000
 
 @dataclass(frozen=True, slots=True)
 class Language:
-    """`name` is that of its grammar. `queries`: the file that says what its definitions are."""
+    """`name` is that of its grammar. `queries`: the files that say together what its definitions are."""
 
     name: str
     family: str = ""
-    queries: str = ""
+    queries: tuple[str, ...] = ()
     extensions: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     interpreters: tuple[str, ...] = ()
@@ -64,7 +64,7 @@ def _language(name: str, row: Mapping[str, Any]) -> Language:
     return Language(
         name,
         family=row.get("family", name),
-        queries=row.get("queries", name),
+        queries=tuple(row.get("queries", (name,))),
         extensions=tuple(row.get("extensions", ())),
         files=tuple(row.get("files", ())),
         interpreters=tuple(row.get("interpreters", ())),

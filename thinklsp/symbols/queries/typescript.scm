@@ -1,39 +1,11 @@
-; Declarations.
-(function_declaration name: (identifier) @name) @function
-(generator_function_declaration name: (identifier) @name) @function
+; Besides ecmascript.scm.
 (function_signature name: (identifier) @name) @function
-(class_declaration name: (_) @name) @class
 (abstract_class_declaration name: (_) @name) @class
 (interface_declaration name: (_) @name) @interface
 (enum_declaration name: (_) @name) @enum
 (type_alias_declaration name: (_) @name) @type
 (internal_module name: (_) @name) @namespace
 (module name: (_) @name) @namespace
-(method_definition name: (_) @name) @method
 (method_signature name: (_) @name) @method
 (abstract_method_signature name: (_) @name) @method
-
-; Functions and classes that get their name by being assigned.
-(variable_declarator name: (identifier) @name value: [(arrow_function) (function_expression) (generator_function)]) @function
-(variable_declarator name: (identifier) @name value: (class)) @class
-(assignment_expression
-  left: [(identifier) @name (member_expression property: (_) @name)]
-  right: [(arrow_function) (function_expression) (generator_function)]) @function
-(assignment_expression
-  left: [(identifier) @name (member_expression property: (_) @name)]
-  right: (class)) @class
-(pair key: (_) @name value: [(arrow_function) (function_expression) (generator_function)]) @method
-(pair key: (_) @name value: (class)) @class
 (public_field_definition name: (_) @name value: [(arrow_function) (function_expression) (generator_function)]) @method
-
-; Objects with a name; those on a single line are left out again (outline.py).
-(variable_declarator name: (identifier) @name value: (object [(pair) (method_definition)])) @object
-(assignment_expression
-  left: [(identifier) @name (member_expression property: (_) @name)]
-  right: (object [(pair) (method_definition)])) @object
-(pair key: (_) @name value: (object [(pair) (method_definition)])) @object
-
-; Expressions with a name of their own.
-(function_expression name: (identifier) @name) @function
-(generator_function name: (identifier) @name) @function
-(class name: (_) @name) @class
