@@ -12,37 +12,32 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
-from random import Random
 
 import pytest
 
-from tests.support.scripted_model import check_sendable
-from tests.support.stored_sessions import SECRET, USAGE, files_of, full_session, holding, one_turn, opened, sealed
-from tests.support.writing_sessions import check_survival, gone, until_told, writers
+from tests.support.stored_sessions import (
+    SECRET,
+    USAGE,
+    connection_of,
+    database,
+    files_of,
+    full_session,
+    holding,
+    one_turn,
+    opened,
+    sealed,
+)
 from thinklsp.core.errors import SessionError
 from thinklsp.core.messages import AssistantMessage, ThinkingBlock
 from thinklsp.sessions.database import open_database
 from thinklsp.sessions.folder import network_mount, set_aside
 from thinklsp.sessions.ledger import PlannedWrite
-from thinklsp.sessions.session import Session
 from thinklsp.sessions.spending import utc_today
 from thinklsp.sessions.store import SqliteStore
 from thinklsp.sessions.values import Spent
 
 SPENT = Spent("t", "p", "m", USAGE)
 EDIT = PlannedWrite("file:///a", "a", "1", "2")
-FLIPS = 40
-CUTS = 25
-
-
-def database(folder: Path) -> Path:
-    return folder / "sessions" / "sessions.db"
-
-
-def file_of(store: SqliteStore) -> sqlite3.Connection:
-    assert store._keeper is not None
-    assert store._keeper.places.file is not None
-    return store._keeper.places.file
 
 
 async def test_the_file_is_kept_as_promised(tmp_path: Path) -> None:
@@ -50,7 +45,7 @@ async def test_the_file_is_kept_as_promised(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         await store.update((await store.create("w")).id, full_session)
         pragmas = "journal_mode synchronous foreign_keys busy_timeout wal_autocheckpoint trusted_schema secure_delete"
-        found = {name: file_of(store).execute(f"PRAGMA {name}").fetchone()[0] for name in pragmas.split()}
+        found = {name: connection_of(store).execute(f"PRAGMA {name}").fetchone()[0] for name in pragmas.split()}
         assert list(found.values()) == ["wal", 2, 1, 5000, 1000, 0, 1]
         assert (await store.condition()).kind == "file"
         modes = {path.name: path.stat().st_mode & 0o777 for path in files_of(tmp_path)}
@@ -147,18 +142,18 @@ async def in_trouble(folder: Path, spoil: Callable[[SqliteStore], Callable[[], o
         assert await store.get(new.id, "w") == new
         assert (await store.spent_on(utc_today())).input_tokens == 50
         assert await store.last_written("w") == written
-        assert file_of(store).execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        assert connection_of(store).execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 
 
 def full(store: SqliteStore) -> Callable[[], object]:
-    pages = file_of(store).execute("PRAGMA page_count").fetchone()[0]
-    file_of(store).execute(f"PRAGMA max_page_count = {pages}")
-    return lambda: file_of(store).execute("PRAGMA max_page_count = 1000000")
+    pages = connection_of(store).execute("PRAGMA page_count").fetchone()[0]
+    connection_of(store).execute(f"PRAGMA max_page_count = {pages}")
+    return lambda: connection_of(store).execute("PRAGMA max_page_count = 1000000")
 
 
 def read_only(store: SqliteStore) -> Callable[[], object]:
-    file_of(store).execute("PRAGMA query_only = ON")
-    return lambda: file_of(store).execute("PRAGMA query_only = OFF")
+    connection_of(store).execute("PRAGMA query_only = ON")
+    return lambda: connection_of(store).execute("PRAGMA query_only = OFF")
 
 
 def locked(store: SqliteStore) -> Callable[[], object]:
@@ -330,150 +325,6 @@ async def test_what_is_not_ours_is_refused_and_not_followed(put: Callable[[Path]
     assert plain_files(tmp_path) == before
 
 
-async def filled(folder: Path, count: int = 4) -> list[Session]:
-    async with opened(folder) as store:
-        sessions = []
-        for number in range(count):
-            session = await store.update((await store.create("w")).id, full_session, SPENT)
-            sessions.append(await store.update(session.id, lambda now, n=number: one_turn(n, now)))
-        await store.intend(session.id, "w", "t", (EDIT,))
-    return sessions
-
-
-async def use(folder: Path) -> tuple[str, ...]:
-    """Whatever is damaged: nothing but SessionError comes out, and new work is kept."""
-    async with opened(folder) as store:
-        for summary in await store.list(None):
-            try:
-                session = await store.get(summary.id, None)
-                check_sendable((await store.update(session.id, lambda now: now.with_user("More."))).conversation)
-                await store.usage(session.id)
-                await store.archives(session.id)
-            except SessionError:
-                continue
-        await store.unknown_edits("w")
-        await store.last_written("w")
-        new = await store.update((await store.create("w")).id, full_session, SPENT)
-        problems = store.problems
-    async with opened(folder) as store:
-        assert await store.get(new.id, "w") == new
-    return problems
-
-
-async def check_flips(folder: Path, random: Random, flips: int) -> int:
-    """How many of the files were set aside."""
-    await filled(folder / "original")
-    aside = 0
-    for number in range(flips):
-        copy = copied(folder / "original", folder / f"flip{number}")
-        content = bytearray(database(copy).read_bytes())
-        for _ in range(random.choice((1, 1, 20))):
-            content[random.randrange(len(content))] ^= random.randrange(1, 256)
-        database(copy).write_bytes(content)
-        problems = await use(copy)
-        kept = list(copy.glob("sessions/*.corrupt-*"))
-        assert bool(kept) == any("was damaged. It is kept as" in problem for problem in problems)
-        aside += bool(kept)
-        shutil.rmtree(copy)
-    return aside
-
-
-async def test_flipped_bytes_are_survived(tmp_path: Path) -> None:
-    assert await check_flips(tmp_path, Random(7), FLIPS) > 0
-
-
-async def test_a_table_that_has_lost_a_column_costs_no_session(tmp_path: Path) -> None:
-    sessions = await filled(tmp_path)
-    with closing(sqlite3.connect(database(tmp_path))) as connection:
-        connection.execute("ALTER TABLE usage DROP COLUMN purpose")
-    async with opened(tmp_path) as store:
-        assert {summary.id for summary in await store.list("w")} == {session.id for session in sessions}
-        assert "was damaged. It is kept as" in store.problems[0]
-
-
-@pytest.mark.parametrize("content", [b"", b"no database" * 500, b"SQLite format 3\0" + b"x" * 5000])
-async def test_what_is_no_database_is_set_aside(content: bytes, tmp_path: Path) -> None:
-    await filled(tmp_path, 1)
-    database(tmp_path).write_bytes(content)
-    problems = await use(tmp_path)
-    kept = [path for path in files_of(tmp_path) if ".corrupt-" in path.name]
-    assert [path.read_bytes() for path in kept] == ([content] if content else [])
-    assert [str(path) in problems[0] for path in kept] == [True] * len(kept)
-    assert {path.stat().st_mode & 0o777 for path in kept} <= {0o600}
-
-
-async def test_damage_at_work_costs_no_session_that_is_in_use(tmp_path: Path) -> None:
-    async with opened(tmp_path, retry_after=0.0) as store:
-        session = await store.update((await store.create("w")).id, full_session)
-        other = await store.update((await store.create("w")).id, full_session)
-        file_of(store).execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-        content = bytearray(database(tmp_path).read_bytes())
-        content[100:] = os.urandom(len(content) - 100)
-        database(tmp_path).write_bytes(content)
-        file_of(store).execute("PRAGMA shrink_memory")
-        grown = await store.update(session.id, lambda now: one_turn(0, now))
-        assert (grown.steps, await store.get(session.id, "w")) == (4, grown)
-        assert await store.get(other.id, "w") == other
-        await store.update(other.id, lambda now: one_turn(1, now))
-    assert [path for path in files_of(tmp_path) if ".corrupt-" in path.name]
-    async with opened(tmp_path) as store:
-        assert await store.get(session.id, "w") == grown
-        assert (await store.get(other.id, "w")).steps == 4
-
-
-async def test_damaged_state_is_left_out_and_the_rows_are_kept(tmp_path: Path) -> None:
-    """A signature that has changed on disk never goes to a service."""
-    async with opened(tmp_path) as store:
-        session = await store.update((await store.create("w")).id, full_session)
-    with closing(sqlite3.connect(database(tmp_path), isolation_level=None)) as connection:
-        connection.execute("UPDATE opaque SET content = replace(content, 'canary', 'canarx') WHERE position = 0")
-    async with opened(tmp_path) as store:
-        found = await store.get(session.id, "w")
-        kinds = [block.kind for block in found.conversation[1].blocks]
-        assert kinds == [block.kind for block in session.conversation[1].blocks[1:]]
-        assert "left out" in store.problems[0]
-        changed = await store.update(session.id, lambda now: now.with_user("More."))
-        assert changed.conversation[:-1] == found.conversation
-        assert len(await store.archives(session.id)) == 1
-    async with opened(tmp_path) as store:
-        assert (await store.get(session.id, "w"), store.problems) == (changed, ())
-
-
-async def test_a_log_that_was_cut_keeps_the_commits_before_the_cut(tmp_path: Path) -> None:
-    """As a power failure would leave it: db and log of a killed process, the log cut anywhere in its second half."""
-    random = Random(11)
-    folder = tmp_path / "original"
-    folder.mkdir(mode=0o700)
-    with writers() as source:
-        pid = source.start(folder)
-        await until_told(folder, 60)
-        source.kill(pid)
-        await gone(pid)
-    await check_survival(copied(folder, tmp_path / "whole"))
-    log = (folder / "sessions" / "sessions.db-wal").read_bytes()
-    session_id = (folder / "told").read_text().split()[1]
-    steps = []
-    for number in range(CUTS):
-        copy = copied(folder, tmp_path / f"cut{number}")
-        part = len(log) // 2 // CUTS
-        cut = len(log) - number * part - random.randrange(part)
-        (copy / "sessions" / "sessions.db-wal").write_bytes(log[:cut])
-        (copy / "sessions" / "sessions.db-shm").unlink(missing_ok=True)
-        async with opened(copy) as store:
-            session = await store.update(session_id, lambda now: now.with_user("More."))
-            check_sendable(session.conversation)
-            assert store.problems == ()
-            steps.append((cut, session.steps))
-    assert [count for _, count in sorted(steps)] == sorted(count for _, count in steps)
-    assert len({count for _, count in steps}) > 1
-
-
-def copied(folder: Path, copy: Path) -> Path:
-    shutil.copytree(folder, copy)
-    copy.chmod(0o700)
-    return copy
-
-
 async def test_a_deleted_session_leaves_no_byte(tmp_path: Path) -> None:
     canary = "canaryQ7xWprivate"
     async with opened(tmp_path) as store:
@@ -556,7 +407,7 @@ async def test_over_a_network_there_is_no_shared_memory(tmp_path: Path) -> None:
     opened_.connection.close()
     async with opened(tmp_path) as store:
         await store.update((await store.create("w")).id, full_session)
-        assert file_of(store).execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        assert connection_of(store).execute("PRAGMA journal_mode").fetchone() == ("wal",)
     connection = open_database(str(tmp_path), network=lambda _: "nfs4").connection
     assert connection is not None
     assert connection.execute("PRAGMA journal_mode").fetchone() == ("delete",)

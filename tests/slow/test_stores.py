@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from tests.sessions.test_store_disk import check_flips
+from tests.sessions.test_store_damage import check_flips
 from tests.slow.running import say
 from tests.slow.sizes import SEED, lots, sized
 from tests.support.writing_sessions import check_survival, killed_at, writers

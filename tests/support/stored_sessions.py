@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -35,6 +36,16 @@ SECRET = "EqQBCkYICxgCKkDcanarysignature0123456789"
 
 def sealed(text: str = SECRET, origin: Origin = ORIGIN) -> OpaqueState:
     return OpaqueState(f'{{"signature": "{text}"}}', origin)
+
+
+def database(folder: Path) -> Path:
+    return folder / "sessions" / "sessions.db"
+
+
+def connection_of(store: SqliteStore) -> sqlite3.Connection:
+    assert store._keeper is not None
+    assert store._keeper.places.file is not None
+    return store._keeper.places.file
 
 
 EVERY_KIND = AssistantMessage(

@@ -13,7 +13,8 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from sqlite3 import Connection
 
-from thinklsp.sessions import ledger, remedies, spending
+from thinklsp.sessions import ledger, remedies
+from thinklsp.sessions.copying import salvage
 from thinklsp.sessions.folder import (
     FileIds,
     FolderRefused,
@@ -27,16 +28,19 @@ from thinklsp.sessions.folder import (
     set_aside,
 )
 from thinklsp.sessions.migrations import released, statements
-from thinklsp.sessions.rows import copy_session, transaction
+from thinklsp.sessions.transaction import transaction
 
 PATIENCE = 5.0
 LARGE = 1 << 30
 _CHECK_SECONDS = 0.25
+# No version of ours will ever have such a number: a flipped bit has.
+_IMPLAUSIBLE = 1_000
 _PRAGMAS = (
     "synchronous = FULL",
     "foreign_keys = ON",
     "wal_autocheckpoint = 1000",
     f"journal_size_limit = {64 << 20}",
+    "cell_size_check = ON",
     "trusted_schema = OFF",
     "secure_delete = ON",
 )
@@ -150,33 +154,24 @@ def _open(place: _Place, *, damaged: bool) -> Opened:
 
 
 def _salvage(aside: str, connection: Connection) -> int:
-    """Brings over the sessions of a damaged file that can be read. What a row has lost is found by its checksum."""
-    saved = 0
     with suppress(sqlite3.Error, UnicodeError), closing(_read_only(aside, PATIENCE)) as source:
-        names = [name for (name,) in source.execute("SELECT id FROM session NOT INDEXED") if isinstance(name, str)]
-        for name in names:
-            with suppress(sqlite3.Error, UnicodeError), transaction(connection):
-                copy_session(source, connection, name)
-                saved += 1
-        with suppress(sqlite3.Error, UnicodeError), transaction(connection):
-            spending.move(source, connection)
-    return saved
+        # Tables can be read although the schema has parts that make no sense.
+        source.execute("PRAGMA writable_schema = ON")
+        return salvage(source, connection)
+    return 0
 
 
 def _sound(place: _Place) -> Opened:
     path, migrations = place.path, place.migrations
     connection = _connected(path, place.patience)
     try:
-        version = _version(connection)
+        version, problems = _looked_at(connection, place)
         if version > max(migrations):
             connection.close()
             return _from_the_future(path, place.patience)
-        problems = _configure(connection, place)
-        _check(connection)
         if version < max(migrations):
             _back_up(connection, path, version)
             migrate(connection, migrations)
-        _expect_schema(connection)
         ledger.forget_old(connection)
         remedies.forget_old(connection)
         return Opened(connection, path, problems=problems, files=file_ids(path))
@@ -185,13 +180,31 @@ def _sound(place: _Place) -> Opened:
         if is_damage(error):
             raise Damaged from None
         raise
-    except UnicodeDecodeError:
-        # What SQLite wanted to say held a piece of the damage.
-        connection.close()
-        raise Damaged from None
     except Damaged:
         connection.close()
         raise
+
+
+def _looked_at(connection: Connection, place: _Place) -> tuple[int, tuple[str, ...]]:
+    """The version of its schema, and problems to be told. Raises Damaged."""
+    try:
+        version = _version(connection)
+        if not 0 <= version < _IMPLAUSIBLE:
+            raise Damaged
+        if version > max(place.migrations):
+            return version, ()
+        problems = _configure(connection, place)
+        _check(connection)
+        _expect_schema(connection, {step: sql for step, sql in place.migrations.items() if step <= version})
+    except UnicodeDecodeError:
+        # What SQLite wanted to say held a piece of the damage.
+        raise Damaged from None
+    except sqlite3.Error as error:
+        # A schema that is none any more, or a format of the file that there never was.
+        if _code(error) == sqlite3.SQLITE_ERROR:
+            raise Damaged from None
+        raise
+    return version, problems
 
 
 def _from_the_future(path: str, patience: float) -> Opened:
@@ -254,7 +267,7 @@ def _check(connection: Connection) -> None:
     until = time.monotonic() + _CHECK_SECONDS
     connection.set_progress_handler(lambda: time.monotonic() > until, 10_000)
     try:
-        [(found,)] = connection.execute("PRAGMA quick_check(1)").fetchall()
+        [(found,)] = connection.execute("PRAGMA integrity_check(1)").fetchall()
     except sqlite3.OperationalError as error:
         if _code(error) != sqlite3.SQLITE_INTERRUPT:
             raise
@@ -268,19 +281,18 @@ def _check(connection: Connection) -> None:
 def is_sound(connection: Connection) -> bool:
     """The whole check, for when something has gone wrong already."""
     try:
-        return connection.execute("PRAGMA quick_check(1)").fetchall() == [("ok",)]
+        return connection.execute("PRAGMA integrity_check(1)").fetchall() == [("ok",)]
     except sqlite3.Error:
         return False
 
 
-def _expect_schema(connection: Connection) -> None:
-    """A flipped byte can change the name of a table, which no check of SQLite's finds."""
-    with closing(in_memory()) as model:
-        names = [name for (name,) in model.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
-        for name in names:
-            columns = [row[1:4] for row in model.execute(f"PRAGMA table_info({name})")]
-            if [row[1:4] for row in connection.execute(f"PRAGMA table_info({name})")][: len(columns)] != columns:
-                raise Damaged
+def _expect_schema(connection: Connection, migrations: Mapping[int, str]) -> None:
+    """A flipped byte can change the name of a table or column, or the version, which no check of SQLite's finds."""
+    query = "SELECT type, name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite%'"
+    with closing(_connected(":memory:", 0)) as model:
+        migrate(model, migrations)
+        if set(model.execute(query)) != set(connection.execute(query)):
+            raise Damaged
 
 
 def _back_up(connection: Connection, path: str, version: int) -> None:

@@ -16,9 +16,11 @@ from typing import Literal, Protocol, TypeVar
 
 from thinklsp.core.errors import SessionError
 from thinklsp.sessions import spending
+from thinklsp.sessions.copying import copy_session
 from thinklsp.sessions.database import Opened, erase_traces, in_memory, is_damage, is_sound, reason
 from thinklsp.sessions.folder import FileIds, file_ids, remove_backups, remove_left_behind
-from thinklsp.sessions.rows import copy_session, delete_session, read_revision, transaction
+from thinklsp.sessions.rows import delete_session, read_revision
+from thinklsp.sessions.transaction import transaction
 
 _T = TypeVar("_T")
 FOR_GOOD = float("inf")

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import json
 import secrets
-import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from sqlite3 import Connection
 
@@ -30,6 +28,7 @@ from thinklsp.sessions.history import read_history
 from thinklsp.sessions.repair import mend
 from thinklsp.sessions.sealing import Seals
 from thinklsp.sessions.session import Session
+from thinklsp.sessions.transaction import expect_row
 from thinklsp.sessions.values import Summary
 
 _USAGE = ", ".join(USAGE_COLUMNS)
@@ -39,7 +38,11 @@ _SESSION = (
 _SUMMARY = f"id, title, workspace, model, steps, messages, size, created, updated, {_USAGE}"
 # In an order in which rows may be added although they refer to each other.
 SESSION_TABLES = ("session", "message", "opaque", "archive", "ledger", "remedy")
-_KEY = {"session": "id"}
+
+
+def key_of(table: str) -> str:
+    """The column of one of them that holds the session's id."""
+    return "id" if table == "session" else "session"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,18 +54,6 @@ class Stored:
     revision: int
     generation: int
     sound: bool = True
-
-
-@contextmanager
-def transaction(connection: Connection, kind: str = "IMMEDIATE") -> Iterator[None]:
-    connection.execute(f"BEGIN {kind}")
-    try:
-        yield
-        connection.execute("COMMIT")
-    finally:
-        if connection.in_transaction:
-            with suppress(sqlite3.Error):
-                connection.execute("ROLLBACK")
 
 
 def moment(connection: Connection) -> int:
@@ -217,22 +208,22 @@ def _append(connection: Connection, session: Session, generation: int, kept: int
             "INSERT INTO message VALUES (?, ?, ?, ?, ?, ?, ?)",
             (*place, row.role, row.stop_reason, row.blocks, check),
         )
-        _check_found(connection, place, check)
+        expect_row(
+            connection,
+            "SELECT crc FROM message WHERE session = ? AND generation = ? AND sequence = ?",
+            place,
+            (check,),
+        )
         size += len(row.blocks) + _append_sealed(connection, session.id, generation, sequence, row, seals)
     return size
 
 
-def _check_found(connection: Connection, place: tuple[str, int, int], check: int) -> None:
-    """In a damaged file a new row can take the number of an old one, so that its index finds the old one. SQLite sees
-    nothing wrong with that; for us it is damage like any other.
-    """
-    found = connection.execute(
-        "SELECT crc FROM message WHERE session = ? AND generation = ? AND sequence = ?", place
-    ).fetchall()
-    if found != [(check,)]:
-        error = sqlite3.DatabaseError("the index of the messages finds another one")
-        error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
-        raise error
+def _ensure_origin(connection: Connection, key: str, fields: tuple[str, str, str, str]) -> None:
+    """The row is shared by all sessions: one that was damaged is made whole, or new state would be unreadable too."""
+    query = "SELECT provider, model, host, key FROM origin WHERE id = ?"
+    if connection.execute(query, (key,)).fetchall() != [fields]:
+        connection.execute("INSERT OR REPLACE INTO origin VALUES (?, ?, ?, ?, ?)", (key, *fields))
+        expect_row(connection, query, (key,), fields)
 
 
 def _append_sealed(
@@ -242,13 +233,17 @@ def _append_sealed(
     for position, state in row.sealed:
         closed = seals.close(state)
         origin = state.origin
-        connection.execute(
-            "INSERT OR IGNORE INTO origin VALUES (?, ?, ?, ?, ?)",
-            (closed.origin, origin.provider, origin.model, origin.host, origin.key),
-        )
+        _ensure_origin(connection, closed.origin, (origin.provider, origin.model, origin.host, origin.key))
+        place = (session_id, generation, sequence, position)
         connection.execute(
             "INSERT INTO opaque VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (session_id, generation, sequence, position, closed.origin, closed.sealed, closed.content, closed.crc),
+            (*place, closed.origin, closed.sealed, closed.content, closed.crc),
+        )
+        expect_row(
+            connection,
+            "SELECT origin, crc FROM opaque WHERE session = ? AND generation = ? AND sequence = ? AND position = ?",
+            place,
+            (closed.origin, closed.crc),
         )
         size += len(closed.content)
     return size
@@ -304,28 +299,10 @@ def delete_session(connection: Connection, session_id: str) -> bool:
     connection.execute("UPDATE usage SET session = NULL, turn = '' WHERE session = ?", (session_id,))
     found = False
     for table in reversed(SESSION_TABLES):
-        key = _KEY.get(table, "session")
+        key = key_of(table)
         found = connection.execute(f"DELETE FROM {table} WHERE {key} = ?", (session_id,)).rowcount > 0  # noqa: S608 - constants
     connection.execute("DELETE FROM origin WHERE id NOT IN (SELECT origin FROM opaque)")
     return found
-
-
-def copy_session(source: Connection, target: Connection, session_id: str) -> None:
-    """Every row of a session, as it is, in place of what the target has of it. The source may be of an older version,
-    whose tables have the same columns."""
-    present = {name for (name,) in source.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
-    for table in reversed(SESSION_TABLES):
-        target.execute(f"DELETE FROM {table} WHERE {_KEY.get(table, 'session')} = ?", (session_id,))  # noqa: S608 - constants
-    _copy(source, target, "SELECT * FROM origin", (), "origin")
-    for table in (table for table in SESSION_TABLES if table in present):
-        key = _KEY.get(table, "session")
-        _copy(source, target, f"SELECT * FROM {table} WHERE {key} = ?", (session_id,), table)  # noqa: S608 - constants
-
-
-def _copy(source: Connection, target: Connection, query: str, values: tuple[str, ...], table: str) -> None:
-    rows = source.execute(query, values)
-    marks = ", ".join("?" * len(rows.description))
-    target.executemany(f"INSERT OR IGNORE INTO {table} VALUES ({marks})", rows)  # noqa: S608 - constants
 
 
 def _choices(text: object) -> dict[str, object]:
