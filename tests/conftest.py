@@ -1,11 +1,16 @@
-"""What is loaded for the suite stays loaded: the garbage collector need not walk through it after every few objects."""
+"""What is loaded for the suite stays loaded: the garbage collector need not walk through it after every few objects.
+And `tally`: what tests did for the figures of `figures.toml` is summed up at the end of a run.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections import Counter
+from collections.abc import Callable, Generator
+from typing import Any
 
 import pytest
 
+from tests.support.sizes import STEP, figures
 from thinklsp.core.loading import uncollected
 
 
@@ -13,3 +18,36 @@ from thinklsp.core.loading import uncollected
 def pytest_collection() -> Generator[None, object, object]:
     with uncollected():
         return (yield)
+
+
+@pytest.fixture
+def tally(record_property: Callable[[str, object], None]) -> Callable[[str, int], None]:
+    """`tally("A-01", 1_000)`: this test made so many tries for the figure, and it passed if none of them failed."""
+
+    def note(figure: str, count: int) -> None:
+        assert figure in figures()
+        record_property("figure", [figure, count])
+
+    return note
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """`A-01: 0 of 1,000 messages failed, 3.1 s`. A failed test may have stopped early; its tries do not count."""
+    made, failed = Counter[str](), Counter[str]()
+    seconds: dict[str, float] = {}
+    for outcome in ("passed", "failed"):
+        for report in terminalreporter.getreports(outcome):
+            for name, value in report.user_properties if report.when == "call" else ():
+                if name == "figure":
+                    figure, count = value
+                    (made if outcome == "passed" else failed)[figure] += count if outcome == "passed" else 1
+                    seconds[figure] = seconds.get(figure, 0) + report.duration
+    if not made + failed:
+        return
+    terminalreporter.section(f"figures ({STEP})")
+    for figure in sorted({*made, *failed}):
+        row = figures()[figure]
+        wrong = f"{failed[figure]} tests FAILED besides" if failed[figure] else "0 failed"
+        terminalreporter.line(
+            f"{figure}: {made[figure]:,} {row['unit']}, {wrong}, {seconds[figure]:.1f} s – {row['what']}"
+        )

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.slow.sizes import examples
 from tests.support.scripted_model import SCRIPTED, check_sendable, redacted, text, thinking, tool
+from tests.support.sizes import examples
 from thinklsp.agent.compaction import Plan, Room, binds_thinking, make_plan
 from thinklsp.agent.context_meter import ContextMeter, bytes_of
 from thinklsp.agent.prompts import NUDGE, Excerpt, chat_prompt, without_instructions

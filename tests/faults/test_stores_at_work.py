@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from tests.slow.sizes import SEED
 from tests.support.epilogue import faulty
 from tests.support.outside import ROOT, Outside, said, server_by, start
 from tests.support.signing_script import Redacted, Text, Thinking, answer
+from tests.support.sizes import SEED
 
 Json = Any
 ONE = answer(Thinking(), Redacted(), Text("One."))

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from tests.slow.running import say
-from tests.slow.sizes import SEED, sized
 from tests.slow.test_fuzz import memory
 from tests.support.epilogue import check_answers, clock, faulty
 from tests.support.outside import check_sentence
 from tests.support.raw_client import RawClient, ResponseError
 from tests.support.signing_script import Answer, Bare, Event, Hold, Redacted, Text, Thinking, Tool, answer
+from tests.support.sizes import SEED, sized
 
 Json = Any
 HERE = answer(Thinking(), Text("Here."))
@@ -42,7 +42,7 @@ async def test_a_reset_at_any_byte(tmp_path: Path) -> None:
     async with faulty(tmp_path, env=clock(100), files={"a.py": "x = 1\n"}) as outside:
         uri = outside.open("a.py")
         provider: Any = outside.provider
-        for number in range(sized(commit=60, full=500)):
+        for number in range(sized(commit=60, nightly=500)):
             asked, edited = len(provider.requests), len(outside.client.edits())
             broken = [chance.randrange(2_500) for _ in range(chance.randint(1, 2))]
             # The break may hit the first answer or the one after the tools.

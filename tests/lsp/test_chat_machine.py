@@ -13,9 +13,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from tests.slow.sizes import examples
 from tests.support.chat_editor import ChatEditor, HeldModel
 from tests.support.in_process import connected
+from tests.support.sizes import examples
 from thinklsp.core.errors import Overloaded
 from thinklsp.engine.adapters import endpoint_of
 from thinklsp.lsp.chat_outline import parse

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lsprotocol import types
 
-from tests.slow.sizes import examples
+from tests.support.sizes import examples
 from thinklsp.lsp.convert import Encoding
 from thinklsp.lsp.documents import Document, Documents
 

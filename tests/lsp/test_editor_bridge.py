@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.slow.sizes import examples
 from tests.support.in_process import InProcess, in_process
+from tests.support.sizes import examples
 from thinklsp.core.problems import Problem
 from thinklsp.lsp.editor_answers import targets_of, told_of
 from thinklsp.lsp.editor_bridge import EditorBridge

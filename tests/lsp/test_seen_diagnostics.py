@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lsprotocol import types
 
-from tests.slow.sizes import examples
+from tests.support.sizes import examples
 from thinklsp.lsp.diagnostics import moved, present, see
 from thinklsp.lsp.documents import Document
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.slow.sizes import examples
 from tests.support.anthropic_cases import ORIGIN, cases, expected, neutral, raw, run, stream
+from tests.support.sizes import examples
 from thinklsp.core import errors
 from thinklsp.core.messages import TextBlock, ThinkingBlock
 from thinklsp.providers.anthropic.adapter import AnthropicAdapter

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from simulator_refusals import CALL, RESULT, TEXT, said
 from simulator_talk import TOOLS, Talk, request
 
-from tests.slow.sizes import examples
+from tests.support.sizes import examples
 
 
 @pytest.mark.parametrize("depth", [300, 900, 100_000])

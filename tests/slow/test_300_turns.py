@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from tests.slow.running import say
-from tests.slow.sizes import sized
 from tests.support.histories import play_histories
 from tests.support.long_conversation import hold
+from tests.support.sizes import sized
 
 WINDOW = 200_000
-TURNS = sized(commit=60, full=300)
+TURNS = sized(commit=60, nightly=300)
 # Four bytes count as a token.
 WORDS = 54_000
 
@@ -40,7 +40,7 @@ async def test_one_turn_larger_than_the_window(tmp_path: Path, way: str) -> None
     assert len(long.compactions) >= 3
 
 
-@pytest.mark.parametrize("seed", range(sized(commit=2, full=40)))
+@pytest.mark.parametrize("seed", range(sized(commit=2, nightly=40)))
 async def test_every_compacted_conversation_can_be_sent(seed: int) -> None:
     outcome = await play_histories(1000 + seed, 250, compacting=True)
     assert outcome.refused == []

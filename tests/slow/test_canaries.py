@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 from tests.slow.running import running, say
-from tests.slow.sizes import SEED, lots, sized
 from tests.support.outside import Outside, loose_files, named
 from tests.support.raw_client import ResponseError
 from tests.support.signing_script import Cut, Failure, Hold, Redacted, Text, Thinking, Tool, answer, tool
+from tests.support.sizes import SEED, lots, sized
 
 Json = Any
 PER_TEST = 10
@@ -204,7 +204,7 @@ async def leaks_after(outside: Outside, *, shut_down: bool = True) -> list[str]:
     return [str(leak) for leak in outside.leaks()]
 
 
-@pytest.mark.parametrize(("lot", "count"), list(enumerate(lots(sized(commit=20, full=100), PER_TEST))))
+@pytest.mark.parametrize(("lot", "count"), list(enumerate(lots(sized(commit=20, nightly=100), PER_TEST))))
 async def test_random_sessions_leak_nothing(tmp_path: Path, lot: int, count: int) -> None:
     taken: Counter[str] = Counter()
     searched = 0

@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 
 from tests.slow.running import running, say
-from tests.slow.sizes import SEED, lots, sized
 from tests.support.outside import Outside, check_turn_result
 from tests.support.raw_client import Request, ResponseError
 from tests.support.signing_script import Answer, Failure, Hold, Redacted, Text, Thinking, answer, tool
+from tests.support.sizes import SEED, lots, sized
 
 Json = Any
 PER_SERVER = 20
@@ -244,7 +244,7 @@ def rounds(lot: int, count: int) -> list[Round]:
     return made
 
 
-@pytest.mark.parametrize(("lot", "count"), list(enumerate(lots(sized(commit=60, full=200), PER_SERVER))))
+@pytest.mark.parametrize(("lot", "count"), list(enumerate(lots(sized(commit=60, nightly=200), PER_SERVER))))
 async def test_cancels_at_random_moments(tmp_path: Path, lot: int, count: int) -> None:
     async with running(tmp_path) as outside:
         course = Course(outside)

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from tests.slow.running import running, say
-from tests.slow.sizes import SEED, lots, sized
 from tests.support.line_edits import BOM, Case, git_merged, merged
 from tests.support.outside import Outside, statuses
 from tests.support.raw_editor import capabilities
 from tests.support.signing_script import Hold, Text, Thinking, answer
+from tests.support.sizes import SEED, lots, sized
 
 ENCODINGS = ("utf-8", "utf-16", "utf-32")
 PER_TURN = 20
@@ -71,7 +71,7 @@ async def play(outside: Outside, cases: list[Case], git: Path, *, race: bool) ->
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 async def test_edits_of_model_and_user_at_once(tmp_path: Path, encoding: str) -> None:
-    total = sized(commit=34, full=167)
+    total = sized(commit=34, nightly=167)
     outcomes: list[bool] = []
     async with running(tmp_path, announce=capabilities(general__positionEncodings=[encoding])) as outside:
         assert outside.client.desk.encoding == encoding

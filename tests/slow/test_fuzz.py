@@ -19,10 +19,10 @@ from typing import Any
 import pytest
 
 from tests.slow.running import running, say
-from tests.slow.sizes import SEED, lots, sized
 from tests.support.outside import ROOT, Outside
 from tests.support.raw_client import RawClient
 from tests.support.signing_script import Text, answer
+from tests.support.sizes import SEED, lots, sized
 
 Json = Any
 AT_ONCE = 25
@@ -196,7 +196,7 @@ async def test_mutated_messages(tmp_path: Path, part: str) -> None:
         return any(name in json.dumps(message) for name in SPEAKING)
 
     source = [message for message in CORPUS if speaks(message) == (part == "speaking")]
-    total = sized(commit=225, full=750) if part == "quiet" else sized(commit=75, full=250)
+    total = sized(commit=225, nightly=750) if part == "quiet" else sized(commit=75, nightly=250)
     chance = random.Random(f"{SEED} {part}")
     sent: Counter[Any] = Counter()
     answers = [lambda body: answer(Text("Done."))] * 10_000
@@ -269,7 +269,7 @@ def bad_frame(chance: random.Random, number: int) -> bytes:
 
 async def test_mutated_frames(tmp_path: Path) -> None:
     """What is swallowed by a length that is too long is filled up, so that a server that can go on has the chance."""
-    total = sized(commit=150, full=500)
+    total = sized(commit=150, nightly=500)
     chance = random.Random(f"{SEED} frames")
     fill = frame(json.dumps({"jsonrpc": "2.0", "method": "$/fill", "params": "-" * 25_000}).encode())
     number = servers = ended = 0

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.slow.sizes import SEED, lots, sized
 from tests.support.histories import play_histories
+from tests.support.sizes import SEED, lots, sized
 
-LOTS = lots(sized(commit=300, full=10_000), 1000)
+LOTS = lots(sized(commit=300, nightly=10_000), 1000)
 KINDS = ("end_turn", "cancelled", "left", "error", "refusal", "max_tokens", "context_window")
 EVENTS = ("tool", "failed tool", "retry", "restart", "notice", "kept thinking", "answered 200", "answered 400")
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from tests.slow.running import running, say
-from tests.slow.sizes import SEED, lots, sized
 from tests.support.killing import Killing
+from tests.support.sizes import SEED, lots, sized
 
 PER_SESSION = 20
 
 
-@pytest.mark.parametrize(("lot", "count"), list(enumerate(lots(sized(commit=60, full=200), PER_SESSION))))
+@pytest.mark.parametrize(("lot", "count"), list(enumerate(lots(sized(commit=60, nightly=200), PER_SESSION))))
 async def test_kills_at_random_points(tmp_path: Path, lot: int, count: int) -> None:
     chance = random.Random(f"{SEED} {lot}")
     async with running(tmp_path, files={"a.py": "x = 1\n"}) as outside:

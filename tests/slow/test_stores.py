@@ -11,11 +11,11 @@ import pytest
 
 from tests.sessions.test_store_damage import check_flips
 from tests.slow.running import say
-from tests.slow.sizes import SEED, lots, sized
+from tests.support.sizes import SEED, lots, sized
 from tests.support.writing_sessions import check_survival, killed_at, writers
 
-KILLS = lots(sized(commit=100, full=2000), 100)
-FLIPS = lots(sized(commit=200, full=5000), 100)
+KILLS = lots(sized(commit=100, nightly=2000), 100)
+FLIPS = lots(sized(commit=200, nightly=5000), 100)
 
 
 @pytest.mark.parametrize(("seed", "points"), [(SEED + number, points) for number, points in enumerate(KILLS)])

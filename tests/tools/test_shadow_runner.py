@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.support.shadowing import BOTH, PYTHON, as_it_is, needs_sandbox, shadowed, survivors, tree, until
+from tests.support.sizes import sized
 from thinklsp.core.errors import PathRefused, ToolFailed
 from thinklsp.workspace.overlay import EditOverlay
 
@@ -90,7 +91,7 @@ edits = st.lists(
     ),
     max_size=8,
 )
-EXAMPLES = 60 if os.environ.get("SLOW") == "full" else 3
+EXAMPLES = sized(commit=3, nightly=60, release=600)
 
 
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

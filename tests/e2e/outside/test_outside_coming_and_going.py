@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.slow.sizes import sized
 from tests.support.listening import Kind, Listening
 from tests.support.raw_client import RawClient
+from tests.support.sizes import sized
 
 # Says on SIGUSR1 what there is: tasks, descriptors, threads, and what is kept for clients.
 WITNESS = """
@@ -29,7 +29,7 @@ signal.signal(signal.SIGUSR1, count)
 sys.argv = ["thinklsp", *sys.argv[1:]]
 runpy.run_module("thinklsp", run_name="__main__", alter_sys=True)
 """
-CLIENTS, AT_ONCE = sized(commit=40, full=200), 10
+CLIENTS, AT_ONCE = sized(commit=40, nightly=200), 10
 # Workers of the loop's own pool come as they are needed and stay, up to this many; the main thread is one more.
 THREADS = min(32, (os.cpu_count() or 1) + 4) + 1
 

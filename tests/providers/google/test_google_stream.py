@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.slow.sizes import examples
 from tests.support.google_cases import (
     ORIGIN,
     as_stream,
@@ -22,6 +21,7 @@ from tests.support.google_cases import (
     run_pieces,
     stream,
 )
+from tests.support.sizes import examples
 from thinklsp.core import errors
 from thinklsp.core.messages import TextBlock, ThinkingBlock
 from thinklsp.core.stream import BlockDelta, ThinkingDelta

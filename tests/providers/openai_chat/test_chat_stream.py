@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.slow.sizes import examples
 from tests.support.chat_cases import (
     Answer,
     as_events,
@@ -25,6 +24,7 @@ from tests.support.chat_cases import (
     server_of,
     stream,
 )
+from tests.support.sizes import examples
 from thinklsp.core import errors
 from thinklsp.core.stream import BlockDelta, MessageFinished, MessageStarted, TextDelta, ThinkingDelta
 

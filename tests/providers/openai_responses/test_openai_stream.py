@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.slow.sizes import examples
 from tests.support.openai_cases import as_events, cases, expected, neutral, raw, run, run_whole, stream
+from tests.support.sizes import examples
 from thinklsp.core import errors
 from thinklsp.core.messages import TextBlock, ThinkingBlock
 from thinklsp.core.stream import BlockDelta, BlockStopped, ThinkingDelta

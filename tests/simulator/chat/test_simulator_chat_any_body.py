@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from simulator_chat_refusals import CALL, CALLING, RESULT, USER
 from simulator_chat_talk import ECHO, TOOLS, Talk, request
 
-from tests.slow.sizes import examples
+from tests.support.sizes import examples
 
 MODELS = st.sampled_from(sorted(ECHO))
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from simulator_google_refusals import CALL, RESULT
 from simulator_google_talk import OLD, Talk, model, request, user
 
-from tests.slow.sizes import examples
+from tests.support.sizes import examples
 
 
 @pytest.mark.parametrize("depth", [300, 900, 100_000])

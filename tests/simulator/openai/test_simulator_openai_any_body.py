@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from simulator_openai_refusals import CALL, OUTPUT, SAID, TOOL
 from simulator_openai_talk import Talk, continued, request, user
 
-from tests.slow.sizes import examples
+from tests.support.sizes import examples
 
 _KEYS = [
     "type", "role", "content", "text", "id", "call_id", "name", "arguments", "output", "summary", "encrypted_content",

@@ -1,0 +1,50 @@
+"""How much the suites do: `SLOW` = quick (plain `pytest`), commit (`.ci/run`), nightly or release.
+
+How many tries a figure of `tests/figures.toml` takes is said there. `SLOW_SEED` takes another course through the same
+suites. Nothing else is random: a failing run can be repeated.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+STEPS = ("quick", "commit", "nightly", "release")
+STEP = os.environ.get("SLOW", "quick")
+SEED = int(os.environ.get("SLOW_SEED", "20261120"))
+
+if STEP not in STEPS:
+    raise ValueError(f"SLOW is one of {', '.join(STEPS)}, not {STEP!r}")
+
+
+@cache
+def figures() -> dict[str, dict[str, Any]]:
+    """The rows of `figures.toml` by their id."""
+    text = (Path(__file__).parents[1] / "figures.toml").read_text("utf-8")
+    return {row["id"]: row for row in tomllib.loads(text)["figure"]}
+
+
+def tries(figure: str, share: float = 1) -> int:
+    """How many this step takes of a figure; `share`, where several tests make it up together."""
+    row = figures()[figure]
+    return max(1, round(share * row["commit" if STEP == "quick" else STEP]))
+
+
+def sized(*, commit: int, nightly: int, release: int | None = None) -> int:
+    """Of what is no figure. `release`: as nightly."""
+    if STEP == "release":
+        return nightly if release is None else release
+    return nightly if STEP == "nightly" else commit
+
+
+def examples(usual: int) -> int:
+    """Of a property in the default suite: a third of the usual number there, ten and a hundred times as many later."""
+    return {"quick": max(1, usual // 3), "commit": usual, "nightly": 10 * usual, "release": 100 * usual}[STEP]
+
+
+def lots(total: int, size: int) -> list[int]:
+    """`total` cut into lots of at most `size`, one per server process."""
+    return [min(size, total - start) for start in range(0, total, size)]
