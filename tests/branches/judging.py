@@ -42,7 +42,9 @@ def judged(found: Coverage, root: Path, parts: Json, report: Path) -> Verdict:
     """`parts`: name and modules of each, as in the table. `report`: where all of it is kept."""
     found.json_report(outfile=str(report))
     read = json.loads(report.read_text("utf-8"))
-    files = {str((Path.cwd() / name).resolve().relative_to(root.resolve())): file for name, file in read["files"].items()}
+    files = {
+        str((Path.cwd() / name).resolve().relative_to(root.resolve())): file for name, file in read["files"].items()
+    }
     return Verdict(tuple(_part(part, files) for part in parts), read["totals"]["percent_covered"])
 
 

@@ -7,13 +7,10 @@ killed with -9 says nothing; what only happens there would not count.
 
 from __future__ import annotations
 
-import os
 import site
-import sys
 import sysconfig
 import venv
 from pathlib import Path
-from typing import Self
 
 from coverage import Coverage
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -28,7 +28,8 @@ ENDS = {
         "import os\nif os.fork() == 0:\n    guard.passes('{}')\n    os._exit(0)\nelse:\n    os.wait()"
     ),
     "by a signal that it takes": (
-        "import os, signal\nsignal.signal(15, lambda number, _: os._exit(143))\nguard.passes('{}')\nos.kill(os.getpid(), 15)"
+        "import os, signal\nsignal.signal(15, lambda number, _: os._exit(143))\nguard.passes('{}')\n"
+        "os.kill(os.getpid(), 15)"
     ),
     "in a thread": "import threading\nthread = threading.Thread(target=guard.passes, args=['{}'])\nthread.start()",
 }
@@ -55,7 +56,7 @@ def test_a_branch_that_nobody_takes_is_noticed(tmp_path: Path, end: str) -> None
 
 
 @pytest.fixture(scope="module")
-def verdict(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Verdict]:
+def verdict(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Verdict:
     place = tmp_path_factory.mktemp("measured")
     room = Room(place / "room", PACKAGE)
     with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
@@ -65,8 +66,8 @@ def verdict(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         # What fails has failed in a suite of its own, too, or was too slow while it was measured.
         assert done.returncode in (0, 1)
         found = judged(room.read(), PACKAGE, TABLE["part"], place / "report.json")
-        print(f"\n{found.told()}")
-    yield found
+        sys.stdout.write(f"\n{found.told()}\n")
+    return found
 
 
 def test_every_branch_of_the_guards_is_taken(verdict: Verdict, tally: Callable[[str, int], None]) -> None:
