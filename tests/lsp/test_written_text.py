@@ -175,6 +175,13 @@ async def test_an_edit_is_seen_when_it_arrives(desk: Desk) -> None:
     assert desk.words("file:///ws/e.py") == "...\n...\n.....\n....\n"
 
 
+async def test_lines_that_are_gone_or_blank_are_nobodys(desk: Desk) -> None:
+    desk.open("one\n\n")
+    desk.texts.wrote(FIX, edit(BEFORE, "one\n\n"))
+    assert desk.words() == "...\n\n"
+    assert desk.lenses() is None
+
+
 async def test_a_document_may_be_closed_before_an_edit_arrives(desk: Desk) -> None:
     desk.open(BEFORE)
     desk.texts.wrote(FIX, edit())
