@@ -82,9 +82,10 @@ def read(body: bytes) -> Message:
 
 
 def is_id(value: object) -> bool:
-    if isinstance(value, bool):
-        return False
-    return isinstance(value, int) or (isinstance(value, str) and len(value) <= _LONGEST_NAME)
+    """An integer or a short text. Half of a character pair is none: nobody could be sent it back as it came."""
+    if isinstance(value, str):
+        return len(value) <= _LONGEST_NAME and not any("\ud800" <= char <= "\udfff" for char in value)
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _call(message: Json, known: Id | None) -> Request | Notification | Fault | None:
