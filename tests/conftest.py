@@ -1,15 +1,19 @@
 """What is loaded for the suite stays loaded: the garbage collector need not walk through it after every few objects.
-And `tally`: what tests did for the figures of `figures.toml` is summed up at the end of a run.
+And `tally`: what tests did for the figures of `figures.toml` is summed up at the end of a run. `servers` is how servers
+come about.
 """
 
 from __future__ import annotations
 
+import os
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 import pytest
 
+from tests.support.forking import Nursery
+from tests.support.outside import Connect, own_server
 from tests.support.sizes import STEP, figures
 from thinklsp.core.loading import uncollected
 
@@ -18,6 +22,16 @@ from thinklsp.core.loading import uncollected
 def pytest_collection() -> Generator[None, object, object]:
     with uncollected():
         return (yield)
+
+
+@pytest.fixture(scope="session")
+def servers() -> Iterator[Connect]:
+    """How a server comes about: forked where that can be, else started."""
+    if not hasattr(os, "pidfd_open"):
+        yield own_server
+        return
+    with Nursery() as nursery:
+        yield nursery.connect
 
 
 @pytest.fixture

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from tests.slow.running import running
-from tests.slow.test_fuzz import answered, check_decent, frame, key, memory, probe, write
+from tests.support.mutating import frame
 from tests.support.outside import ROOT, Outside
 from tests.support.raw_client import RawClient
+from tests.support.rough_client import answered, check_decent, key, probe, write
 
 Json = Any
 TABLE = tomllib.loads((Path(__file__).parent / "bad_inputs.toml").read_text("utf-8"))
@@ -96,7 +97,7 @@ async def test_one_server_through_the_whole_table(tmp_path: Path) -> None:
         for row in ROWS:
             if "phase" not in row and "exit" not in row:
                 await play(outside, row)
-        assert memory(outside.client.process.pid) < 150 * 1024
+        check_decent(outside)
         assert outside.provider.requests == []
         assert await outside.client.close() == 0
 
