@@ -60,8 +60,9 @@ def answered(client: RawClient) -> Counter[Key]:
 def check_decent(outside: Outside) -> None:
     """No inside of ours in anything that the client was sent, no bug in the log, and no more memory than is due."""
     client = outside.client
-    signs = [b"Traceback", b"site-packages", str(ROOT).encode(), b"-32603"]
-    assert [sign for sign in signs if sign in client.stdout] == []
+    signs = [b"Traceback", b"site-packages", str(ROOT).encode(), b'"code":-32603']
+    out = bytes(client.stdout)
+    assert [out[max(0, out.index(sign) - 300) :][:600] for sign in signs if sign in out] == []
     log = bytes(client.stderr).decode(errors="replace")
     assert "Traceback" not in log, log[log.index("Traceback") - 300 :][:4000]
     if client.process.returncode is None:
