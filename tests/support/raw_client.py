@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.support.raw_documents import Desk, Document, apply_text_edits, path_of, range_of
+from tests.support.raw_documents import Desk, Document, apply_text_edits, path_of, position_at, range_of
 from tests.support.raw_editor import VSCODE, Editor
 from tests.support.raw_protocol import TrafficChecker
 from tests.support.raw_wires import StdioWire, Wire
@@ -232,6 +232,12 @@ class RawClient(Watched):
         document = self.desk.open[uri]
         place = range_of(document.text, old, self.desk.encoding, nth=nth)
         self._change(document, [{"range": place, "newText": new}])
+
+    def replace(self, uri: str, start: int, end: int, new: str) -> None:
+        """The user types: what stands there, counted in code points, becomes `new`."""
+        text, encoding = self.desk.open[uri].text, self.desk.encoding
+        place = {"start": position_at(text, start, encoding), "end": position_at(text, end, encoding)}
+        self._change(self.desk.open[uri], [{"range": place, "newText": new}])
 
     def _change(self, document: Document, edits: list[Json]) -> None:
         text = apply_text_edits(document.text, edits, self.desk.encoding)
