@@ -114,6 +114,10 @@ BAD: dict[str, tuple[bytes, Codes]] = {
         told("workspace/didChangeWorkspaceFolders", {"event": {"added": [], "removed": [{"uri": "x", "name": "y"}]}}),
         [],
     ),
+    "a long text for a list of objects": (
+        told("workspace/didChangeWorkspaceFolders", {"event": {"added": "y" * 1_000_000, "removed": []}}),
+        [],
+    ),
     "trace": (told("$/setTrace", {"value": "verbose"}), []),
     "a good request": (call("textDocument/codeAction", ACTION), [(7, RESULT)]),
 }

@@ -61,9 +61,9 @@ def check_decent(outside: Outside) -> None:
     """No inside of ours in anything that the client was sent, no bug in the log, and no more memory than is due."""
     client = outside.client
     signs = [b"Traceback", b"site-packages", str(ROOT).encode(), b'"code":-32603']
-    out = bytes(client.stdout)
-    assert [out[max(0, out.index(sign) - 300) :][:600] for sign in signs if sign in out] == []
-    log = bytes(client.stderr).decode(errors="replace")
+    out, log = bytes(client.stdout), bytes(client.stderr).decode(errors="replace")
+    found = [out[max(0, out.index(sign) - 300) :][:600] for sign in signs if sign in out]
+    assert not found, (found, log[-3000:])
     assert "Traceback" not in log, log[log.index("Traceback") - 300 :][:4000]
     if client.process.returncode is None:
         assert memory(client.process.pid) < MOST_MEMORY
