@@ -27,13 +27,15 @@ from hypothesis.stateful import (
 from tests.support.mutating import CORPUS
 from tests.support.outside import Connect
 from tests.support.raw_client import ResponseError
-from tests.support.session_services import ELSEWHERE, KINDS, MODELS, chosen
+from tests.support.session_services import KINDS, MODELS
 from tests.support.session_world import EDITORS, NAMES, World
 from tests.support.sizes import SEED, tries
 
 Json = Any
 STEPS = 30
+MOST_RUNNING = 2
 NOT_SERVED = -32601
+OPS = ("list", "show", "export", "fork", "repair", "delete", "usage", "compact", "compact")
 LOOKING = (
     "textDocument/codeAction", "textDocument/hover", "textDocument/completion", "textDocument/definition",
     "textDocument/codeLens", "textDocument/semanticTokens/full", "codeAction/resolve", "$/setTrace",
@@ -64,6 +66,8 @@ _names = st.sampled_from(NAMES)
 _pieces = st.sampled_from(["word ", "🙂", "é", "𝒳y", "\n", "\r\n", "\tz\n", "x = 0\n", "last"])
 _typed = st.lists(_pieces, min_size=1, max_size=3).map("".join)
 _places = st.floats(0, 1)
+_kinds = st.sampled_from(KINDS)
+_models = st.sampled_from(MODELS)
 _sessions = st.sampled_from(["new", "last", "known"])
 
 
@@ -110,121 +114,83 @@ class WholeSession(RuleBasedStateMachine):
     def types(self, name: str, at: float, length: int, new: str) -> None:
         side = self.world.files[name].buffer
         if side is None:
+            self.world.open(name)
             return
         start = _between(side.below, round(at * len(side.below)))
         self.world.type(name, start, _between(side.below, min(len(side.below), start + length)), new)
 
-    @rule(name=_names)
-    def saves(self, name: str) -> None:
-        if self.world.files[name].buffer is not None:
-            self.world.save(name)
+    @rule(name=_names, how=st.sampled_from(["save", "close", "open", "note"]))
+    def handles_files(self, name: str, how: str) -> None:
+        is_open = self.world.files[name].buffer is not None
+        match how:
+            case "save" if is_open:
+                self.world.save(name)
+            case "close" if is_open:
+                self.world.close(name)
+            case "open" if not is_open:
+                self.world.open(name)
+            case _:
+                self.world.note("🙂 to do, see @a.py\n")
 
-    @rule(name=_names)
-    def closes_or_opens(self, name: str) -> None:
-        if self.world.files[name].buffer is None:
-            self.world.open(name)
-        else:
-            self.world.close(name)
-
-    @rule(text=st.sampled_from(["note", "🙂 to do\n", "@a.py ", "`x`"]))
-    def writes_a_note(self, text: str) -> None:
-        self.world.count += 1
-        self.world.writes(f"<{self.world.count}> {text}")
-
-    @precondition(lambda self: len(self.world.running) < 2)
-    @rule(kind=st.sampled_from(KINDS), name=_names, hold=st.booleans(), session=_sessions, action=st.booleans())
-    def asks(self, kind: str, name: str, hold: bool, session: str, action: bool) -> None:
+    @precondition(lambda self: len(self.world.running) < MOST_RUNNING)
+    @rule(kind=_kinds, name=_names, hold=st.booleans(), wish=_sessions)
+    def asks(self, kind: str, name: str, hold: bool, wish: str) -> None:
         plan = self.world.plan(kind, name, hold=hold)
-        if action:
-            argument = {"name": "edit", "uri": self.world.uri(name), "instruction": plan.prompt}
-            self.run(self.world.starts(plan, "thinklsp.action", argument))
-            return
-        self.run(self.world.starts(plan, "thinklsp.chat", {"prompt": plan.prompt} | self._session(session)))
+        self.run(self.world.starts(plan, "thinklsp.chat", {"prompt": plan.prompt} | self.world.session(wish)))
 
-    @precondition(lambda self: len(self.world.running) < 2)
-    @rule(kind=st.sampled_from(KINDS), name=_names, hold=st.booleans(), first=st.sampled_from(SLASHES))
+    @precondition(lambda self: len(self.world.running) < MOST_RUNNING)
+    @rule(kind=_kinds, name=_names, hold=st.booleans())
+    def takes_an_action(self, kind: str, name: str, hold: bool) -> None:
+        plan = self.world.plan(kind, name, hold=hold)
+        argument = {"name": "edit", "uri": self.world.uri(name), "instruction": plan.prompt}
+        self.run(self.world.starts(plan, "thinklsp.action", argument))
+
+    @precondition(lambda self: len(self.world.running) < MOST_RUNNING)
+    @rule(kind=_kinds, name=_names, hold=st.booleans(), first=st.sampled_from(SLASHES))
     def sends(self, kind: str, name: str, hold: bool, first: str) -> None:
         self.run(self.world.sends(self.world.plan(kind, name, hold=hold), first))
 
     @precondition(lambda self: self.world.running)
-    @rule(first=st.booleans())
-    def waits_for_the_end(self, first: bool) -> None:
-        self.run(self.world.goes_on(self.world.running[0 if first else -1]))
+    @rule(nth=st.integers(0, 1))
+    def waits_for_the_end(self, nth: int) -> None:
+        self.run(self.world.goes_on(self.world.running[-nth]))
 
     @precondition(lambda self: self.world.running)
-    @rule(first=st.booleans(), way=st.sampled_from(["request", "progress", "command"]))
-    def stops(self, first: bool, way: str) -> None:
-        self.run(self.world.stops(self.world.running[0 if first else -1], way))
+    @rule(nth=st.integers(0, 1), way=st.sampled_from(["request", "progress", "command"]))
+    def stops(self, nth: int, way: str) -> None:
+        self.run(self.world.stops(self.world.running[-nth], way))
 
-    @rule(nth=st.integers(0, 9))
-    def undoes(self, nth: int) -> None:
-        if written := [*self.world.written]:
-            self.run(self.world.takes_back(written[nth % len(written)]))
+    @precondition(lambda self: self.world.turns)
+    @rule(nth=st.integers(0, 9), undo=st.booleans())
+    def takes_back_or_brings_in(self, nth: int, undo: bool) -> None:
+        turns = [*(self.world.written if undo and self.world.written else self.world.turns)]
+        turn = turns[nth % len(turns)]
+        self.run(self.world.takes_back(turn) if turn in self.world.written else self.world.applies(turn))
 
-    @rule(nth=st.integers(0, 9))
-    def applies(self, nth: int) -> None:
-        if turns := [*self.world.turns]:
-            self.run(self.world.applies(turns[nth % len(turns)]))
+    # Sessions, choices, the editor and the process
 
-    # Sessions and choices
+    @rule(op=st.sampled_from(OPS), wish=_sessions)
+    def looks_after_sessions(self, op: str, wish: str) -> None:
+        self.run(self.world.looks_after(op, wish))
 
-    def _session(self, wish: str) -> dict[str, str]:
-        known = self.world.sessions
-        if wish == "known" and known:
-            return {"sessionId": known[self.world.count % len(known)]}
-        return {"sessionId": "last"} if wish == "last" and known else {}
-
-    @rule(wish=_sessions, op=st.sampled_from(["list", "show", "export", "fork", "fork", "repair", "delete"]))
-    def looks_after_sessions(self, wish: str, op: str) -> None:
-        session = self._session("known" if op == "delete" else wish)
-        if op == "delete" and not session:
-            return
-        more = {"format": "json"} if op == "export" else {}
-        result = self.run(self.world.command("thinklsp.sessions", {"op": op} | session | more))
-        if result is not None and op == "fork":
-            self.world.sessions.append(result["sessionId"])
-        elif result is not None and op == "delete":
-            self.world.sessions.remove(result["sessionId"])
-            self.world.kept.discard(result["sessionId"])
-        elif result is not None and op == "repair":
-            assert result["findings"] == []
-
-    @rule(wish=_sessions)
-    def compacts(self, wish: str) -> None:
-        result = self.run(self.world.command("thinklsp.compact", self._session(wish), token=True))
-        if result is not None and result["archiveId"] is not None:
-            shown = {"op": "show", "archiveId": result["archiveId"]} | self._session(wish)
-            self.run(self.world.command("thinklsp.sessions", shown))
-
-    @rule(wish=_sessions)
-    def counts(self, wish: str) -> None:
-        self.run(self.world.command("thinklsp.usage", self._session(wish)))
-
-    @rule(change=st.sampled_from(SETTINGS))
+    @rule(change=st.sampled_from(SETTINGS) | _models.map(lambda model: {"model": model}))
     def configures(self, change: Json) -> None:
         self.world.client.configure({"thinklsp": change})
 
-    @rule(service=st.sampled_from([*MODELS, *ELSEWHERE]))
-    def goes_to_another_service(self, service: str) -> None:
-        self.world.client.configure({"thinklsp": chosen(service)})
-
-    @rule(wish=_sessions, model=st.sampled_from(MODELS))
+    @rule(wish=_sessions, model=_models)
     def chooses_a_model(self, wish: str, model: str) -> None:
-        self.run(self.world.command("thinklsp.model", {"value": model} | self._session(wish)))
+        self.run(self.world.command("thinklsp.model", {"value": model} | self.world.session(wish)))
 
-    # The editor and the process
-
-    @rule()
-    def the_editor_will_refuse(self) -> None:
-        self.world.refuse = 1
-
-    @rule(nth=st.integers(0, len(LOOKS) - 1))
-    def the_editor_looks(self, nth: int) -> None:
-        text = _with_root(LOOKS[nth].get("params"), self.world.outside.root.as_uri())
-        if "id" not in LOOKS[nth]:
-            self.world.client.notify(LOOKS[nth]["method"], text)
+    @rule(look=st.none() | st.sampled_from(LOOKS))
+    def the_editor_looks_or_will_refuse(self, look: Json) -> None:
+        if look is None:
+            self.world.refuse = 1
             return
-        result = self.run(self.world.asks(LOOKS[nth]["method"], text))
+        params = _with_root(look.get("params"), self.world.outside.root.as_uri())
+        if "id" not in look:
+            self.world.client.notify(look["method"], params)
+            return
+        result = self.run(self.world.asks(look["method"], params))
         assert not isinstance(result, ResponseError) or result.code == NOT_SERVED
 
     @rule(kill=st.booleans())

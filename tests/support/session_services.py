@@ -12,13 +12,13 @@ import secrets
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from tests.support.services import WAYS, Service
+from tests.support.services import Service
 from tests.support.signing_script import Answer, Cut, Failure, Hold, Redacted, Text, Thinking, Tool, answer, tool
 from tests.support.signing_server import SigningServer
 
 Json = Any
-MODELS = ("claude-opus-5-5", "claude-opus-4-6", "claude-sonnet-4-6")
-ELSEWHERE = ("openai", "google", "deepseek", "llama.cpp")
+# The model chooses the service: the first three are those of the one that signs.
+MODELS = ("claude-opus-5-5", "claude-opus-4-6", "claude-sonnet-4-6", "gpt-6-sol", "gemini-4-argon")
 KINDS = ("say", "read", "edit", "make", "retry", "fail", "refuse", "cut off", "break")
 WORDS = "The quick brown fox 🙂 jumps over the lazy dog. "
 _PLAN = re.compile(r"Go on <(\d+)>")
@@ -41,6 +41,12 @@ class Plan:
     @property
     def prompt(self) -> str:
         return f"Go on <{self.number}>."
+
+    @property
+    def answers(self) -> tuple[str, ...]:
+        """How the turn ends if nothing comes between: by the service that signs, or by another one."""
+        held = "" if self.hold is None else "So "
+        return f"{held}Answer {self.number}.", "Went on."
 
     @property
     def made(self) -> str:
@@ -133,10 +139,3 @@ def _words(content: Json) -> str:
     if isinstance(content, str):
         return content
     return "\n".join(block["text"] for block in content if block["type"] == "text")
-
-
-def chosen(service: str) -> dict[str, str]:
-    """The settings that choose a model of the signing provider, or another service."""
-    if service in MODELS:
-        return {"provider": "anthropic", "model": service}
-    return {"provider": WAYS[service].provider, "model": WAYS[service].model}
