@@ -19,7 +19,6 @@ import pytest
 from tests.slow.running import running, say
 from tests.support.mutating import CORPUS, Json, bad_frames, frame, mutated, usable_id
 from tests.support.outside import Connect, Outside
-from tests.support.raw_client import RawClient
 from tests.support.rough_client import Key, Rough, check_decent, key, probe, write, write_in_pieces
 from tests.support.signing_script import Text, answer
 from tests.support.sizes import SEED, lots, tries
@@ -51,12 +50,14 @@ async def test_mutated_messages(part: str, share: float, tmp_path: Path, servers
     tally("A-01", total)
 
 
-async def mutated_messages(outside: Outside, part: str, chance: random.Random, total: int) -> None:
-    """One server, `total` messages, and what has to be true then."""
+async def mutated_messages(
+    outside: Outside, part: str, chance: random.Random, total: int, *, patience: float = 60.0
+) -> None:
+    """One server, `total` messages, and what has to be true then. `patience`: seconds for the answers to 50 of them."""
     client, messages = outside.client, source(part)
     client.editor.handlers["workspace/applyEdit"] = lambda params: {"applied": False}
     await outside.turn("thinklsp.chat", {"prompt": "The engine is loaded."})
-    rough, sent = Rough(client), Counter[Key]()
+    rough, sent = Rough(client, patience), Counter[Key]()
     for number, count in enumerate(lots(total, AT_ONCE)):
         bodies = [mutated(chance, messages, number * AT_ONCE + n) for n in range(count)]
         bodies.append(probe(f"probe-{number}"))
@@ -65,11 +66,11 @@ async def mutated_messages(outside: Outside, part: str, chance: random.Random, t
         write(client, b"".join(map(frame, bodies)))
         await rough.answered({identity: sent[identity] for identity in batch})
     unknown = rough.look().pop(key(None), 0)
-    assert rough.answers == sent
-    assert unknown <= total
-    assert part == "speaking" or rough.told == []
-    assert [text for text in rough.told if re.search(r"Traceback|\b\w+Error\b|/thinklsp/", text)] == []
     check_decent(outside)
+    assert rough.answers == sent, f"answered otherwise than once: {(rough.answers - sent) + (sent - rough.answers)}"
+    assert unknown <= total
+    assert part == "speaking" or not rough.told, f"shown to the user: {rough.told}"
+    assert [text for text in rough.told if re.search(r"Traceback|\b\w+Error\b|/thinklsp/", text)] == []
     say(f"{total} messages, {sent.total()} ids answered, {unknown} answers without an id, {len(rough.told)} told")
 
 
@@ -92,9 +93,11 @@ async def test_mutated_frames(tmp_path: Path, servers: Connect, tally: Tally) ->
     tally("A-02", total)
 
 
-async def mutated_frames(outside: Outside, chance: random.Random, left: list[int], most: int) -> list[float]:
+async def mutated_frames(
+    outside: Outside, chance: random.Random, left: list[int], most: int, *, patience: float = 60.0
+) -> list[float]:
     """Takes numbers from `left` until the server ends or has had `most`. How long the end took, if it ended."""
-    client, rough = outside.client, Rough(outside.client)
+    client, rough = outside.client, Rough(outside.client, patience)
     ended: list[float] = []
     while left and most and not ended:
         number, most = left.pop(), most - 1
@@ -103,11 +106,11 @@ async def mutated_frames(outside: Outside, chance: random.Random, left: list[int
         at = time.monotonic()
         if await left_after(rough, fill(chance), f"probe-{number}", data):
             ended.append(time.monotonic() - at)
-            assert ended[0] < 1.0, data
+            assert ended[0] < 1.0, f"took {ended[0]:.1f} s to leave after {data!r}"
     once = rough.look()
     del once[key(None)]
-    assert set(once.values()) <= {1}
-    assert rough.told == []
+    assert set(once.values()) <= {1}, "answered otherwise than once"
+    assert not rough.told, f"shown to the user: {rough.told}"
     check_decent(outside)
     return ended
 
@@ -122,16 +125,15 @@ def fill(chance: random.Random) -> bytes:
 
 async def left_after(rough: Rough, filling: bytes, name: str, data: bytes) -> bool:
     """Whether the server has left, with code 1, instead of answering one of two probes."""
-    client: RawClient = rough.client
+    client = rough.client
     write(client, filling + frame(probe(name)) + frame(probe(f"{name} again")))
-    assert client.process.stdout is not None
-    stdout = client.process.stdout
 
     def done() -> bool:
         answers = rough.look()
-        return bool(answers[key(name)] or answers[key(f"{name} again")]) or stdout.at_eof()
+        return bool(answers[key(name)] or answers[key(f"{name} again")]) or rough.has_gone
 
-    await client.wait_for(done, within=30, what=f"an answer or the end after {data!r}")
-    if stdout.at_eof():
-        assert await client.process.wait() == 1, data
-    return stdout.at_eof()
+    await client.wait_for(done, within=rough.patience, what=f"an answer or the end after {data!r}")
+    if rough.has_gone:
+        code = await client.process.wait()
+        assert code == 1, f"left with code {code} after {data!r}"
+    return rough.has_gone

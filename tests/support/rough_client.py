@@ -25,8 +25,8 @@ class Rough:
     What it has looked at is taken out of the client's record, so that it can go on for long.
     """
 
-    def __init__(self, client: RawClient) -> None:
-        self.client = client
+    def __init__(self, client: RawClient, patience: float) -> None:
+        self.client, self.patience = client, patience
         self.answers: Counter[Key] = Counter()
         self.told: list[str] = []
         self.client.received.clear()
@@ -47,9 +47,15 @@ class Rough:
 
         def done() -> bool:
             answers = self.look()
-            return all(answers[identity] >= often for identity, often in due.items())
+            return self.has_gone or all(answers[identity] >= often for identity, often in due.items())
 
-        await self.client.wait_for(done, within=60, what=f"answers to {due}")
+        await self.client.wait_for(done, within=self.patience, what=f"answers to {due}")
+        assert not self.has_gone, "the server has gone"
+
+    @property
+    def has_gone(self) -> bool:
+        assert self.client.process.stdout is not None
+        return self.client.process.stdout.at_eof()
 
 
 def answered(client: RawClient) -> Counter[Key]:
@@ -66,7 +72,8 @@ def check_decent(outside: Outside) -> None:
     assert not found, (found, log[-3000:])
     assert "Traceback" not in log, log[log.index("Traceback") - 300 :][:4000]
     if client.process.returncode is None:
-        assert memory(client.process.pid) < MOST_MEMORY
+        used = memory(client.process.pid)
+        assert used < MOST_MEMORY, f"{used} KiB"
 
 
 def write(client: RawClient, data: bytes) -> None:

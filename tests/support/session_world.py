@@ -1,12 +1,12 @@
 """One workspace through a random session: the real server, an editor, the services, and what should be true of them.
 
-What each file must hold is kept beside the editor, by plain work on texts: turns change the first line, people what
-stands below the gap. Nothing here waits but for what the server does.
+Nothing here waits but for what the server does.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,13 +14,12 @@ from typing import Any
 from tests.support.outside import Connect, Outside, check_sentence, check_turn_result, start
 from tests.support.raw_client import RawClient, Request, ResponseError
 from tests.support.raw_editor import capabilities
+from tests.support.session_files import NAMES, Files, Side
 from tests.support.session_services import MODELS, Plan, Services
 from tests.support.signing_script import Hold
 
 Json = Any
-NAMES = ("a.py", "deep/b.py")
 CHAT = "notes.chat.md"
-GAP = "\n\n\n\n# é🙂\n"
 # How editors differ in what decides something here.
 EDITORS: dict[str, Json] = {
     "all": capabilities(),
@@ -37,28 +36,6 @@ async def outcome(request: Request) -> Json | ResponseError:
         return await request
     except ResponseError as error:
         return error
-
-
-@dataclass
-class Side:
-    """A file as a person sees it: the line that turns change, and below the gap what people write."""
-
-    first: str
-    below: str = ""
-
-    @property
-    def text(self) -> str:
-        return f"{self.first}{GAP}{self.below}"
-
-
-@dataclass
-class File:
-    disk: Side
-    buffer: Side | None = None
-
-    @property
-    def now(self) -> Side:
-        return self.buffer or self.disk
 
 
 @dataclass
@@ -79,7 +56,7 @@ class World:
     outside: Outside
     services: Services
     announce: Json
-    files: dict[str, File]
+    files: Files
     running: list[Turn] = field(default_factory=list)
     sessions: list[str] = field(default_factory=list)
     kept: set[str] = field(default_factory=set)
@@ -90,16 +67,17 @@ class World:
     count: int = 0
 
     @classmethod
-    async def begin(cls, place: Path, connect: Connect, encoding: str, editor: str) -> World:
+    async def begin(
+        cls, place: Path, connect: Connect, encoding: str, editor: str, env: Mapping[str, str | None]
+    ) -> World:
         announce = {**EDITORS[editor], "general": {"positionEncodings": [encoding]}}
         services = Services()
-        files = {name: File(Side("x = 0")) for name in NAMES}
-        texts = {name: file.disk.text for name, file in files.items()}
-        outside = await start(place, files=texts, announce=announce, provider=services, connect=connect)
-        world = cls(outside, services, announce, files)
+        texts = dict.fromkeys(NAMES, Side().text)
+        outside = await start(place, files=texts, announce=announce, provider=services, connect=connect, env=dict(env))
+        world = cls(outside, services, announce, Files(outside))
         world._watch_edits()
         for name in NAMES:
-            world.open(name)
+            world.files.open(name)
         outside.open(CHAT, "")
         return world
 
@@ -119,37 +97,11 @@ class World:
 
         self.client.editor.handlers["workspace/applyEdit"] = apply
 
-    # Files
-
-    def open(self, name: str) -> None:
-        file = self.files[name]
-        file.buffer = Side(file.disk.first, file.disk.below)
-        self.outside.open(name)
-
-    def close(self, name: str) -> None:
-        self.files[name].buffer = None
-        self.client.close_document(self.uri(name))
-
-    def save(self, name: str) -> None:
-        file = self.files[name]
-        assert file.buffer is not None
-        file.disk = Side(file.buffer.first, file.buffer.below)
-        (self.outside.root / name).write_bytes(file.disk.text.encode())
-        self.client.notify("textDocument/didSave", {"textDocument": {"uri": self.uri(name)}})
-
-    def type(self, name: str, start: int, end: int, new: str) -> None:
-        """A part of what stands below the gap becomes `new`, told as an incremental change."""
-        side = self.files[name].buffer
-        assert side is not None
-        offset = len(side.first) + len(GAP)
-        side.below = side.below[:start] + new + side.below[end:]
-        self.client.replace(self.uri(name), offset + start, offset + end, new)
-
     # Turns
 
     def plan(self, kind: str, name: str, *, hold: bool) -> Plan:
         self.count += 1
-        old = self.files[name].now.first
+        old = self.files.now(name).first
         plan = Plan(self.count, kind, name, old, f"x = {self.count}", Hold() if hold else None)
         self.services.plans[plan.number] = plan
         return plan
@@ -158,7 +110,7 @@ class World:
         """Until the turn stands still, or to its end."""
         token = f"plan-{plan.number}"
         partial = {} if command == "thinklsp.send" else {"partialResultToken": f"partial-{plan.number}"}
-        text = self.files[plan.name].now.text
+        text = self.files.now(plan.name).text
         request = self.client.command(command, argument | partial, token=token)
         turn = Turn(plan, command, request, token, text)
         if plan.hold is None:
@@ -204,13 +156,14 @@ class World:
         """The model was shown the text that the person saw when the turn began."""
         if turn.plan.kind == "read" and turn.plan.results:
             lines = turn.text.replace("\r\n", "\n").split("\n")
-            assert [line for line in lines if json.dumps(line, ensure_ascii=False)[1:-1] not in turn.plan.results] == []
+            missed = [line for line in lines if json.dumps(line, ensure_ascii=False)[1:-1] not in turn.plan.results]
+            assert not missed, f"the model was not shown {missed}"
 
     def _believe(self, plan: Plan, files: Json, turn_id: str) -> None:
         for file in files:
             if file["status"] == "applied" and plan.kind == "edit":
                 assert file["uri"] == self.uri(plan.name)
-                now = self.files[plan.name].now
+                now = self.files.now(plan.name)
                 assert now.first == plan.old, "an edit was made over another one"
                 now.first = plan.new
                 self.written[turn_id] = plan
@@ -237,7 +190,7 @@ class World:
             self._unwrite(turn_id, plan)
 
     def _unwrite(self, turn_id: str, plan: Plan) -> None:
-        now = self.files[plan.name].now
+        now = self.files.now(plan.name)
         assert now.first == plan.new, "an undo went over another edit"
         now.first = plan.old
         del self.written[turn_id]
@@ -267,7 +220,7 @@ class World:
         """Which turn that was, is seen by its file alone."""
         for turn_id, plan in [*self.written.items()]:
             text = self.client.text(self.uri(plan.name)) or ""
-            if self.files[plan.name].now.first == plan.new and text.startswith(f"{plan.old}\n"):
+            if self.files.now(plan.name).first == plan.new and text.startswith(f"{plan.old}\n"):
                 self._unwrite(turn_id, plan)
 
     async def asks(self, method: str, params: Json) -> Json | ResponseError:
@@ -338,7 +291,7 @@ class World:
             self.client.open(uri, document.text, language=document.language)
         listed = await self.client.command("thinklsp.sessions", {"op": "list"})
         lost = self.kept - {entry["sessionId"] for entry in listed}
-        assert not lost, lost
+        assert not lost, f"lost: {lost}"
 
     async def finish(self) -> None:
         """Whatever has happened, what is stored can be sent, and nothing has leaked."""
@@ -361,10 +314,6 @@ class World:
         wrong = self.client.checker.violations + self.services.violations
         assert not wrong, wrong
         assert b"Traceback" not in self.client.stderr, self.client.stderr.decode()
-        for name, file in self.files.items():
-            found = (self.outside.root / name).read_bytes().decode()
-            assert found == file.disk.text, (name, found, file.disk.text)
-            seen = self.client.text(self.uri(name))
-            assert file.buffer is None or seen == file.buffer.text, (name, seen, file.buffer.text)
+        self.files.check()
         chat = self.client.text(self.uri(CHAT)) or ""
         assert [mark for mark in self.marks if mark.strip() not in chat] == []
