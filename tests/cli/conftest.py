@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from codecs import getincrementaldecoder
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -145,15 +145,6 @@ class Terminal:
             return False
         self.output += self._decoder.decode(data)
         return bool(data)
-
-
-@pytest.fixture(scope="session")
-def nursery() -> Iterator[Nursery | None]:
-    if not hasattr(os, "pidfd_open"):
-        yield None
-        return
-    with Nursery() as nursery:
-        yield nursery
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ class Nursery:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.support.forking", str(theirs.fileno())],
+                [sys.executable, "-W", "error", "-m", "tests.support.forking", str(theirs.fileno())],
                 cwd=_ROOT,
                 env={"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "PYTHONPATH": str(_ROOT)},
                 pass_fds=[theirs.fileno()],
@@ -51,20 +51,29 @@ class Nursery:
 
     async def connect(self, root: Path, variables: Mapping[str, str]) -> RawClient:
         """A server for this client alone, on pipes."""
+        process = await self.process((), root, variables)
+        return RawClient(process)
+
+    async def process(
+        self, words: Sequence[str], root: Path, variables: Mapping[str, str], *, silent: bool = False
+    ) -> Forked:
+        """`thinklsp` with these words, on pipes; `silent`: without a standard input."""
         loop = asyncio.get_running_loop()
-        (stdin, to_server), (from_server, stdout), (log, stderr) = os.pipe(), os.pipe(), os.pipe()
+        (stdin, to_process), (from_process, stdout), (log, stderr) = os.pipe(), os.pipe(), os.pipe()
         try:
-            life = self._begin((), root, variables, (stdin, stdout, stderr))
+            life = self._begin(words, root, variables, (stdin, stdout, stderr))
         finally:
             for descriptor in (stdin, stdout, stderr):
                 os.close(descriptor)
         ending = await _reading(life.detach())
         number = int(await ending.readline())
         transport, protocol = await loop.connect_write_pipe(
-            asyncio.streams.FlowControlMixin, os.fdopen(to_server, "wb")
+            asyncio.streams.FlowControlMixin, os.fdopen(to_process, "wb")
         )
         writer = asyncio.StreamWriter(transport, protocol, None, loop)
-        return RawClient(Forked(number, ending, writer, await _reading(from_server), await _reading(log)))
+        if silent:
+            writer.close()
+        return Forked(number, ending, writer, await _reading(from_process), await _reading(log))
 
     def command(
         self, words: Sequence[str], folder: Path, variables: Mapping[str, str], standard: tuple[int, int, int]
@@ -217,7 +226,9 @@ def _main() -> int:
         import thinklsp.cli.main
         import thinklsp.cli.sessions
         import thinklsp.lsp.face
-        import thinklsp.lsp.stdio  # noqa: F401 - loaded for those that are forked
+        import thinklsp.lsp.stdio
+        import thinklsp.lsp.tcp
+        import thinklsp.lsp.websocket  # noqa: F401 - loaded for those that are forked
     gc.freeze()
     return main() if _serve(socket.socket(fileno=int(sys.argv[1]))) else 0
 
