@@ -1,6 +1,6 @@
 """What is loaded for the suite stays loaded: the garbage collector need not walk through it after every few objects.
-And `tally`: what tests did for the figures of `figures.toml` is summed up at the end of a run. `servers` is how servers
-come about.
+`nursery`, `servers`: processes of ours without their loading. `tally`: what tests did for the figures of `figures.toml`
+is summed up at the end of a run.
 """
 
 from __future__ import annotations
@@ -25,13 +25,19 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 @pytest.fixture(scope="session")
-def servers() -> Iterator[Connect]:
-    """How a server comes about: forked where that can be, else started."""
+def nursery() -> Iterator[Nursery | None]:
+    """Where processes of ours are forked from; None where they have to be started."""
     if not hasattr(os, "pidfd_open"):
-        yield own_server
+        yield None
         return
     with Nursery() as nursery:
-        yield nursery.connect
+        yield nursery
+
+
+@pytest.fixture
+def servers(nursery: Nursery | None) -> Connect:
+    """How a server comes about: forked where that can be, else started."""
+    return own_server if nursery is None else nursery.connect
 
 
 @pytest.fixture

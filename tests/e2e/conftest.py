@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.canary import Canary
+from tests.support.forking import Nursery
 from tests.support.listening import Listening
 from tests.support.outside import ROOT, Connect, Outside, start
 
@@ -45,9 +46,11 @@ async def begin(tmp_path: Path, servers: Connect, request: pytest.FixtureRequest
 
 
 @pytest.fixture(params=["tcp", "ws"])
-async def listening(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Listening]:
+async def listening(
+    tmp_path: Path, nursery: Nursery | None, request: pytest.FixtureRequest
+) -> AsyncIterator[Listening]:
     """To be named before `begin`, so that it outlives the editors. What it logs but its address is a failure."""
-    server = Listening(request.param)
+    server = Listening(request.param, nursery=nursery)
     yield server
     try:
         if request.node.stash.get(_passed, False):

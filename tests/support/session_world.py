@@ -299,6 +299,8 @@ class World:
         for turn in [*self.running]:
             await self.goes_on(turn)
         self.client.configure({"thinklsp": {"model": MODELS[0]}})
+        # Once the engine has answered, it has said what it thinks of the settings, too.
+        await self.client.command("thinklsp.effort")
         for session in sorted(self.kept)[-3:]:
             plan = self.plan("say", NAMES[0], hold=False)
             result = await self.outside.turn("thinklsp.chat", {"prompt": plan.prompt, "sessionId": session})
