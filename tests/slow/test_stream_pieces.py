@@ -25,7 +25,7 @@ from thinklsp.providers.base import StreamDecoder
 from thinklsp.providers.google.adapter import GoogleAdapter
 from thinklsp.providers.openai_chat.adapter import OpenAiChatAdapter
 from thinklsp.providers.openai_responses.adapter import OpenAiResponsesAdapter
-from thinklsp.wire.sse import SseDecoder, ServerSentEvent
+from thinklsp.wire.sse import ServerSentEvent, SseDecoder
 
 ENDS = (b"\n", b"\r\n", b"\r")
 
@@ -93,7 +93,7 @@ def outcome(stream: Recorded, pieces: Iterable[bytes], sse: SseDecoder) -> objec
 
 
 def in_pieces(data: bytes, rng: random.Random) -> Iterator[bytes]:
-    """By the byte, in packets, in a few large parts, or cut where it hurts: within line ends, characters and escapes."""
+    """By the byte, in packets, in few large parts, or where it hurts: within line ends, characters and escapes."""
     match rng.randrange(4):
         case 0:
             size = rng.choice((1, 2, 3, 7))
