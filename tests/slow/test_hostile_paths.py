@@ -1,7 +1,7 @@
 """A-20: paths and URIs in every shape that has led out of a folder elsewhere, read and written as tools would.
 
 What was reached is judged by content, and by what the ground around the workspace looks like afterwards, never by what
-the gate says of itself. A-21: another process changes folders into links meanwhile.
+the gate says of itself.
 """
 
 from __future__ import annotations
