@@ -21,6 +21,7 @@ from thinklsp.settings import load_user_settings
 from thinklsp.settings.permissions import Permissions
 from thinklsp.tools.commands import NotPermitted, Ran
 from thinklsp.tools.permission import Approval
+from thinklsp.tools.shown import told
 from thinklsp.workspace.overlay import EditOverlay
 from thinklsp.workspace.view import WorkspaceView
 
@@ -114,7 +115,8 @@ class User:
     read: list[Words] = field(default_factory=list)
 
     async def asked(self, said: str, options: Sequence[str]) -> str | None:
-        words = self.reads(said)
+        # As it leaves for the editor.
+        words = self.reads(told(said))
         if words is None:
             return None
         self.read.append(words)
