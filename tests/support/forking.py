@@ -1,8 +1,9 @@
 """Server processes that need not load everything again: each is forked from one that has loaded it and does nothing.
 
 What runs is the product's own `main`, in a process of its own, with the folder, environment, standard input and output
-that it was asked for. How it starts cold is the subject of other tests. Run with the descriptor of a socket, this is
-the process to fork from; it answers each request with a process id and, when that has ended, its exit code.
+that it was asked for, and the worst umask that a starter can have. How it starts cold is the subject of other tests. Run
+with the descriptor of a socket, this is the process to fork from; it answers each request with a process id and, when
+that has ended, its exit code.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Self
@@ -28,13 +29,18 @@ _ROOT = Path(__file__).parents[2]
 
 
 class Nursery:
-    """Where servers come from. `connect` is what `outside.start` wants; a context, and one for many event loops."""
+    """Where servers come from. `connect` is what `outside.start` wants; a context, and one for many event loops.
+
+    `module`: one that is run in the place of this one, and calls `fork_servers`."""
+
+    def __init__(self, module: str = "tests.support.forking") -> None:
+        self._module = module
 
     def __enter__(self) -> Self:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.support.forking", str(theirs.fileno())],
+                [sys.executable, "-m", self._module, str(theirs.fileno())],
                 cwd=_ROOT,
                 env={"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "PYTHONPATH": str(_ROOT)},
                 pass_fds=[theirs.fileno()],
@@ -153,10 +159,12 @@ def _become(descriptors: list[int], folder: str, environment: dict[str, str]) ->
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
+    os.umask(0)
     sys.argv[1:] = []
 
 
-def _main() -> int:
+def fork_servers(arm: Callable[[], object] = lambda: None) -> int:
+    """Until nobody asks for servers any more; in each of them `arm` is called before its own `main`."""
     from thinklsp.__main__ import main
     from thinklsp.core.loading import uncollected
 
@@ -164,8 +172,11 @@ def _main() -> int:
         import thinklsp.lsp.face
         import thinklsp.lsp.stdio  # noqa: F401 - loaded for those that are forked
     gc.freeze()
-    return main() if _serve(socket.socket(fileno=int(sys.argv[1]))) else 0
+    if not _serve(socket.socket(fileno=int(sys.argv[1]))):
+        return 0
+    arm()
+    return main()
 
 
 if __name__ == "__main__":
-    sys.exit(_main())
+    sys.exit(fork_servers())
