@@ -59,13 +59,13 @@ class Session:
         self.turns: list[str] = []
         self.documents = 0
         self.model = MODEL
-        self._arrive()
+        self.arrive()
 
     @property
     def client(self) -> RawClient:
         return self.outside.client
 
-    def _arrive(self) -> None:
+    def arrive(self) -> None:
         self.uri = self.outside.open("a.py")
         self.client.editor.handlers["window/showMessageRequest"] = self._choose
 
@@ -121,8 +121,14 @@ class Session:
         if await self.command("thinklsp.chat", argument, token=False) is None:
             return
         created = await self.client.wait_for(lambda: self.client.calls("window/workDoneProgress/create")[before:])
-        token = created[0].params["token"]
-        await self.client.wait_for(lambda: "end" in self.client.progress_kinds(token), what="the end of a chat")
+        token, number = created[0].params["token"], created[0].message["id"]
+
+        def ended() -> bool:
+            """A turn that fails before the editor has made the progress takes that back."""
+            withdrawn = [call.params["id"] for call in self.client.calls("$/cancelRequest")]
+            return "end" in self.client.progress_kinds(token) or number in withdrawn
+
+        await self.client.wait_for(ended, what="the end of a chat")
 
     async def action(self, *names: str) -> None:
         old = self.client.text(self.uri) or ""
@@ -247,7 +253,7 @@ class Session:
         if self.chance.random() < 0.5:
             self.outside.variables.update(self.services.move())
         await self.outside.restart(kill=self.chance.random() < 0.5)
-        self._arrive()
+        self.arrive()
 
     async def terminal(self) -> None:
         """A session is exported to a file."""

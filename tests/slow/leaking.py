@@ -22,7 +22,7 @@ from urllib.parse import quote
 from tests.support.forking import fork_servers
 from thinklsp.core import messages
 from thinklsp.engine import sessions
-from thinklsp.lsp import applying, chat, code_actions, face, hover, running_turn, server
+from thinklsp.lsp import applying, chat, code_actions, face, hover, running_turn
 from thinklsp.lsp.client import Client
 from thinklsp.lsp.protocol.dispatch import Protocol
 from thinklsp.tools import ripgrep

@@ -1,8 +1,8 @@
 """Nothing secret leaves: random sessions in which it could.
 
-The secrets are all keys, every signature and all redacted data that the services have issued; they are searched, in every
-dress, in all that was written to the editor and to stderr, into state, settings, temporary and workspace folders, given
-to programs that were started, and sent to any service but their own. What was written is for its owner alone.
+The secrets are all keys, every signature and all redacted data that the services have issued; they are searched, in
+every dress, in all that was written to the editor and to stderr, into state, settings, temporary and workspace folders,
+given to programs that were started, and sent to any service but their own. What was written is for its owner alone.
 
 That the search finds what leaks is shown in `test_planted_leaks.py`.
 """

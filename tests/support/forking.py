@@ -1,9 +1,9 @@
 """Server processes that need not load everything again: each is forked from one that has loaded it and does nothing.
 
 What runs is the product's own `main`, in a process of its own, with the folder, environment, standard input and output
-that it was asked for, and the worst umask that a starter can have. How it starts cold is the subject of other tests. Run
-with the descriptor of a socket, this is the process to fork from; it answers each request with a process id and, when
-that has ended, its exit code.
+that it was asked for, and the worst umask that a starter can have. How it starts cold is the subject of other tests.
+Run with the descriptor of a socket, this is the process to fork from; it answers each request with a process id and,
+when that has ended, its exit code.
 """
 
 from __future__ import annotations
