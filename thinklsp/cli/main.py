@@ -10,7 +10,6 @@ from importlib import import_module
 
 from thinklsp import __version__
 from thinklsp.cli import serve
-from thinklsp.cli.logs import log_to_stderr
 from thinklsp.core.errors import ThinkLspError
 from thinklsp.core.loading import uncollected
 
@@ -50,7 +49,6 @@ def run(argv: Sequence[str]) -> int:
 
 def _guarded(name: str, argv: Sequence[str]) -> int:
     """A terminal command: what goes wrong is one sentence on standard error."""
-    log_to_stderr()
     try:
         code = _entry(name, argv)
         sys.stdout.flush()
