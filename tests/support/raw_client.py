@@ -100,9 +100,10 @@ class RawClient(Watched):
 
     @classmethod
     async def start(cls, argv: Sequence[str], *, cwd: Path, env: Mapping[str, str]) -> RawClient:
+        """With the worst umask that a starter can have."""
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(
-            *argv, cwd=cwd, env=dict(env), stdin=pipe, stdout=pipe, stderr=pipe
+            *argv, cwd=cwd, env=dict(env), stdin=pipe, stdout=pipe, stderr=pipe, umask=0
         )
         return cls(process)
 
