@@ -46,31 +46,6 @@ async def test_shutdown_in_the_middle_of_32_chats(tmp_path: Path) -> None:
         await outside.reopen()
 
 
-@pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)], ids=["TERM", "INT", "HUP"]
-)
-async def test_signals_in_the_middle_of_a_turn(tmp_path: Path, number: signal.Signals, code: int) -> None:
-    """F-43"""
-    async with faulty(tmp_path, code=code) as outside:
-        await chats(outside, 3, Hold())
-        at = time.monotonic()
-        outside.client.process.send_signal(number)
-        assert await outside.client.gone() == code
-        assert time.monotonic() - at < 5
-        assert b"Traceback" not in outside.client.stderr
-
-
-async def test_the_end_of_the_input_in_the_middle_of_a_turn(tmp_path: Path) -> None:
-    """F-41"""
-    async with faulty(tmp_path, code=1) as outside:
-        await chats(outside, 3, Hold())
-        at = time.monotonic()
-        outside.client.wire.close()
-        assert await outside.client.gone() == 1
-        assert time.monotonic() - at < 4
-        assert b"Traceback" not in outside.client.stderr
-
-
 JUMPS = {"a day ahead": (86_400.0, 0.0), "a day back": (-86_400.0, 0.0), "an hour asleep": (3_600.0, 3_600.0)}
 
 
