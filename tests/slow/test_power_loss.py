@@ -79,14 +79,19 @@ class Killed:
     def cut_to(self, size: int) -> None:
         path = database(self.folder)
         path.with_name("sessions.db-shm").unlink(missing_ok=True)
-        path.with_name("sessions.db-wal").write_bytes(self.log[:size])
+        log = path.with_name("sessions.db-wal")
+        if log.stat().st_size > size:
+            # Cheaper than to write it anew, which counts where it is cut at every byte.
+            os.truncate(log, size)
+        else:
+            log.write_bytes(self.log[:size])
 
 
 async def killed(folder: Path) -> Killed:
     os.mkdir(folder, mode=0o700)
     with writers() as source:
         pid = source.start(folder)
-        await until_told(folder, 30)
+        await until_told(folder, 8)
         source.kill(pid)
         await gone(pid)
     log = database(folder).with_name("sessions.db-wal").read_bytes()
@@ -125,9 +130,9 @@ async def test_a_log_that_is_cut_anywhere_opens(tmp_path: Path, tally: Callable[
     last = range(len(left.log) - LAST, len(left.log))
     cuts = sorted(last if count == LAST else Random(SEED).sample(last, count))
     ends: dict[tuple[int, int], list[int]] = {}
-    for size in cuts:
+    for size in reversed(cuts):
         ends.setdefault(seen_by_sqlite(left, size), []).append(size)
-    assert list(ends) == sorted(ends), "a longer log holds less"
+    assert list(ends) == sorted(ends, reverse=True), "a longer log holds less"
     assert len(ends) > 1
     for sizes in ends.values():
         for size in {sizes[0], sizes[-1]}:
