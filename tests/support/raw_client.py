@@ -114,14 +114,21 @@ class RawClient(Watched):
     # Life cycle
 
     async def initialize(
-        self, root: Path | None, *, announce: Json = None, options: Json = None, folders: bool = True
+        self,
+        root: Path | None,
+        *,
+        announce: Json = None,
+        options: Json = None,
+        folders: bool = True,
+        process: int | None = None,
     ) -> Json:
+        """`process`: the editor's, if that is not ours."""
         self.editor.capabilities = VSCODE if announce is None else announce
         uri = root.as_uri() if root else None
         if self.token is not None:
             options = {"thinklsp": (options or {}) | {"token": self.token}}
         params = {
-            "processId": os.getpid(),
+            "processId": process or os.getpid(),
             "clientInfo": {"name": "raw client", "version": "1"},
             "rootUri": uri,
             "capabilities": self.editor.capabilities,
