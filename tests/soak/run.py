@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import signal
+import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -24,13 +25,17 @@ from tests.support.watching import seen
 from tests.support.witness import WITNESSED, counted, without_counts
 
 _ACTIONS_EVERY = 1.0
+# A search for all secrets in all files takes seconds.
+_LOOKS_EVERY = 60.0
 
 
 @dataclass(frozen=True)
 class Plan:
-    """`rate`: seconds from one chat to the next. `every`: seconds between samples. `faults`: the share of chats."""
+    """`rate`: seconds from one chat to the next. `every`: seconds between samples. `faults`: the share of chats.
+    `chats`: it ends after so many, or after `minutes`."""
 
     minutes: float = 60.0
+    chats: int = sys.maxsize
     rate: float = 3.0
     every: float = 10.0
     faults: float = 0.1
@@ -109,16 +114,18 @@ async def _acting(course: Course) -> AsyncIterator[None]:
 
 
 async def _run(outside: Outside, course: Course, plan: Plan, report: Report, say: Callable[[str], None]) -> None:
-    begun = looked = time.monotonic()
+    begun = sampled = looked = time.monotonic()
     steps = 0
-    while (now := time.monotonic()) < begun + 60 * plan.minutes:
+    while (now := time.monotonic()) < begun + 60 * plan.minutes and steps < plan.chats:
         await course.step()
         steps += 1
-        if now - looked >= plan.every:
-            looked = now
+        if now - sampled >= plan.every:
+            sampled = now
             report.samples.append(await _sample(outside, (now - begun) / 60, steps))
-            report.wrong += _look(outside)
             say(table(report.samples[-1:]).splitlines()[-1])
+        if now - looked >= _LOOKS_EVERY:
+            looked = now
+            report.wrong += _look(outside)
         if outside.client.process.returncode is not None:
             report.wrong.append("the server has gone")
             return

@@ -12,7 +12,9 @@ from dataclasses import dataclass, fields
 from typing import Any, Self
 
 WITNESS = """
-import asyncio, gc, os, runpy, signal, sys, threading
+import asyncio, gc, logging, os, runpy, signal, sys, threading
+# The server keeps asyncio's own log to itself: it could hold bodies. Here it tells of tasks that nobody looks after.
+asyncio.base_events.logger = logging.getLogger("witness")
 def count(*_):
     gc.collect()
     kinds = ("thinklsp.lsp.server.Server", "thinklsp.lsp.face.Face", "thinklsp.sessions.keeper.Keeper")
