@@ -96,6 +96,14 @@ def _slow_loop() -> None:
     Client.progress = progress  # type: ignore[method-assign] # this is the planted fault
 
 
+def _restless() -> None:
+    async def beat() -> None:
+        while True:
+            await asyncio.sleep(0.1)
+
+    _ended(lambda: KEPT.append(asyncio.get_running_loop().create_task(beat())))
+
+
 def _kept_notifications() -> None:
     receive = Protocol._receive_notification
 
@@ -119,6 +127,7 @@ PLANTS: dict[str, Callable[[], None]] = {
     "lost text": _lost_text,
     "flood": _flood,
     "slow loop": _slow_loop,
+    "restless": _restless,
     "kept notifications": _kept_notifications,
 }
 
