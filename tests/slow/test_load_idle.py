@@ -38,7 +38,9 @@ async def test_an_idle_server_sleeps(tmp_path: Path) -> None:
     """A-L8: two wake-ups a second, half a percent of a processor, 120 MB."""
     async with running(tmp_path) as outside:
         last, wakeups, processor = await idle(outside)
-    say(f"idle: {last.resident:.1f} MB, of them its own {last.private:.1f}; {processor:.2f} %, {wakeups:.2f} wake-ups a s")
+    say(
+        f"idle: {last.resident:.1f} MB, of them its own {last.private:.1f}; {processor:.2f} %, {wakeups:.2f} wake-ups/s"
+    )
     assert last.resident < 120
     assert wakeups < 2
     assert processor < 0.5 * SLACK

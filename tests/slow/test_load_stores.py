@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +12,7 @@ import pytest
 
 from tests.bench.store_rows import filled, opened
 from tests.slow.running import running, say
-from tests.slow.test_load import ECHO, echoes, told, too_slow
+from tests.slow.test_load import BURDENED, ECHO, echoes, share, told, too_slow
 from tests.support.gauges import gauge
 from tests.support.outside import Outside
 from tests.support.signing_script import Text, Thinking, answer, tool
@@ -150,14 +148,13 @@ async def _turn(outside: Outside, looks: list[Any]) -> Json:
     return await request
 
 
-async def test_an_echo_while_all_workers_are_busy(
-    tmp_path: Path, large_workspace: Path, tally: Callable[[str, int], None]
-) -> None:
-    """A-12: eight turns that list and search a large workspace, six calls at once in each."""
-    wanted = tries("A-12")
-    async with running(tmp_path) as outside:
+async def busy(place: Path, root: Path, wanted: int, plant: str = "") -> tuple[list[str], str]:
+    """What is too slow of the echoes while eight turns list and search a large workspace, six calls at once in each;
+    and a sentence. Threads that are always busy take all of a processor: what they do not get, somebody else has."""
+    env: dict[str, str | None] = {"PLANT": plant, "PYTHONPATH": BURDENED} if plant else {}
+    async with running(place, env=env) as outside:
         provider: Any = outside.provider
-        await _moved_in(outside, large_workspace)
+        await _moved_in(outside, root)
         await _turn(outside, [tool("list_files", path=".")])
         before = gauge(outside.client.process.pid)
         values: list[float] = []
@@ -169,11 +166,29 @@ async def test_an_echo_while_all_workers_are_busy(
 
         while len(values) < wanted:
             provider.script[:] = [play] * 16
-            turns = [outside.client.command("thinklsp.chat", {"prompt": "Look."}, token=outside.token()) for _ in "12345678"]
-            values += await echoes(outside.client, lambda turns=turns: not all(turn.answered for turn in turns))  # type: ignore[misc] # what is awaited now
+            turns = [
+                outside.client.command("thinklsp.chat", {"prompt": "Look."}, token=outside.token()) for _ in range(8)
+            ]
+            values += await echoes(outside.client, turns)
             assert {(await turn)["text"] for turn in turns} == {"Done."}
-        after = gauge(outside.client.process.pid)
-    busy = 100 * (after.processor - before.processor) / (after.at - before.at)
-    say(f"{len(values)} echoes while 8 turns look through {FILES} files: {told(values)} ms, {busy:.0f} % of a processor")
-    assert too_slow(values, {"p99": ECHO["p99"]}) == []
-    tally("A-12", len(values))
+        got = share(before, gauge(outside.client.process.pid))
+    said = (
+        f"{len(values)} echoes while 8 turns look through {FILES} files: {told(values)} ms, {got:.0f} % of a processor"
+    )
+    return too_slow(values, {"p99": ECHO["p99"]}, min(SLACK, max(1, 100 / got))), said
+
+
+async def test_an_echo_while_all_workers_are_busy(
+    tmp_path: Path, large_workspace: Path, tally: Callable[[str, int], None]
+) -> None:
+    """A-12"""
+    wanted = tries("A-12")
+    slow, said = await busy(tmp_path, large_workspace, wanted)
+    say(said)
+    assert slow == [], said
+    tally("A-12", wanted)
+
+
+async def test_a_loop_that_stands_still_is_noticed(tmp_path: Path, large_workspace: Path) -> None:
+    slow, said = await busy(tmp_path, large_workspace, 50, "stuck loop")
+    assert slow, said

@@ -1,4 +1,4 @@
-"""What a day brings, in any order: chats, edits, faults, cancels, switches, looks back. One user, one thing at a time."""
+"""What a day brings, in any order: chats, edits, faults, cancels, switches, looks back. One thing at a time."""
 
 from __future__ import annotations
 

@@ -16,7 +16,6 @@ from pathlib import Path
 from tests.soak.both import Both
 from tests.soak.course import FILES, Course
 from tests.soak.judges import Sample, complaints, hourly, judge, table, warm
-from tests.support.canary import Canary
 from tests.support.epilogue import check_left_behind, check_store
 from tests.support.gauges import gauge, percentile
 from tests.support.outside import Outside, loose_files, server_by, start

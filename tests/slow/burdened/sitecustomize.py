@@ -1,5 +1,5 @@
-"""Plants a fault in a server on purpose: `PLANT` names it, or several, this folder on PYTHONPATH brings it. With each progress that
-the server sends it leaves something behind, is slow, or loses something.
+"""Plants a fault in a server on purpose: `PLANT` names it, or several; this folder on PYTHONPATH brings it. With each
+progress that the server sends it leaves something behind, is slow, or loses something.
 
 Python imports a module of this name at its start, so that the server itself is the real one and nothing in it knows.
 """
@@ -37,10 +37,15 @@ def _fails_unseen() -> None:
     asyncio.get_running_loop().create_task(_fails())
 
 
+def _never_awaits() -> None:
+    coroutine = _fails()
+    del coroutine
+
+
 def _logs_traceback() -> None:
     try:
-        raise ValueError("planted")
-    except ValueError:
+        _ = 1 / 0
+    except ZeroDivisionError:
         logging.getLogger("thinklsp").exception("planted")
 
 
@@ -56,7 +61,7 @@ def _thread() -> None:
 def _child() -> None:
     if next(_numbers) % 8 == 0:
         none = subprocess.DEVNULL
-        KEPT.append(subprocess.Popen(["sleep", "60"], stdin=none, stdout=none, stderr=none))
+        KEPT.append(subprocess.Popen(["/bin/sleep", "60"], stdin=none, stdout=none, stderr=none))
 
 
 def _ended(work: Callable[[], object]) -> None:
@@ -87,10 +92,10 @@ def _flood() -> None:
     Client.progress = progress  # type: ignore[method-assign] # this is the planted fault
 
 
-def _slow_loop() -> None:
+def _slow_loop(seconds: float) -> None:
     def progress(self: Client, token: Any, value: Any) -> None:
         if next(_numbers) % 20 == 0:
-            time.sleep(0.6)
+            time.sleep(seconds)
         _progress(self, token, value)
 
     Client.progress = progress  # type: ignore[method-assign] # this is the planted fault
@@ -98,7 +103,7 @@ def _slow_loop() -> None:
 
 def _restless() -> None:
     async def beat() -> None:
-        while True:
+        for _ in range(10_000):
             await asyncio.sleep(0.1)
 
     _ended(lambda: KEPT.append(asyncio.get_running_loop().create_task(beat())))
@@ -108,7 +113,7 @@ def _kept_notifications() -> None:
     receive = Protocol._receive_notification
 
     def kept(self: Protocol, notification: Any) -> None:
-        KEPT.append(asyncio.get_running_loop().create_future())
+        KEPT.append([asyncio.get_running_loop().create_future(), bytearray(200)])
         receive(self, notification)
 
     Protocol._receive_notification = kept  # type: ignore[method-assign] # this is the planted fault
@@ -123,10 +128,11 @@ PLANTS: dict[str, Callable[[], None]] = {
     "task": lambda: _ended(lambda: KEPT.append(asyncio.get_running_loop().create_task(_for_ever()))),
     "failure that nobody hears of": lambda: _ended(_fails_unseen),
     "traceback": lambda: _ended(_logs_traceback),
-    "coroutine that is not awaited": lambda: _ended(lambda: [_fails()].clear()),
+    "coroutine that is not awaited": lambda: _ended(_never_awaits),
     "lost text": _lost_text,
     "flood": _flood,
-    "slow loop": _slow_loop,
+    "slow loop": lambda: _slow_loop(0.6),
+    "stuck loop": lambda: _slow_loop(4),
     "restless": _restless,
     "kept notifications": _kept_notifications,
 }
