@@ -286,6 +286,13 @@ class RawClient(Watched):
         """The workspace edits that the server sent."""
         return [r.params for r in self.calls("workspace/applyEdit")]
 
+    def forget(self) -> None:
+        """What was received so far, and all that has ended: a run of hours would fill our own memory with it."""
+        self.received.clear()
+        self.stdout.clear()
+        self._futures = {identity: future for identity, future in self._futures.items() if not future.done()}
+        self.checker.forget()
+
     def describe(self) -> str:
         last = [json.dumps(r.message, ensure_ascii=False)[:400] for r in self.received[-8:]]
         log = self.stderr[-1500:].decode(errors="replace")
