@@ -167,8 +167,9 @@ async def test_the_phases_of_a_connection() -> None:
         editor.notify("textDocument/didOpen", OPEN)  # B-35
         editor.notify("initialized", {})
         editor.send(call("initialize", {"capabilities": 5}, identity=10))
-        await editor.answer(10)
-        assert answers(editor.received) == [(7, -32002), (8, -32002), (9, -32002), (10, PARAMS)]
+        editor.send(call("initialize", {"capabilities": {}, "workspaceFolders": 5}, identity=11))
+        await editor.answer(11)
+        assert answers(editor.received) == [(7, -32002), (8, -32002), (9, -32002), (10, PARAMS), (11, PARAMS)]
         check_decent(editor.received)
         assert editor.server.state.documents.all() == ()
         editor.received.clear()

@@ -1,6 +1,7 @@
 """The gate against hostile names, links and special files; and what its operations do to honest ones."""
 
 import os
+import resource
 import socket
 import stat
 
@@ -123,6 +124,39 @@ def test_no_components_reach_the_canary(farm, parts):
         assert found[0] != CANARY
         listing = found[1]
         assert not hasattr(listing, "files") or "secret.txt" not in listing.files
+
+
+def test_what_no_operation_takes_is_refused_with_a_sentence(tmp_path):
+    (tmp_path / "file").write_text("x")
+    with Root(str(tmp_path)) as root:
+        here, secret = RelPath.of(()), RelPath.of((".env",))
+        for operation, path, sentence in (
+            (root.read, secret, "may hold secrets"),
+            (root.check_writable, secret, "may hold secrets"),
+            (root.read, here, "is not a file"),
+            (root.check_writable, here, "is not a file"),
+        ):
+            with pytest.raises(PathRefused, match=sentence):
+                operation(path)
+    for name, sentence in (("missing", "does not exist"), ("file", "is not a folder")):
+        with pytest.raises(PathRefused, match=sentence):
+            Root(str(tmp_path / name))
+
+
+def test_a_disk_that_takes_no_more_keeps_what_was_there(tmp_path):
+    """The system's limit for one file stands for a full disk."""
+    (tmp_path / "old").write_bytes(b"old")
+    old, new = RelPath.of(("old",)), RelPath.of(("new",))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with Root(str(tmp_path)) as root:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
+        try:
+            for operation, path in ((root.create, new), (root.replace, old)):
+                with pytest.raises(PathRefused, match="cannot be used"):
+                    operation(path, b"x" * 200_000)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"old": b"old"}
 
 
 def test_sizes_are_bounded(tmp_path):

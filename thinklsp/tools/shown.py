@@ -65,11 +65,11 @@ def _escape(match: re.Match[str], text: str) -> str:
 def _within_emoji(text: str, at: int) -> bool:
     """A joiner stands between two pictures, a style sign directly behind one."""
     before = text[at - 1 : at]
-    if before == _EMOJI_STYLE and text[at] == _ZERO_WIDTH_JOINER:
+    if text[at] == _EMOJI_STYLE:
+        return _is_picture(before)
+    if before == _EMOJI_STYLE:
         before = text[at - 2 : at - 1]
-    if not _is_picture(before):
-        return False
-    return text[at] == _EMOJI_STYLE or _is_picture(text[at + 1 : at + 2])
+    return _is_picture(before) and _is_picture(text[at + 1 : at + 2])
 
 
 def _is_picture(char: str) -> bool:

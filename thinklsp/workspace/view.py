@@ -155,9 +155,7 @@ class WorkspaceView:
     def kind(self, place: Place) -> Literal["file", "directory", "link", "other"] | None:
         if place.key in self._documents or place.key in self._settled:
             return "file"
-        if place.root is None or place.path is None:
-            return None
-        found = place.root.stat(place.path)
+        found = None if place.root is None or place.path is None else place.root.stat(place.path)
         return None if found is None else found.kind
 
     def check_writable(self, place: Place) -> None:

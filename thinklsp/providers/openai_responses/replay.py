@@ -50,11 +50,11 @@ def input_items(conversation: Conversation, origin: Origin) -> list[_Wire]:
     names = _CallNames()
     items: list[_Wire] = []
     for role, group in groupby(conversation, key=lambda message: message.role):
-        messages = tuple(group)
         if role == "assistant":
-            items += [item for message in messages for item in _assistant_items(message, origin, names)]
+            answers = [message for message in group if isinstance(message, AssistantMessage)]
+            items += [item for message in answers for item in _assistant_items(message, origin, names)]
         else:
-            items += _user_items(messages, names) or [_spoken("user", "input_text", [_EMPTY])]
+            items += _user_items(group, names) or [_spoken("user", "input_text", [_EMPTY])]
     return [*items, *names.settle({})]
 
 
@@ -100,9 +100,7 @@ def _output(result: ToolResultBlock | None) -> str:
     return f"{_FAILED}{text}" if result.is_error else text
 
 
-def _assistant_items(message: UserMessage | AssistantMessage, origin: Origin, names: _CallNames) -> list[_Wire]:
-    if not isinstance(message, AssistantMessage):
-        return []
+def _assistant_items(message: AssistantMessage, origin: Origin, names: _CallNames) -> list[_Wire]:
     # Calls of an earlier answer that nobody answered.
     items = names.settle({})
     own = _own_items(message, origin)
