@@ -114,6 +114,10 @@ BAD: dict[str, tuple[bytes, Codes]] = {
         told("workspace/didChangeWorkspaceFolders", {"event": {"added": [], "removed": [{"uri": "x", "name": "y"}]}}),
         [],
     ),
+    "a long text for a list of objects": (
+        told("workspace/didChangeWorkspaceFolders", {"event": {"added": "y" * 1_000_000, "removed": []}}),
+        [],
+    ),
     "trace": (told("$/setTrace", {"value": "verbose"}), []),
     "a good request": (call("textDocument/codeAction", ACTION), [(7, RESULT)]),
 }
@@ -430,11 +434,17 @@ async def test_requests_of_the_server() -> None:
         with pytest.raises(ClientError):
             await bad
 
-        dry = await asked(3)
+        for number, damage in enumerate(('"result":1,"result":2', f'"result":{"[" * 70}{"]" * 70}'), 3):
+            unusable = await asked(number)
+            editor.send(f'{{"jsonrpc":"2.0","id":{last_id()},{damage}}}'.encode())
+            with pytest.raises(ClientError):
+                await unusable
+
+        dry = await asked(5)
         editor.send({"jsonrpc": "2.0", "id": last_id()})  # Some leave an absent result out.
         assert await dry is None
 
-        gone = await asked(4)
+        gone = await asked(6)
         gone.cancel()
         await asyncio.wait([gone])
         editor.send({"jsonrpc": "2.0", "id": last_id(), "result": 1})  # F-29: too late, and no error.

@@ -4,9 +4,6 @@ import os
 import resource
 import socket
 import stat
-import subprocess
-import sys
-import threading
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -262,64 +259,3 @@ def test_no_descriptor_is_left_behind(farm):
             reach(root, (name,))
             reach(root, ("dir", name, "x"))
     assert len(os.listdir("/dev/fd")) == before
-
-
-@pytest.mark.parametrize("kind", ["gate", "control"])
-def test_swapping_a_folder_for_a_link_gains_nothing(tmp_path, kind):
-    """X-2: another process swaps a folder and a link as fast as it can. The control checks and then opens by name."""
-    ws, outside = tmp_path / "ws", tmp_path / "out"
-    (ws / "d").mkdir(parents=True)
-    outside.mkdir()
-    (ws / "d" / "f").write_bytes(b"inside")
-    (outside / "f").write_bytes(CANARY)
-    (ws / "link").symlink_to(outside)
-    stop = threading.Event()
-    with subprocess.Popen([sys.executable, "-I", "-S", "-c", SWAPPER], cwd=ws) as swapper:
-        try:
-            with Root(str(ws)) as root:
-                escaped = _race(root, ws, kind, stop)
-        finally:
-            swapper.kill()
-    assert escaped > 0 if kind == "control" else escaped == 0
-
-
-SWAPPER = """
-import os
-while True:
-    os.rename("d", "t")
-    os.rename("link", "d")
-    os.rename("d", "link")
-    os.rename("t", "d")
-"""
-
-
-def _race(root, ws, kind, stop):
-    """Tries for a second, the control only until it has lost once."""
-    timer = threading.Timer(1.5 if kind == "gate" else 20, stop.set)
-    timer.start()
-    escaped = honest = 0
-    while not stop.is_set() and not (kind == "control" and escaped):
-        data = _by_gate(root) if kind == "gate" else _by_name(ws)
-        escaped += data == CANARY
-        honest += data == b"inside"
-    timer.cancel()
-    timer.join()
-    assert honest > 0 or kind == "control"
-    return escaped
-
-
-def _by_gate(root):
-    try:
-        return root.read(RelPath.of(("d", "f")))
-    except PathRefused:
-        return None
-
-
-def _by_name(ws):
-    try:
-        if os.path.realpath(ws / "d" / "f") != str(ws / "d" / "f"):
-            return None
-        with open(ws / "d" / "f", "rb") as file:
-            return file.read()
-    except OSError:
-        return None

@@ -17,6 +17,7 @@ REFUSED = [
     "file:///a?query", "file:///a#fragment", "file:///a%3", "file:///a%zz", "file:///100%",
     "file:relative", "file:", "file://", "file://host", "FILE:///x", "File:///x", "http://x/y", "untitled:Untitled-1",
     "git:/x", "", "/plain/path", "vscode-remote://ssh/x", "file://user@localhost/x", "file://localhost:80/x",
+    "file:///\ud800", "file:///a\udfff%20b",
 ]  # fmt: skip
 
 TAKEN = {

@@ -51,6 +51,7 @@ def test_one_folder(view, ws):
 REFUSED = [
     "", " ", "a\0b", "../x", "src/../../x", "/etc/passwd", "file:///etc/passwd", "file://evil/x", "https://x/y",
     "untitled:Untitled-1", "git:/x", "src/" + "x" * 256, "/".join("d" * 70), "file:///a%2fb",
+    "\ud800", "src/\ud800", "/ws/\udfff", "file:///\ud800",
 ]  # fmt: skip
 
 
