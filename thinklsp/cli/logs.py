@@ -11,7 +11,7 @@ from thinklsp.sessions.state_folder import LOG_NAME, state_folder
 _LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _LOG_LIMIT = 1_000_000
 # Libraries that would log message bodies or addresses.
-_PINNED = ("pygls", "httpx", "httpcore", "asyncio", "websockets")
+_PINNED = ("pygls", "httpcore", "asyncio", "websockets")
 
 
 def set_up_logs() -> None:
