@@ -102,7 +102,7 @@ os.write = write
 sys.argv = ["thinklsp"]
 runpy.run_module("thinklsp", run_name="__main__", alter_sys=True)
 """
-HEAVY = {"httpx", "httpcore", "h11", "pydantic", "pydantic_core", "sqlite3", "tree_sitter", "pathspec", "rich"}
+HEAVY = {"httpcore", "anyio", "h11", "pydantic", "pydantic_core", "sqlite3", "tree_sitter", "pathspec", "rich"}
 
 
 def test_nothing_heavy_is_loaded_before_initialize_has_been_answered(tmp_path: Path) -> None:
