@@ -24,8 +24,8 @@ BYTES = 10_000
 
 
 async def list_sessions(folder: Path, rounds: int) -> list[float]:
-    large = await _filled(folder)
-    store = _opened(folder)
+    large = await filled(folder)
+    store = opened(folder)
     values = []
     for _ in range(rounds):
         begun = time.perf_counter()
@@ -39,10 +39,10 @@ async def list_sessions(folder: Path, rounds: int) -> list[float]:
 
 async def resume(folder: Path, rounds: int) -> list[float]:
     """By a process that has just been started, without the start."""
-    large = await _filled(folder)
+    large = await filled(folder)
     values = []
     for _ in range(rounds):
-        store = _opened(folder)
+        store = opened(folder)
         await store.list("w")
         begun = time.perf_counter()
         session = await store.get(large, "w")
@@ -54,8 +54,8 @@ async def resume(folder: Path, rounds: int) -> list[float]:
 
 async def append(folder: Path, rounds: int) -> list[float]:
     """A step of 10 KB, committed to the disk."""
-    large = await _filled(folder)
-    store, random = _opened(folder), Random(2)
+    large = await filled(folder)
+    store, random = opened(folder), Random(2)
     session = await store.update(large, lambda session: session)
     values = []
     for number in range(rounds * 10):
@@ -68,25 +68,26 @@ async def append(folder: Path, rounds: int) -> list[float]:
     return values
 
 
-def _opened(folder: Path) -> SqliteStore:
+def opened(folder: Path) -> SqliteStore:
+    """The store below a folder."""
     return SqliteStore(str(folder / "state"), vault=NoVault)
 
 
-async def _filled(folder: Path) -> str:
-    """The id of the large session."""
-    store, random = _opened(folder), Random(1)
-    for _ in range(199):
-        await store.update((await store.create("w")).id, full_session)
+async def filled(folder: Path, workspace: str = "w", *, sessions: int = 200, steps: int = STEPS) -> str:
+    """The id of the large session among so many."""
+    store, random = opened(folder), Random(1)
+    for _ in range(sessions - 1):
+        await store.update((await store.create(workspace)).id, full_session)
 
     def fill(session: Session) -> Session:
         session = session.with_user("Go.")
-        for number in range(STEPS):
+        for number in range(steps):
             session = _step(session, number, random)
         return session
 
-    large = await store.update((await store.create("w")).id, fill)
-    summary = next(summary for summary in await store.list("w") if summary.id == large.id)
-    assert summary.size > 45_000_000, summary
+    large = await store.update((await store.create(workspace)).id, fill)
+    summary = next(summary for summary in await store.list(workspace) if summary.id == large.id)
+    assert summary.size > 9_000 * steps, summary
     await store.aclose()
     return large.id
 

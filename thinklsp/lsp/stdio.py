@@ -76,18 +76,21 @@ def _read(loop: asyncio.AbstractEventLoop, connection: Connection, chunk: bytes)
 async def _watch_client(connection: Connection, writer: FrameWriter) -> None:
     """A client that died without closing the pipe, because another process holds it, is noticed here; so is one that
     does not read what is written to it."""
-    while True:
+    gone = False
+    while not gone:
         await asyncio.sleep(_CLIENT_CHECK_SECONDS)
-        parent = connection.server.process_id
-        if writer.lost or (parent is not None and not _is_alive(parent)):
-            connection.leave(1)
+        gone = writer.lost or not _is_alive(connection.server.process_id)
+    connection.leave(1)
 
 
-def _is_alive(process_id: int) -> bool:
+def _is_alive(process_id: int | None) -> bool:
+    """A client that does not say which process it is lives."""
+    if process_id is None:
+        return True
     try:
         # A dead process that nobody has asked after, as in containers without an init, can still be sent signals.
         descriptor = os.pidfd_open(process_id)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):
         return False
     except (OSError, AttributeError):
         return _takes_signals(process_id)
@@ -101,9 +104,9 @@ def _is_alive(process_id: int) -> bool:
 
 def _takes_signals(process_id: int) -> bool:
     try:
-        os.kill(process_id, 0)
-    except ProcessLookupError:
+        # Another user's process lives, too.
+        with suppress(PermissionError):
+            os.kill(process_id, 0)
+    except (ProcessLookupError, OverflowError):
         return False
-    except OSError:
-        return True
     return True
