@@ -17,14 +17,12 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.conftest import servers
 from tests.slow.running import SLACK, running, say, spread
 from tests.support.outside import Connect, Outside, check_turn_result, server_with
 from tests.support.raw_client import Request, ResponseError
 from tests.support.signing_script import Answer, Failure, Hold, Redacted, Text, Thinking, answer, tool
 from tests.support.sizes import SEED, lots, tries
 
-__all__ = ["servers"]
 Json = Any
 Tally = Callable[[str, int], None]
 PER_SERVER = 20

@@ -9,13 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import servers
 from tests.slow.running import running, say, spread
 from tests.support.killing import Killing
 from tests.support.outside import Connect
 from tests.support.sizes import SEED, lots, tries
 
-__all__ = ["servers"]
 Tally = Callable[[str, int], None]
 PER_SESSION = 20
 
