@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.support.raw_documents import Desk, Document, apply_text_edits, path_of, range_of
+from tests.support.raw_documents import Desk, Document, apply_text_edits, path_of, position_at, range_of
 from tests.support.raw_editor import VSCODE, Editor
 from tests.support.raw_protocol import TrafficChecker
 from tests.support.raw_wires import StdioWire, Wire
@@ -100,9 +100,10 @@ class RawClient(Watched):
 
     @classmethod
     async def start(cls, argv: Sequence[str], *, cwd: Path, env: Mapping[str, str]) -> RawClient:
+        """With the worst umask that a starter can have."""
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(
-            *argv, cwd=cwd, env=dict(env), stdin=pipe, stdout=pipe, stderr=pipe
+            *argv, cwd=cwd, env=dict(env), stdin=pipe, stdout=pipe, stderr=pipe, umask=0
         )
         return cls(process)
 
@@ -113,14 +114,21 @@ class RawClient(Watched):
     # Life cycle
 
     async def initialize(
-        self, root: Path | None, *, announce: Json = None, options: Json = None, folders: bool = True
+        self,
+        root: Path | None,
+        *,
+        announce: Json = None,
+        options: Json = None,
+        folders: bool = True,
+        process: int | None = None,
     ) -> Json:
+        """`process`: the editor's, if that is not ours."""
         self.editor.capabilities = VSCODE if announce is None else announce
         uri = root.as_uri() if root else None
         if self.token is not None:
             options = {"thinklsp": (options or {}) | {"token": self.token}}
         params = {
-            "processId": os.getpid(),
+            "processId": process or os.getpid(),
             "clientInfo": {"name": "raw client", "version": "1"},
             "rootUri": uri,
             "capabilities": self.editor.capabilities,
@@ -232,6 +240,12 @@ class RawClient(Watched):
         document = self.desk.open[uri]
         place = range_of(document.text, old, self.desk.encoding, nth=nth)
         self._change(document, [{"range": place, "newText": new}])
+
+    def replace(self, uri: str, start: int, end: int, new: str) -> None:
+        """The user types: what stands there, counted in code points, becomes `new`."""
+        text, encoding = self.desk.open[uri].text, self.desk.encoding
+        place = {"start": position_at(text, start, encoding), "end": position_at(text, end, encoding)}
+        self._change(self.desk.open[uri], [{"range": place, "newText": new}])
 
     def _change(self, document: Document, edits: list[Json]) -> None:
         text = apply_text_edits(document.text, edits, self.desk.encoding)

@@ -82,13 +82,13 @@ class MessageAccumulator:
 
     def apply(self, event: StreamEvent) -> None:
         match event:
+            case BlockDelta():
+                self._delta(event)
             case MessageStarted():
                 self._started = True
                 self.usage = event.usage
             case BlockStarted():
                 self._start(event)
-            case BlockDelta():
-                self._delta(event)
             case BlockStopped():
                 self._stop(event)
             case MessageFinished():
@@ -210,12 +210,15 @@ def _parse_input(draft: _Draft) -> Mapping[str, Any] | None:
         value = read_json(text)
     except ValueError:
         return None
-    return value if isinstance(value, dict) and is_shallow(value, _ARGUMENT_DEPTH) else None
+    return value if isinstance(value, dict) and is_shallow(value, _ARGUMENT_DEPTH, text) else None
 
 
-def is_shallow(value: object, depth: int) -> bool:
+def is_shallow(value: object, depth: int, text: str | None = None) -> bool:
     """Whether containers nest at most `depth` deep. Deeper JSON can be readable here and yet fail to be written into
-    the next request, which would leave the conversation unusable."""
+    the next request, which would leave the conversation unusable. `text`: what the value was read from; where hardly
+    a bracket stands, nothing needs to be walked through."""
+    if text is not None and text.count("{") + text.count("[") <= depth:
+        return True
     level = [value]
     for _ in range(depth + 1):
         level = [

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+from cattrs import Converter
 from lsprotocol import types
+from lsprotocol.converters import get_converter
 from pygls.lsp.server import LanguageServer
-from pygls.protocol import default_converter
 
 from thinklsp import __version__
 from thinklsp.lsp import code_actions
@@ -24,8 +25,14 @@ from thinklsp.lsp.protocol.envelope import is_id
 from thinklsp.lsp.protocol.errors import InvalidParams
 from thinklsp.lsp.state import ActionContext, State
 
-# One for all connections of the process: it writes code for each type that it meets, and that takes time.
-_converter = cache(default_converter)
+
+@cache
+def _converter() -> Converter:
+    """One for all connections of the process: it writes code for each type that it meets, and that takes time.
+
+    What does not fit ends it at once: an account of all that is wrong with a long list would take minutes.
+    """
+    return get_converter(Converter(detailed_validation=False))
 
 
 class Server(LanguageServer):

@@ -321,7 +321,7 @@ def _check_regular(found: FileStat, shown: str) -> None:
             raise PathRefused(f"{quoted(shown)} is a folder, not a file.")
         case "link":
             raise PathRefused(f"{quoted(shown)} is a symbolic link, and tools do not follow links.")
-        case "other":
+        case _:
             raise PathRefused(f"{quoted(shown)} is not a regular file.")
 
 

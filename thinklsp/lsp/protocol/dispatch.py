@@ -37,21 +37,21 @@ _NEEDED = ("processId", "rootUri", "workspaceFolders", "initializationOptions")
 
 
 class Protocol(LanguageServerProtocol):
-    """One per connection. `execute` is the coroutine that runs commands, `on_initialize` sees the client before it is
-    answered, `on_shutdown` ends what runs by itself, `on_exit` is told the exit code. `is_greeted`: the client has had
-    the answer to its `initialize`."""
+    """One per connection; before the first message it is given its writer by `connect`. `execute` is the coroutine that
+    runs commands, `on_initialize` sees the client before it is answered, `on_shutdown` ends what runs by itself,
+    `on_exit` is told the exit code. `is_greeted`: the client has had the answer to its `initialize`."""
 
     execute: Callable[[types.ExecuteCommandParams], Any]
     on_initialize: Callable[[types.InitializeParams], None]
     on_shutdown: Callable[[], None]
     on_exit: Callable[[int], None]
+    _out: Writer
 
     def __init__(self, server: Any, converter: Any) -> None:
         super().__init__(server, converter)
         self.capabilities: Mapping[str, Any] = {}
         self.is_greeted = False
         self._initialized = False
-        self._out: Writer | None = None
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._numbers = itertools.count(1)
 
@@ -226,13 +226,12 @@ class Protocol(LanguageServerProtocol):
 
     def _send(self, message: Any, replaces: Hashable = None) -> None:
         """Raises TypeError or ValueError, and sends nothing, where the message cannot be JSON."""
-        if self._out is not None:
-            text = json.dumps(message, default=self._serialize_message, allow_nan=False, separators=(",", ":"))
-            body = text.encode("ascii")
-            if b"\\ud" in body:
-                # Half of a surrogate pair, from a buffer or a model, would be no JSON to many editors.
-                body = json_bytes(json.loads(text))
-            self._out.write(body, replaces=replaces)
+        text = json.dumps(message, default=self._serialize_message, allow_nan=False, separators=(",", ":"))
+        body = text.encode("ascii")
+        if b"\\ud" in body:
+            # Half of a surrogate pair, from a buffer or a model, would be no JSON to many editors.
+            body = json_bytes(json.loads(text))
+        self._out.write(body, replaces=replaces)
 
     def _reply(self, request_id: envelope.Id, result: Any) -> None:
         try:
@@ -276,10 +275,9 @@ class Protocol(LanguageServerProtocol):
         result: types.InitializeResult = _returned(super().lsp_initialize(params))
         self.on_initialize(params)
         self._initialized = True
-        commands = result.capabilities.execute_command_provider
-        if commands is not None:
-            # pygls leaves it out; without it a conforming client never sends a progress token.
-            commands.work_done_progress = True
+        # pygls leaves the progress out; without it a conforming client never sends a token for it.
+        announced = types.ExecuteCommandOptions(list(self.fm.commands), work_done_progress=True)
+        result.capabilities.execute_command_provider = announced
         return result
 
     @lsp_method(types.SHUTDOWN)
