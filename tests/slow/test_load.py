@@ -64,8 +64,8 @@ def told(values: list[float]) -> dict[str, float]:
 
 
 def crowded() -> float:
-    """How many have to share a processor; at least one."""
-    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+    """How many have to share a processor; at least one, and of more than five nobody can tell anything."""
+    return min(5.0, max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)))
 
 
 def too_slow(values: list[float], promised: dict[str, int]) -> list[str]:

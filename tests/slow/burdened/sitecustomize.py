@@ -94,8 +94,8 @@ def _flood() -> None:
 
 def _stuck_loop() -> None:
     def progress(self: Client, token: Any, value: Any) -> None:
-        if next(_numbers) % 60 == 0:
-            time.sleep(4)
+        if next(_numbers) == 30:
+            time.sleep(8)
         _progress(self, token, value)
 
     Client.progress = progress  # type: ignore[method-assign] # this is the planted fault
