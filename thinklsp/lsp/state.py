@@ -11,16 +11,15 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from lsprotocol import types
-
 from thinklsp.core.loading import uncollected
 from thinklsp.lsp.client import Client
 from thinklsp.lsp.documents import Documents, Seen
-from thinklsp.lsp.progress import TurnProgress
 from thinklsp.lsp.protocol.dispatch import Protocol
+from thinklsp.lsp.protocol.forms import Folders, Range
 
 if TYPE_CHECKING:
     from thinklsp.lsp.face import Face
+    from thinklsp.lsp.progress import TurnProgress
 
 _log = logging.getLogger(__name__)
 
@@ -32,7 +31,7 @@ class ActionContext:
 
     uri: str
     version: int
-    range: types.Range
+    range: Range
     seen: tuple[Seen, ...]
 
 
@@ -111,10 +110,10 @@ class State:
         for task in list(self.tasks):
             task.cancel()
 
-    def set_folders(self, added: list[types.WorkspaceFolder], removed: list[types.WorkspaceFolder]) -> None:
-        for folder in removed:
+    def set_folders(self, changed: Folders) -> None:
+        for folder in changed.removed:
             self.folders.pop(folder.uri, None)
-        for folder in added:
+        for folder in changed.added:
             self.folders[folder.uri] = folder.name
 
 
