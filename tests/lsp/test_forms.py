@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.sizes import examples
 from thinklsp.lsp.protocol import forms, whole
 from thinklsp.lsp.protocol.errors import InvalidParams
 
@@ -115,7 +116,7 @@ def _changed(value: Any, path: tuple[Any, ...], new: Any) -> Any:
 
 
 @given(st.sampled_from(CASES), st.data())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_whatever_is_read_at_once_the_whole_protocol_would_let_pass(case: tuple[str, Any], data: st.DataObject) -> None:
     method, params = case
     for _ in range(data.draw(st.integers(1, 2))):

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from thinklsp.lsp import code_actions
+from thinklsp.lsp import code_actions, late
 from thinklsp.lsp.announced import COMMANDS, TURNS
 from thinklsp.lsp.client import Abilities, Client
 from thinklsp.lsp.diagnostics import see
@@ -159,9 +159,11 @@ def _code_lenses(state: State, uri: str) -> list[dict[str, Any]]:
         return []
     if not _is_chat(state, document.uri):
         return [] if state.face is None else state.face.lenses_of_text(document)
-    from thinklsp.lsp.code_lenses import ChatState, lenses  # noqa: PLC0415 - code actions are served without it
-
-    return lenses(document, ChatState() if state.face is None else state.face.chat_state(document))
+    chats = late.code_lenses()
+    lenses: list[dict[str, Any]] = chats.lenses(
+        document, chats.ChatState() if state.face is None else state.face.chat_state(document)
+    )
+    return lenses
 
 
 def _hover(state: State, place: Place) -> dict[str, Any] | None:
@@ -196,7 +198,7 @@ async def _execute(state: State, command: Command) -> Any:
         raise InvalidParams("The field workDoneToken names a token that is in use.")
     progress: TurnProgress | None = None
     if name in TURNS and token is not None:
-        progress = state.starting[token] = _progress(state.client)
+        progress = state.starting[token] = late.progress()(state.client)
         progress.begin(name.removeprefix("thinklsp."), token)
     try:
         face = await state.load_face()
@@ -214,10 +216,3 @@ async def _execute(state: State, command: Command) -> Any:
             # A turn ends its progress itself, and only the first end counts.
             progress.end("cancelled")
             state.starting = {token: other for token, other in state.starting.items() if other is not progress}
-
-
-def _progress(client: Client) -> TurnProgress:
-    # Inside a function: the first code action is served without it.
-    from thinklsp.lsp.progress import TurnProgress  # noqa: PLC0415 - see above
-
-    return TurnProgress(client)

@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import sys
 from collections.abc import Coroutine, Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from thinklsp.core.loading import uncollected
+from thinklsp.lsp import late
 from thinklsp.lsp.client import Client
 from thinklsp.lsp.documents import Documents, Seen
 from thinklsp.lsp.protocol.dispatch import Protocol
@@ -76,7 +74,7 @@ class State:
         return self._face
 
     async def _load(self) -> Face:
-        make = await asyncio.to_thread(_import_face)
+        make = await asyncio.to_thread(late.face)
         self._face = make(self)
         return self._face
 
@@ -115,12 +113,3 @@ class State:
             self.folders.pop(folder.uri, None)
         for folder in changed.added:
             self.folders[folder.uri] = folder.name
-
-
-def _import_face() -> Any:
-    # Inside a function: it pulls in HTTP, validation and the rest, after `initialize` has been answered. Where clients
-    # come and go it has been there before the first of them: what is left out of collection is kept for good.
-    with nullcontext() if "thinklsp.lsp.face" in sys.modules else uncollected():
-        from thinklsp.lsp.face import Face  # noqa: PLC0415 - see above
-
-    return Face

@@ -13,15 +13,13 @@ import itertools
 import json
 import logging
 import secrets
-import sys
 from collections.abc import Awaitable, Callable, Hashable, Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Self, assert_never
 
-from thinklsp.core.loading import uncollected
 from thinklsp.core.strict_json import json_bytes
+from thinklsp.lsp import late
 from thinklsp.lsp.convert import Encoding
 from thinklsp.lsp.greeting import encoding_of
 from thinklsp.lsp.protocol import envelope, errors, forms
@@ -235,7 +233,7 @@ class Protocol:
         """The result; None where the client has had it."""
         params, result = message.get("params", {}), None
         if not self.is_greeted:
-            params, result = _whole().initialize(message)
+            params, result = late.whole().initialize(message)
         self.capabilities = message["params"]["capabilities"]
         agreed = encoding_of(self.capabilities) if result is None else result["capabilities"]["positionEncoding"]
         self.encoding = agreed or "utf-16"
@@ -277,12 +275,4 @@ def _params(method: str, message: envelope.Json) -> Any:
     """As the handler takes them. Raises InvalidParams."""
     if method == "initialize":
         return message
-    return forms.params_of(method, message, lambda method, message: _whole().usual_params(method, message))
-
-
-def _whole() -> Any:
-    # Inside a function: it takes longer to load than everything that is served before, and is seldom needed.
-    with nullcontext() if "thinklsp.lsp.protocol.whole" in sys.modules else uncollected():
-        from thinklsp.lsp.protocol import whole  # noqa: PLC0415 - see above
-
-    return whole
+    return forms.params_of(method, message, lambda method, message: late.whole().usual_params(method, message))

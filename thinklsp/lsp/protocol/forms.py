@@ -216,10 +216,13 @@ _FORMS: dict[str, tuple[Any, Callable[[Any], Any]]] = {
         _changed,
     ),
     "textDocument/didClose": (_OF_DOCUMENT, _uri),
-    "textDocument/didSave": (_OF_DOCUMENT, _uri),
+    "textDocument/didSave": (_OF_DOCUMENT | {"text?": str}, _uri),
     "textDocument/codeLens": (_OF_DOCUMENT, _uri),
     "textDocument/hover": (_AT_PLACE, _place),
-    "textDocument/completion": (_AT_PLACE, _place),
+    "textDocument/completion": (
+        _AT_PLACE | {"context?": {"triggerKind": _one_of(1, 2, 3), "triggerCharacter?": str}},
+        _place,
+    ),
     "textDocument/codeAction": (
         {
             "textDocument": _DOCUMENT,
