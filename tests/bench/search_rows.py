@@ -63,15 +63,15 @@ async def search(bench: Bench) -> list[Figure]:
             return (time.perf_counter() - begun) * 1000
 
         async def listed() -> float:
-            begun = time.perf_counter()
+            begun = time.process_time()
             places = await FileWalk(overlay, overlay.view.resolve_folder(None)).run()
             lengths.add(len(places) - 1)
-            return (time.perf_counter() - begun) * 1000
+            return (time.process_time() - begun) * 1000
 
         def walked() -> float:
-            begun = time.perf_counter()
+            begun = time.process_time()
             lengths.add(len(_walk(root)))
-            return (time.perf_counter() - begun) * 1000
+            return (time.process_time() - begun) * 1000
 
         lengths: set[int] = set()
         searches, missing = await in_turn({"thinklsp": stopped, "rg to its end": whole}, bench.some(11))
@@ -80,7 +80,7 @@ async def search(bench: Bench) -> list[Figure]:
         assert len(lengths) == 1, lengths
         # The end of a process that was stopped is seen to by the loop.
         await asyncio.sleep(0)
-    return figures + compared("9", f"list of {count:,} files", lists, missing, {"os.walk + pathspec": 0.5})
+    return figures + compared("9", f"list of {count:,} files, CPU", lists, missing, {"os.walk + pathspec": 0.5})
 
 
 def _walk(root: Path) -> list[str]:
