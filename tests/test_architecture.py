@@ -84,7 +84,13 @@ def test_own_modules_are_not_imported_inside_functions() -> None:
     for module, imported in (
         (
             "lsp/late.py",
-            ["thinklsp.lsp.face", "thinklsp.lsp.protocol", "thinklsp.lsp.progress", "thinklsp.lsp"],
+            [
+                "thinklsp.engine.prepared",
+                "thinklsp.lsp.face",
+                "thinklsp.lsp.protocol",
+                "thinklsp.lsp.progress",
+                "thinklsp.lsp",
+            ],
         ),
         ("engine/engine.py", ["thinklsp.simulator.scenario", "thinklsp.simulator.server"]),
     ):

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.bench.measure import ROOT, Unavailable, clean_environment
+from tests.bench.measure import ROOT, Unavailable
 
 _SECONDS = 900
 HERE = Path(__file__).parent
@@ -42,6 +42,10 @@ class Peers:
             )
             (room / "ready").touch()
         return str(python)
+
+    def program(self, package: str, module: str) -> str:
+        """The program of the same name that comes with it."""
+        return str(Path(self.python(package, module)).parent / package)
 
     def node(self, package: str, script: str) -> list[str]:
         """A program of an npm package, by the node of a wheel."""
@@ -80,13 +84,23 @@ class Peers:
                     capture_output=True,
                     text=True,
                     timeout=_SECONDS,
-                    env=clean_environment(**environment),
+                    env=_environment() | environment,
                     cwd=ROOT,
                 )
             except (OSError, subprocess.TimeoutExpired) as problem:
                 self._failed[package] = f"it could not be installed: {problem}"[:160]
                 raise Unavailable(self._failed[package]) from None
             if done.returncode:
-                said = (done.stderr.strip() or "no reason given").splitlines()[-1]
+                said = _reason(done.stderr)
                 self._failed[package] = f"it could not be installed: {said}"[:160]
                 raise Unavailable(self._failed[package])
+
+
+def _environment() -> dict[str, str]:
+    """Of those who install: whose certificates they trust, and by which mirror they go, is said in it."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+
+
+def _reason(said: str) -> str:
+    lines = [line.strip() for line in said.splitlines() if line.strip() and "complete log" not in line]
+    return lines[-1] if lines else "no reason given"

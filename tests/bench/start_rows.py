@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 from tests.bench.lockstep import Lockstep
 from tests.bench.measure import Bench, Figure, compared, in_turn, ratio
@@ -20,8 +19,8 @@ def _servers(bench: Bench) -> dict[str, Callable[[], list[str]]]:
         BARE: lambda: peers.script("bare_pygls.py"),
         HAND: lambda: peers.script("by_hand.py"),
         PYLSP: lambda: [peers.python("python-lsp-server", "pylsp"), "-m", "pylsp"],
-        JEDI: lambda: [peers.python("jedi-language-server", "jedi_language_server"), "-m", "jedi_language_server.cli"],
-        RUFF: lambda: [str(Path(peers.python("ruff", "ruff")).parent / "ruff"), "server"],
+        JEDI: lambda: [peers.program("jedi-language-server", "jedi_language_server")],
+        RUFF: lambda: [peers.program("ruff", "ruff"), "server"],
         PYRIGHT: lambda: [*peers.node("pyright", "langserver.index.js"), "--stdio"],
         COPILOT: lambda: [
             *peers.node("@github/copilot-language-server", "dist/language-server.js"), "--stdio",
