@@ -1,15 +1,18 @@
 """What is loaded for the suite stays loaded: the garbage collector need not walk through it after every few objects.
-And `tally`: what tests did for the figures of `figures.toml` is summed up at the end of a run.
+`nursery`: processes of ours without their loading. `tally`: what tests did for the figures of `figures.toml` is summed
+up at the end of a run.
 """
 
 from __future__ import annotations
 
+import os
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 import pytest
 
+from tests.support.forking import Nursery
 from tests.support.sizes import STEP, figures
 from thinklsp.core.loading import uncollected
 
@@ -18,6 +21,16 @@ from thinklsp.core.loading import uncollected
 def pytest_collection() -> Generator[None, object, object]:
     with uncollected():
         return (yield)
+
+
+@pytest.fixture(scope="session")
+def nursery() -> Iterator[Nursery | None]:
+    """Where processes of ours are forked from; None where they have to be started."""
+    if not hasattr(os, "pidfd_open"):
+        yield None
+        return
+    with Nursery() as nursery:
+        yield nursery
 
 
 @pytest.fixture

@@ -1,10 +1,12 @@
-"""The real commands as subprocesses, in an environment that holds nothing of the person who runs the tests.
+"""The real commands as processes, in an environment that holds nothing of the person who runs the tests.
 
-Every process refuses to talk to anything but loopback, so that a test that passes needed no network.
+They are forked from one that has loaded them already, where that can be. Every process refuses to talk to anything but
+loopback, so that a test that passes needed no network.
 """
 
 from __future__ import annotations
 
+import inspect
 import os
 import pty
 import select
@@ -12,28 +14,41 @@ import subprocess
 import sys
 import time
 from codecs import getincrementaldecoder
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
+from tempfile import TemporaryFile
+from typing import Protocol, Self
 
 import pytest
 
+from tests.support import only_loopback as only_loopback_module
+from tests.support.forking import Nursery
 from thinklsp.cli.main import run
 
 ROOT = Path(__file__).parents[2]
 
-_ONLY_LOOPBACK = """
-import sys
+# A copy: what commands start must not import our `tests` in place of their own.
+_ONLY_LOOPBACK = f"{inspect.getsource(only_loopback_module)}\nimport sys\nsys.addaudithook(only_loopback)\n"
 
-def refuse(event, arguments):
-    if event == "socket.connect" and isinstance(arguments[1], tuple) and arguments[1][0] != "127.0.0.1":
-        raise OSError("this test has no network")
-    if event == "socket.getaddrinfo" and arguments[0] not in ("127.0.0.1", "localhost", None):
-        raise OSError("this test has no network")
 
-sys.addaudithook(refuse)
-"""
+@dataclass(frozen=True)
+class Done:
+    returncode: object
+    stdout: str
+    stderr: str
+
+
+class Process(Protocol):
+    """What is common to a process that was started and one that was forked."""
+
+    def poll(self) -> int | None: ...
+
+    def wait(self, timeout: float) -> int: ...
+
+    def send_signal(self, sig: int) -> None: ...
+
+    def kill(self) -> None: ...
 
 
 @dataclass
@@ -43,6 +58,7 @@ class Cli:
     home: Path
     folder: Path
     temp: Path
+    nursery: Nursery | None
     environment: dict[str, str] = field(default_factory=dict)
 
     def argv(self, *args: str) -> list[str]:
@@ -51,14 +67,32 @@ class Cli:
     def env(self, **more: str) -> dict[str, str]:
         return {**self.environment, **more}
 
-    def run(self, *args: str, stdin: str = "", **more: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            self.argv(*args), input=stdin, capture_output=True, text=True, timeout=60, cwd=self.folder,
-            env=self.env(**more), check=False,
-        )  # fmt: skip
+    def begin(self, args: Sequence[str], variables: dict[str, str], standard: tuple[int, int, int]) -> Process:
+        if self.nursery is not None:
+            return self.nursery.command(args, self.folder, variables, standard)
+        stdin, stdout, stderr = standard
+        return subprocess.Popen(
+            self.argv(*args), stdin=stdin, stdout=stdout, stderr=stderr, cwd=self.folder, env=variables
+        )
+
+    def run(self, *args: str, stdin: str = "", **more: str) -> Done:
+        with TemporaryFile() as said, TemporaryFile() as out, TemporaryFile() as err:
+            said.write(stdin.encode())
+            said.seek(0)
+            process = self.begin(args, self.env(**more), (said.fileno(), out.fileno(), err.fileno()))
+            try:
+                code = process.wait(60)
+            except (TimeoutError, subprocess.TimeoutExpired):
+                process.kill()
+                process.wait(10)
+                raise
+            out.seek(0)
+            err.seek(0)
+            return Done(code, out.read().decode(), err.read().decode())
 
     def terminal(self, *args: str, columns: int = 100, **more: str) -> Terminal:
-        return Terminal(self.argv(*args), self.folder, self.env(TERM="xterm-256color", **more), columns)
+        variables = self.env(TERM="xterm-256color", COLUMNS=str(columns), LINES="40", **more)
+        return Terminal(self, args, variables)
 
     def left_behind(self) -> list[str]:
         """Everything in the temporary and the home folder."""
@@ -68,10 +102,9 @@ class Cli:
 class Terminal:
     """A command on a pseudo-terminal. Use as a context manager."""
 
-    def __init__(self, argv: list[str], folder: Path, environment: dict[str, str], columns: int) -> None:
+    def __init__(self, cli: Cli, args: Sequence[str], variables: dict[str, str]) -> None:
         self._ours, theirs = pty.openpty()
-        environment = {**environment, "COLUMNS": str(columns), "LINES": "40"}
-        self.process = subprocess.Popen(argv, stdin=theirs, stdout=theirs, stderr=theirs, cwd=folder, env=environment)
+        self.process = cli.begin(args, variables, (theirs, theirs, theirs))
         os.close(theirs)
         # A read may end in the middle of a character.
         self._decoder = getincrementaldecoder("utf-8")("replace")
@@ -83,7 +116,7 @@ class Terminal:
     def __exit__(self, *_: object) -> None:
         if self.process.poll() is None:
             self.process.kill()
-        self.process.wait()
+        self.process.wait(10)
         os.close(self._ours)
 
     def until(self, text: str, seconds: float = 30) -> str:
@@ -115,7 +148,7 @@ class Terminal:
 
 
 @pytest.fixture
-def cli(tmp_path: Path) -> Cli:
+def cli(tmp_path: Path, nursery: Nursery | None) -> Cli:
     home, folder, temp, site = (tmp_path / name for name in ("home", "folder", "temp", "site"))
     for place in (home, folder, temp, site):
         place.mkdir()
@@ -128,14 +161,7 @@ def cli(tmp_path: Path) -> Cli:
         "PYTHONDONTWRITEBYTECODE": "1",
         "LANG": "C.UTF-8",
     }
-    return Cli(home, folder, temp, environment)
-
-
-@dataclass(frozen=True)
-class Done:
-    returncode: object
-    stdout: str
-    stderr: str
+    return Cli(home, folder, temp, nursery, environment)
 
 
 @pytest.fixture

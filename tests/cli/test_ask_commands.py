@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.cli.conftest import Terminal
 from tests.cli.test_ask import service
 from tests.support.sandboxed import needs_sandbox
 
@@ -20,11 +19,10 @@ block = [{ text = "I was told: {{result:1}}" }]
 @needs_sandbox
 async def test_the_whole_command_is_asked_about_at_the_terminal(cli):
     (cli.home / "config.toml").write_text("[commands]\nenabled = true\n")
-    argv = cli.argv("ask", "Run it.")
     for choice, told in (("1", "a  b"), ("4", "did not permit")):
         async with service(RUNNING) as env:
-            given = cli.env(TERM="xterm-256color", THINKLSP_CONFIG=str(cli.home / "config.toml"), **env)
-            with Terminal(argv, cli.folder, given, 200) as terminal:
+            config = str(cli.home / "config.toml")
+            with cli.terminal("ask", "Run it.", columns=200, THINKLSP_CONFIG=config, **env) as terminal:
                 await asyncio.to_thread(terminal.until, "Your choice [1-4]: ")
                 assert '"echo" "a \\u0020b"' in terminal.output
                 assert "  3  Always allow exactly this command" in terminal.output

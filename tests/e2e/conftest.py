@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +27,10 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     return report
 
 
-@pytest.fixture(scope="session")
-def servers() -> Iterator[Connect]:
+@pytest.fixture
+def servers(nursery: Nursery | None) -> Connect:
     """How a server comes about: forked where that can be, else started."""
-    if not hasattr(os, "pidfd_open"):
-        yield own_server
-        return
-    with Nursery() as nursery:
-        yield nursery.connect
+    return own_server if nursery is None else nursery.connect
 
 
 @pytest.fixture
@@ -56,9 +52,11 @@ async def begin(tmp_path: Path, servers: Connect, request: pytest.FixtureRequest
 
 
 @pytest.fixture(params=["tcp", "ws"])
-async def listening(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Listening]:
+async def listening(
+    tmp_path: Path, nursery: Nursery | None, request: pytest.FixtureRequest
+) -> AsyncIterator[Listening]:
     """To be named before `begin`, so that it outlives the editors. What it logs but its address is a failure."""
-    server = Listening(request.param)
+    server = Listening(request.param, nursery=nursery)
     yield server
     try:
         if request.node.stash.get(_passed, False):

@@ -1,8 +1,8 @@
-"""Server processes that need not load everything again: each is forked from one that has loaded it and does nothing.
+"""Processes of ours that need not load everything again: each is forked from one that has loaded it and does nothing.
 
-What runs is the product's own `main`, in a process of its own, with the folder, environment, standard input and output
-that it was asked for. How it starts cold is the subject of other tests. Run with the descriptor of a socket, this is
-the process to fork from; it answers each request with a process id and, when that has ended, its exit code.
+What runs is the product's own `main`, in a process of its own, with the words, folder, environment, standard input and
+output that it was asked for. How it starts cold is the subject of other tests. Run with the descriptor of a socket,
+this is the process to fork from; it answers each request with a process id and, when that has ended, its exit code.
 """
 
 from __future__ import annotations
@@ -11,16 +11,18 @@ import asyncio
 import gc
 import json
 import os
+import select
 import selectors
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
+from tests.support.only_loopback import only_loopback
 from tests.support.raw_client import RawClient
 
 _LARGEST_REQUEST = 1 << 16
@@ -28,13 +30,14 @@ _ROOT = Path(__file__).parents[2]
 
 
 class Nursery:
-    """Where servers come from. `connect` is what `outside.start` wants; a context, and one for many event loops."""
+    """Where servers and commands come from. `connect` is what `outside.start` wants; a context, and one for many event
+    loops."""
 
     def __enter__(self) -> Self:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.support.forking", str(theirs.fileno())],
+                [sys.executable, "-W", "error", "-m", "tests.support.forking", str(theirs.fileno())],
                 cwd=_ROOT,
                 env={"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "PYTHONPATH": str(_ROOT)},
                 pass_fds=[theirs.fileno()],
@@ -48,24 +51,77 @@ class Nursery:
 
     async def connect(self, root: Path, variables: Mapping[str, str]) -> RawClient:
         """A server for this client alone, on pipes."""
+        process = await self.process((), root, variables)
+        return RawClient(process)
+
+    async def process(
+        self, words: Sequence[str], root: Path, variables: Mapping[str, str], *, silent: bool = False
+    ) -> Forked:
+        """`thinklsp` with these words, on pipes; `silent`: without a standard input."""
         loop = asyncio.get_running_loop()
-        ours, life = socket.socketpair()
-        (stdin, to_server), (from_server, stdout), (log, stderr) = os.pipe(), os.pipe(), os.pipe()
-        request = json.dumps({"folder": str(root), "environment": dict(variables)}).encode()
-        theirs = (stdin, stdout, stderr, life.fileno())
+        (stdin, to_process), (from_process, stdout), (log, stderr) = os.pipe(), os.pipe(), os.pipe()
         try:
-            socket.send_fds(self._control, [request], theirs)
+            life = self._begin(words, root, variables, (stdin, stdout, stderr))
         finally:
-            life.close()
-            for descriptor in theirs[:3]:
+            for descriptor in (stdin, stdout, stderr):
                 os.close(descriptor)
-        ending = await _reading(ours.detach())
+        ending = await _reading(life.detach())
         number = int(await ending.readline())
         transport, protocol = await loop.connect_write_pipe(
-            asyncio.streams.FlowControlMixin, os.fdopen(to_server, "wb")
+            asyncio.streams.FlowControlMixin, os.fdopen(to_process, "wb")
         )
         writer = asyncio.StreamWriter(transport, protocol, None, loop)
-        return RawClient(Forked(number, ending, writer, await _reading(from_server), await _reading(log)))
+        if silent:
+            writer.close()
+        return Forked(number, ending, writer, await _reading(from_process), await _reading(log))
+
+    def command(
+        self, words: Sequence[str], folder: Path, variables: Mapping[str, str], standard: tuple[int, int, int]
+    ) -> Command:
+        """`thinklsp` with these words, which may talk to loopback alone."""
+        return Command(self._begin(words, folder, variables, standard))
+
+    def _begin(
+        self, words: Sequence[str], folder: Path, variables: Mapping[str, str], standard: tuple[int, int, int]
+    ) -> socket.socket:
+        """On descriptors that may be closed then. The socket tells a line with its process id, and its exit code at its
+        end."""
+        ours, life = socket.socketpair()
+        how = {"words": list(words), "folder": str(folder), "environment": dict(variables)}
+        with life:
+            socket.send_fds(self._control, [json.dumps(how).encode()], (*standard, life.fileno()))
+        return ours
+
+
+class Command:
+    """As much of `subprocess.Popen` as is used. `pid` stays its own until its end has been seen."""
+
+    def __init__(self, life: socket.socket) -> None:
+        self._told = life.makefile("rb")
+        life.close()
+        self.pid = int(self._told.readline())
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        with suppress(TimeoutError):
+            return self.wait(0)
+        return None
+
+    def wait(self, timeout: float) -> int:
+        """Raises TimeoutError."""
+        if self.returncode is None:
+            if not select.select([self._told], [], [], timeout)[0]:
+                raise TimeoutError
+            with self._told:
+                self.returncode = int(self._told.read())
+        return self.returncode
+
+    def send_signal(self, sig: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, sig)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
 
 
 async def _reading(descriptor: int) -> asyncio.StreamReader:
@@ -146,14 +202,19 @@ def _tell_end(watched: int, child: int, life: socket.socket) -> None:
         life.sendall(b"%d\n" % code)
 
 
-def _become(descriptors: list[int], folder: str, environment: dict[str, str]) -> None:
+def _become(descriptors: list[int], words: list[str], folder: str, environment: dict[str, str]) -> None:
     for place, descriptor in enumerate(descriptors):
         os.dup2(descriptor, place)
         os.close(descriptor)
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
-    sys.argv[1:] = []
+    sys.argv[1:] = words
+    # Those of the first process were made for what it has itself.
+    for name, place, mode in (("stdin", 0, "r"), ("stdout", 1, "w"), ("stderr", 2, "w")):
+        setattr(sys, name, os.fdopen(place, mode, encoding="utf-8", closefd=False))
+    if words:
+        sys.addaudithook(only_loopback)
 
 
 def _main() -> int:
@@ -161,8 +222,13 @@ def _main() -> int:
     from thinklsp.core.loading import uncollected
 
     with uncollected():
+        import thinklsp.cli.ask
+        import thinklsp.cli.main
+        import thinklsp.cli.sessions
         import thinklsp.lsp.face
-        import thinklsp.lsp.stdio  # noqa: F401 - loaded for those that are forked
+        import thinklsp.lsp.stdio
+        import thinklsp.lsp.tcp
+        import thinklsp.lsp.websocket  # noqa: F401 - loaded for those that are forked
     gc.freeze()
     return main() if _serve(socket.socket(fileno=int(sys.argv[1]))) else 0
 

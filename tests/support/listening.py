@@ -11,37 +11,47 @@ from pathlib import Path
 from typing import Literal
 
 from tests.support.canary import Canary
+from tests.support.forking import Forked, Nursery
 from tests.support.raw_client import RawClient
 from tests.support.raw_wires import TcpWire, WebSocketWire
 from tests.support.watching import Watched
 
 Kind = Literal["tcp", "ws"]
+Process = asyncio.subprocess.Process | Forked
 _TOKEN = re.compile(r"token: ([A-Za-z0-9_-]{43})\n")
 ARGV = (sys.executable, "-W", "error", "-m", "thinklsp")
 
 
 class Listening(Watched):
-    """Begins with `start`, or with the first `connect`, in the folder and with the environment of that client."""
+    """Begins with `start`, or with the first `connect`, in the folder and with the environment of that client. It is
+    forked where `nursery` tells from what."""
 
-    def __init__(self, kind: Kind, *options: str, argv: Sequence[str] = ARGV) -> None:
+    def __init__(self, kind: Kind, *options: str, argv: Sequence[str] = ARGV, nursery: Nursery | None = None) -> None:
         super().__init__()
         self.kind = kind
-        self.argv = (*argv, f"--{kind}", "127.0.0.1:0", *options)
-        self.process: asyncio.subprocess.Process | None = None
+        self._argv, self._nursery = argv, nursery
+        self.words = (f"--{kind}", "127.0.0.1:0", *options)
+        self.process: Process | None = None
         self.stdout, self.stderr = bytearray(), bytearray()
         self.clients: list[RawClient] = []
         self._readers: list[asyncio.Task[None]] = []
 
     async def start(self, folder: Path, environment: Mapping[str, str]) -> None:
-        pipe = asyncio.subprocess.PIPE
-        self.process = await asyncio.create_subprocess_exec(
-            *self.argv, cwd=folder, env=dict(environment), stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe
-        )
+        self.process = await self._begin(folder, environment)
         assert self.process.stdout is not None
         assert self.process.stderr is not None
         for stream, into in ((self.process.stdout, self.stdout), (self.process.stderr, self.stderr)):
             self._readers.append(asyncio.create_task(self._read(stream, into)))
         await self.wait_for(lambda: "listening on" in self.log, within=30.0, what="the address")
+
+    async def _begin(self, folder: Path, environment: Mapping[str, str]) -> Process:
+        if self._nursery is not None:
+            return await self._nursery.process(self.words, folder, environment, silent=True)
+        nothing, pipe = asyncio.subprocess.DEVNULL, asyncio.subprocess.PIPE
+        argv = (*self._argv, *self.words)
+        return await asyncio.create_subprocess_exec(
+            *argv, cwd=folder, env=dict(environment), stdin=nothing, stdout=pipe, stderr=pipe
+        )
 
     @property
     def log(self) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.forking import Nursery
 from tests.support.listening import Listening
 from tests.support.raw_wires import HandshakeRefused, TcpWire, WebSocketWire, framed
 
@@ -20,14 +21,14 @@ Json = Any
 
 
 @pytest.fixture
-async def tcp(tmp_path: Path, environment: dict[str, str]) -> AsyncIterator[Listening]:
-    async for server in running(Listening("tcp"), tmp_path, environment):
+async def tcp(tmp_path: Path, nursery: Nursery | None, environment: dict[str, str]) -> AsyncIterator[Listening]:
+    async for server in running(Listening("tcp", nursery=nursery), tmp_path, environment):
         yield server
 
 
 @pytest.fixture
-async def ws(tmp_path: Path, environment: dict[str, str]) -> AsyncIterator[Listening]:
-    async for server in running(Listening("ws", "--allow-origin", ALLOWED), tmp_path, environment):
+async def ws(tmp_path: Path, nursery: Nursery | None, environment: dict[str, str]) -> AsyncIterator[Listening]:
+    async for server in running(Listening("ws", "--allow-origin", ALLOWED, nursery=nursery), tmp_path, environment):
         yield server
 
 
@@ -125,8 +126,10 @@ async def test_the_token_is_no_setting(tcp: Listening, tmp_path: Path, environme
     assert [message for message in client.messages() if "effort" not in message] == []
 
 
-async def test_without_a_token_a_page_cannot_come_in(tmp_path: Path, environment: dict[str, str]) -> None:
-    server = Listening("tcp", "--no-token")
+async def test_without_a_token_a_page_cannot_come_in(
+    tmp_path: Path, nursery: Nursery | None, environment: dict[str, str]
+) -> None:
+    server = Listening("tcp", "--no-token", nursery=nursery)
     try:
         await server.start(tmp_path, environment)
         for name in ("a page that posts", "another request first", "TLS"):
@@ -232,11 +235,13 @@ async def test_messages_on_websocket(ws: Listening) -> None:
 
 
 @pytest.mark.parametrize("kind", ["tcp", "ws"])
-async def test_a_token_of_ones_own(tmp_path: Path, environment: dict[str, str], kind: Any) -> None:
+async def test_a_token_of_ones_own(
+    tmp_path: Path, nursery: Nursery | None, environment: dict[str, str], kind: Any
+) -> None:
     token = "of-my-own.0123456789~_"
     (tmp_path / "token").write_text(f"{token}\n")
     (tmp_path / "token").chmod(0o600)
-    server = Listening(kind, "--token-file", "token")
+    server = Listening(kind, "--token-file", "token", nursery=nursery)
     try:
         await server.start(tmp_path, environment)
         if kind == "tcp":
