@@ -12,8 +12,10 @@ def main() -> int:
         from thinklsp.cli.serve_stdio import serve  # noqa: PLC0415 - see above
 
         return serve()
+    from thinklsp.cli.logs import log_to_stderr  # noqa: PLC0415 - see above
     from thinklsp.cli.main import run  # noqa: PLC0415 - see above
 
+    log_to_stderr()
     return run(sys.argv[1:])
 
 

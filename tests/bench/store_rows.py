@@ -31,7 +31,7 @@ _APPENDED = 50_000
 
 async def durable(bench: Bench) -> list[Figure]:
     """Row 10: what a step costs that is on the disk when it is answered, against the least that this can cost."""
-    store, random = _opened(bench.folder), Random(3)
+    store, random = opened(bench.folder), Random(3)
     session = await store.create("w")
     session = await store.update(session.id, lambda now: now.with_user("Go."))
     file = os.open(bench.folder / "raw", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -64,7 +64,7 @@ async def durable(bench: Bench) -> list[Figure]:
 
 async def loaded(bench: Bench) -> list[Figure]:
     """Row 10: a session of 1,000 messages, as it is used, against its rows."""
-    store, random = _opened(bench.folder), Random(4)
+    store, random = opened(bench.folder), Random(4)
 
     def fill(session: Session) -> Session:
         session = session.with_user("Go.")
@@ -77,7 +77,7 @@ async def loaded(bench: Bench) -> list[Figure]:
     path = bench.folder / "state" / "sessions" / "sessions.db"
 
     async def load() -> float:
-        store = _opened(bench.folder)
+        store = opened(bench.folder)
         await store.list("w")
         begun = time.perf_counter()
         session = await store.get(large.id, "w")
@@ -101,10 +101,10 @@ async def loaded(bench: Bench) -> list[Figure]:
 
 async def large(bench: Bench) -> list[Figure]:
     """For information: the whole store, the list of it, a resume, a step."""
-    identity = await _filled(bench.folder)
+    identity = await filled(bench.folder)
     listed, resumed, appended = [], [], []
     for number in range(bench.some(5)):
-        store = _opened(bench.folder)
+        store = opened(bench.folder)
         begun = time.perf_counter()
         found = await store.list("w")
         listed.append((time.perf_counter() - begun) * 1000)
@@ -125,25 +125,26 @@ async def large(bench: Bench) -> list[Figure]:
     ]
 
 
-def _opened(folder: Path) -> SqliteStore:
+def opened(folder: Path) -> SqliteStore:
+    """The store below a folder."""
     return SqliteStore(str(folder / "state"), vault=NoVault)
 
 
-async def _filled(folder: Path) -> str:
-    """The id of the large session."""
-    store, random = _opened(folder), Random(1)
-    for _ in range(199):
-        await store.update((await store.create("w")).id, full_session)
+async def filled(folder: Path, workspace: str = "w", *, sessions: int = 200, steps: int = STEPS) -> str:
+    """The id of the large session among so many."""
+    store, random = opened(folder), Random(1)
+    for _ in range(sessions - 1):
+        await store.update((await store.create(workspace)).id, full_session)
 
     def fill(session: Session) -> Session:
         session = session.with_user("Go.")
-        for number in range(STEPS):
+        for number in range(steps):
             session = _step(session, number, random)
         return session
 
-    large = await store.update((await store.create("w")).id, fill)
-    summary = next(summary for summary in await store.list("w") if summary.id == large.id)
-    assert summary.size > 45_000_000, summary
+    large = await store.update((await store.create(workspace)).id, fill)
+    summary = next(summary for summary in await store.list(workspace) if summary.id == large.id)
+    assert summary.size > 9_000 * steps, summary
     await store.aclose()
     return large.id
 

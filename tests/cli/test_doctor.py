@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 
 import pytest
 
@@ -122,6 +123,70 @@ def test_the_own_folder_is_looked_at(inside, tmp_path):
     state.chmod(0o700)
     (state / "thinklsp.log").chmod(0o600)
     assert report_of(inside, 0, **env)["problems"] == []
+
+
+CONFIG = "config/config.toml"
+HEADERS = '[providers.anthropic]\nheaders = { "X-Team" = "blue" }\n'
+OPEN = {
+    "its log": ("state/sessions/sessions.db-wal", 0o640, "Run chmod 600 {path}."),
+    "a damaged one": ("state/sessions/sessions.db.corrupt-2026", 0o604, "Run chmod 600 {path}."),
+    "a copy of it": ("state/sessions/sessions.db.before-version-1", 0o622, "Run chmod 600 {path}."),
+    "the folder of sessions": ("state/sessions", 0o755, "{path} can be read by other users. Run chmod 700 {path}."),
+    "settings, to write": (CONFIG, 0o620, "not used, because other users can write it. Run chmod 600 {path}."),
+    "settings, to read": (CONFIG, 0o644, "can be read by other users. Run chmod 600 {path}."),
+    "permissions": ("config/permissions.toml", 0o602, "because other users can write it. Run chmod 600 {path}."),
+    "the folder of settings": ("config", 0o775, "can be changed by other users. Run chmod 700 {path}."),
+}
+
+
+@pytest.fixture
+def own(tmp_path):
+    """State and settings as they should be, and the variables that say where they are."""
+    for name in ("state/sessions", "config"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name).chmod(0o700)
+    (tmp_path / "state").chmod(0o700)
+    for name in ("sessions.db.corrupt-2026", "sessions.db.before-version-1"):
+        write(tmp_path / "state/sessions" / name, "", 0o600)
+    write(tmp_path / CONFIG, HEADERS, 0o600)
+    write(tmp_path / "config/permissions.toml", "", 0o600)
+    return {
+        "THINKLSP_PROVIDER": "simulator",
+        "THINKLSP_STATE_DIR": str(tmp_path / "state"),
+        "THINKLSP_CONFIG": str(tmp_path / CONFIG),
+    }
+
+
+@pytest.mark.parametrize(("name", "mode", "words"), OPEN.values(), ids=OPEN)
+def test_a_file_that_others_can_use_is_named_with_the_command_that_mends_it(own, inside, tmp_path, name, mode, words):
+    assert report_of(inside, 0, **own)["problems"] == []
+    path = tmp_path / name
+    path.touch()
+    path.chmod(mode)
+    report = report_of(inside, 1 if name == CONFIG and mode & 0o022 else 0, **own)
+    assert [problem.endswith(words.format(path=path)) for problem in report["problems"]] == [True]
+    found = {file["path"]: file for file in report["files"]}[str(path)]
+    assert found == {"path": str(path), "mode": f"{mode:04o}", "mine": True, "problem": report["problems"][0]}
+
+
+def test_a_database_that_others_could_read_is_named_once_as_the_store_closes_it(own, inside, tmp_path):
+    path = tmp_path / "state/sessions/sessions.db"
+    write(path, "", 0o644)
+    problem = f"! {path} can be read by other users. Run chmod 600 {path}."
+    assert [problem in inside("doctor", **own).stdout for _ in range(2)] == [True, False]
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give files away")
+@pytest.mark.parametrize("name", [CONFIG, "config/permissions.toml", "config", "state/sessions/sessions.db-wal"])
+def test_what_belongs_to_somebody_else_is_named(own, inside, tmp_path, name):
+    (tmp_path / name).touch()
+    os.chown(tmp_path / name, 12345, 12345)
+    report = report_of(inside, 1 if name == CONFIG else 0, **own)
+    [problem] = report["problems"]
+    assert "belongs to another user" in problem
+    assert str(tmp_path / name) in problem
+    assert [file["mine"] for file in report["files"] if file["path"] == str(tmp_path / name)] == [False]
 
 
 def test_a_state_folder_that_is_a_file(inside, tmp_path):

@@ -114,6 +114,10 @@ BAD: dict[str, tuple[bytes, Codes]] = {
         told("workspace/didChangeWorkspaceFolders", {"event": {"added": [], "removed": [{"uri": "x", "name": "y"}]}}),
         [],
     ),
+    "a long text for a list of objects": (
+        told("workspace/didChangeWorkspaceFolders", {"event": {"added": "y" * 1_000_000, "removed": []}}),
+        [],
+    ),
     "trace": (told("$/setTrace", {"value": "verbose"}), []),
     "a good request": (call("textDocument/codeAction", ACTION), [(7, RESULT)]),
 }
@@ -163,8 +167,9 @@ async def test_the_phases_of_a_connection() -> None:
         editor.notify("textDocument/didOpen", OPEN)  # B-35
         editor.notify("initialized", {})
         editor.send(call("initialize", {"capabilities": 5}, identity=10))
-        await editor.answer(10)
-        assert answers(editor.received) == [(7, -32002), (8, -32002), (9, -32002), (10, PARAMS)]
+        editor.send(call("initialize", {"capabilities": {}, "workspaceFolders": 5}, identity=11))
+        await editor.answer(11)
+        assert answers(editor.received) == [(7, -32002), (8, -32002), (9, -32002), (10, PARAMS), (11, PARAMS)]
         check_decent(editor.received)
         assert editor.server.state.documents.all() == ()
         editor.received.clear()
@@ -429,11 +434,17 @@ async def test_requests_of_the_server() -> None:
         with pytest.raises(ClientError):
             await bad
 
-        dry = await asked(3)
+        for number, damage in enumerate(('"result":1,"result":2', f'"result":{"[" * 70}{"]" * 70}'), 3):
+            unusable = await asked(number)
+            editor.send(f'{{"jsonrpc":"2.0","id":{last_id()},{damage}}}'.encode())
+            with pytest.raises(ClientError):
+                await unusable
+
+        dry = await asked(5)
         editor.send({"jsonrpc": "2.0", "id": last_id()})  # Some leave an absent result out.
         assert await dry is None
 
-        gone = await asked(4)
+        gone = await asked(6)
         gone.cancel()
         await asyncio.wait([gone])
         editor.send({"jsonrpc": "2.0", "id": last_id(), "result": 1})  # F-29: too late, and no error.

@@ -113,6 +113,13 @@ def undone(desk: Desk) -> None:
     desk.texts.forget(lambda turn: turn.turn_id == "t2", A)
 
 
+def forgotten_while_closed(desk: Desk) -> None:
+    desk.close()
+    desk.texts.wrote(EDIT, edit(AFTER, AFTER.replace("FIVE", "NINE")))
+    desk.texts.forget(lambda turn: turn.turn_id == "t1")
+    desk.open(AFTER.replace("FIVE", "NINE"))
+
+
 def reopened(desk: Desk, text: str) -> None:
     desk.close()
     desk.open(text)
@@ -136,6 +143,7 @@ COURSES: list[tuple[str, Course, str]] = [
     ("the other is undone", undone, "...\nTWO\n.....\nFOUR\n...E\n"),
     ("closed and opened", lambda desk: reopened(desk, AFTER), "...\nTWO\n.....\nFOUR\nFIVE\n"),
     ("changed while closed", lambda desk: reopened(desk, AFTER[:-3] + "!\n"), "...\nTWO\n.....\nFOUR\nFI.\n"),
+    ("forgotten while closed", forgotten_while_closed, "...\n...\n.....\n....\nNINE\n"),
     ("forgotten", lambda desk: desk.texts.forget(lambda turn: turn.session_id == "s"), "...\n...\n.....\n....\n....\n"),
 ]
 
@@ -166,6 +174,33 @@ async def test_an_edit_is_seen_when_it_arrives(desk: Desk) -> None:
     assert desk.words("file:///ws/e.py") == "...\n...\n.....\n....\n"
 
 
+async def test_lines_that_are_gone_or_blank_are_nobodys(desk: Desk) -> None:
+    desk.open("one\n\n")
+    desk.texts.wrote(FIX, edit(BEFORE, "one\n\n"))
+    assert desk.words() == "...\n\n"
+    assert desk.lenses() is None
+
+
+async def test_a_document_may_be_closed_before_an_edit_arrives(desk: Desk) -> None:
+    desk.open(BEFORE)
+    desk.texts.wrote(FIX, edit())
+    desk.close()
+    await asyncio.wait(desk.state.tasks)
+    desk.open(AFTER)
+    assert desk.words() == "...\n...\n.....\n....\n....\n"
+
+
+async def test_of_documents_that_are_closed_the_last_fifty_are_remembered(desk: Desk) -> None:
+    names = [f"file:///ws/{number}.py" for number in range(52)]
+    for uri in names:
+        desk.open(AFTER, uri)
+        desk.texts.wrote(FIX, edit(uri=uri))
+        desk.close(uri)
+    for uri in names:
+        desk.open(AFTER, uri)
+    assert [uri for uri in names if not any(desk.marked(uri))] == names[:2]
+
+
 async def test_lines_in_another_form_are_the_same_lines(desk: Desk) -> None:
     desk.open("\ufeff" + AFTER.replace("\n", "\r\n"))
     desk.texts.wrote(FIX, edit())
@@ -182,6 +217,7 @@ async def test_lenses_are_for_the_newest_turn_until_it_is_saved(desk: Desk) -> N
     assert desk.lenses() == ("t1", [4, 31])
     desk.replace("LINE 30", "mine")
     assert desk.lenses() == ("t1", [4])
+    desk.texts.saved(A)
     desk.texts.saved(A)
     assert desk.lenses() is None
     assert desk.texts.at(desk.document(), 4, 0) is FIX, "the hover stays"

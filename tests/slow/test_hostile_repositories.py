@@ -17,8 +17,8 @@ import subprocess
 import sys
 import unicodedata
 import warnings
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from typing import Any
 import pytest
 
 from tests.slow.running import running
+from tests.support.decoys import Decoy
 from tests.support.hostile_ground import MAIN, SECRET, Ground, Hostile, ground, make
 from tests.support.hostile_repositories import HOSTILE
 from tests.support.outside import ROOT, Connect, Outside, diagnostic, named
@@ -200,24 +201,6 @@ def unseen(text: str) -> set[str]:
     return {char for char in text if unicodedata.category(char) in ("Cc", "Cf", "Co", "Cs") and char not in "\n\t"}
 
 
-@dataclass
-class Decoy:
-    """What the folders point at. Nobody should call."""
-
-    address: str = ""
-    calls: int = 0
-
-    @asynccontextmanager
-    async def listening(self) -> AsyncIterator[str]:
-        async def called(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            self.calls += 1
-            writer.close()
-
-        async with await asyncio.start_server(called, "127.0.0.1", 0) as server:
-            self.address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
-            yield f"http://{self.address}"
-
-
 def server_argv(row: Hostile) -> list[str]:
     own = Path(sys.executable).with_name("thinklsp")
     if row.module:
@@ -240,8 +223,8 @@ def traced_in(at: Ground, row: Hostile, folder: Path) -> Connect:
 @traceable
 @pytest.mark.parametrize("row", HOSTILE, ids=lambda row: row.name)
 async def test_a_hostile_folder_gets_nothing(tmp_path: Path, row: Hostile) -> None:
-    decoy = Decoy()
-    async with decoy.listening() as url:
+    async with Decoy() as decoy:
+        url = decoy.url
         at = ground(tmp_path / "x", url, empty=True)
         connect = traced_in(at, row, tmp_path / "trace")
         async with running(tmp_path / "x", connect=connect, options=row.settings(at), finish=False) as outside:
@@ -252,7 +235,7 @@ async def test_a_hostile_folder_gets_nothing(tmp_path: Path, row: Hostile) -> No
         provider = outside.provider
         bounds = Bounds((outside.home / "state",), f"127.0.0.1:{provider.port}", our_ripgrep())
         assert breaches(trace, bounds) == []
-        assert (decoy.calls, os.listdir(at.marks)) == (0, [])
+        assert (decoy.connections, os.listdir(at.marks)) == (0, [])
     # The trace is not empty: what should happen is in it.
     assert any(reached.address == bounds.address for reached in trace.reached)
     assert any(is_our_own(program, bounds.ripgrep) for program in trace.started)

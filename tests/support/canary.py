@@ -62,12 +62,13 @@ class Canary:
         return [leak for text, name in streams for leak in self.search(text, f"{where}, member {name!r}")]
 
     def search_tree(self, root: Path, *, store_may_hold: bool = True) -> list[Leak]:
-        """All files below `root`, and their names. `store_may_hold`: a database keeps what the provider issued."""
+        """All files below `root`, and their names. `store_may_hold`: a database keeps what a provider issued, and no
+        key."""
         leaks = []
         for path in sorted(p for p in root.rglob("*") if p.is_file() and not p.is_symlink()):
             found = self.search(path.read_bytes(), str(path)) + self.search(path.name.encode(), f"the name {path}")
             kept = store_may_hold and is_store(path)
-            leaks += [leak for leak in found if not (kept and leak.secret != "api key")]
+            leaks += [leak for leak in found if not kept or leak.secret.endswith("key")]
         return leaks
 
 

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from contextlib import suppress
 from typing import Self
 
 
 class Decoy:
-    """Takes any connection and says nothing. `heard`: every byte that came."""
+    """Takes any connection and says nothing. `heard`: every byte that came, in the open where it came by `tls`."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+        self.tls = tls
         self.heard = bytearray()
         self.connections = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0, ssl=self.tls)
         self.port: int = self._server.sockets[0].getsockname()[1]
         return self
 
@@ -29,7 +31,7 @@ class Decoy:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"{'https' if self.tls else 'http'}://127.0.0.1:{self.port}"
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1

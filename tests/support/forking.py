@@ -1,8 +1,9 @@
 """Processes of ours that need not load everything again: each is forked from one that has loaded it and does nothing.
 
 What runs is the product's own `main`, in a process of its own, with the words, folder, environment, standard input and
-output that it was asked for. How it starts cold is the subject of other tests. Run with the descriptor of a socket,
-this is the process to fork from; it answers each request with a process id and, when that has ended, its exit code.
+output that it was asked for, and a server with the worst umask that a starter can have. How it starts cold is the
+subject of other tests. Run with the descriptor of a socket, this is the process to fork from; it answers each request
+with a process id and, when that has ended, its exit code.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Self
@@ -31,13 +32,16 @@ _ROOT = Path(__file__).parents[2]
 
 class Nursery:
     """Where servers and commands come from. `connect` is what `outside.start` wants; a context, and one for many event
-    loops."""
+    loops. `module`: one that is run in the place of this one, and calls `fork_servers`."""
+
+    def __init__(self, module: str = "tests.support.forking") -> None:
+        self._module = module
 
     def __enter__(self) -> Self:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-W", "error", "-m", "tests.support.forking", str(theirs.fileno())],
+                [sys.executable, "-W", "error", "-m", self._module, str(theirs.fileno())],
                 cwd=_ROOT,
                 env={"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "PYTHONPATH": str(_ROOT)},
                 pass_fds=[theirs.fileno()],
@@ -215,9 +219,12 @@ def _become(descriptors: list[int], words: list[str], folder: str, environment: 
         setattr(sys, name, os.fdopen(place, mode, encoding="utf-8", closefd=False))
     if words:
         sys.addaudithook(only_loopback)
+    else:
+        os.umask(0)
 
 
-def _main() -> int:
+def fork_servers(arm: Callable[[], object] = lambda: None) -> int:
+    """Until nobody asks for servers any more; in each of them `arm` is called before its own `main`."""
     from thinklsp.__main__ import main
     from thinklsp.core.loading import uncollected
 
@@ -230,8 +237,11 @@ def _main() -> int:
         import thinklsp.lsp.tcp
         import thinklsp.lsp.websocket  # noqa: F401 - loaded for those that are forked
     gc.freeze()
-    return main() if _serve(socket.socket(fileno=int(sys.argv[1]))) else 0
+    if not _serve(socket.socket(fileno=int(sys.argv[1]))):
+        return 0
+    arm()
+    return main()
 
 
 if __name__ == "__main__":
-    sys.exit(_main())
+    sys.exit(fork_servers())

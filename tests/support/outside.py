@@ -63,6 +63,17 @@ def server_by(argv: Sequence[str]) -> Connect:
 
 own_server = server_by(ARGV)
 
+_RUN = """
+import runpy, sys
+sys.argv = ["thinklsp"]
+runpy.run_module("thinklsp", run_name="__main__", alter_sys=True)
+"""
+
+
+def server_with(program: str) -> Connect:
+    """A server in which this Python runs first, to plant a fault."""
+    return server_by([sys.executable, "-c", program + _RUN])
+
 
 @dataclass
 class Outside:
@@ -222,7 +233,8 @@ async def start(
     root, home = tmp_path / "work", tmp_path / "home"
     for name in ("work", "home/state", "home/config", "home/tmp"):
         (tmp_path / name).mkdir(parents=True)
-    (home / "state").chmod(0o700)
+    for folder in (home, *home.iterdir()):
+        folder.chmod(0o700)
     for name, text in (files or {}).items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_bytes(text.encode())
@@ -295,10 +307,10 @@ def said(body: Json) -> str:
     return json.dumps(body["messages"], ensure_ascii=False)
 
 
-def loose_files(state: Path) -> list[str]:
-    """What others could read below the state folder."""
+def loose_files(folder: Path) -> list[str]:
+    """What others could read of a folder, and in it."""
     found = []
-    for path in [state, *state.rglob("*")]:
+    for path in [folder, *folder.rglob("*")]:
         mode = stat.S_IMODE(path.lstat().st_mode)
         if not path.is_symlink() and mode & 0o077:
             found.append(f"{path} {mode:o}")

@@ -23,6 +23,7 @@ ALLOWED = {
     "tools/shadows.py": "looks at what a command has left in the copy, which lies in the state folder",
     "workspace/shadow.py": "writes the copy into the state folder; what it reads comes through the gate",
     "sandbox": "mounts and copies in the state folder, and the system that is shown to commands",
+    "engine/own_files.py": "who can read and write the user's own files",
     "settings": "the user's own configuration file",
     "sessions": "the session store in the state folder",
     "simulator": "scenario files of the package or named by the user",

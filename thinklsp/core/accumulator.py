@@ -82,13 +82,13 @@ class MessageAccumulator:
 
     def apply(self, event: StreamEvent) -> None:
         match event:
+            case BlockDelta():
+                self._delta(event)
             case MessageStarted():
                 self._started = True
                 self.usage = event.usage
             case BlockStarted():
                 self._start(event)
-            case BlockDelta():
-                self._delta(event)
             case BlockStopped():
                 self._stop(event)
             case MessageFinished():
@@ -210,4 +210,4 @@ def _parse_input(draft: _Draft) -> Mapping[str, Any] | None:
         value = read_json(text)
     except ValueError:
         return None
-    return value if isinstance(value, dict) and is_shallow(value, _ARGUMENT_DEPTH) else None
+    return value if isinstance(value, dict) and is_shallow(value, _ARGUMENT_DEPTH, text) else None

@@ -21,6 +21,7 @@ from thinklsp import __version__
 from thinklsp.core.errors import AuthenticationFailed, ThinkLspError
 from thinklsp.engine.adapters import DESCRIBERS, adapter_for, endpoint_of
 from thinklsp.engine.engine import Engine
+from thinklsp.engine.own_files import own_files
 from thinklsp.engine.turn import Choices
 from thinklsp.engine.turn_config import plan_for
 from thinklsp.providers.capabilities import Capabilities, contradictions
@@ -106,12 +107,15 @@ async def _surroundings(environment: Mapping[str, str], store: SessionStore, pro
     """What does not depend on settings: the program, its own folder, the programs it uses."""
     state = inspect(state_folder(environment))
     problems.extend(state.problems)
+    files = own_files(state, environment)
+    problems.extend(file.problem for file in files if file.problem is not None and file.problem not in problems)
     ripgrep = find_ripgrep(())
     if ripgrep is None:
         problems.append("ripgrep was not found; search uses a slower fallback. Install the package ripgrep.")
     return {
         "version": __version__,
         "system": {"python": platform.python_version(), "platform": sys.platform},
+        "files": [file.json() for file in files],
         "tools": {"ripgrep": ripgrep is not None, "sandbox": await asyncio.to_thread(sandbox_problem) is None},
         "store": {
             **await _sessions(store, state, problems),
@@ -128,7 +132,8 @@ def _permissions(engine: Engine, problems: list[str]) -> dict[str, Any]:
     try:
         remembered = engine.permissions.read()
     except ThinkLspError as error:
-        problems.append(str(error))
+        # Its mode may have been found wrong already.
+        problems.extend({str(error)}.difference(problems))
         return {"file": engine.permissions.path, "trustedFolders": None}
     return {"file": engine.permissions.path, "trustedFolders": [each.folder for each in remembered.trusted]}
 

@@ -1,4 +1,4 @@
-"""What every first turn needs and no setting changes: tables and schemas that are slow to work out, and are kept."""
+"""What every first turn needs and no setting changes: tables and schemas that are slow to read, and are kept."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import get_args
 from thinklsp.providers.catalog import lookup
 from thinklsp.settings.user_file import KeyedProvider
 from thinklsp.tools.registry import TOOLS, tool_specs
+from thinklsp.wire.ways import well_known
 from thinklsp.workspace.protected import ProtectedPaths
 
 
@@ -16,3 +17,4 @@ def prepare() -> None:
     for provider in get_args(KeyedProvider):
         lookup(provider, "")
     ProtectedPaths()
+    well_known()

@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from thinklsp.core.problems import Problem
 from thinklsp.lsp.convert import Encoding, column_of, split_keeping_ends, units
@@ -68,10 +69,15 @@ class Document:
         self.seen: tuple[Seen, ...] = ()
         self.follower: Callable[[int, int, int], None] | None = None
         self.encoding: Encoding = encoding
-        self._lines = split_keeping_ends(item.text)
         self._text: str | None = item.text
         self._changes: deque[_Change] = deque(maxlen=_REMEMBERED_CHANGES)
         self._whole_since = item.version
+
+    @cached_property
+    def _lines(self) -> list[str]:
+        """Split when first asked for: most documents are opened and closed without that, and lines take several times
+        as much memory as their text."""
+        return split_keeping_ends(self.text)
 
     @property
     def text(self) -> str:
@@ -108,7 +114,8 @@ class Document:
                 self._replace(version, change.range, change.text)
         self.version = version
         self.changed_at = time.monotonic()
-        self._text = None
+        if changes:
+            self._text = None
 
     def moved(self, point: Point, version: int) -> Point | None:
         """Where a point of an earlier version is now. None when the text around it was changed or is forgotten."""

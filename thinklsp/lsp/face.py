@@ -180,6 +180,7 @@ class Face:
                 answer = await session_commands.sessions(self.engine, self._turns, self._snapshots.key, asked)
                 if asked.op == "delete":
                     self.applying.forget(answer["sessionId"])
+                    self.engine.forget(answer["sessionId"])
                 return answer
             case "thinklsp.usage":
                 wish = args.parsed(args.UsageArguments, given).session_id

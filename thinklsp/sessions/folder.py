@@ -16,6 +16,7 @@ from pathlib import Path
 
 from thinklsp.core.errors import SessionError
 from thinklsp.sessions.state_folder import STORE, is_mine, unusable
+from thinklsp.settings.own_folder import make_private
 
 if sys.platform != "win32":
     import fcntl
@@ -39,7 +40,7 @@ def prepared(state_folder: str) -> str:
     folder = os.path.join(state_folder, "sessions")
     try:
         if not os.path.lexists(state_folder.rstrip("/")):
-            os.makedirs(state_folder, mode=0o700, exist_ok=True)
+            make_private(state_folder)
         if (reason := unusable(state_folder)) is not None:
             raise FolderRefused(reason)
         for path in (folder, os.path.join(folder, _LOCKS)):

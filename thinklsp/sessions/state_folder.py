@@ -36,7 +36,8 @@ class StateReport:
 
 
 def inspect(folder: str) -> StateReport:
-    """Looks at the folder and its log without changing either. What does not exist yet is no problem."""
+    """Looks at the folder and its log without changing either. What does not exist yet is no problem. What lies in it
+    besides is looked at by `engine/own_files`."""
     log = os.path.join(folder, LOG_NAME)
     status, log_status = _status(folder), _status(log)
     problems = tuple(_folder_problems(folder, status))

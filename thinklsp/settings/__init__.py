@@ -6,7 +6,7 @@ command argument. Keys, hosts and power come from the user's file and the enviro
 
 from thinklsp.settings.access import Access, key_command, keyed_providers, provider_access, run_key_command
 from thinklsp.settings.model import KEYS, Provider, Settings, schema, sentence
-from thinklsp.settings.resolve import EditorSettings, Resolved, ignored, load_user_settings, resolve
+from thinklsp.settings.resolve import EditorSettings, Resolved, config_path, ignored, load_user_settings, resolve
 from thinklsp.settings.user_file import UserSettings
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "Resolved",
     "Settings",
     "UserSettings",
+    "config_path",
     "ignored",
     "key_command",
     "keyed_providers",

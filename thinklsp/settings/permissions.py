@@ -30,6 +30,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from tomlkit.exceptions import TOMLKitError
 
 from thinklsp.core.errors import SettingsError
+from thinklsp.settings.own_folder import make_private
 from thinklsp.settings.toml_file import read_text, read_toml
 from thinklsp.settings.user_file import CommandRules
 
@@ -93,7 +94,7 @@ class Permissions:
         path = os.path.realpath(self.path)
         folder = os.path.dirname(path)
         try:
-            os.makedirs(folder, mode=0o700, exist_ok=True)
+            make_private(folder)
             with _alone(folder, self.patience):
                 _replace(path, _changed(read_text(path, _NAME), change))
         except OSError as error:

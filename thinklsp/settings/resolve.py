@@ -94,9 +94,14 @@ class Resolved:
     sources: Mapping[str, str]
 
 
+def config_path(environment: Mapping[str, str]) -> str:
+    """Where the user's file is, or would be."""
+    return environment.get("THINKLSP_CONFIG") or str(user_config_path("thinklsp") / "config.toml")
+
+
 def load_user_settings(environment: Mapping[str, str]) -> UserSettings:
     """Reads the user's file once. Raises SettingsError where it cannot be trusted or understood."""
-    path = environment.get("THINKLSP_CONFIG") or str(user_config_path("thinklsp") / "config.toml")
+    path = config_path(environment)
     raw = read_toml(path, "config.toml")
     file = UserFile.parse(raw)
     own = {key: value for key, value in raw.items() if not UserFile.holds(key, value)}

@@ -32,12 +32,18 @@ def read_text(path: str, name: str) -> str:
         os.close(descriptor)
         raise SettingsError("config", f"Your {name} is not a file of settings; move it away.")
     with os.fdopen(descriptor, "rb") as file:
-        if status.st_mode & 0o022 or status.st_uid not in (os.getuid(), 0):
-            raise SettingsError(
-                "config",
-                f"Your {name} is not used, because other users can write it. Run chmod 600 on it.",
-            )
+        if (reason := distrusted(status, path, name)) is not None:
+            raise SettingsError("config", reason)
         try:
             return file.read().decode()
         except UnicodeDecodeError as error:
             raise SettingsError("config", f"Your {name} is not valid TOML: {error}.") from None
+
+
+def distrusted(status: os.stat_result, path: str, name: str) -> str | None:
+    """Why what stands in this file may not be the user's word, in sentences that name a fix."""
+    if status.st_uid not in (os.getuid(), 0):
+        return f"Your {name} is not used, because it belongs to another user. Put one of your own at {path}."
+    if status.st_mode & 0o022:
+        return f"Your {name} is not used, because other users can write it. Run chmod 600 {path}."
+    return None

@@ -113,7 +113,7 @@ async def call(tool_use: ToolUseBlock, tools: Sequence[AnyTool], context: ToolCo
     except (ToolFailed, PathRefused) as error:
         return _failure(str(error))
     except Exception as error:  # noqa: BLE001 - one faulty tool must not end the turn; the log has the kind of it.
-        _LOG.error("tool %s failed with %s", tool.name, _trace(error))
+        _LOG.error("tool %s failed", tool.name, exc_info=error)
         return _failure(f"`{tool.name}` failed because of a fault in thinklsp. Try another way.")
     return replace(output, text=bounded(visible(output.text)))
 
@@ -175,13 +175,3 @@ def _sentences(error: ValidationError, tool: AnyTool) -> list[str]:
             case _:
                 sentences.append(f"The argument `{name}` of `{tool.name}` is wrong: {problem['msg']}.")
     return sentences
-
-
-def _trace(error: BaseException) -> str:
-    """Where it happened, without the message: that may quote a file."""
-    places = []
-    step = error.__traceback__
-    while step is not None:
-        places.append(f"{step.tb_frame.f_code.co_name}:{step.tb_lineno}")
-        step = step.tb_next
-    return f"{type(error).__name__} in {' > '.join(places[-6:])}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from collections import deque
@@ -14,6 +13,7 @@ from thinklsp.core.errors import PathRefused, ToolFailed
 from thinklsp.core.lines import split_lines
 from thinklsp.tools.base import Arguments, Tool, ToolContext, ToolOutput
 from thinklsp.tools.shown import RESULT_LIMIT, shown_name, visible
+from thinklsp.tools.threads import in_thread
 from thinklsp.workspace.ignore import GlobFilter, IgnoreRules
 from thinklsp.workspace.overlay import EditOverlay
 from thinklsp.workspace.relpath import quoted
@@ -148,7 +148,7 @@ class FileWalk:
         """At most `limit` places. A cancelled call stops its thread at the next folder."""
         found = [place for place in self._afloat() if self._takes(place)][: self._limit]
         try:
-            found += await asyncio.to_thread(self._walk, self._limit - len(found))
+            found += await in_thread(self._walk, self._limit - len(found))
         finally:
             self._stopped.set()
         return found

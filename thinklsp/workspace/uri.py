@@ -11,6 +11,7 @@ import string
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from thinklsp.core.errors import PathRefused
+from thinklsp.workspace.relpath import nameable
 
 _ESCAPE = re.compile(r"%(?:[0-9A-Fa-f]{2})")
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
@@ -40,6 +41,8 @@ def uri_to_path(uri: str) -> str:
         raise PathRefused("The URI does not hold an absolute path.")
     if any(mark in rest for mark in "?#"):
         raise PathRefused("The URI has a query or a fragment, which files do not have.")
+    if not nameable(rest):
+        raise PathRefused("The URI holds half of a character, which is in no name of a file.")
     if "\0" in rest or "\\" in rest or _FORBIDDEN_ESCAPE.search(rest):
         raise PathRefused("The URI holds an escaped slash, a backslash or a NUL character.")
     if _BAD_ESCAPE.search(rest):

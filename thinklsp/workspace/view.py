@@ -15,7 +15,7 @@ from typing import Literal
 from thinklsp.core.errors import PathRefused
 from thinklsp.workspace.paths import EDIT_LIMIT, Listing, Root
 from thinklsp.workspace.protected import ProtectedPaths
-from thinklsp.workspace.relpath import RelPath, quoted
+from thinklsp.workspace.relpath import RelPath, nameable, quoted
 from thinklsp.workspace.uri import escaped, path_to_uri, uri_key, uri_to_path
 
 Source = Literal["document", "settled", "disk", "turn"]
@@ -109,6 +109,8 @@ class WorkspaceView:
         document = self._documents.get(self._key(written)) if _SCHEME.match(written) else None
         if document is not None:
             return self._document_place(document)
+        if not nameable(written):
+            raise PathRefused(f"{quoted(written)} holds half of a character, which is in no name of a file.")
         if written.startswith("file:"):
             return self._absolute(uri_to_path(written))
         if _FOREIGN.match(written):
@@ -172,9 +174,7 @@ class WorkspaceView:
     def kind(self, place: Place) -> Literal["file", "directory", "link", "other"] | None:
         if place.key in self._documents or place.key in self._settled:
             return "file"
-        if place.root is None or place.path is None:
-            return None
-        found = place.root.stat(place.path)
+        found = None if place.root is None or place.path is None else place.root.stat(place.path)
         return None if found is None else found.kind
 
     def check_writable(self, place: Place) -> None:

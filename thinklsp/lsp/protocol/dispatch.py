@@ -34,13 +34,15 @@ _LONGEST_ECHO = 100
 
 
 class Protocol:
-    """One per connection. `handlers` by method; a coroutine is run beside others, its request cancelled with it.
-    `on_initialize` sees the client before it is answered, `on_shutdown` ends what runs by itself, `on_exit` is told the
-    exit code. `is_greeted`: the client has had the answer to its `initialize`, which was of the usual form."""
+    """One per connection; before the first message it is given its writer by `connect`. `handlers` by method; a
+    coroutine is run beside others, its request cancelled with it. `on_initialize` sees the client before it is
+    answered, `on_shutdown` ends what runs by itself, `on_exit` is told the exit code. `is_greeted`: the client has had
+    the answer to its `initialize`, which was of the usual form."""
 
     on_initialize: Callable[[forms.Beginning], None]
     on_shutdown: Callable[[], None]
     on_exit: Callable[[int], None]
+    _out: Writer
 
     def __init__(self) -> None:
         self.handlers: dict[str, Callable[[Any], Any]] = {
@@ -54,7 +56,6 @@ class Protocol:
         self.is_greeted = False
         self._initialized = False
         self._shutdown = False
-        self._out: Writer | None = None
         self._running: dict[envelope.Id, asyncio.Task[_Guard]] = {}
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._numbers = itertools.count(1)
@@ -184,13 +185,12 @@ class Protocol:
 
     def _send(self, message: Any, replaces: Hashable = None) -> None:
         """Raises TypeError or ValueError, and sends nothing, where the message cannot be JSON."""
-        if self._out is not None:
-            text = json.dumps(message, allow_nan=False, separators=(",", ":"))
-            body = text.encode("ascii")
-            if b"\\ud" in body:
-                # Half of a surrogate pair, from a buffer or a model, would be no JSON to many editors.
-                body = json_bytes(json.loads(text))
-            self._out.write(body, replaces=replaces)
+        text = json.dumps(message, allow_nan=False, separators=(",", ":"))
+        body = text.encode("ascii")
+        if b"\\ud" in body:
+            # Half of a surrogate pair, from a buffer or a model, would be no JSON to many editors.
+            body = json_bytes(json.loads(text))
+        self._out.write(body, replaces=replaces)
 
     def _reply(self, request_id: envelope.Id, result: Any) -> None:
         try:

@@ -9,19 +9,27 @@ from contextlib import suppress
 from functools import cache
 from typing import Any
 
+from cattrs import Converter
 from lsprotocol import types
+from lsprotocol.converters import get_converter
 from pygls.lsp.server import LanguageServer
-from pygls.protocol import default_converter
 
 from thinklsp import __version__
 from thinklsp.lsp.announced import COMMANDS, COMPLETION_TRIGGERS, QUICKFIX, REWRITE
 from thinklsp.lsp.protocol.errors import InvalidParams
 
-# One for all connections of the process: it writes code for each type that it meets, and that takes time.
-_converter = cache(default_converter)
 # What `initialize` is about when its capabilities cannot be read as a whole.
 _NEEDED = ("processId", "rootUri", "workspaceFolders", "initializationOptions")
 _LONGEST_ECHO = 100
+
+
+@cache
+def _converter() -> Converter:
+    """One for all connections of the process: it writes code for each type that it meets, and that takes time.
+
+    What does not fit ends it at once: an account of all that is wrong with a long list would take minutes.
+    """
+    return get_converter(Converter(detailed_validation=False))
 
 
 def usual_params(method: str, message: Mapping[str, Any]) -> Any:
@@ -37,10 +45,9 @@ def initialize(message: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[str,
     """The params in their usual form, and what is to be answered. Raises InvalidParams."""
     params = _initialize_params(message.get("params"))
     result: types.InitializeResult = _returned(_server().protocol.lsp_initialize(params))
-    commands = result.capabilities.execute_command_provider
-    if commands is not None:
-        # pygls leaves it out; without it a conforming client never sends a progress token.
-        commands.work_done_progress = True
+    # pygls leaves the progress out; without it a conforming client never sends a token for it.
+    announced = types.ExecuteCommandOptions(list(COMMANDS), work_done_progress=True)
+    result.capabilities.execute_command_provider = announced
     return _converter().unstructure(params), _converter().unstructure(result)
 
 

@@ -67,12 +67,12 @@ class AnthropicDecoder:
             return []
         content = _parse(data)
         match content.get("type", event):
+            case "content_block_delta":
+                return self._delta(_index(content), _dict(content, "delta"))
             case "message_start":
                 return [self._start(_dict(content, "message"))]
             case "content_block_start":
                 return [_block_started(_index(content), _dict(content, "content_block"))]
-            case "content_block_delta":
-                return self._delta(_index(content), _dict(content, "delta"))
             case "content_block_stop":
                 return [BlockStopped(_index(content))]
             case "message_delta":
@@ -202,7 +202,7 @@ def _parse(data: str) -> Mapping[str, Any]:
         content = read_json(data, odd_numbers="null")
     except ValueError:
         raise _malformed("an event") from None
-    if not isinstance(content, dict) or not is_shallow(content, _NESTING):
+    if not isinstance(content, dict) or not is_shallow(content, _NESTING, data):
         raise _malformed("an event")
     return content
 

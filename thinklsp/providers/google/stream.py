@@ -181,7 +181,7 @@ def _parse(data: str) -> object:
         content = read_json(data)
     except ValueError:
         raise malformed("an event") from None
-    if not is_shallow(content, _NESTING):
+    if not is_shallow(content, _NESTING, data):
         raise malformed("an event")
     return content
 

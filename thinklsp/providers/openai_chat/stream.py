@@ -217,6 +217,6 @@ def _parse(data: str, *, is_error: bool) -> Mapping[str, Any]:
         content = content[0]
     if is_error and isinstance(content, str):
         content = {"error": content}
-    if not isinstance(content, dict) or not is_shallow(content, _NESTING):
+    if not isinstance(content, dict) or not is_shallow(content, _NESTING, data):
         raise StreamProtocolError("The service sent an event that cannot be read.")
     return content

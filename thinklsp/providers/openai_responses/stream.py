@@ -175,7 +175,7 @@ def _parse(event: str, data: str) -> Mapping[str, Any]:
     if event == "error" and isinstance(content, str):
         # Some servers tell an error as plain text.
         return {"type": "error", "error": content}
-    if not isinstance(content, dict) or not is_shallow(content, _NESTING):
+    if not isinstance(content, dict) or not is_shallow(content, _NESTING, data):
         raise _malformed("an event")
     return content
 

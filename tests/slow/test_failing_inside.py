@@ -1,0 +1,61 @@
+"""A fault of our own in the rooms that hold secrets tells none of them, although its words quote all it had at hand."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.slow.canary_sessions import FILES, Session, leaks_after
+from tests.slow.failing import points
+from tests.slow.running import running, say
+from tests.support.forking import Nursery
+from tests.support.outside import Connect
+from tests.support.several_services import SeveralServices
+from tests.support.sizes import sized
+
+# A store that has failed keeps sessions in memory until the next start.
+TURNS_OF_A_SERVER = 12
+
+
+@pytest.fixture(scope="module")
+def connect() -> Iterator[Connect]:
+    with Nursery("tests.slow.failing") as nursery:
+        yield nursery.connect
+
+
+async def failing(place: Path, connect: Connect, least: int, **planted: str) -> tuple[int, list[str]]:
+    """How many statements have failed, and what was found then."""
+    failed = place / "failed"
+    failed.touch()
+    env: dict[str, str | None] = {"FAILED": str(failed), **planted}
+    services = SeveralServices()
+    async with running(place / "x", files=FILES, finish=False, env=env, provider=services, connect=connect) as outside:
+        session = Session(outside, random.Random(1))
+        count, before = 0, -1
+        # To the end of what these turns reach.
+        while before < count < least:
+            before = count
+            for number in range(TURNS_OF_A_SERVER):
+                await (session.chat, session.refusal, session.error, session.compact)[number % 4]()
+            outside.told()
+            await outside.restart(kill=True)
+            session.arrive()
+            count = len(failed.read_text().split())
+        return count, await leaks_after(outside)
+
+
+async def test_whatever_fails_says_nothing_secret(tmp_path: Path, connect: Connect) -> None:
+    count, leaks = await failing(tmp_path, connect, sized(commit=150, nightly=500))
+    assert leaks == []
+    assert "Traceback" in (tmp_path / "x/home/state/thinklsp.log").read_text()
+    say(f"{count} of {len(points())} statements have failed")
+    assert count >= 150
+
+
+async def test_words_of_a_fault_in_the_log_are_found(tmp_path: Path, connect: Connect) -> None:
+    _, leaks = await failing(tmp_path, connect, 80, WORDS="1")
+    assert [leak for leak in leaks if leak.endswith("in stderr")]
+    assert [leak for leak in leaks if leak.endswith("thinklsp.log")]

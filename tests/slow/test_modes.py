@@ -1,0 +1,181 @@
+"""What is written is its owner's alone after every kind of session, however careless whoever starts it is (umask 0),
+and however much of the way to it has to be made first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sqlite3
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.slow.running import running
+from tests.support.forking import Nursery
+from tests.support.outside import ROOT, Connect, Outside, loose_files
+from tests.support.raw_client import ResponseError
+from tests.support.sandboxed import needs_sandbox
+from tests.support.signing_script import Cut, Failure, Redacted, Text, Thinking, answer, tool
+from tests.support.watching import seen
+
+Tally = Callable[[str, int], None]
+FIXTURE = ROOT / "tests/fixtures/sessions/version_1.sql"
+
+
+@dataclass
+class Scene:
+    """`user` is where everything of the user's goes: at first there is nothing in it."""
+
+    outside: Outside
+    user: Path
+
+    @property
+    def state(self) -> Path:
+        return self.user / "local/state/thinklsp"
+
+    async def chat(self, *answers: Any, **argument: Any) -> None:
+        self.outside.provider.say(*answers)  # type: ignore[attr-defined] # it signs
+        try:
+            await self.outside.turn("thinklsp.chat", {"prompt": "Go."} | argument)
+        except ResponseError:
+            self.outside.told()
+
+    async def terminal(self, *arguments: str) -> None:
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "thinklsp", *arguments, cwd=self.outside.root, env=self.outside.variables, umask=0,
+            stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=asyncio.subprocess.STDOUT,
+        )  # fmt: skip
+        said, _ = await process.communicate()
+        assert process.returncode == 0, said
+
+
+SAID = answer(Thinking(), Redacted(), Text("Said."))
+
+
+async def chat(at: Scene) -> None:
+    await at.chat(SAID)
+
+
+async def error(at: Scene) -> None:
+    """Leaves a log."""
+    await at.chat(Failure(400, "invalid_request_error", "no"))
+    at.outside.client.notify("textDocument/didChange", {"textDocument": {"uri": 1}, "contentChanges": []})
+    await seen((at.state / "thinklsp.log").exists)
+
+
+async def cut(at: Scene) -> None:
+    await at.chat(answer(Thinking(), Cut()), SAID)
+
+
+async def trusted(at: Scene) -> None:
+    """Leaves permissions."""
+    (at.outside.root / "AGENTS.md").write_text("Be kind.")
+    at.outside.client.editor.message_answers = ["Follow them"]
+    await at.chat(SAID)
+    assert (at.user / "config/thinklsp/permissions.toml").exists()
+
+
+async def command(at: Scene) -> None:
+    """A copy of the workspace is made, and looked at while the command runs."""
+    config = at.user / "config/thinklsp/config.toml"
+    config.parent.mkdir(parents=True, mode=0o700)
+    config.parent.parent.chmod(0o700)
+    config.write_text('[commands]\nenabled = true\n[permissions]\nallow = [["sleep", "1"]]\n')
+    config.chmod(0o600)
+    await at.outside.restart()
+    turn = asyncio.create_task(at.chat(answer(tool("run_command", argv=["sleep", "1"])), SAID))
+    await seen(lambda: any((at.state / "shadow").glob("*/*")))
+    while not turn.done():
+        assert open_to_others(at.state) == []
+        await asyncio.wait([turn], timeout=0.05)
+    await turn
+
+
+async def killed(at: Scene) -> None:
+    """Leaves the log of the database."""
+    await at.chat(SAID)
+    assert (at.state / "sessions/sessions.db-wal").exists()
+    await at.outside.restart(kill=True)
+
+
+async def old(at: Scene) -> None:
+    """Leaves a copy from before the migration."""
+    (at.state / "sessions").mkdir(parents=True)
+    for folder in (at.user / "local", at.user / "local/state", at.state, at.state / "sessions"):
+        folder.chmod(0o700)
+    with closing(sqlite3.connect(at.state / "sessions/sessions.db")) as connection:
+        connection.executescript(FIXTURE.read_text())
+    await at.outside.restart()
+    await at.chat(SAID)
+    assert list(at.state.glob("sessions/sessions.db.before-version-*"))
+
+
+async def damaged(at: Scene) -> None:
+    """Leaves the damaged database."""
+    await at.chat(SAID)
+    await at.outside.kill()
+    for path in at.state.glob("sessions/sessions.db*"):
+        path.write_bytes(b"SQLite format 3\0" + b"nonsense" * 1000)
+    await at.outside.restart(kill=True)
+    await at.chat(SAID)
+    at.outside.told()
+    assert list(at.state.glob("sessions/sessions.db.corrupt-*"))
+
+
+async def exported(at: Scene) -> None:
+    await at.chat(SAID)
+    for form in ("markdown", "json"):
+        await at.terminal("sessions", "export", "last", "--format", form, "-o", str(at.user / f"talk.{form}"))
+
+
+async def asked_in_the_terminal(at: Scene) -> None:
+    """Where no server has been before."""
+    state = at.user / "never/seen/before"
+    at.outside.variables["THINKLSP_STATE_DIR"] = str(state)
+    at.outside.provider.say(SAID)  # type: ignore[attr-defined] # it signs
+    await at.terminal("ask", "Go.")
+    assert (state / "sessions/sessions.db").exists()
+
+
+KINDS: dict[str, Callable[[Scene], Awaitable[None]]] = {
+    kind.__name__.replace("_", " "): kind
+    for kind in (chat, error, cut, trusted, command, killed, old, damaged, exported, asked_in_the_terminal)
+}
+
+
+def open_to_others(folder: Path) -> list[str]:
+    """What is copied of the workspace keeps its modes, behind a folder that nobody else can enter."""
+    return [loose for loose in loose_files(folder) if not re.search(r"/shadow/[0-9a-f]{16}/", loose)]
+
+
+@pytest.fixture(scope="module")
+def connect() -> Iterator[Connect]:
+    with Nursery() as nursery:
+        yield nursery.connect
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=needs_sandbox) if kind == "command" else kind for kind in KINDS]
+)
+async def test_nobody_else_can_read_what_is_written(tmp_path: Path, connect: Connect, kind: str, tally: Tally) -> None:
+    user = tmp_path / "user"
+    user.mkdir(mode=0o700)
+    variables: dict[str, str | None] = {
+        "HOME": str(user), "THINKLSP_STATE_DIR": str(user / "local/state/thinklsp"),
+        "XDG_CONFIG_HOME": str(user / "config"),
+    }  # fmt: skip
+    async with running(tmp_path / "x", env=variables, connect=connect, finish=False) as outside:
+        at = Scene(outside, user)
+        await KINDS[kind](at)
+        assert open_to_others(user) == []
+        assert await outside.client.close() == 0
+    assert loose_files(user) == []
+    assert any(path.is_file() for path in user.rglob("*"))
+    tally("A-33", 1)

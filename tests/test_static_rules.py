@@ -1,0 +1,210 @@
+"""What the sources of the product must not do, read from them: a new module is covered at once."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from tests.support.sizes import tries
+from tests.test_architecture import trees
+
+Found = Iterator[ast.AST]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """`finds`: each breach. `but_in`: files and rooms to which it does not apply. `planted`: what it must find."""
+
+    finds: Callable[[ast.Module], Found]
+    planted: tuple[str, ...]
+    but_in: tuple[str, ...] = ()
+
+
+def called(node: ast.AST) -> str:
+    return ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+
+
+def calls(*names: str) -> Callable[[ast.Module], Found]:
+    """Of these functions, by the name that they are called by."""
+    return lambda tree: (node for node in ast.walk(tree) if called(node) in names)
+
+
+def passes(name: str, allowed: Callable[[ast.expr], bool]) -> Callable[[ast.Module], Found]:
+    """A keyword, or a member of a literal dictionary, whose value is not allowed."""
+
+    def find(tree: ast.Module) -> Found:
+        for node in ast.walk(tree):
+            if isinstance(node, ast.keyword) and node.arg == name and not allowed(node.value):
+                yield node.value
+            if isinstance(node, ast.Dict):
+                pairs = zip(node.keys, node.values, strict=True)
+                yield from (v for k, v in pairs if is_constant(k, name) and not allowed(v))
+
+    return find
+
+
+def is_constant(node: ast.AST | None, value: object) -> bool:
+    return isinstance(node, ast.Constant) and node.value == value and type(node.value) is type(value)
+
+
+def imports(*modules: str) -> Callable[[ast.Module], Found]:
+    def find(tree: ast.Module) -> Found:
+        for node in ast.walk(tree):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            if any(name == module or name.startswith(f"{module}.") for name in names for module in modules):
+                yield node
+
+    return find
+
+
+def either(*finders: Callable[[ast.Module], Found]) -> Callable[[ast.Module], Found]:
+    return lambda tree: (node for find in finders for node in find(tree))
+
+
+def logs_bodies(tree: ast.Module) -> Found:
+    """What came or goes as a whole: a body, a request, a prompt, headers, a key."""
+    for node in ast.walk(tree):
+        if called(node).rpartition(".")[2] in LOGGING and "log" in called(node).lower():
+            assert isinstance(node, ast.Call)
+            values = [*node.args, *(keyword.value for keyword in node.keywords)]
+            words = {word for value in values for word in names_in(value)}
+            if words & BODIES or any(isinstance(value, ast.JoinedStr) for value in node.args):
+                yield node
+
+
+def names_in(value: ast.expr) -> Iterator[str]:
+    for node in ast.walk(value):
+        if isinstance(node, ast.Name | ast.Attribute):
+            yield (node.id if isinstance(node, ast.Name) else node.attr).lower()
+
+
+def loosens_tls(tree: ast.Module) -> Found:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and node.attr in (
+            "CERT_NONE",
+            "CERT_OPTIONAL",
+            "_create_unverified_context",
+        ):
+            yield node
+        targets = node.targets if isinstance(node, ast.Assign) else []
+        set_ = [target for target in targets if isinstance(target, ast.Attribute)]
+        yield from (target for target in set_ if target.attr in ("check_hostname", "verify_mode"))
+
+
+UNVERIFIED = ("CERT_NONE", "CERT_OPTIONAL", "_create_unverified_context")
+LOGGING = {"debug", "info", "warning", "error", "exception", "critical", "log"}
+BODIES = {
+    "body", "request", "response", "headers", "prompt", "text", "content", "api_key", "key", "secret", "token", "raw",
+    "params", "arguments", "messages", "blocks",
+}  # fmt: skip
+OPENING = ("open", "os.open", "io.open", "Path.open", "os.listdir", "os.scandir", "os.walk", "glob.glob")
+STARTING = (
+    "subprocess.run", "subprocess.Popen", "subprocess.call", "subprocess.check_output", "subprocess.check_call",
+    "asyncio.create_subprocess_exec", "os.execv", "os.execve", "os.execvp", "os.fork", "os.posix_spawn", "pty.fork",
+)  # fmt: skip
+# Each opens what is not of the workspace: the user's settings, the store, data of the package, the copy for commands.
+OPENERS = (
+    "thinklsp/workspace/paths.py", "thinklsp/workspace/shadow.py", "thinklsp/settings/permissions.py",
+    "thinklsp/settings/toml_file.py", "thinklsp/sessions/folder.py", "thinklsp/sandbox/", "thinklsp/tools/shadows.py",
+    "thinklsp/engine/own_files.py", "thinklsp/cli/",
+)  # fmt: skip
+# By argv each, which they check: the sandbox, search and git, the user's own key command, the demo's server.
+STARTERS = (
+    "thinklsp/sandbox/enter.py", "thinklsp/sandbox/process.py", "thinklsp/sandbox/bubblewrap.py",
+    "thinklsp/tools/child.py", "thinklsp/settings/access.py", "thinklsp/cli/demo_client.py",
+    "thinklsp/cli/demo_project.py",
+)  # fmt: skip
+
+RULES = {
+    "only terminal commands print": Rule(
+        calls("print", "sys.stdout.write", "sys.stdout.buffer.write"), ("print(1)",), ("thinklsp/cli/",)
+    ),
+    "files of the workspace are opened by the gate alone": Rule(
+        calls(*OPENING), ("open(path)", "os.scandir('.')", "with os.fdopen(os.open(p, 0)) as f: pass"), OPENERS
+    ),
+    "programs are started in few places": Rule(
+        calls(*STARTING), ("subprocess.run(['ls'])", "os.fork()"), STARTERS
+    ),
+    "no shell": Rule(
+        either(
+            passes("shell", lambda value: is_constant(value, False)),
+            calls("os.system", "os.popen", "asyncio.create_subprocess_shell", "subprocess.getoutput"),
+        ),
+        ("subprocess.run('ls', shell=True)", "os.system('ls')", "run('ls', **{'shell': yes})", "os.popen('ls')"),
+    ),
+    "no redirect is followed": Rule(
+        passes("follow_redirects", lambda value: is_constant(value, False)),
+        ("httpx.AsyncClient(follow_redirects=True)", "send(follow_redirects=maybe)"),
+    ),
+    "certificates are verified": Rule(
+        either(passes("verify", lambda value: not is_constant(value, False)), loosens_tls),
+        ("httpx.AsyncClient(verify=False)", "c.verify_mode = ssl.CERT_NONE", "c.check_hostname = False"),
+    ),
+    "nothing is evaluated": Rule(
+        calls("eval", "exec", "compile", "__import__", "builtins.eval", "builtins.exec"), ("eval('1')", "exec(text)")
+    ),
+    "nothing is loaded that could run": Rule(
+        either(imports("pickle", "marshal", "shelve", "dill", "yaml"), calls("yaml.load", "torch.load")),
+        ("import pickle", "from marshal import loads", "import yaml", "import shelve"),
+    ),
+    "no body is logged": Rule(
+        logs_bodies,
+        ("_log.debug('got %s', response.text)", "_log.info(f'{x}')", "logging.warning('%s', headers)"),
+    ),
+    "no other way to the network": Rule(
+        imports("urllib.request.urlopen", "http.client", "requests", "aiohttp", "ftplib", "smtplib", "telnetlib"),
+        ("import http.client", "from http.client import HTTPConnection", "import requests"),
+    ),
+    "no temporary file by a name that can be guessed": Rule(
+        calls("tempfile.mktemp", "os.tempnam", "os.tmpnam"), ("tempfile.mktemp()",)
+    ),
+    "no file for others": Rule(
+        either(
+            lambda tree: (
+                node
+                for node in calls("os.chmod", "os.fchmod", "os.mkdir", "os.makedirs")(tree)
+                if any(isinstance(n, ast.Constant) and type(n.value) is int and n.value & 0o022 for n in ast.walk(node))
+            ),
+            lambda tree: (
+                node
+                for node in calls("os.umask")(tree)
+                if isinstance(node, ast.Call) and not is_constant(node.args[0], 0o077)
+            ),
+        ),
+        ("os.chmod(path, 0o666)", "os.umask(0)", "os.mkdir(path, mode=0o777)"),
+        # Folders of the workspace and of its copy are as the user's umask wants them.
+        ("thinklsp/workspace/paths.py", "thinklsp/sandbox/enter.py"),
+    ),
+}  # fmt: skip
+
+
+def breaches(rule: Rule, name: str, tree: ast.Module) -> list[str]:
+    return [] if name.startswith(rule.but_in) else [f"{name}:{getattr(n, 'lineno', 0)}" for n in rule.finds(tree)]
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_the_sources_keep_the_rule(rule: str, tally: Callable[[str, int], None]) -> None:
+    assert [found for name, tree in trees() for found in breaches(RULES[rule], name, tree)] == []
+    tally("A-34", 1)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_breach_is_found(rule: str) -> None:
+    for planted in RULES[rule].planted:
+        assert breaches(RULES[rule], "thinklsp/lsp/planted.py", ast.parse(planted)), planted
+
+
+def test_every_exception_is_needed_and_every_rule_counts() -> None:
+    """A file that has lost its reason to be excepted is no longer."""
+    idle = [
+        (name, place)
+        for name, rule in RULES.items()
+        for place in rule.but_in
+        if not any(list(rule.finds(tree)) for module, tree in trees() if module.startswith(place))
+    ]
+    assert idle == []
+    assert tries("A-34") == len(RULES)
