@@ -36,7 +36,7 @@ from thinklsp.core.stream import (
     TextDelta,
     ThinkingDelta,
 )
-from thinklsp.core.strict_json import read_json
+from thinklsp.core.strict_json import is_shallow, read_json
 from thinklsp.core.usage import Usage
 
 _ARGUMENT_DEPTH = 64
@@ -211,22 +211,3 @@ def _parse_input(draft: _Draft) -> Mapping[str, Any] | None:
     except ValueError:
         return None
     return value if isinstance(value, dict) and is_shallow(value, _ARGUMENT_DEPTH, text) else None
-
-
-def is_shallow(value: object, depth: int, text: str | None = None) -> bool:
-    """Whether containers nest at most `depth` deep. Deeper JSON can be readable here and yet fail to be written into
-    the next request, which would leave the conversation unusable. `text`: what the value was read from; where hardly
-    a bracket stands, nothing needs to be walked through."""
-    if text is not None and text.count("{") + text.count("[") <= depth:
-        return True
-    level = [value]
-    for _ in range(depth + 1):
-        level = [
-            child
-            for parent in level
-            if isinstance(parent, dict | list)
-            for child in (parent.values() if isinstance(parent, dict) else parent)
-        ]
-        if not level:
-            return True
-    return False

@@ -49,3 +49,22 @@ def json_bytes(value: object) -> bytes:
         return text.encode("utf-8")
     except UnicodeEncodeError:
         return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").encode("utf-8")
+
+
+def is_shallow(value: object, depth: int, text: str | None = None) -> bool:
+    """Whether containers nest at most `depth` deep. Deeper JSON can be readable here and yet fail to be written into
+    the next request, which would leave the conversation unusable. `text`: what the value was read from; where hardly
+    a bracket stands, nothing needs to be walked through."""
+    if text is not None and text.count("{") + text.count("[") <= depth:
+        return True
+    level = [value]
+    for _ in range(depth + 1):
+        level = [
+            child
+            for parent in level
+            if isinstance(parent, dict | list)
+            for child in (parent.values() if isinstance(parent, dict) else parent)
+        ]
+        if not level:
+            return True
+    return False

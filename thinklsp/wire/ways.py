@@ -56,11 +56,11 @@ def new_pool(way: Way, ca_bundle: str | None) -> httpcore.AsyncConnectionPool:
 def _trust(way: Way, ca_bundle: str | None) -> ssl.SSLContext:
     file = ca_bundle or os.environ.get("SSL_CERT_FILE")
     folder = None if file or way.here else os.environ.get("SSL_CERT_DIR")
-    return ssl.create_default_context(cafile=file, capath=folder) if file or folder else _well_known()
+    return ssl.create_default_context(cafile=file, capath=folder) if file or folder else well_known()
 
 
 @cache
-def _well_known() -> ssl.SSLContext:
+def well_known() -> ssl.SSLContext:
     """Trust in the well-known authorities, whatever the environment says. Reading them takes longer than a request."""
     return ssl.create_default_context(cafile=certifi.where())
 

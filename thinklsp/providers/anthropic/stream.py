@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from thinklsp.core.accumulator import is_shallow
 from thinklsp.core.errors import StreamProtocolError
 from thinklsp.core.messages import StopReason
 from thinklsp.core.stream import (
@@ -28,7 +27,7 @@ from thinklsp.core.stream import (
     TextDelta,
     ThinkingDelta,
 )
-from thinklsp.core.strict_json import read_json
+from thinklsp.core.strict_json import is_shallow, read_json
 from thinklsp.core.usage import Usage
 from thinklsp.providers.anthropic.errors import failure_in_stream
 

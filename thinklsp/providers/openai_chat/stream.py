@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from thinklsp.core.accumulator import is_shallow
 from thinklsp.core.errors import Overloaded, StreamProtocolError
 from thinklsp.core.messages import StopReason
 from thinklsp.core.stream import (
@@ -21,7 +20,7 @@ from thinklsp.core.stream import (
     StreamEvent,
     TextDelta,
 )
-from thinklsp.core.strict_json import read_json
+from thinklsp.core.strict_json import is_shallow, read_json
 from thinklsp.core.usage import Usage
 from thinklsp.providers.openai_chat.errors import failure_in_stream, holds_error
 from thinklsp.providers.openai_chat.reasoning import Reasoning
