@@ -90,20 +90,22 @@ def _running(argv: Sequence[str], home: Path, stdin: int = subprocess.PIPE, **va
         running.process.communicate()
 
 
-# Says which modules are loaded when the answer to `initialize` goes out. `ssl` is not asked about: asyncio itself
-# imports it.
+# Says which modules are loaded when the answer to `initialize` goes out, and that to the first code action. `ssl` is
+# not asked about: asyncio itself imports it.
 WITNESS = """
 import os, runpy, sys
 real = os.write
 def write(descriptor, data):
-    if b'"serverInfo"' in bytes(data):
+    if b'"serverInfo"' in bytes(data) or b'"title":"thinklsp: ' in bytes(data):
         real(2, ("loaded: " + " ".join(sorted(sys.modules)) + "\\n").encode())
     return real(descriptor, data)
 os.write = write
 sys.argv = ["thinklsp"]
 runpy.run_module("thinklsp", run_name="__main__", alter_sys=True)
 """
-HEAVY = {"httpx", "httpcore", "h11", "pydantic", "pydantic_core", "sqlite3", "tree_sitter", "pathspec", "rich"}
+HEAVY = {"httpcore", "anyio", "h11", "pydantic", "pydantic_core", "sqlite3", "tree_sitter", "pathspec", "rich"}
+# All of the protocol, which takes longer than all else until then.
+PROTOCOL = {"pygls", "lsprotocol", "attrs", "attr", "cattrs"}
 
 
 def test_nothing_heavy_is_loaded_before_initialize_has_been_answered(tmp_path: Path) -> None:
@@ -112,11 +114,35 @@ def test_nothing_heavy_is_loaded_before_initialize_has_been_answered(tmp_path: P
         server.ask(1, "shutdown")
         server.tell("exit")
         code, errors = server.end()
-        [line] = [line for line in errors.splitlines() if line.startswith("loaded: ")]
-        loaded = {name.split(".")[0] for name in line.split()[1:]}
+        [loaded] = _loaded(errors)
         assert "thinklsp" in loaded
-        assert loaded & HEAVY == set()
+        assert loaded & {"asyncio", "logging", *HEAVY, *PROTOCOL} == set()
         assert code == 0
+
+
+def test_the_first_code_action_is_served_before_anything_heavy_is_loaded(tmp_path: Path) -> None:
+    """The engine comes after `initialized`, which this client leaves out."""
+    for server in _running(["-c", WITNESS], tmp_path):
+        server.ask(0, "initialize", INITIALIZE)
+        document = {"uri": "file:///ws/a.py", "languageId": "python", "version": 1, "text": "def f(): pass\n"}
+        server.tell("textDocument/didOpen", {"textDocument": document})
+        place = {"line": 0, "character": 0}
+        context = {"diagnostics": [{"range": {"start": place, "end": place}, "message": "wrong"}]}
+        asked = {"textDocument": document, "range": {"start": place, "end": place}, "context": context}
+        titles = [action["title"] for action in server.ask(1, "textDocument/codeAction", asked)["result"]]
+        assert "thinklsp: fix wrong" in titles
+        server.ask(2, "shutdown")
+        server.tell("exit")
+        code, errors = server.end()
+        _, loaded = _loaded(errors)
+        assert "asyncio" in loaded
+        assert loaded & (HEAVY | PROTOCOL) == set()
+        assert code == 0
+
+
+def _loaded(errors: str) -> list[set[str]]:
+    lines = [line.split()[1:] for line in errors.splitlines() if line.startswith("loaded: ")]
+    return [{name.split(".")[0] for name in line} for line in lines]
 
 
 def test_shutdown_and_exit(server: Process) -> None:

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lsprotocol import types
 
 from tests.support.in_process import in_process
 from tests.support.raw_documents import apply_text_edits, offset_at, position_at
@@ -20,6 +19,7 @@ from thinklsp.lsp.code_actions import Written
 from thinklsp.lsp.convert import Encoding
 from thinklsp.lsp.documents import Document
 from thinklsp.lsp.hover import first_sentences, hover
+from thinklsp.lsp.protocol.forms import Change, Changed, Opened, Position, Range
 from thinklsp.lsp.spans import followed, trimmed, written
 from thinklsp.lsp.state import State
 from thinklsp.lsp.written_text import Origin, WrittenText
@@ -38,12 +38,12 @@ class Desk:
         self.texts = WrittenText(state)
 
     def open(self, text: str, uri: str = A) -> Document:
-        item = types.TextDocumentItem(uri, "python", 1, text)
-        self.state.documents.opened(types.DidOpenTextDocumentParams(item))
+        item = Opened(uri, "python", 1, text)
+        self.state.documents.opened(item)
         return self.document(uri)
 
     def close(self, uri: str = A) -> None:
-        self.state.documents.closed(types.DidCloseTextDocumentParams(types.TextDocumentIdentifier(uri)))
+        self.state.documents.closed(uri)
 
     def document(self, uri: str = A) -> Document:
         found = self.state.documents.get(uri)
@@ -52,17 +52,16 @@ class Desk:
 
     def change(self, start: int, end: int, new: str) -> None:
         text = self.document().text
-        places = (types.Position(**position_at(text, at, self.encoding)) for at in (start, end))
-        self.send(types.TextDocumentContentChangePartial(types.Range(*places), new))
+        places = (Position(**position_at(text, at, self.encoding)) for at in (start, end))
+        self.send(Change(Range(*places), new))
 
     def replace(self, old: str, new: str) -> None:
         start = self.document().text.index(old)
         self.change(start, start + len(old), new)
 
-    def send(self, change: types.TextDocumentContentChangeEvent) -> None:
+    def send(self, change: Change) -> None:
         version = self.document().version + 1
-        identifier = types.VersionedTextDocumentIdentifier(version, A)
-        self.state.documents.changed(types.DidChangeTextDocumentParams(identifier, [change]))
+        self.state.documents.changed(Changed(A, version, [change]))
 
     def marked(self, uri: str = A) -> list[str | None]:
         """By character of the text: the turn that a hover names there."""
@@ -99,8 +98,8 @@ def edit(before: str | None = BEFORE, after: str | None = AFTER, uri: str = A, *
     return FileEdit(uri, "a.py", before, after, 1, **more)
 
 
-def whole(text: str) -> types.TextDocumentContentChangeWholeDocument:
-    return types.TextDocumentContentChangeWholeDocument(text)
+def whole(text: str) -> Change:
+    return Change(None, text)
 
 
 def other(desk: Desk) -> None:
@@ -245,7 +244,7 @@ def test_a_hover_names_a_turn_only_where_the_text_is_still_its(
 ) -> None:
     before = "".join(f"{'' if any(map(is_capital, line)) else line}\n" for line in lines)
     after = "".join(f"{line}\n" for line in lines)
-    document = Document(types.TextDocumentItem(A, "python", 1, after), encoding)
+    document = Document(Opened(A, "python", 1, after), encoding)
     spans = written(before, after, after)
 
     def follow(start: int, end: int, length: int) -> None:
@@ -262,8 +261,8 @@ def test_a_hover_names_a_turn_only_where_the_text_is_still_its(
         if whole_text:
             document.apply(number, [whole(expected)])
         else:
-            where = types.Range(*(types.Position(**place) for place in places))
-            document.apply(number, [types.TextDocumentContentChangePartial(where, typed)])
+            where = Range(*(Position(**place) for place in places))
+            document.apply(number, [Change(where, typed)])
         assert document.text == expected
         for at, char in enumerate(expected):
             if char not in "\r\n":

@@ -163,6 +163,20 @@ def test_bytes_that_are_no_text(view, ws):
     assert opened.read(opened.resolve("latin.py")).text == "café"
 
 
+@pytest.mark.parametrize("folders", [(("", "ws"),), (("", "ws"), ("other", "two"))], ids=["one folder", "two"])
+def test_what_a_listing_names_lies_where_a_path_says(view, ws, folders):
+    names = ["plain.py", "a b%20.py", "é🙂.py", "half\udc80", "a:b", "~x", "(1)#?.py", "line\nend", "-", "x" * 255]
+    uris = {name: path_to_uri(str(ws / "src") + "/" + name) for name in ("plain.py", "a b%20.py")}
+    some = view(folders, [doc(uris["plain.py"].replace("plain", "%70lain"))], settled={uris["a b%20.py"]: "s"})
+    root = some.folders[0].root
+    for parts in ((), ("src",), ("src", "ü in")):
+        below = some.places_below(some.place_in(root, parts), names)
+        assert list(below) == [some.place_in(root, (*parts, name)) for name in names]
+    deep = some.place_in(root, ("d",) * 64)
+    with pytest.raises(PathRefused, match="deeper"):
+        list(some.places_below(deep, ["x"]))
+
+
 def test_a_removed_folder_stops_its_tools(view, ws):
     some = view()
     place = some.resolve("a.py")

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from thinklsp.core.edits import TextEdit
-from thinklsp.core.lines import matching_blocks, split_lines
+from thinklsp.core.lines import line_bodies, matching_blocks, split_lines
 from thinklsp.lsp.chat_outline import (
     BLANK,
     BOM,
@@ -198,7 +198,7 @@ def _line_end(text: str) -> str:
 
 def _bodies(text: str) -> list[str]:
     """Lines without their ends, and without the byte order mark."""
-    return [line.rstrip("\r\n") for line in split_lines(text.lstrip(BOM))]
+    return line_bodies(text.lstrip(BOM))
 
 
 # Lines without their ends.

@@ -19,6 +19,7 @@ _FORBIDDEN_ESCAPE = re.compile(r"%(?:00|2f|5c)", re.IGNORECASE)
 _UNRESERVED = frozenset(string.ascii_letters + string.digits + "-._~")
 # What may stand unescaped behind the scheme of any URI: unreserved and reserved characters, and the escape sign.
 _KEPT = "!#$%&'()*+,/:;=?@[]~"
+_PLAIN = re.compile(r"[A-Za-z0-9_.~-]+")
 # Unescaped in a path that we spell: what every editor leaves as it is. The colon is not among them.
 _PATH_KEPT = "/~"
 
@@ -55,6 +56,11 @@ def uri_to_path(uri: str) -> str:
 def path_to_uri(path: str) -> str:
     """The canonical `file:` URI of an absolute path: UTF-8, everything but unreserved characters escaped."""
     return "file://" + quote_from_bytes(os.fsencode(path), safe=_PATH_KEPT)
+
+
+def escaped(name: str) -> str:
+    """One component of such a path, as it stands in its URI."""
+    return name if _PLAIN.fullmatch(name) else quote_from_bytes(os.fsencode(name), safe=_PATH_KEPT)
 
 
 def uri_key(uri: str) -> str:

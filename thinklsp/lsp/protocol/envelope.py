@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from thinklsp.core.accumulator import is_shallow
+from thinklsp.core.strict_json import is_shallow
 from thinklsp.lsp.protocol import errors
 
 Id = int | str
