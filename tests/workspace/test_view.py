@@ -199,6 +199,7 @@ def test_where_a_search_begins(view, ws):
     [missing] = one.resolve_folder("no")
     assert (one.kind(missing), one.listing(missing)) == (None, None)
     [document] = none.document_places()
+    assert [*none.places_below(document, ["a.py"])] == []
     assert (none.kind(document), none.listing(document), view().kind(document)) == ("file", None, None)
     with pytest.raises(PathRefused, match="has been closed"):
         several.place_in(one.folders[0].root, ("src",))
