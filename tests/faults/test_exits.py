@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.conftest import servers
 from tests.slow.running import SLACK, say, spread
 from tests.support.epilogue import check_left_behind
 from tests.support.listening import Listening
@@ -25,7 +24,6 @@ from tests.support.signing_script import Hold, Text, Thinking, answer
 from tests.support.sizes import lots, tries
 from tests.support.watching import seen
 
-__all__ = ["servers"]
 Json = Any
 Tally = Callable[[str, int], None]
 GONE = 1.5

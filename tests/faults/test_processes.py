@@ -17,7 +17,6 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.conftest import servers
 from tests.slow.running import SLACK, say, spread
 from tests.support.epilogue import check_answers, clock, descendants, faulty, living_in
 from tests.support.outside import Connect, server_by, server_with
@@ -28,7 +27,6 @@ from tests.support.sizes import lots, tries
 from tests.support.watching import seen
 from thinklsp.tools.shadow_runner import sandbox_problem
 
-__all__ = ["servers"]
 Json = Any
 Tally = Callable[[str, int], None]
 REPLIED, GONE = 0.5, 1.5

@@ -196,10 +196,12 @@ def test_the_death_of_the_editor_is_noticed_although_the_input_stays_open(server
 
 
 @pytest.mark.parametrize(
-    ("process_id", "code"), [(None, 0), (os.getpid(), 0), (2**40, 1)], ids=["not told", "alive", "impossible"]
+    ("process_id", "code"),
+    [(None, 0), (os.getpid(), 0), (0, 0), (2**40, 1), (-(2**30), 1)],
+    ids=["not told", "alive", "our own group", "too large", "no group"],
 )
 def test_an_editor_that_lives_is_not_taken_for_dead(tmp_path: Path, process_id: int | None, code: int) -> None:
-    """For half a minute of the server's own time, which is ten looks. No process can have the last number."""
+    """For half a minute of the server's own time, which is ten looks."""
     for server in _running(["-m", "thinklsp"], tmp_path, **clock(60)):
         server.initialize(processId=process_id)
         until = time.monotonic() + 0.5
@@ -209,6 +211,30 @@ def test_an_editor_that_lives_is_not_taken_for_dead(tmp_path: Path, process_id: 
             assert server.ask(2, "shutdown")["result"] is None
             server.tell("exit")
         assert server.end()[0] == code
+
+
+# What has gone wrong with the whole server -> what its log says.
+FAILED = {
+    "ValueError('secret words')": "the server has failed\nTraceback, the first fault first, without their words:\n",
+    "RuntimeError('secret words')": "the server has failed\n",
+    'RuntimeError("can\'t start new thread")': "the server cannot run: the system lets thinklsp start no more threads.",
+}
+FAILING = """
+from thinklsp.cli.logs import log_to_stderr
+from thinklsp.lsp.connection import run_to_its_end
+async def serve(): raise {}
+log_to_stderr()
+run_to_its_end(serve())
+"""
+
+
+@pytest.mark.parametrize("error", FAILED)
+def test_whatever_goes_wrong_the_process_ends(tmp_path: Path, error: str) -> None:
+    for server in _running(["-c", FAILING.format(error)], tmp_path):
+        code, errors = server.end()
+        assert code == 1
+        assert FAILED[error] in errors
+        assert "secret words" not in errors
 
 
 def test_what_comes_behind_the_exit_is_passed_over(server: Process) -> None:

@@ -18,12 +18,13 @@ from typing import Any
 import pytest
 
 from tests.slow.running import SLACK, running, say, spread
-from tests.support.outside import Connect, Outside, check_turn_result, own_server, server_with
+from tests.support.outside import Connect, Outside, check_turn_result, server_with
 from tests.support.raw_client import Request, ResponseError
 from tests.support.signing_script import Answer, Failure, Hold, Redacted, Text, Thinking, answer, tool
 from tests.support.sizes import SEED, lots, tries
 
 Json = Any
+Tally = Callable[[str, int], None]
 PER_SERVER = 20
 ANSWERED, CLOSED = 0.1, 1.0
 WORDS = "The quick brown fox jumps over the lazy dog; 🙂 then it reads the file again. " * 2
@@ -243,7 +244,7 @@ def rounds(lot: int, count: int) -> list[Round]:
     return made
 
 
-async def cancels(place: Path, course_of: Sequence[Round], connect: Connect = own_server) -> Course:
+async def cancels(place: Path, course_of: Sequence[Round], connect: Connect) -> Course:
     """These rounds on one server."""
     async with running(place, connect=connect) as outside:
         course = Course(outside)
@@ -258,10 +259,8 @@ async def cancels(place: Path, course_of: Sequence[Round], connect: Connect = ow
 
 
 @pytest.mark.parametrize(("lot", "count"), list(enumerate(lots(tries("A-05"), PER_SERVER))))
-async def test_cancels_at_random_moments(
-    tmp_path: Path, lot: int, count: int, tally: Callable[[str, int], None]
-) -> None:
-    course = await cancels(tmp_path, rounds(lot, count))
+async def test_cancels_at_random_moments(tmp_path: Path, lot: int, count: int, servers: Connect, tally: Tally) -> None:
+    course = await cancels(tmp_path, rounds(lot, count), servers)
     say(f"{dict(course.outcomes)}, answered: {spread(course.waits)}; closed: {spread(course.closed)}")
     # Otherwise the moments were too late to say anything.
     assert course.outcomes["cancelled"] >= count * 0.8, course.outcomes

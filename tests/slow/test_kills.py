@@ -11,15 +11,17 @@ import pytest
 
 from tests.slow.running import running, say, spread
 from tests.support.killing import Killing
+from tests.support.outside import Connect
 from tests.support.sizes import SEED, lots, tries
 
+Tally = Callable[[str, int], None]
 PER_SESSION = 20
 
 
 @pytest.mark.parametrize(("lot", "count"), list(enumerate(lots(tries("A-15"), PER_SESSION))))
-async def test_kills_at_random_points(tmp_path: Path, lot: int, count: int, tally: Callable[[str, int], None]) -> None:
+async def test_kills_at_random_points(tmp_path: Path, lot: int, count: int, servers: Connect, tally: Tally) -> None:
     chance = random.Random(f"{SEED} {lot}")
-    async with running(tmp_path, files={"a.py": "x = 1\n"}) as outside:
+    async with running(tmp_path, files={"a.py": "x = 1\n"}, connect=servers) as outside:
         killing = Killing(outside)
         await killing.begin()
         for number in range(1, count + 1):
@@ -30,9 +32,9 @@ async def test_kills_at_random_points(tmp_path: Path, lot: int, count: int, tall
     tally("A-15", count)
 
 
-async def test_a_store_that_falls_back_is_noticed(tmp_path: Path) -> None:
+async def test_a_store_that_falls_back_is_noticed(tmp_path: Path, servers: Connect) -> None:
     """A server that had told of a step and has it no more: its store is the one from before the turn."""
-    async with running(tmp_path, files={"a.py": "x = 1\n"}, finish=False) as outside:
+    async with running(tmp_path, files={"a.py": "x = 1\n"}, connect=servers, finish=False) as outside:
         killing = Killing(outside)
         await killing.begin()
         await outside.restart()
@@ -45,5 +47,5 @@ async def test_a_store_that_falls_back_is_noticed(tmp_path: Path) -> None:
             shutil.copytree(tmp_path / "before", outside.home / "state")
 
         outside.kill = kill_and_fall_back  # type: ignore[method-assign] # this is the fault
-        with pytest.raises(AssertionError):
+        with pytest.raises(AssertionError, match=r"^\(1, 1, "):
             await killing.round_at("told", 2, 1)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.slow.running import running, say
-from tests.slow.test_load import BURDENED
+from tests.slow.test_load import BURDENED, crowded
 from tests.support.gauges import Gauge, gauge
 from tests.support.outside import Outside, start
 from tests.support.signing_script import Text, answer
@@ -61,9 +61,11 @@ async def test_the_first_answer(tmp_path: Path) -> None:
         outside = await start(tmp_path / name, env=compiled)
         took[name] = (time.perf_counter() - at) * 1000
         # All of it is compiled by then.
-        await outside.client.command("thinklsp.effort", {})
+        effort = outside.client.command("thinklsp.effort", {})
+        await outside.client.wait_for(lambda effort=effort: effort.answered, within=100)  # type: ignore[misc] # this one
         await outside.finish()
         await outside.stop()
     say(f"first answer: {', '.join(f'{name} {milliseconds:.0f} ms' for name, milliseconds in took.items())}")
-    assert took["cold"] < 800 * SLACK
-    assert min(took["warm"], took["once more"]) < 400 * SLACK
+    slack = SLACK * crowded()
+    assert took["cold"] < 800 * slack
+    assert min(took["warm"], took["once more"]) < 400 * slack

@@ -12,7 +12,7 @@ import pytest
 
 from tests.bench.store_rows import filled, opened
 from tests.slow.running import running, say
-from tests.slow.test_load import BURDENED, ECHO, echoes, share, told, too_slow
+from tests.slow.test_load import BURDENED, ECHO, crowded, echoes, share, told, too_slow
 from tests.support.gauges import gauge
 from tests.support.outside import Outside
 from tests.support.signing_script import Text, Thinking, answer, tool
@@ -56,9 +56,10 @@ async def test_a_store_of_many_sessions(tmp_path: Path, tally: Callable[[str, in
         assert len(session.conversation) > 2 * steps
     said = f"{sessions} sessions, one of {2 * steps} messages and {size / 1e6:.0f} MB: initialize {begun:.0f} ms, "
     say(f"{said}list {first:.0f} and then {listing:.0f} ms, resume {resuming:.0f} ms")
-    assert begun < SLACK * 1000
-    assert listing < SLACK * 50
-    assert resuming < SLACK * 500
+    slack = SLACK * crowded()
+    assert begun < slack * 1000
+    assert listing < slack * 50
+    assert resuming < slack * 500
     tally("A-30", 1)
 
 
@@ -127,7 +128,7 @@ async def test_a_workspace_of_many_files(
         after = gauge(outside.client.process.pid)
     times = ", ".join(f"{name} {milliseconds / 1000:.1f} s" for name, milliseconds in took.items())
     say(f"{FILES} files: {times}; {after.private - before.private:+.1f} MB")
-    assert max(took.values()) < 1000 * (10 + 2 * SLACK)
+    assert max(took.values()) < 1000 * (10 + 2 * SLACK * crowded())
     assert after.private - before.private < 50
     tally("A-30", 1)
 
@@ -150,7 +151,7 @@ async def _turn(outside: Outside, looks: list[Any]) -> Json:
 
 async def busy(place: Path, root: Path, wanted: int, plant: str = "") -> tuple[list[str], str]:
     """What is too slow of the echoes while eight turns list and search a large workspace, six calls at once in each;
-    and a sentence. Threads that are always busy take all of a processor: what they do not get, somebody else has."""
+    and a sentence."""
     env: dict[str, str | None] = {"PLANT": plant, "PYTHONPATH": BURDENED} if plant else {}
     async with running(place, env=env) as outside:
         provider: Any = outside.provider
@@ -175,7 +176,7 @@ async def busy(place: Path, root: Path, wanted: int, plant: str = "") -> tuple[l
     said = (
         f"{len(values)} echoes while 8 turns look through {FILES} files: {told(values)} ms, {got:.0f} % of a processor"
     )
-    return too_slow(values, {"p99": ECHO["p99"]}, min(SLACK, max(1, 100 / got))), said
+    return too_slow(values, {"p99": ECHO["p99"]}), said
 
 
 async def test_an_echo_while_all_workers_are_busy(

@@ -83,7 +83,7 @@ def previews() -> Iterator[MarkdownIt]:
 
 
 PREVIEWS = list(previews())
-DIAGRAM = re.compile(r'class="language-\W*(?:mermaid|vega)[^>]*>((?:(?!</code>).)*)', re.IGNORECASE | re.DOTALL)
+DIAGRAM = re.compile(r'class="language-[^\w"]*(?:mermaid|vega)[^"]*">((?:(?!</code>).)*)', re.IGNORECASE | re.DOTALL)
 
 
 def faults(text: str) -> list[str]:

@@ -220,7 +220,7 @@ def random_sessions(place: Path, connect: Connect, total: int, env: Mapping[str,
             stateful_step_count=STEPS,
             deadline=None,
             database=None,
-            # Without a fault to look for, shrinking costs nothing; with a planted one it need not be done.
+            # What was planted need not be made short.
             phases=[Phase.generate] if env else [Phase.generate, Phase.shrink],
             suppress_health_check=list(HealthCheck),
             report_multiple_bugs=False,

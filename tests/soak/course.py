@@ -21,6 +21,7 @@ WORDS = "The quick brown fox jumps over the lazy dog; 🙂 then it reads the fil
 # Turns of one session before another begins, and sessions that are kept.
 _TURNS, _KEPT = 10, 12
 _CANCELS = 0.05
+_PATIENCE = 120.0
 
 STATUSES = [(429, "rate_limit_error"), (500, "api_error"), (529, "overloaded_error"), (503, "api_error")]
 BROKEN: list[Callable[[], list[Any]]] = [
@@ -208,11 +209,13 @@ class Course:
             started = await request
             token = f"thinklsp-{started['turnId']}"
             await self.client.wait_for(
-                lambda: "end" in self.client.progress_kinds(token), within=60, what=f"the end of {token}"
+                lambda: "end" in self.client.progress_kinds(token), within=_PATIENCE, what=f"the end of {token}"
             )
 
     async def _result(self, request: Any) -> None:
         try:
+            # Some faults are tried again for a while.
+            await self.client.wait_for(lambda: request.answered, within=_PATIENCE, what="the end of a turn")
             result = await request
         except ResponseError as error:
             self.done[f"refused: {error.message[:60]}"] += 1

@@ -194,7 +194,7 @@ class Conversations:
         for part in ("system", "tools"):
             if exact(without_cache_control(answer.body.get(part))) != exact(without_cache_control(body.get(part))):
                 raise Refused(f"messages.{place}.content.0: Invalid `signature`: {part} has changed since")
-        if place == len(texts) - 2 and answer.reason == "tool_use":
+        if place == len(texts) - 2 and answer.reason == "tool_use" and not _prompts(body["messages"][-1]):
             for part in ("thinking", "output_config"):
                 if answer.body.get(part) != body.get(part):
                     raise Refused(f"{part} changed within a tool loop")
@@ -225,6 +225,11 @@ class Conversations:
                 continue
             if texts[:size] == answer.prefix and messages[size]["role"] != "assistant":
                 raise Refused(f"messages.{size}: the answer that was issued here has been dropped")
+
+
+def _prompts(message: Json) -> bool:
+    """Beside the results of tools, a remark in tags belongs to the loop that goes on; other text begins a new turn."""
+    return any(b["type"] == "text" and not b["text"].startswith("<") for b in blocks_of(message["content"]))
 
 
 def _unsealed(blocks: list[Json]) -> list[Json]:

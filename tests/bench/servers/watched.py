@@ -10,7 +10,7 @@ import runpy
 import sys
 import time
 
-blocks = open(os.environ["BLOCKS"], "w", buffering=1)  # noqa: SIM115 - as long as the process
+blocks = open(os.environ["BLOCKS"], "w", buffering=1)  # noqa: SIM115 - to the end of the process
 run = asyncio.Handle._run
 
 

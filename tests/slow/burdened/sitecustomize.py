@@ -86,16 +86,16 @@ def _lost_text() -> None:
 
 def _flood() -> None:
     def progress(self: Client, token: Any, value: Any) -> None:
-        for _ in range(3 if value["kind"] == "report" else 1):
+        for _ in range(10 if value["kind"] == "report" else 1):
             _tell(self._protocol, "$/progress", {"token": token, "value": value})
 
     Client.progress = progress  # type: ignore[method-assign] # this is the planted fault
 
 
-def _slow_loop(seconds: float) -> None:
+def _stuck_loop() -> None:
     def progress(self: Client, token: Any, value: Any) -> None:
-        if next(_numbers) % 20 == 0:
-            time.sleep(seconds)
+        if next(_numbers) == 30:
+            time.sleep(8)
         _progress(self, token, value)
 
     Client.progress = progress  # type: ignore[method-assign] # this is the planted fault
@@ -131,8 +131,7 @@ PLANTS: dict[str, Callable[[], None]] = {
     "coroutine that is not awaited": lambda: _ended(_never_awaits),
     "lost text": _lost_text,
     "flood": _flood,
-    "slow loop": lambda: _slow_loop(0.6),
-    "stuck loop": lambda: _slow_loop(4),
+    "stuck loop": _stuck_loop,
     "restless": _restless,
     "kept notifications": _kept_notifications,
 }
