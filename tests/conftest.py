@@ -1,6 +1,6 @@
 """What is loaded for the suite stays loaded: the garbage collector need not walk through it after every few objects.
-`nursery`: processes of ours without their loading. `tally`: what tests did for the figures of `figures.toml` is summed
-up at the end of a run.
+`nursery`, `servers`: processes of ours without their loading. `tally`: what tests did for the figures of `figures.toml`
+is summed up at the end of a run.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.support.forking import Nursery
+from tests.support.outside import Connect, own_server
 from tests.support.sizes import STEP, figures
 from thinklsp.core.loading import uncollected
 
@@ -31,6 +32,12 @@ def nursery() -> Iterator[Nursery | None]:
         return
     with Nursery() as nursery:
         yield nursery
+
+
+@pytest.fixture
+def servers(nursery: Nursery | None) -> Connect:
+    """How a server comes about: forked where that can be, else started."""
+    return own_server if nursery is None else nursery.connect
 
 
 @pytest.fixture

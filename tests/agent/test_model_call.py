@@ -117,7 +117,7 @@ async def test_pieces_come_while_the_answer_is_being_written(transport: Transpor
     ):
         assert await anext(events) == TextStreamed("Hello ")
         gate.set()
-        assert await anext(events) == TextStreamed("wörld \U0001f30d")
+        assert await anext(events) == TextStreamed("wörld \U0001f30d\u2028 \x85 next")
 
 
 async def test_the_connection_is_closed_before_the_message_is_handed_out(transport: Transport) -> None:

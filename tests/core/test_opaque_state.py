@@ -14,7 +14,17 @@ from pathlib import Path
 import pytest
 
 import thinklsp
-from thinklsp.core.messages import OpaqueState, Origin, RedactedThinkingBlock, ThinkingBlock
+from tests.support.stored_sessions import EVERY_KIND
+from thinklsp.core.bare import bare_message
+from thinklsp.core.messages import (
+    OpaqueState,
+    Origin,
+    RedactedThinkingBlock,
+    ServerToolBlock,
+    TextBlock,
+    ThinkingBlock,
+    ToolUseBlock,
+)
 
 ORIGIN = Origin("anthropic", "m", "https://h", "fingerprint")
 SECRET = "EqQBCkYICxgCKkDcanary"
@@ -78,3 +88,12 @@ def test_only_encoders_and_the_store_open_it() -> None:
     }
     assert "providers" in openers
     assert openers <= {"providers", "sessions"}
+
+
+def test_a_bare_message_keeps_what_anybody_may_read() -> None:
+    bare = bare_message(EVERY_KIND)
+    kept = [type(block) for block in EVERY_KIND.blocks if isinstance(block, TextBlock | ServerToolBlock | ToolUseBlock)]
+    assert [type(block) for block in bare.blocks] == kept
+    # What the service ran itself is nothing without its seal.
+    assert [type(block) for block in bare.blocks if block.raw is not None] == [ServerToolBlock]
+    assert bare_message(bare) == bare

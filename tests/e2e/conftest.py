@@ -13,7 +13,7 @@ import pytest
 from tests.support.canary import Canary
 from tests.support.forking import Nursery
 from tests.support.listening import Listening
-from tests.support.outside import ROOT, Connect, Outside, own_server, start
+from tests.support.outside import ROOT, Connect, Outside, start
 
 Begin = Callable[..., Awaitable[Outside]]
 _passed = pytest.StashKey[bool]()
@@ -25,12 +25,6 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     if report.when == "call":
         item.stash[_passed] = report.passed
     return report
-
-
-@pytest.fixture
-def servers(nursery: Nursery | None) -> Connect:
-    """How a server comes about: forked where that can be, else started."""
-    return own_server if nursery is None else nursery.connect
 
 
 @pytest.fixture

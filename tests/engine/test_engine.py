@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from dataclasses import replace
@@ -16,6 +17,7 @@ from thinklsp.core.errors import Overloaded, PathRefused, SessionError, Settings
 from thinklsp.core.events import Notice, StepCommitted, TurnEvent, TurnFinished
 from thinklsp.core.messages import TextBlock, UserMessage
 from thinklsp.core.problems import Diagnosed, Problem
+from thinklsp.core.usage import Usage
 from thinklsp.engine import ActionTask, ChatTask, Choices, Engine, Reference, Turn, TurnSpec
 from thinklsp.engine.choices import Status, choose, merged, status
 from thinklsp.engine.doctor import report
@@ -310,3 +312,24 @@ async def test_the_report_says_what_would_be_used_and_never_the_key(engine: Engi
     assert without["model"] is None
     assert any("ANTHROPIC_API_KEY" in problem for problem in without["problems"])
     await empty.aclose()
+
+
+async def test_conversations_that_are_not_used_any_more_do_not_stay_in_memory(engine: Engine) -> None:
+    """A-31: what is known of a session's size held its whole conversation, for as long as the process lived."""
+
+    def asked() -> set[str]:
+        texts = (one.text for one in gc.get_objects() if isinstance(one, TextBlock))
+        return {text for text in texts if text.startswith("Question ")}
+
+    for number in range(50):
+        turn = await engine.begin(spec(f"Question {number}"), PLAIN, {})
+        play(turn, says(thinking(), "Yes.", usage=Usage(input_tokens=5_000, output_tokens=5)))
+        await run(turn)
+        del turn
+    assert "Question 49" in asked()
+    assert len(asked()) < 25
+    last = await engine.session("last", "w")
+    meter = engine.meter(last.id)
+    assert engine.meter(last.id) is meter
+    engine.forget(last.id)
+    assert engine.meter(last.id) is not meter

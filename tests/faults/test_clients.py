@@ -13,6 +13,7 @@ from tests.support.epilogue import check_answers, clock, faulty
 from tests.support.outside import statuses
 from tests.support.raw_client import RawClient, ResponseError
 from tests.support.raw_editor import capabilities
+from tests.support.raw_wires import Ear
 from tests.support.signing_script import Hold, Text, Thinking, answer, tool
 from tests.support.watching import seen
 
@@ -190,22 +191,6 @@ async def test_an_editor_that_formats_what_it_saves(tmp_path: Path) -> None:
         assert client.text(uri) == "x  =  2\n# formatted\n"
 
 
-class Ear:
-    """What lets the editor read, or not."""
-
-    def __init__(self, client: RawClient) -> None:
-        self._wire = client.wire
-        self.open = asyncio.Event()
-        self.open.set()
-        read = client.wire.read
-
-        async def listen() -> bytes:
-            await self.open.wait()
-            return await read()
-
-        client.wire.read = listen  # type: ignore[method-assign] # this is the fault
-
-
 async def test_an_editor_that_does_not_read(tmp_path: Path) -> None:
     """F-28: for a while it costs nothing; for more than 30 s with 8 MiB waiting it is taken for gone: exit code 1."""
     streams = Hold()
@@ -213,7 +198,7 @@ async def test_an_editor_that_does_not_read(tmp_path: Path) -> None:
     long = answer(Text("y" * 2_000_000), streams, *[Text("z" * 2_000_000) for _ in range(8)], letters=400_000)
     async with faulty(tmp_path, long, code=1, env=clock(20)) as outside:
         client = outside.client
-        ear = Ear(client)
+        ear = Ear(client.wire)
         client.command("thinklsp.chat", {"prompt": "x", "partialResultToken": "p"}, token="t")
         await streams.reached.wait()
         ear.open.clear()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -111,8 +112,9 @@ async def go_on(case: Json, outside: Outside, session: str) -> None:
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if "case" in row], ids=lambda row: row["id"])
-async def test_a_row_of_faults(row: Json, tmp_path: Path) -> None:
+async def test_a_row_of_faults(row: Json, tmp_path: Path, tally: Callable[[str, int], None]) -> None:
     speed = row.get("clock", 1)
     async with faulty(tmp_path, env=clock(speed)) as outside:
         for number, case in enumerate(row["case"]):
             await run(case, outside, speed, f"case-{number}")
+    tally("A-04", 1)

@@ -6,17 +6,19 @@ import asyncio
 import os
 import shutil
 import sqlite3
+import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import closing
+from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 
-from tests.support.epilogue import faulty
-from tests.support.outside import ROOT, Outside, said, server_by, start
+from tests.support.epilogue import clock, faulty
+from tests.support.outside import ARGV, ROOT, Outside, said, server_by, start
 from tests.support.signing_script import Redacted, Text, Thinking, answer
 from tests.support.sizes import SEED
 
@@ -190,3 +192,69 @@ async def test_a_disk_that_takes_nothing_at_all(tmp_path: Path) -> None:
         assert result["text"] == "Two."
         assert len(outside.told()) == 1
         assert b"Traceback" not in outside.client.stderr, bytes(outside.client.stderr).decode()[-2000:]
+
+
+# A file system of its own, as small as this, in the place of all that the server may write to.
+SMALL = """
+mount -t tmpfs -o size=2M,mode=700 none "$HOME" && mkdir -m 700 "$HOME/state" "$HOME/config" "$HOME/tmp" && exec "$@"
+"""
+
+
+@cache
+def mounting() -> list[str] | str:
+    """What to run a program by so that it may mount; or why nothing can, in words."""
+    why = ""
+    for how in (["-m"], ["-Urm"]):
+        argv = [shutil.which("unshare") or "unshare", *how]
+        try:
+            tried = subprocess.run(
+                [*argv, "sh", "-c", "mount -t tmpfs none /mnt"], capture_output=True, text=True, check=False
+            )
+        except OSError as error:
+            return str(error)
+        if tried.returncode == 0:
+            return argv
+        why = tried.stderr
+    return why
+
+
+async def test_a_disk_that_runs_full(tmp_path: Path) -> None:
+    """F-36: in the middle of a conversation, by others. One warning; when there is room again, all of it is saved."""
+    if isinstance(argv := mounting(), str):
+        pytest.skip(f"NO DISK WAS FILLED: {argv}")
+    connect = server_by([*argv, "sh", "-c", SMALL, "sh", *ARGV])
+    # The store tries again after half a minute of the server's.
+    async with faulty(tmp_path, ONE, connect=connect, env=clock(100)) as outside:
+        client, provider = outside.pair
+        disk = Path(f"/proc/{client.process.pid}/root{outside.home}")
+        session = (await outside.turn("thinklsp.chat", {"prompt": "One?"}))["sessionId"]
+        fill(disk / "filling")
+        for number in range(3):
+            # A reason to log.
+            client.notify("textDocument/didChange", {"textDocument": 7})
+            provider.say(answer(Thinking(), Text("y" * 5_000)))
+            result = await outside.turn("thinklsp.chat", {"prompt": f"{number}?", "sessionId": session})
+            assert result["text"] == "y" * 5_000
+        [told] = outside.told()
+        assert "the disk is full" in told
+        os.unlink(disk / "filling")
+        steps = 4
+        while not (told_again := outside.told()):
+            provider.say(TWO)
+            await outside.turn("thinklsp.chat", {"prompt": "And now?", "sessionId": session})
+            steps += 1
+        assert told_again == ["Sessions are saved to disk again, those too that had to wait."]
+        shutil.copytree(disk / "state" / "sessions", tmp_path / "saved")
+        with closing(sqlite3.connect(tmp_path / "saved" / "sessions.db")) as connection:
+            assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+            assert connection.execute("SELECT id, steps FROM session").fetchall() == [(session, steps)]
+
+
+def fill(path: Path) -> None:
+    piece = b"x" * 65_536
+    with path.open("wb", buffering=0) as file:
+        while piece:
+            try:
+                file.write(piece)
+            except OSError:
+                piece = piece[: len(piece) // 2]

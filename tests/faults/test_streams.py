@@ -15,10 +15,10 @@ import pytest
 from tests.slow.running import say
 from tests.slow.test_fuzz import memory
 from tests.support.epilogue import check_answers, clock, faulty
-from tests.support.outside import check_sentence
+from tests.support.outside import Connect, check_sentence, own_server, server_with
 from tests.support.raw_client import RawClient, ResponseError
 from tests.support.signing_script import Answer, Bare, Event, Hold, Redacted, Text, Thinking, Tool, answer
-from tests.support.sizes import SEED, sized
+from tests.support.sizes import SEED, tries
 
 Json = Any
 HERE = answer(Thinking(), Text("Here."))
@@ -37,12 +37,13 @@ def edits(body: Json) -> Answer:
     return answer(Thinking("Good."), Text("Done."))
 
 
-async def test_a_reset_at_any_byte(tmp_path: Path) -> None:
-    chance = random.Random(SEED)
+async def test_a_reset_at_any_byte(tmp_path: Path, tally: Callable[[str, int], None]) -> None:
+    """By a provider that signs; `test_resets.py` has the other dialects."""
+    chance, count = random.Random(SEED), tries("A-07", 0.2)
     async with faulty(tmp_path, env=clock(100), files={"a.py": "x = 1\n"}) as outside:
         uri = outside.open("a.py")
         provider: Any = outside.provider
-        for number in range(sized(commit=60, nightly=500)):
+        for number in range(count):
             asked, edited = len(provider.requests), len(outside.client.edits())
             broken = [chance.randrange(2_500) for _ in range(chance.randint(1, 2))]
             # The break may hit the first answer or the one after the tools.
@@ -59,6 +60,7 @@ async def test_a_reset_at_any_byte(tmp_path: Path) -> None:
             outside.client.change(uri, "2", "1")
         provider.script.clear()
         await check_answers(outside)
+    tally("A-07", count)
 
 
 def cut_answer(behind: int) -> Callable[[Json], Answer]:
@@ -198,8 +200,17 @@ MEASURELESS = [junk, endless_line, bomb, bombs, events, endless_head, error_body
 
 
 @pytest.mark.parametrize("pieces", MEASURELESS, ids=lambda pieces: pieces.__name__)
-async def test_answers_without_measure(tmp_path: Path, pieces: Callable[[], Iterator[bytes]]) -> None:
-    async with faulty(tmp_path, HERE, env=clock(50)) as outside:
+async def test_answers_without_measure(
+    tmp_path: Path, pieces: Callable[[], Iterator[bytes]], tally: Callable[[str, int], None]
+) -> None:
+    assert len(MEASURELESS) == tries("A-29")
+    await endure(tmp_path, pieces)
+    tally("A-29", 1)
+
+
+async def endure(place: Path, pieces: Callable[[], Iterator[bytes]], connect: Connect = own_server) -> None:
+    """Such an answer is refused with a sentence, costs little memory, and the next one is read."""
+    async with faulty(place, HERE, env=clock(50), connect=connect) as outside:
         provider: Any = outside.provider
         await outside.turn("thinklsp.chat", {"prompt": "So that all is loaded."})
         before = memory(outside.client.process.pid)
@@ -209,6 +220,21 @@ async def test_answers_without_measure(tmp_path: Path, pieces: Callable[[], Iter
         check_sentence(failed.value.message)
         rise = (memory(outside.client.process.pid) - before) // 1024
         say(f"{pieces.__name__}: {failed.value.message} +{rise} MB, {len(provider.requests) - 1} requests")
-        assert rise < 40
+        assert rise < 40, "memory"
         provider.script[:] = [HERE]
         assert (await outside.turn("thinklsp.chat", {"prompt": "And now?"}))["text"] == "Here."
+
+
+HOARDING = """
+from thinklsp.wire.sse import SseDecoder
+feed, hoard = SseDecoder.feed, []
+def keep(self, data):
+    hoard.append(bytes(data))
+    return feed(self, data)
+SseDecoder.feed = keep
+"""
+
+
+async def test_a_server_that_hoards_is_noticed(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="memory"):
+        await endure(tmp_path, junk, server_with(HOARDING))

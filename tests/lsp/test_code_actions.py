@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from lsprotocol import types
 
 from tests.support.in_process import in_process
 from thinklsp.agent.prompts import READING
@@ -21,11 +20,11 @@ from thinklsp.lsp.code_actions import (
     Written,
     disabled_in,
     dressed,
-    is_automatic,
     offers,
     wanted,
 )
 from thinklsp.lsp.documents import Document
+from thinklsp.lsp.protocol.forms import Opened, Position, Range
 from thinklsp.settings.own_actions import ActionSection
 
 URI = "file:///ws/a.py"
@@ -43,8 +42,8 @@ def problem(line: int = 0, message: str = "name 'x' is not defined") -> dict[str
 
 
 def situation(line: int = 0, *, selected: bool = False, **more: Any) -> Situation:
-    where = types.Range(types.Position(line, 0), types.Position(line, 3 if selected else 0))
-    document = Document(types.TextDocumentItem(URI, "python", 4, TEXT), "utf-16")
+    where = Range(Position(line, 0), Position(line, 3 if selected else 0))
+    document = Document(Opened(URI, "python", 4, TEXT), "utf-16")
     given = {
         "diagnostics": [],
         "automatic": False,
@@ -221,12 +220,6 @@ ONLY: list[tuple[list[str] | None, list[str]]] = [
 @pytest.mark.parametrize(("only", "names"), ONLY)
 def test_kinds_are_hierarchical(only: list[str] | None, names: list[str]) -> None:
     assert [name for name in ("fix", "edit") if wanted(DRESS[name][0], only)] == names
-
-
-def test_triggers() -> None:
-    kind = types.CodeActionTriggerKind
-    for trigger, automatic in ((None, False), (kind.Invoked, False), (kind.Automatic, True)):
-        assert is_automatic(types.CodeActionContext([], trigger_kind=trigger)) is automatic
 
 
 DISABLED: list[tuple[Any, set[str]]] = [

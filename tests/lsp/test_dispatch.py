@@ -114,6 +114,10 @@ BAD: dict[str, tuple[bytes, Codes]] = {
         told("workspace/didChangeWorkspaceFolders", {"event": {"added": [], "removed": [{"uri": "x", "name": "y"}]}}),
         [],
     ),
+    "a long text for a list of objects": (
+        told("workspace/didChangeWorkspaceFolders", {"event": {"added": "y" * 1_000_000, "removed": []}}),
+        [],
+    ),
     "trace": (told("$/setTrace", {"value": "verbose"}), []),
     "a good request": (call("textDocument/codeAction", ACTION), [(7, RESULT)]),
 }
@@ -163,8 +167,9 @@ async def test_the_phases_of_a_connection() -> None:
         editor.notify("textDocument/didOpen", OPEN)  # B-35
         editor.notify("initialized", {})
         editor.send(call("initialize", {"capabilities": 5}, identity=10))
-        await editor.answer(10)
-        assert answers(editor.received) == [(7, -32002), (8, -32002), (9, -32002), (10, PARAMS)]
+        editor.send(call("initialize", {"capabilities": {}, "workspaceFolders": 5}, identity=11))
+        await editor.answer(11)
+        assert answers(editor.received) == [(7, -32002), (8, -32002), (9, -32002), (10, PARAMS), (11, PARAMS)]
         check_decent(editor.received)
         assert editor.server.state.documents.all() == ()
         editor.received.clear()
@@ -247,7 +252,7 @@ async def test_exactly_one_reply_whatever_the_handler_raises(
 
     async with in_process() as editor:
         await editor.initialize()
-        editor.server.protocol.fm.features.update({"test/plain": plain, "test/slow": slow})
+        editor.server.protocol.handlers.update({"test/plain": plain, "test/slow": slow})
         editor.notify("test/plain")
         editor.request(1, "test/plain")
         editor.request(2, "test/slow")
@@ -286,7 +291,7 @@ async def test_results_that_are_no_json_are_errors(case: str) -> None:
 
     async with in_process() as editor:
         await editor.initialize()
-        editor.server.protocol.fm.features.update({"test/plain": lambda _: result, "test/slow": slow})
+        editor.server.protocol.handlers.update({"test/plain": lambda _: result, "test/slow": slow})
         for number, method in enumerate(("test/plain", "test/slow")):
             editor.request(number, method)
             answer = await editor.answer(number)
@@ -313,7 +318,7 @@ def hanging() -> dict[str, Any]:
 async def test_cancel_is_for_the_request_of_that_very_id(hanging: dict[str, Any]) -> None:
     async with in_process() as editor:
         await editor.initialize()
-        editor.server.protocol.fm.features["test/hang"] = hanging["handler"]
+        editor.server.protocol.handlers["test/hang"] = hanging["handler"]
         editor.request(3, "test/hang", {"n": 1})
         editor.request("3", "test/hang", {"n": 2})
         editor.request(3, "test/hang")  # B-15: this id is in flight.
@@ -336,7 +341,7 @@ async def test_cancel_is_for_the_request_of_that_very_id(hanging: dict[str, Any]
 async def test_a_request_cancelled_before_it_began_is_answered(hanging: dict[str, Any]) -> None:
     async with in_process() as editor:
         await editor.initialize()
-        editor.server.protocol.fm.features["test/hang"] = hanging["handler"]
+        editor.server.protocol.handlers["test/hang"] = hanging["handler"]
         editor.request(1, "test/hang")
         editor.notify("$/cancelRequest", {"id": 1})
         assert answers(await editor.settled()) == [(1, -32800)]
@@ -346,7 +351,7 @@ async def test_a_request_cancelled_before_it_began_is_answered(hanging: dict[str
 async def test_shutdown_answers_at_once_and_ends_what_runs(hanging: dict[str, Any]) -> None:
     async with in_process() as editor:
         await editor.initialize()
-        editor.server.protocol.fm.features["test/hang"] = hanging["handler"]
+        editor.server.protocol.handlers["test/hang"] = hanging["handler"]
         for number in range(5):
             editor.request(number, "test/hang")
         editor.request(9, "shutdown")
@@ -357,7 +362,7 @@ async def test_shutdown_answers_at_once_and_ends_what_runs(hanging: dict[str, An
 async def test_too_many_requests_at_once_are_refused_with_a_sentence(hanging: dict[str, Any]) -> None:
     async with in_process() as editor:  # B-56
         await editor.initialize()
-        editor.server.protocol.fm.features["test/hang"] = hanging["handler"]
+        editor.server.protocol.handlers["test/hang"] = hanging["handler"]
         for number in range(1000):
             editor.request(number, "test/hang")
         await editor.wait_for(lambda: len(editor.received) == 936)
@@ -389,7 +394,7 @@ async def test_nested_jsonrpc_objects_are_plain_data() -> None:
     async with in_process() as editor:  # B-21
         await editor.initialize()
         seen: list[Any] = []
-        editor.server.protocol.execute = _recorder(seen)
+        editor.server.protocol.handlers["workspace/executeCommand"] = _recorder(seen)
         inner = {"jsonrpc": "2.0", "method": "shutdown", "id": 1}
         editor.send(command([inner], "thinklsp.chat"))
         await editor.settled()
@@ -429,11 +434,17 @@ async def test_requests_of_the_server() -> None:
         with pytest.raises(ClientError):
             await bad
 
-        dry = await asked(3)
+        for number, damage in enumerate(('"result":1,"result":2', f'"result":{"[" * 70}{"]" * 70}'), 3):
+            unusable = await asked(number)
+            editor.send(f'{{"jsonrpc":"2.0","id":{last_id()},{damage}}}'.encode())
+            with pytest.raises(ClientError):
+                await unusable
+
+        dry = await asked(5)
         editor.send({"jsonrpc": "2.0", "id": last_id()})  # Some leave an absent result out.
         assert await dry is None
 
-        gone = await asked(4)
+        gone = await asked(6)
         gone.cancel()
         await asyncio.wait([gone])
         editor.send({"jsonrpc": "2.0", "id": last_id(), "result": 1})  # F-29: too late, and no error.
@@ -466,8 +477,7 @@ async def test_nothing_is_kept_of_what_has_been_dealt_with() -> None:
             editor.notify("test/unknown")
             editor.request(number, "textDocument/codeAction", ACTION)
         await editor.settled()
-        assert (protocol._request_futures, protocol._waiting, protocol._result_types) == ({}, {}, {})
-        assert protocol.progress.tokens == {}
+        assert (protocol._running, protocol._waiting) == ({}, {})
 
 
 async def test_no_body_is_logged(caplog: pytest.LogCaptureFixture) -> None:

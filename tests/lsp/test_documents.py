@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lsprotocol import types
 
 from tests.support.sizes import examples
 from thinklsp.lsp.convert import Encoding
 from thinklsp.lsp.documents import Document, Documents
+from thinklsp.lsp.protocol import forms
 
 ENCODINGS: tuple[Encoding, ...] = ("utf-8", "utf-16", "utf-32")
 URI = "file:///ws/a.py"
@@ -68,16 +68,15 @@ class Model:
 
 
 def document(text: str, encoding: Encoding = "utf-16", version: int = 1) -> Document:
-    return Document(types.TextDocumentItem(URI, "python", version, text), encoding)
+    return Document(forms.Opened(URI, "python", version, text), encoding)
 
 
-def partial(where: Range, text: str) -> types.TextDocumentContentChangePartial:
-    start, end = types.Position(where[0], where[1]), types.Position(where[2], where[3])
-    return types.TextDocumentContentChangePartial(types.Range(start, end), text)
+def partial(where: Range, text: str) -> forms.Change:
+    return forms.Change(forms.Range(forms.Position(*where[:2]), forms.Position(*where[2:])), text)
 
 
-def event(where: Range | None, text: str) -> types.TextDocumentContentChangeEvent:
-    return types.TextDocumentContentChangeWholeDocument(text) if where is None else partial(where, text)
+def event(where: Range | None, text: str) -> forms.Change:
+    return forms.Change(None, text) if where is None else partial(where, text)
 
 
 # Every kind of line end and of seam, what is no line end here but elsewhere, one to four bytes, one and two units.
@@ -158,23 +157,19 @@ def test_a_version_that_does_not_grow_puts_the_document_out_of_step(version: int
     assert live.desynced
     live.apply(9, [partial((0, 0, 0, 0), "y")])
     assert live.desynced, "more of the same does not heal it"
-    live.apply(10, [types.TextDocumentContentChangeWholeDocument("whole\n")])
+    live.apply(10, [forms.Change(None, "whole\n")])
     assert (live.desynced, live.text, live.version) == (False, "whole\n", 10)
     assert live.moved((0, 0), 9) is None
 
 
 def test_opening_again_replaces_and_heals() -> None:
     documents = Documents()
-    documents.opened(types.DidOpenTextDocumentParams(types.TextDocumentItem(URI, "python", 3, "old")))
+    documents.opened(forms.Opened(URI, "python", 3, "old"))
     old = documents.get(URI)
     assert old is not None
-    documents.changed(
-        types.DidChangeTextDocumentParams(
-            types.VersionedTextDocumentIdentifier(2, URI), [partial((0, 0, 0, 0), "late ")]
-        )
-    )
+    documents.changed(forms.Changed(URI, 2, [partial((0, 0, 0, 0), "late ")]))
     assert old.desynced
-    documents.opened(types.DidOpenTextDocumentParams(types.TextDocumentItem(URI, "python", 1, "new")))
+    documents.opened(forms.Opened(URI, "python", 1, "new"))
     new = documents.get(URI)
     assert new is not None
     assert (new.text, new.version, new.desynced, len(documents.all())) == ("new", 1, False, 1)
@@ -182,13 +177,11 @@ def test_opening_again_replaces_and_heals() -> None:
 
 def test_changes_of_what_is_not_open_are_ignored() -> None:
     documents = Documents()
-    change = types.DidChangeTextDocumentParams(
-        types.VersionedTextDocumentIdentifier(2, URI), [partial((0, 0, 0, 0), "x")]
-    )
+    change = forms.Changed(URI, 2, [partial((0, 0, 0, 0), "x")])
     documents.changed(change)
     assert documents.all() == ()
-    documents.opened(types.DidOpenTextDocumentParams(types.TextDocumentItem(URI, "python", 1, "")))
-    documents.closed(types.DidCloseTextDocumentParams(types.TextDocumentIdentifier(URI)))
-    documents.closed(types.DidCloseTextDocumentParams(types.TextDocumentIdentifier(URI)))
+    documents.opened(forms.Opened(URI, "python", 1, ""))
+    documents.closed(URI)
+    documents.closed(URI)
     documents.changed(change)
     assert documents.get(URI) is None

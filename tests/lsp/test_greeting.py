@@ -113,6 +113,11 @@ ODD = {
     "encodings in one text": encoded(general(positionEncodings="utf-8")),
     "an encoding that is a number": encoded(general(positionEncodings=["utf-8", 8])),
     "a general part that does not fit": encoded(general(positionEncodings=["utf-8"], markdown={"version": "1"})),
+    "a general part of another kind": encoded(message(PLAIN | {"capabilities": {"general": []}})),
+    "a general part of a later version": encoded(general(positionEncodings=["utf-8"], new={})),
+    "a member of it of another kind": encoded(general(markdown="marked")),
+    "a field of it of another kind": encoded(general(markdown={"parser": 1})),
+    "numbers in it for names": encoded(general(staleRequestSupport={"cancel": True, "retryOnContentModified": [1]})),
 }
 
 
@@ -190,6 +195,7 @@ FIRST = {
     "line feeds": frame(message()).replace(b"\r\n", b"\n"),
     "nonsense before": b"Content-Length: 0\r\n\r\n" + frame(message()),
     "a request too early": frame({"jsonrpc": "2.0", "id": 5, "method": "shutdown"}) + frame(message()),
+    "a message that is too long": b"Content-Length: 9999999\r\n\r\n",
     "half a header": b"Content-Le",
     "half a message": frame(message())[:-3],
     "nothing": b"",
@@ -215,6 +221,20 @@ def test_every_byte_that_was_read_is_handed_on(name: str, pieces: int) -> None:
     assert said.endswith(answer_to(encoded(message())) or b"none") if greeting.answered else said == b""
     os.close(ours)
     os.close(back)
+
+
+@pytest.mark.parametrize("gone", ["before it is read", "before it is answered"])
+def test_a_client_that_goes_away_is_no_error(gone: str) -> None:
+    ours, theirs = os.pipe()
+    back, out = os.pipe()
+    os.write(theirs, frame(message()))
+    os.close(back)
+    if gone == "before it is read":
+        os.close(ours)
+    greeting = greet(ours, out)
+    assert (greeting.read, greeting.answered) == (b"" if gone == "before it is read" else frame(message()), False)
+    for descriptor in {theirs, out, ours} - ({ours} if gone == "before it is read" else set()):
+        os.close(descriptor)
 
 
 def test_what_comes_right_behind_is_dealt_with_as_ever(tmp_path: Path) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 
 import pytest
-from lsprotocol import types
 
 from thinklsp.lsp.documents import Document
 from thinklsp.lsp.places import Trigger, comment_trigger, enclosing_definition, has_definition, is_unfinished
+from thinklsp.lsp.protocol.forms import Opened
 
 
 def document(text: str, language: str = "python") -> Document:
-    return Document(types.TextDocumentItem("file:///a", language, 1, text), "utf-16")
+    return Document(Opened("file:///a", language, 1, text), "utf-16")
 
 
 DEFINITIONS: list[tuple[str, str]] = [

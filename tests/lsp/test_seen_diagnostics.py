@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lsprotocol import types
 
 from tests.support.sizes import examples
 from thinklsp.lsp.diagnostics import moved, present, see
 from thinklsp.lsp.documents import Document
+from thinklsp.lsp.protocol.forms import Change, Opened, Position, Range
 
 _LINES = 8
 Typed = list[tuple[int, int, int, int, str]]
-_EVERYTHING = types.Range(types.Position(0, 0), types.Position(_LINES, 0))
+_EVERYTHING = Range(Position(0, 0), Position(_LINES, 0))
 
 changes = st.lists(
     st.tuples(
@@ -29,15 +29,15 @@ def diagnostic(line: int, start: int, end: int) -> dict[str, object]:
 
 
 def change(document: Document, start: tuple[int, int], end: tuple[int, int], text: str) -> None:
-    where = types.Range(types.Position(*start), types.Position(*end))
-    document.apply(document.version + 1, [types.TextDocumentContentChangePartial(range=where, text=text)])
+    where = Range(Position(*start), Position(*end))
+    document.apply(document.version + 1, [Change(where, text)])
 
 
 @settings(max_examples=examples(200), deadline=None)
 @given(typed=changes, columns=st.tuples(st.integers(0, 6), st.integers(0, 6)))
 def test_a_diagnostic_stands_on_its_line_or_is_given_up(typed: Typed, columns: tuple[int, int]) -> None:
     lines = [f"line {number}" for number in range(_LINES)]
-    document = Document(types.TextDocumentItem("file:///a.py", "python", 1, "\n".join(lines)), "utf-16")
+    document = Document(Opened("file:///a.py", "python", 1, "\n".join(lines)), "utf-16")
     told = [diagnostic(number, min(columns), max(columns)) for number in range(_LINES)]
     see(document, _EVERYTHING, told)
     for first, start, count, end, text in typed:
@@ -65,7 +65,7 @@ def test_a_line_that_is_whole_keeps_its_diagnostic() -> None:
         ((1, 2, 1, 3), "", None),
         ((1, 0, 2, 0), "line 1\n", None),
     ):
-        document = Document(types.TextDocumentItem("file:///a.py", "python", 1, "line 0\nline 1\nline 2"), "utf-16")
+        document = Document(Opened("file:///a.py", "python", 1, "line 0\nline 1\nline 2"), "utf-16")
         see(document, _EVERYTHING, [diagnostic(1, 0, 6)])
         change(document, where[:2], where[2:], text)
         found = [seen.problem.line - 1 for seen in present(document, document.seen)]

@@ -6,7 +6,9 @@ import json
 import os
 import re
 import signal
+import socket
 import stat
+import struct
 import subprocess
 import sys
 import time
@@ -16,6 +18,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.epilogue import clock
+
 _HEADER = re.compile(rb"Content-Length: (\d+)\r\n\r\n")
 INITIALIZE = {"processId": None, "rootUri": None, "capabilities": {}}
 DEADLINE = 20.0
@@ -24,15 +28,17 @@ DEADLINE = 20.0
 class Process:
     """The server as a subprocess, spoken to in lock step."""
 
-    def __init__(self, argv: Sequence[str], home: Path) -> None:
+    def __init__(self, argv: Sequence[str], home: Path, stdin: int = subprocess.PIPE, **variables: str) -> None:
         kept = {name: value for name, value in os.environ.items() if name in ("PATH", "LANG", "PYTHONPATH")}
         self.home = home
         self.process = subprocess.Popen(
             [sys.executable, "-W", "error", *argv],
-            stdin=subprocess.PIPE,
+            stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env=kept | {"HOME": str(home), "THINKLSP_STATE_DIR": str(home / "state"), "XDG_CONFIG_HOME": str(home)},
+            env=kept
+            | {"HOME": str(home), "THINKLSP_STATE_DIR": str(home / "state"), "XDG_CONFIG_HOME": str(home)}
+            | variables,
         )
 
     def send(self, data: bytes) -> None:
@@ -74,8 +80,8 @@ def server(tmp_path: Path) -> Iterator[Process]:
     yield from _running(["-m", "thinklsp"], tmp_path)
 
 
-def _running(argv: Sequence[str], home: Path) -> Iterator[Process]:
-    running = Process(argv, home)
+def _running(argv: Sequence[str], home: Path, stdin: int = subprocess.PIPE, **variables: str) -> Iterator[Process]:
+    running = Process(argv, home, stdin, **variables)
     try:
         yield running
     finally:
@@ -83,20 +89,22 @@ def _running(argv: Sequence[str], home: Path) -> Iterator[Process]:
         running.process.communicate()
 
 
-# Says which modules are loaded when the answer to `initialize` goes out. `ssl` is not asked about: asyncio itself
-# imports it.
+# Says which modules are loaded when the answer to `initialize` goes out, and that to the first code action. `ssl` is
+# not asked about: asyncio itself imports it.
 WITNESS = """
 import os, runpy, sys
 real = os.write
 def write(descriptor, data):
-    if b'"serverInfo"' in bytes(data):
+    if b'"serverInfo"' in bytes(data) or b'"title":"thinklsp: ' in bytes(data):
         real(2, ("loaded: " + " ".join(sorted(sys.modules)) + "\\n").encode())
     return real(descriptor, data)
 os.write = write
 sys.argv = ["thinklsp"]
 runpy.run_module("thinklsp", run_name="__main__", alter_sys=True)
 """
-HEAVY = {"httpx", "httpcore", "h11", "pydantic", "pydantic_core", "sqlite3", "tree_sitter", "pathspec", "rich"}
+HEAVY = {"httpcore", "anyio", "h11", "pydantic", "pydantic_core", "sqlite3", "tree_sitter", "pathspec", "rich"}
+# All of the protocol, which takes longer than all else until then.
+PROTOCOL = {"pygls", "lsprotocol", "attrs", "attr", "cattrs"}
 
 
 def test_nothing_heavy_is_loaded_before_initialize_has_been_answered(tmp_path: Path) -> None:
@@ -105,11 +113,35 @@ def test_nothing_heavy_is_loaded_before_initialize_has_been_answered(tmp_path: P
         server.ask(1, "shutdown")
         server.tell("exit")
         code, errors = server.end()
-        [line] = [line for line in errors.splitlines() if line.startswith("loaded: ")]
-        loaded = {name.split(".")[0] for name in line.split()[1:]}
+        [loaded] = _loaded(errors)
         assert "thinklsp" in loaded
-        assert loaded & HEAVY == set()
+        assert loaded & {"asyncio", "logging", *HEAVY, *PROTOCOL} == set()
         assert code == 0
+
+
+def test_the_first_code_action_is_served_before_anything_heavy_is_loaded(tmp_path: Path) -> None:
+    """The engine comes after `initialized`, which this client leaves out."""
+    for server in _running(["-c", WITNESS], tmp_path):
+        server.ask(0, "initialize", INITIALIZE)
+        document = {"uri": "file:///ws/a.py", "languageId": "python", "version": 1, "text": "def f(): pass\n"}
+        server.tell("textDocument/didOpen", {"textDocument": document})
+        place = {"line": 0, "character": 0}
+        context = {"diagnostics": [{"range": {"start": place, "end": place}, "message": "wrong"}]}
+        asked = {"textDocument": document, "range": {"start": place, "end": place}, "context": context}
+        titles = [action["title"] for action in server.ask(1, "textDocument/codeAction", asked)["result"]]
+        assert "thinklsp: fix wrong" in titles
+        server.ask(2, "shutdown")
+        server.tell("exit")
+        code, errors = server.end()
+        _, loaded = _loaded(errors)
+        assert "asyncio" in loaded
+        assert loaded & (HEAVY | PROTOCOL) == set()
+        assert code == 0
+
+
+def _loaded(errors: str) -> list[set[str]]:
+    lines = [line.split()[1:] for line in errors.splitlines() if line.startswith("loaded: ")]
+    return [{name.split(".")[0] for name in line} for line in lines]
 
 
 def test_shutdown_and_exit(server: Process) -> None:
@@ -161,6 +193,97 @@ def test_the_death_of_the_editor_is_noticed_although_the_input_stays_open(server
         at = time.monotonic()
         assert server.process.wait(DEADLINE) == 1
         assert time.monotonic() - at < 6
+
+
+@pytest.mark.parametrize(
+    ("process_id", "code"),
+    [(None, 0), (os.getpid(), 0), (0, 0), (2**40, 1), (-(2**30), 1)],
+    ids=["not told", "alive", "our own group", "too large", "no group"],
+)
+def test_an_editor_that_lives_is_not_taken_for_dead(tmp_path: Path, process_id: int | None, code: int) -> None:
+    """For half a minute of the server's own time, which is ten looks."""
+    for server in _running(["-m", "thinklsp"], tmp_path, **clock(60)):
+        server.initialize(processId=process_id)
+        until = time.monotonic() + 0.5
+        while code == 0 and time.monotonic() < until:
+            assert server.ask(1, "textDocument/rename", {})["error"]["code"] == -32601
+        if code == 0:
+            assert server.ask(2, "shutdown")["result"] is None
+            server.tell("exit")
+        assert server.end()[0] == code
+
+
+# What has gone wrong with the whole server -> what its log says.
+FAILED = {
+    "ValueError('secret words')": "the server has failed\nTraceback, the first fault first, without their words:\n",
+    "RuntimeError('secret words')": "the server has failed\n",
+    'RuntimeError("can\'t start new thread")': "the server cannot run: the system lets thinklsp start no more threads.",
+}
+FAILING = """
+from thinklsp.cli.logs import log_to_stderr
+from thinklsp.lsp.connection import run_to_its_end
+async def serve(): raise {}
+log_to_stderr()
+run_to_its_end(serve())
+"""
+
+
+@pytest.mark.parametrize("error", FAILED)
+def test_whatever_goes_wrong_the_process_ends(tmp_path: Path, error: str) -> None:
+    for server in _running(["-c", FAILING.format(error)], tmp_path):
+        code, errors = server.end()
+        assert code == 1
+        assert FAILED[error] in errors
+        assert "secret words" not in errors
+
+
+def test_what_comes_behind_the_exit_is_passed_over(server: Process) -> None:
+    server.initialize()
+    words: list[dict[str, Any]] = [{"id": 1, "method": "shutdown"}, {"method": "exit"}, {"id": 2, "method": "shutdown"}]
+    bodies = [json.dumps({"jsonrpc": "2.0"} | word).encode() for word in words]
+    server.send(b"".join(b"Content-Length: %d\r\n\r\n%b" % (len(body), body) for body in bodies))
+    assert server.receive()["id"] == 1
+    output, errors = server.process.communicate(timeout=DEADLINE)
+    assert (server.process.returncode, output, errors) == (0, b"", b"")
+
+
+def test_an_input_that_breaks_is_the_end(tmp_path: Path) -> None:
+    """A socket, as some editors give, that is reset instead of closed."""
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        editor = socket.create_connection(door.getsockname())
+        theirs, _ = door.accept()
+    with theirs, editor:
+        for server in _running(["-m", "thinklsp"], tmp_path, theirs.fileno()):
+            body = json.dumps({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": INITIALIZE}).encode()
+            editor.sendall(b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
+            assert server.receive()["id"] == 0
+            editor.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            editor.close()
+            code, errors = server.end()
+            assert code == 1
+            assert errors.endswith("the input was closed\n")
+
+
+@pytest.mark.parametrize("where", ["a large one is there", "there can be none"])
+def test_a_log_is_neither_endless_nor_needed(tmp_path: Path, where: str) -> None:
+    state = tmp_path / "state"
+    if where == "there can be none":
+        state.write_text("no folder")
+    else:
+        state.mkdir()
+        (state / "thinklsp.log").write_text("x" * 1_000_001)
+    for server in _running(["-m", "thinklsp"], tmp_path):
+        server.initialize()
+        assert server.ask(1, "shutdown")["result"] is None
+        server.tell("exit")
+        code, errors = server.end()
+        assert code == 0
+        if where == "there can be none":
+            assert "no log file is kept: " in errors
+        else:
+            assert errors == ""
+            assert (state / "thinklsp.log.1").stat().st_size == 1_000_001
+            assert not (state / "thinklsp.log").exists()
 
 
 def test_input_that_makes_no_sense_is_answered_and_passed_over(server: Process) -> None:

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lsprotocol import types
 
 from tests.support.in_process import in_process
 from tests.support.raw_documents import apply_text_edits, offset_at, position_at
@@ -20,6 +19,7 @@ from thinklsp.lsp.code_actions import Written
 from thinklsp.lsp.convert import Encoding
 from thinklsp.lsp.documents import Document
 from thinklsp.lsp.hover import first_sentences, hover
+from thinklsp.lsp.protocol.forms import Change, Changed, Opened, Position, Range
 from thinklsp.lsp.spans import followed, trimmed, written
 from thinklsp.lsp.state import State
 from thinklsp.lsp.written_text import Origin, WrittenText
@@ -38,12 +38,12 @@ class Desk:
         self.texts = WrittenText(state)
 
     def open(self, text: str, uri: str = A) -> Document:
-        item = types.TextDocumentItem(uri, "python", 1, text)
-        self.state.documents.opened(types.DidOpenTextDocumentParams(item))
+        item = Opened(uri, "python", 1, text)
+        self.state.documents.opened(item)
         return self.document(uri)
 
     def close(self, uri: str = A) -> None:
-        self.state.documents.closed(types.DidCloseTextDocumentParams(types.TextDocumentIdentifier(uri)))
+        self.state.documents.closed(uri)
 
     def document(self, uri: str = A) -> Document:
         found = self.state.documents.get(uri)
@@ -52,17 +52,16 @@ class Desk:
 
     def change(self, start: int, end: int, new: str) -> None:
         text = self.document().text
-        places = (types.Position(**position_at(text, at, self.encoding)) for at in (start, end))
-        self.send(types.TextDocumentContentChangePartial(types.Range(*places), new))
+        places = (Position(**position_at(text, at, self.encoding)) for at in (start, end))
+        self.send(Change(Range(*places), new))
 
     def replace(self, old: str, new: str) -> None:
         start = self.document().text.index(old)
         self.change(start, start + len(old), new)
 
-    def send(self, change: types.TextDocumentContentChangeEvent) -> None:
+    def send(self, change: Change) -> None:
         version = self.document().version + 1
-        identifier = types.VersionedTextDocumentIdentifier(version, A)
-        self.state.documents.changed(types.DidChangeTextDocumentParams(identifier, [change]))
+        self.state.documents.changed(Changed(A, version, [change]))
 
     def marked(self, uri: str = A) -> list[str | None]:
         """By character of the text: the turn that a hover names there."""
@@ -99,8 +98,8 @@ def edit(before: str | None = BEFORE, after: str | None = AFTER, uri: str = A, *
     return FileEdit(uri, "a.py", before, after, 1, **more)
 
 
-def whole(text: str) -> types.TextDocumentContentChangeWholeDocument:
-    return types.TextDocumentContentChangeWholeDocument(text)
+def whole(text: str) -> Change:
+    return Change(None, text)
 
 
 def other(desk: Desk) -> None:
@@ -112,6 +111,13 @@ def other(desk: Desk) -> None:
 def undone(desk: Desk) -> None:
     other(desk)
     desk.texts.forget(lambda turn: turn.turn_id == "t2", A)
+
+
+def forgotten_while_closed(desk: Desk) -> None:
+    desk.close()
+    desk.texts.wrote(EDIT, edit(AFTER, AFTER.replace("FIVE", "NINE")))
+    desk.texts.forget(lambda turn: turn.turn_id == "t1")
+    desk.open(AFTER.replace("FIVE", "NINE"))
 
 
 def reopened(desk: Desk, text: str) -> None:
@@ -137,6 +143,7 @@ COURSES: list[tuple[str, Course, str]] = [
     ("the other is undone", undone, "...\nTWO\n.....\nFOUR\n...E\n"),
     ("closed and opened", lambda desk: reopened(desk, AFTER), "...\nTWO\n.....\nFOUR\nFIVE\n"),
     ("changed while closed", lambda desk: reopened(desk, AFTER[:-3] + "!\n"), "...\nTWO\n.....\nFOUR\nFI.\n"),
+    ("forgotten while closed", forgotten_while_closed, "...\n...\n.....\n....\nNINE\n"),
     ("forgotten", lambda desk: desk.texts.forget(lambda turn: turn.session_id == "s"), "...\n...\n.....\n....\n....\n"),
 ]
 
@@ -167,6 +174,33 @@ async def test_an_edit_is_seen_when_it_arrives(desk: Desk) -> None:
     assert desk.words("file:///ws/e.py") == "...\n...\n.....\n....\n"
 
 
+async def test_lines_that_are_gone_or_blank_are_nobodys(desk: Desk) -> None:
+    desk.open("one\n\n")
+    desk.texts.wrote(FIX, edit(BEFORE, "one\n\n"))
+    assert desk.words() == "...\n\n"
+    assert desk.lenses() is None
+
+
+async def test_a_document_may_be_closed_before_an_edit_arrives(desk: Desk) -> None:
+    desk.open(BEFORE)
+    desk.texts.wrote(FIX, edit())
+    desk.close()
+    await asyncio.wait(desk.state.tasks)
+    desk.open(AFTER)
+    assert desk.words() == "...\n...\n.....\n....\n....\n"
+
+
+async def test_of_documents_that_are_closed_the_last_fifty_are_remembered(desk: Desk) -> None:
+    names = [f"file:///ws/{number}.py" for number in range(52)]
+    for uri in names:
+        desk.open(AFTER, uri)
+        desk.texts.wrote(FIX, edit(uri=uri))
+        desk.close(uri)
+    for uri in names:
+        desk.open(AFTER, uri)
+    assert [uri for uri in names if not any(desk.marked(uri))] == names[:2]
+
+
 async def test_lines_in_another_form_are_the_same_lines(desk: Desk) -> None:
     desk.open("\ufeff" + AFTER.replace("\n", "\r\n"))
     desk.texts.wrote(FIX, edit())
@@ -183,6 +217,7 @@ async def test_lenses_are_for_the_newest_turn_until_it_is_saved(desk: Desk) -> N
     assert desk.lenses() == ("t1", [4, 31])
     desk.replace("LINE 30", "mine")
     assert desk.lenses() == ("t1", [4])
+    desk.texts.saved(A)
     desk.texts.saved(A)
     assert desk.lenses() is None
     assert desk.texts.at(desk.document(), 4, 0) is FIX, "the hover stays"
@@ -209,7 +244,7 @@ def test_a_hover_names_a_turn_only_where_the_text_is_still_its(
 ) -> None:
     before = "".join(f"{'' if any(map(is_capital, line)) else line}\n" for line in lines)
     after = "".join(f"{line}\n" for line in lines)
-    document = Document(types.TextDocumentItem(A, "python", 1, after), encoding)
+    document = Document(Opened(A, "python", 1, after), encoding)
     spans = written(before, after, after)
 
     def follow(start: int, end: int, length: int) -> None:
@@ -226,8 +261,8 @@ def test_a_hover_names_a_turn_only_where_the_text_is_still_its(
         if whole_text:
             document.apply(number, [whole(expected)])
         else:
-            where = types.Range(*(types.Position(**place) for place in places))
-            document.apply(number, [types.TextDocumentContentChangePartial(where, typed)])
+            where = Range(*(Position(**place) for place in places))
+            document.apply(number, [Change(where, typed)])
         assert document.text == expected
         for at, char in enumerate(expected):
             if char not in "\r\n":

@@ -62,6 +62,16 @@ THINKING: list[tuple[Thinking, dict[str, Any]]] = [
     (Thinking("adaptive"), {"thinking": {"type": "adaptive", "display": "omitted"}}),
     (Thinking("adaptive", summarized=True), {"thinking": {"type": "adaptive", "display": "summarized"}}),
     (
+        Thinking("adaptive", drop_mismatched=True),
+        {
+            "thinking": {
+                "type": "adaptive",
+                "display": "omitted",
+                "block_binding": {"prefix_mismatch_behavior": "drop_block"},
+            }
+        },
+    ),
+    (
         Thinking("manual", 2048, "low"),
         {
             "thinking": {"type": "enabled", "budget_tokens": 2048, "display": "omitted"},
@@ -126,6 +136,11 @@ HEADERS: dict[str, tuple[ModelRequest, Endpoint, dict[str, str]]] = {
         replace(BUDGET, model=lookup("anthropic", "claude-opus-4-5"), tools=()),
         ENDPOINT,
         {"x-api-key": ENDPOINT.api_key},
+    ),
+    "thinking that fits no more is dropped": (
+        replace(PLAIN, thinking=Thinking("adaptive", drop_mismatched=True)),
+        ENDPOINT,
+        {"x-api-key": ENDPOINT.api_key, "anthropic-beta": "thinking-binding-controls-2026-08-01"},
     ),
     "adaptive needs no header": (
         replace(PLAIN, model=lookup("anthropic", "claude-sonnet-4-6")),

@@ -210,6 +210,13 @@ def test_secrets_in_messages_are_masked(secret: str) -> None:
         assert secret not in str(error)
 
 
+@pytest.mark.parametrize("between", ["\0", "\u200b", "\u2060", "\x1b"])
+def test_what_nobody_sees_hides_no_secret(between: str) -> None:
+    """An answer in UTF-16, say, that is read as UTF-8."""
+    said = excerpt(between.join(f"bad: {SIGNATURE} and sk-ant-api03-abcdefgh-ijkl"))
+    assert said == "bad: [hidden] and [hidden]"
+
+
 @pytest.mark.parametrize(
     "plain",
     [

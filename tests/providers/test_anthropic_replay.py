@@ -186,6 +186,7 @@ MANUAL_LOOPS: dict[str, tuple[Conversation, str]] = {
         "enabled",
     ),
     "first question": ((UserMessage.of("a"),), "enabled"),
+    "the beginning is cut away": ((said(call("t1")), asked(result("t1"))), "disabled"),
 }
 
 
@@ -198,6 +199,13 @@ def test_a_budget_needs_a_tool_loop_that_began_with_thinking(name: str) -> None:
     assert ("anthropic-beta" in encoded.headers) is (form == "enabled")
     adaptive = replace(PLAIN, conversation=conversation)
     assert body_of(adaptive)["thinking"]["type"] == "adaptive"
+
+
+def test_a_model_that_cannot_do_without_thinking_decides_for_itself() -> None:
+    model = replace(lookup("anthropic", "claude-sonnet-4-5"), off=None)
+    conversation = (UserMessage.of("a"), said(call("t1")), asked(result("t1")))
+    body = body_of(replace(BUDGET, model=model, conversation=conversation))
+    assert body["thinking"] == {"type": "adaptive", "display": "omitted"}
 
 
 _TEXTS = st.text(max_size=6)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.stored_sessions import full_session, opened
+from tests.support.stored_sessions import connection_of, full_session, opened
 from thinklsp.core.errors import SessionError
 from thinklsp.sessions.contract import SessionStore
 from thinklsp.sessions.ledger import PlannedWrite, WrittenTurn, sha256
@@ -146,3 +146,16 @@ async def test_texts_of_old_edits_are_forgotten(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         assert await store.last_written("w", "old") is None
         assert uris(await store.last_written("w")) == [CREATE.uri]
+
+
+async def test_a_damaged_text_is_shown_as_far_as_it_goes(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        assert await store.last_written("w") is None
+        await wrote(store, "t", CHANGE)
+        connection_of(store).execute("UPDATE ledger SET before = X'6F6EFF0A', after = 'no bytes'")
+        turn = await store.last_written("w")
+        assert turn is not None
+        [entry] = turn.edits[0].entries
+        assert (entry.write.before, entry.write.after) == ("on\ufffd\n", None)
+        # What was written is still known by its digest.
+        assert [entry.state_of(text) for text in ("one\n", "two\n", "on\ufffd\n")] == ["as before", "as after", "other"]

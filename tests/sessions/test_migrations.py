@@ -2,54 +2,36 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-import signal
 import sqlite3
-import subprocess
-import sys
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
+from random import Random
 
 import pytest
 
-from tests.support.stored_sessions import full_session, opened
+from tests.slow.running import say
+from tests.support.migrating_sessions import (
+    FIXTURES,
+    LATER,
+    MIGRATING,
+    check_migrated,
+    connection_of,
+    laid_out,
+    version,
+)
+from tests.support.sizes import SEED, tries
+from tests.support.stored_sessions import database, full_session, opened
+from tests.support.writing_sessions import Writers, gone, told, until_told, writers
 from thinklsp.core.errors import SessionError
 from thinklsp.core.usage import Usage
-from thinklsp.sessions.database import Opened, in_memory, open_database
+from thinklsp.sessions.database import in_memory, open_database
 from thinklsp.sessions.migrations import released, statements
 from thinklsp.sessions.session import Session
 from thinklsp.sessions.values import UsageReport
-
-FIXTURES = sorted((Path(__file__).parent.parent / "fixtures" / "sessions").glob("version_*.sql"))
-# Stands for three later versions.
-LATER = {
-    **released(),
-    3: "ALTER TABLE session ADD COLUMN colour TEXT;\nUPDATE session SET colour = 'red';",
-    4: "CREATE TABLE more (id INTEGER PRIMARY KEY);\nINSERT INTO more SELECT rowid FROM session;",
-    5: "ALTER TABLE more ADD COLUMN name TEXT;\nUPDATE more SET name = 'x';\nCREATE INDEX more_by_name ON more (name);",
-}
-
-
-def database(folder: Path) -> Path:
-    return folder / "sessions" / "sessions.db"
-
-
-def laid_out(folder: Path, fixture: Path) -> None:
-    """A database as an older version has left it."""
-    (folder / "sessions").mkdir(mode=0o700)
-    with closing(sqlite3.connect(database(folder))) as connection:
-        connection.executescript(fixture.read_text("utf-8"))
-
-
-def version(path: Path) -> int:
-    with closing(sqlite3.connect(path)) as connection:
-        return int(connection.execute("PRAGMA user_version").fetchone()[0])
-
-
-def connection_of(opened_: Opened) -> sqlite3.Connection:
-    assert opened_.connection is not None, opened_.problems
-    return opened_.connection
 
 
 def test_versions_have_no_gaps_and_every_one_has_a_fixture() -> None:
@@ -98,36 +80,42 @@ def test_a_step_that_fails_changes_nothing(tmp_path: Path) -> None:
     connection.close()
 
 
-_MIGRATING = """
-import sys
-from tests.sessions.test_migrations import LATER
-from thinklsp.sessions.database import open_database
-print("ready", flush=True)
-open_database(sys.argv[1], migrations=LATER).connection.close()
-print("done", flush=True)
-"""
+async def killed(folder: Path, fixture: Path, source: Writers, after: float | None) -> float:
+    """A process brings it up to date and is killed so many seconds after it has begun. None: when it is done; how many
+    it took then."""
+    os.mkdir(folder, mode=0o700)
+    laid_out(folder, fixture)
+    pid = source.start(folder)
+    await until_told(folder, 1 if after is not None else 2)
+    if after is not None:
+        await asyncio.sleep(after)
+    source.kill(pid)
+    await gone(pid)
+    return float(told(folder)[-1]) if after is None else 0.0
 
 
-@pytest.mark.parametrize("delay", range(6))
-def test_a_process_that_dies_in_a_step_leaves_the_old_schema_or_the_new_one(delay: int, tmp_path: Path) -> None:
-    laid_out(tmp_path, FIXTURES[0])
-    child = subprocess.Popen(
-        [sys.executable, "-c", _MIGRATING, str(tmp_path)], stdout=subprocess.PIPE, cwd=Path(__file__).parents[2]
-    )
-    assert child.stdout is not None
-    assert child.stdout.readline() == b"ready\n"
-    try:
-        child.wait(delay * 0.004)
-    except subprocess.TimeoutExpired:
-        os.kill(child.pid, signal.SIGKILL)
-    child.wait()
-    child.stdout.close()
-    opened_ = open_database(str(tmp_path), migrations=LATER)
-    connection = connection_of(opened_)
-    assert connection.execute("SELECT count(*) FROM message").fetchone() == (4,)
-    assert connection.execute("SELECT name FROM more").fetchall() == [("x",)]
-    assert opened_.problems == ()
-    connection.close()
+@pytest.mark.parametrize("fixture", FIXTURES, ids=lambda path: path.stem)
+async def test_a_process_that_dies_in_a_step_leaves_the_old_schema_or_the_new_one(
+    fixture: Path, tmp_path: Path, tally: Callable[[str, int], None]
+) -> None:
+    count, chance, versions = tries("A-17", 1 / len(FIXTURES)) + 1, Random(SEED), Counter[int]()
+    with writers(MIGRATING) as source:
+        whole = max([await killed(tmp_path / f"whole{n}", fixture, source, None) for n in range(3)])
+        for number in range(count):
+            folder = tmp_path / str(number)
+            await killed(folder, fixture, source, chance.uniform(0, whole))
+            versions[version(database(folder))] += 1
+            check_migrated(folder)
+    say(f"{count} kills in {whole * 1000:.0f} ms, at these versions: {dict(sorted(versions.items()))}")
+    tally("A-17", count)
+
+
+def test_a_step_that_was_made_by_halves_is_noticed(tmp_path: Path) -> None:
+    laid_out(tmp_path, FIXTURES[-1])
+    with closing(sqlite3.connect(database(tmp_path))) as connection, connection:
+        connection.execute("ALTER TABLE session ADD COLUMN colour TEXT")
+    with pytest.raises(AssertionError):
+        check_migrated(tmp_path)
 
 
 async def test_a_store_of_the_future_is_read_and_not_written(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,7 +22,8 @@ from tests.support.stored_sessions import (
     opened,
     sealed,
 )
-from thinklsp.sessions.sealing import BY_KEYRING, BY_MODE, Seals, Vault, load_seals
+from thinklsp.sessions.codec import crc
+from thinklsp.sessions.sealing import BY_KEYRING, BY_MODE, SealedRow, Seals, Vault, load_seals
 
 
 class Keeping:
@@ -58,6 +60,10 @@ class Foreign(Keeping):
         return "not a key of ours"
 
 
+def broken() -> Vault:
+    raise RuntimeError(f"no backend, {SECRET}")
+
+
 def encrypting(secret: str = "") -> Seals:
     vault = Keeping()
     vault.secret = secret or None
@@ -80,6 +86,7 @@ def test_a_working_keyring_is_used_and_its_key_kept() -> None:
         (NoVault, "Install thinklsp[keyring]"),
         (Locked, "(RuntimeError)"),
         (Hanging, "did not answer"),
+        (broken, "(RuntimeError)"),
         (Forgetful, "holds no key"),
         (Foreign, "(ValueError)"),
     ],
@@ -90,6 +97,32 @@ def test_without_a_keyring_that_works_it_says_so(vault: Callable[[], Vault], sai
     assert said in seals.protection
     assert SECRET not in seals.protection
     assert seals.open(seals.close(sealed()), ORIGIN) == sealed()
+
+
+# As much of the optional package as is used; it keeps what it is given in a file.
+KEYRING = """
+from pathlib import Path
+kept = Path(__file__).with_name("kept")
+def get_password(service, name):
+    return kept.read_text() if kept.exists() else None
+def set_password(service, name, secret):
+    kept.write_text(secret)
+"""
+
+
+def test_the_keyring_package_is_used_where_it_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "keyring.py").write_text(KEYRING, "utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "keyring", raising=False)
+    first, second = load_seals(), load_seals()
+    monkeypatch.delitem(sys.modules, "keyring")
+    assert first.protection == second.protection == BY_KEYRING
+    assert second.open(first.close(sealed()), ORIGIN) == sealed()
+    assert len((tmp_path / "kept").read_text("utf-8")) == 64
+
+
+def test_a_row_that_is_no_text_is_left_out() -> None:
+    assert Seals().open(SealedRow("", 0, b"\xff", crc(b"\xff")), ORIGIN) is None
 
 
 @pytest.mark.parametrize("seals", [Seals(), encrypting()], ids=["plain", "encrypted"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from tests.slow.running import running
-from tests.slow.test_fuzz import answered, check_decent, frame, key, memory, probe, write
+from tests.support.mutating import frame
 from tests.support.outside import ROOT, Outside
 from tests.support.raw_client import RawClient
+from tests.support.rough_client import answered, check_decent, key, probe, write
 
 Json = Any
 TABLE = tomllib.loads((Path(__file__).parent / "bad_inputs.toml").read_text("utf-8"))
@@ -80,8 +81,9 @@ async def play(outside: Outside, row: Json) -> None:
 
 
 @asynccontextmanager
-async def server(place: Path, phase: str | None) -> AsyncIterator[Outside]:
-    async with running(place, files={"a.py": "é🙂 = 1\n"}, finish=False, initialize=phase != "fresh") as outside:
+async def server(place: Path, phase: str | None, env: Mapping[str, str | None] | None = None) -> AsyncIterator[Outside]:
+    files = {"a.py": "é🙂 = 1\n"}
+    async with running(place, files=files, finish=False, initialize=phase != "fresh", env=env) as outside:
         if phase != "fresh":
             outside.open("a.py")
             await outside.client.command("thinklsp.cancel")
@@ -91,23 +93,34 @@ async def server(place: Path, phase: str | None) -> AsyncIterator[Outside]:
         check_decent(outside)
 
 
-async def test_one_server_through_the_whole_table(tmp_path: Path) -> None:
-    async with server(tmp_path, None) as outside:
-        for row in ROWS:
-            if "phase" not in row and "exit" not in row:
-                await play(outside, row)
-        assert memory(outside.client.process.pid) < 150 * 1024
+async def test_one_server_through_the_whole_table(tmp_path: Path, tally: Callable[[str, int], None]) -> None:
+    tally("A-04", await through_the_table(tmp_path))
+
+
+async def through_the_table(place: Path, env: Mapping[str, str | None] | None = None) -> int:
+    """How many rows were played: all but those that need a server of their own."""
+    rows = [row for row in ROWS if "phase" not in row and "exit" not in row]
+    async with server(place, None, env) as outside:
+        for row in rows:
+            await play(outside, row)
+        check_decent(outside)
         assert outside.provider.requests == []
         assert await outside.client.close() == 0
+    return len(rows)
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if "phase" in row or "exit" in row], ids=lambda row: row["id"])
-async def test_rows_that_need_a_server_of_their_own(tmp_path: Path, row: Json) -> None:
+async def test_rows_that_need_a_server_of_their_own(
+    tmp_path: Path, row: Json, tally: Callable[[str, int], None]
+) -> None:
     async with server(tmp_path, row.get("phase")) as outside:
         await play(outside, row)
+    tally("A-04", 1)
 
 
-async def test_many_requests_in_one_write_and_one_byte_at_a_time(tmp_path: Path) -> None:
+async def test_many_requests_in_one_write_and_one_byte_at_a_time(
+    tmp_path: Path, tally: Callable[[str, int], None]
+) -> None:
     """B-56"""
     async with server(tmp_path, None) as outside:
         client = outside.client
@@ -121,6 +134,7 @@ async def test_many_requests_in_one_write_and_one_byte_at_a_time(tmp_path: Path)
             await client.process.stdin.drain()
         await client.wait_for(lambda: answered(client)[key("probe slow")], what="the slow answer")
         assert await client.close() == 0
+    tally("A-04", 1)
 
 
 def test_the_table_is_whole() -> None:

@@ -4,16 +4,19 @@
 from __future__ import annotations
 
 import random
+import re
 import shlex
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any, Never
 
 import pytest
 
+from tests.support.sizes import SEED, tries
 from thinklsp.core.messages import ToolUseBlock
-from thinklsp.tools.base import ToolContext, call
+from thinklsp.tools.base import ToolContext, call, schema_of
 from thinklsp.tools.permission import Approval, Rules, Words, decide, quoted
 from thinklsp.tools.registry import WITH_COMMANDS
 from thinklsp.workspace.overlay import EditOverlay
@@ -38,36 +41,63 @@ def is_other(argv: Words, line: str) -> bool:
     return " ".join(argv) != " ".join(line.split()) or line == " ".join(line.split())
 
 
-def check(argv: Words) -> None:
-    assert decide(Approval(argv), RULES).kind != "allow", argv
+def runs_unasked(argv: Words) -> bool:
+    return decide(Approval(argv), RULES).kind == "allow"
+
+
+def single() -> Iterator[tuple[str, Words]]:
+    """Every line of the table in every form, with its kind."""
+    for kind, line in LINES:
+        for argv in forms(line):
+            if argv and argv not in RULES.allow and is_other(argv, line):
+                yield kind, argv
+
+
+def combined() -> Iterator[Words]:
+    """Behind every rule, and glued to its words."""
+    rng = random.Random(SEED)
+    tails = [
+        argv for _, line in LINES for argv in forms(line) if any(set(word) & set(";|&$`<>\n\r\0(){}") for word in argv)
+    ]
+    for rule in RULES.allow:
+        for tail in rng.sample(tails, 100):
+            glued = (*rule[:-1], rule[-1] + tail[0], *tail[1:])
+            yield from ((*rule, *tail), glued, (" ".join((*rule, *tail)),), (*rule, " ".join(tail)), (*tail, *rule))
 
 
 def test_the_table_is_large_enough() -> None:
     assert len({line for _, line in LINES}) == len(LINES) >= 300
 
 
-@pytest.mark.parametrize("kind", TABLE)
-def test_none_runs_unasked(kind: str) -> None:
-    for _, line in (entry for entry in LINES if entry[0] == kind):
-        for argv in forms(line):
-            if argv and argv not in RULES.allow and is_other(argv, line):
-                check(argv)
+def test_none_runs_unasked(tally: Callable[[str, int], None]) -> None:
+    tried = [*single()]
+    assert {kind for kind, _ in tried} == {*TABLE}
+    assert [argv for _, argv in tried if runs_unasked(argv)] == []
+    tally("A-24", len(tried))
 
 
-def test_none_runs_unasked_in_any_combination() -> None:
-    """Behind every rule, and glued to its words."""
-    rng = random.Random(13)
-    tails = [
-        argv for _, line in LINES for argv in forms(line) if any(set(word) & set(";|&$`<>\n\r\0(){}") for word in argv)
-    ]
-    count = 0
-    for rule in RULES.allow:
-        for tail in rng.sample(tails, 100):
-            glued = (*rule[:-1], rule[-1] + tail[0], *tail[1:])
-            for argv in ((*rule, *tail), glued, (" ".join((*rule, *tail)),), (*rule, " ".join(tail)), (*tail, *rule)):
-                check(argv)
-                count += 1
-    assert count >= 3_000
+def test_none_runs_unasked_in_any_combination(tally: Callable[[str, int], None]) -> None:
+    tried = [*combined()]
+    assert [argv for argv in tried if runs_unasked(argv)] == []
+    assert len(tried) >= tries("A-24")
+    tally("A-24", len(tried))
+
+
+# How lists of safe commands were read elsewhere.
+LAX: dict[str, Callable[[Words, Words], bool]] = {
+    "the line begins with the rule": lambda argv, rule: " ".join(argv).startswith(" ".join(rule)),
+    "the first word is known": lambda argv, rule: argv[0] == rule[0],
+    "it begins with the words of the rule": lambda argv, rule: argv[: len(rule)] == rule,
+    "the first part of the line is known": lambda argv, rule: (
+        tuple(re.split(r"[;&|]", " ".join(argv))[0].split()) == rule
+    ),
+}
+
+
+@pytest.mark.parametrize("how", LAX)
+def test_lax_rules_are_found(how: str) -> None:
+    tried = [*(argv for _, argv in single()), *combined()]
+    assert any(LAX[how](argv, rule) for argv in tried for rule in RULES.allow)
 
 
 @pytest.mark.parametrize("parts", [51, 1_000, 100_000])
@@ -86,40 +116,39 @@ def test_what_would_be_asked_is_shown_whole() -> None:
                 assert shown.isprintable()
 
 
+SWITCHES = ("sandbox", "dangerouslyDisableSandbox", "env", "shell", "network", "allow", "auto_approve", "user", "stdin")
+
+
 async def test_ten_thousand_arguments_hold_no_switch() -> None:
-    """Arguments that the schema does not name never reach the commands."""
-    rng = random.Random(15)
-    names = [
-        "sandbox",
-        "dangerouslyDisableSandbox",
-        "env",
-        "shell",
-        "network",
-        "allow",
-        "auto_approve",
-        "user",
-        "stdin",
-    ]
-    overlay = EditOverlay(WorkspaceView())
-
-    class Commands:
-        async def permitted(self, argv: object, folder: object) -> bool:
-            raise AssertionError(argv)
-
-        async def run(self, argv: object, *_: object, **__: object) -> None:
-            raise AssertionError(argv)
-
-    for _ in range(10_000):
-        arguments = {
-            "argv": ["ls"],
-            rng.choice(names) + rng.choice(["", "_", "s", "2"]): rng.choice([True, False, 1, "x", None, {}]),
-        }
-        if rng.random() < 0.5:
-            arguments["timeout_s"] = 5
-        block = ToolUseBlock("1", "run_command", arguments)
-        output = await call(block, WITH_COMMANDS, ToolContext(overlay, _nobody, commands=Commands()))  # type: ignore[arg-type] # it never answers
+    """Arguments that a schema does not name never reach a tool, whichever it is."""
+    rng = random.Random(SEED)
+    context = ToolContext(EditOverlay(WorkspaceView()), _nobody, commands=NoCommands())
+    for number in range(10_000):
+        tool = WITH_COMMANDS[number % len(WITH_COMMANDS)]
+        name = rng.choice(SWITCHES) + rng.choice(["", "_", "s", "2"])
+        arguments = {**SOUND.get(tool.name, {}), name: rng.choice([True, False, 1, "x", None, {}])}
+        output = await call(ToolUseBlock("1", tool.name, arguments), WITH_COMMANDS, context)
         assert output.is_error
-        assert "has no argument" in output.text
+        assert f"has no argument `{name}`" in output.text
+
+
+def test_no_schema_holds_a_switch() -> None:
+    for tool in WITH_COMMANDS:
+        schema = schema_of(tool.arguments)
+        assert schema["additionalProperties"] is False
+        assert not {name.lower() for name in schema["properties"]} & {name.lower() for name in SWITCHES}
+
+
+# Arguments that are right, so that nothing but the switch can be refused.
+SOUND: dict[str, dict[str, Any]] = {"run_command": {"argv": ["ls"], "timeout_s": 5}, "read_file": {"path": "a"}}
+
+
+class NoCommands:
+    async def permitted(self, argv: object, folder: object) -> bool:
+        raise AssertionError(argv)
+
+    async def run(self, argv: object, *_: object, **__: object) -> Never:
+        raise AssertionError(argv)
 
 
 async def _nobody(_question: str, _options: tuple[str, ...]) -> str | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -115,20 +115,35 @@ def test_a_block_of_an_unknown_type_joins_without_disturbing(case: str) -> None:
         assert found == (kind, {**whole, "blocks": blocks, "kinds": kinds}), place
 
 
+def mistaken(data: bytes, last_words: bytes = b"") -> list[int]:
+    """The offsets at which a cut stream is taken for something that it is not. `last_words` are put behind the cut."""
+    whole = outcome([data])
+    wrong = []
+    for cut in range(len(data)):
+        kind, content = outcome([data[:cut], last_words])
+        if kind == "message":
+            right = ended(data[:cut]) and (kind, content) == whole
+        else:
+            # A break may be tried again.
+            right = whole[0] != "message" or (
+                not ended(data[:cut]) and kind == StreamProtocolError.__name__ and content[1]
+            )
+        wrong += [] if right else [cut]
+    return wrong
+
+
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("case", ALL)
-def test_a_stream_that_ends_at_any_offset_is_no_success_without_its_terminal_event(case: str, end: str) -> None:
+def test_a_stream_that_ends_at_any_offset_is_no_success_without_its_terminal_event(
+    case: str, end: str, tally: Callable[[str, int], None]
+) -> None:
     data = with_ends(case, end)
-    whole = outcome([data])
-    for cut in range(len(data)):
-        kind, content = outcome([data[:cut]])
-        if kind == "message":
-            assert ended(data[:cut]), cut
-            assert (kind, content) == whole, cut
-        elif whole[0] == "message":
-            assert not ended(data[:cut]), cut
-            assert kind == StreamProtocolError.__name__, cut
-            assert content[1], "a break may be tried again"
+    assert mistaken(data) == []
+    tally("A-07", len(data))
+
+
+def test_a_reader_that_ends_streams_by_itself_is_found() -> None:
+    assert mistaken(with_ends("thinking_then_tool", "LF"), b"\n\n" + as_event(type="message_stop"))
 
 
 def ended(data: bytes) -> bool:

@@ -28,13 +28,13 @@ def clock(speed: float = 1, **jump: float) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def faulty(place: Path, *script: Any, code: int = 0, **how: Any) -> AsyncIterator[Outside]:
+async def faulty(place: Path, *script: Any, code: int | None = None, **how: Any) -> AsyncIterator[Outside]:
     """Server, editor and provider, and the epilogue when the test has gone well. `code`: the exit code of a server that
-    the test itself has brought to its end, else 0."""
+    the test itself has brought to its end."""
     outside = await start(place, *script, **how)
     try:
         yield outside
-        if code == 0:
+        if code is None:
             await check_answers(outside)
             await check_no_children(outside.client.process.pid)
             await outside.finish()
@@ -108,3 +108,9 @@ def _listed(folder: Path) -> list[Path]:
         return list(folder.iterdir())
     except OSError:
         return []
+
+
+def descendants(process: int) -> list[int]:
+    """Its children, theirs, and so on."""
+    found = children(process)
+    return found + [below for child in found for below in descendants(child)]

@@ -53,7 +53,19 @@ def _(at: Ground) -> None:
     at.write(".venv/pyvenv.cfg", f"home = {at.root}/.venv/bin\n")
 
 
-_LATE = ("pydantic", "httpx", "h11", "pygls", "lsprotocol", "pathspec", "json", "logging", "asyncio", "sqlite3", "ssl")
+_LATE = (
+    "pydantic",
+    "httpcore",
+    "h11",
+    "pygls",
+    "lsprotocol",
+    "pathspec",
+    "json",
+    "logging",
+    "asyncio",
+    "sqlite3",
+    "ssl",
+)
 
 
 def _shadows(at: Ground, names: tuple[str, ...]) -> None:
@@ -71,7 +83,7 @@ def _(at: Ground) -> None:
     at.write("python311._pth", ".\nimport site\n")
 
 
-@hostile("modules in the place of ours, started by python -m", sys.executable, "-c", "import httpx", module=True)
+@hostile("modules in the place of ours, started by python -m", sys.executable, "-c", "import httpcore", module=True)
 def _(at: Ground) -> None:
     _shadows(at, (*_LATE, "sitecustomize", "usercustomize", "__future__", "platformdirs", "cryptography"))
 

@@ -63,7 +63,7 @@ class InProcess(Watched):
 
     async def settled(self) -> list[Json]:
         """What was received, once everything sent so far has been dealt with and nothing is running any more."""
-        while running := [*self.server.protocol._request_futures.values()]:
+        while running := [*self.server.protocol._running.values()]:
             await asyncio.wait(running, timeout=10)
         self._barriers += 1
         name = f"barrier {self._barriers}"

@@ -56,10 +56,12 @@ class Killing:
         self.session, self.steps = result["sessionId"], 1
 
     async def round(self, number: int, chance: random.Random) -> None:
+        moment = chance.choice(MOMENTS)
+        await self.round_at(moment, chance.randint(1, STEPS), number, spins=chance.choice(_SPINS))
+
+    async def round_at(self, moment: str, nth: int, number: int, *, spins: int = 0) -> None:
         outside, client, provider = self.outside, self.outside.client, self.outside.provider
         (outside.root / "a.py").write_text(f"x = {number}\n")
-        moment = chance.choice(MOMENTS)
-        nth, spins = chance.randint(1, STEPS), chance.choice(_SPINS)
         before = len(provider.requests)  # type: ignore[attr-defined] # a signing server
         argument = {"prompt": f"Round <{number}>.", "sessionId": self.session, "partialResultToken": "p"}
         turn = client.command("thinklsp.chat", argument, token="w")

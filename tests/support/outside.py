@@ -63,6 +63,17 @@ def server_by(argv: Sequence[str]) -> Connect:
 
 own_server = server_by(ARGV)
 
+_RUN = """
+import runpy, sys
+sys.argv = ["thinklsp"]
+runpy.run_module("thinklsp", run_name="__main__", alter_sys=True)
+"""
+
+
+def server_with(program: str) -> Connect:
+    """A server in which this Python runs first, to plant a fault."""
+    return server_by([sys.executable, "-c", program + _RUN])
+
 
 @dataclass
 class Outside:

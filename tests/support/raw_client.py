@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.support.raw_documents import Desk, Document, apply_text_edits, path_of, range_of
+from tests.support.raw_documents import Desk, Document, apply_text_edits, path_of, position_at, range_of
 from tests.support.raw_editor import VSCODE, Editor
 from tests.support.raw_protocol import TrafficChecker
 from tests.support.raw_wires import StdioWire, Wire
@@ -114,14 +114,21 @@ class RawClient(Watched):
     # Life cycle
 
     async def initialize(
-        self, root: Path | None, *, announce: Json = None, options: Json = None, folders: bool = True
+        self,
+        root: Path | None,
+        *,
+        announce: Json = None,
+        options: Json = None,
+        folders: bool = True,
+        process: int | None = None,
     ) -> Json:
+        """`process`: the editor's, if that is not ours."""
         self.editor.capabilities = VSCODE if announce is None else announce
         uri = root.as_uri() if root else None
         if self.token is not None:
             options = {"thinklsp": (options or {}) | {"token": self.token}}
         params = {
-            "processId": os.getpid(),
+            "processId": process or os.getpid(),
             "clientInfo": {"name": "raw client", "version": "1"},
             "rootUri": uri,
             "capabilities": self.editor.capabilities,
@@ -234,6 +241,12 @@ class RawClient(Watched):
         place = range_of(document.text, old, self.desk.encoding, nth=nth)
         self._change(document, [{"range": place, "newText": new}])
 
+    def replace(self, uri: str, start: int, end: int, new: str) -> None:
+        """The user types: what stands there, counted in code points, becomes `new`."""
+        text, encoding = self.desk.open[uri].text, self.desk.encoding
+        place = {"start": position_at(text, start, encoding), "end": position_at(text, end, encoding)}
+        self._change(self.desk.open[uri], [{"range": place, "newText": new}])
+
     def _change(self, document: Document, edits: list[Json]) -> None:
         text = apply_text_edits(document.text, edits, self.desk.encoding)
         # Content changes apply one after the other; from the end of the text backwards the ranges stay right.
@@ -272,6 +285,13 @@ class RawClient(Watched):
     def edits(self) -> list[Json]:
         """The workspace edits that the server sent."""
         return [r.params for r in self.calls("workspace/applyEdit")]
+
+    def forget(self) -> None:
+        """What was received so far, and all that has ended: a run of hours would fill our own memory with it."""
+        self.received.clear()
+        self.stdout.clear()
+        self._futures = {identity: future for identity, future in self._futures.items() if not future.done()}
+        self.checker.forget()
 
     def describe(self) -> str:
         last = [json.dumps(r.message, ensure_ascii=False)[:400] for r in self.received[-8:]]

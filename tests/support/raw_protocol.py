@@ -36,6 +36,10 @@ class TrafficChecker:
     def blame(self, sentence: str) -> None:
         self.violations.append(sentence)
 
+    def forget(self) -> None:
+        """Tokens that have come to their end."""
+        self.tokens = {name: token for name, token in self.tokens.items() if token.state in ("offered", "begun")}
+
     # What the client sends
 
     def sent(self, message: Json) -> None:

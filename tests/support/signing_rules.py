@@ -160,9 +160,13 @@ class Issued:
 
 @dataclass
 class Conversations:
-    """Every assistant message must be one that was issued, in full, at its place, behind an unchanged prefix."""
+    """Every assistant message must be one that was issued, in full, at its place, behind an unchanged prefix.
+
+    `elsewhere`: other models take part in the conversations. What they said comes as words and calls alone.
+    """
 
     issued: list[Issued] = field(default_factory=list)
+    elsewhere: bool = False
 
     def check(self, body: Json) -> None:
         messages = without_cache_control(body["messages"])
@@ -175,6 +179,8 @@ class Conversations:
     def _check_replay(self, body: Json, texts: list[str], place: int, message: Json) -> None:
         content = exact(blocks_of(message["content"]))
         same = [i for i in self.issued if exact(i.content) == content]
+        if not same and self.elsewhere and self._is_foreign(body, texts[:place], message):
+            return
         if not same:
             raise Refused(f"messages.{place}.content: {self._difference(place, message)}")
         answer = next((i for i in same if i.prefix == texts[:place]), None)
@@ -188,10 +194,16 @@ class Conversations:
         for part in ("system", "tools"):
             if exact(without_cache_control(answer.body.get(part))) != exact(without_cache_control(body.get(part))):
                 raise Refused(f"messages.{place}.content.0: Invalid `signature`: {part} has changed since")
-        if place == len(texts) - 2 and answer.reason == "tool_use":
+        if place == len(texts) - 2 and answer.reason == "tool_use" and not _prompts(body["messages"][-1]):
             for part in ("thinking", "output_config"):
                 if answer.body.get(part) != body.get(part):
                     raise Refused(f"{part} changed within a tool loop")
+
+    def _is_foreign(self, body: Json, prefix: list[str], message: Json) -> bool:
+        """No sealed block, and not what this model itself has said here with one."""
+        spoken = blocks_of(message["content"])
+        mine = [i for i in self.issued if i.body["model"] == body["model"] and i.prefix == prefix]
+        return _unsealed(spoken) == spoken and all(exact(_unsealed(i.content)) != exact(spoken) for i in mine)
 
     def _difference(self, place: int, message: Json) -> str:
         """Which block is wrong, said without the secrets."""
@@ -213,6 +225,15 @@ class Conversations:
                 continue
             if texts[:size] == answer.prefix and messages[size]["role"] != "assistant":
                 raise Refused(f"messages.{size}: the answer that was issued here has been dropped")
+
+
+def _prompts(message: Json) -> bool:
+    """Beside the results of tools, a remark in tags belongs to the loop that goes on; other text begins a new turn."""
+    return any(b["type"] == "text" and not b["text"].startswith("<") for b in blocks_of(message["content"]))
+
+
+def _unsealed(blocks: list[Json]) -> list[Json]:
+    return [block for block in blocks if block["type"] not in ("thinking", "redacted_thinking")]
 
 
 @dataclass(frozen=True)

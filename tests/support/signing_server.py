@@ -23,7 +23,7 @@ from tests.support.signing_wire import CutByScript, HttpWire
 from tests.support.watching import Watched
 
 Json = Any
-Script = Answer | Bare | Failure | Callable[[Json], Answer]
+Script = Answer | Bare | Failure | Callable[[Json], Answer | Failure]
 
 
 @dataclass
@@ -138,17 +138,18 @@ class SigningServer(Watched):
         self.requests.append(seen)
         self.changed()
         scripted = self.script.pop(0) if self.script else None
+        refusal = None if isinstance(scripted, Failure) else self._refusal(seen)
+        if refusal is None and callable(scripted):
+            scripted = scripted(seen.body)
         if isinstance(scripted, Failure):
             seen.status = scripted.status
             await wire.json(scripted.status, _error(scripted.kind, scripted.message), scripted.headers)
             return
-        refusal = self._refusal(seen)
         if refusal is None and isinstance(scripted, Bare):
             await self._watched(wire, seen, self._bare(wire, scripted))
             return
-        if refusal is None and scripted is not None:
-            script = scripted if isinstance(scripted, Answer) else scripted(seen.body)
-            await self._watched(wire, seen, self._stream(wire, seen, script))
+        if refusal is None and isinstance(scripted, Answer):
+            await self._watched(wire, seen, self._stream(wire, seen, scripted))
             return
         sentence = refusal or "the script has no answer left for this request"
         seen.status = 400

@@ -1,7 +1,8 @@
 """`python -m tests.support.writing_sessions`: processes that write sessions until somebody kills them.
 
 For each line of stdin, a folder, it forks such a process and prints its number. A process appends to the file `told`
-in the folder what has been acknowledged: the id of its session, then one line for each step, compaction and intent.
+in the folder what has been acknowledged: the id of its session, then one line for each step, compaction and intent;
+and to `sizes` how many steps there were at which size of the log.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 
 from tests.support.scripted_model import check_sendable
-from tests.support.stored_sessions import USAGE, NoVault, answer, opened, sealed
+from tests.support.stored_sessions import USAGE, NoVault, answer, database, opened, sealed
 from thinklsp.core.messages import AssistantMessage, ThinkingBlock, ToolResultBlock, ToolUseBlock, UserMessage
 from thinklsp.sessions.ledger import PlannedWrite
 from thinklsp.sessions.session import Session
@@ -25,6 +26,7 @@ from thinklsp.sessions.store import SqliteStore
 from thinklsp.sessions.values import Spent
 
 _ROOT = Path(__file__).parents[2]
+WRITING = (sys.executable, "-m", "tests.support.writing_sessions")
 _COMPACT_EVERY = 9
 
 
@@ -54,9 +56,8 @@ class Writers:
 
 
 @contextmanager
-def writers() -> Iterator[Writers]:
-    command = [sys.executable, "-m", "tests.support.writing_sessions"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=_ROOT) as process:
+def writers(argv: Sequence[str] = WRITING) -> Iterator[Writers]:
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=_ROOT) as process:
         source = Writers(process)
         try:
             yield source
@@ -64,8 +65,8 @@ def writers() -> Iterator[Writers]:
             source.kill_all()
 
 
-async def until_told(folder: Path, lines: int) -> list[str]:
-    async with asyncio.timeout(30):
+async def until_told(folder: Path, lines: int, *, within: float = 30) -> list[str]:
+    async with asyncio.timeout(within):
         while len(found := told(folder)) < lines:  # noqa: ASYNC110 - another process tells; there is no event for it
             await asyncio.sleep(0.002)
     return found
@@ -95,7 +96,8 @@ def summarised(session: Session) -> Session:
 
 async def write(folder: Path) -> None:
     store = SqliteStore(str(folder), vault=NoVault)
-    out = os.open(folder / "told", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    out, sizes = (os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND) for name in ("told", "sizes"))
+    log = f"{database(folder)}-wal"
     session = await store.create("w")
     os.write(out, f"session {session.id}\n".encode())
     for number in range(100_000):
@@ -104,6 +106,7 @@ async def write(folder: Path) -> None:
         spent = Spent(f"t{number // 2}", "p", "m", USAGE)
         session = await store.update(session.id, lambda now, n=number: step(n, now), spent)
         os.write(out, f"step {session.steps}\n".encode())
+        os.write(sizes, f"{session.steps} {os.stat(log).st_size}\n".encode())
         if number % 2:
             edit = PlannedWrite("file:///a", "a", str(number), str(number + 1))
             intent = await store.intend(session.id, "w", f"t{number}", (edit,))
@@ -187,15 +190,19 @@ def check_content(session: Session) -> None:
     assert session.conversation in [candidate.conversation for candidate in candidates]
 
 
-def main() -> None:
+def fork_for_each_line(work: Callable[[Path], object]) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     for line in sys.stdin:
         pid = os.fork()
         if pid == 0:
-            asyncio.run(write(Path(line.strip())))
+            work(Path(line.strip()))
             os._exit(0)
         sys.stdout.write(f"{pid}\n")
         sys.stdout.flush()
+
+
+def main() -> None:
+    fork_for_each_line(lambda folder: asyncio.run(write(folder)))
 
 
 if __name__ == "__main__":

@@ -21,6 +21,8 @@ SHOWN = {
     "hangul\u3164filler": "hangul<U+3164>filler",
     "👩\u200d💻 ❤\ufe0f 👩🏽\u200d🚀": "👩\u200d💻 ❤\ufe0f 👩🏽\u200d🚀",
     "a\u200db \u200d x\ufe0f": "a<U+200D>b <U+200D> x<U+FE0F>",
+    "❤\ufe0f\u200d🔥 ❤\ufe0f\u200db": "❤\ufe0f\u200d🔥 ❤\ufe0f<U+200D>b",
+    "❤\ufe0f\ufe0f": "❤\ufe0f<U+FE0F>",
     "\U000e0100\ufe01": "<U+E0100><U+FE01>",
     "nbsp\u00a0stays": "nbsp\u00a0stays",
 }

@@ -9,6 +9,7 @@ import socket
 import ssl
 import time
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from tests.support.sse_server import SseServer, Step, answer, chunk, head
 from thinklsp.core.errors import TransportFailed
 from thinklsp.wire.transport import Timeouts, Transport
 
+CHUNKED = head(transfer_encoding="chunked")
 QUICK = Timeouts(connect=2, write=2, pool=2, first_byte_here=5, idle=5, total=10, settle=0.2)
 
 
@@ -88,6 +90,30 @@ async def test_a_drip_is_no_silence() -> None:
     await transport.aclose()
 
 
+async def test_what_comes_close_together_is_handled_together(transport: Transport) -> None:
+    """A rare event at once, and of a fast stream many at a time; nothing is lost or out of order."""
+    gates = [asyncio.Event() for _ in range(3)]
+    fast = [asyncio.Event() for _ in range(200)]
+    events = [b"data: %d\n\n" % number for number in range(len(gates) + len(fast))]
+    play: list[Step] = [CHUNKED]
+    for gate, event in zip((*gates, *fast), events, strict=True):
+        play += [gate, chunk(event)]
+    loop = asyncio.get_running_loop()
+    async with (
+        SseServer([[*play, chunk(b"")]]) as server,
+        transport.post(server.url, {}, b"") as response,
+        aclosing(response.chunks()) as chunks,
+    ):
+        for gate, event in zip(gates, events, strict=False):
+            gate.set()
+            assert await anext(chunks) == event
+        for number, gate in enumerate(fast):
+            loop.call_later(0.002 * number, gate.set)
+        batches = [batch async for batch in chunks]
+    assert b"".join(batches) == b"".join(events[len(gates) :])
+    assert len(batches) < len(fast) / 2
+
+
 TIMEOUTS: dict[str, tuple[list[Step], Timeouts, str, bool]] = {
     "silence before the head": (["hold"], replace(QUICK, first_byte_here=0.2), "did not begin to answer", True),
     "head in drips": ([b"HTTP/1.1 200 OK\r\nx:", "hold"], replace(QUICK, first_byte_here=0.2), "did not begin", True),
@@ -107,7 +133,6 @@ async def test_deadlines(name: str) -> None:
     assert time.monotonic() - start < 2
 
 
-CHUNKED = head(transfer_encoding="chunked")
 BREAKS: dict[str, tuple[list[Step], str, bool]] = {
     "cut in a chunked body": ([CHUNKED, chunk(b"data: 1\n")], "broke off", True),
     "cut in a counted body": ([head(content_length="100"), b"data: 1\n"], "broke off", True),
@@ -244,6 +269,13 @@ async def test_addresses_that_are_not_spoken_to(transport: Transport, url: str, 
         await fetch(transport, url)
     assert not caught.value.retryable
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("host", ["api..example", f"{'a' * 70}.example", "\u0100" * 70])
+async def test_a_name_that_no_host_can_have(transport: Transport, host: str) -> None:
+    with pytest.raises(TransportFailed, match="cannot be used; check the base URL") as caught:
+        await fetch(transport, f"https://{host}")
+    assert not caught.value.retryable
 
 
 @pytest.mark.parametrize("value", ["k\u00e4y\u20ac-secret", "two\nlines-secret"])

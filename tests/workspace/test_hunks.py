@@ -11,10 +11,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from thinklsp.core.edits import EditSet, FileEdit, TextEdit, apply_edits, hunks
-from thinklsp.core.lines import changed_blocks, matching_blocks, split_lines
+from thinklsp.core.lines import changed_blocks, line_bodies, matching_blocks, split_lines
 from thinklsp.core.unified import diff
 
-texts = st.text(alphabet="ab\n\r\x0c\u2028😀", max_size=40)
+texts = st.text(alphabet="ab\n\r\x0c\u2028😀", max_size=40) | st.text(alphabet="ab\n\r", max_size=40)
 line_lists = st.lists(st.sampled_from("abcd"), max_size=30)
 
 
@@ -24,6 +24,7 @@ def test_lines_end_where_editors_end_them(text):
     assert "".join(lines) == text
     assert all(re.fullmatch(r"[^\r\n]*(\r\n|\r|\n)", line) for line in lines[:-1])
     assert len(lines) == len(re.findall(r"\r\n|\r|\n", text)) + (bool(text) and text[-1] not in "\r\n")
+    assert line_bodies(text) == [line.rstrip("\r\n") for line in lines]
 
 
 @given(line_lists, line_lists)

@@ -53,6 +53,19 @@ def test_git_ignores_the_same_files(tmp_path, top, nested):
     assert taken == [name for name in FILES if name in listed]
 
 
+def test_a_folder_that_was_asked_for_by_name_is_wanted_although_it_is_ignored(tmp_path):
+    (tmp_path / "build" / "in").mkdir(parents=True)
+    (tmp_path / ".gitignore").write_text("build/\n*.log\n")
+    (tmp_path / "build" / "in" / ".gitignore").write_text("*.tmp\n")
+    with Root(str(tmp_path)) as root:
+        rules = {start: IgnoreRules(root, start) for start in ((), ("build",), ("build", "in"))}
+        names = ("a.py", "a.log", "a.tmp")
+        found = {name: [one.ignored(("build", "in", name)) for one in rules.values()] for name in names}
+    assert [one.start_ignored for one in rules.values()] == [False, True, True]
+    # Below such a folder only the rules in it count.
+    assert found == {"a.py": [True, False, False], "a.log": [True, False, False], "a.tmp": [True, True, True]}
+
+
 def test_a_linked_or_broken_ignore_file_counts_for_nothing(tmp_path):
     (tmp_path / "elsewhere").write_text("*\n")
     ws = tmp_path / "ws"

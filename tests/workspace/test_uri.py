@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from thinklsp.core.errors import PathRefused
+from thinklsp.workspace.paths import workspace_key
 from thinklsp.workspace.uri import path_to_uri, uri_key, uri_to_path
 
 REFUSED = [
@@ -16,6 +17,7 @@ REFUSED = [
     "file:///a?query", "file:///a#fragment", "file:///a%3", "file:///a%zz", "file:///100%",
     "file:relative", "file:", "file://", "file://host", "FILE:///x", "File:///x", "http://x/y", "untitled:Untitled-1",
     "git:/x", "", "/plain/path", "vscode-remote://ssh/x", "file://user@localhost/x", "file://localhost:80/x",
+    "file:///\ud800", "file:///a\udfff%20b",
 ]  # fmt: skip
 
 TAKEN = {
@@ -104,3 +106,18 @@ def test_no_accepted_uri_climbs(rest):
     assert path.startswith("/")
     assert "\0" not in path
     assert os.path.normpath(path) == path
+
+
+def test_a_folder_has_one_key_however_it_is_spelled(tmp_path):
+    (tmp_path / "ws").mkdir()
+    (tmp_path / "link").symlink_to("ws")
+    spelled = [
+        (tmp_path / "ws").as_uri(),
+        f"{(tmp_path / 'ws').as_uri()}/",
+        (tmp_path / "link").as_uri(),
+        (tmp_path / "ws").as_uri().replace("ws", "%77s"),
+    ]
+    assert {workspace_key(uri) for uri in spelled} == {spelled[0]}
+    # What is no folder here has the key of its URI.
+    for uri in ("vscode-remote://host/ws", "file://host/ws", "untitled:x"):
+        assert workspace_key(uri) == uri_key(uri)

@@ -51,6 +51,7 @@ def test_one_folder(view, ws):
 REFUSED = [
     "", " ", "a\0b", "../x", "src/../../x", "/etc/passwd", "file:///etc/passwd", "file://evil/x", "https://x/y",
     "untitled:Untitled-1", "git:/x", "src/" + "x" * 256, "/".join("d" * 70), "file:///a%2fb",
+    "\ud800", "src/\ud800", "/ws/\udfff", "file:///\ud800",
 ]  # fmt: skip
 
 
@@ -162,6 +163,20 @@ def test_bytes_that_are_no_text(view, ws):
     assert opened.read(opened.resolve("latin.py")).text == "café"
 
 
+@pytest.mark.parametrize("folders", [(("", "ws"),), (("", "ws"), ("other", "two"))], ids=["one folder", "two"])
+def test_what_a_listing_names_lies_where_a_path_says(view, ws, folders):
+    names = ["plain.py", "a b%20.py", "é🙂.py", "half\udc80", "a:b", "~x", "(1)#?.py", "line\nend", "-", "x" * 255]
+    uris = {name: path_to_uri(str(ws / "src") + "/" + name) for name in ("plain.py", "a b%20.py")}
+    some = view(folders, [doc(uris["plain.py"].replace("plain", "%70lain"))], settled={uris["a b%20.py"]: "s"})
+    root = some.folders[0].root
+    for parts in ((), ("src",), ("src", "ü in")):
+        below = some.places_below(some.place_in(root, parts), names)
+        assert list(below) == [some.place_in(root, (*parts, name)) for name in names]
+    deep = some.place_in(root, ("d",) * 64)
+    with pytest.raises(PathRefused, match="deeper"):
+        list(some.places_below(deep, ["x"]))
+
+
 def test_a_removed_folder_stops_its_tools(view, ws):
     some = view()
     place = some.resolve("a.py")
@@ -170,3 +185,30 @@ def test_a_removed_folder_stops_its_tools(view, ws):
         some.read(place)
     with pytest.raises(PathRefused, match="closed"):
         some.kind(some.resolve_folder(None)[0])
+
+
+def test_where_a_search_begins(view, ws):
+    one, several, none = view(), view((("src", "src"), ("other", "o"))), view((), [doc("untitled:new")])
+    for written in (None, "", ".", "./", "/", " "):
+        assert [place.shown for place in one.resolve_folder(written)] == ["."]
+        assert [place.shown for place in several.resolve_folder(written)] == ["src", "o"]
+        with pytest.raises(PathRefused, match=r"No folder is open\. Open documents: `untitled:new`"):
+            none.resolve_folder(written)
+    [place] = one.resolve_folder("src")
+    assert (place.shown, one.kind(place), one.listing(place).files) == ("src", "directory", ("b.py",))
+    [missing] = one.resolve_folder("no")
+    assert (one.kind(missing), one.listing(missing)) == (None, None)
+    [document] = none.document_places()
+    assert (none.kind(document), none.listing(document), view().kind(document)) == ("file", None, None)
+    with pytest.raises(PathRefused, match="has been closed"):
+        several.place_in(one.folders[0].root, ("src",))
+
+
+def test_texts_that_disk_does_not_hold_yet(view, ws):
+    (ws / "link.py").symlink_to("a.py")
+    settled = {"a.py": "settled", "src/b.py": "disk b", "link.py": "disk a", "new.py": "new", "src/in/c.py": "settled"}
+    elsewhere = (ws.parent / "elsewhere.py").as_uri()
+    texts = {(ws / name).as_uri(): text for name, text in settled.items()} | {elsewhere: "settled"}
+    one = view(documents=[doc((ws / "src/in/c.py").as_uri())], settled=texts)
+    waiting = [(ws / name).as_uri() for name in ("a.py", "link.py", "new.py")]
+    assert sorted(one.unsaved()) == sorted([*waiting, elsewhere])

@@ -111,7 +111,15 @@ class ContextMeter:
 
 def bytes_of(messages: Iterable[Message]) -> int:
     """What can be read of them. Hidden thinking is counted by the provider alone."""
-    return sum(_FRAME + _block_bytes(block) for message in messages for block in message.blocks)
+    return sum(_message_bytes(message) for message in messages)
+
+
+def _message_bytes(message: Message) -> int:
+    """Counted once: a loop asks for the whole conversation at every step."""
+    size = message.made.get(__name__)
+    if size is None:
+        size = message.made[__name__] = sum(_FRAME + _block_bytes(block) for block in message.blocks)
+    return int(size)
 
 
 def text_bytes(text: str) -> int:

@@ -7,9 +7,10 @@ closed before the message is handed out, and at once when the caller goes away.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Protocol
 
 from thinklsp.agent.remedies import Remedies
@@ -29,7 +30,7 @@ from thinklsp.core.stream import (
 from thinklsp.core.usage import Usage
 from thinklsp.providers.base import Adapter, Endpoint, HttpRequest, ModelRequest, StreamDecoder
 from thinklsp.wire.retry import CallHistory, GiveUp, RetryPolicy, after, decide
-from thinklsp.wire.sse import SseDecoder
+from thinklsp.wire.sse import ServerSentEvent, SseDecoder
 from thinklsp.wire.transport import HttpResponse, Transport
 
 _ERROR_BODY = 64 * 1024
@@ -68,26 +69,32 @@ class _Attempt:
     notices: tuple[str, ...] = ()
     misfits: int = 0
 
-    def take(self, event: StreamEvent) -> list[Streamed]:
-        """Applies the event and tells what of it can be shown."""
-        self.accumulator.apply(event)
-        if self.accumulator.misfits > self.misfits:
-            self.misfits = self.accumulator.misfits
-            return []
-        match event:
-            case BlockStarted():
-                self.had_content = True
-                return self._opened(event)
-            case BlockDelta(delta=TextDelta(text)):
-                return [TextStreamed(text)] if text else []
-            case BlockDelta(delta=ThinkingDelta(text, tokens)):
-                shown: list[Streamed] = [ThinkingStreamed(text)] if text else []
-                return shown if tokens is None else [*shown, self._tick(tokens)]
-            case MessageFinished():
-                self.explanation, self.notices = event.explanation, event.notices
-            case _:
-                pass
-        return []
+    def take(self, events: Iterable[StreamEvent]) -> list[Streamed]:
+        """Applies the events up to the end of the message and tells what of them can be shown."""
+        shown: list[Streamed] = []
+        for event in events:
+            self.accumulator.apply(event)
+            if self.accumulator.misfits > self.misfits:
+                self.misfits = self.accumulator.misfits
+                continue
+            match event:
+                case BlockDelta(delta=TextDelta(text)):
+                    if text:
+                        shown.append(TextStreamed(text))
+                case BlockDelta(delta=ThinkingDelta(text, tokens)):
+                    if text:
+                        shown.append(ThinkingStreamed(text))
+                    if tokens is not None:
+                        shown.append(self._tick(tokens))
+                case BlockStarted():
+                    self.had_content = True
+                    shown += self._opened(event)
+                case MessageFinished():
+                    self.explanation, self.notices = event.explanation, event.notices
+                    break
+                case _:
+                    pass
+        return shown
 
     def _opened(self, event: BlockStarted) -> list[Streamed]:
         """Some servers put the first words, or all of them, into the opening of the block."""
@@ -179,9 +186,9 @@ class HttpModelCaller:
             if response.status != 200:
                 body = await response.read(_ERROR_BODY)
                 raise self._adapter.failure(response.status, response.headers, body)
-            async with aclosing(_decoded(response, decoder)) as events:
-                async for event in events:
-                    for piece in attempt.take(event):
+            async with aclosing(_decoded(response, decoder)) as batches:
+                async for events in batches:
+                    for piece in _joined(attempt.take(events)):
                         yield piece
                     if attempt.accumulator.finished:
                         break
@@ -206,37 +213,60 @@ class HttpModelCaller:
             error.args = (f"{error} The key comes from {self._endpoint.key_source}.",)
 
 
-async def _decoded(response: HttpResponse, decoder: StreamDecoder) -> AsyncGenerator[StreamEvent, None]:
-    """The answer's events, be it a stream or one whole message. Raises where it ends too early."""
+async def _decoded(response: HttpResponse, decoder: StreamDecoder) -> AsyncGenerator[list[StreamEvent], None]:
+    """The answer's events, as many at once as came at once, be it a stream or one whole message. Raises where it ends
+    too early."""
     if response.content_type == "application/json":
         body = await response.read(_WHOLE_BODY + 1)
         if len(body) > _WHOLE_BODY:
             raise _hopeless("The service answered with more than 16 MiB in one piece, and was given up.")
-        for event in decoder.feed("", body.decode("utf-8", "replace")):
-            yield event
+        yield decoder.feed("", body.decode("utf-8", "replace"))
     elif response.content_type == "text/html":
         raise _hopeless(
             "The address answered with a web page, not with a message: check the base URL, and whether a proxy or a "
             "login page of the network stands in the way."
         )
     else:
-        async with aclosing(_streamed(response.chunks(), decoder)) as events:
-            async for event in events:
-                yield event
-    for event in decoder.finish():
-        yield event
+        async with aclosing(_streamed(response.chunks(), decoder)) as batches:
+            async for events in batches:
+                yield events
+    yield decoder.finish()
 
 
-async def _streamed(chunks: AsyncGenerator[bytes, None], decoder: StreamDecoder) -> AsyncGenerator[StreamEvent, None]:
+async def _streamed(
+    chunks: AsyncGenerator[bytes, None], decoder: StreamDecoder
+) -> AsyncGenerator[list[StreamEvent], None]:
     sse = SseDecoder()
     async with aclosing(chunks):
         async for chunk in chunks:
-            for sent in sse.feed(chunk):
-                for event in decoder.feed(sent.event, sent.data):
-                    yield event
-    for sent in sse.finish():
-        for event in decoder.feed(sent.event, sent.data):
-            yield event
+            for events in _events(decoder, sse.feed(chunk)):
+                yield events
+    for events in _events(decoder, sse.finish()):
+        yield events
+
+
+def _events(decoder: StreamDecoder, stream: Iterable[ServerSentEvent]) -> Iterator[list[StreamEvent]]:
+    """In one batch. What came before an error counts: the batch comes first."""
+    events: list[StreamEvent] = []
+    try:
+        for sent in stream:
+            events += decoder.feed(sent.event, sent.data)
+    except ProviderError:
+        yield events
+        raise
+    yield events
+
+
+def _joined(shown: list[Streamed]) -> Iterator[Streamed]:
+    """Neighbouring pieces of one text as one."""
+    for _, group in groupby(shown, type):
+        first, *others = group
+        if isinstance(first, ThinkingTick):
+            yield from (first, *others)
+        else:
+            yield replace(
+                first, delta=first.delta + "".join(p.delta for p in others if not isinstance(p, ThinkingTick))
+            )
 
 
 def _hopeless(sentence: str) -> StreamProtocolError:

@@ -19,7 +19,7 @@ if sys.platform != "win32":
 _LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _LOG_LIMIT = 1_000_000
 # Libraries that would log message bodies or addresses.
-_PINNED = ("pygls", "httpx", "httpcore", "asyncio", "websockets")
+_PINNED = ("pygls", "httpcore", "asyncio", "websockets")
 
 
 def set_up_logs() -> None:

@@ -51,7 +51,8 @@ def _serve(args: argparse.Namespace, entrance: Entrance) -> int:
     set_up_logs()
     with uncollected():
         # Before anybody comes in: nothing of a client may be left out of collection.
-        import thinklsp.lsp.face  # noqa: F401, PLC0415 - see above
+        import thinklsp.lsp.face  # noqa: PLC0415 - see above
+        import thinklsp.lsp.protocol.whole  # noqa: F401, PLC0415 - see above
 
         if args.ws is not None:
             # Its library is imported by those alone who need it.

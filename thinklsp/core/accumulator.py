@@ -36,7 +36,7 @@ from thinklsp.core.stream import (
     TextDelta,
     ThinkingDelta,
 )
-from thinklsp.core.strict_json import read_json
+from thinklsp.core.strict_json import is_shallow, read_json
 from thinklsp.core.usage import Usage
 
 _ARGUMENT_DEPTH = 64
@@ -82,13 +82,13 @@ class MessageAccumulator:
 
     def apply(self, event: StreamEvent) -> None:
         match event:
+            case BlockDelta():
+                self._delta(event)
             case MessageStarted():
                 self._started = True
                 self.usage = event.usage
             case BlockStarted():
                 self._start(event)
-            case BlockDelta():
-                self._delta(event)
             case BlockStopped():
                 self._stop(event)
             case MessageFinished():
@@ -210,20 +210,4 @@ def _parse_input(draft: _Draft) -> Mapping[str, Any] | None:
         value = read_json(text)
     except ValueError:
         return None
-    return value if isinstance(value, dict) and is_shallow(value, _ARGUMENT_DEPTH) else None
-
-
-def is_shallow(value: object, depth: int) -> bool:
-    """Whether containers nest at most `depth` deep. Deeper JSON can be readable here and yet fail to be written into
-    the next request, which would leave the conversation unusable."""
-    level = [value]
-    for _ in range(depth + 1):
-        level = [
-            child
-            for parent in level
-            if isinstance(parent, dict | list)
-            for child in (parent.values() if isinstance(parent, dict) else parent)
-        ]
-        if not level:
-            return True
-    return False
+    return value if isinstance(value, dict) and is_shallow(value, _ARGUMENT_DEPTH, text) else None

@@ -61,10 +61,12 @@ def hunks(before: str, after: str) -> tuple[TextEdit, ...]:
     Lines are compared first; inside a changed region the common beginning and end are left out.
     """
     old, new = split_lines(before), split_lines(after)
-    old_at, new_at = _starts(old), _starts(new)
     edits = []
+    i = at = 0
     for i1, i2, j1, j2 in changed_blocks(old, new):
-        edits.append(_trimmed(before, old_at[i1], old_at[i2], after[new_at[j1] : new_at[j2]]))
+        start = at + sum(map(len, old[i:i1]))
+        i, at = i2, start + sum(map(len, old[i1:i2]))
+        edits.append(_trimmed(before, start, at, "".join(new[j1:j2])))
     return tuple(edits)
 
 
@@ -78,14 +80,6 @@ def apply_edits(text: str, edits: Iterable[TextEdit]) -> str:
         pieces += (text[at : edit.start], edit.new_text)
         at = edit.end
     return "".join((*pieces, text[at:]))
-
-
-def _starts(lines: list[str]) -> list[int]:
-    """The offset of every line, and of the end."""
-    starts = [0]
-    for line in lines:
-        starts.append(starts[-1] + len(line))
-    return starts
 
 
 def _trimmed(before: str, start: int, end: int, new_text: str) -> TextEdit:

@@ -82,14 +82,22 @@ class OpaqueState:
 
 
 @dataclass(frozen=True, slots=True)
-class TextBlock:
+class Remembering:
+    """A part of a conversation. `made` is what pure functions have made of it, under their names: it lives as long as
+    the part, is no part of its value, and saves doing the same for every request."""
+
+    made: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class TextBlock(Remembering):
     text: str
     raw: OpaqueState | None = None
     kind: Literal["text"] = "text"
 
 
 @dataclass(frozen=True, slots=True)
-class ThinkingBlock:
+class ThinkingBlock(Remembering):
     """`text` is the readable summary, often empty; the signature lives in `raw`."""
 
     text: str
@@ -98,13 +106,13 @@ class ThinkingBlock:
 
 
 @dataclass(frozen=True, slots=True)
-class RedactedThinkingBlock:
+class RedactedThinkingBlock(Remembering):
     raw: OpaqueState
     kind: Literal["redacted_thinking"] = "redacted_thinking"
 
 
 @dataclass(frozen=True, slots=True)
-class ToolUseBlock:
+class ToolUseBlock(Remembering):
     """A call that the model asks for. `input` is None when its arguments did not parse as a JSON object."""
 
     id: str
@@ -115,7 +123,7 @@ class ToolUseBlock:
 
 
 @dataclass(frozen=True, slots=True)
-class ServerToolBlock:
+class ServerToolBlock(Remembering):
     """A call that the provider runs itself, or its result. It is echoed, never answered."""
 
     name: str
@@ -124,7 +132,7 @@ class ServerToolBlock:
 
 
 @dataclass(frozen=True, slots=True)
-class OpaqueBlock:
+class OpaqueBlock(Remembering):
     """A block of a type that this version does not know. It is echoed to its issuer as it came."""
 
     type: str
@@ -133,7 +141,7 @@ class OpaqueBlock:
 
 
 @dataclass(frozen=True, slots=True)
-class ToolResultBlock:
+class ToolResultBlock(Remembering):
     """Our answer to one `ToolUseBlock`, as plain text."""
 
     tool_use_id: str
@@ -146,7 +154,7 @@ ContentBlock = TextBlock | ThinkingBlock | RedactedThinkingBlock | ToolUseBlock 
 
 
 @dataclass(frozen=True, slots=True)
-class UserMessage:
+class UserMessage(Remembering):
     """Tool results come first, text after them: providers refuse the other order."""
 
     blocks: tuple[ToolResultBlock | TextBlock, ...]
@@ -158,7 +166,7 @@ class UserMessage:
 
 
 @dataclass(frozen=True, slots=True)
-class AssistantMessage:
+class AssistantMessage(Remembering):
     blocks: tuple[ContentBlock, ...]
     stop_reason: StopReason = "end_turn"
     role: Literal["assistant"] = "assistant"

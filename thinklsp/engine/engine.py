@@ -55,6 +55,7 @@ from thinklsp.workspace.overlay import EditOverlay
 if TYPE_CHECKING:
     from thinklsp.simulator.server import Simulator
 
+_MOST_METERS = 16
 _BUSY = "This session is busy with another turn. Wait for it or stop it first."
 
 
@@ -176,8 +177,18 @@ class Engine:
         return await self._make_runner(commands, self.user.environment) if commands.enabled else None
 
     def meter(self, session_id: str) -> ContextMeter:
-        """What is known of the session's size. It is forgotten with the process: estimates begin anew."""
-        return self._meters.setdefault(session_id, ContextMeter())
+        """What is known of the session's size. Of those that were used last, since it holds their conversations; for
+        others estimates begin anew, as they do in a new process."""
+        meter = self._meters.pop(session_id, None) or ContextMeter()
+        self._meters[session_id] = meter
+        if len(self._meters) > _MOST_METERS:
+            del self._meters[next(iter(self._meters))]
+        return meter
+
+    def forget(self, session_id: str) -> None:
+        """It was deleted."""
+        self._meters.pop(session_id, None)
+        self._granted.pop(session_id, None)
 
     def target(self, settings: Settings) -> tuple[Provider, ModelInfo]:
         """Provider and model that a turn with these settings would use. A compatible server's model has no id where the

@@ -6,11 +6,13 @@ service has sealed is in any of them.
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Literal, Protocol
 
 from thinklsp.core.errors import SessionError
@@ -22,6 +24,7 @@ from thinklsp.sessions.export import to_json, to_markdown
 from thinklsp.sessions.repair import mend
 from thinklsp.sessions.session import Session
 from thinklsp.sessions.values import Archive, Archived, Summary
+from thinklsp.tools.inert import inert
 
 Form = Literal["markdown", "json"]
 _SHORTEST = 4
@@ -105,8 +108,8 @@ class SessionCommands:
         session = await self._store.get(summary.id, self._reach.workspace)
         if archive_id is not None:
             session = _as_it_was(session, await self._store.archived(summary.id, archive_id))
-        write = to_json if form == "json" else to_markdown
-        text = write(session, summary, thinking=thinking)
+        write = to_json if form == "json" else partial(to_markdown, answered=inert)
+        text = await asyncio.to_thread(write, session, summary, thinking=thinking)
         return {
             "sessionId": summary.id,
             "title": summary.title,

@@ -88,7 +88,7 @@ class Applying:
         `sent` is called when the editor is asked, `applied` when it has said yes: no cancel changes that any more.
         Where the user has to be asked first and does not agree, the edit is held.
         """
-        if not await self._reviewing.agreed(proposed, self._draft(proposed)[0], review, scope()):
+        if not await self._reviewing.agreed(proposed, (await self._draft(proposed))[0], review, scope()):
             return self.hold(proposed, NOT_AGREED)
         async with self._turnstile:
             return await self._send(proposed, review, scope, sent, applied)
@@ -163,14 +163,14 @@ class Applying:
         await self._state.documents.quiet(file.uri for file in proposed.files)
         races, again = 0, False
         while True:
-            made, present = self._draft(proposed)
+            made, present = await self._draft(proposed)
             await self._note_undone(proposed, made)
             if not made.ready:
                 return self._outcome(proposed, made.left_out, present)
             if not self._state.client.can.apply_edit:
                 refused = _refused(made, "the editor takes no edits from a server; use the action to apply it")
                 return self._outcome(proposed, refused, present)
-            edit = self._edit(made, proposed, review=review, scope=scope())
+            edit = await self._edit(made, proposed, review=review, scope=scope())
 
             def answered(sending: SentEdit, reply: ApplyReply) -> Mapping[str, LedgerOutcome]:
                 return self._answered(sending, reply, applied)
@@ -278,14 +278,17 @@ class Applying:
             FileStatus(status.uri, "applied") if status.uri in there else status for status in _refused(made, reason)
         )
 
-    def _draft(self, proposed: Kept) -> tuple[Draft, Mapping[str, Present]]:
+    async def _draft(self, proposed: Kept) -> tuple[Draft, Mapping[str, Present]]:
+        """In a thread: the lines of large files are many. Whether texts have moved on is looked at before sending."""
         view = self._snapshots.view()
         uris = {uri for file in proposed.files for uri in (file.uri, file.new_uri) if uri is not None}
         present = {uri: self._snapshots.present(uri, view) for uri in uris}
-        return draft(proposed.files, present, self._state.client.can, told=proposed.told), present
+        made = await asyncio.to_thread(draft, proposed.files, present, self._state.client.can, told=proposed.told)
+        return made, present
 
-    def _edit(self, made: Draft, kept: Kept, *, review: Review, scope: Scope | None) -> dict[str, Any]:
-        return workspace_edit(
+    async def _edit(self, made: Draft, kept: Kept, *, review: Review, scope: Scope | None) -> dict[str, Any]:
+        return await asyncio.to_thread(
+            workspace_edit,
             made.ready,
             self._state.client.can,
             encoding=self._state.documents.encoding,

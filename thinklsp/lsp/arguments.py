@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
+from thinklsp.lsp.protocol.envelope import is_id
 from thinklsp.lsp.protocol.errors import InvalidParams
 
 
@@ -24,7 +25,14 @@ def _whole(text: str) -> str:
     return text
 
 
+def _token(value: str | int) -> str | int:
+    if not is_id(value):
+        raise ValueError("neither an integer nor a short text")
+    return value
+
+
 Name = Annotated[str, AfterValidator(_whole)]
+Token = Annotated[str | int, AfterValidator(_token)]
 
 
 class Position(_Arguments):
@@ -42,7 +50,6 @@ class Location(_Arguments):
     range: Range | None = None
 
 
-Token = str | int
 EffortWish = Literal["auto", "low", "medium", "high", "xhigh", "max"]
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from lsprotocol import types
-
 from thinklsp.core.errors import TurnRefused
 from thinklsp.engine import ActionTask, ChatTask, Reference, TurnSpec
 from thinklsp.engine.changes import Wanted
@@ -18,6 +16,7 @@ from thinklsp.lsp.diagnostics import problems_of
 from thinklsp.lsp.edits import Scope
 from thinklsp.lsp.own_actions import only_reads, own_action
 from thinklsp.lsp.progress import TurnProgress
+from thinklsp.lsp.protocol.forms import Range
 from thinklsp.lsp.running_turn import Deliver, Told
 from thinklsp.lsp.snapshots import Snapshots
 from thinklsp.lsp.state import State
@@ -138,7 +137,7 @@ class Asking:
         count = document.line_count if document is not None else 2**31
         return Reference(uri, lines_of(where, count))
 
-    def _scope(self, uri: str, where: types.Range | None) -> Callable[[], Scope | None]:
+    def _scope(self, uri: str, where: Range | None) -> Callable[[], Scope | None]:
         """What the user pointed at, followed through what they type until the edit is sent."""
         document = self._state.documents.get(uri)
         if document is None or where is None or where.start == where.end:

@@ -13,7 +13,15 @@ from typing import Any
 from thinklsp.core.edits import TextEdit
 from thinklsp.core.errors import SessionError, TurnRefused
 from thinklsp.lsp import chat_documents
-from thinklsp.lsp.chat_documents import NO_TEXT, Answer, new_document, with_answer, with_exchange
+from thinklsp.lsp.chat_documents import (
+    NO_TEXT,
+    Answer,
+    inert_text,
+    made_inert,
+    new_document,
+    with_answer,
+    with_exchange,
+)
 from thinklsp.lsp.chat_outline import Chat, parse, session_named
 from thinklsp.lsp.convert import Lines
 from thinklsp.lsp.documents import Document
@@ -130,6 +138,8 @@ class ChatDocuments:
         return exchange.writing
 
     async def _answer(self, exchange: Exchange, session_id: str, answer: Answer) -> None:
+        answer = await asyncio.to_thread(made_inert, answer)
+
         def edits(document: Document, text: str) -> tuple[TextEdit, ...]:
             return with_answer(text, session_id, answer, self._end_of_prompt(exchange, document, text))
 
@@ -178,6 +188,8 @@ class ChatDocuments:
         """The answer of a turn whose caller shows no text: into the session's document, made if need be, and shown."""
         if not answer or self._state.stopped:
             return
+        answer = await asyncio.to_thread(made_inert, answer)
+        prompt = await asyncio.to_thread(inert_text, prompt)
         known = self._by_session.get(session_id)
 
         def edits(_: Document, text: str) -> tuple[TextEdit, ...]:

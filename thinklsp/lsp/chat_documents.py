@@ -7,16 +7,18 @@ is never changed: it is read as it stands, and all that comes in gets the line e
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from thinklsp.core.edits import TextEdit
-from thinklsp.core.lines import matching_blocks, split_lines
+from thinklsp.core.lines import line_bodies, matching_blocks, split_lines
 from thinklsp.lsp.chat_outline import (
     BLANK,
     BOM,
     HEADING,
     YOU,
+    fences,
     first_line,
     next_line,
     open_fence,
@@ -24,6 +26,11 @@ from thinklsp.lsp.chat_outline import (
     outside_fences,
     session_of,
 )
+from thinklsp.tools.inert import fenced_lines, inert, plain
+
+_FENCE = re.compile("`{3,}|~{3,}")
+# More of them that are odd are no mistake.
+_FENCES = 8
 
 FOLDER = ".thinklsp/chat"
 IGNORE = "*\n"
@@ -43,6 +50,30 @@ class Answer:
 
     def __bool__(self) -> bool:
         return bool(self.text.strip() or self.notices)
+
+
+def made_inert(answer: Answer) -> Answer:
+    """As it may stand in a document that is previewed. Of a hostile text it takes long enough for a thread."""
+    notices = tuple(inert(_one_line(notice)) for notice in answer.notices)
+    return replace(answer, text=inert_text(answer.text), notices=notices)
+
+
+def inert_text(text: str) -> str:
+    """The same for one text. Previews end a fence with the list that it stands in, and we do not: a fence that only one
+    of us sees would part what stands below it from its meaning, so it is spelled out."""
+    for _ in range(_FENCES):
+        text = inert(text)
+        lines = split_lines(text)
+        ours = [bool(after) for _, _, after in fences([line.rstrip("\r\n") for line in lines])]
+        theirs = fenced_lines(text)
+        odd = next((number for number, is_open in enumerate(ours) if is_open != (number in theirs)), None)
+        if odd is None:
+            return text
+        while odd > 0 and (ours[odd - 1] if ours[odd] else odd - 1 in theirs):
+            odd -= 1
+        lines[odd] = _FENCE.sub(r"\\\g<0>", lines[odd], count=1)
+        text = "".join(lines)
+    return plain(text)
 
 
 def file_name(session_id: str, suffix: str) -> str:
@@ -117,8 +148,12 @@ def _answer(answer: Answer) -> list[str]:
         lines += ["", *text]
     if notices := answer.notices or (() if text else (NO_TEXT,)):
         # In one line each, whatever a file is called: a quote can be neither a heading nor a fence.
-        lines += ["", *(f"> - {' '.join(notice.split())}" for notice in notices)]
+        lines += ["", *(f"> - {_one_line(notice)}" for notice in notices)]
     return lines
+
+
+def _one_line(notice: str) -> str:
+    return " ".join(notice.split())
 
 
 def _session_line(session_id: str) -> str:
@@ -163,7 +198,7 @@ def _line_end(text: str) -> str:
 
 def _bodies(text: str) -> list[str]:
     """Lines without their ends, and without the byte order mark."""
-    return [line.rstrip("\r\n") for line in split_lines(text.lstrip(BOM))]
+    return line_bodies(text.lstrip(BOM))
 
 
 # Lines without their ends.

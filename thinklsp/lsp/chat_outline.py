@@ -184,17 +184,17 @@ def _known(named: str | None) -> str | None:
 
 
 def outside_fences(bodies: Sequence[str]) -> Iterator[tuple[int, str]]:
-    for number, (body, before, after) in enumerate(_fences(bodies)):
+    for number, (body, before, after) in enumerate(fences(bodies)):
         if not before and not after:
             yield number, body
 
 
 def open_fence(bodies: Sequence[str]) -> str:
     """The mark that closes the code fence in which the lines end; empty outside of one."""
-    return next(reversed([after for _, _, after in _fences(bodies)]), "")
+    return next(reversed([after for _, _, after in fences(bodies)]), "")
 
 
-def _fences(bodies: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+def fences(bodies: Sequence[str]) -> Iterator[tuple[str, str, str]]:
     """Every line with the mark of the fence that is open before and after it."""
     fence = ""
     for body in bodies:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from thinklsp.lsp.protocol.dispatch import Protocol
 from thinklsp.lsp.protocol.errors import ClientError
+from thinklsp.tools.shown import told
 
 _PROMPT_SECONDS = 120.0
 _REQUEST_SECONDS = 30.0
@@ -88,10 +89,12 @@ class Client:
         self.can = Abilities()
 
     def show_message(self, level: Level, text: str) -> None:
-        self._protocol.tell("window/showMessage", {"type": _LEVELS[level], "message": text})
+        self._protocol.tell("window/showMessage", {"type": _LEVELS[level], "message": told(text)})
 
     def progress(self, token: str | int, value: Mapping[str, Any]) -> None:
         report = ("report", token) if value["kind"] == "report" else None
+        if "message" in value:
+            value = {**value, "message": told(value["message"])}
         self._protocol.tell("$/progress", {"token": token, "value": value}, replaces=report)
 
     async def create_progress(self, token: str) -> bool:
@@ -106,7 +109,7 @@ class Client:
 
     async def question(self, text: str, options: Sequence[str]) -> str | None:
         """The chosen option; None when dismissed, late, or answered with something else."""
-        params = {"type": _LEVELS["info"], "message": text, "actions": [{"title": option} for option in options]}
+        params = {"type": _LEVELS["info"], "message": told(text), "actions": [{"title": option} for option in options]}
         try:
             reply = await self._protocol.ask("window/showMessageRequest", params, _PROMPT_SECONDS)
         except (ClientError, TimeoutError):

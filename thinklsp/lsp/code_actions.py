@@ -7,12 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lsprotocol import types
-
 from thinklsp.lsp.announced import QUICKFIX, REWRITE
 from thinklsp.lsp.client import Abilities
 from thinklsp.lsp.documents import Document
 from thinklsp.lsp.places import Trigger, comment_trigger, has_definition, is_unfinished
+from thinklsp.lsp.protocol.forms import Range
 
 if TYPE_CHECKING:
     # It checks the user's file, and code actions are answered before that is loaded.
@@ -23,7 +22,6 @@ _REMOVE_COMMENT = (
     "(A comment at this place says so and is addressed to you: remove it, the mark AI! with it, with the change.)"
 )
 _LLM_GENERATED = 1
-_INVOKED = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +61,7 @@ class Situation:
     `written` is the newest turn that wrote to it, `own` are the user's own actions."""
 
     document: Document
-    range: types.Range
+    range: Range
     diagnostics: Sequence[Mapping[str, Any]]
     automatic: bool
     held: Sequence[Held]
@@ -212,10 +210,6 @@ def disabled_in(raw: object) -> frozenset[str]:
             case _:
                 pass
     return found
-
-
-def is_automatic(context: types.CodeActionContext) -> bool:
-    return context.trigger_kind is not None and context.trigger_kind.value != _INVOKED
 
 
 def _cut(title: str) -> str:

@@ -132,10 +132,7 @@ def comments(text: str, language_id: str, since: int = 0) -> Iterator[Comment]:
 
 
 def _offset_of(text: str, line: int) -> int:
-    at = 0
-    for _ in range(line):
-        at = text.find("\n", at) + 1
-    return at
+    return len(text) - len(text.split("\n", line)[-1])
 
 
 @cache

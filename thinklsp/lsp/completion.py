@@ -10,12 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lsprotocol import types
-
 from thinklsp.lsp.chat_outline import outside_fences, prompt_section
 from thinklsp.lsp.convert import Encoding, column_of, units
 from thinklsp.lsp.documents import Document
 from thinklsp.lsp.mentions import SPECIAL
+from thinklsp.lsp.protocol.forms import Position
 from thinklsp.lsp.slash import SLASH_COMMANDS
 
 _MOST_ITEMS = 200
@@ -48,7 +47,7 @@ class Names:
     complete: bool = True
 
 
-def wanted_at(document: Document, position: types.Position, encoding: Encoding) -> Wanted | None:
+def wanted_at(document: Document, position: Position, encoding: Encoding) -> Wanted | None:
     """None where nothing completes: outside of the prompt, in a code fence, in the middle of a text."""
     section = prompt_section(document.text)
     if not section.begin <= position.line < section.end:
@@ -69,7 +68,7 @@ def wanted_at(document: Document, position: types.Position, encoding: Encoding) 
 
 def completions(
     document: Document,
-    position: types.Position,
+    position: Position,
     encoding: Encoding,
     wanted: Wanted,
     *,

@@ -1,14 +1,20 @@
-"""One client: a server of its own, from the first message until what it began has ended."""
+"""One client: a server of its own, from the first message until what it began has ended; and the end of the process."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any, NoReturn
 
+from thinklsp.lsp.protocol.errors import NO_THREAD, is_no_thread
 from thinklsp.lsp.protocol.frames import BadFrame
 from thinklsp.lsp.protocol.writer import Writer
 from thinklsp.lsp.server import Server
+
+_log = logging.getLogger(__name__)
 
 # What the work of a connection may take to end when the process does.
 GOODBYE_SECONDS = 1.0
@@ -48,3 +54,21 @@ def on_signals(leave: Callable[[int], None]) -> None:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             loop.add_signal_handler(number, leave, 128 + number)
+
+
+def run_to_its_end(serving: Coroutine[Any, Any, int]) -> NoReturn:
+    """Ends the process with the code that comes of it.
+
+    Nothing else is waited for: neither tasks that do not end nor threads that hang on a disk, a lock or a keyring.
+    Python would wait for each of them, for ever.
+    """
+    code = 1
+    try:
+        code = asyncio.Runner().run(serving)
+    except Exception as error:  # noqa: BLE001 - whatever it was, the process ends
+        if is_no_thread(error):
+            _log.error("the server cannot run: %s", NO_THREAD)
+        else:
+            _log.exception("the server has failed")
+    finally:
+        os._exit(code)

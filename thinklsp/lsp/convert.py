@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from itertools import accumulate
 from typing import Any, Literal
 
 from thinklsp.core.lines import split_lines
@@ -49,9 +50,7 @@ class Lines:
     def __init__(self, text: str, encoding: Encoding) -> None:
         self._text = text
         self._encoding: Encoding = encoding
-        self._starts = [0]
-        for line in split_keeping_ends(text)[:-1]:
-            self._starts.append(self._starts[-1] + len(line))
+        self._starts = [0, *accumulate(map(len, split_keeping_ends(text)[:-1]))]
 
     def position(self, offset: int) -> dict[str, int]:
         line = bisect_right(self._starts, offset) - 1

@@ -10,11 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from lsprotocol import types
-
 from thinklsp.core.problems import Problem
 from thinklsp.lsp.convert import units
 from thinklsp.lsp.documents import Document, Point, Seen
+from thinklsp.lsp.protocol.forms import Range
 
 _SEVERITIES = {1: "error", 2: "warning", 3: "information", 4: "hint"}
 # Following them through all changes that are remembered takes less than 10 ms.
@@ -58,7 +57,7 @@ def moved(document: Document, diagnostics: Iterable[Mapping[str, Any]], version:
     return tuple(found)
 
 
-def see(document: Document, where: types.Range, diagnostics: Iterable[Mapping[str, Any]]) -> tuple[Seen, ...]:
+def see(document: Document, where: Range, diagnostics: Iterable[Mapping[str, Any]]) -> tuple[Seen, ...]:
     """Keeps what came with a code-action request for this range. What was known of it before is so no more."""
     new = tuple(_seen(document, diagnostic) for diagnostic in diagnostics)[:_MOST_SEEN]
     first = where.start.line, where.start.character

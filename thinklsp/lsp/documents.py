@@ -9,11 +9,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-
-from lsprotocol import types
+from functools import cached_property
 
 from thinklsp.core.problems import Problem
 from thinklsp.lsp.convert import Encoding, column_of, split_keeping_ends, units
+from thinklsp.lsp.protocol.forms import Change, Changed, Opened, Position, Range
 from thinklsp.lsp.spans import trimmed
 
 _log = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ class Document:
     has told of. `follower` is told of each change as offsets in code points: what stood from the first to the second is
     replaced by so many characters."""
 
-    def __init__(self, item: types.TextDocumentItem, encoding: Encoding) -> None:
+    def __init__(self, item: Opened, encoding: Encoding) -> None:
         self.uri = item.uri
         self.language_id = item.language_id
         self.version = item.version
@@ -69,10 +69,15 @@ class Document:
         self.seen: tuple[Seen, ...] = ()
         self.follower: Callable[[int, int, int], None] | None = None
         self.encoding: Encoding = encoding
-        self._lines = split_keeping_ends(item.text)
         self._text: str | None = item.text
         self._changes: deque[_Change] = deque(maxlen=_REMEMBERED_CHANGES)
         self._whole_since = item.version
+
+    @cached_property
+    def _lines(self) -> list[str]:
+        """Split when first asked for: most documents are opened and closed without that, and lines take several times
+        as much memory as their text."""
+        return split_keeping_ends(self.text)
 
     @property
     def text(self) -> str:
@@ -95,21 +100,22 @@ class Document:
 
     def offset(self, line: int, character: int) -> int:
         """Code points before a position in the client's units, clamped to the text."""
-        number, column = self._point(types.Position(line, character))
+        number, column = self._point(Position(line, character))
         return sum(map(len, self._lines[:number])) + column
 
-    def apply(self, version: int, changes: Sequence[types.TextDocumentContentChangeEvent]) -> None:
+    def apply(self, version: int, changes: Sequence[Change]) -> None:
         if version <= self.version:
             self.desynced = True
             _log.warning("a document went from version %d to %d; it is out of step", self.version, version)
         for change in changes:
-            if isinstance(change, types.TextDocumentContentChangePartial):
-                self._replace(version, change.range, change.text)
-            else:
+            if change.range is None:
                 self._replace_all(version, change.text)
+            else:
+                self._replace(version, change.range, change.text)
         self.version = version
         self.changed_at = time.monotonic()
-        self._text = None
+        if changes:
+            self._text = None
 
     def moved(self, point: Point, version: int) -> Point | None:
         """Where a point of an earlier version is now. None when the text around it was changed or is forgotten."""
@@ -136,7 +142,7 @@ class Document:
         self._whole_since = version
         self.desynced = False
 
-    def _replace(self, version: int, where: types.Range, text: str) -> None:
+    def _replace(self, version: int, where: Range, text: str) -> None:
         start, end = sorted((self._point(where.start), self._point(where.end)))
         if self.follower is not None:
             at = sum(map(len, self._lines[: start[0]])) + start[1]
@@ -162,7 +168,7 @@ class Document:
         head, tail = trimmed(old, new)
         follower(at + head, at + len(old) - tail, len(new) - head - tail)
 
-    def _point(self, position: types.Position) -> Point:
+    def _point(self, position: Position) -> Point:
         """Line and code points before a position, clamped to the text."""
         line = min(position.line, len(self._lines) - 1)
         character = position.character if line == position.line else _LAST_COLUMN
@@ -205,28 +211,28 @@ class Documents:
                 return
             await asyncio.sleep(min(quiet_at, give_up) - now)
 
-    def opened(self, params: types.DidOpenTextDocumentParams) -> None:
-        self._open[params.text_document.uri] = Document(params.text_document, self.encoding)
+    def opened(self, item: Opened) -> None:
+        self._open[item.uri] = Document(item, self.encoding)
         for tell in self.on_open:
-            tell(params.text_document.uri)
+            tell(item.uri)
         self.touched.set()
 
-    def changed(self, params: types.DidChangeTextDocumentParams) -> None:
-        document = self._open.get(params.text_document.uri)
+    def changed(self, changed: Changed) -> None:
+        document = self._open.get(changed.uri)
         if document is None:
             _log.warning("a change of a document that is not open was ignored")
             return
         try:
-            document.apply(params.text_document.version, params.content_changes)
+            document.apply(changed.version, changed.changes)
         except (ValueError, IndexError):
             document.desynced = True
             _log.exception("a change could not be applied; the document is out of step")
         self.touched.set()
 
-    def closed(self, params: types.DidCloseTextDocumentParams) -> None:
+    def closed(self, uri: str) -> None:
         for tell in self.on_close:
-            tell(params.text_document.uri)
-        self._open.pop(params.text_document.uri, None)
+            tell(uri)
+        self._open.pop(uri, None)
         self.touched.set()
 
 

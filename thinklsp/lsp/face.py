@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from lsprotocol import types
-
 from thinklsp.core.errors import SessionError, TurnRefused
 from thinklsp.engine import CompactTask, Engine, Turn, TurnSpec
 from thinklsp.engine.doctor import report
@@ -25,6 +23,7 @@ from thinklsp.lsp.hover import Format, hover
 from thinklsp.lsp.ledger import EditLedger
 from thinklsp.lsp.progress import Token, TurnProgress
 from thinklsp.lsp.protocol.errors import InvalidParams
+from thinklsp.lsp.protocol.forms import Position
 from thinklsp.lsp.sending import Sending
 from thinklsp.lsp.sessions import Sessions
 from thinklsp.lsp.slash_commands import SlashCommands
@@ -106,7 +105,7 @@ class Face:
     def written_for(self, uri: str) -> Written | None:
         return self._ledger.written_for(uri)
 
-    def hover(self, document: Document, position: types.Position) -> dict[str, Any] | None:
+    def hover(self, document: Document, position: Position) -> dict[str, Any] | None:
         origin = self._ledger.texts.at(document, position.line, position.character)
         form: Format = "markdown" if self._state.client.can.hover_markdown else "plaintext"
         return None if origin is None else hover(origin, form)
@@ -141,7 +140,7 @@ class Face:
         await self._sessions.find(session_id)
         self._changed()
 
-    async def complete(self, document: Document, position: types.Position) -> dict[str, Any]:
+    async def complete(self, document: Document, position: Position) -> dict[str, Any]:
         encoding = self._state.documents.encoding
         wanted = wanted_at(document, position, encoding)
         if wanted is None:
@@ -181,6 +180,7 @@ class Face:
                 answer = await session_commands.sessions(self.engine, self._turns, self._snapshots.key, asked)
                 if asked.op == "delete":
                     self.applying.forget(answer["sessionId"])
+                    self.engine.forget(answer["sessionId"])
                 return answer
             case "thinklsp.usage":
                 wish = args.parsed(args.UsageArguments, given).session_id

@@ -21,13 +21,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
+    from thinklsp.lsp.convert import Encoding
+
 _PIECE = 64 * 1024
 _LONGEST = 1024 * 1024
 _HEADER = re.compile(rb"Content-Length: ([1-9][0-9]{0,6})\r\n\r\n")
 _LONGEST_HEADER = 64
 _LONGEST_ID = 256
 _DEPTH = 32
-_ENCODINGS = ("utf-8", "utf-16", "utf-32")
+_ENCODINGS: tuple[Encoding, ...] = ("utf-8", "utf-16", "utf-32")
 
 
 class Greeting:
@@ -77,7 +79,7 @@ def answer_to(body: bytes) -> bytes | None:
         return None
     if not isinstance(message, dict) or not _is_initialize(message) or not _is_shallow(message, _DEPTH):
         return None
-    encoding = _encoding(message["params"]["capabilities"])
+    encoding = encoding_of(message["params"]["capabilities"])
     if encoding is None:
         return None
     result = {"capabilities": capabilities(encoding), "serverInfo": {"name": "thinklsp", "version": __version__}}
@@ -85,7 +87,7 @@ def answer_to(body: bytes) -> bytes | None:
     return json.dumps(reply, separators=(",", ":")).encode("ascii")
 
 
-def capabilities(encoding: str) -> dict[str, Any]:
+def capabilities(encoding: Encoding) -> dict[str, Any]:
     return {
         "positionEncoding": encoding,
         "textDocumentSync": {"openClose": True, "change": 2, "save": True},
@@ -127,7 +129,7 @@ def _is_folder(folder: object) -> bool:
     return isinstance(folder, dict) and _is_file(folder.get("uri")) and isinstance(folder.get("name"), str)
 
 
-def _encoding(announced: Mapping[str, Any]) -> str | None:
+def encoding_of(announced: Mapping[str, Any]) -> Encoding | None:
     """The first of the client's that we know, as the protocol wants it; None where its wish is of another form."""
     general = announced.get("general")
     if general is None:

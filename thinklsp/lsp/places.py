@@ -49,7 +49,8 @@ _MARK_FIRST = re.compile(r"AI(?P<mark>[!?])(?=$|[\s:,-])[\s:,-]*(?P<text>.*)$", 
 _MARK_LAST = re.compile(r"(?<![\w.@/-])AI(?P<mark>[!?])$", re.IGNORECASE)
 _MARK = re.compile(r"\bAI[!?]", re.IGNORECASE)
 # How far from a line the mark of its comment may stand, and characters that are looked through for what is a comment.
-_NEAR, _LOOKED_THROUGH = 40, 100_000
+_NEAR, _LOOKED_THROUGH, _AT_ONCE = 40, 100_000, 512
+_ENDS = re.compile(r"\r\n?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,15 +121,16 @@ def comment_trigger(document: Document, line: int) -> Trigger | None:
 def _text_around(document: Document, line: int) -> tuple[int, str]:
     """The number of its first line, and the text from there to a little behind the line: whether something is a string
     is told by what stands before it."""
-    lines: list[str] = []
-    left = _LOOKED_THROUGH
-    for number in range(min(line + _NEAR, document.line_count) - 1, -1, -1):
-        text = document.line(number)
-        left -= len(text) + 1
-        if left < 0:
-            return number + 1, "\n".join(reversed(lines))
-        lines.append(text)
-    return 0, "\n".join(reversed(lines))
+    lines, stop = document.lines, min(line + _NEAR, document.line_count)
+    first, left, many = stop, _LOOKED_THROUGH, _AT_ONCE
+    while first and many:
+        size = sum(map(len, lines[max(0, first - many) : first]))
+        if size <= left:
+            first, left = max(0, first - many), left - size
+        else:
+            many //= 2
+    text = _ENDS.sub("\n", "".join(lines[first:stop]))
+    return first, text if stop == document.line_count else text[:-1]
 
 
 def _triggers(start: int, found: Iterable[Comment]) -> Iterator[Trigger]:

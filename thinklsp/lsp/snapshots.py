@@ -45,13 +45,14 @@ class Snapshots:
         return WorkspaceView(folders, documents, settled=settled, protected=self._protected)
 
     def present(self, uri: str, view: WorkspaceView) -> Present:
-        """The file as it is in `view`, which should be fresh."""
+        """The file as it is in `view`, which should be fresh. Tools have asked whether it may be written, too; whatever
+        let them, nothing that is protected leaves here."""
         document = self._state.documents.get(uri)
-        if document is not None:
-            return Present(document.text, document.version, document.desynced)
         try:
             place = view.resolve(uri)
             view.check_writable(place)
+            if document is not None:
+                return Present(document.text, document.version, document.desynced)
             found = view.read(place)
         except PathRefused as refused:
             return Present(None, refusal=str(refused))

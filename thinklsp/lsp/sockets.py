@@ -12,9 +12,9 @@ import socket
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NoReturn, Protocol
 
-from thinklsp.lsp.connection import GOODBYE_SECONDS, Connection, on_signals
+from thinklsp.lsp.connection import GOODBYE_SECONDS, Connection, on_signals, run_to_its_end
 from thinklsp.lsp.protocol.frames import BadFrame
 from thinklsp.lsp.protocol.socket_writer import Gone, SocketWriter, Wire
 from thinklsp.lsp.protocol.writer import LAST_WORDS_SECONDS, Outbox
@@ -127,9 +127,10 @@ async def _read(connection: Connection, wire: Wire, first: Sequence[bytes | BadF
 Listening = Callable[[Entrance, Connections], AbstractAsyncContextManager[None]]
 
 
-def serve_sockets(listening: Listening, entrance: Entrance, ready: Callable[[], None]) -> int:
-    """Serves until a signal ends it: the exit code is 128 and its number. `ready` is called when clients can come."""
-    return asyncio.run(_serve(listening, entrance, ready))
+def serve_sockets(listening: Listening, entrance: Entrance, ready: Callable[[], None]) -> NoReturn:
+    """Serves until a signal ends it, and the process: the exit code is 128 and its number. `ready` is called when
+    clients can come."""
+    run_to_its_end(_serve(listening, entrance, ready))
 
 
 async def _serve(listening: Listening, entrance: Entrance, ready: Callable[[], None]) -> int:

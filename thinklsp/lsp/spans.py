@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 
-from thinklsp.core.lines import changed_blocks, matching_blocks, split_lines
+from thinklsp.core.lines import changed_blocks, line_bodies, matching_blocks, split_lines
 
 Span = tuple[int, int]
 """`[start, end)`, never empty."""
@@ -49,18 +49,19 @@ def followed(spans: Iterable[Span], start: int, end: int, length: int) -> Iterat
 def written(before: str, after: str, now: str) -> list[Span]:
     """The lines that a change from `before` to `after` wrote, where they still stand in `now`. Line ends do not count,
     and nor do lines that are blank."""
-    new = _bodies(after)
-    changed = {j for _, _, j1, j2 in changed_blocks(_bodies(before), new) for j in range(j1, j2) if new[j].strip()}
-    lines = split_lines(now)
+    new = line_bodies(after)
+    blocks = changed_blocks(line_bodies(before), new)
+    changed = [j for _, _, j1, j2 in blocks for j in range(j1, j2) if new[j].strip()]
+    if not changed:
+        return []
+    lines, bodies = split_lines(now), line_bodies(now)
     starts = [0, *accumulate(map(len, lines))]
     found: list[Span] = []
     last = -2
-    for i, j, count in matching_blocks(new, [line.rstrip("\r\n") for line in lines]):
-        for number in range(count):
-            if i + number not in changed:
-                continue
-            at = j + number
-            end = starts[at] + len(lines[at].rstrip("\r\n"))
+    for i, j, count in matching_blocks(new, bodies):
+        for number in changed[bisect_left(changed, i) : bisect_left(changed, i + count)]:
+            at = j + number - i
+            end = starts[at] + len(bodies[at])
             if at == last + 1 and found:
                 found[-1] = (found[-1][0], end)
             else:
@@ -81,7 +82,3 @@ def first_lines(spans: Sequence[Span], lines: Sequence[str], near: int) -> list[
             found.append(line)
         last = max(last, bisect_right(starts, end - 1) - 1)
     return found
-
-
-def _bodies(text: str) -> list[str]:
-    return [line.rstrip("\r\n") for line in split_lines(text)]

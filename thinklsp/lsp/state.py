@@ -5,22 +5,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import sys
 from collections.abc import Coroutine, Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from lsprotocol import types
-
-from thinklsp.core.loading import uncollected
+from thinklsp.lsp import late
 from thinklsp.lsp.client import Client
 from thinklsp.lsp.documents import Documents, Seen
-from thinklsp.lsp.progress import TurnProgress
 from thinklsp.lsp.protocol.dispatch import Protocol
+from thinklsp.lsp.protocol.forms import Folders, Range
 
 if TYPE_CHECKING:
     from thinklsp.lsp.face import Face
+    from thinklsp.lsp.progress import TurnProgress
 
 _log = logging.getLogger(__name__)
 
@@ -32,7 +29,7 @@ class ActionContext:
 
     uri: str
     version: int
-    range: types.Range
+    range: Range
     seen: tuple[Seen, ...]
 
 
@@ -77,7 +74,7 @@ class State:
         return self._face
 
     async def _load(self) -> Face:
-        make = await asyncio.to_thread(_import_face)
+        make = await asyncio.to_thread(late.face)
         self._face = make(self)
         return self._face
 
@@ -111,17 +108,8 @@ class State:
         for task in list(self.tasks):
             task.cancel()
 
-    def set_folders(self, added: list[types.WorkspaceFolder], removed: list[types.WorkspaceFolder]) -> None:
-        for folder in removed:
+    def set_folders(self, changed: Folders) -> None:
+        for folder in changed.removed:
             self.folders.pop(folder.uri, None)
-        for folder in added:
+        for folder in changed.added:
             self.folders[folder.uri] = folder.name
-
-
-def _import_face() -> Any:
-    # Inside a function: it pulls in HTTP, validation and the rest, after `initialize` has been answered. Where clients
-    # come and go it has been there before the first of them: what is left out of collection is kept for good.
-    with nullcontext() if "thinklsp.lsp.face" in sys.modules else uncollected():
-        from thinklsp.lsp.face import Face  # noqa: PLC0415 - see above
-
-    return Face

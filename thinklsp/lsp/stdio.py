@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import select
 import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from typing import NoReturn
 
-from thinklsp.lsp.connection import GOODBYE_SECONDS, Connection, on_signals
+from thinklsp.lsp.connection import GOODBYE_SECONDS, Connection, on_signals, run_to_its_end
 from thinklsp.lsp.greeting import Greeting
 from thinklsp.lsp.protocol.frames import FrameDecoder, FramingError
 from thinklsp.lsp.protocol.writer import FrameWriter
@@ -21,21 +23,18 @@ _CHUNK = 256 * 1024
 _CLIENT_CHECK_SECONDS = 3.0
 
 
-def serve_stdio(greeting: Greeting) -> int:
-    """Serves one client until it leaves. Returns the exit code: 0 after `shutdown` and `exit`, 1 without, 128 and the
+def serve_stdio(greeting: Greeting) -> NoReturn:
+    """Serves one client until it leaves, and ends the process: 0 after `shutdown` and `exit`, 1 without, 128 and the
     number after a signal."""
     # The protocol gets a descriptor of its own; whatever prints to standard output goes to the log instead.
     sys.stdout.flush()
     out = os.dup(1)
     os.dup2(2, 1)
+    run_to_its_end(_serve(out, greeting))
+
+
+async def _serve(out: int, greeting: Greeting) -> int:
     writer = FrameWriter(out)
-    try:
-        return asyncio.run(_serve(writer, greeting))
-    finally:
-        writer.close()
-
-
-async def _serve(writer: FrameWriter, greeting: Greeting) -> int:
     connection = Connection(writer)
     connection.server.protocol.is_greeted = greeting.answered
     on_signals(connection.leave)
@@ -49,6 +48,7 @@ async def _serve(writer: FrameWriter, greeting: Greeting) -> int:
             await connection.close()
     except TimeoutError:
         _log.warning("some work did not end in time and was left behind")
+    writer.close()
     return code
 
 
@@ -76,18 +76,37 @@ def _read(loop: asyncio.AbstractEventLoop, connection: Connection, chunk: bytes)
 async def _watch_client(connection: Connection, writer: FrameWriter) -> None:
     """A client that died without closing the pipe, because another process holds it, is noticed here; so is one that
     does not read what is written to it."""
-    while True:
+    gone = False
+    while not gone:
         await asyncio.sleep(_CLIENT_CHECK_SECONDS)
-        parent = connection.server.process_id
-        if writer.lost or (parent is not None and not _is_alive(parent)):
-            connection.leave(1)
+        gone = writer.lost or not _is_alive(connection.server.process_id)
+    connection.leave(1)
 
 
-def _is_alive(process_id: int) -> bool:
-    try:
-        os.kill(process_id, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
+def _is_alive(process_id: int | None) -> bool:
+    """A client that does not say which process it is lives."""
+    if process_id is None:
         return True
+    try:
+        # A dead process that nobody has asked after, as in containers without an init, can still be sent signals.
+        descriptor = os.pidfd_open(process_id)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except (OSError, AttributeError):
+        return _takes_signals(process_id)
+    try:
+        ended = select.poll()
+        ended.register(descriptor, select.POLLIN)
+        return not ended.poll(0)
+    finally:
+        os.close(descriptor)
+
+
+def _takes_signals(process_id: int) -> bool:
+    try:
+        # Another user's process lives, too.
+        with suppress(PermissionError):
+            os.kill(process_id, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
     return True

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lsprotocol import types
-
 from thinklsp.core.errors import StaleDocument, TurnRefused
 from thinklsp.core.problems import Problem
 from thinklsp.lsp import arguments as args
 from thinklsp.lsp.diagnostics import present
 from thinklsp.lsp.documents import Document
+from thinklsp.lsp.protocol.forms import Position, Range
 from thinklsp.lsp.state import ActionContext, State
 
 
@@ -19,7 +18,7 @@ class Subject:
     """`range` None: the whole document."""
 
     uri: str
-    range: types.Range | None
+    range: Range | None
     line_count: int
     problems: tuple[Problem, ...] = ()
 
@@ -54,7 +53,7 @@ def latest_place(state: State) -> Subject | None:
     if document is None:
         return Subject(place.uri, place.range, 2**31, problems)
     try:
-        where: types.Range | None = _moved(document, place.range, place.version)
+        where: Range | None = _moved(document, place.range, place.version)
     except StaleDocument:
         where = None
     return Subject(place.uri, where, document.line_count, problems)
@@ -75,13 +74,11 @@ def required_subject(state: State, uri: str | None, range_: args.Range | None, v
     return subject
 
 
-def plain_range(given: args.Range) -> types.Range:
-    return types.Range(
-        types.Position(given.start.line, given.start.character), types.Position(given.end.line, given.end.character)
-    )
+def plain_range(given: args.Range) -> Range:
+    return Range(Position(given.start.line, given.start.character), Position(given.end.line, given.end.character))
 
 
-def lines_of(where: types.Range | None, line_count: int) -> tuple[int, int] | None:
+def lines_of(where: Range | None, line_count: int) -> tuple[int, int] | None:
     """First and last line, counted from 1. A range that ends at the start of a line does not hold that line."""
     if where is None:
         return None
@@ -91,9 +88,9 @@ def lines_of(where: types.Range | None, line_count: int) -> tuple[int, int] | No
     return min(first, line_count), min(max(first, last), line_count)
 
 
-def _moved(document: Document, where: types.Range, version: int) -> types.Range:
+def _moved(document: Document, where: Range, version: int) -> Range:
     start = document.moved((where.start.line, where.start.character), version)
     end = document.moved((where.end.line, where.end.character), version)
     if start is None or end is None:
         raise StaleDocument("The selected code has changed since it was selected. Select it again.")
-    return types.Range(types.Position(*start), types.Position(*end))
+    return Range(Position(*start), Position(*end))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from hashlib import sha256
 from typing import Literal, Protocol
 from urllib.parse import urlsplit
@@ -38,7 +39,13 @@ class Endpoint:
 
     def origin(self, model: str) -> Origin:
         fingerprint = sha256(self.api_key.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-        return Origin(self.provider, model, self.host, fingerprint)
+        return _origin(self.provider, model, self.host, fingerprint)
+
+
+@lru_cache(maxsize=64)
+def _origin(provider: str, model: str, host: str, fingerprint: str) -> Origin:
+    """One object for each, so that comparing what every block of a conversation holds takes no time."""
+    return Origin(provider, model, host, fingerprint)
 
 
 @dataclass(frozen=True, slots=True)

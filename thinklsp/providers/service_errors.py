@@ -79,9 +79,10 @@ def excerpt(text: str) -> str:
     """One line for people: printable, masked, at most 300 characters. Empty for HTML."""
     if text.lstrip()[:1] == "<":
         return ""
-    # Masked before it is cut, so that no half of a key slips through; bounded first, so that it stays cheap.
-    line = mask(" ".join(text[: 20 * _EXCERPT].split()))
-    line = "".join(char for char in line if char.isprintable())
+    # Masked before it is cut, so that no half of a key slips through, and after what nobody sees is gone, so that it
+    # hides none; bounded first, so that it stays cheap.
+    line = " ".join(text[: 20 * _EXCERPT].split())
+    line = mask("".join(char for char in line if char.isprintable()))
     return line if len(line) <= _EXCERPT else line[: _EXCERPT - 1] + "…"
 
 

@@ -78,7 +78,7 @@ def crc(data: bytes) -> int:
 
 
 def message_crc(role: object, stop_reason: object, blocks: bytes) -> int:
-    return crc(f"{role} {stop_reason} ".encode("utf-8", "replace") + blocks)
+    return zlib.crc32(blocks, crc(f"{role} {stop_reason} ".encode("utf-8", "replace")))
 
 
 def contents(state: OpaqueState) -> bytes:

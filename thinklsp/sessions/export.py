@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, assert_never
 
 from thinklsp.core.messages import (
@@ -34,10 +34,17 @@ RESULT_LIMIT = 4000
 _FORMAT = 1
 
 
-def to_markdown(session: Session, summary: Summary | None = None, *, thinking: bool = False) -> str:
-    """Every prompt and answer as it was said; calls and results in blocks of code, long ones cut."""
+def to_markdown(
+    session: Session,
+    summary: Summary | None = None,
+    *,
+    thinking: bool = False,
+    answered: Callable[[str], str] = str,
+) -> str:
+    """Every prompt and answer as it was said; calls and results in blocks of code, long ones cut. `answered`: what
+    becomes of the model's own words, which may be previewed."""
     parts = [f"# {session.title or 'Session'}", "\n".join(_facts(session, summary))]
-    parts += [part for message in session.conversation for part in _message(message, thinking)]
+    parts += [part for message in session.conversation for part in _message(message, thinking, answered)]
     return storable("\n\n".join(parts)) + "\n"
 
 
@@ -55,8 +62,9 @@ def _facts(session: Session, summary: Summary | None) -> Iterator[str]:
         yield f"- cost {session.usage.cost_usd:.4f} US dollars"
 
 
-def _message(message: Message, thinking: bool) -> Iterator[str]:
-    shown = [text for block in message.blocks if (text := _shown(block, thinking))]
+def _message(message: Message, thinking: bool, answered: Callable[[str], str]) -> Iterator[str]:
+    words = answered if isinstance(message, AssistantMessage) else str
+    shown = [text for block in message.blocks if (text := _shown(block, thinking, words))]
     # Results of tools belong to the answer that asked for them.
     if isinstance(message, AssistantMessage) or any(isinstance(block, TextBlock) for block in message.blocks):
         speaker = "## thinklsp" if isinstance(message, AssistantMessage) else "## You"
@@ -68,12 +76,12 @@ def _message(message: Message, thinking: bool) -> Iterator[str]:
         yield from shown
 
 
-def _shown(block: ContentBlock | ToolResultBlock, thinking: bool) -> str:
+def _shown(block: ContentBlock | ToolResultBlock, thinking: bool, words: Callable[[str], str]) -> str:
     match block:
         case TextBlock():
-            return block.text
+            return words(block.text)
         case ThinkingBlock():
-            return "> " + block.text.replace("\n", "\n> ") if thinking and block.text else ""
+            return "> " + words(block.text).replace("\n", "\n> ") if thinking and block.text else ""
         case ToolUseBlock():
             arguments = "(its arguments could not be read)" if block.input is None else _json(dict(block.input))
             return f"Called `{block.name}`:\n\n{_fenced(_cut(arguments))}"

@@ -183,25 +183,29 @@ class SqliteStore(_Store):
         self._seals = load_seals if vault is None else partial(load_seals, vault)
         self._retry_after = retry_after
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="thinklsp-sessions")
+        self._started = self._closed = False
 
     def _make(self) -> Keeper:
         return Keeper(self._open, self._leases, self._seals(), self._retry_after)
 
     async def _run(self, job: Callable[[Keeper], _T]) -> _T:
-        try:
-            running = self._thread.submit(self._do, job)
-        except RuntimeError:
-            raise SessionError("The session store is closed. Start the server again.") from None
-        return await asyncio.shield(asyncio.wrap_future(running))
+        if self._closed:
+            raise SessionError("The session store is closed. Start the server again.")
+        if not self._started:
+            # Where no thread can be started what was handed in stays, and would be done later although it has failed.
+            self._thread.submit(lambda: None)
+            self._started = True
+        return await asyncio.shield(asyncio.wrap_future(self._thread.submit(self._do, job)))
 
     async def aclose(self) -> None:
         """What waits in memory is written if the disk lets it."""
-        try:
-            closing = self._thread.submit(self._close)
-        except RuntimeError:
+        if self._closed:
             return
-        self._thread.shutdown(wait=False)
-        await asyncio.shield(asyncio.wrap_future(closing))
+        self._closed = True
+        if self._started:
+            closing = self._thread.submit(self._close)
+            self._thread.shutdown(wait=False)
+            await asyncio.shield(asyncio.wrap_future(closing))
 
     def _close(self) -> None:
         if self._keeper is not None:

@@ -11,6 +11,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -117,6 +118,7 @@ async def call(tool_use: ToolUseBlock, tools: Sequence[AnyTool], context: ToolCo
     return replace(output, text=bounded(visible(output.text)))
 
 
+@cache
 def schema_of(arguments: type[BaseModel]) -> dict[str, Any]:
     """JSON Schema in the plain form that every provider takes: no references, no titles, optional means absent."""
     schema = arguments.model_json_schema()

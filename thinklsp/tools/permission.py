@@ -142,7 +142,8 @@ def question(action: Approval) -> str:
 
 
 def _quoted(word: str) -> str:
-    text = json.dumps(word).replace("\x7f", "\\u007f")
+    # Editors may take `](` for the middle of a link, and show its words alone.
+    text = json.dumps(word).replace("\x7f", "\\u007f").replace("](", "]\\u0028")
     return re.sub(r"(?<= ) ", lambda _: "\\u0020", text)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from collections import deque
@@ -14,9 +13,9 @@ from thinklsp.core.errors import PathRefused, ToolFailed
 from thinklsp.core.lines import split_lines
 from thinklsp.tools.base import Arguments, Tool, ToolContext, ToolOutput
 from thinklsp.tools.shown import RESULT_LIMIT, shown_name, visible
+from thinklsp.tools.threads import in_thread
 from thinklsp.workspace.ignore import GlobFilter, IgnoreRules
 from thinklsp.workspace.overlay import EditOverlay
-from thinklsp.workspace.paths import Root
 from thinklsp.workspace.relpath import quoted
 from thinklsp.workspace.view import FileText, Place
 
@@ -149,7 +148,7 @@ class FileWalk:
         """At most `limit` places. A cancelled call stops its thread at the next folder."""
         found = [place for place in self._afloat() if self._takes(place)][: self._limit]
         try:
-            found += await asyncio.to_thread(self._walk, self._limit - len(found))
+            found += await in_thread(self._walk, self._limit - len(found))
         finally:
             self._stopped.set()
         return found
@@ -193,34 +192,32 @@ class FileWalk:
             if listing is None or folder.path is None or start.path is None or folder.root is None:
                 continue
             ignore, parts = rules[start.key], folder.path.parts
-            for name in listing.files:
-                inside = (*parts, name)
-                if ignore.entry_ignored(inside, is_directory=False) or not self._matches(inside, len(start.path.parts)):
-                    continue
-                place = self._place(folder.root, inside)
-                if place is not None and place.key not in self._seen:
+            files = [
+                name
+                for name in listing.files
+                if not ignore.entry_ignored((*parts, name), is_directory=False)
+                and self._matches((*parts, name), len(start.path.parts))
+            ]
+            for place in self._places(folder, files):
+                if place.key not in self._seen:
                     self._seen.add(place.key)
                     found.append(place)
-            for name in listing.directories:
-                below = self._place(folder.root, (*parts, name))
-                # A workspace folder inside another one is walked under its own name.
-                if (
-                    below is not None
-                    and below.key not in own
-                    and not ignore.entry_ignored((*parts, name), is_directory=True)
-                ):
-                    waiting.append((start, below))
+            folders = [
+                name for name in listing.directories if not ignore.entry_ignored((*parts, name), is_directory=True)
+            ]
+            # A workspace folder inside another one is walked under its own name.
+            waiting += ((start, below) for below in self._places(folder, folders) if below.key not in own)
         self.complete = self.complete and len(found) <= limit
         return found[:limit]
 
-    def _place(self, root: Root, parts: tuple[str, ...]) -> Place | None:
-        """None where no path may lead: that one folder is too deep does not hide the others."""
+    def _places(self, folder: Place, names: list[str]) -> list[Place]:
+        """Empty where no path may lead: that one folder is too deep does not hide the others."""
         try:
-            return self._overlay.view.place_in(root, parts)
+            return list(self._overlay.view.places_below(folder, names)) if names else []
         except PathRefused:
             self.complete = False
-            self.unopened.append("/".join(parts))
-            return None
+            self.unopened += [f"{folder.shown}/{name}" for name in names]
+            return []
 
 
 def _listed(places: list[Place], walk: FileWalk) -> str:

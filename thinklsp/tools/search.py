@@ -22,6 +22,7 @@ from thinklsp.tools.plain_search import match_texts
 from thinklsp.tools.read import FileWalk, existing_text
 from thinklsp.tools.ripgrep import BrokeOff, Match, Query, UnknownOption, find_ripgrep, search_texts, search_tree
 from thinklsp.tools.shown import RESULT_LIMIT, shown_name, visible
+from thinklsp.tools.threads import in_thread
 from thinklsp.workspace.ignore import PRUNED, GlobFilter, IgnoreRules
 from thinklsp.workspace.overlay import EditOverlay
 from thinklsp.workspace.relpath import RelPath
@@ -184,7 +185,7 @@ class _Search:
         texts = list(self._texts)
         if self._starts:
             places = await FileWalk(self._overlay, self._starts, self._glob, _MOST_FILES).run()
-            texts += await asyncio.to_thread(self._loaded, [place for place in places if place.key not in self._afloat])
+            texts += await in_thread(self._loaded, [place for place in places if place.key not in self._afloat])
         whole = ["".join(text.lines) for text in texts]
         for index, match in await match_texts(whole, self._query, most=_MOST_LINES):
             self._found.add(texts[index], match)

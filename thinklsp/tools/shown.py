@@ -1,4 +1,4 @@
-"""Text on its way to the model: bounded, and with nothing in it that an eye would not see."""
+"""Text on its way to the model, or to the user in a line: bounded, and with nothing in it that an eye would not see."""
 
 from __future__ import annotations
 
@@ -35,6 +35,11 @@ def unescaped(text: str) -> str:
     return _SHOWN.sub(lambda match: chr(min(int(match[1], 16), 0x10FFFF)), text)
 
 
+def told(text: str) -> str:
+    """A sentence for a message or a progress line. Some editors make a link of `[words](command:…)` even there."""
+    return visible(text.replace("\r\n", "\n")).replace("](", "] (")
+
+
 def bounded(text: str, limit: int = RESULT_LIMIT) -> str:
     """At most `limit` characters, the note included."""
     if len(text) <= limit:
@@ -58,13 +63,13 @@ def _escape(match: re.Match[str], text: str) -> str:
 
 
 def _within_emoji(text: str, at: int) -> bool:
-    """A joiner stands between two pictures, a style sign behind one."""
+    """A joiner stands between two pictures, a style sign directly behind one."""
     before = text[at - 1 : at]
+    if text[at] == _EMOJI_STYLE:
+        return _is_picture(before)
     if before == _EMOJI_STYLE:
         before = text[at - 2 : at - 1]
-    if not _is_picture(before):
-        return False
-    return text[at] == _EMOJI_STYLE or _is_picture(text[at + 1 : at + 2])
+    return _is_picture(before) and _is_picture(text[at + 1 : at + 2])
 
 
 def _is_picture(char: str) -> bool:

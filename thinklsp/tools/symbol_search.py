@@ -6,7 +6,6 @@ place that was asked about, what its file imports, its folder, the rest.
 
 from __future__ import annotations
 
-import asyncio
 import re
 import threading
 import time
@@ -19,6 +18,7 @@ from thinklsp.symbols.languages import Language, language_of
 from thinklsp.symbols.mentions import mentions
 from thinklsp.symbols.outline import Symbol, outline
 from thinklsp.tools.search import FoundText, SearchText, SearchTextArguments
+from thinklsp.tools.threads import in_thread
 from thinklsp.workspace.overlay import EditOverlay
 from thinklsp.workspace.view import Place
 
@@ -56,7 +56,7 @@ async def in_time(work: Callable[[Stop], Answer], seconds: float = SECONDS) -> A
     """Runs work in a thread; `stop` turns true when the time is up or nobody waits any more. Raises ParsingStopped."""
     deadline, left = time.monotonic() + seconds, threading.Event()
     try:
-        return await asyncio.to_thread(work, lambda: left.is_set() or time.monotonic() > deadline)
+        return await in_thread(work, lambda: left.is_set() or time.monotonic() > deadline)
     finally:
         left.set()
 

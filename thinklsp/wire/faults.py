@@ -11,7 +11,18 @@ from collections.abc import Iterator
 from errno import EMFILE, ENFILE
 from urllib.parse import SplitResult
 
+import httpcore
+
 from thinklsp.core.errors import TransportFailed
+
+FAULTS = (
+    httpcore.NetworkError,
+    httpcore.TimeoutException,
+    httpcore.ProtocolError,
+    httpcore.ProxyError,
+    httpcore.UnsupportedProtocol,
+    OSError,
+)
 
 
 def spoken_host(parts: SplitResult) -> str:
@@ -20,7 +31,45 @@ def spoken_host(parts: SplitResult) -> str:
     return f"{host}:{parts.port}" if parts.port else host
 
 
-def explain_cause(fault: Exception, host: str, *, connecting: bool, proxied: bool = False) -> TransportFailed | None:
+def explain(fault: Exception, host: str, *, proxied: bool = False) -> TransportFailed:
+    """What one of `FAULTS` means."""
+    known = _explain_cause(fault, host, connecting=isinstance(fault, httpcore.ConnectError), proxied=proxied)
+    if known is not None:
+        return known
+    match fault:
+        case httpcore.ConnectTimeout():
+            return TransportFailed(f"No connection to {host} came about in time: check the network.")
+        case httpcore.WriteTimeout():
+            return TransportFailed(f"{host} took in the request too slowly: sending it timed out.")
+        case httpcore.PoolTimeout():
+            return TransportFailed(f"All connections to {host} are in use by other turns.")
+        case httpcore.ReadTimeout():
+            return TransportFailed(f"{host} did not answer in time.")
+        case httpcore.ProxyError():
+            return TransportFailed(f"The proxy would not connect to {host}; check the proxy settings.")
+        case httpcore.ConnectError():
+            return TransportFailed(f"No connection to {host}: check the network.")
+        case httpcore.LocalProtocolError():
+            return bad_header()
+        case httpcore.UnsupportedProtocol():
+            return bad_address(host)
+        case _:
+            return TransportFailed(f"The connection to {host} broke off.")
+
+
+def bad_header() -> TransportFailed:
+    return TransportFailed(
+        "The request could not be put together: the key or a header of the user's configuration holds a character "
+        "that HTTP does not allow.",
+        retryable=False,
+    )
+
+
+def bad_address(host: str) -> TransportFailed:
+    return TransportFailed(f"The address of {host} cannot be used; check the base URL.", retryable=False)
+
+
+def _explain_cause(fault: Exception, host: str, *, connecting: bool, proxied: bool = False) -> TransportFailed | None:
     """What the operating system or the TLS library said behind the error; None when they said nothing telling.
 
     `proxied`: what was looked for and connected to is a proxy, and not the host.

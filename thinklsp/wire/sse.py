@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from thinklsp.core.errors import StreamProtocolError
 
 _LINE_END = re.compile(rb"\r\n|\r|\n")
 _BOM = b"\xef\xbb\xbf"
 _STRAY = 64 * 1024
+# Bytes of a line of data that are not data: many empty ones are no small event either.
+_NAME = 6
 
 
-@dataclass(frozen=True, slots=True)
-class ServerSentEvent:
+class ServerSentEvent(NamedTuple):
     """`event` is empty where the stream names none; several data lines are joined with LF."""
 
     event: str
@@ -65,25 +66,25 @@ class SseDecoder:
         if self._bytes > self._limits.total:
             _refuse(f"it is larger than {self._limits.total} bytes")
         # A CR in last place has ended its line already; a LF at the head of the next piece belongs to it.
-        start = 1 if self._after_cr and chunk.startswith(b"\n") else 0
-        self._after_cr = chunk.endswith(b"\r")
-        if start:
+        if self._after_cr and chunk.startswith(b"\n"):
             chunk = chunk[1:]
-        *ended, rest = _LINE_END.split(chunk)
+        self._after_cr = chunk.endswith(b"\r")
+        *ended, rest = _LINE_END.split(chunk) if b"\r" in chunk else chunk.split(b"\n")
         self._lines += len(ended)
         if self._lines > self._limits.lines:
             _refuse(f"it has more than {self._limits.lines} lines")
-        events: list[ServerSentEvent] = []
-        for piece in ended:
-            if not (piece or self._line or self._data or self._event):
-                # Nothing was begun and nothing ends here. A stream can hold millions of these.
-                self._first_line = False
-                continue
-            self._extend(piece)
-            line = bytes(self._line)
+        if len(self._line) + len(chunk) > self._limits.line:
+            self._bound([*ended, rest])
+        if self._line:
+            self._line += ended[0] if ended else rest
+            if not ended:
+                return []
+            ended[0] = bytes(self._line)
             self._line.clear()
+        events: list[ServerSentEvent] = []
+        for line in ended:
             self._take(line, events)
-        self._extend(rest)
+        self._line += rest
         return events
 
     def finish(self) -> list[ServerSentEvent]:
@@ -102,33 +103,39 @@ class SseDecoder:
             events.append(ServerSentEvent("", "\n".join(self._stray)))
         return events
 
-    def _extend(self, piece: bytes) -> None:
-        self._line += piece
-        if len(self._line) > self._limits.line:
+    def _bound(self, pieces: list[bytes]) -> None:
+        if max(len(self._line) + len(pieces[0]), *map(len, pieces)) > self._limits.line:
             _refuse(f"one line of it is longer than {self._limits.line} bytes")
 
     def _take(self, line: bytes, events: list[ServerSentEvent]) -> None:
         if self._first_line:
             self._first_line = False
             line = line.removeprefix(_BOM)
-        if not line:
+        if line[:6] == b"data: ":
+            self._add(line[6:])
+        elif line[:7] == b"event: ":
+            self._event = line[7:].decode("utf-8", "replace")
+        elif line:
+            self._take_other(line)
+        elif self._data:
             self._dispatch(events)
-            return
+        else:
+            # A stream can hold millions of these.
+            self._event = ""
+
+    def _take_other(self, line: bytes) -> None:
         text = line.decode("utf-8", "replace")
         name, _, value = text.partition(":")
         value = value.removeprefix(" ")
         match name:
             case "data":
-                self._data_bytes += len(line)
-                if self._data_bytes > self._limits.event:
-                    _refuse(f"one event of it is larger than {self._limits.event} bytes")
-                self._data.append(value)
+                self._add(value.encode())
             case "event":
                 self._event = value
             case "error":
                 # No field of the standard; some servers write their errors so.
                 self._event = "error"
-                self._data.append(value)
+                self._add(value.encode())
             case "" | "id" | "retry":
                 pass  # Comments keep the connection alive; the others are for reconnecting, which we never do.
             case _ if self._stray_bytes < _STRAY:
@@ -136,6 +143,12 @@ class SseDecoder:
                 self._stray.append(text)
             case _:
                 pass
+
+    def _add(self, value: bytes) -> None:
+        self._data_bytes += len(value) + _NAME
+        if self._data_bytes > self._limits.event:
+            _refuse(f"one event of it is larger than {self._limits.event} bytes")
+        self._data.append(value.decode("utf-8", "replace"))
 
     def _dispatch(self, events: list[ServerSentEvent]) -> None:
         if self._data:

@@ -36,13 +36,20 @@ def _parted(text: str) -> tuple[str, str]:
 
 
 def _in_form_of(plain: str, before: str, after: str) -> tuple[str, str]:
-    old, new = set(_END.findall(before)), set(_END.findall(plain))
+    old, new = _ends_in(before), _ends_in(plain)
     if len(new) == 1 and len(old) <= 1 and old != new:
         [end] = new
         before, after = _END.sub(end, before), _END.sub(end, after)
     if before and plain and _is_ended(before) != _is_ended(plain):
         before, after = _ended_like(plain, before), _ended_like(plain, after)
     return before, after
+
+
+def _ends_in(text: str) -> set[str]:
+    """Most texts have one kind, which is found without looking at every line."""
+    if "\r" not in text:
+        return {"\n"} if "\n" in text else set()
+    return set(_END.findall(text))
 
 
 def _is_ended(text: str) -> bool:

@@ -12,11 +12,10 @@ import errno
 import os
 import secrets
 import stat
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
-from typing import Literal, NoReturn, Self
+from typing import Literal, NoReturn
 
 from thinklsp.core.errors import PathRefused
 from thinklsp.workspace.protected import ProtectedPaths
@@ -61,7 +60,17 @@ def workspace_key(uri: str) -> str:
         return uri_key(uri)
 
 
-class Root:
+class _Held:
+    """A descriptor that is closed when nobody uses it any more."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __del__(self) -> None:
+        os.close(self.number)
+
+
+class Root(AbstractContextManager["Root"]):
     """One workspace folder, opened once. Owned by whoever keeps the folders; safe to use from several threads.
 
     `written` is the path as it was given, `path` where it really is: a root that is itself a link is resolved here
@@ -78,20 +87,12 @@ class Root:
                 "or allow this one in the user's own settings."
             )
         try:
-            self._descriptor = os.open(self.path, _FOLDER)
+            self._held: _Held | None = _Held(os.open(self.path, _FOLDER))
         except OSError as error:
             _refuse(f"The workspace folder {quoted(path)}", error)
-        self._open = True
-        self._lock = threading.Lock()
 
     def close(self) -> None:
-        with self._lock:
-            if self._open:
-                self._open = False
-                os.close(self._descriptor)
-
-    def __enter__(self) -> Self:
-        return self
+        self._held = None
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -211,11 +212,10 @@ class Root:
     @contextmanager
     def _folder(self, parts: tuple[str, ...], shown: str, *, make: bool = False) -> Iterator[int]:
         """A descriptor of the folder, reached without following a link."""
-        with self._lock:
-            # A copy, because another thread may close the root while this walk is under way.
-            if not self._open:
-                raise PathRefused("The workspace folder has been closed; its files can no longer be used.")
-            descriptor = os.dup(self._descriptor)
+        # Another thread may close the root while this walk is under way. A lock would have the event loop wait for all.
+        if (held := self._held) is None:
+            raise PathRefused("The workspace folder has been closed; its files can no longer be used.")
+        descriptor = os.dup(held.number)
         try:
             for part in parts:
                 below = _enter(descriptor, part, shown, make=make)
@@ -321,7 +321,7 @@ def _check_regular(found: FileStat, shown: str) -> None:
             raise PathRefused(f"{quoted(shown)} is a folder, not a file.")
         case "link":
             raise PathRefused(f"{quoted(shown)} is a symbolic link, and tools do not follow links.")
-        case "other":
+        case _:
             raise PathRefused(f"{quoted(shown)} is not a regular file.")
 
 

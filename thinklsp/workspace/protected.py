@@ -13,6 +13,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase, translate
+from functools import lru_cache
 
 # Never to be touched by a tool, not even where the user's file allows it: the server's own documents.
 OWN = (".thinklsp",)
@@ -89,6 +90,12 @@ class _Rules:
                     yield pattern.text, span
 
 
+@lru_cache(maxsize=8)
+def _rules(texts: tuple[str, ...]) -> _Rules:
+    """Slow to make, and nearly always the same."""
+    return _Rules(texts)
+
+
 class ProtectedPaths:
     """The list as one question. `allow`: patterns of the same form from the user's own file.
 
@@ -97,10 +104,10 @@ class ProtectedPaths:
     """
 
     def __init__(self, allow: Iterable[str] = ()) -> None:
-        self._own = _Rules(OWN)
-        self._secret = _Rules(SECRET)
-        self._guarded = _Rules(GUARDED)
-        self._allow = _Rules(allow)
+        self._own = _rules(OWN)
+        self._secret = _rules(SECRET)
+        self._guarded = _rules(GUARDED)
+        self._allow = _rules(tuple(allow))
 
     def reading_refused(self, parts: Sequence[str]) -> str | None:
         """What follows the path in a sentence of refusal, or None where it may be read. Components, not a path."""

@@ -26,6 +26,8 @@ class RelPath:
         for part in parts:
             if part in ("", ".", "..") or "/" in part or "\0" in part:
                 raise PathRefused(f"{quoted(shown)} is not a plain path: components may not be empty, `.` or `..`.")
+            if not nameable(part):
+                raise PathRefused(f"{quoted(shown)} holds half of a character, which is in no name of a file.")
             if len(os.fsencode(part)) > _LONGEST_NAME:
                 raise PathRefused("The path holds a name longer than 255 bytes.")
         if len(parts) > _DEEPEST:
@@ -34,6 +36,15 @@ class RelPath:
 
     def child(self, name: str) -> RelPath:
         return RelPath((*self.parts, name), f"{self.shown}/{name}" if self.parts else name)
+
+
+def nameable(text: str) -> bool:
+    """False with half of a character in it that stands for no byte: nothing of that name can be asked for."""
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def quoted(path: str) -> str:

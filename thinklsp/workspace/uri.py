@@ -11,6 +11,7 @@ import string
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from thinklsp.core.errors import PathRefused
+from thinklsp.workspace.relpath import nameable
 
 _ESCAPE = re.compile(r"%(?:[0-9A-Fa-f]{2})")
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
@@ -18,6 +19,7 @@ _FORBIDDEN_ESCAPE = re.compile(r"%(?:00|2f|5c)", re.IGNORECASE)
 _UNRESERVED = frozenset(string.ascii_letters + string.digits + "-._~")
 # What may stand unescaped behind the scheme of any URI: unreserved and reserved characters, and the escape sign.
 _KEPT = "!#$%&'()*+,/:;=?@[]~"
+_PLAIN = re.compile(r"[A-Za-z0-9_.~-]+")
 # Unescaped in a path that we spell: what every editor leaves as it is. The colon is not among them.
 _PATH_KEPT = "/~"
 
@@ -39,6 +41,8 @@ def uri_to_path(uri: str) -> str:
         raise PathRefused("The URI does not hold an absolute path.")
     if any(mark in rest for mark in "?#"):
         raise PathRefused("The URI has a query or a fragment, which files do not have.")
+    if not nameable(rest):
+        raise PathRefused("The URI holds half of a character, which is in no name of a file.")
     if "\0" in rest or "\\" in rest or _FORBIDDEN_ESCAPE.search(rest):
         raise PathRefused("The URI holds an escaped slash, a backslash or a NUL character.")
     if _BAD_ESCAPE.search(rest):
@@ -52,6 +56,11 @@ def uri_to_path(uri: str) -> str:
 def path_to_uri(path: str) -> str:
     """The canonical `file:` URI of an absolute path: UTF-8, everything but unreserved characters escaped."""
     return "file://" + quote_from_bytes(os.fsencode(path), safe=_PATH_KEPT)
+
+
+def escaped(name: str) -> str:
+    """One component of such a path, as it stands in its URI."""
+    return name if _PLAIN.fullmatch(name) else quote_from_bytes(os.fsencode(name), safe=_PATH_KEPT)
 
 
 def uri_key(uri: str) -> str:

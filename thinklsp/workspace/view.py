@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from thinklsp.core.errors import PathRefused
 from thinklsp.workspace.paths import EDIT_LIMIT, Listing, Root
 from thinklsp.workspace.protected import ProtectedPaths
-from thinklsp.workspace.relpath import RelPath, quoted
-from thinklsp.workspace.uri import path_to_uri, uri_key, uri_to_path
+from thinklsp.workspace.relpath import RelPath, nameable, quoted
+from thinklsp.workspace.uri import escaped, path_to_uri, uri_key, uri_to_path
 
 Source = Literal["document", "settled", "disk", "turn"]
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
@@ -109,6 +109,8 @@ class WorkspaceView:
         document = self._documents.get(self._key(written)) if _SCHEME.match(written) else None
         if document is not None:
             return self._document_place(document)
+        if not nameable(written):
+            raise PathRefused(f"{quoted(written)} holds half of a character, which is in no name of a file.")
         if written.startswith("file:"):
             return self._absolute(uri_to_path(written))
         if _FOREIGN.match(written):
@@ -142,6 +144,25 @@ class WorkspaceView:
             uri = path_to_uri(os.path.join(root.written, *parts))
         return Place(key, shown, uri, root, RelPath.of(parts, shown))
 
+    def places_below(self, folder: Place, names: Iterable[str]) -> Iterator[Place]:
+        """The places of what a listing of the folder has named: as `place_in` says, but what they share is worked out
+        once. Raises PathRefused where the folder has been closed, or lies as deep as paths may go."""
+        if folder.root is None or folder.path is None:
+            return
+        above, root = folder.path.parts, folder.root
+        first = self.place_in(root, (*above, "-"))
+        key, shown = first.key[:-1], first.shown[:-1]
+        written = path_to_uri(os.path.join(root.written, *above, "-"))[:-1]
+        for name in names:
+            end = escaped(name)
+            named = f"{shown}{name}"
+            own, uri = key + end, written + end
+            if (known := self._documents.get(own)) is not None:
+                uri = known.uri
+            elif (settled := self._settled.get(own)) is not None:
+                uri = settled[0]
+            yield Place(own, named, uri, root, RelPath((*above, name), named))
+
     def read(self, place: Place) -> FileText | None:
         """The text, None where there is no such file. Raises PathRefused where it may not be read or is no text."""
         return self._text(place, keep=True)
@@ -153,9 +174,7 @@ class WorkspaceView:
     def kind(self, place: Place) -> Literal["file", "directory", "link", "other"] | None:
         if place.key in self._documents or place.key in self._settled:
             return "file"
-        if place.root is None or place.path is None:
-            return None
-        found = place.root.stat(place.path)
+        found = None if place.root is None or place.path is None else place.root.stat(place.path)
         return None if found is None else found.kind
 
     def check_writable(self, place: Place) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import re
 import signal
 import sys
 from pathlib import Path
@@ -15,38 +14,26 @@ import pytest
 from tests.support.listening import Kind, Listening
 from tests.support.raw_client import RawClient
 from tests.support.sizes import sized
+from tests.support.witness import WITNESSED, counted, without_counts
 
-# Says on SIGUSR1 what there is: tasks, descriptors, threads, and what is kept for clients.
-WITNESS = """
-import asyncio, gc, os, runpy, signal, sys, threading
-def count(*_):
-    gc.collect()
-    kinds = ("thinklsp.lsp.server.Server", "thinklsp.lsp.face.Face", "thinklsp.sessions.keeper.Keeper")
-    kept = sum(f"{type(one).__module__}.{type(one).__name__}" in kinds for one in gc.get_objects())
-    figures = len(asyncio.all_tasks()), len(os.listdir("/proc/self/fd")), threading.active_count(), kept
-    os.write(2, ("counted: %d %d %d %d\\n" % figures).encode())
-signal.signal(signal.SIGUSR1, count)
-sys.argv = ["thinklsp", *sys.argv[1:]]
-runpy.run_module("thinklsp", run_name="__main__", alter_sys=True)
-"""
 CLIENTS, AT_ONCE = sized(commit=40, nightly=200), 10
 # Workers of the loop's own pool come as they are needed and stay, up to this many; the main thread is one more.
 THREADS = min(32, (os.cpu_count() or 1) + 4) + 1
 
 
-async def counted(server: Listening) -> list[int]:
+async def counts(server: Listening) -> list[int]:
+    """Tasks, descriptors, threads, and what is kept for clients."""
     assert server.process is not None
-    before = server.log.count("counted")
-    server.process.send_signal(signal.SIGUSR1)
-    await server.wait_for(lambda: server.log.count("counted") > before, what="the figures")
-    return [int(figure) for figure in re.findall(r"counted: (.*)\n", server.log)[-1].split()]
+    process = server.process
+    one = await counted(lambda: process.send_signal(signal.SIGUSR1), lambda: server.log, server.wait_for)
+    return [one.tasks, one.descriptors, one.threads, one.kept]
 
 
 async def settled(server: Listening, most: list[int]) -> list[int]:
     """The figures, once none of them is above `most`."""
     deadline = asyncio.get_running_loop().time() + 30
     while True:
-        figures = await counted(server)
+        figures = await counts(server)
         if all(one <= other for one, other in zip(figures, most, strict=True)):
             return figures
         assert asyncio.get_running_loop().time() < deadline, f"{figures} is left, where at most {most} may be"
@@ -79,7 +66,7 @@ async def gone(client: RawClient) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="descriptors are counted in /proc")
 @pytest.mark.parametrize("kind", ["tcp", "ws"])
 async def test_clients_that_go_leave_nothing_behind(kind: Kind, tmp_path: Path, environment: dict[str, str]) -> None:
-    server = Listening(kind, argv=(sys.executable, "-c", WITNESS))
+    server = Listening(kind, argv=WITNESSED)
 
     async def many(count: int) -> None:
         for start in range(0, count, AT_ONCE):
@@ -88,13 +75,13 @@ async def test_clients_that_go_leave_nothing_behind(kind: Kind, tmp_path: Path, 
 
     try:
         await server.start(tmp_path, environment)
-        empty = await counted(server)
+        empty = await counts(server)
         await many(AT_ONCE)
         # Descriptors of the process itself stay from the first clients on; nothing of a client does.
         first = await settled(server, [empty[0], 100, THREADS, 0])
         await many(CLIENTS)
         await settled(server, [empty[0], first[1], THREADS, 0])
         assert await server.end() == 143
-        assert [line for line in server.log.splitlines() if not line.startswith(("counted", "thinklsp: "))] == []
+        assert [line for line in without_counts(server.log).splitlines() if not line.startswith("thinklsp: ")] == []
     finally:
         await server.stop()

@@ -159,6 +159,29 @@ async def test_every_tampering_is_refused_and_noted(name: str, http: httpx.Async
         assert all(secret not in provider.violations[0] for secret in provider.secrets().values())
 
 
+@pytest.mark.parametrize(("text", "status"), [("And now?", 200), ("<note>And now?</note>", 400)])
+async def test_a_prompt_beside_results_ends_the_loop_and_a_remark_does_not(
+    text: str, status: int, http: httpx.AsyncClient
+) -> None:
+    async with SigningServer(KEY, STEP, DONE) as provider:
+        await post(http, provider, body([user("Read it.")]))
+        issued = provider.conversations.issued[0].content
+        answered = results(issued)
+        answered["content"].append({"type": "text", "text": text})
+        value = body([user("Read it."), {"role": "assistant", "content": issued}, answered])
+        assert (await post(http, provider, value | {"output_config": {"effort": "low"}})).status_code == status
+
+
+@pytest.mark.parametrize(("model", "status"), [("claude-opus-4-6", 200), ("claude-opus-5-5", 400)])
+async def test_words_alone_are_what_other_models_said(model: str, status: int, http: httpx.AsyncClient) -> None:
+    async with SigningServer(KEY, DONE, DONE) as provider:
+        provider.conversations.elsewhere = True
+        await post(http, provider, body([user("One")]))
+        words = provider.conversations.issued[0].content[1:]
+        value = body([user("One"), {"role": "assistant", "content": words}, user("Two")], model=model)
+        assert (await post(http, provider, value)).status_code == status
+
+
 async def test_an_answer_that_was_given_may_not_be_dropped(http: httpx.AsyncClient) -> None:
     async with SigningServer(KEY, DONE, DONE) as provider:
         await post(http, provider, body([user("One")]))

@@ -12,8 +12,6 @@ import secrets
 from collections.abc import Iterable
 from typing import Any
 
-from lsprotocol import types
-
 from thinklsp.lsp.protocol import envelope, errors
 from thinklsp.lsp.protocol.frames import BadFrame
 
@@ -40,7 +38,7 @@ def is_token(given: Iterable[object], token: str) -> bool:
 def admitted(first: bytes | BadFrame, token: str | None) -> bytes:
     """The first message without its token, which is none of the settings. Raises Refused."""
     message = None if isinstance(first, BadFrame) else envelope.read(first)
-    if not isinstance(message, envelope.Request) or message.method != types.INITIALIZE:
+    if not isinstance(message, envelope.Request) or message.method != "initialize":
         known = message.id if isinstance(message, envelope.Request) else None
         raise Refused(known, errors.INVALID_REQUEST, "The first message to this server must be initialize.")
     params, given = _without_token(message.message.get("params"))

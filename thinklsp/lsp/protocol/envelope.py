@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from thinklsp.core.accumulator import is_shallow
+from thinklsp.core.strict_json import is_shallow
 from thinklsp.lsp.protocol import errors
 
 Id = int | str
@@ -68,23 +68,28 @@ def read(body: bytes) -> Message:
     if not isinstance(message, dict):
         return Fault(None, errors.INVALID_REQUEST, "A message must be one JSON object.")
     known = message["id"] if is_id(message.get("id")) else None
+    wrong: tuple[int, str] | None = None
     if not is_shallow(message, _DEPTH):
-        return Fault(known, errors.PARSE_ERROR, f"The message nests deeper than {_DEPTH} levels.")
-    if repeated:
-        return Fault(known, errors.INVALID_REQUEST, "An object of the message has a member twice.")
+        wrong = errors.PARSE_ERROR, f"The message nests deeper than {_DEPTH} levels."
+    elif repeated:
+        wrong = errors.INVALID_REQUEST, "An object of the message has a member twice."
+    if "method" not in message and known is not None:
+        # Never answered: its id is one of ours, and may be one of the client's, too.
+        return Reply(known, wrong is not None or message.get("error") is not None, message.get("result"))
+    if wrong is not None:
+        return Fault(known, *wrong)
     if "method" in message:
         return _call(message, known)
     if "id" not in message:
         return Fault(None, errors.INVALID_REQUEST, "The message is neither a request nor a response.")
-    if known is None:
-        return None
-    return Reply(known, message.get("error") is not None, message.get("result"))
+    return None
 
 
 def is_id(value: object) -> bool:
-    if isinstance(value, bool):
-        return False
-    return isinstance(value, int) or (isinstance(value, str) and len(value) <= _LONGEST_NAME)
+    """An integer or a short text. Half of a character pair is none: nobody could be sent it back as it came."""
+    if isinstance(value, str):
+        return len(value) <= _LONGEST_NAME and not any("\ud800" <= char <= "\udfff" for char in value)
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _call(message: Json, known: Id | None) -> Request | Notification | Fault | None:

@@ -15,6 +15,10 @@ NOT_INITIALIZED = -32002
 REQUEST_CANCELLED = -32800
 REQUEST_FAILED = -32803
 
+NO_THREAD = (
+    "the system lets thinklsp start no more threads. Close other programs, or raise the limit on processes (ulimit -u)."
+)
+
 
 class InvalidParams(Exception):
     """Arguments of the wrong shape; `str` names the field."""
@@ -32,21 +36,29 @@ class TurnFailed(ThinkLspError):
         self.data = data
 
 
+def is_no_thread(error: BaseException) -> bool:
+    """Python has no type of its own for it."""
+    return isinstance(error, RuntimeError) and str(error) == "can't start new thread"
+
+
 def code_of(error: BaseException) -> int:
     if isinstance(error, InvalidParams):
         return INVALID_PARAMS
-    if isinstance(error, ThinkLspError):
-        return REQUEST_FAILED
-    return INTERNAL_ERROR
+    return INTERNAL_ERROR if _meant(error) is None else REQUEST_FAILED
 
 
 def spoken(error: BaseException) -> str:
     """The sentence of an error that is meant for people, else words that say nothing about our insides."""
-    return str(error) if isinstance(error, InvalidParams | ThinkLspError) else "an internal error; see the server's log"
+    return _meant(error) or "an internal error; see the server's log"
 
 
 def sentence_of(error: BaseException, error_id: str) -> str:
     """What the client may read. A bug is named by an id that the log explains."""
+    return _meant(error) or f"thinklsp had an internal error (number {error_id}); the server's log holds the details."
+
+
+def _meant(error: BaseException) -> str | None:
+    """The sentence for people; None where the error is a bug."""
     if isinstance(error, InvalidParams | ThinkLspError):
         return str(error)
-    return f"thinklsp had an internal error (number {error_id}); the server's log holds the details."
+    return f"This cannot be done now: {NO_THREAD}" if is_no_thread(error) else None

@@ -28,16 +28,17 @@ from thinklsp.core.messages import (
     ToolUseBlock,
     UserMessage,
 )
-from thinklsp.core.strict_json import json_bytes
 from thinklsp.providers.anthropic.errors import failure_of_answer
 from thinklsp.providers.anthropic.stream import AnthropicDecoder
 from thinklsp.providers.base import Endpoint, HttpRequest, ModelRequest, StreamDecoder, Thinking
+from thinklsp.providers.written import extended, written, written_once
 
 _VERSION = "2023-06-01"
 _OAUTH_BETA = "oauth-2025-04-20"
 _INTERLEAVED_BETA = "interleaved-thinking-2025-05-14"
 _BINDING_BETA = "thinking-binding-controls-2026-08-01"
 _EMPTY = "(no text)"
+_HERE = "anthropic"
 _CACHED_MESSAGES = 2
 _MOST_COMMON_CAP = 64_000
 _LONGEST_NAME = 64
@@ -62,7 +63,7 @@ class AnthropicAdapter:
         return HttpRequest(
             f"{endpoint.base_url.rstrip('/')}/v1/messages",
             request_headers(endpoint, _betas(request, endpoint, thinking)),
-            json_bytes(body),
+            written(body),
         )
 
     def decoder(self) -> StreamDecoder:
@@ -189,11 +190,10 @@ def _whole_content(role: str, content: list[_Wire], *, paused: bool) -> list[_Wi
 def _user_block(block: ToolResultBlock | TextBlock, ids: Mapping[str, str]) -> _Wire | None:
     match block:
         case TextBlock():
-            return {"type": "text", "text": block.text} if block.text.strip() else None
+            return written_once(block, _HERE, None, lambda: _text(block))
         case ToolResultBlock():
             call_id = ids.get(block.tool_use_id) or _wire_id(block.tool_use_id)
-            result: _Wire = {"type": "tool_result", "tool_use_id": call_id, "content": block.text}
-            return result | {"is_error": True} if block.is_error else result
+            return written_once(block, _HERE, call_id, lambda: _result(block, call_id))
         case _:
             assert_never(block)
 
@@ -202,17 +202,26 @@ def _assistant_block(block: ContentBlock, origin: Origin, ids: dict[str, str]) -
     """What this endpoint and model issued goes back as it came; the rest is rebuilt from what anybody may read.
 
     `ids` learns what the service calls its own tool calls, should that differ from our name for them."""
-    if isinstance(block, TextBlock) and not block.text.strip():
+    wire = written_once(block, _HERE, origin, lambda: _issued(block, origin) or _rebuilt(block))
+    if wire is not None and isinstance(block, ToolUseBlock):
+        ids[block.id] = wire["id"]
+    return wire
+
+
+def _issued(block: ContentBlock, origin: Origin) -> _Wire | None:
+    if block.raw is None or not block.raw.belongs_to(origin) or _is_blank(block):
         return None
-    if block.raw is not None and block.raw.belongs_to(origin):
-        raw: _Wire = json.loads(block.raw.open_for(origin))
-        if isinstance(block, ToolUseBlock):
-            # Some services that speak this dialect give no ids; nobody takes a call without one back.
-            raw["id"] = ids[block.id] = str(raw.get("id") or _wire_id(block.id))
-        return raw
+    raw: _Wire = json.loads(block.raw.open_for(origin))
+    if isinstance(block, ToolUseBlock):
+        # Some services that speak this dialect give no ids; nobody takes a call without one back.
+        raw["id"] = str(raw.get("id") or _wire_id(block.id))
+    return raw
+
+
+def _rebuilt(block: ContentBlock) -> _Wire | None:
     match block:
         case TextBlock():
-            return {"type": "text", "text": block.text}
+            return _text(block)
         case ToolUseBlock():
             name = _wire_id(block.name)[:_LONGEST_NAME]
             return {"type": "tool_use", "id": _wire_id(block.id), "name": name, "input": block.input or {}}
@@ -220,6 +229,19 @@ def _assistant_block(block: ContentBlock, origin: Origin, ids: dict[str, str]) -
             return None
         case _:
             assert_never(block)
+
+
+def _text(block: TextBlock) -> _Wire | None:
+    return None if _is_blank(block) else {"type": "text", "text": block.text}
+
+
+def _is_blank(block: ContentBlock) -> bool:
+    return isinstance(block, TextBlock) and not block.text.strip()
+
+
+def _result(block: ToolResultBlock, call_id: str) -> _Wire:
+    result: _Wire = {"type": "tool_result", "tool_use_id": call_id, "content": block.text}
+    return result | {"is_error": True} if block.is_error else result
 
 
 def _wire_id(call_id: str) -> str:
@@ -238,4 +260,4 @@ def _with_breakpoints(messages: Iterable[_Wire]) -> list[_Wire]:
 
 
 def _cached(block: _Wire) -> _Wire:
-    return {**block, "cache_control": {"type": "ephemeral"}}
+    return extended(block, "cache_control", {"type": "ephemeral"})

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from thinklsp.core.accumulator import is_shallow
 from thinklsp.core.errors import StreamProtocolError
 from thinklsp.core.messages import StopReason
 from thinklsp.core.stream import (
@@ -28,7 +27,7 @@ from thinklsp.core.stream import (
     TextDelta,
     ThinkingDelta,
 )
-from thinklsp.core.strict_json import read_json
+from thinklsp.core.strict_json import is_shallow, read_json
 from thinklsp.core.usage import Usage
 from thinklsp.providers.anthropic.errors import failure_in_stream
 
@@ -68,12 +67,12 @@ class AnthropicDecoder:
             return []
         content = _parse(data)
         match content.get("type", event):
+            case "content_block_delta":
+                return self._delta(_index(content), _dict(content, "delta"))
             case "message_start":
                 return [self._start(_dict(content, "message"))]
             case "content_block_start":
                 return [_block_started(_index(content), _dict(content, "content_block"))]
-            case "content_block_delta":
-                return self._delta(_index(content), _dict(content, "delta"))
             case "content_block_stop":
                 return [BlockStopped(_index(content))]
             case "message_delta":
@@ -203,7 +202,7 @@ def _parse(data: str) -> Mapping[str, Any]:
         content = read_json(data, odd_numbers="null")
     except ValueError:
         raise _malformed("an event") from None
-    if not isinstance(content, dict) or not is_shallow(content, _NESTING):
+    if not isinstance(content, dict) or not is_shallow(content, _NESTING, data):
         raise _malformed("an event")
     return content
 

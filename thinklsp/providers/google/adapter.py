@@ -12,12 +12,12 @@ from urllib.parse import quote
 
 from thinklsp.core.errors import ProviderError
 from thinklsp.core.messages import ToolSpec
-from thinklsp.core.strict_json import json_bytes
 from thinklsp.providers.base import Endpoint, HttpRequest, ModelRequest, StreamDecoder, Thinking
 from thinklsp.providers.google.contents import contents_of, paused_at
 from thinklsp.providers.google.errors import failure_of_answer
 from thinklsp.providers.google.stream import GoogleDecoder
 from thinklsp.providers.model_info import ModelInfo
+from thinklsp.providers.written import written
 
 _Wire = dict[str, Any]
 
@@ -42,7 +42,7 @@ class GoogleAdapter:
         return HttpRequest(
             f"{endpoint.base_url.rstrip('/')}/v1beta/models/{name}:streamGenerateContent?alt=sse",
             _headers(endpoint),
-            json_bytes(body),
+            written(body),
         )
 
     def decoder(self) -> StreamDecoder:

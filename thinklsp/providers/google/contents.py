@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, assert_never
 
 from thinklsp.core.messages import (
@@ -26,10 +27,12 @@ from thinklsp.core.messages import (
     ToolUseBlock,
     UserMessage,
 )
+from thinklsp.providers.written import written_once
 
 CONTINUATION = "continuation"
 # Documented by the service: stands for the signature of a call that its model did not make.
 UNSIGNED_CALL = "c2tpcF90aG91Z2h0X3NpZ25hdHVyZV92YWxpZGF0b3I="
+_HERE = "google"
 _EMPTY = "(no text)"
 _GO_ON = "Go on where you stopped."
 _NO_NAME = re.compile(r"[^a-zA-Z0-9_.:-]")
@@ -113,9 +116,11 @@ def _user_contents(said: Sequence[UserMessage], calls: dict[str, _Call]) -> list
         if isinstance(block, ToolResultBlock) and block.tool_use_id in calls
     ]
     answered.sort(key=lambda pair: pair[0].place)
-    answers = [_answer(call, block) for call, block in answered]
+    answers: list[_Wire] = [written_once(block, _HERE, call, partial(_answer, call, block)) for call, block in answered]
     texts: list[_Wire] = [
-        {"text": block.text} for block in blocks if isinstance(block, TextBlock) and block.text.strip()
+        written_once(block, _HERE, None, partial(_text, block))
+        for block in blocks
+        if isinstance(block, TextBlock) and block.text.strip()
     ]
     if not answers and not texts:
         texts = [{"text": _EMPTY}]
@@ -140,18 +145,24 @@ def _model_parts(message: AssistantMessage, origin: Origin, calls: dict[str, _Ca
 
 def _part(block: ContentBlock, origin: Origin | None, calls: dict[str, _Call]) -> _Wire | None:
     if block.raw is not None and origin is not None:
-        return _own_part(block, json.loads(block.raw.open_for(origin)), calls)
+        state = block.raw
+        return _own_part(block, written_once(block, _HERE, origin, lambda: json.loads(state.open_for(origin))), calls)
     match block:
         case TextBlock():
-            return {"text": block.text} if block.text.strip() else None
+            return written_once(block, _HERE, None, partial(_text, block)) if block.text.strip() else None
         case ToolUseBlock():
             name = _NO_NAME.sub("_", block.name)[:_LONGEST_NAME] or "_"
             calls[block.id] = _Call(len(calls), block.id, name)
-            return {"functionCall": {"id": block.id, "name": name, "args": block.input or {}}}
+            call = {"id": block.id, "name": name, "args": block.input or {}}
+            return written_once(block, _HERE, None, lambda: {"functionCall": call})
         case ThinkingBlock() | RedactedThinkingBlock() | ServerToolBlock() | OpaqueBlock():
             return None
         case _:
             assert_never(block)
+
+
+def _text(block: TextBlock) -> _Wire:
+    return {"text": block.text}
 
 
 def _own_part(block: ContentBlock, raw: _Wire, calls: dict[str, _Call]) -> _Wire | None:

@@ -11,11 +11,10 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from thinklsp.core.accumulator import is_shallow
 from thinklsp.core.errors import StreamProtocolError
 from thinklsp.core.messages import StopReason
 from thinklsp.core.stream import MessageFinished, MessageStarted, StreamEvent
-from thinklsp.core.strict_json import read_json
+from thinklsp.core.strict_json import is_shallow, read_json
 from thinklsp.core.usage import Usage
 from thinklsp.providers.failures import Report, thinking_rejected
 from thinklsp.providers.google.contents import CONTINUATION
@@ -182,7 +181,7 @@ def _parse(data: str) -> object:
         content = read_json(data)
     except ValueError:
         raise malformed("an event") from None
-    if not is_shallow(content, _NESTING):
+    if not is_shallow(content, _NESTING, data):
         raise malformed("an event")
     return content
 

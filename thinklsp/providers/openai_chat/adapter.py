@@ -11,12 +11,12 @@ from typing import Any
 
 from thinklsp.core.errors import ProviderError
 from thinklsp.core.messages import ToolSpec
-from thinklsp.core.strict_json import json_bytes
 from thinklsp.providers.base import Endpoint, HttpRequest, ModelRequest, StreamDecoder
 from thinklsp.providers.openai_chat.errors import failure_of_answer
 from thinklsp.providers.openai_chat.replay import wire_messages
 from thinklsp.providers.openai_chat.servers import ChatServer, thinking_fields
 from thinklsp.providers.openai_chat.stream import ChatDecoder
+from thinklsp.providers.written import written
 
 _Wire = dict[str, Any]
 
@@ -45,7 +45,7 @@ class OpenAiChatAdapter:
         return HttpRequest(
             f"{endpoint.base_url.rstrip('/')}/chat/completions",
             _headers(endpoint),
-            json_bytes(body),
+            written(body),
         )
 
     def decoder(self) -> StreamDecoder:

@@ -26,7 +26,9 @@ from thinklsp.core.messages import (
 )
 from thinklsp.providers.openai_chat.reasoning import DETAILS, FIELDS
 from thinklsp.providers.openai_chat.servers import ChatServer
+from thinklsp.providers.written import written_once
 
+_HERE = "openai_chat"
 _EMPTY = "(no text)"
 _FAILED = "Error: "
 _NO_RESULT = "Error: there is no result; the call was not carried out."
@@ -61,16 +63,19 @@ class _Replay:
         self._waiting: list[tuple[str, str]] = []
 
     def answer(self, messages: Sequence[AssistantMessage]) -> _Wire:
+        calls = [block for message in messages for block in message.blocks if isinstance(block, ToolUseBlock)]
+        names = [self._claim(block.id, str(self._opened(block).get("id") or "") or _fit(block.id)) for block in calls]
+        key = (self._origin, self._server.echo, self._server.demands_reasoning, tuple(names), messages[1:])
+        return written_once(messages[0], _HERE, key, lambda: self._answer(messages, calls, names))
+
+    def _answer(self, messages: Sequence[AssistantMessage], calls: list[ToolUseBlock], names: list[str]) -> _Wire:
         texts = ["".join(map(self._text, message.blocks)) for message in messages]
         content = "\n\n".join(text for text in texts if text)
-        calls = [
-            self._call(block) for message in messages for block in message.blocks if isinstance(block, ToolUseBlock)
-        ]
         if not calls and not content.strip():
             content = _EMPTY
         wire: _Wire = {"role": "assistant", "content": content or None, **self._reasoning(messages)}
         if calls:
-            wire["tool_calls"] = calls
+            wire["tool_calls"] = [self._call(block, name) for block, name in zip(calls, names, strict=True)]
             if self._server.demands_reasoning and not any(name in wire for name in FIELDS):
                 wire["reasoning_content"] = ""
         return wire
@@ -87,12 +92,9 @@ class _Replay:
         """One message for each call that waits. Results that answer none would be refused and are left out."""
         found = {block.tool_use_id: block for block in reversed(tuple(blocks))}
         waiting, self._waiting = self._waiting, []
-        return [
-            {"role": "tool", "tool_call_id": wire_id, "content": _result_text(found.get(call_id))}
-            for call_id, wire_id in waiting
-        ]
+        return [_result(found.get(call_id), wire_id) for call_id, wire_id in waiting]
 
-    def _call(self, block: ToolUseBlock) -> _Wire:
+    def _call(self, block: ToolUseBlock, wire_id: str) -> _Wire:
         """Own calls go back as they came, but for arguments that no server could read."""
         raw = self._opened(block)
         function = raw.get("function")
@@ -102,7 +104,6 @@ class _Replay:
         else:
             arguments = json.dumps(block.input or {}, ensure_ascii=False)
             function = {"name": _fit(block.name, _LONGEST_NAME), "arguments": arguments}
-        wire_id = self._claim(block.id, str(raw.get("id") or "") or _fit(block.id))
         return raw | {"id": wire_id, "type": "function", "function": function}
 
     def _claim(self, call_id: str, wished: str) -> str:
@@ -142,8 +143,8 @@ class _Replay:
     def _opened(self, block: ThinkingBlock | ToolUseBlock) -> _Wire:
         if block.raw is None or not block.raw.belongs_to(self._origin):
             return {}
-        raw: _Wire = json.loads(block.raw.open_for(self._origin))
-        return raw
+        state = block.raw
+        return written_once(block, _HERE, self._origin, lambda: json.loads(state.open_for(self._origin)))
 
     def _text(self, block: ContentBlock) -> str:
         """Blank text of others says nothing; one's own stays, so that the server finds its words in its cache."""
@@ -162,6 +163,13 @@ def _join(fields: _Wire, more: _Wire) -> None:
             fields[name] = [*fields[name], *value]
         else:
             fields[name] = f"{fields[name]}\n\n{value}"
+
+
+def _result(block: ToolResultBlock | None, wire_id: str) -> _Wire:
+    def made() -> _Wire:
+        return {"role": "tool", "tool_call_id": wire_id, "content": _result_text(block)}
+
+    return made() if block is None else written_once(block, _HERE, wire_id, made)
 
 
 def _result_text(block: ToolResultBlock | None) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from thinklsp.core.accumulator import is_shallow
 from thinklsp.core.errors import Overloaded, StreamProtocolError
 from thinklsp.core.messages import StopReason
 from thinklsp.core.stream import (
@@ -21,7 +20,7 @@ from thinklsp.core.stream import (
     StreamEvent,
     TextDelta,
 )
-from thinklsp.core.strict_json import read_json
+from thinklsp.core.strict_json import is_shallow, read_json
 from thinklsp.core.usage import Usage
 from thinklsp.providers.openai_chat.errors import failure_in_stream, holds_error
 from thinklsp.providers.openai_chat.reasoning import Reasoning
@@ -218,6 +217,6 @@ def _parse(data: str, *, is_error: bool) -> Mapping[str, Any]:
         content = content[0]
     if is_error and isinstance(content, str):
         content = {"error": content}
-    if not isinstance(content, dict) or not is_shallow(content, _NESTING):
+    if not isinstance(content, dict) or not is_shallow(content, _NESTING, data):
         raise StreamProtocolError("The service sent an event that cannot be read.")
     return content

@@ -14,11 +14,11 @@ from typing import Any, assert_never
 
 from thinklsp.core.errors import ProviderError
 from thinklsp.core.messages import TextBlock, ToolSpec, UserMessage
-from thinklsp.core.strict_json import json_bytes
 from thinklsp.providers.base import Endpoint, HttpRequest, ModelRequest, StreamDecoder, Thinking
 from thinklsp.providers.openai_responses.errors import failure_of_answer
 from thinklsp.providers.openai_responses.replay import input_items
 from thinklsp.providers.openai_responses.stream import OpenAiResponsesDecoder
+from thinklsp.providers.written import written
 
 _SEALED_THINKING = "reasoning.encrypted_content"
 _KEY_LENGTH = 32
@@ -49,7 +49,7 @@ class OpenAiResponsesAdapter:
         return HttpRequest(
             f"{endpoint.base_url.rstrip('/')}/responses",
             request_headers(endpoint),
-            json_bytes(body),
+            written(body),
         )
 
     def decoder(self) -> StreamDecoder:

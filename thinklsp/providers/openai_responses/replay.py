@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from hashlib import sha256
 from itertools import groupby
 from typing import Any, assert_never
@@ -17,6 +18,7 @@ from thinklsp.core.messages import (
     AssistantMessage,
     Conversation,
     OpaqueBlock,
+    OpaqueState,
     Origin,
     RedactedThinkingBlock,
     ServerToolBlock,
@@ -27,7 +29,9 @@ from thinklsp.core.messages import (
     ToolUseBlock,
     UserMessage,
 )
+from thinklsp.providers.written import written_once
 
+_HERE = "openai_responses"
 _EMPTY = "(no text)"
 _NO_OUTPUT = "(no output)"
 _NO_RESULT = "Error: there is no result; the call was not carried out."
@@ -50,11 +54,11 @@ def input_items(conversation: Conversation, origin: Origin) -> list[_Wire]:
     names = _CallNames()
     items: list[_Wire] = []
     for role, group in groupby(conversation, key=lambda message: message.role):
-        messages = tuple(group)
         if role == "assistant":
-            items += [item for message in messages for item in _assistant_items(message, origin, names)]
+            answers = [message for message in group if isinstance(message, AssistantMessage)]
+            items += [item for message in answers for item in _assistant_items(message, origin, names)]
         else:
-            items += _user_items(messages, names) or [_spoken("user", "input_text", [_EMPTY])]
+            items += _user_items(group, names) or [_spoken("user", "input_text", [_EMPTY])]
     return [*items, *names.settle({})]
 
 
@@ -77,10 +81,7 @@ class _CallNames:
 
     def settle(self, results: Mapping[str, ToolResultBlock]) -> list[_Wire]:
         """An output for every call that waits. Results that answer none are left out: they would be refused."""
-        outputs: list[_Wire] = [
-            {"type": "function_call_output", "call_id": name, "output": _output(results.get(call_id))}
-            for call_id, name in self._waiting
-        ]
+        outputs = [_output(results.get(call_id), name) for call_id, name in self._waiting]
         self._waiting.clear()
         return outputs
 
@@ -92,7 +93,14 @@ def _user_items(messages: Iterable[UserMessage | AssistantMessage], names: _Call
     return [*names.settle(results), *(_spoken("user", "input_text", group) for group in texts if group)]
 
 
-def _output(result: ToolResultBlock | None) -> str:
+def _output(result: ToolResultBlock | None, name: str) -> _Wire:
+    def made() -> _Wire:
+        return {"type": "function_call_output", "call_id": name, "output": _told(result)}
+
+    return made() if result is None else written_once(result, _HERE, name, made)
+
+
+def _told(result: ToolResultBlock | None) -> str:
     """The service has no mark for errors, so the text says it."""
     if result is None:
         return _NO_RESULT
@@ -100,9 +108,7 @@ def _output(result: ToolResultBlock | None) -> str:
     return f"{_FAILED}{text}" if result.is_error else text
 
 
-def _assistant_items(message: UserMessage | AssistantMessage, origin: Origin, names: _CallNames) -> list[_Wire]:
-    if not isinstance(message, AssistantMessage):
-        return []
+def _assistant_items(message: AssistantMessage, origin: Origin, names: _CallNames) -> list[_Wire]:
     # Calls of an earlier answer that nobody answered.
     items = names.settle({})
     own = _own_items(message, origin)
@@ -113,7 +119,7 @@ def _assistant_items(message: UserMessage | AssistantMessage, origin: Origin, na
             wished = item.get("call_id")
             name = names.claim(block.id, wished if isinstance(wished, str) and wished else _fit(block.id))
             if name != wished:
-                item["call_id"] = name
+                item = {**item, "call_id": name}
         items.append(item)
     return items
 
@@ -126,8 +132,13 @@ def _own_items(message: AssistantMessage, origin: Origin) -> list[_Wire] | None:
     for block in message.blocks:
         if block.raw is None or not block.raw.belongs_to(origin):
             return None
-        items.append(json.loads(block.raw.open_for(origin)))
+        items.append(written_once(block, _HERE, origin, partial(_opened, block.raw, origin)))
     return items if _can_go_back(items) else None
+
+
+def _opened(state: OpaqueState, origin: Origin) -> _Wire:
+    item: _Wire = json.loads(state.open_for(origin))
+    return item
 
 
 def _can_go_back(items: Sequence[_Wire]) -> bool:
@@ -157,7 +168,9 @@ def _bare_items(message: AssistantMessage, names: _CallNames) -> list[_Wire]:
         match block:
             case TextBlock():
                 if block.text.strip():
-                    items.append(_spoken("assistant", "output_text", [block.text]))
+                    items.append(
+                        written_once(block, _HERE, "", partial(_spoken, "assistant", "output_text", [block.text]))
+                    )
             case ToolUseBlock():
                 items.append(
                     {

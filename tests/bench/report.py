@@ -1,0 +1,86 @@
+"""The figures as a table: for a terminal, and for README.md between its marks."""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tests.bench.measure import ROOT, Figure, spread
+
+BEGIN, END = "<!-- speed: begin -->", "<!-- speed: end -->"
+PICTURES = Path("docs") / "speed"
+_ALT = {
+    "start": "Bars: milliseconds from the start of each server to its answer of initialize",
+    "streaming": "Bars: microseconds of processor time that each client takes for one streamed event",
+    "session": "A curve: processor time of the server over the turns of one session",
+}
+
+
+def table(figures: Sequence[Figure]) -> Iterator[str]:
+    yield f"{'row':<7}{'what':<56}{'thinklsp: min / median / max':>31}  {'against':<24}{'there':>10}  value"
+    for figure in figures:
+        ours, theirs = _spread(figure.ours), _median(figure.theirs)
+        unit = f" {figure.unit}" if figure.ours else ""
+        value = "" if figure.value is None else f"{_short(figure.value)}{figure.value_unit}"
+        line = f"{figure.row:<7}{figure.name:<56}{ours + unit:>31}  {figure.against:<24}{theirs:>10}  {value}"
+        yield f"{line} {_target(figure)} {figure.verdict.upper()} {figure.note}".rstrip()
+
+
+def written(figures: Sequence[Figure], pictures: Sequence[str], readme: Path) -> None:
+    """Puts table and pictures between the marks."""
+    text = readme.read_text("utf-8")
+    head, found, rest = text.partition(BEGIN)
+    _, ends, tail = rest.partition(END)
+    if not (found and ends):
+        raise SystemExit(f"{readme} has no {BEGIN} … {END}")
+    body = "\n".join(
+        ["", *_markdown(figures), "", *(f"![{_ALT[name]}]({PICTURES.as_posix()}/{name}.svg)\n" for name in pictures)]
+    )
+    readme.write_text(f"{head}{BEGIN}\n{body.strip()}\n{END}{tail}", "utf-8")
+
+
+def _markdown(figures: Sequence[Figure]) -> Iterator[str]:
+    cores = os.cpu_count()
+    machine = f"{platform.system()} {platform.machine()}, {cores} cores, Python {platform.python_version()}"
+    yield f"Measured {datetime.now(UTC):%Y-%m-%d} on {machine}, in one run. ● within its target, ○ not."
+    yield ""
+    yield "| | thinklsp | against | there | |"
+    yield "|---|---:|---|---:|---|"
+    for figure in figures:
+        if figure.value is None:
+            continue
+        ours = f"{_median(figure.ours)} {figure.unit}" if figure.ours else f"{_short(figure.value)}{figure.value_unit}"
+        theirs = f"{_median(figure.theirs)} {figure.unit}" if figure.theirs else ""
+        mark = {"met": "●", "near": "○", "missed": "○", "": ""}[figure.verdict]
+        share = f"{_short(figure.value)}{figure.value_unit.replace('x', ' ×')}" if figure.ours else ""
+        verdict = f"{share} {_target(figure)} {mark}".strip()
+        yield f"| {figure.name} | {ours} | {figure.against} | {theirs} | {verdict} |"
+
+
+def _target(figure: Figure) -> str:
+    if figure.most is not None:
+        return f"(≤ {figure.most:g})"
+    return "" if figure.least is None else f"(≥ {figure.least:g})"
+
+
+def _spread(values: Sequence[float]) -> str:
+    found = spread(values)
+    return "" if found is None else " / ".join(map(_short, found))
+
+
+def _median(values: Sequence[float]) -> str:
+    return _short(statistics.median(values)) if values else ""
+
+
+def _short(value: float) -> str:
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
+
+
+def pictures_folder() -> Path:
+    return ROOT / PICTURES

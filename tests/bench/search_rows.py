@@ -1,0 +1,95 @@
+"""Row 9: looking through a large folder."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import aclosing, contextmanager
+from pathlib import Path
+
+import pathspec
+
+from tests.bench.measure import Bench, Figure, clean_environment, compared, in_turn
+from thinklsp.tools.read import FileWalk
+from thinklsp.tools.ripgrep import Query, find_ripgrep, search_tree
+from thinklsp.workspace.overlay import EditOverlay
+from thinklsp.workspace.paths import Root
+from thinklsp.workspace.view import WorkspaceFolder, WorkspaceView
+
+_TEXT = "def function(value):\n    return value + 1  # a line that is found\n\n\n" * 60
+_IGNORED = "build/\n*.pyc\n/dist\n**/cache/*\n!keep.pyc\nnode_modules\n"
+_HITS = 100
+
+
+@contextmanager
+def _workspace(folder: Path, count: int) -> Iterator[EditOverlay]:
+    """Of `count` files, a tenth of them ignored."""
+    root = folder / "ws"
+    for number in range(count // 100):
+        below = root / f"package{number // 20}" / ("build" if number % 10 == 9 else f"part{number}")
+        below.mkdir(parents=True, exist_ok=True)
+        for name in range(100):
+            (below / f"module{number}_{name}.py").write_text(_TEXT)
+    (root / ".gitignore").write_text(_IGNORED)
+    with Root(str(root)) as opened:
+        yield EditOverlay(WorkspaceView([(WorkspaceFolder(root.as_uri(), "ws"), opened)], []))
+
+
+async def search(bench: Bench) -> list[Figure]:
+    count = 4_000 if bench.quick else 60_000
+    program = find_ripgrep([])
+    if program is None:
+        return [Figure("9", "search", note="not here: there is no ripgrep")]
+    with _workspace(bench.folder, count) as overlay:
+        root = bench.folder / "ws"
+
+        async def stopped() -> float:
+            begun, found = time.perf_counter(), 0
+            async with aclosing(search_tree(program, str(root), (), Query("that is found"))) as matches:
+                async for _ in matches:
+                    found += 1
+                    if found == _HITS:
+                        break
+            return (time.perf_counter() - begun) * 1000
+
+        def whole() -> float:
+            begun = time.perf_counter()
+            argv = [program, "--no-config", "--hidden", "that is found", "."]
+            found = subprocess.run(argv, cwd=root, env=clean_environment(), stdout=subprocess.PIPE, check=True)
+            assert found.stdout.count(b"\n") > _HITS
+            return (time.perf_counter() - begun) * 1000
+
+        async def listed() -> float:
+            begun = time.process_time()
+            places = await FileWalk(overlay, overlay.view.resolve_folder(None)).run()
+            lengths.add(len(places) - 1)
+            return (time.process_time() - begun) * 1000
+
+        def walked() -> float:
+            begun = time.process_time()
+            lengths.add(len(_walk(root)))
+            return (time.process_time() - begun) * 1000
+
+        lengths: set[int] = set()
+        searches, missing = await in_turn({"thinklsp": stopped, "rg to its end": whole}, bench.some(11))
+        figures = compared("9", f"search stopped at {_HITS} hits", searches, missing, {"rg to its end": 0.05})
+        lists, missing = await in_turn({"thinklsp": listed, "os.walk + pathspec": walked}, bench.some(5))
+        assert len(lengths) == 1, lengths
+        # The end of a process that was stopped is seen to by the loop.
+        await asyncio.sleep(0)
+    return figures + compared("9", f"list of {count:,} files, CPU", lists, missing, {"os.walk + pathspec": 0.5})
+
+
+def _walk(root: Path) -> list[str]:
+    """As it is usually written."""
+    spec = pathspec.GitIgnoreSpec.from_lines(_IGNORED.splitlines())
+    found = []
+    for above, _, names in os.walk(root):
+        for name in names:
+            path = os.path.relpath(os.path.join(above, name), root)
+            if not spec.match_file(path) and name != ".gitignore":
+                found.append(path)
+    return found

@@ -1,0 +1,16 @@
+"""The least that pygls can serve: one feature that answers at once."""
+
+from lsprotocol import types
+from pygls.lsp.server import LanguageServer
+
+server = LanguageServer("bare", "1")
+
+
+@server.feature(
+    types.TEXT_DOCUMENT_CODE_ACTION, types.CodeActionOptions(code_action_kinds=[types.CodeActionKind.QuickFix])
+)
+def code_actions(params: types.CodeActionParams) -> list[types.CodeAction]:
+    return [types.CodeAction(title="fix", kind=types.CodeActionKind.QuickFix)]
+
+
+server.start_io()

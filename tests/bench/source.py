@@ -1,0 +1,205 @@
+"""A service that plays prepared events over HTTP, one chunk per event, each in a thread of its own.
+
+Nothing is signed and nothing judged here: what is measured is who listens.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+_HEAD = (
+    b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nrequest-id: req_1\r\nTransfer-Encoding: chunked\r\n"
+    b"Connection: close\r\n\r\n"
+)
+MODEL = "claude-opus-5-5"
+OPENAI_MODEL = "gpt-5.5"
+_PIECE = 32
+
+
+@dataclass(frozen=True)
+class Play:
+    """`pace`: events per second, None as fast as they are taken."""
+
+    events: Sequence[bytes]
+    pace: float | None = None
+
+    def frames(self) -> list[bytes]:
+        return [b"%x\r\n%b\r\n" % (len(event), event) for event in self.events]
+
+
+@dataclass
+class Source:
+    """`play` is given each request's number and body. `busy`: the seconds from each request to its end."""
+
+    url: str
+    play: Callable[[int, bytes], Play]
+    busy: list[float] = field(default_factory=list)
+    requests: int = 0
+
+    def serve(self, connection: socket.socket) -> None:
+        with connection, suppress(OSError):
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            body = _request(connection)
+            begun = time.perf_counter()
+            number, self.requests = self.requests, self.requests + 1
+            play = self.play(number, body)
+            frames = play.frames()
+            connection.sendall(_HEAD)
+            if play.pace is None:
+                connection.sendall(b"".join(frames))
+            else:
+                self._pace(connection, frames, play.pace)
+            connection.sendall(b"0\r\n\r\n")
+            self.busy.append(time.perf_counter() - begun)
+
+    def _pace(self, connection: socket.socket, frames: list[bytes], pace: float) -> None:
+        begun, sent = time.perf_counter(), 0
+        while sent < len(frames):
+            due = min(len(frames), int((time.perf_counter() - begun) * pace) + 1)
+            if due > sent:
+                connection.sendall(b"".join(frames[sent:due]))
+                sent = due
+            time.sleep(max(0.0, begun + sent / pace - time.perf_counter()))
+
+
+def _request(connection: socket.socket) -> bytes:
+    read = b""
+    while b"\r\n\r\n" not in read:
+        piece = connection.recv(1 << 16)
+        if not piece:
+            raise OSError("gone")
+        read += piece
+    head, _, body = read.partition(b"\r\n\r\n")
+    length = next(
+        int(line.split(b":")[1]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length")
+    )
+    pieces, got = [body], len(body)
+    while got < length:
+        piece = connection.recv(1 << 20)
+        if not piece:
+            raise OSError("gone")
+        pieces.append(piece)
+        got += len(piece)
+    return b"".join(pieces)
+
+
+@contextmanager
+def source(play: Callable[[int, bytes], Play]) -> Iterator[Source]:
+    with socket.create_server(("127.0.0.1", 0), backlog=128) as listening:
+        made = Source(f"http://127.0.0.1:{listening.getsockname()[1]}", play)
+
+        def accept() -> None:
+            while True:
+                try:
+                    connection, _ = listening.accept()
+                except OSError:
+                    return
+                threading.Thread(target=made.serve, args=(connection,), daemon=True).start()
+
+        threading.Thread(target=accept, daemon=True).start()
+        try:
+            yield made
+        finally:
+            with suppress(OSError):
+                listening.shutdown(socket.SHUT_RDWR)
+
+
+def _event(data: dict[str, Any]) -> bytes:
+    return f"event: {data['type']}\ndata: {json.dumps(data)}\n\n".encode()
+
+
+def words(count: int) -> list[str]:
+    return [f"word {number:>8} of the answer and more\n"[:_PIECE] for number in range(count)]
+
+
+def anthropic(*blocks: tuple[str, Sequence[str]], usage: int = 100) -> list[bytes]:
+    """An answer of the Messages API. A block is `text` or the name of a tool, with its pieces."""
+    message = {
+        "id": "msg_1", "type": "message", "role": "assistant", "model": MODEL, "content": [], "stop_reason": None,
+        "stop_sequence": None, "usage": {"input_tokens": usage, "output_tokens": 1},
+    }  # fmt: skip
+    events = [_event({"type": "message_start", "message": message})]
+    for index, (kind, pieces) in enumerate(blocks):
+        block: dict[str, Any] = {"type": "text", "text": ""}
+        delta, member = "text_delta", "text"
+        if kind != "text":
+            block = {"type": "tool_use", "id": f"toolu_{time.perf_counter_ns()}_{index}", "name": kind, "input": {}}
+            delta, member = "input_json_delta", "partial_json"
+        events.append(_event({"type": "content_block_start", "index": index, "content_block": block}))
+        events += [
+            _event({"type": "content_block_delta", "index": index, "delta": {"type": delta, member: piece}})
+            for piece in pieces
+        ]
+        events.append(_event({"type": "content_block_stop", "index": index}))
+    reason = "end_turn" if all(kind == "text" for kind, _ in blocks) else "tool_use"
+    stop = {"stop_reason": reason, "stop_sequence": None}
+    events.append(_event({"type": "message_delta", "delta": stop, "usage": {"output_tokens": usage}}))
+    return [*events, _event({"type": "message_stop"})]
+
+
+def responses(pieces: Sequence[str]) -> list[bytes]:
+    """An answer of the Responses API."""
+    part = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
+    item = {"id": "msg_1", "type": "message", "role": "assistant", "status": "in_progress", "content": []}
+    response = {
+        "id": "resp_1", "object": "response", "created_at": 1, "model": OPENAI_MODEL, "status": "in_progress",
+        "output": [], "error": None, "incomplete_details": None, "instructions": None, "metadata": {},
+        "parallel_tool_calls": True,
+        "temperature": 1.0, "tool_choice": "auto", "tools": [], "top_p": 1.0, "usage": None,
+    }  # fmt: skip
+    place = {"item_id": "msg_1", "output_index": 0}
+    whole = part | {"text": "".join(pieces)}
+    done = item | {"status": "completed", "content": [whole]}
+    usage = {
+        "input_tokens": 10, "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0}, "output_tokens": 10,
+        "output_tokens_details": {"reasoning_tokens": 0}, "total_tokens": 20,
+    }  # fmt: skip
+    events: list[dict[str, Any]] = [
+        {"type": "response.created", "response": response},
+        {"type": "response.output_item.added", "output_index": 0, "item": item},
+        {"type": "response.content_part.added", **place, "content_index": 0, "part": part},
+        *(
+            {"type": "response.output_text.delta", **place, "content_index": 0, "delta": piece, "logprobs": []}
+            for piece in pieces
+        ),
+        {"type": "response.output_text.done", **place, "content_index": 0, "text": whole["text"], "logprobs": []},
+        {"type": "response.content_part.done", **place, "content_index": 0, "part": whole},
+        {"type": "response.output_item.done", "output_index": 0, "item": done},
+        {
+            "type": "response.completed",
+            "response": response | {"status": "completed", "output": [done], "usage": usage},
+        },
+    ]
+    return [_event(data | {"sequence_number": number}) for number, data in enumerate(events)]
+
+
+def argument(size: int) -> list[str]:
+    """The arguments of a call as a list of small edits, about so long, in pieces of 20 bytes."""
+    edits = []
+    length = 0
+    while length < size:
+        edits.append({"old": f"value_{len(edits)} = 1", "new": f"value_{len(edits)} = 2", "why": "as it was asked for"})
+        length += len(json.dumps(edits[-1])) + 2
+    text = json.dumps({"path": "a.py", "edits": edits})
+    return [text[start : start + 20] for start in range(0, len(text), 20)]
+
+
+def main() -> None:
+    """A service in a process of its own, until its input ends: `python -m tests.bench.source COUNT PACE`."""
+    count, pace = int(sys.argv[1]), float(sys.argv[2])
+    play = Play(anthropic(("text", words(count))), pace)
+    with source(lambda *_: play) as made:
+        print(made.url, flush=True)
+        sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main()

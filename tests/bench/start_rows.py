@@ -1,0 +1,75 @@
+"""Rows 1 to 3: from the spawn to the first answers, and what lies in memory then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.bench.lockstep import Lockstep
+from tests.bench.measure import Bench, Figure, compared, in_turn, ratio
+
+OURS, BARE, HAND = "thinklsp", "bare pygls", "hand-written stdio"
+PYLSP, JEDI, RUFF = "python-lsp-server", "jedi-language-server", "ruff server"
+PYRIGHT, COPILOT = "pyright", "Copilot language server"
+
+
+def _servers(bench: Bench) -> dict[str, Callable[[], list[str]]]:
+    peers = bench.peers
+    return {
+        OURS: peers.ours,
+        BARE: lambda: peers.script("bare_pygls.py"),
+        HAND: lambda: peers.script("by_hand.py"),
+        PYLSP: lambda: [peers.python("python-lsp-server", "pylsp"), "-m", "pylsp"],
+        JEDI: lambda: [peers.program("jedi-language-server", "jedi_language_server")],
+        RUFF: lambda: [peers.program("ruff", "ruff"), "server"],
+        PYRIGHT: lambda: [*peers.node("pyright", "langserver.index.js"), "--stdio"],
+        COPILOT: lambda: [
+            *peers.node("@github/copilot-language-server", "dist/language-server.js"), "--stdio",
+        ],
+    }  # fmt: skip
+
+
+async def initialize(bench: Bench) -> list[Figure]:
+    """Rows 1 and 3: time and memory of the same starts."""
+    memory: dict[str, list[float]] = {}
+
+    def start(name: str, argv: Callable[[], list[str]]) -> Callable[[], float]:
+        def measure() -> float:
+            with Lockstep(argv(), bench.folder / name.replace(" ", "-")) as server:
+                server.initialize()
+                taken = server.elapsed
+                memory.setdefault(name, []).append(server.resident)
+            return taken
+
+        return measure
+
+    servers = _servers(bench)
+    values, missing = await in_turn({name: start(name, argv) for name, argv in servers.items()}, bench.rounds)
+    bench.series["start"] = {name: list(taken) for name, taken in values.items()}
+    targets = {BARE: 0.10, HAND: 1.5, PYLSP: 0.25, COPILOT: 0.05, PYRIGHT: 0.2, JEDI: 0.06, RUFF: None}
+    figures = compared("1", "spawn → initialize", values, missing, targets)
+    # The first start of each did not count.
+    memory = {name: sizes[1:] for name, sizes in memory.items()}
+    if BARE in values:
+        found = ratio(memory[OURS], memory[BARE])
+        figures.append(Figure("3", "memory at initialize", "MB", memory[OURS], memory[BARE], BARE, found, most=1.25))
+    return figures
+
+
+async def first_code_action(bench: Bench) -> list[Figure]:
+    """Row 2."""
+
+    def start(name: str, argv: list[str]) -> Callable[[], float]:
+        def measure() -> float:
+            with Lockstep(argv, bench.folder / name.replace(" ", "-")) as server:
+                server.initialize()
+                answer = server.first_code_action()
+                taken = server.elapsed
+                assert answer["result"], answer
+            return taken
+
+        return measure
+
+    variants = {OURS: bench.peers.ours(), BARE: bench.peers.script("bare_pygls.py")}
+    values, missing = await in_turn({name: start(name, argv) for name, argv in variants.items()}, bench.rounds)
+    bench.series["first code action"] = {name: list(taken) for name, taken in values.items()}
+    return compared("2", "spawn → first code action", values, missing, {BARE: 0.65})

@@ -1,0 +1,120 @@
+"""One client of a streaming service, in a process of its own: `python -m tests.bench.stream_clients WHO URL`.
+
+Prints JSON: what it cost from the request to the whole message, without imports.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import os
+import resource
+import sys
+import time
+from typing import Any
+
+
+def _own(provider: str, url: str) -> Any:
+    """The product's way from the socket to the editor: decoded, accumulated, and reported to one that reads on."""
+    from tests.support import anthropic_requests, openai_requests
+    from thinklsp.agent.model_call import CallFinished, HttpModelCaller
+    from thinklsp.lsp.client import Client
+    from thinklsp.lsp.progress import TurnProgress
+    from thinklsp.lsp.protocol.dispatch import Protocol
+    from thinklsp.lsp.protocol.writer import FrameWriter
+    from thinklsp.providers.anthropic.adapter import AnthropicAdapter
+    from thinklsp.providers.base import Endpoint
+    from thinklsp.providers.openai_responses.adapter import OpenAiResponsesAdapter
+    from thinklsp.wire.retry import RetryPolicy
+    from thinklsp.wire.transport import Transport
+
+    by_anthropic = provider == "anthropic"
+    adapter = AnthropicAdapter() if by_anthropic else OpenAiResponsesAdapter()
+    request = anthropic_requests.PLAIN if by_anthropic else openai_requests.PLAIN
+    endpoint = Endpoint(provider, url if by_anthropic else f"{url}/v1", "key")
+
+    async def run() -> int:
+        transport = Transport()
+        caller = HttpModelCaller(adapter, endpoint, transport, policy=RetryPolicy(), rng=lambda: 0.5)
+        protocol = Protocol()
+        writer = FrameWriter(os.open(os.devnull, os.O_WRONLY))
+        protocol.connect(writer)
+        progress = TurnProgress(Client(protocol))
+        progress.begin("chat", "work")
+        progress.use("partial", "status")
+        length = 0
+        async for event in caller.stream(request):
+            if isinstance(event, CallFinished):
+                length = len(event.message.text) + sum(len(str(use.input)) for use in event.message.tool_uses)
+            else:
+                progress.show(event)
+        progress.end("done")
+        writer.close()
+        await transport.aclose()
+        return length
+
+    return run
+
+
+def _anthropic(url: str) -> Any:
+    import anthropic
+
+    async def run() -> int:
+        async with anthropic.AsyncAnthropic(base_url=url, api_key="key", max_retries=0) as client:
+            tools = [{"name": "edit_file", "description": "Edits.", "input_schema": {"type": "object"}}]
+            asked = client.messages.stream(
+                model="claude-opus-5-5", max_tokens=1000, messages=[{"role": "user", "content": "Hello"}], tools=tools
+            )
+            async with asked as stream:
+                async for _ in stream:
+                    pass
+                message = await stream.get_final_message()
+        return sum(len(block.text) if block.type == "text" else len(str(block.input)) for block in message.content)
+
+    return run
+
+
+def _openai(url: str) -> Any:
+    import openai
+
+    async def run() -> int:
+        async with (
+            openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="key", max_retries=0) as client,
+            client.responses.stream(model="gpt-5.5", input="Hello") as stream,
+        ):
+            async for _ in stream:
+                pass
+            message = await stream.get_final_response()
+        return len(message.output_text)
+
+    return run
+
+
+def _peak() -> float:
+    """Megabytes. What `getrusage` tells begins with those of whoever has started us."""
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) / 1024 for line in file if line.startswith("VmHWM:"))
+
+
+WHO = {
+    "thinklsp-anthropic": lambda url: _own("anthropic", url),
+    "thinklsp-openai": lambda url: _own("openai", url),
+    "anthropic": _anthropic,
+    "openai": _openai,
+}
+
+
+def main() -> None:
+    who, url = sys.argv[1:]
+    run = WHO[who](url)
+    gc.collect()
+    before, begun = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
+    length = asyncio.run(run())
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    print(json.dumps({"cpu": cpu, "wall": time.perf_counter() - begun, "length": length, "memory": _peak()}))
+
+
+if __name__ == "__main__":
+    main()

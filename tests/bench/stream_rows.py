@@ -1,0 +1,109 @@
+"""Rows 3 to 5: what a streamed event costs, against the clients that the vendors publish."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from tests.bench.measure import ROOT, Bench, Figure, Unavailable, clean_environment, compared, in_turn, ratio
+from tests.bench.source import Play, anthropic, argument, responses, source, words
+
+OURS = "thinklsp"
+PACED = 150.0
+
+
+async def full_speed(bench: Bench) -> list[Figure]:
+    """Rows 3 and 4."""
+    count = 2_000 if bench.quick else 20_000
+    figures = await _pair(bench, "4", "anthropic", Play(anthropic(("text", words(count)))), 0.30)
+    return [*figures, *await _pair(bench, "4", "openai", Play(responses(words(count))), 0.12)]
+
+
+async def paced(bench: Bench) -> list[Figure]:
+    """Row 4, at the speed of a model: waking up is what costs then."""
+    count = 300 if bench.quick else 1_000
+    play = Play(anthropic(("text", words(count))), PACED)
+    return await _pair(bench, "4", "anthropic", play, 0.45, rounds=5)
+
+
+async def _pair(bench: Bench, row: str, sdk: str, play: Play, most: float, rounds: int = 11) -> list[Figure]:
+    """Our client and theirs on the same events."""
+    memory: dict[str, list[float]] = {}
+    lengths: set[int] = set()
+    with source(lambda *_: play) as service:
+
+        def variant(name: str, who: str) -> Callable[[], Coroutine[Any, Any, float]]:
+            async def measure() -> float:
+                told = await _client(bench, who, service.url)
+                memory.setdefault(name, []).append(told["memory"])
+                lengths.add(told["length"])
+                return told["cpu"] / len(play.events) * 1e6
+
+            return measure
+
+        variants = {OURS: variant(OURS, f"thinklsp-{sdk}"), f"{sdk} SDK": variant(f"{sdk} SDK", sdk)}
+        values, missing = await in_turn(variants, bench.some(rounds))
+    assert len(lengths) <= 1, "both have read the same"
+    speed = "at full speed" if play.pace is None else f"at {play.pace:.0f}/s"
+    bench.series[f"streaming {sdk} {speed}"] = values
+    figures = compared(row, f"CPU per event, {speed}", values, missing, {f"{sdk} SDK": most}, unit="µs")
+    if play.pace is None and not missing:
+        ours, theirs = memory[OURS][1:], memory[f"{sdk} SDK"][1:]
+        found = ratio(ours, theirs)
+        figures.append(Figure("3", "memory while streaming", "MB", ours, theirs, f"{sdk} SDK", found, most=0.5))
+    return figures
+
+
+async def tool_argument(bench: Bench) -> list[Figure]:
+    """Row 5: one call whose arguments come in pieces of 20 bytes."""
+    small, large = (50_000, 200_000) if bench.quick else (200_000, 1_600_000)
+    figures = await _pair(bench, "5", "anthropic", Play(anthropic(("edit_file", argument(small)))), 0.10, rounds=3)
+    figures = [
+        _named(figure, f"tool argument of {small // 1000} KB, CPU per event") for figure in figures if figure.row == "5"
+    ]
+    plays = {size: Play(anthropic(("edit_file", argument(size)))) for size in (small, large)}
+    costs: dict[str, Callable[[], Coroutine[Any, Any, float]]] = {}
+    urls: dict[int, str] = {}
+
+    def cost(size: int) -> Callable[[], Coroutine[Any, Any, float]]:
+        async def measure() -> float:
+            told = await _client(bench, "thinklsp-anthropic", urls[size])
+            return told["cpu"] / len(plays[size].events) * 1e6
+
+        return measure
+
+    with source(lambda *_: plays[small]) as first, source(lambda *_: plays[large]) as second:
+        urls = {small: first.url, large: second.url}
+        costs = {str(size): cost(size) for size in plays}
+        values, _ = await in_turn(costs, bench.some(5))
+    growth = ratio(values[str(large)], values[str(small)])
+    name = f"the same of {large / 1e6:g} MB, per event"
+    ours, theirs = values[str(large)], values[str(small)]
+    return [
+        *figures,
+        Figure("5", name, "µs", ours, theirs, f"{small // 1000} KB", growth, most=1.2, exact=not bench.quick),
+    ]
+
+
+def _named(figure: Figure, name: str) -> Figure:
+    return Figure(**{**figure.__dict__, "name": name})
+
+
+async def _client(bench: Bench, who: str, url: str) -> Any:
+    package = who if who in ("anthropic", "openai") else "pygls"
+    process = await asyncio.create_subprocess_exec(
+        bench.peers.python(package, package), "-m", "tests.bench.stream_clients", who, url,
+        cwd=ROOT, env=clean_environment(), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        async with asyncio.timeout(300):
+            output, errors = await process.communicate()
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+        raise
+    if process.returncode:
+        raise Unavailable(errors.decode(errors="replace").strip().rpartition("\n")[2][:160])
+    return json.loads(output)

@@ -1,0 +1,87 @@
+"""What terminal commands print: nothing that would steer a terminal, and the same words with and without one."""
+
+from __future__ import annotations
+
+import io
+import unicodedata
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from thinklsp.cli.terminal import console_for, diff_lines, harmless, is_live, paragraph, size_told, usage_line
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@given(st.text())
+def test_nothing_steers_the_terminal(text: str) -> None:
+    console = console_for(io.StringIO())
+    whole = "\n".join(line.plain for line in paragraph(console, text))
+    for shown in (harmless(text), whole):
+        assert [char for char in shown if unicodedata.category(char) == "Cc" and char not in "\n\t"] == []
+    assert harmless("a\r\nb\tc\x1b[2J\x9b") == "a\nb\tc<U+001B>[2J<U+009B>"
+
+
+def test_a_paragraph_is_wrapped_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "30")
+    text = "\nseven words that are too long for it\n\nend\u202e\n"
+    screen, file = console_for(Terminal()), console_for(io.StringIO())
+    assert (is_live(screen), is_live(file)) == (True, False)
+    wrapped = [line.plain.rstrip() for line in paragraph(screen, text, indent=4)]
+    assert wrapped == ["    seven words that are too", "    long for it", "", "    end<U+202E>"]
+    kept = [line.plain for line in paragraph(file, text, indent=4)]
+    assert kept == ["    seven words that are too long for it", "", "    end<U+202E>"]
+    monkeypatch.setenv("TERM", "dumb")
+    assert not is_live(console_for(Terminal()))
+
+
+def test_what_a_file_cannot_hold_is_replaced() -> None:
+    written = io.BytesIO()
+    console = console_for(io.TextIOWrapper(written, encoding="ascii"))
+    console.print("naïve")
+    console.file.flush()
+    assert written.getvalue() == b"na?ve\n"
+
+
+def test_a_diff_has_its_colours() -> None:
+    diff = "--- a/x\n+++ b/x\n@@ -1 +1 @@\n-old\x1b\n+new\n same\n"
+    shown = [(line.plain, str(line.spans[0].style) if line.spans else "") for line in diff_lines(diff, indent=1)]
+    assert shown == [
+        (" --- a/x", "bold"),
+        (" +++ b/x", "bold"),
+        (" @@ -1 +1 @@", "cyan"),
+        (" -old<U+001B>", "red"),
+        (" +new", "green"),
+        ("  same", ""),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("count", "told"), [(0, "0.0 kB"), (99_999, "100.0 kB"), (100_000, "0.1 MB"), (250_000_000, "0.2 GB")]
+)
+def test_sizes(count: int, told: str) -> None:
+    assert size_told(count) == told
+
+
+NOTHING: dict[str, Any] = dict.fromkeys(("inputTokens", "cacheReadTokens", "outputTokens", "thinkingTokens", "costUsd"))
+
+
+@pytest.mark.parametrize(
+    ("known", "told"),
+    [
+        ({}, ""),
+        ({"inputTokens": 1200}, "1,200 tokens in · cost unknown"),
+        ({"inputTokens": 0, "cacheReadTokens": 0, "costUsd": 0.0}, "0 tokens in · $0.0000"),
+        ({"inputTokens": 1000, "cacheReadTokens": 250}, "1,000 tokens in (25 % from the cache) · cost unknown"),
+        ({"outputTokens": 5, "costUsd": 0.5}, "5 out · $0.5000"),
+        ({"outputTokens": 5000, "thinkingTokens": 4000}, "5,000 out (4,000 thinking) · cost unknown"),
+    ],
+)
+def test_usage(known: dict[str, Any], told: str) -> None:
+    assert usage_line(NOTHING | known) == told

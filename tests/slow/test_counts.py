@@ -1,0 +1,234 @@
+"""What goes out whole from many threads, and what is left of messages that have been dealt with."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import os
+import re
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.slow.running import say
+from tests.slow.test_load import echo, loaded
+from tests.support.gauges import gauge
+from tests.support.in_process import InProcess, in_process
+from tests.support.raw_client import ResponseError
+from tests.support.signing_script import Text, answer
+from tests.support.signing_server import SigningServer
+from tests.support.sizes import tries
+from tests.support.steady_provider import asking
+from thinklsp.lsp.protocol.writer import FrameWriter, header_of
+
+Json = Any
+THREADS, SIZE = 8, 200_000
+_HEADER = re.compile(rb"Content-Length: (\d+)\r\n\r\n")
+URI = "file:///ws/a.py"
+ACTION = {
+    "textDocument": {"uri": URI},
+    "range": {"start": {"line": 0, "character": 0}, "end": {"line": 0, "character": 0}},
+    "context": {"diagnostics": []},
+}
+
+
+class Unlocked:
+    """What a writer without a lock does."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def write(self, body: bytes) -> None:
+        frame = memoryview(header_of(body) + body)
+        while frame:
+            frame = frame[os.write(self._descriptor, frame) :]
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+def sent(make: Callable[[int], Any], count: int) -> tuple[int, int]:
+    """Whole messages, and bytes that belong to none, of those that eight threads have sent at once."""
+    reading, writing = os.pipe()
+    writer = make(writing)
+    each = count // THREADS
+
+    def send(name: int) -> None:
+        for number in range(each):
+            head = json.dumps({"thread": name, "number": number, "text": ""})[:-2]
+            writer.write((head + str(name) * (SIZE - len(head) - 2) + '"}').encode())
+
+    threads = [threading.Thread(target=send, args=(name,)) for name in range(THREADS)]
+    ended = threading.Thread(target=lambda: ([thread.join() for thread in threads], writer.close()))
+    for thread in (*threads, ended):
+        thread.start()
+    seen: dict[int, list[int]] = {name: [] for name in range(THREADS)}
+    unread, broken = bytearray(), 0
+    while chunk := os.read(reading, 1 << 20):
+        unread += chunk
+        while (header := _HEADER.match(unread)) and len(unread) >= header.end() + int(header[1]):
+            body = bytes(unread[header.end() : header.end() + int(header[1])])
+            del unread[: header.end() + int(header[1])]
+            # Each letter of the text names its thread.
+            if body.count(body[-3:-2]) >= SIZE - 100 and len(body) == SIZE:
+                seen[int(body[-3:-2])].append(json.loads(body)["number"])
+            else:
+                broken += len(body)
+    ended.join()
+    os.close(reading)
+    assert broken or all(numbers == sorted(numbers) for numbers in seen.values()), "out of order"
+    return sum(map(len, seen.values())), broken + len(unread)
+
+
+def test_many_threads_send_at_once(tally: Callable[[str, int], None]) -> None:
+    """A-11. A writer gives up on a client that reads nothing; this one reads all the time."""
+    count = tries("A-11")
+    assert sent(FrameWriter, count) == (count, 0)
+    tally("A-11", count)
+
+
+def test_a_writer_without_a_lock_is_noticed() -> None:
+    whole, broken = sent(Unlocked, 80)
+    assert whole < 80
+    assert broken > 0
+
+
+NOTIFICATIONS, REQUESTS, PROGRESS = 25_000, 5_000, 1_000
+
+
+def tables(editor: InProcess) -> dict[str, int]:
+    """Whatever the server and its rooms keep by some key, by class and name, and what there is of tasks and futures."""
+    gc.collect()
+    found = {"tasks": 0, "futures": 0}
+    for one in gc.get_objects():
+        kind = type(one)
+        if isinstance(one, asyncio.Future):
+            found["tasks" if isinstance(one, asyncio.Task) else "futures"] += 1
+        elif kind.__module__.startswith(("thinklsp.", "pygls.")):
+            names = [*getattr(one, "__dict__", ()), *getattr(kind, "__slots__", ())]
+            for name in names:
+                value = getattr(one, name, None)
+                if isinstance(value, dict | set | list) or type(value).__name__ == "deque":
+                    key = f"{kind.__name__}.{name}"
+                    found[key] = found.get(key, 0) + len(value)
+    assert editor.server.protocol.progress.tokens == {}
+    return found
+
+
+async def batch(editor: InProcess, provider: SigningServer, sessions: list[str], share: int) -> None:
+    """A share of all that the figure asks for. Each command has a progress; every 25th is a turn that runs."""
+    for number in range(NOTIFICATIONS // share // 5):
+        editor.notify("$/setTrace", {"value": "off"})
+        editor.notify("test/unknown", {"a": number})
+        editor.notify("textDocument/didChange", change(editor, number))
+        editor.notify("$/cancelRequest", {"id": 10**6})
+        editor.notify("window/workDoneProgress/cancel", {"token": "nobody's"})
+    for number in range(REQUESTS // share):
+        editor.request(number, "textDocument/codeAction", ACTION)
+        if number % 50 == 49:
+            await editor.settled()
+    for number in range(PROGRESS // share):
+        argument: Json = {"prompt": "x", "sessionId": "none of ours"}
+        if runs := number % 25 == 0:
+            provider.say(answer(Text("Yes.")))
+            argument = {"prompt": "x"} | ({"sessionId": sessions[number // 25 % 4]} if len(sessions) >= 4 else {})
+        params = {"command": "thinklsp.chat", "arguments": [argument], "workDoneToken": f"t{number}"}
+        editor.request(f"turn {number}", "workspace/executeCommand", params)
+        if runs:
+            sessions.append((await editor.answer(f"turn {number}"))["result"]["sessionId"])
+        elif number % 25 == 24:
+            await editor.settled()
+    await editor.settled()
+    editor.received.clear()
+
+
+def change(editor: InProcess, number: int) -> Json:
+    document = editor.server.state.documents.get(URI)
+    assert document is not None
+    whole = {"text": f"x = {number}\n"}
+    return {"textDocument": {"uri": URI, "version": document.version + 1}, "contentChanges": [whole]}
+
+
+async def grown(rounds: int, *, leaking: bool = False) -> dict[str, tuple[int, int]]:
+    """The tables that are larger after so many rounds of all than after a tenth of one."""
+    async with (
+        SigningServer("sk-ant-canary-0123456789-0123456789-0123456789") as provider,
+        in_process({"THINKLSP_CONFIG": "/nonexistent/config.toml", **provider.environment()}) as editor,
+    ):
+        await editor.initialize()
+        if leaking:
+            kept: list[Any] = []
+            leave = asyncio.get_running_loop().create_future
+            editor.server.protocol.fm.features["test/unknown"] = lambda _: kept.append(leave())
+        item = {"uri": URI, "languageId": "python", "version": 1, "text": "x = 1\n"}
+        editor.notify("textDocument/didOpen", {"textDocument": item})
+        sessions: list[str] = []
+        await batch(editor, provider, sessions, 10)
+        before = tables(editor)
+        for _ in range(round(10 * rounds)):
+            await batch(editor, provider, sessions, 10)
+        after = tables(editor)
+    return {name: (before.get(name, 0), now) for name, now in after.items() if now > before.get(name, 0)}
+
+
+ALL = NOTIFICATIONS + REQUESTS + PROGRESS
+
+
+async def test_every_table_is_as_it_was(tally: Callable[[str, int], None]) -> None:
+    """A-13. Half of the messages here, half at the server as a whole."""
+    rounds = tries("A-13", 0.5) / ALL
+    assert await grown(rounds) == {}
+    tally("A-13", round(rounds * ALL))
+
+
+async def test_what_is_left_on_purpose_is_noticed() -> None:
+    left = await grown(0.1, leaking=True)
+    assert left["futures"][1] - left["futures"][0] >= NOTIFICATIONS // 50
+
+
+async def remaining(place: Path, share: float, plant: str = "") -> float:
+    """Megabytes more after a share of all messages, once a fifth of it has been there before."""
+    async with loaded(place, plant, finish=not plant) as outside:
+        client = outside.client
+        uri = outside.open("a.py")
+
+        async def some(part: float) -> None:
+            for number in range(round(part * NOTIFICATIONS / 500)):
+                for _ in range(125):
+                    client.notify("$/setTrace", {"value": "off"})
+                    client.notify("test/unknown", {"a": number})
+                    client.notify("$/cancelRequest", {"id": 10**6})
+                    client.change(uri, "x", "x")
+                await echo(client)
+            for _ in range(round(part * REQUESTS / 50)):
+                await asyncio.gather(*(client.code_actions(uri, "x") for _ in range(50)))
+            for _ in range(round(part * PROGRESS / 25)):
+                await outside.turn("thinklsp.chat", {"prompt": asking(1, 1)})
+                failing = {"prompt": "x", "sessionId": "none of ours"}
+                asked = [client.command("thinklsp.chat", failing, token=outside.token()) for _ in range(24)]
+                for request in asked:
+                    with pytest.raises(ResponseError):
+                        await request
+                client.forget()
+
+        await some(share / 5)
+        before = gauge(client.process.pid)
+        await some(share)
+        after = gauge(client.process.pid)
+    say(f"{share * ALL:.0f} messages: {before.private:.1f} MB before, {after.private:.1f} MB after")
+    return after.private - before.private
+
+
+async def test_memory_is_as_it_was(tmp_path: Path, tally: Callable[[str, int], None]) -> None:
+    """A-13, from outside: less than 3 MB."""
+    share = tries("A-13", 0.5) / ALL
+    assert await remaining(tmp_path, share) < 3
+    tally("A-13", round(share * ALL))
+
+
+async def test_memory_that_is_left_on_purpose_is_noticed(tmp_path: Path) -> None:
+    assert await remaining(tmp_path, 0.5, "kept notifications") > 3

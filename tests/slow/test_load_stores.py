@@ -1,0 +1,195 @@
+"""Load: a store of hundreds of sessions with a huge one among them, and a workspace of a hundred thousand files."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from tests.bench.store_rows import filled, opened
+from tests.slow.running import running, say
+from tests.slow.test_load import BURDENED, ECHO, crowded, echoes, share, told, too_slow
+from tests.support.gauges import gauge
+from tests.support.outside import Outside
+from tests.support.signing_script import Text, Thinking, answer, tool
+from tests.support.sizes import sized, tries
+from tests.support.steady_provider import SteadyProvider, asking
+from tests.support.stored_sessions import USAGE
+from thinklsp.core.messages import AssistantMessage, TextBlock
+from thinklsp.sessions.session import Session
+from thinklsp.workspace.paths import workspace_key
+
+Json = Any
+SLACK = 5
+FILES = sized(commit=8_000, nightly=100_000)
+# Files that hold the word; few enough to be shown.
+_RARE = 1_000
+
+
+async def timed(work: Any) -> tuple[float, Any]:
+    """Milliseconds, and what came of it."""
+    at = time.perf_counter()
+    result = await work
+    return (time.perf_counter() - at) * 1000, result
+
+
+async def test_a_store_of_many_sessions(tmp_path: Path, tally: Callable[[str, int], None]) -> None:
+    """A-L3: initialize in a second, resume in half of one, list in 50 ms; a turn costs as much as it has messages."""
+    sessions, steps = sized(commit=60, nightly=200), sized(commit=1_000, nightly=5_000)
+    async with running(tmp_path) as outside:
+        assert await outside.client.close() == 0
+        key = workspace_key(outside.root.as_uri())
+        large = await filled(outside.home, key, sessions=sessions, steps=steps)
+        begun, _ = await timed(outside.reopen())
+        first, _ = await timed(outside.client.command("thinklsp.sessions"))
+        listing, listed = await timed(outside.client.command("thinklsp.sessions"))
+        # Some of those that were made hold nothing that a list shows.
+        assert len(listed) == sessions
+        size = next(each["size"] for each in listed if each["sessionId"] == large)
+        store = opened(outside.home)
+        resuming, session = await timed(store.get(large, key))
+        await store.aclose()
+        assert len(session.conversation) > 2 * steps
+    said = f"{sessions} sessions, one of {2 * steps} messages and {size / 1e6:.0f} MB: initialize {begun:.0f} ms, "
+    say(f"{said}list {first:.0f} and then {listing:.0f} ms, resume {resuming:.0f} ms")
+    slack = SLACK * crowded()
+    assert begun < slack * 1000
+    assert listing < slack * 50
+    assert resuming < slack * 500
+    tally("A-30", 1)
+
+
+async def test_the_cost_of_a_turn_is_linear(tmp_path: Path) -> None:
+    """A-L3: ten times as many messages take less than twelve times as much of the processor."""
+    few, many, turns = 1_000, 10_000, 10
+    async with running(tmp_path, provider=SteadyProvider()) as outside:
+        store, key = opened(outside.home), workspace_key(outside.root.as_uri())
+        ids = {count: await _talk(store, key, count) for count in (few, many)}
+        await store.aclose()
+        costs: dict[int, float] = {}
+        for count, session_id in ids.items():
+            prompt = {"prompt": asking(1, 1), "sessionId": session_id}
+            # The first one loads what it needs.
+            await outside.turn("thinklsp.chat", prompt)
+            before = gauge(outside.client.process.pid)
+            for _ in range(turns):
+                await outside.turn("thinklsp.chat", prompt)
+            costs[count] = (gauge(outside.client.process.pid).processor - before.processor) / turns * 1000
+    say(f"a turn after {few} messages: {costs[few]:.0f} ms of the processor, after {many}: {costs[many]:.0f} ms")
+    assert costs[many] < 12 * costs[few]
+
+
+async def _talk(store: Any, key: str, messages: int) -> str:
+    def fill(session: Session) -> Session:
+        for number in range(messages // 2):
+            session = session.with_user(f"Question {number}.")
+            session = session.with_step(AssistantMessage((TextBlock(f"Answer {number}."),), "end_turn"), None, USAGE)
+        return session
+
+    return str((await store.update((await store.create(key)).id, fill)).id)
+
+
+@pytest.fixture(scope="module")
+def large_workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Moved to where a server works; a module has one."""
+    root = tmp_path_factory.mktemp("large") / "many"
+    words, random = ["alpha", "beta", "gamma", "delta"], Random(1)
+    for number in range(FILES):
+        folder = root / f"d{number // 200}"
+        if number % 200 == 0:
+            folder.mkdir(parents=True)
+        rare = "needle = 1\n" if number % _RARE == 0 else ""
+        (folder / f"f{number}.py").write_text(f"{random.choice(words)} = {number}\n{rare}", "utf-8")
+    return root
+
+
+LOOKS = [
+    tool("list_files"), tool("list_files", glob="**/f1*.py"), tool("search_text", pattern="needle"),
+    tool("search_text", pattern="alpha|beta"), tool("search_text", pattern="(a+)+$"),
+]  # fmt: skip
+
+
+async def test_a_workspace_of_many_files(
+    tmp_path: Path, large_workspace: Path, tally: Callable[[str, int], None]
+) -> None:
+    """A-L4: each look stops in time, and memory stays."""
+    async with running(tmp_path) as outside:
+        await _moved_in(outside, large_workspace)
+        await _turn(outside, [tool("list_files", path=".")])
+        before = gauge(outside.client.process.pid)
+        took: dict[str, float] = {}
+        for look in LOOKS:
+            took[f"{look.name} {look.input}"], result = await timed(_turn(outside, [look]))
+            assert result["text"] == "Done."
+        after = gauge(outside.client.process.pid)
+    times = ", ".join(f"{name} {milliseconds / 1000:.1f} s" for name, milliseconds in took.items())
+    say(f"{FILES} files: {times}; {after.private - before.private:+.1f} MB")
+    assert max(took.values()) < 1000 * (10 + 2 * SLACK * crowded())
+    assert after.private - before.private < 50
+    tally("A-30", 1)
+
+
+async def _moved_in(outside: Outside, root: Path) -> None:
+    """Its folder is another one from now on."""
+    event = {"added": [{"uri": root.as_uri(), "name": "many"}], "removed": []}
+    outside.client.notify("workspace/didChangeWorkspaceFolders", {"event": event})
+    # Once that has been taken.
+    await outside.client.command("thinklsp.effort")
+
+
+async def _turn(outside: Outside, looks: list[Any]) -> Json:
+    provider: Any = outside.provider
+    provider.say(answer(Thinking(), *looks), answer(Text("Done.")))
+    request = outside.client.command("thinklsp.chat", {"prompt": "Look."}, token=outside.token())
+    await outside.client.wait_for(lambda: request.answered, within=120, what="the end of a look")
+    return await request
+
+
+async def busy(place: Path, root: Path, wanted: int, plant: str = "") -> tuple[list[str], str]:
+    """What is too slow of the echoes while eight turns list and search a large workspace, six calls at once in each;
+    and a sentence."""
+    env: dict[str, str | None] = {"PLANT": plant, "PYTHONPATH": BURDENED} if plant else {}
+    async with running(place, env=env) as outside:
+        provider: Any = outside.provider
+        await _moved_in(outside, root)
+        await _turn(outside, [tool("list_files", path=".")])
+        before = gauge(outside.client.process.pid)
+        values: list[float] = []
+        looks = [tool("list_files", glob=f"**/f{n}*.py") for n in range(6)]
+
+        def play(body: Json) -> Any:
+            done = body["messages"][-1]["content"][0]["type"] == "tool_result"
+            return answer(Text("Done.")) if done else answer(Thinking(), *looks)
+
+        while len(values) < wanted:
+            provider.script[:] = [play] * 16
+            turns = [
+                outside.client.command("thinklsp.chat", {"prompt": "Look."}, token=outside.token()) for _ in range(8)
+            ]
+            values += await echoes(outside.client, turns)
+            assert {(await turn)["text"] for turn in turns} == {"Done."}
+        got = share(before, gauge(outside.client.process.pid))
+    said = (
+        f"{len(values)} echoes while 8 turns look through {FILES} files: {told(values)} ms, {got:.0f} % of a processor"
+    )
+    return too_slow(values, {"p99": ECHO["p99"]}), said
+
+
+async def test_an_echo_while_all_workers_are_busy(
+    tmp_path: Path, large_workspace: Path, tally: Callable[[str, int], None]
+) -> None:
+    """A-12"""
+    wanted = tries("A-12")
+    slow, said = await busy(tmp_path, large_workspace, wanted)
+    say(said)
+    assert slow == [], said
+    tally("A-12", wanted)
+
+
+async def test_a_loop_that_stands_still_is_noticed(tmp_path: Path, large_workspace: Path) -> None:
+    slow, said = await busy(tmp_path, large_workspace, 50, "stuck loop")
+    assert slow, said

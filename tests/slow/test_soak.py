@@ -1,0 +1,49 @@
+"""A soak of minutes, and servers that leak on purpose and must be caught by one. `python -m tests.soak` takes hours."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.slow.running import say
+from tests.soak.run import Plan, soak
+from tests.support.sizes import SEED, sized, tries
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are measured in /proc")
+BURDENED = f"{Path(__file__).parent / 'burdened'}:{Path(__file__).parents[2]}"
+# What is planted, and a part of what the soak says of it.
+LEAKS = {
+    "memory": "memory grew by",
+    "objects": "objects behind",
+    "descriptor": "descriptors went from",
+    "thread": "threads went from",
+    "child": "children went from",
+    "task": "tasks went from",
+    "failure that nobody hears of": "never retrieved",
+    "traceback": "Traceback",
+    "coroutine that is not awaited": "never awaited",
+}
+
+
+async def test_hours_of_use_leave_nothing_behind(tmp_path: Path, tally: Callable[[str, int], None]) -> None:
+    minutes = tries("A-31")
+    report = await soak(tmp_path, Plan(minutes=minutes, rate=0.3, every=5, seed=SEED))
+    say(str(report))
+    assert report.wrong == []
+    assert report.done["chat"] >= 10 * minutes
+    tally("A-31", minutes)
+
+
+# All in one server, and by night each in its own.
+GROUPS = [", ".join(LEAKS), *LEAKS][: sized(commit=1, nightly=1 + len(LEAKS))]
+
+
+@pytest.mark.parametrize("plants", GROUPS)
+async def test_a_leak_that_was_planted_is_caught(tmp_path: Path, plants: str) -> None:
+    short = Plan(chats=50, rate=0, every=0.5, faults=0)
+    report = await soak(tmp_path, short, env={"PLANT": plants, "PYTHONPATH": BURDENED})
+    for plant in plants.split(", "):
+        assert [sentence for sentence in report.wrong if LEAKS[plant] in sentence], (plant, str(report))

@@ -1,0 +1,59 @@
+"""Two services for one server: the one that signs, and the simulator for all others. Their long memory is cut."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any, Self
+
+from tests.support.services import WAYS, Service
+from tests.support.signing_server import SigningServer
+
+# The ways that lead to the simulator, where a conversation goes now and then.
+ELSEWHERE = [WAYS[name] for name in ("openai", "google", "openrouter")]
+# Messages whose return is checked: those of sessions that go on.
+_REMEMBERED = 300
+
+
+class Both:
+    """A provider for `outside.start`. `forget` is called now and then, or a night would fill our own memory."""
+
+    def __init__(self) -> None:
+        self.signing = SigningServer(f"sk-ant-canary-{secrets.token_hex(24)}")
+        self.others = Service()
+        self._cleared = 0
+
+    async def __aenter__(self) -> Self:
+        await self.signing.__aenter__()
+        await self.others.__aenter__()
+        return self
+
+    async def __aexit__(self, *given: object) -> None:
+        await self.others.__aexit__()
+        await self.signing.__aexit__()
+
+    @property
+    def violations(self) -> list[str]:
+        """Since the last `forget`."""
+        return self.signing.violations + self.others.violations
+
+    def environment(self) -> dict[str, str]:
+        return self.others.environment() | self.signing.environment()
+
+    def secrets(self) -> dict[str, str]:
+        """The keys, and what was issued since the last but one `forget`."""
+        keys = {name: value for name, value in self.others.secrets().items() if name != "anthropic key"}
+        return keys | self.signing.secrets()
+
+    def say(self, *script: Any) -> None:
+        """To the next requests for the model that signs; what is left of a turn that ended early is nobody's answer."""
+        self.signing.script[:] = script
+
+    def forget(self) -> None:
+        issued = self.signing.signer.issued
+        for name in list(issued)[: self._cleared]:
+            del issued[name]
+        self._cleared = len(issued)
+        del self.signing.conversations.issued[:-_REMEMBERED]
+        del self.signing.requests[:-1]
+        self.signing.violations.clear()
+        self.others.violations.clear()

@@ -1,0 +1,111 @@
+"""What a soak must show, as sentences where it does not. Pure: samples and logs in, findings out.
+
+Memory is judged by what the first part of the run, the warm-up, ends with. How fast it may grow was asked for at a chat
+every 20 seconds, so it is counted in chats: a run that chats more often sees in an hour what that one sees in days.
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tests.support.gauges import Gauge
+from tests.support.witness import Count
+
+WARM = 1 / 3
+MOST_GROWTH = 20.0
+CHATS_AN_HOUR = 180
+MOST_AN_HOUR = 1.0
+# Fewer chats say nothing about an hour: the allocator takes and gives whole megabytes.
+_TELLING = 600
+MOST_OBJECTS = 60.0
+SWING = 2
+SIGNS = re.compile(
+    r"Traceback|was destroyed but it is pending|never retrieved|never awaited|ResourceWarning|Exception ignored"
+    r"|unhandled|a background task failed"
+)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """`minute` since the beginning; `chats` done by then."""
+
+    minute: float
+    chats: int
+    gauge: Gauge
+    count: Count
+
+
+def warm(samples: Sequence[Sample]) -> Sequence[Sample]:
+    """Those behind the warm-up."""
+    return [sample for sample in samples if sample.minute >= WARM * samples[-1].minute]
+
+
+def slope(points: Sequence[tuple[float, float]]) -> float:
+    """By which a value rises with each unit of the other, all in all."""
+    if len({x for x, _ in points}) < 2:
+        return 0.0
+    return statistics.linear_regression(*zip(*points, strict=True)).slope
+
+
+def judge(samples: Sequence[Sample]) -> list[str]:
+    """What grows, and what does not stay where it was."""
+    later = warm(samples)
+    first, last = later[0], later[-1]
+    wrong = []
+    growth = last.gauge.private - first.gauge.private
+    if growth > MOST_GROWTH:
+        wrong.append(f"memory grew by {growth:.1f} MB after the warm-up; {MOST_GROWTH:.0f} are allowed")
+    if (chats := last.chats - first.chats) >= _TELLING and (an_hour := hourly(later)) > MOST_AN_HOUR:
+        wrong.append(f"memory grows by {an_hour:.2f} MB in {CHATS_AN_HOUR} chats; {MOST_AN_HOUR} are allowed")
+    if chats and (objects := slope([(s.chats, s.count.objects) for s in later])) > MOST_OBJECTS:
+        wrong.append(f"each chat leaves {objects:.0f} objects behind; {MOST_OBJECTS:.0f} are allowed")
+    for name, values in constants(later).items():
+        if max(values) - min(values) > 2 * SWING or values[-1] - values[0] > SWING:
+            wrong.append(f"{name} went from {values[0]} to {values[-1]} ({min(values)} to {max(values)})")
+    return wrong
+
+
+def hourly(later: Sequence[Sample]) -> float:
+    """Megabytes by which memory grows in an hour of the pace that was asked for."""
+    return CHATS_AN_HOUR * slope([(s.chats, s.gauge.private) for s in later])
+
+
+def constants(later: Sequence[Sample]) -> dict[str, list[int]]:
+    """Samples are taken between two turns, so none of this may depend on the moment."""
+    return {
+        "descriptors": [sample.gauge.descriptors for sample in later],
+        "threads": [sample.gauge.threads for sample in later],
+        "children": [sample.gauge.children for sample in later],
+        "tasks": [sample.count.tasks for sample in later],
+        "servers": [sample.count.kept for sample in later],
+    }
+
+
+def complaints(log: str) -> list[str]:
+    """Lines of a log that tell of something that nobody has dealt with, each kind once."""
+    found: dict[str, str] = {}
+    for line in log.splitlines():
+        if match := SIGNS.search(line):
+            found.setdefault(match[0], f"the log says: {line[:200]}")
+    return list(found.values())
+
+
+def table(samples: Sequence[Sample]) -> str:
+    head = f"{'minute':>7}{'chats':>7}{'RSS MB':>9}{'own MB':>9}{'objects':>9}{'tasks':>7}{'fds':>5}{'threads':>9}"
+    rows = [f"{head}{'children':>10}{'CPU s':>8}{'wake-ups':>10}"]
+    for sample in thinned(samples):
+        gauge, count = sample.gauge, sample.count
+        rows.append(
+            f"{sample.minute:>7.1f}{sample.chats:>7}{gauge.resident:>9.1f}{gauge.private:>9.1f}{count.objects:>9}"
+            f"{count.tasks:>7}{gauge.descriptors:>5}{gauge.threads:>9}{gauge.children:>10}{gauge.processor:>8.1f}"
+            f"{gauge.wakeups:>10}"
+        )
+    return "\n".join(rows)
+
+
+def thinned(samples: Sequence[Sample], most: int = 40) -> Sequence[Sample]:
+    step = -(-len(samples) // most)
+    return [*samples[:-1:step], samples[-1]]

@@ -1,0 +1,20 @@
+"""What every first turn needs and no setting changes: tables and schemas that are slow to read, and are kept."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+from thinklsp.providers.catalog import lookup
+from thinklsp.settings.user_file import KeyedProvider
+from thinklsp.tools.registry import TOOLS, tool_specs
+from thinklsp.wire.ways import well_known
+from thinklsp.workspace.protected import ProtectedPaths
+
+
+def prepare() -> None:
+    """For the thread that loads the engine: the event loop would stand still for it. Again it takes no time."""
+    tool_specs(TOOLS)
+    for provider in get_args(KeyedProvider):
+        lookup(provider, "")
+    ProtectedPaths()
+    well_known()

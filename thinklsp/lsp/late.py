@@ -1,0 +1,51 @@
+"""What the first code action is served without: each imported by whoever needs it first, inside a function."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING
+
+from thinklsp.core.loading import aside, uncollected
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from thinklsp.lsp.face import Face
+    from thinklsp.lsp.progress import TurnProgress
+
+
+def face() -> type[Face]:
+    """HTTP, validation and the rest of the engine. In a thread: whoever asks for code actions meanwhile is served."""
+    with _loading("thinklsp.lsp.face"), aside():
+        from thinklsp.engine.prepared import prepare  # noqa: PLC0415 - see above
+        from thinklsp.lsp.face import Face  # noqa: PLC0415 - see above
+
+        prepare()
+    return Face
+
+
+def whole() -> ModuleType:
+    """All of the protocol, by pygls: the most of all there is to load, and seldom needed."""
+    with _loading("thinklsp.lsp.protocol.whole"):
+        from thinklsp.lsp.protocol import whole  # noqa: PLC0415 - see above
+
+    return whole
+
+
+def progress() -> type[TurnProgress]:
+    from thinklsp.lsp.progress import TurnProgress  # noqa: PLC0415 - see above
+
+    return TurnProgress
+
+
+def code_lenses() -> ModuleType:
+    from thinklsp.lsp import code_lenses  # noqa: PLC0415 - see above
+
+    return code_lenses
+
+
+def _loading(name: str) -> AbstractContextManager[None]:
+    """Where clients come and go it has been there before the first of them: what is left out of collection then is kept
+    for good."""
+    return nullcontext() if name in sys.modules else uncollected()

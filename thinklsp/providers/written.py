@@ -1,0 +1,88 @@
+"""JSON that is written once: what a conversation holds goes out with every request, and most of it went out before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, TypeVar
+
+from thinklsp.core.messages import Remembering
+from thinklsp.core.strict_json import json_bytes
+
+# The request, its list of messages, a message, its list of parts.
+_LEVELS = 4
+_SHORT = 40
+
+
+class Written(dict[str, Any]):
+    """A JSON object that nobody changes any more, with its bytes once they were wanted."""
+
+    __slots__ = ("json",)
+
+    def __init__(self, fields: dict[str, Any]) -> None:
+        super().__init__(fields)
+        self.json = b""
+
+
+Fields = TypeVar("Fields", bound=dict[str, Any] | None)
+
+
+def written_once(part: Remembering, where: str, key: object, make: Callable[[], Fields]) -> Fields:
+    """What `make` gives for a part of a conversation. `key`: all that it depends on besides the part; `where`: the
+    adapter, which remembers one of them."""
+    known: Any = part.made.get(where)
+    if known is None or (known[0] is not key and known[0] != key):
+        fields: Any = make()
+        known = part.made[where] = (key, fields and Written(fields))
+    made: Fields = known[1]
+    return made
+
+
+def extended(part: dict[str, Any], name: str, value: object) -> Written:
+    """The object with one more field at its end."""
+    longer = Written({**part, name: value})
+    if isinstance(part, Written) and part and name not in part:
+        longer.json = b"%b,%b:%b}" % (_bytes(part)[:-1], _word(name), json_bytes(value))
+    return longer
+
+
+def _bytes(part: Written) -> bytes:
+    part.json = part.json or json_bytes(part)
+    return part.json
+
+
+def written(body: dict[str, Any]) -> bytes:
+    """The same bytes as `json_bytes` gives."""
+    pieces: list[bytes] = []
+    _write(body, _LEVELS, pieces)
+    # Joined once: every copy of a long conversation costs as much as all the rest.
+    return b"".join(pieces)
+
+
+def _write(value: object, levels: int, pieces: list[bytes]) -> None:
+    if type(value) is Written:
+        pieces.append(value.json or _bytes(value))
+    elif isinstance(value, str):
+        pieces.append(_word(value) if len(value) < _SHORT else json_bytes(value))
+    elif levels and isinstance(value, list) and value:
+        before = b"["
+        for item in value:
+            pieces.append(before)
+            _write(item, levels - 1, pieces)
+            before = b","
+        pieces.append(b"]")
+    elif levels and isinstance(value, dict) and value:
+        before = b"{"
+        for key, item in value.items():
+            pieces += (before, _word(key), b":")
+            _write(item, levels - 1, pieces)
+            before = b","
+        pieces.append(b"}")
+    else:
+        pieces.append(json_bytes(value))
+
+
+@lru_cache(maxsize=256)
+def _word(text: str) -> bytes:
+    """Names of fields, roles and the like."""
+    return json_bytes(text)
