@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from thinklsp.tools.inert import inert
@@ -56,3 +58,18 @@ def test_what_is_honest_stays(text: str) -> None:
 @pytest.mark.parametrize("sign", [">", "- ", "[", "![", "<a ", "*a **b ", "` ", "[x](", "|a"])
 def test_what_nobody_can_read_ends(sign: str) -> None:
     assert "![x](u)" not in inert(sign * 2_000 + "![x](u)")
+
+
+def tower(height: int) -> str:
+    """Markup that is hidden in a fence, whose end is hidden in markup that is hidden in a fence, and so on: what one
+    look finds and spells out opens the fence above the next."""
+    lines = ["<?", "~~~", "?>"]
+    for storey in range(1, height):
+        outer, inner = ("```", "~~~") if storey % 2 == 0 else ("~~~", "```")
+        lines += [outer, "<?", inner, "?>", outer]
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize("height", [1, 2, 7, 12, 100])
+def test_what_is_hidden_many_times_over_becomes_text(height: int) -> None:
+    assert len(re.findall(r"\\<\?", inert(tower(height)))) == height

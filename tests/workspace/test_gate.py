@@ -159,6 +159,12 @@ def test_a_disk_that_takes_no_more_keeps_what_was_there(tmp_path):
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"old": b"old"}
 
 
+@pytest.mark.parametrize("part", ["", ".", "..", "a/b", "a\0b", "half\ud83d", "x" * 256, "é" * 128])
+def test_what_is_no_name_is_no_component(part):
+    with pytest.raises(PathRefused):
+        RelPath.of(("a", part))
+
+
 def test_sizes_are_bounded(tmp_path):
     (tmp_path / "big").write_bytes(b"x" * (READ_LIMIT + 1))
     (tmp_path / "fits").write_bytes(b"x" * READ_LIMIT)

@@ -66,6 +66,16 @@ def test_a_folder_that_was_asked_for_by_name_is_wanted_although_it_is_ignored(tm
     assert found == {"a.py": [True, False, False], "a.log": [True, False, False], "a.tmp": [True, True, True]}
 
 
+def test_the_last_pattern_that_is_about_a_name_decides(tmp_path):
+    (tmp_path / ".gitignore").write_text("*.log\n!keep.log\nb/**\n")
+    with Root(str(tmp_path)) as root:
+        rules = IgnoreRules(root)
+        taken = [
+            name for name in ("a.log", "keep.log", "b/keep.log", "b.py") if not rules.ignored(tuple(name.split("/")))
+        ]
+    assert taken == ["keep.log", "b.py"]
+
+
 def test_a_linked_or_broken_ignore_file_counts_for_nothing(tmp_path):
     (tmp_path / "elsewhere").write_text("*\n")
     ws = tmp_path / "ws"
