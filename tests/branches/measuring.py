@@ -10,11 +10,24 @@ from __future__ import annotations
 import site
 import sysconfig
 import venv
+import warnings
 from pathlib import Path
 
 from coverage import Coverage
+from coverage.exceptions import CoverageWarning
 
 ROOT = Path(__file__).parents[2]
+
+# Nothing is measured by those that could not tell, such as commands in a sandbox.
+_BEGIN = """
+import os
+if os.access(os.path.dirname({data!r}), os.W_OK):
+    import coverage
+    measuring = coverage.Coverage(
+        config_file={config!r}, data_file={data!r}, source=[{source!r}], data_suffix=True, auto_data=True
+    )
+    measuring.start()
+"""
 
 
 class Room:
@@ -30,12 +43,12 @@ class Room:
 
     def read(self) -> Coverage:
         """All runs together. For once, when they have ended."""
-        found = self._coverage()
-        found.combine(strict=True)
+        found = Coverage(config_file=str(self._config), data_file=str(self._data), source=[str(self._source)])
+        with warnings.catch_warnings():
+            # What a server has written that was killed meanwhile, or might write no more, is half a file.
+            warnings.simplefilter("ignore", CoverageWarning)
+            found.combine(strict=True)
         return found
-
-    def _coverage(self) -> Coverage:
-        return Coverage(config_file=str(self._config), data_file=str(self._data), source=[str(self._source)])
 
     def _bring_programs(self) -> None:
         """What stands beside an interpreter is looked for there: ripgrep, the linter of layers."""
@@ -44,13 +57,13 @@ class Room:
                 here.symlink_to(program)
 
     def _begin_with_coverage(self, place: Path) -> None:
-        asked = f"config_file={str(self._config)!r}, data_file={str(self._data)!r}, source=[{str(self._source)!r}], "
-        asked += "data_suffix=True, auto_data=True"
-        # `site` reads such a file twice.
+        (packages,) = place.glob("lib/python3*/site-packages")
+        (packages / "measured.py").write_text(
+            _BEGIN.format(config=str(self._config), data=str(self._data), source=str(self._source)), "utf-8"
+        )
         lines = [
             str(ROOT),  # Before an installed thinklsp.
             *(f"import site; site.addsitedir({path!r})" for path in site.getsitepackages()),
-            f"import coverage; coverage.Coverage.current() or coverage.Coverage({asked}).start()",
+            "import measured",
         ]
-        (path,) = place.glob("lib/python3*/site-packages")
-        (path / "measured.pth").write_text("\n".join(lines) + "\n", "utf-8")
+        (packages / "measured.pth").write_text("\n".join(lines) + "\n", "utf-8")
