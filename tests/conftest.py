@@ -6,6 +6,7 @@ is summed up at the end of a run.
 from __future__ import annotations
 
 import os
+import signal
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
@@ -16,6 +17,10 @@ from tests.support.forking import Nursery
 from tests.support.outside import Connect, own_server
 from tests.support.sizes import STEP, figures
 from thinklsp.core.loading import uncollected
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell lets what it runs in the background ignore interrupts, and so would every server that is started here.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(wrapper=True)

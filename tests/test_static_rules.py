@@ -138,11 +138,11 @@ RULES = {
     ),
     "no redirect is followed": Rule(
         passes("follow_redirects", lambda value: is_constant(value, False)),
-        ("httpx.AsyncClient(follow_redirects=True)", "send(follow_redirects=maybe)"),
+        ("AsyncClient(follow_redirects=True)", "send(follow_redirects=maybe)"),
     ),
     "certificates are verified": Rule(
         either(passes("verify", lambda value: not is_constant(value, False)), loosens_tls),
-        ("httpx.AsyncClient(verify=False)", "c.verify_mode = ssl.CERT_NONE", "c.check_hostname = False"),
+        ("AsyncClient(verify=False)", "c.verify_mode = ssl.CERT_NONE", "c.check_hostname = False"),
     ),
     "nothing is evaluated": Rule(
         calls("eval", "exec", "compile", "__import__", "builtins.eval", "builtins.exec"), ("eval('1')", "exec(text)")
@@ -156,7 +156,7 @@ RULES = {
         ("_log.debug('got %s', response.text)", "_log.info(f'{x}')", "logging.warning('%s', headers)"),
     ),
     "no other way to the network": Rule(
-        imports("urllib.request.urlopen", "http.client", "requests", "aiohttp", "ftplib", "smtplib", "telnetlib"),
+        imports("httpx", "http.client", "requests", "aiohttp", "ftplib", "smtplib", "telnetlib"),
         ("import http.client", "from http.client import HTTPConnection", "import requests"),
     ),
     "no temporary file by a name that can be guessed": Rule(

@@ -60,7 +60,8 @@ async def reports(bench: Bench) -> list[Figure]:
         assert "result" in answer, answer
         reports = [at for at, message in server.passed if _kind(message, "work-10") == "report"]
         partials = [at for at, message in server.passed if _kind(message, "partial-10") == "text"]
-    seconds = count / SPEED
+    # A busy machine takes longer for them than they should have taken.
+    seconds = max(count / SPEED, reports[-1] - reports[0])
     note = f"and {len(partials) / seconds:.1f} pieces of text per second, {count:,} events"
     value = len(reports) / seconds
     return [

@@ -3,22 +3,42 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
-
-import httpx
 
 from tests.support.forking import fork_servers
 from thinklsp.wire import transport
+from thinklsp.wire.transport import Transport
 
-_client = httpx.AsyncClient
+_exchange = Transport._exchange
 
 
-def _following(**options: Any) -> httpx.AsyncClient:
-    return _client(**options | {"follow_redirects": True})
+class _Moved(Exception):
+    pass
+
+
+def _moved(response: Any, *_: object) -> None:
+    where = {name.lower(): value for name, value in response.headers}.get(b"location")
+    if where is not None:
+        raise _Moved(where.decode())
+
+
+@asynccontextmanager
+async def _following(self: Transport, method: str, url: str, *more: Any) -> AsyncIterator[Any]:
+    try:
+        async with _exchange(self, method, url, *more) as answer:
+            yield answer
+        return
+    except _Moved as moved:
+        target = str(moved)
+    async with _exchange(self, method, target, *more) as answer:
+        yield answer
 
 
 def arm() -> None:
-    transport.httpx.AsyncClient = _following  # type: ignore[misc, assignment] # the planted fault
+    transport._refuse_redirect = _moved
+    Transport._exchange = _following  # type: ignore[method-assign] # the planted fault
 
 
 if __name__ == "__main__":

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from tests.slow.running import say
-from tests.slow.test_fuzz import memory
 from tests.support.epilogue import check_answers, clock, faulty
 from tests.support.outside import Connect, check_sentence, own_server, server_with
 from tests.support.raw_client import RawClient, ResponseError
+from tests.support.rough_client import memory
 from tests.support.signing_script import Answer, Bare, Event, Hold, Redacted, Text, Thinking, Tool, answer
 from tests.support.sizes import SEED, tries
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.faults.test_the_tables import TESTS, Json, missing
+from tests.promises import README, with_table
 from tests.support.sizes import STEPS, figures
 
 # A-32, the rate of flaky tests, is a figure of the runs and not of a test.
@@ -24,6 +25,11 @@ def test_a_row_is_proved_by_tests_that_exist_and_count(row: Json) -> None:
     assert counts == sorted(counts)
     counted = [named for named in row["tests"] if f'tally("{row["id"]}"' in text_of(named)]
     assert counted
+
+
+def test_the_readme_has_the_table() -> None:
+    text = README.read_text("utf-8")
+    assert with_table(text) == text
 
 
 def text_of(named: str) -> str:

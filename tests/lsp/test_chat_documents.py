@@ -16,6 +16,7 @@ from thinklsp.lsp.chat_documents import (
     Answer,
     blank_document,
     end_of_same_line,
+    inert_text,
     new_document,
     with_answer,
     with_exchange,
@@ -301,3 +302,17 @@ def test_the_prompt_has_the_same_place_in_lines_as_in_the_text(before: str, type
     written = "".join(lines[section.begin : section.end])
     # Escapes are taken away by `parse` alone.
     assert plain(written).replace("\\", "") == plain(parse(text).prompt).replace("\\", "")
+
+
+# An answer that a preview would read otherwise where it stands than alone, and how it stands there.
+STANDING = {
+    "## You\n</b>\n[x](command:y)": "## You\n</b>\n[x\\](command:y)",
+    "- a\n  ```\n![x](u)\n  ```": "- a\n  \\```\n!\\[x](u)\n  \\```",
+    "1. a\n   ```html\n   <img src=x>\n   ```": "1. a\n   ```html\n   <img src=x>\n   ```",
+}
+
+
+@pytest.mark.parametrize("text", STANDING)
+def test_an_answer_is_inert_where_it_stands(text: str) -> None:
+    assert inert_text(text) == STANDING[text]
+    assert inert_text(STANDING[text]) == STANDING[text]

@@ -249,10 +249,19 @@ class Session:
 
     async def restart(self) -> None:
         """Another server; sometimes the first was killed, and sometimes the service has moved to another host."""
+        await self.renew(kill=self.chance.random() < 0.5, move=self.chance.random() < 0.5)
+
+    async def renew(self, *, kill: bool = False, move: bool = False) -> None:
+        if kill:
+            await self.outside.kill()
+        else:
+            assert await self.client.close() == 0
+        assert self.client.checker.violations == []
+        # What it has told until its end is no surprise here.
         self.outside.told()
-        if self.chance.random() < 0.5:
+        if move:
             self.outside.variables.update(self.services.move())
-        await self.outside.restart(kill=self.chance.random() < 0.5)
+        await self.outside.restart(kill=True)
         self.arrive()
 
     async def terminal(self) -> None:
@@ -305,9 +314,7 @@ async def course(outside: Outside) -> Session:
     await session.action("edit")
     for step in steps:
         await step()
-    outside.told()
-    outside.variables.update(session.services.move())
-    await outside.restart()
+    await session.renew(move=True)
     await session.chat()
     return session
 

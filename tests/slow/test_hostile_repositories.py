@@ -222,7 +222,7 @@ def traced_in(at: Ground, row: Hostile, folder: Path) -> Connect:
 
 @traceable
 @pytest.mark.parametrize("row", HOSTILE, ids=lambda row: row.name)
-async def test_a_hostile_folder_gets_nothing(tmp_path: Path, row: Hostile) -> None:
+async def test_a_hostile_folder_gets_nothing(tmp_path: Path, row: Hostile, tally: Callable[[str, int], None]) -> None:
     async with Decoy() as decoy:
         url = decoy.url
         at = ground(tmp_path / "x", url, empty=True)
@@ -245,6 +245,7 @@ async def test_a_hostile_folder_gets_nothing(tmp_path: Path, row: Hostile) -> No
     assert SECRET not in repr([seen.body for seen in provider.requests])
     assert url not in "".join(outside.client.messages())
     shutil.rmtree(tmp_path)
+    tally("A-23", 1)
 
 
 # That a breach would be found

@@ -237,8 +237,9 @@ def fork_servers(arm: Callable[[], object] = lambda: None) -> int:
         import thinklsp.lsp.tcp
         import thinklsp.lsp.websocket  # noqa: F401 - loaded for those that are forked
     gc.freeze()
-    if not _serve(socket.socket(fileno=int(sys.argv[1]))):
-        return 0
+    with socket.socket(fileno=int(sys.argv[1])) as control:
+        if not _serve(control):
+            return 0
     arm()
     return main()
 

@@ -13,6 +13,7 @@ import secrets
 import stat
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -308,10 +309,12 @@ def said(body: Json) -> str:
 
 
 def loose_files(folder: Path) -> list[str]:
-    """What others could read of a folder, and in it."""
+    """What others could read of a folder, and in it. What goes meanwhile is passed over."""
     found = []
-    for path in [folder, *folder.rglob("*")]:
-        mode = stat.S_IMODE(path.lstat().st_mode)
-        if not path.is_symlink() and mode & 0o077:
-            found.append(f"{path} {mode:o}")
+    below = (os.path.join(above, name) for above, folders, files in os.walk(folder) for name in (*folders, *files))
+    for path in sorted([str(folder), *below]):
+        with suppress(FileNotFoundError):
+            status = os.lstat(path)
+            if not stat.S_ISLNK(status.st_mode) and status.st_mode & 0o077:
+                found.append(f"{path} {stat.S_IMODE(status.st_mode):o}")
     return found

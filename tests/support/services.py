@@ -105,7 +105,7 @@ class Service:
         if not request.raw:
             return
         if request.status is not None and request.status >= 400 and request.played is None:
-            if request.body["model"].startswith("strict") and not self._told_strictly:
+            if request.body.get("model", "").startswith("strict") and not self._told_strictly:
                 # What this server takes can only be learned by asking, once.
                 self._told_strictly = True
                 return

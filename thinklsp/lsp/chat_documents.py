@@ -59,16 +59,22 @@ def made_inert(answer: Answer) -> Answer:
 
 
 def inert_text(text: str) -> str:
-    """The same for one text. Previews end a fence with the list that it stands in, and we do not: a fence that only one
-    of us sees would part what stands below it from its meaning, so it is spelled out."""
+    """The same for one text, looked at as it will stand there, with its headings escaped. Previews end a fence with the
+    list that it stands in, and we do not: a fence that only one of us sees would part what stands below it from its
+    meaning, so it is spelled out."""
     for _ in range(_FENCES):
-        text = inert(text)
-        lines = split_lines(text)
-        ours = [bool(after) for _, _, after in fences([line.rstrip("\r\n") for line in lines])]
-        theirs = fenced_lines(text)
+        lines = split_lines(text.lstrip(BOM))
+        headings = [number for number, body in outside_fences(line_bodies("".join(lines))) if HEADING.fullmatch(body)]
+        for number in headings:
+            lines[number] = f"\\{lines[number]}"
+        stands = inert("".join(lines))
+        lines = split_lines(stands)
+        ours, theirs = [bool(after) for _, _, after in fences(line_bodies(stands))], fenced_lines(stands)
+        for number in headings:
+            lines[number] = lines[number].removeprefix("\\")
         odd = next((number for number, is_open in enumerate(ours) if is_open != (number in theirs)), None)
         if odd is None:
-            return text
+            return "".join(lines)
         while odd > 0 and (ours[odd - 1] if ours[odd] else odd - 1 in theirs):
             odd -= 1
         lines[odd] = _FENCE.sub(r"\\\g<0>", lines[odd], count=1)

@@ -34,7 +34,7 @@ PATIENCE = 5.0
 LARGE = 1 << 30
 _CHECK_SECONDS = 0.25
 # No version of ours will ever have such a number: a flipped bit has.
-_IMPLAUSIBLE = 1_000
+_IMPLAUSIBLE = 10_000
 _PRAGMAS = (
     "synchronous = FULL",
     "foreign_keys = ON",

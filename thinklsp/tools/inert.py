@@ -32,7 +32,7 @@ Found = tuple[Kind, int, int]
 _TELLING = re.compile(r"!\[|<[A-Za-z!?/]|\]\((?!https?://[^\s()<>\\&]*\)|[\w./#-]*\))|\]:")
 _INDENTED = re.compile(r"^ *(?: {4}|\t)", re.MULTILINE)
 _DIAGRAMS = ("mermaid", "vega", "plantuml", "puml", "graphviz", "dot", "wavedrom", "kroki", "d2")
-_DIAGRAM = re.compile(rf"(?:`{{3}}|~{{3}})[ \t{{.]*(?:{'|'.join(_DIAGRAMS)})", re.IGNORECASE)
+_DIAGRAM = re.compile(rf"(?:`{{3}}|~{{3}})[^\w\r\n]*(?:{'|'.join(_DIAGRAMS)})", re.IGNORECASE)
 _ADDRESS = re.compile(r"//|\\|[#&]\w+;|@\{|\b(?:click|href|img|image|include)\b", re.IGNORECASE)
 
 # What an element without attributes may be: any but those whose content is read by other rules.

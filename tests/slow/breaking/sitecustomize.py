@@ -14,8 +14,9 @@ from collections.abc import Callable
 from typing import Any
 
 from thinklsp.core import messages
-from thinklsp.lsp import stdio, workspace_edits
+from thinklsp.lsp import workspace_edits
 from thinklsp.lsp.client import Client
+from thinklsp.lsp.connection import Connection
 from thinklsp.lsp.documents import Document
 from thinklsp.lsp.protocol import envelope, frames
 from thinklsp.lsp.protocol.dispatch import Protocol
@@ -81,11 +82,9 @@ def _dies_of_a_header(original: Any, decoder: frames.FrameDecoder, line: bytes) 
     return found
 
 
-def _leaves_slowly(original: Any, *given: Any) -> int:
-    try:
-        return int(original(*given))
-    finally:
-        time.sleep(1.5)
+def _leaves_slowly(original: Any, connection: Connection, code: int) -> None:
+    time.sleep(1.5)
+    original(connection, code)
 
 
 def _grows_deaf(original: Any, decoder: frames.FrameDecoder, data: bytes) -> list[Any]:
@@ -129,7 +128,7 @@ FAULTS: dict[str, Callable[[], None]] = {
     "tells its insides": lambda: around(Protocol, "_reply_error", _tells_insides),
     "grows": lambda: around(Protocol, "_reply_error", _grows),
     "dies of a header": lambda: around(frames.FrameDecoder, "_read_line", _dies_of_a_header),
-    "leaves slowly": lambda: around(stdio, "serve_stdio", _leaves_slowly),
+    "leaves slowly": lambda: around(Connection, "leave", _leaves_slowly),
     "grows deaf": lambda: around(frames.FrameDecoder, "feed", _grows_deaf),
     "edits otherwise": lambda: around(workspace_edits, "_text_edit", _edits_elsewhere),
     "misses a change": lambda: around(Document, "apply", _misses_a_change),
