@@ -26,8 +26,8 @@ from thinklsp.wire.request import request_of
 from thinklsp.wire.urls import check_url
 from thinklsp.wire.ways import Way, new_pool, way_to
 
-# So many pieces wait for whoever handles them. Of compressed answers they have up to 64 KiB each.
-_MOST_READY = 256
+# Bytes that may wait for whoever handles them: what was packed can be very many.
+_MOST_READY = 128 * 1024
 _PACKED = ("gzip", "deflate")
 _CODINGS = ("", "identity", *_PACKED)
 
@@ -65,6 +65,7 @@ class HttpResponse:
         self._received = 0
         # A task of its own reads, so that all that one reading of the network brings is handled at once.
         self._ready: list[bytes] = []
+        self._waiting = 0
         self._more, self._room = asyncio.Event(), asyncio.Event()
         self._reading = asyncio.create_task(self._read(response))
         self._reading.add_done_callback(lambda _: self._more.set())
@@ -99,7 +100,7 @@ class HttpResponse:
         while not self._ready and not self._reading.done():
             self._more.clear()
             await self._more.wait()
-        pieces, self._ready = self._ready, []
+        pieces, self._ready, self._waiting = self._ready, [], 0
         self._room.set()
         if not pieces:
             self._reading.result()
@@ -109,8 +110,9 @@ class HttpResponse:
         async with aclosing(self._arriving(response)) as pieces:
             async for piece in pieces:
                 self._ready.append(piece)
+                self._waiting += len(piece)
                 self._more.set()
-                if len(self._ready) >= _MOST_READY:
+                if self._waiting >= _MOST_READY:
                     self._room.clear()
                     await self._room.wait()
 
