@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 import math
@@ -388,6 +389,17 @@ async def test_state_notifications_are_applied_in_order_and_before_what_follows(
         assert (await editor.answer(1))["result"] == []
         assert editor.server.state.documents.get(URI) is None
         assert not document.desynced
+
+
+async def test_a_request_without_an_id_does_nothing(hanging: dict[str, Any]) -> None:
+    async with in_process() as editor:
+        await editor.initialize()
+        editor.server.protocol.handlers["test/hang"] = hanging["handler"]
+        editor.notify("test/hang", {})
+        # A coroutine that nobody awaits would be told as a warning, which fails the test.
+        gc.collect()
+        await editor.settled()
+        assert editor.received == []
 
 
 async def test_nested_jsonrpc_objects_are_plain_data() -> None:

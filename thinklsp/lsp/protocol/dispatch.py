@@ -126,7 +126,8 @@ class Protocol:
         if method != "exit" and (not self._initialized or self._shutdown):
             return
         handler = self.handlers.get(method)
-        if handler is None:
+        # A request without an id wants no answer, and so nothing.
+        if handler is None or inspect.iscoroutinefunction(handler):
             return
         with _Guard() as made:
             handler(_params(method, notification.message))
