@@ -13,11 +13,11 @@ BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
 def table() -> str:
     """Markdown. What is no count of tries, but the suite as a whole, is left out."""
     rows = (
-        f"| {row['id']} | {row['what']} | 0 of {row['commit']:,} {row['unit']} | {row.get('ran', '')} |"
+        f"| {row['id']} | {row['what']} | {row['commit']:,} {row['unit']} | {row.get('ran', '')} |"
         for row in figures().values()
         if row["unit"] != "%"
     )
-    return "\n".join(("| | what | in every run | largest run so far |", "|---|---|---:|---:|", *rows))
+    return "\n".join(("| | what | tries in every run | most so far |", "|---|---|---:|---:|", *rows))
 
 
 def with_table(text: str) -> str:

@@ -54,6 +54,14 @@ def test_a_fault_is_told_by_its_kind_and_place(tmp_path: Path, fault: str) -> No
     assert ("KeyError in " in told, SECRET in told) == (True, False)
 
 
+def test_a_recursion_without_end_is_a_short_line(tmp_path: Path) -> None:
+    code = "def deep(): deep()\ntry: deep()\nexcept RecursionError: logging.getLogger('x').exception('it failed')"
+    for told in left_behind(tmp_path, code):
+        [line] = [line for line in told.splitlines() if line.startswith("RecursionError")]
+        assert line.endswith(" deep")
+        assert len(line) < 500
+
+
 def test_nothing_is_open_to_others_and_nothing_is_left_of_the_memory(tmp_path: Path) -> None:
     told, log = left_behind(tmp_path, "logging.getLogger('x').warning('%s', resource.getrlimit(resource.RLIMIT_CORE))")
     assert told.endswith("(0, 0)\n")

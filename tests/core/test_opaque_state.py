@@ -25,6 +25,7 @@ from thinklsp.core.messages import (
     ThinkingBlock,
     ToolUseBlock,
 )
+from thinklsp.providers.written import written_once
 
 ORIGIN = Origin("anthropic", "m", "https://h", "fingerprint")
 SECRET = "EqQBCkYICxgCKkDcanary"
@@ -55,6 +56,12 @@ def test_repr_of_it_and_of_blocks_that_hold_it_says_nothing() -> None:
     for value in (STATE, [STATE], ThinkingBlock("", STATE), RedactedThinkingBlock(STATE)):
         assert SECRET not in repr(value)
         assert "opaque" in repr(value)
+
+
+def test_what_was_written_of_it_for_its_issuer_says_nothing() -> None:
+    block = ThinkingBlock("", STATE)
+    written_once(block, "anthropic", ORIGIN, lambda: {"signature": SECRET})
+    assert SECRET not in f"{block!r} {block.made!r} {block.made}"
 
 
 def test_blocks_that_hold_it_cannot_be_pickled_or_dumped() -> None:

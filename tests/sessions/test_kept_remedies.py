@@ -88,4 +88,4 @@ async def test_an_old_store_that_is_damaged_gives_its_sessions_to_the_new_one(tm
     async with opened(tmp_path) as store:
         [summary] = await store.list(None)
         assert await store.get(summary.id, "w") == full_session(Session(summary.id, "w"))
-        assert "with the 1 sessions that could be read" in store.problems[0]
+        assert "with the session that could be read" in store.problems[0]

@@ -7,7 +7,6 @@ the machine may have other work; planted faults show that this is still tight en
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -63,14 +62,9 @@ def told(values: list[float]) -> dict[str, float]:
     return {"p50": percentile(values, 0.5), "p99": percentile(values, 0.99), "max": max(values)}
 
 
-def crowded() -> float:
-    """How many have to share a processor; at least one, and of more than five nobody can tell anything."""
-    return min(5.0, max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)))
-
-
 def too_slow(values: list[float], promised: dict[str, int]) -> list[str]:
-    """What takes more than five times what is promised, or more where processors have to be shared."""
-    limits = {name: SLACK * crowded() * milliseconds for name, milliseconds in promised.items()}
+    """What takes more than five times what is promised."""
+    limits = {name: SLACK * milliseconds for name, milliseconds in promised.items()}
     return [f"{name}: {value:.0f} ms" for name, value in told(values).items() if value > limits.get(name, value)]
 
 

@@ -10,14 +10,13 @@ from pathlib import Path
 import pytest
 
 from tests.slow.running import running, say
-from tests.slow.test_load import BURDENED, crowded
+from tests.slow.test_load import BURDENED, SLACK
 from tests.support.gauges import Gauge, gauge
 from tests.support.outside import Outside, start
 from tests.support.signing_script import Text, answer
 from tests.support.sizes import sized
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are measured in /proc")
-SLACK = 5
 SECONDS = sized(commit=8, nightly=60)
 
 
@@ -66,6 +65,5 @@ async def test_the_first_answer(tmp_path: Path) -> None:
         await outside.finish()
         await outside.stop()
     say(f"first answer: {', '.join(f'{name} {milliseconds:.0f} ms' for name, milliseconds in took.items())}")
-    slack = SLACK * crowded()
-    assert took["cold"] < 800 * slack
-    assert min(took["warm"], took["once more"]) < 400 * slack
+    assert took["cold"] < 800 * SLACK
+    assert min(took["warm"], took["once more"]) < 400 * SLACK

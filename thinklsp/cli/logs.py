@@ -18,6 +18,8 @@ if sys.platform != "win32":
 
 _LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _LOG_LIMIT = 1_000_000
+# The last ones, where it happened: a recursion without end has a thousand.
+_MOST_PLACES = 12
 # Libraries that would log message bodies or addresses.
 _PINNED = ("pygls", "httpcore", "asyncio", "websockets")
 
@@ -70,7 +72,8 @@ def _faults(error: BaseException | None) -> Iterator[str]:
     """One line for each, from the first cause on."""
     if error is not None:
         yield from _faults(error.__cause__ or error.__context__)
-        yield f"{type(error).__qualname__} in {' > '.join(_places(error.__traceback__))}"
+        places = list(_places(error.__traceback__))[-_MOST_PLACES:]
+        yield f"{type(error).__qualname__} in {' > '.join(places)}"
 
 
 def _places(step: TracebackType | None) -> Iterator[str]:

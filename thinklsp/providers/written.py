@@ -23,6 +23,10 @@ class Written(dict[str, Any]):
         super().__init__(fields)
         self.json = b""
 
+    def __repr__(self) -> str:
+        """It can hold what a service has sealed."""
+        return "<written>"
+
 
 Fields = TypeVar("Fields", bound=dict[str, Any] | None)
 

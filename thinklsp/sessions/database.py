@@ -149,7 +149,8 @@ def _open(place: _Place, *, damaged: bool) -> Opened:
     opened = _sound(place)
     saved = 0 if opened.connection is None else _salvage(aside, opened.connection)
     said = f"The session store was damaged. It is kept as {aside}, and a new one was begun"
-    said += f" with the {saved} sessions that could be read." if saved else "."
+    them = "session" if saved == 1 else f"{saved} sessions"
+    said += f" with the {them} that could be read." if saved else "."
     return replace(opened, problems=(said, *opened.problems))
 
 
