@@ -12,7 +12,7 @@ import pytest
 
 from tests.bench.store_rows import filled, opened
 from tests.slow.running import running, say
-from tests.slow.test_load import BURDENED, ECHO, echoes, share, told, too_slow
+from tests.slow.test_load import BURDENED, ECHO, SLACK, echoes, share, told, too_slow
 from tests.support.gauges import gauge
 from tests.support.outside import Outside
 from tests.support.signing_script import Text, Thinking, answer, tool
@@ -24,7 +24,6 @@ from thinklsp.sessions.session import Session
 from thinklsp.workspace.paths import workspace_key
 
 Json = Any
-SLACK = 5
 FILES = sized(commit=8_000, nightly=100_000)
 # Files that hold the word; few enough to be shown.
 _RARE = 1_000
