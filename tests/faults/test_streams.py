@@ -14,9 +14,9 @@ import pytest
 
 from tests.slow.running import say
 from tests.support.epilogue import check_answers, clock, faulty
+from tests.support.gauges import gauge
 from tests.support.outside import Connect, check_sentence, own_server, server_with
 from tests.support.raw_client import RawClient, ResponseError
-from tests.support.rough_client import memory
 from tests.support.signing_script import Answer, Bare, Event, Hold, Redacted, Text, Thinking, Tool, answer
 from tests.support.sizes import SEED, tries
 
@@ -213,13 +213,13 @@ async def endure(place: Path, pieces: Callable[[], Iterator[bytes]], connect: Co
     async with faulty(place, HERE, env=clock(50), connect=connect) as outside:
         provider: Any = outside.provider
         await outside.turn("thinklsp.chat", {"prompt": "So that all is loaded."})
-        before = memory(outside.client.process.pid)
+        before = gauge(outside.client.process.pid).resident
         provider.say(*[Bare(pieces)] * 4)
         with pytest.raises(ResponseError) as failed:
             await outside.client.command("thinklsp.chat", {"prompt": "x"}, token="t")
         check_sentence(failed.value.message)
-        rise = (memory(outside.client.process.pid) - before) // 1024
-        say(f"{pieces.__name__}: {failed.value.message} +{rise} MB, {len(provider.requests) - 1} requests")
+        rise = gauge(outside.client.process.pid).resident - before
+        say(f"{pieces.__name__}: {failed.value.message} +{rise:.0f} MB, {len(provider.requests) - 1} requests")
         assert rise < 40, "memory"
         provider.script[:] = [HERE]
         assert (await outside.turn("thinklsp.chat", {"prompt": "And now?"}))["text"] == "Here."

@@ -3,35 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
 import logging
 import math
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
+from tests.support.bodies import ACTION, OPEN, RESULT, URI, Codes, answers, call, check_decent, told
 from tests.support.in_process import in_process
 from thinklsp.lsp.protocol import errors
 from thinklsp.lsp.protocol.errors import ClientError
 
 PARSE, INVALID, UNKNOWN, PARAMS, INTERNAL = -32700, -32600, -32601, -32602, -32603
-
-URI = "file:///ws/a.py"
-OPEN = {"textDocument": {"uri": URI, "languageId": "python", "version": 1, "text": "x = 1\n"}}
-ACTION = {
-    "textDocument": {"uri": URI},
-    "range": {"start": {"line": 0, "character": 0}, "end": {"line": 0, "character": 0}},
-    "context": {"diagnostics": []},
-}
-Codes = list[tuple[Any, int]]
-
-
-def call(method: Any, params: Any = None, identity: Any = 7, **more: Any) -> bytes:
-    return json.dumps({"jsonrpc": "2.0", "id": identity, "method": method, "params": params} | more).encode()
 
 
 def command(arguments: Any, name: Any = "thinklsp.cancel") -> bytes:
@@ -46,12 +30,7 @@ def nested(depth: int) -> bytes:
     return b'{"jsonrpc":"2.0","id":7,"method":"x","params":' + b"[" * depth + b"]" * depth + b"}"
 
 
-def told(method: str, params: Any) -> bytes:
-    return json.dumps({"jsonrpc": "2.0", "method": method, "params": params}).encode()
-
-
 # Name -> body and the errors that must come back; `RESULT` in place of a code where it must succeed.
-RESULT = 0
 BAD: dict[str, tuple[bytes, Codes]] = {
     "B-01 no JSON": (b"{nope", [(None, PARSE)]),
     "B-01 nothing": (b" ", [(None, PARSE)]),
@@ -122,24 +101,6 @@ BAD: dict[str, tuple[bytes, Codes]] = {
     "trace": (told("$/setTrace", {"value": "verbose"}), []),
     "a good request": (call("textDocument/codeAction", ACTION), [(7, RESULT)]),
 }
-
-
-def answers(received: list[Any]) -> Codes:
-    return [(m.get("id"), m["error"]["code"] if "error" in m else RESULT) for m in received if "method" not in m]
-
-
-def check_decent(received: list[Any]) -> None:
-    """No pop-up, no inside of ours in any text, and every answer is one."""
-    for message in received:
-        assert message["jsonrpc"] == "2.0"
-        assert message.get("method") != "window/showMessage", message
-        if "method" not in message:
-            assert ("result" in message) != ("error" in message), message
-        if "error" in message:
-            assert set(message["error"]) == {"code", "message"}
-            assert len(message["error"]["message"]) < 400
-        text = json.dumps(message)
-        assert not [sign for sign in ("Traceback", "site-packages", ".py\\", "Error(") if sign in text], text
 
 
 @pytest.mark.parametrize("case", BAD)
@@ -300,79 +261,6 @@ async def test_results_that_are_no_json_are_errors(case: str) -> None:
         check_decent(editor.received)
 
 
-@pytest.fixture
-def hanging() -> dict[str, Any]:
-    """A handler that hangs until it is cancelled, and who was."""
-    state: dict[str, Any] = {"started": 0, "ended": 0, "go": asyncio.Event()}
-
-    async def hang(params: Any) -> Any:
-        state["started"] += 1
-        try:
-            await state["go"].wait()
-        finally:
-            state["ended"] += 1
-        return params
-
-    return state | {"handler": hang, "state": state}
-
-
-async def test_cancel_is_for_the_request_of_that_very_id(hanging: dict[str, Any]) -> None:
-    async with in_process() as editor:
-        await editor.initialize()
-        editor.server.protocol.handlers["test/hang"] = hanging["handler"]
-        editor.request(3, "test/hang", {"n": 1})
-        editor.request("3", "test/hang", {"n": 2})
-        editor.request(3, "test/hang")  # B-15: this id is in flight.
-        await editor.answer(3)
-        assert answers(editor.received) == [(3, INVALID)]
-        editor.received.clear()
-        editor.send(b'{"jsonrpc":"2.0","id":3,"result":"not yours"}')  # B-24: an answer with the id of a request.
-        for _ in range(3):
-            editor.notify("$/cancelRequest", {"id": "3"})  # B-26: 3 is not "3".
-        await editor.answer("3")
-        assert answers(editor.received) == [("3", -32800)]
-        hanging["go"].set()
-        assert (await editor.answer(3))["result"] == {"n": 1}
-        editor.notify("$/cancelRequest", {"id": 3})  # B-25: it has ended.
-        editor.request(3, "test/hang")  # The id is free again.
-        await editor.settled()
-        assert answers(editor.received) == [("3", -32800), (3, RESULT), (3, RESULT)]
-
-
-async def test_a_request_cancelled_before_it_began_is_answered(hanging: dict[str, Any]) -> None:
-    async with in_process() as editor:
-        await editor.initialize()
-        editor.server.protocol.handlers["test/hang"] = hanging["handler"]
-        editor.request(1, "test/hang")
-        editor.notify("$/cancelRequest", {"id": 1})
-        assert answers(await editor.settled()) == [(1, -32800)]
-        assert hanging["state"]["started"] == 0
-
-
-async def test_shutdown_answers_at_once_and_ends_what_runs(hanging: dict[str, Any]) -> None:
-    async with in_process() as editor:
-        await editor.initialize()
-        editor.server.protocol.handlers["test/hang"] = hanging["handler"]
-        for number in range(5):
-            editor.request(number, "test/hang")
-        editor.request(9, "shutdown")
-        await editor.wait_for(lambda: len(editor.received) == 6)
-        assert answers(editor.received) == [(9, RESULT), *((number, -32800) for number in range(5))]
-
-
-async def test_too_many_requests_at_once_are_refused_with_a_sentence(hanging: dict[str, Any]) -> None:
-    async with in_process() as editor:  # B-56
-        await editor.initialize()
-        editor.server.protocol.handlers["test/hang"] = hanging["handler"]
-        for number in range(1000):
-            editor.request(number, "test/hang")
-        await editor.wait_for(lambda: len(editor.received) == 936)
-        assert {code for _, code in answers(editor.received)} == {-32803}
-        hanging["go"].set()
-        await editor.settled()
-        assert sorted(number for number, _ in answers(editor.received)) == list(range(1000))
-
-
 async def test_state_notifications_are_applied_in_order_and_before_what_follows() -> None:
     async with in_process() as editor:
         await editor.initialize()
@@ -391,17 +279,6 @@ async def test_state_notifications_are_applied_in_order_and_before_what_follows(
         assert not document.desynced
 
 
-async def test_a_request_without_an_id_does_nothing(hanging: dict[str, Any]) -> None:
-    async with in_process() as editor:
-        await editor.initialize()
-        editor.server.protocol.handlers["test/hang"] = hanging["handler"]
-        editor.notify("test/hang", {})
-        # A coroutine that nobody awaits would be told as a warning, which fails the test.
-        gc.collect()
-        await editor.settled()
-        assert editor.received == []
-
-
 async def test_nested_jsonrpc_objects_are_plain_data() -> None:
     async with in_process() as editor:  # B-21
         await editor.initialize()
@@ -418,65 +295,6 @@ def _recorder(seen: list[Any]) -> Any:
         seen.append(params.arguments)
 
     return execute
-
-
-async def test_requests_of_the_server() -> None:
-    async with in_process() as editor:
-        await editor.initialize()
-        protocol = editor.server.protocol
-
-        async def asked(number: int) -> asyncio.Task[Any]:
-            task = asyncio.create_task(protocol.ask("test/ask", {"n": number}, 5.0))
-            await editor.wait_for(lambda: len(asks()) == number)
-            return task
-
-        def asks() -> list[Any]:
-            return [message for message in editor.received if message.get("method") == "test/ask"]
-
-        def last_id() -> Any:
-            return asks()[-1]["id"]
-
-        good = await asked(1)
-        editor.send({"jsonrpc": "2.0", "id": last_id(), "result": {"a": 1}})
-        editor.send({"jsonrpc": "2.0", "id": last_id(), "result": "twice"})
-        assert await good == {"a": 1}
-
-        bad = await asked(2)
-        editor.send({"jsonrpc": "2.0", "id": last_id(), "error": {"code": -1, "message": "no"}})
-        with pytest.raises(ClientError):
-            await bad
-
-        for number, damage in enumerate(('"result":1,"result":2', f'"result":{"[" * 70}{"]" * 70}'), 3):
-            unusable = await asked(number)
-            editor.send(f'{{"jsonrpc":"2.0","id":{last_id()},{damage}}}'.encode())
-            with pytest.raises(ClientError):
-                await unusable
-
-        dry = await asked(5)
-        editor.send({"jsonrpc": "2.0", "id": last_id()})  # Some leave an absent result out.
-        assert await dry is None
-
-        gone = await asked(6)
-        gone.cancel()
-        await asyncio.wait([gone])
-        editor.send({"jsonrpc": "2.0", "id": last_id(), "result": 1})  # F-29: too late, and no error.
-
-        with pytest.raises(TimeoutError):
-            await protocol.ask("test/ask", {}, 0.0)
-        assert protocol._waiting == {}
-
-
-async def test_requests_that_are_never_answered_do_not_pile_up() -> None:
-    async with in_process() as editor:
-        await editor.initialize()
-        tasks = [asyncio.create_task(editor.server.protocol.ask("test/ask", {}, None)) for _ in range(101)]
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        assert [task.done() for task in tasks] == [True] + [False] * 100
-        with pytest.raises(ClientError):
-            await tasks[0]
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
 
 
 async def test_nothing_is_kept_of_what_has_been_dealt_with() -> None:
@@ -503,96 +321,3 @@ async def test_no_body_is_logged(caplog: pytest.LogCaptureFixture) -> None:
             editor.send(b'{"jsonrpc" ' + canary.encode())
             await editor.settled()
     assert canary not in caplog.text
-
-
-_bodies = st.sampled_from(
-    [
-        call("textDocument/codeAction", ACTION),
-        call("workspace/executeCommand", {"command": "thinklsp.cancel", "arguments": [{"turnId": "x"}]}),
-        call("textDocument/hover", {"textDocument": {"uri": URI}, "position": {"line": 0, "character": 0}}),
-        told("textDocument/didOpen", OPEN),
-        told("textDocument/didChange", {"textDocument": {"uri": URI, "version": 2}, "contentChanges": [{"text": "y"}]}),
-        told("workspace/didChangeConfiguration", {"settings": {"thinklsp": {"effort": "low"}}}),
-        told("$/cancelRequest", {"id": 7}),
-        b'{"jsonrpc":"2.0","id":1,"result":null}',
-    ]
-)
-_json = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=5,
-)
-
-
-def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Every place in a JSON value."""
-    children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return [path, *(deeper for key, child in children for deeper in places(child, (*path, key)))]
-
-
-def put(value: Any, path: tuple[Any, ...], new: Any) -> Any:
-    if not path:
-        return new
-    inside = put(value[path[0]], path[1:], new)
-    if isinstance(value, dict):
-        return value | {path[0]: inside}
-    return [inside if index == path[0] else item for index, item in enumerate(value)]
-
-
-@st.composite
-def mutated(draw: st.DrawFn) -> bytes:
-    """A message with one or two things wrong: another value somewhere, a member missing, or broken bytes."""
-    body = draw(_bodies)
-    for _ in range(draw(st.integers(1, 2))):
-        value = json.loads(body)
-        path = draw(st.sampled_from(places(value)))
-        value = put(value, path, draw(_json))
-        body = json.dumps(value).encode()
-    if draw(st.booleans()):
-        at = draw(st.integers(0, len(body)))
-        body = body[:at] + draw(st.binary(max_size=2)) + body[at + draw(st.integers(0, 3)) :]
-    return body
-
-
-def usable_id(body: bytes) -> Any:
-    """The id that must be answered exactly once, None where there is none."""
-    try:
-        message = json.loads(body, parse_constant=int)  # It reads none of the constants.
-    except ValueError:
-        return None
-    if not isinstance(message, dict) or "method" not in message:
-        return None
-    identity = message.get("id")
-    is_text = isinstance(identity, str) and len(identity) <= 256
-    return identity if is_text or (isinstance(identity, int) and not isinstance(identity, bool)) else None
-
-
-@pytest.fixture
-def run() -> Iterator[Callable[[bytes], list[Any]]]:
-    """What one server, the same for all examples, has sent by the time that a body has been dealt with."""
-    with asyncio.Runner() as runner:
-        context = in_process()
-        editor = runner.run(context.__aenter__())
-        runner.run(editor.initialize())
-
-        async def one(body: bytes) -> list[Any]:
-            editor.received.clear()
-            editor.send(body)
-            return list(await editor.settled())
-
-        yield lambda body: runner.run(one(body))
-        runner.run(context.__aexit__(None, None, None))
-
-
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
-@given(body=mutated())
-def test_mutated_messages_are_each_answered_once(run: Callable[[bytes], list[Any]], body: bytes) -> None:
-    """A-01: at most one answer to anything, exactly one to every usable id, no pop-up, and the server lives on."""
-    received = run(body)
-    if b"didChangeConfiguration" in body:
-        # A setting that is refused is told on purpose.
-        received = [message for message in received if message.get("method") != "window/showMessage"]
-    check_decent(received)
-    answered = [message["id"] for message in received if "method" not in message]
-    identity = usable_id(body)
-    assert answered == [identity] if identity is not None else len(answered) <= 1

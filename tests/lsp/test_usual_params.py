@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.bodies import places
 from tests.support.sizes import examples
 from thinklsp.lsp.protocol import forms, whole
 from thinklsp.lsp.protocol.errors import InvalidParams
@@ -99,11 +100,6 @@ anything = st.recursive(
 )
 
 
-def _places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return [path, *(place for key, child in inner for place in _places(child, (*path, key)))]
-
-
 def _changed(value: Any, path: tuple[Any, ...], new: Any) -> Any:
     """`new` in its place; a member is left out where that is `...`."""
     if not path:
@@ -120,7 +116,7 @@ def _changed(value: Any, path: tuple[Any, ...], new: Any) -> Any:
 def test_whatever_is_read_at_once_the_whole_protocol_would_let_pass(case: tuple[str, Any], data: st.DataObject) -> None:
     method, params = case
     for _ in range(data.draw(st.integers(1, 2))):
-        path = data.draw(st.sampled_from(_places(params)))
+        path = data.draw(st.sampled_from(places(params)))
         params = _changed(params, path, data.draw(st.just(...) | anything))
     left: list[str] = []
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import secrets
-from typing import Any, Self
+from typing import Any
 
-from tests.support.services import WAYS, Service
-from tests.support.signing_server import SigningServer
+from tests.support.both_services import BothServices
+from tests.support.services import WAYS
 
 # The ways that lead to the simulator, where a conversation goes now and then.
 ELSEWHERE = [WAYS[name] for name in ("openai", "google", "openrouter")]
@@ -14,30 +13,12 @@ ELSEWHERE = [WAYS[name] for name in ("openai", "google", "openrouter")]
 _REMEMBERED = 300
 
 
-class Both:
-    """A provider for `outside.start`. `forget` is called now and then, or a night would fill our own memory."""
+class Both(BothServices):
+    """`forget` is called now and then, or a night would fill our own memory. Violations are those since the last."""
 
     def __init__(self) -> None:
-        self.signing = SigningServer(f"sk-ant-canary-{secrets.token_hex(24)}")
-        self.others = Service()
+        super().__init__()
         self._cleared = 0
-
-    async def __aenter__(self) -> Self:
-        await self.signing.__aenter__()
-        await self.others.__aenter__()
-        return self
-
-    async def __aexit__(self, *given: object) -> None:
-        await self.others.__aexit__()
-        await self.signing.__aexit__()
-
-    @property
-    def violations(self) -> list[str]:
-        """Since the last `forget`."""
-        return self.signing.violations + self.others.violations
-
-    def environment(self) -> dict[str, str]:
-        return self.others.environment() | self.signing.environment()
 
     def secrets(self) -> dict[str, str]:
         """The keys, and what was issued since the last but one `forget`."""

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from tests.support.gauges import gauge
 from tests.support.outside import ROOT, Outside
 from tests.support.raw_client import RawClient
 
 Key = tuple[str, Any]
-MOST_MEMORY = 150 * 1024  # KiB
+MOST_MEMORY = 150  # Megabytes.
 
 
 class Rough:
@@ -72,8 +72,8 @@ def check_decent(outside: Outside) -> None:
     assert not found, (found, log[-3000:])
     assert "Traceback" not in log, log[log.index("Traceback") - 300 :][:4000]
     if client.process.returncode is None:
-        used = memory(client.process.pid)
-        assert used < MOST_MEMORY, f"{used} KiB"
+        used = gauge(client.process.pid).resident
+        assert used < MOST_MEMORY, f"{used:.0f} MB"
 
 
 def write(client: RawClient, data: bytes) -> None:
@@ -107,9 +107,3 @@ def probe(name: str) -> bytes:
         "context": {"diagnostics": []},
     }
     return json.dumps({"jsonrpc": "2.0", "id": name, "method": "textDocument/codeAction", "params": params}).encode()
-
-
-def memory(process: int) -> int:
-    """Resident, in KiB."""
-    done = subprocess.run(["ps", "-o", "rss=", "-p", str(process)], capture_output=True, check=True)  # noqa: S607 - the ps of the machine
-    return int(done.stdout)

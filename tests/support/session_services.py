@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import json
 import re
-import secrets
-from dataclasses import dataclass, field
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any
 
-from tests.support.services import Service
+from tests.support.both_services import BothServices
 from tests.support.signing_script import Answer, Cut, Failure, Hold, Redacted, Text, Thinking, Tool, answer, tool
-from tests.support.signing_server import SigningServer
 
 Json = Any
 # The model chooses the service: the first three are those of the one that signs.
@@ -80,36 +78,14 @@ class Plan:
         return None if call is None else answer(Thinking(), Redacted(), Text("A step."), call, letters=40)
 
 
-@dataclass
-class Services:
-    """A provider for `outside.start`. `plans` by their number."""
+class Services(BothServices):
+    """`plans` by their number."""
 
-    plans: dict[int, Plan] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.signing = SigningServer(f"sk-ant-canary-{secrets.token_hex(24)}")
+    def __init__(self) -> None:
+        super().__init__()
+        self.plans: dict[int, Plan] = {}
         self.signing.script = _Endless(self._play)
         self.signing.conversations.elsewhere = True
-        self.others = Service()
-
-    async def __aenter__(self) -> Self:
-        await self.signing.__aenter__()
-        await self.others.__aenter__()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.others.__aexit__()
-        await self.signing.__aexit__()
-
-    @property
-    def violations(self) -> list[str]:
-        return self.signing.violations + self.others.violations
-
-    def environment(self) -> dict[str, str]:
-        return self.others.environment() | self.signing.environment()
-
-    def secrets(self) -> dict[str, str]:
-        return self.others.secrets() | self.signing.secrets()
 
     def _play(self, body: Json) -> Answer | Failure:
         """What is neither a prompt nor a step of its turn is the wish for a summary."""

@@ -1,0 +1,77 @@
+"""What many threads send at once goes out whole, and in the order of each."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from tests.support.sizes import tries
+from thinklsp.lsp.protocol.writer import FrameWriter, header_of
+
+THREADS, SIZE = 8, 200_000
+_HEADER = re.compile(rb"Content-Length: (\d+)\r\n\r\n")
+
+
+class Unlocked:
+    """What a writer without a lock does."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def write(self, body: bytes) -> None:
+        frame = memoryview(header_of(body) + body)
+        while frame:
+            frame = frame[os.write(self._descriptor, frame) :]
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+def sent(make: Callable[[int], Any], count: int) -> tuple[int, int]:
+    """Whole messages, and bytes that belong to none, of those that eight threads have sent at once."""
+    reading, writing = os.pipe()
+    writer = make(writing)
+    each = count // THREADS
+
+    def send(name: int) -> None:
+        for number in range(each):
+            head = json.dumps({"thread": name, "number": number, "text": ""})[:-2]
+            writer.write((head + str(name) * (SIZE - len(head) - 2) + '"}').encode())
+
+    threads = [threading.Thread(target=send, args=(name,)) for name in range(THREADS)]
+    ended = threading.Thread(target=lambda: ([thread.join() for thread in threads], writer.close()))
+    for thread in (*threads, ended):
+        thread.start()
+    seen: dict[int, list[int]] = {name: [] for name in range(THREADS)}
+    unread, broken = bytearray(), 0
+    while chunk := os.read(reading, 1 << 20):
+        unread += chunk
+        while (header := _HEADER.match(unread)) and len(unread) >= header.end() + int(header[1]):
+            body = bytes(unread[header.end() : header.end() + int(header[1])])
+            del unread[: header.end() + int(header[1])]
+            # Each letter of the text names its thread.
+            if body.count(body[-3:-2]) >= SIZE - 100 and len(body) == SIZE:
+                seen[int(body[-3:-2])].append(json.loads(body)["number"])
+            else:
+                broken += len(body)
+    ended.join()
+    os.close(reading)
+    assert broken or all(numbers == sorted(numbers) for numbers in seen.values()), "out of order"
+    return sum(map(len, seen.values())), broken + len(unread)
+
+
+def test_many_threads_send_at_once(tally: Callable[[str, int], None]) -> None:
+    """A-11. A writer gives up on a client that reads nothing; this one reads all the time."""
+    count = tries("A-11")
+    assert sent(FrameWriter, count) == (count, 0)
+    tally("A-11", count)
+
+
+def test_a_writer_without_a_lock_is_noticed() -> None:
+    whole, broken = sent(Unlocked, 80)
+    assert whole < 80
+    assert broken > 0
