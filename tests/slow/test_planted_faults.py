@@ -26,7 +26,7 @@ MESSAGES = {
     "pops up": "shown to the user",
     "dies of a message": "has gone",
     "tells its insides": "Traceback",
-    "grows": "KiB",
+    "grows": r"^\d+ MB",
 }
 FRAMES = {
     "dies of a header": "left with code 3",
