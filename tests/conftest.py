@@ -13,6 +13,9 @@ from typing import Any
 
 import pytest
 
+# What helpers assert is told in full, as what tests assert; before the first of them is loaded.
+pytest.register_assert_rewrite("tests.support", "tests.slow", "tests.faults")
+
 from tests.support.forking import Nursery
 from tests.support.outside import Connect, own_server
 from tests.support.sizes import STEP, figures

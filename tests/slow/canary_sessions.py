@@ -118,17 +118,25 @@ class Session:
     async def unwatched(self, argument: Json) -> None:
         """A turn that reports under a token of the server, to its end."""
         before = len(self.client.calls("window/workDoneProgress/create"))
-        if await self.command("thinklsp.chat", argument, token=False) is None:
-            return
-        created = await self.client.wait_for(lambda: self.client.calls("window/workDoneProgress/create")[before:])
-        token, number = created[0].params["token"], created[0].message["id"]
+        if await self.command("thinklsp.chat", argument, token=False) is not None:
+            await self.client.wait_for(lambda: self.client.calls("window/workDoneProgress/create")[before:])
+        await self.quiet()
 
-        def ended() -> bool:
+    async def quiet(self) -> None:
+        """Whatever reports under a token of the server is over. A command that has failed may have left its turn to
+        run; what it has asked for is here once something else is answered.
+        """
+        await self.client.lenses(self.uri)
+
+        def over() -> bool:
             """A turn that fails before the editor has made the progress takes that back."""
             withdrawn = [call.params["id"] for call in self.client.calls("$/cancelRequest")]
-            return "end" in self.client.progress_kinds(token) or number in withdrawn
+            return all(
+                "end" in self.client.progress_kinds(call.params["token"]) or call.message["id"] in withdrawn
+                for call in self.client.calls("window/workDoneProgress/create")
+            )
 
-        await self.client.wait_for(ended, what="the end of a chat")
+        await self.client.wait_for(over, what="the end of what has begun")
 
     async def action(self, *names: str) -> None:
         old = self.client.text(self.uri) or ""
@@ -235,6 +243,8 @@ class Session:
     async def elsewhere(self) -> None:
         """The same session goes on with another provider, and comes back later."""
         way = self.chance.choice(ELSEWHERE)
+        # A model that was chosen for the session goes before what settings say.
+        self.says(answer(Thinking(), Text("Still here.")))
         usual = self.client.editor.settings
         self.client.editor.settings = {"provider": way.provider, "model": way.model}
         await self._pulled()
@@ -253,6 +263,7 @@ class Session:
 
     async def renew(self, *, kill: bool = False, move: bool = False) -> None:
         if kill:
+            await self.quiet()
             await self.outside.kill()
         else:
             assert await self.client.close() == 0

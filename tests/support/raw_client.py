@@ -13,7 +13,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,10 +40,11 @@ class ResponseError(Exception):
 class Request:
     """A request on its way. Awaiting it gives the result, or raises ResponseError or TimeoutError."""
 
-    def __init__(self, identity: int, method: str, answer: asyncio.Future[Json]) -> None:
+    def __init__(self, identity: int, method: str, answer: asyncio.Future[Json], describe: Callable[[], str]) -> None:
         self.id = identity
         self.method = method
         self._answer = answer
+        self._describe = describe
 
     @property
     def answered(self) -> bool:
@@ -53,8 +54,11 @@ class Request:
         return self._wait().__await__()
 
     async def _wait(self) -> Json:
-        async with asyncio.timeout(DEADLINE):
-            message = await asyncio.shield(self._answer)
+        try:
+            async with asyncio.timeout(DEADLINE):
+                message = await asyncio.shield(self._answer)
+        except TimeoutError:
+            raise TimeoutError(f"no answer to {self.method} within {DEADLINE} s\n{self._describe()}") from None
         if "error" in message:
             raise ResponseError(message["error"])
         return message["result"]
@@ -180,7 +184,7 @@ class RawClient(Watched):
         future: asyncio.Future[Json] = asyncio.get_running_loop().create_future()
         self._futures[identity] = future
         self._send({"id": identity, "method": method} | ({} if params is None else {"params": params}))
-        return Request(identity, method, future)
+        return Request(identity, method, future, self.describe)
 
     def notify(self, method: str, params: Json = None) -> None:
         self._send({"method": method} | ({} if params is None else {"params": params}))

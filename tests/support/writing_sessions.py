@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 
@@ -158,7 +159,7 @@ async def check_survival(folder: Path) -> float:
         session = await store.get(session_id, "w")
         assert session.steps in (len(steps), len(steps) + 1), "a step was lost, or came from nowhere"
         archives = await store.archives(session_id)
-        assert {*values.get("compacted", [])} <= {archive.id for archive in archives}
+        assert {*values.get("compacted", [])} <= {archive.id for archive in archives}, "an archive is lost"
         assert len(archives) <= len(values.get("compacted", [])) + 1
         check_content(session)
         for archive in archives:
@@ -169,7 +170,9 @@ async def check_survival(folder: Path) -> float:
         settled, intents = {*values.get("settled", [])}, {*values.get("intent", [])}
         assert not unknown & settled, "an edit that was settled is in doubt"
         assert len(unknown - intents) <= 1, "only the last one may not have been told of"
-        assert len((intents - settled) - unknown) <= 1, "an edit that was announced is forgotten"
+        made = await store.written_files("w", datetime.fromtimestamp(0, UTC))
+        assert len(settled) <= len(made), "what became of an edit is forgotten"
+        assert len(intents) <= len(made) + len(unknown) <= len(intents) + 1, "an edit is forgotten, or from nowhere"
         continued = await store.update(session_id, lambda now: now.with_user("Next."))
         check_sendable(continued.conversation)
         assert store.problems == ()
@@ -187,7 +190,7 @@ def check_content(session: Session) -> None:
             expected = summarised(expected)
     candidates = [expected, expected.with_user(f"prompt {session.steps}"), summarised(expected)]
     candidates.append(candidates[-1].with_user(f"prompt {session.steps}"))
-    assert session.conversation in [candidate.conversation for candidate in candidates]
+    assert session.conversation in [candidate.conversation for candidate in candidates], "a turn is torn"
 
 
 def fork_for_each_line(work: Callable[[Path], object]) -> None:
