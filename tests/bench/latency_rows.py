@@ -14,6 +14,7 @@ from typing import Any
 from tests.bench.lockstep import Lockstep
 from tests.bench.measure import ROOT, Bench, Figure, clean_environment
 from tests.bench.source import MODEL
+from thinklsp.core.loading import uncollected
 
 SPEED = 5_000.0
 CHATS = 8
@@ -85,6 +86,8 @@ async def latency(bench: Bench) -> list[Figure]:
     with (
         talking(count, SPEED / CHATS) as url,
         served(bench.folder, url, argv=argv, BLOCKS=str(blocks), PYTHONPATH=str(ROOT)) as server,
+        # Our own collector would be counted as the server's.
+        uncollected(),
     ):
         # The first turn loads what turns need.
         server.send(chat(10))

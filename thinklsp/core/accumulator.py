@@ -42,22 +42,36 @@ from thinklsp.core.usage import Usage
 _ARGUMENT_DEPTH = 64
 
 
-class _Draft:
-    """One block on its way. Pieces are kept in lists and joined once: appending to a string would be quadratic."""
+# A piece costs some 80 bytes beside its letters.
+_MANY_PIECES = 500
 
-    __slots__ = ("kind", "pieces", "raw")
+
+class _Draft:
+    """One block on its way. Pieces are kept in lists and joined, many at a time and then all of them: appending to a
+    string would be quadratic."""
+
+    __slots__ = ("_parts", "_pieces", "kind", "raw")
 
     def __init__(self, kind: BlockKind, raw: Mapping[str, Any]) -> None:
         self.kind = kind
         self.raw = dict(raw)
-        self.pieces: dict[str, list[str]] = {}
+        self._pieces: dict[str, list[str]] = {}
+        self._parts: dict[str, list[str]] = {}
 
     def append(self, field: str, text: str) -> None:
-        self.pieces.setdefault(field, []).append(text)
+        pieces = self._pieces.setdefault(field, [])
+        pieces.append(text)
+        if len(pieces) == _MANY_PIECES:
+            self._parts.setdefault(field, []).append("".join(pieces))
+            pieces.clear()
 
     def joined(self, field: str) -> str:
         start = self.raw.get(field)
-        return (start if isinstance(start, str) else "") + "".join(self.pieces.get(field, ()))
+        return (start if isinstance(start, str) else "") + self.came(field)
+
+    def came(self, field: str) -> str:
+        """Without what the block began with."""
+        return "".join([*self._parts.get(field, ()), *self._pieces.get(field, ())])
 
 
 class MessageAccumulator:
@@ -202,7 +216,7 @@ def _block(
 
 def _parse_input(draft: _Draft) -> Mapping[str, Any] | None:
     """The arguments of a call: the streamed JSON, else what stood in the opened block. None when not an object."""
-    text = "".join(draft.pieces.get("input", ()))
+    text = draft.came("input")
     if not text.strip():
         start = draft.raw.get("input")
         return start if isinstance(start, dict) else {}

@@ -19,7 +19,7 @@ from thinklsp.lsp.protocol.writer import FrameWriter
 
 _log = logging.getLogger(__name__)
 
-_CHUNK = 256 * 1024
+_CHUNK = 64 * 1024
 _CLIENT_CHECK_SECONDS = 3.0
 
 
@@ -38,9 +38,8 @@ async def _serve(out: int, greeting: Greeting) -> int:
     connection = Connection(writer)
     connection.server.protocol.is_greeted = greeting.answered
     on_signals(connection.leave)
-    loop = asyncio.get_running_loop()
-    threading.Thread(target=_read, args=(loop, connection, greeting.read), daemon=True, name="reader").start()
-    watch = loop.create_task(_watch_client(connection, writer))
+    _Input(connection).follow(greeting.read)
+    watch = asyncio.create_task(_watch_client(connection, writer))
     code = await connection.left()
     watch.cancel()
     try:
@@ -52,25 +51,59 @@ async def _serve(out: int, greeting: Greeting) -> int:
     return code
 
 
-def _read(loop: asyncio.AbstractEventLoop, connection: Connection, chunk: bytes) -> None:
-    """Runs in a thread of its own, so that nothing else can keep the input waiting. `chunk` has been read already."""
-    frames = FrameDecoder()
+class _Input:
+    """What comes in: each frame is told to the connection by itself, and so is the end."""
 
-    def tell(handler: Callable[..., None], *words: object) -> None:
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._loop = asyncio.get_running_loop()
+        self._frames = FrameDecoder()
+
+    def follow(self, read: bytes) -> None:
+        """`read` has been taken from it already.
+
+        The loop itself reads a pipe, a socket or a terminal: a thread would have to wait, message by message, until the
+        loop lets it run. Files are nothing that a loop can watch.
+        """
+        if read and not self._take(read, self._loop.call_soon):
+            return
+        try:
+            self._loop.add_reader(0, self._ready)
+        except (OSError, NotImplementedError):
+            threading.Thread(target=self._read_all, daemon=True, name="reader").start()
+
+    def _ready(self) -> None:
+        if not self._read(self._loop.call_soon):
+            self._loop.remove_reader(0)
+
+    def _read_all(self) -> None:
         # What comes after the client's `exit` may find that the loop has ended.
         with suppress(RuntimeError):
-            loop.call_soon_threadsafe(handler, *words)
+            while self._read(self._loop.call_soon_threadsafe):
+                pass
 
-    try:
-        while chunk := chunk or os.read(0, _CHUNK):
-            for frame in frames.feed(chunk):
-                tell(connection.receive, frame)
+    def _read(self, tell: Callable[..., object]) -> bool:
+        """Whether there is more."""
+        try:
+            chunk = os.read(0, _CHUNK)
+        except BlockingIOError:
+            # Another holder of the pipe may have made it so, and then it may be empty after all.
+            return True
+        except OSError:
+            _log.warning("the input was closed")
             chunk = b""
-    except FramingError as error:
-        _log.error("the input cannot be followed any further: %s", error)
-    except OSError:
-        _log.warning("the input was closed")
-    tell(connection.leave, 1)
+        return self._take(chunk, tell)
+
+    def _take(self, chunk: bytes, tell: Callable[..., object]) -> bool:
+        try:
+            for frame in self._frames.feed(chunk):
+                tell(self._connection.receive, frame)
+        except FramingError as error:
+            _log.error("the input cannot be followed any further: %s", error)
+            chunk = b""
+        if not chunk:
+            tell(self._connection.leave, 1)
+        return bool(chunk)
 
 
 async def _watch_client(connection: Connection, writer: FrameWriter) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import threading
 from collections import deque
 from collections.abc import Hashable
@@ -48,6 +49,11 @@ class Outbox:
         """Nothing waits, and nothing will."""
         return not self._frames and (self._closed or self.lost)
 
+    @property
+    def idle(self) -> bool:
+        """All that was taken in has been brought out, and more may come."""
+        return not (self._waiting or self._closed or self.lost)
+
     def put(self, frame: bytes, replaces: Hashable) -> None:
         if not self._waiting:
             self._moved = monotonic()
@@ -90,11 +96,17 @@ class Outbox:
 
 
 class FrameWriter:
-    """Owns a private duplicate of the client's pipe. A thread brings the frames out; safe from any thread."""
+    """Owns a private duplicate of the client's pipe; safe from any thread.
+
+    A small frame that finds the pipe free goes out at once, as most do. All else is brought out by a thread, which may
+    wait for the client.
+    """
 
     def __init__(self, descriptor: int, outbox: Outbox | None = None) -> None:
         self._descriptor = descriptor
         self._outbox = outbox or Outbox()
+        self._free = select.poll()
+        self._free.register(descriptor, select.POLLOUT)
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._bring_out, daemon=True, name="writer")
         self._thread.start()
@@ -105,9 +117,13 @@ class FrameWriter:
             return self._outbox.is_lost()
 
     def write(self, body: bytes, *, replaces: Hashable = None) -> None:
+        frame = header_of(body) + body
         with self._changed:
-            self._outbox.put(header_of(body) + body, replaces)
-            self._changed.notify()
+            left = self._write_at_once(frame) if self._outbox.idle else frame
+            if left:
+                # Of a frame that has begun, no part may be replaced.
+                self._outbox.put(left, replaces if left is frame else None)
+                self._changed.notify()
 
     def close(self) -> None:
         """What has been written is still brought out, for half a second at most."""
@@ -115,6 +131,16 @@ class FrameWriter:
             self._outbox.close()
             self._changed.notify()
         self._thread.join(LAST_WORDS_SECONDS)
+
+    def _write_at_once(self, frame: bytes) -> bytes:
+        """What is left of it. So little never waits where the pipe says that it has room (POSIX, `select`)."""
+        if len(frame) > select.PIPE_BUF or self._free.poll(0) != [(self._descriptor, select.POLLOUT)]:
+            return frame
+        try:
+            return frame[os.write(self._descriptor, frame) :]
+        except OSError:
+            # The thread comes upon the same and says so.
+            return frame
 
     def _bring_out(self) -> None:
         # Blocking writes: the pipe may be shared, and then another end of it would turn non-blocking as well.
