@@ -27,6 +27,7 @@ from tests.bench import (
     store_rows,
     stream_rows,
     turn_rows,
+    whole_rows,
 )
 from tests.bench.measure import ROOT, Bench, Figure, Row
 from tests.bench.peers import Peers
@@ -53,6 +54,7 @@ ROWS: list[tuple[str, Row]] = [
     ("editor", own_rows.begin_and_cancel),
     ("store", store_rows.large),
     ("shadow", shadow_rows.costs),
+    ("whole", whole_rows.whole),
 ]
 NAMES = list(dict.fromkeys(name for names, _ in ROWS for name in names.split()))
 

@@ -37,7 +37,7 @@ class Lockstep:
         self.begun = time.perf_counter()
         self.process = subprocess.Popen(
             argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0,
-            cwd=ROOT, env=clean_environment(**home, **environment),
+            cwd=ROOT, env=clean_environment(**(home | environment)),
         )  # fmt: skip
 
     def __enter__(self) -> Self:

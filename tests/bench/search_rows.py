@@ -24,16 +24,19 @@ _IGNORED = "build/\n*.pyc\n/dist\n**/cache/*\n!keep.pyc\nnode_modules\n"
 _HITS = 100
 
 
-@contextmanager
-def _workspace(folder: Path, count: int) -> Iterator[EditOverlay]:
+def filled_folder(root: Path, count: int) -> None:
     """Of `count` files, a tenth of them ignored."""
-    root = folder / "ws"
     for number in range(count // 100):
         below = root / f"package{number // 20}" / ("build" if number % 10 == 9 else f"part{number}")
         below.mkdir(parents=True, exist_ok=True)
         for name in range(100):
             (below / f"module{number}_{name}.py").write_text(_TEXT)
     (root / ".gitignore").write_text(_IGNORED)
+
+
+@contextmanager
+def _workspace(root: Path, count: int) -> Iterator[EditOverlay]:
+    filled_folder(root, count)
     with Root(str(root)) as opened:
         yield EditOverlay(WorkspaceView([(WorkspaceFolder(root.as_uri(), "ws"), opened)], []))
 
@@ -43,8 +46,8 @@ async def search(bench: Bench) -> list[Figure]:
     program = find_ripgrep([])
     if program is None:
         return [Figure("9", "search", note="not here: there is no ripgrep")]
-    with _workspace(bench.folder, count) as overlay:
-        root = bench.folder / "ws"
+    root = bench.folder / "ws"
+    with _workspace(root, count) as overlay:
 
         async def stopped() -> float:
             begun, found = time.perf_counter(), 0

@@ -18,12 +18,17 @@ from typing import Any
 import pytest
 
 from tests.support.outside import ARGV
+from thinklsp.lsp.stdio import what_is_there
 
 INITIALIZE = {"processId": None, "rootUri": None, "capabilities": {}}
 TALK = [
     {"id": 1, "method": "initialize", "params": INITIALIZE},
     {"method": "initialized", "params": {}},
-    *({"id": number, "method": "workspace/executeCommand", "params": {"command": "no"}} for number in range(2, 60)),
+    *(
+        # More than is read at once.
+        {"id": number, "method": "workspace/executeCommand", "params": {"command": "no", "arguments": ["x" * 4000]}}
+        for number in range(2, 60)
+    ),
     {"id": 60, "method": "shutdown"},
     {"method": "exit"},
 ]
@@ -49,6 +54,26 @@ def pipe(_: Path) -> Source:
     theirs, ours = os.pipe()
     yield theirs, lambda: given_to(ours)
     os.close(ours)
+
+
+def test_what_somebody_else_took_is_not_the_end() -> None:
+    theirs, ours = os.pipe()
+    os.set_blocking(theirs, False)
+    assert what_is_there(theirs) is None
+    os.write(ours, b"x")
+    assert what_is_there(theirs) == b"x"
+    os.close(ours)
+    assert what_is_there(theirs) == b""
+    os.close(theirs)
+    assert what_is_there(theirs) == b""
+
+
+@pytest.mark.parametrize("said", [b"x" * 10_000, talk()[:2000] + b"x" * 10_000])
+def test_what_cannot_be_followed_ends_it_with_a_word(said: bytes, tmp_path: Path) -> None:
+    env = os.environ | {"HOME": str(tmp_path), "THINKLSP_STATE_DIR": str(tmp_path / "state")}
+    done = subprocess.run(ARGV, input=said, capture_output=True, env=env, timeout=60, check=False)
+    assert done.returncode == 1
+    assert b"the input cannot be followed any further" in done.stderr
 
 
 @contextmanager

@@ -84,26 +84,29 @@ class _Input:
 
     def _read(self, tell: Callable[..., object]) -> bool:
         """Whether there is more."""
-        try:
-            chunk = os.read(0, _CHUNK)
-        except BlockingIOError:
-            # Another holder of the pipe may have made it so, and then it may be empty after all.
-            return True
-        except OSError:
-            _log.warning("the input was closed")
-            chunk = b""
-        return self._take(chunk, tell)
+        return self._take(what_is_there(0), tell)
 
-    def _take(self, chunk: bytes, tell: Callable[..., object]) -> bool:
+    def _take(self, chunk: bytes | None, tell: Callable[..., object]) -> bool:
         try:
-            for frame in self._frames.feed(chunk):
+            for frame in self._frames.feed(chunk or b""):
                 tell(self._connection.receive, frame)
         except FramingError as error:
             _log.error("the input cannot be followed any further: %s", error)
             chunk = b""
-        if not chunk:
+        if chunk == b"":
             tell(self._connection.leave, 1)
-        return bool(chunk)
+        return chunk != b""
+
+
+def what_is_there(descriptor: int) -> bytes | None:
+    """Empty at the end. None where there was something to read, and somebody else who holds the same pipe took it."""
+    try:
+        return os.read(descriptor, _CHUNK)
+    except BlockingIOError:
+        return None
+    except OSError:
+        _log.warning("the input was closed")
+        return b""
 
 
 async def _watch_client(connection: Connection, writer: FrameWriter) -> None:
