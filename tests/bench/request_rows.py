@@ -14,6 +14,7 @@ from thinklsp.providers.anthropic.adapter import AnthropicAdapter
 from thinklsp.providers.base import Endpoint
 
 _ENDPOINT = Endpoint("anthropic", "https://api.anthropic.com", "key")
+_SENT = 64 * 1024
 _WORDS = "some words of an answer, and `code`\n" * 120
 
 
@@ -23,20 +24,22 @@ def _step(number: int) -> list[Message]:
 
 
 async def body(bench: Bench) -> list[Figure]:
-    """One step more at the end of a long history, by an adapter that has sent what was before."""
+    """One step more at the end of a long history, by an adapter that has sent what was before, until it could be given
+    to the network."""
     steps = 20 if bench.quick else 120
     adapter = AnthropicAdapter()
     conversation: list[Message] = [UserMessage.of("Go.")]
     for number in range(steps):
         conversation += _step(number)
-        encoded = adapter.encode(replace(PLAIN, conversation=tuple(conversation)), _ENDPOINT).body
+        encoded = bytes(adapter.encode(replace(PLAIN, conversation=tuple(conversation)), _ENDPOINT).body)
     history = json.loads(encoded)
 
     def encode() -> float:
         conversation.extend(_step(len(conversation)))
         request = replace(PLAIN, conversation=tuple(conversation))
         begun = time.process_time()
-        adapter.encode(request, _ENDPOINT)
+        for _ in adapter.encode(request, _ENDPOINT).body.parts(_SENT):
+            pass
         return (time.process_time() - begun) * 1000
 
     def dump() -> float:

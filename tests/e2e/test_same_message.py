@@ -168,5 +168,5 @@ def accepted(where: Place, recorder: Recorder, conversation: Conversation) -> No
     """Our own request for the same answer."""
     wire = where.encode(request(where, conversation))
     url = urlsplit(wire.url)
-    reply = recorder.inner.reply(Received("POST", url.path, url.query, wire.headers, wire.body))
+    reply = recorder.inner.reply(Received("POST", url.path, url.query, wire.headers, bytes(wire.body)))
     assert isinstance(reply, Streamed), reply

@@ -66,7 +66,7 @@ async def test_a_service_that_shortens_by_itself_leaves_the_session_whole(tmp_pa
     # Another service is sent every word, and nothing of the notes.
     model = lookup("anthropic", "claude-opus-5-5")
     request = ModelRequest(model, "", (), long.conversation, Thinking(), None)
-    body = AnthropicAdapter().encode(request, Endpoint("anthropic", "http://localhost", "k")).body.decode()
+    body = bytes(AnthropicAdapter().encode(request, Endpoint("anthropic", "http://localhost", "k")).body).decode()
     assert GOAL in json.loads(body)["messages"][0]["content"][0]["text"]
     assert all(f"part {number}." in body for number in range(1, 30))
     assert not any(word in body for word in ("encrypted_content", "compaction", "cmp_"))

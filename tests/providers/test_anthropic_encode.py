@@ -20,7 +20,7 @@ MARK = {"cache_control": {"type": "ephemeral"}}
 def test_the_whole_body_of_a_plain_request() -> None:
     request = ADAPTER.encode(PLAIN, ENDPOINT)
     assert request.url == "https://api.anthropic.com/v1/messages"
-    assert request.body == json.dumps(
+    assert bytes(request.body) == json.dumps(
         {
             "model": "claude-opus-5-5",
             "max_tokens": 32000,
@@ -171,12 +171,12 @@ def test_cache_marks() -> None:
 
 def test_half_a_character_pair_is_replaced_since_services_refuse_it() -> None:
     request = REQUESTS["lone surrogate"]
-    sent = ADAPTER.encode(request, ENDPOINT).body
+    sent = bytes(ADAPTER.encode(request, ENDPOINT).body)
     assert json.loads(sent)["messages"][0]["content"][0]["text"] == "half a pair: \ufffd, and \u2028"
 
 
 def test_secrets_are_not_in_repr() -> None:
     request = ADAPTER.encode(replace(PLAIN, conversation=loop()), ENDPOINT)
     for secret in (ENDPOINT.api_key, "Sig1", "Rd1"):
-        assert secret in str(request.headers) + request.body.decode()
+        assert secret in str(request.headers) + bytes(request.body).decode()
         assert secret not in repr(request)

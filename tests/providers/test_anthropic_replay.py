@@ -55,7 +55,7 @@ FOREIGN = [{"model": "claude-opus-5"}, {"host": "https://other.example"}, {"key"
 @pytest.mark.parametrize("origin", FOREIGN, ids=lambda origin: next(iter(origin)))
 def test_foreign_state_is_dropped_whole_and_text_is_kept(origin: dict[str, str]) -> None:
     request = replace(PLAIN, conversation=loop(**origin))
-    sent = ADAPTER.encode(request, ENDPOINT).body.decode()
+    sent = bytes(ADAPTER.encode(request, ENDPOINT).body).decode()
     for secret in ("Sig1", "Sig2", "Rd1", "srvtoolu_1", "caller"):
         assert secret not in sent
     read = {"type": "tool_use", "name": "read_file", "input": {"path": "a"}}
@@ -195,7 +195,7 @@ def test_a_budget_needs_a_tool_loop_that_began_with_thinking(name: str) -> None:
     conversation, form = MANUAL_LOOPS[name]
     request = replace(BUDGET, model=lookup("anthropic", "claude-sonnet-4-5"), conversation=conversation)
     encoded = ADAPTER.encode(request, ENDPOINT)
-    assert json.loads(encoded.body)["thinking"]["type"] == form
+    assert json.loads(bytes(encoded.body))["thinking"]["type"] == form
     assert ("anthropic-beta" in encoded.headers) is (form == "enabled")
     adaptive = replace(PLAIN, conversation=conversation)
     assert body_of(adaptive)["thinking"]["type"] == "adaptive"

@@ -42,7 +42,7 @@ async def test_the_vendor_reads_the_same_message(case: str) -> None:
 
 @pytest.mark.parametrize("name", REQUESTS)
 def test_requests_fit_the_types_of_the_vendor(name: str) -> None:
-    body = json.loads(AnthropicAdapter().encode(REQUESTS[name], ENDPOINT).body)
+    body = json.loads(bytes(AnthropicAdapter().encode(REQUESTS[name], ENDPOINT).body))
     check(body, MessageCreateParamsStreaming)
     for message in body["messages"]:
         check(message, MessageParam)

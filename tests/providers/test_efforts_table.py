@@ -67,7 +67,7 @@ def sent(where: Place, heading: str) -> dict[str, Any]:
     plan = plan_for(nested(wish(heading)), where.model)
     asked = (UserMessage.of("x"),)
     request = ModelRequest(where.model, "Be good.", tool_specs(TOOLS), asked, plan.thinking, plan.max_tokens)
-    body: dict[str, Any] = json.loads(where.encode(request).body)
+    body: dict[str, Any] = json.loads(bytes(where.encode(request).body))
     return body
 
 

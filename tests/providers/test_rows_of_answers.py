@@ -115,7 +115,7 @@ def test_row_34_thinking_goes_back_only_where_it_came_from(where: Place) -> None
         message = with_unique_calls(read(of, data).message, ())
         assert [block.text for block in message.blocks if isinstance(block, ThinkingBlock)] == ["SECRET"]
         request = request_of(where, (A, message, results_of(message, 1) or A))
-        body = where.encode(request).body.decode()
+        body = bytes(where.encode(request).body).decode()
         assert ("Said." in body, "SECRET" in body) == (True, False)
         step = {"block": [{"text": "Fine."}]}
         assert ask(where, where.dialect({"step": [step, step]}), request).message.text == "Fine."

@@ -189,7 +189,9 @@ async def test_row_8_json_or_a_page_instead_of_a_stream(where: Place) -> None:
 
 def without_a_stream(where: Place) -> bytes:
     wire = where.encode(request_of(where))
-    body = {key: value for key, value in json.loads(wire.body).items() if key not in ("stream", "stream_options")}
+    body = {
+        key: value for key, value in json.loads(bytes(wire.body)).items() if key not in ("stream", "stream_options")
+    }
     path = urlsplit(wire.url).path.replace(":streamGenerateContent", ":generateContent")
     asked = Received("POST", path, "", wire.headers, json.dumps(body).encode())
     reply = where.dialect({"step": [{"block": CALLS}]}).reply(asked)

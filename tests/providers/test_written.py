@@ -115,9 +115,9 @@ def asked(where: Place, conversation: Conversation) -> ModelRequest:
 def test_a_growing_conversation_is_written_as_if_it_were_new(course: list[tuple[Place, tuple[Message, ...]]]) -> None:
     conversation: Conversation = (UserMessage.of("Begin."),)
     for where, step in course:
-        body = where.encode(asked(where, conversation)).body
-        assert body == where.encode(asked(where, conversation)).body
-        assert body == where.encode(asked(where, anew(conversation))).body
+        body = bytes(where.encode(asked(where, conversation)).body)
+        assert body == bytes(where.encode(asked(where, conversation)).body)
+        assert body == bytes(where.encode(asked(where, anew(conversation))).body)
         assert body == json_bytes(json.loads(body)), "as the plain writer of JSON has it"
         conversation += step
 

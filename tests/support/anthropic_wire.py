@@ -16,7 +16,7 @@ ADAPTER = AnthropicAdapter()
 
 
 def body_of(request: ModelRequest, endpoint: Endpoint = ENDPOINT) -> dict[str, Any]:
-    value: dict[str, Any] = json.loads(ADAPTER.encode(request, endpoint).body)
+    value: dict[str, Any] = json.loads(bytes(ADAPTER.encode(request, endpoint).body))
     return value
 
 

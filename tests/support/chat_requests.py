@@ -154,7 +154,7 @@ REQUESTS: dict[str, ModelRequest] = {
 
 
 def body_of(request: ModelRequest, kind: ChatServer | None = None, endpoint: Endpoint = ENDPOINT) -> dict[str, Any]:
-    value: dict[str, Any] = json.loads(OpenAiChatAdapter(kind or server()).encode(request, endpoint).body)
+    value: dict[str, Any] = json.loads(bytes(OpenAiChatAdapter(kind or server()).encode(request, endpoint).body))
     return value
 
 

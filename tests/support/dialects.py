@@ -120,7 +120,7 @@ def ask(where: Place, dialect: Dialect, request: ModelRequest, remedies: Remedie
     while True:
         wire = where.encode(sent)
         url = urlsplit(wire.url)
-        reply = dialect.reply(Received("POST", url.path, url.query, wire.headers, wire.body))
+        reply = dialect.reply(Received("POST", url.path, url.query, wire.headers, bytes(wire.body)))
         if isinstance(reply, Streamed):
             answer = read(where, b"".join(frame.data for frame in reply.frames if isinstance(frame, Send)))
             return replace(answer, notices=tuple(notices))

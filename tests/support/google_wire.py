@@ -20,7 +20,7 @@ Json = dict[str, Any]
 
 
 def body_of(request: ModelRequest, endpoint: Endpoint = ENDPOINT) -> Json:
-    value: Json = json.loads(ADAPTER.encode(request, endpoint).body)
+    value: Json = json.loads(bytes(ADAPTER.encode(request, endpoint).body))
     return value
 
 

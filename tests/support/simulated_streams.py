@@ -47,7 +47,7 @@ def streamed(where: Place, *blocks: dict[str, Any], **step: Any) -> bytes:
 def streamed_by(dialect: Dialect, where: Place) -> bytes:
     wire = where.encode(request_of(where))
     url = urlsplit(wire.url)
-    reply = dialect.reply(Received("POST", url.path, url.query, wire.headers, wire.body))
+    reply = dialect.reply(Received("POST", url.path, url.query, wire.headers, bytes(wire.body)))
     assert isinstance(reply, Streamed)
     return b"".join(frame.data for frame in reply.frames if isinstance(frame, Send))
 

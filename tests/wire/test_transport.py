@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.sse_server import SseServer, Step, answer, chunk, head
+from thinklsp.core.body import Body
 from thinklsp.core.errors import TransportFailed
 from thinklsp.wire.transport import Timeouts, Transport
 
@@ -24,7 +25,7 @@ QUICK = Timeouts(connect=2, write=2, pool=2, first_byte_here=5, idle=5, total=10
 
 
 async def fetch(transport: Transport, url: str, body: bytes = b"{}", **headers: str) -> bytes:
-    async with transport.post(f"{url}/v1/messages", headers, body) as response:
+    async with transport.post(f"{url}/v1/messages", headers, Body([body])) as response:
         return b"".join([piece async for piece in response.chunks()])
 
 
@@ -63,7 +64,7 @@ async def test_a_question_without_a_body(transport: Transport) -> None:
 async def test_a_request_and_its_answer(transport: Transport) -> None:
     body = b"x" * 300_000
     async with SseServer([answer(b"hello", 201, "Text/Plain; charset=utf-8", X_Thing="a")]) as server:
-        async with transport.post(f"{server.url}/p?q=1", {"x-api-key": "k"}, body) as response:
+        async with transport.post(f"{server.url}/p?q=1", {"x-api-key": "k"}, Body([body])) as response:
             assert (response.status, response.content_type, response.headers["x-thing"]) == (201, "text/plain", "a")
             assert await response.read(3) == b"hel"
         received = server.received[0]
@@ -101,7 +102,7 @@ async def test_what_comes_close_together_is_handled_together(transport: Transpor
     loop = asyncio.get_running_loop()
     async with (
         SseServer([[*play, chunk(b"")]]) as server,
-        transport.post(server.url, {}, b"") as response,
+        transport.post(server.url, {}, Body([])) as response,
         aclosing(response.chunks()) as chunks,
     ):
         for gate, event in zip(gates, events, strict=False):
@@ -299,7 +300,7 @@ async def test_cancel_closes_the_socket_at_once(transport: Transport) -> None:
 
 async def test_leaving_the_block_closes_the_socket(transport: Transport) -> None:
     async with SseServer([[head(), b"data: 1\n\n", "hold"]]) as server:
-        async with transport.post(server.url, {}, b"") as response:
+        async with transport.post(server.url, {}, Body([])) as response:
             async for piece in response.chunks():
                 assert piece
                 break
@@ -361,7 +362,7 @@ async def test_a_finished_answer_leaves_its_connection_open(transport: Transport
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     for _ in range(3):
-        async with transport.post(url, {}, b"") as response:
+        async with transport.post(url, {}, Body([])) as response:
             async for _piece in response.chunks():
                 break
     assert connections == 1

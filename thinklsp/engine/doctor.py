@@ -18,6 +18,7 @@ from urllib.parse import urlsplit, urlunsplit
 from pydantic.alias_generators import to_camel
 
 from thinklsp import __version__
+from thinklsp.core.body import Body
 from thinklsp.core.errors import AuthenticationFailed, ThinkLspError
 from thinklsp.engine.adapters import DESCRIBERS, adapter_for, endpoint_of
 from thinklsp.engine.engine import Engine
@@ -231,7 +232,7 @@ async def _reachable(engine: Engine, access: Access, problems: list[str]) -> boo
     """Any HTTP answer counts, a refusal too: the question is whether the way there is open. Costs no tokens."""
     try:
         async with asyncio.timeout(_PROBE_SECONDS):
-            async with engine.transport.post(access.base_url, {}, b""):
+            async with engine.transport.post(access.base_url, {}, Body(())):
                 return True
     except (ThinkLspError, TimeoutError) as error:
         reason = str(error) or f"It did not answer within {_PROBE_SECONDS:.0f} seconds."

@@ -9,6 +9,7 @@ from hashlib import sha256
 from typing import Literal, Protocol
 from urllib.parse import urlsplit
 
+from thinklsp.core.body import Body
 from thinklsp.core.errors import ProviderError
 from thinklsp.core.messages import Conversation, Origin, ToolSpec
 from thinklsp.core.stream import StreamEvent
@@ -86,7 +87,7 @@ class HttpRequest:
 
     url: str
     headers: Mapping[str, str] = field(repr=False, hash=False)
-    body: bytes = field(repr=False)
+    body: Body = field(repr=False)
 
 
 class StreamDecoder(Protocol):

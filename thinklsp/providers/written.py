@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, TypeVar
 
+from thinklsp.core.body import Body
 from thinklsp.core.messages import Remembering
 from thinklsp.core.strict_json import json_bytes
 
@@ -42,12 +43,14 @@ def written_once(part: Remembering, where: str, key: object, make: Callable[[], 
     return made
 
 
-def extended(part: dict[str, Any], name: str, value: object) -> Written:
-    """The object with one more field at its end."""
-    longer = Written({**part, name: value})
-    if isinstance(part, Written) and part and name not in part:
-        longer.json = b"%b,%b:%b}" % (_bytes(part)[:-1], _word(name), json_bytes(value))
-    return longer
+def extended(part: dict[str, Any], longer: dict[str, Any], field: tuple[str, object], closing: bytes) -> Written:
+    """`longer`, which is `part` with one field more in the last object that its bytes hold; `closing`: how these end,
+    from the end of that object on."""
+    made = Written(longer)
+    if isinstance(part, Written):
+        name, value = field
+        made.json = b"%b,%b:%b%b" % (_bytes(part)[: -len(closing)], _word(name), json_bytes(value), closing)
+    return made
 
 
 def _bytes(part: Written) -> bytes:
@@ -55,12 +58,11 @@ def _bytes(part: Written) -> bytes:
     return part.json
 
 
-def written(body: dict[str, Any]) -> bytes:
+def written(body: dict[str, Any]) -> Body:
     """The same bytes as `json_bytes` gives."""
     pieces: list[bytes] = []
     _write(body, _LEVELS, pieces)
-    # Joined once: every copy of a long conversation costs as much as all the rest.
-    return b"".join(pieces)
+    return Body(pieces)
 
 
 def _write(value: object, levels: int, pieces: list[bytes]) -> None:

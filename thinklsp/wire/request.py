@@ -9,6 +9,7 @@ from urllib.parse import SplitResult, quote
 import httpcore
 
 from thinklsp import __version__
+from thinklsp.core.body import Body
 
 _PIECE = 64 * 1024
 # What may stand in a path and a query; anything else is escaped.
@@ -19,7 +20,7 @@ def request_of(
     method: str,
     target: SplitResult,
     headers: Mapping[str, str],
-    body: bytes | None,
+    body: Body | None,
     extensions: MutableMapping[str, Any],
 ) -> httpcore.Request:
     """Raises UnicodeEncodeError for headers, another UnicodeError for a host, that cannot be written."""
@@ -45,6 +46,6 @@ def request_of(
     )
 
 
-async def _pieces(body: bytes) -> AsyncIterator[bytes]:
-    for start in range(0, len(body), _PIECE):
-        yield body[start : start + _PIECE]
+async def _pieces(body: Body) -> AsyncIterator[bytes]:
+    for part in body.parts(_PIECE):
+        yield part

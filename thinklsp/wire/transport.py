@@ -18,6 +18,7 @@ from urllib.parse import urljoin, urlsplit
 
 import httpcore
 
+from thinklsp.core.body import Body
 from thinklsp.core.errors import TransportFailed
 from thinklsp.wire.faults import FAULTS, bad_address, bad_header, explain, explain_full, spoken_host
 from thinklsp.wire.inflate import Inflater
@@ -187,7 +188,7 @@ class Transport:
         for pool in pools.values():
             await pool.aclose()
 
-    def post(self, url: str, headers: Mapping[str, str], body: bytes) -> AbstractAsyncContextManager[HttpResponse]:
+    def post(self, url: str, headers: Mapping[str, str], body: Body) -> AbstractAsyncContextManager[HttpResponse]:
         """Sends `body` and yields the answer once its head is there, whatever its status (redirects excepted).
 
         Leaving the block closes the connection at once, unless the body has been read to its end. Raises
@@ -201,7 +202,7 @@ class Transport:
 
     @asynccontextmanager
     async def _exchange(
-        self, method: str, url: str, headers: Mapping[str, str], body: bytes | None
+        self, method: str, url: str, headers: Mapping[str, str], body: Body | None
     ) -> AsyncIterator[HttpResponse]:
         target = check_url(url)
         host = spoken_host(target)

@@ -29,7 +29,7 @@ DECLARED = [
 def test_the_whole_body_of_a_plain_request() -> None:
     request = ADAPTER.encode(PLAIN, ENDPOINT)
     assert request.url == f"{URL}gemini-3.8-flash:streamGenerateContent?alt=sse"
-    assert request.body == json.dumps(
+    assert bytes(request.body) == json.dumps(
         {
             "systemInstruction": {"parts": [{"text": "You are careful."}]},
             "contents": [{"role": "user", "parts": [{"text": "Hello"}]}],
@@ -169,7 +169,7 @@ def test_no_request_has_sampling_keys_or_forces_a_tool() -> None:
 def test_secrets_are_not_in_repr() -> None:
     request = ADAPTER.encode(replace(PLAIN, conversation=loop()), ENDPOINT)
     for secret in (ENDPOINT.api_key, "Sig1", "Sig3"):
-        assert secret in str(request.headers) + request.body.decode()
+        assert secret in str(request.headers) + bytes(request.body).decode()
         assert secret not in repr(request)
 
 

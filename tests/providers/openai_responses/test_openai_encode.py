@@ -27,7 +27,7 @@ def test_the_whole_body_of_a_plain_request() -> None:
     assert request.url == "https://api.openai.com/v1/responses"
     key = body_of(PLAIN)["prompt_cache_key"]
     assert len(key) == 32
-    assert request.body == json.dumps(
+    assert bytes(request.body) == json.dumps(
         {
             "model": "gpt-6-sol",
             "stream": True,
@@ -164,12 +164,12 @@ def test_history_only_grows() -> None:
 
 
 def test_half_a_character_pair_is_replaced_since_services_refuse_it() -> None:
-    sent = ADAPTER.encode(REQUESTS["lone surrogate"], ENDPOINT).body
+    sent = bytes(ADAPTER.encode(REQUESTS["lone surrogate"], ENDPOINT).body)
     assert json.loads(sent)["input"][1]["content"][0]["text"] == "half a pair: \ufffd, and \u2028"
 
 
 def test_secrets_are_not_in_repr() -> None:
     request = ADAPTER.encode(replace(PLAIN, conversation=loop()), ENDPOINT)
     for secret in (ENDPOINT.api_key, "gAAAsecret1"):
-        assert secret in str(request.headers) + request.body.decode()
+        assert secret in str(request.headers) + bytes(request.body).decode()
         assert secret not in repr(request)

@@ -56,7 +56,7 @@ async def test_the_vendor_too_demands_an_end(case: str) -> None:
 
 @pytest.mark.parametrize("name", REQUESTS)
 def test_requests_fit_the_types_of_the_vendor(name: str) -> None:
-    body = json.loads(OpenAiResponsesAdapter().encode(REQUESTS[name], ENDPOINT).body)
+    body = json.loads(bytes(OpenAiResponsesAdapter().encode(REQUESTS[name], ENDPOINT).body))
     body["input"] = [named(item) for item in body["input"]]
     check(body, ResponseCreateParamsStreaming)
     for tool in body.get("tools", ()):

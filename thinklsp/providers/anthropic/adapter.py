@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, assert_never
 
 from thinklsp.core.errors import ProviderError
 from thinklsp.core.messages import (
-    AssistantMessage,
     ContentBlock,
     Conversation,
+    Message,
     OpaqueBlock,
     Origin,
     RedactedThinkingBlock,
@@ -39,6 +40,7 @@ _INTERLEAVED_BETA = "interleaved-thinking-2025-05-14"
 _BINDING_BETA = "thinking-binding-controls-2026-08-01"
 _EMPTY = "(no text)"
 _HERE = "anthropic"
+_CACHED = ("cache_control", {"type": "ephemeral"})
 _CACHED_MESSAGES = 2
 _MOST_COMMON_CAP = 64_000
 _LONGEST_NAME = 64
@@ -159,25 +161,48 @@ def _messages(conversation: Conversation, origin: Origin) -> list[_Wire]:
 
     A paused answer at the end goes back as it came: what the model adds to it is bound to exactly that.
     """
-    merged: list[_Wire] = []
-    ids: dict[str, str] = {}
-    for message in conversation:
-        match message:
-            case UserMessage():
-                content = [wire for block in message.blocks if (wire := _user_block(block, ids)) is not None]
-            case AssistantMessage():
-                content = [
-                    wire for block in message.blocks if (wire := _assistant_block(block, origin, ids)) is not None
-                ]
-            case _:
-                assert_never(message)
-        if merged and merged[-1]["role"] == message.role:
-            merged[-1]["content"] += content
+    messages: list[_Wire] = []
+    calls: Sequence[Message] = ()
+    for run in _runs(conversation):
+        is_user = run[0].role == "user"
+        whole = partial(_joined, run, calls, origin)
+        if len(run) > 1 or (not is_user and run[0] is conversation[-1]):
+            messages.append(whole(paused=run[-1] is conversation[-1]))
         else:
-            merged.append({"role": message.role, "content": content})
-    for wire in merged:
-        wire["content"] = _whole_content(wire["role"], wire["content"], paused=wire is merged[-1])
-    return merged
+            messages.append(written_once(run[0], _HERE, (origin, calls) if is_user else origin, whole))
+        calls = () if is_user else run
+    return messages
+
+
+def _runs(conversation: Conversation) -> Iterator[Sequence[Message]]:
+    """Messages of one role that follow each other."""
+    run: list[Message] = []
+    for message in conversation:
+        if run and run[0].role != message.role:
+            yield run
+            run = []
+        run.append(message)
+    if run:
+        yield run
+
+
+def _joined(run: Sequence[Message], calls: Sequence[Message], origin: Origin, *, paused: bool = False) -> _Wire:
+    """One message from those of a run. `calls`: the answers right before it, whose calls its results belong to."""
+    ids = {
+        block.id: wire["id"]
+        for answer in calls
+        for block in answer.blocks
+        if isinstance(block, ToolUseBlock) and (wire := _assistant_block(block, origin))
+    }
+    content: list[_Wire] = []
+    for message in run:
+        if isinstance(message, UserMessage):
+            made = [_user_block(block, ids) for block in message.blocks]
+        else:
+            made = [_assistant_block(block, origin) for block in message.blocks]
+        content += filter(None, made)
+    role = run[0].role
+    return {"role": role, "content": _whole_content(role, content, paused=paused)}
 
 
 def _whole_content(role: str, content: list[_Wire], *, paused: bool) -> list[_Wire]:
@@ -190,22 +215,16 @@ def _whole_content(role: str, content: list[_Wire], *, paused: bool) -> list[_Wi
 def _user_block(block: ToolResultBlock | TextBlock, ids: Mapping[str, str]) -> _Wire | None:
     match block:
         case TextBlock():
-            return written_once(block, _HERE, None, lambda: _text(block))
+            return _text(block)
         case ToolResultBlock():
-            call_id = ids.get(block.tool_use_id) or _wire_id(block.tool_use_id)
-            return written_once(block, _HERE, call_id, lambda: _result(block, call_id))
+            return _result(block, ids.get(block.tool_use_id) or _wire_id(block.tool_use_id))
         case _:
             assert_never(block)
 
 
-def _assistant_block(block: ContentBlock, origin: Origin, ids: dict[str, str]) -> _Wire | None:
-    """What this endpoint and model issued goes back as it came; the rest is rebuilt from what anybody may read.
-
-    `ids` learns what the service calls its own tool calls, should that differ from our name for them."""
-    wire = written_once(block, _HERE, origin, lambda: _issued(block, origin) or _rebuilt(block))
-    if wire is not None and isinstance(block, ToolUseBlock):
-        ids[block.id] = wire["id"]
-    return wire
+def _assistant_block(block: ContentBlock, origin: Origin) -> _Wire | None:
+    """What this endpoint and model issued goes back as it came; the rest is rebuilt from what anybody may read."""
+    return _issued(block, origin) or _rebuilt(block)
 
 
 def _issued(block: ContentBlock, origin: Origin) -> _Wire | None:
@@ -255,9 +274,12 @@ def _with_breakpoints(messages: Iterable[_Wire]) -> list[_Wire]:
     users = [index for index, message in enumerate(marked) if message["role"] == "user"]
     for index in users[-_CACHED_MESSAGES:]:
         *head, last = marked[index]["content"]
-        marked[index] = {"role": "user", "content": [*head, _cached(last)]}
+        longer = {"role": "user", "content": [*head, _cached(last)]}
+        # The last block is the last thing in a message, and the mark the last thing in the block.
+        marked[index] = extended(marked[index], longer, _CACHED, b"}]}")
     return marked
 
 
 def _cached(block: _Wire) -> _Wire:
-    return extended(block, "cache_control", {"type": "ephemeral"})
+    name, value = _CACHED
+    return {**block, name: value}
