@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import assert_never
 
 from thinklsp.core.messages import (
@@ -18,6 +19,7 @@ from thinklsp.core.messages import (
     TextBlock,
     ThinkingBlock,
     ToolResultBlock,
+    ToolSpec,
     ToolUseBlock,
     shortened_by,
 )
@@ -152,8 +154,9 @@ def _shortened_at(request: ModelRequest) -> int:
 
 
 def _frame_bytes(request: ModelRequest) -> int:
-    tools = sum(
-        text_bytes(tool.description) + len(json.dumps(tool.input_schema, default=str)) + _FRAME
-        for tool in request.tools
-    )
-    return text_bytes(request.system) + tools
+    return text_bytes(request.system) + sum(map(_tool_bytes, request.tools))
+
+
+@lru_cache(maxsize=256)
+def _tool_bytes(tool: ToolSpec) -> int:
+    return text_bytes(tool.description) + len(json.dumps(tool.input_schema, default=str)) + _FRAME

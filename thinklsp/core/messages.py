@@ -193,10 +193,15 @@ COMPACTION = "compaction"
 
 def shortened_by(message: Message) -> Origin | None:
     """Whose note of the past stands in the message, so that they no longer read what came before it."""
-    if not isinstance(message, AssistantMessage):
+    if message.role == "user":
         return None
-    notes = (block for block in message.blocks if isinstance(block, OpaqueBlock) and block.type == COMPACTION)
-    return next((note.raw.origin for note in notes), None)
+    made = message.made
+    if COMPACTION not in made:
+        # Asked about every message at every step.
+        notes = (block for block in message.blocks if isinstance(block, OpaqueBlock) and block.type == COMPACTION)
+        made[COMPACTION] = next((note.raw.origin for note in notes), None)
+    origin: Origin | None = made[COMPACTION]
+    return origin
 
 
 Conversation = tuple[Message, ...]
