@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from thinklsp.core.errors import PathRefused
 from thinklsp.workspace.ignore import GlobFilter, IgnoreRules, expand_braces
 from thinklsp.workspace.paths import Root
+from thinklsp.workspace.relpath import RelPath
 
 GIT = shutil.which("git")
 FILES = [
@@ -50,7 +51,35 @@ def test_git_ignores_the_same_files(tmp_path, top, nested):
     with Root(str(tmp_path)) as root:
         rules = IgnoreRules(root)
         taken = [name for name in FILES if not rules.ignored(tuple(name.split("/")))]
+        walked = set(_walk(root, IgnoreRules(root)))
     assert taken == [name for name in FILES if name in listed]
+    assert walked == set(listed) - {""}
+
+
+def _walk(root, rules, folder=()):
+    kept = rules.kept(folder, root.list(RelPath.of(folder)))
+    yield from ("/".join((*folder, name)) for name in kept.files)
+    for name in kept.directories:
+        yield from _walk(root, rules, (*folder, name))
+
+
+def test_a_walk_takes_what_is_asked_for_singly(tmp_path):
+    names = [f"{name}{end}" for name in ("a", "keep", "line\nend", "é🙂", "x" * 250) for end in ("", ".py", ".log")]
+    for folder in ("", "b", "b/c", "build", ".git", "no/rules"):
+        (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+        for name in names:
+            (tmp_path / folder / name).write_text("x")
+    (tmp_path / ".gitignore").write_text("*.log\nbuild/\n/keep.py\nb/**/*.py\n**/end\n")
+    (tmp_path / "b" / ".gitignore").write_text("!keep.log\n!c/a.py\n")
+    with Root(str(tmp_path)) as root:
+        rules = IgnoreRules(root)
+        singly = [
+            path for path in sorted(tmp_path.rglob("*"))
+            if path.is_file() and not rules.ignored(path.relative_to(tmp_path).parts)
+        ]  # fmt: skip
+        walked = {tmp_path / path for path in _walk(root, IgnoreRules(root))}
+    assert walked == set(singly)
+    assert len(walked) > 20
 
 
 def test_a_folder_that_was_asked_for_by_name_is_wanted_although_it_is_ignored(tmp_path):

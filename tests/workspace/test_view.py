@@ -163,18 +163,22 @@ def test_bytes_that_are_no_text(view, ws):
     assert opened.read(opened.resolve("latin.py")).text == "café"
 
 
-@pytest.mark.parametrize("folders", [(("", "ws"),), (("", "ws"), ("other", "two"))], ids=["one folder", "two"])
-def test_what_a_listing_names_lies_where_a_path_says(view, ws, folders):
+@pytest.mark.parametrize("start", ["", "link"])
+@pytest.mark.parametrize("more", [(), (("other", "two"),)], ids=["one folder", "two"])
+def test_what_a_listing_names_lies_where_a_path_says(view, ws, more, start):
+    folders = ((str(ws.parent / "alias") if start else "", "ws"), *more)
     names = ["plain.py", "a b%20.py", "é🙂.py", "half\udc80", "a:b", "~x", "(1)#?.py", "line\nend", "-", "x" * 255]
     uris = {name: path_to_uri(str(ws / "src") + "/" + name) for name in ("plain.py", "a b%20.py")}
     some = view(folders, [doc(uris["plain.py"].replace("plain", "%70lain"))], settled={uris["a b%20.py"]: "s"})
     root = some.folders[0].root
     for parts in ((), ("src",), ("src", "ü in")):
-        below = some.places_below(some.place_in(root, parts), names)
-        assert list(below) == [some.place_in(root, (*parts, name)) for name in names]
+        for named in (names, ["plain.py", "other.py"], []):
+            below = some.places_below(some.place_in(root, parts), named)
+            assert below == [some.place_in(root, (*parts, name)) for name in named]
+            assert [place.path.parts for place in below] == [(*parts, name) for name in named]
     deep = some.place_in(root, ("d",) * 64)
     with pytest.raises(PathRefused, match="deeper"):
-        list(some.places_below(deep, ["x"]))
+        some.places_below(deep, ["x"])
 
 
 def test_a_removed_folder_stops_its_tools(view, ws):
@@ -199,7 +203,7 @@ def test_where_a_search_begins(view, ws):
     [missing] = one.resolve_folder("no")
     assert (one.kind(missing), one.listing(missing)) == (None, None)
     [document] = none.document_places()
-    assert [*none.places_below(document, ["a.py"])] == []
+    assert none.places_below(document, ["a.py"]) == []
     assert (none.kind(document), none.listing(document), view().kind(document)) == ("file", None, None)
     with pytest.raises(PathRefused, match="has been closed"):
         several.place_in(one.folders[0].root, ("src",))

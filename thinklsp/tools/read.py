@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
 from typing import ClassVar
 
 from pydantic import Field
@@ -163,14 +164,17 @@ class FileWalk:
         """Below one of the folders to list, not ignored there, and matching the glob."""
         for start in self._starts:
             if start.root is place.root and start.path is not None and place.path is not None and start.root:
-                depth = len(start.path.parts)
-                if place.path.parts[:depth] == start.path.parts and len(place.path.parts) > depth:
-                    ignored = IgnoreRules(start.root, start.path.parts).ignored(place.path.parts)
-                    return not ignored and self._matches(place.path.parts, depth)
+                parts, depth = place.path.parts, len(start.path.parts)
+                if parts[:depth] == start.path.parts and len(parts) > depth:
+                    ignored = IgnoreRules(start.root, start.path.parts).ignored(parts)
+                    return not ignored and bool(self._matching(parts[:-1], parts[-1:], depth))
         return False
 
-    def _matches(self, parts: tuple[str, ...], depth: int) -> bool:
-        return self._glob is None or self._glob.takes(parts, below=depth)
+    def _matching(self, folder: tuple[str, ...], names: Sequence[str], depth: int) -> Sequence[str]:
+        """The names in a folder that the glob takes."""
+        if self._glob is None:
+            return names
+        return [name for name in names if self._glob.takes((*folder, name), below=depth)]
 
     def _walk(self, limit: int) -> list[Place]:
         view, deadline = self._overlay.view, time.monotonic() + _LISTING_SECONDS
@@ -189,31 +193,23 @@ class FileWalk:
                 self.unopened += [place.shown for place in (folder, *(entry[1] for entry in waiting))]
                 break
             listing = view.listing(folder)
-            if listing is None or folder.path is None or start.path is None or folder.root is None:
+            if listing is None or folder.path is None or start.path is None:
                 continue
-            ignore, parts = rules[start.key], folder.path.parts
-            files = [
-                name
-                for name in listing.files
-                if not ignore.entry_ignored((*parts, name), is_directory=False)
-                and self._matches((*parts, name), len(start.path.parts))
-            ]
-            for place in self._places(folder, files):
+            above = folder.path.parts
+            kept = rules[start.key].kept(above, listing)
+            for place in self._places(folder, self._matching(above, kept.files, len(start.path.parts))):
                 if place.key not in self._seen:
                     self._seen.add(place.key)
                     found.append(place)
-            folders = [
-                name for name in listing.directories if not ignore.entry_ignored((*parts, name), is_directory=True)
-            ]
             # A workspace folder inside another one is walked under its own name.
-            waiting += ((start, below) for below in self._places(folder, folders) if below.key not in own)
+            waiting += ((start, below) for below in self._places(folder, kept.directories) if below.key not in own)
         self.complete = self.complete and len(found) <= limit
         return found[:limit]
 
-    def _places(self, folder: Place, names: list[str]) -> list[Place]:
+    def _places(self, folder: Place, names: Sequence[str]) -> list[Place]:
         """Empty where no path may lead: that one folder is too deep does not hide the others."""
         try:
-            return list(self._overlay.view.places_below(folder, names)) if names else []
+            return self._overlay.view.places_below(folder, names) if names else []
         except PathRefused:
             self.complete = False
             self.unopened += [f"{folder.shown}/{name}" for name in names]

@@ -12,17 +12,20 @@ from collections.abc import Iterable
 from pathspec import GitIgnoreSpec
 
 from thinklsp.core.errors import PathRefused
-from thinklsp.workspace.paths import Root
+from thinklsp.workspace.paths import Listing, Root
 from thinklsp.workspace.relpath import RelPath
 
 # Never listed and never searched: they hold no text of the project.
 PRUNED = (".git", ".thinklsp")
+_FILE_NAME = ".gitignore"
 _MOST_ALTERNATIVES = 64
 _MOST_WILDCARDS = 3
 _LARGEST_FILE = 256 * 1024
 # How pathspec marks, in the regular expression of a pattern, the slash behind a folder that matches.
 _FOLDER_GROUP = "ps_d"
 _FOLDER_MARK = f"(?P<{_FOLDER_GROUP}>/)"
+# How its expression begins for a pattern that matches at any depth.
+_BELOW_ANY = "^(?:.+/)?"
 _BRACES = re.compile(r"\{([^{}]*)\}")
 
 
@@ -38,32 +41,41 @@ class IgnoreRules:
         self._specs: dict[tuple[str, ...], _IgnoreFile | None] = {}
         self._highest = 0
         self._wanted = len(start)
-        self.start_ignored = any(self._excluded(start[:depth], is_directory=True) for depth in range(1, len(start) + 1))
+        self.start_ignored = any(self._excluded(start[: depth + 1], "/") for depth in range(len(start)))
         if self.start_ignored:
             self._highest = len(start)
 
     def ignored(self, parts: tuple[str, ...]) -> bool:
         """Whether a file, or a folder between it and the start, is left out."""
         return any(
-            self._excluded(parts[:depth], is_directory=depth < len(parts))
+            self._excluded(parts[:depth], "/" if depth < len(parts) else "")
             for depth in range(self._wanted + 1, len(parts) + 1)
         )
 
-    def entry_ignored(self, parts: tuple[str, ...], *, is_directory: bool) -> bool:
-        """The same for a walk that does not go into ignored folders."""
-        return self._excluded(parts, is_directory=is_directory)
+    def kept(self, folder: tuple[str, ...], listing: Listing) -> Listing:
+        """What of a folder is not left out, for a walk that goes into no ignored folder."""
+        if _FILE_NAME not in listing.files:
+            self._specs[folder] = None
+        ignored = self._left_out(folder, listing.directories, "/"), self._left_out(folder, listing.files, "")
+        return Listing(
+            tuple([name for name in listing.directories if name not in ignored[0]]),
+            tuple([name for name in listing.files if name not in ignored[1]]),
+        )
 
-    def _excluded(self, parts: tuple[str, ...], *, is_directory: bool) -> bool:
-        """The deepest file with a pattern for it decides, and in there the last pattern."""
-        if parts[-1] in PRUNED:
-            return True
-        for depth in range(len(parts) - 1, self._highest - 1, -1):
-            spec = self._spec(parts[:depth])
-            if spec is not None:
-                verdict = spec.verdict("/".join(parts[depth:]), is_directory=is_directory)
-                if verdict is not None:
-                    return verdict
-        return False
+    def _excluded(self, parts: tuple[str, ...], end: str) -> bool:
+        return parts[-1] in self._left_out(parts[:-1], parts[-1:], end)
+
+    def _left_out(self, folder: tuple[str, ...], names: Iterable[str], end: str) -> set[str]:
+        """Names in a folder: some of `names`, and those that always are. `end`: what closes the path of each, a slash
+        where they are folders.
+
+        The deepest file with a pattern for an entry decides, and in there the last pattern.
+        """
+        verdicts: dict[str, bool] = {}
+        for depth in range(self._highest, len(folder) + 1):
+            if (spec := self._spec(folder[:depth])) is not None:
+                verdicts |= spec.verdicts("".join(f"{part}/" for part in folder[depth:]), names, end)
+        return {name for name, ignored in verdicts.items() if ignored}.union(PRUNED)
 
     def _spec(self, folder: tuple[str, ...]) -> _IgnoreFile | None:
         if folder not in self._specs:
@@ -72,7 +84,7 @@ class IgnoreRules:
 
     def _load(self, folder: tuple[str, ...]) -> _IgnoreFile | None:
         try:
-            data = self._root.read(RelPath.of((*folder, ".gitignore")), limit=_LARGEST_FILE)
+            data = self._root.read(RelPath.of((*folder, _FILE_NAME)), limit=_LARGEST_FILE)
         except PathRefused:
             return None
         if data is None:
@@ -97,11 +109,16 @@ class _IgnoreFile:
         # One look for the many entries that no pattern is about.
         self._any = _union(regex for regex, _ in self._patterns)
 
-    def verdict(self, path: str, *, is_directory: bool) -> bool | None:
-        """True: left out; False: taken back in; None: not mentioned. The last pattern wins."""
-        closed = f"{path}/" if is_directory else path
-        if not self._any.search(closed):
-            return None
+    def verdicts(self, above: str, names: Iterable[str], end: str) -> dict[str, bool]:
+        """Of names in the folder `above`. True: left out; False: taken back in; a name that no pattern
+        is about has none."""
+        mentioned = [name for name in names if self._any.search(f"{above}{name}{end}")]
+        found = {name: self._verdict(above + name, end) for name in mentioned}
+        return {name: verdict for name, verdict in found.items() if verdict is not None}
+
+    def _verdict(self, path: str, end: str) -> bool | None:
+        """The last pattern wins."""
+        closed = path + end
         for regex, include in self._patterns:
             if _FOLDER_GROUP not in regex.groupindex:
                 if regex.search(path):
@@ -148,8 +165,11 @@ def expand_braces(glob: str) -> tuple[str, ...]:
 
 def _union(patterns: Iterable[re.Pattern[str] | None]) -> re.Pattern[str]:
     """One expression for all; of none it matches nothing."""
-    bare = [f"(?:{regex.pattern.replace(_FOLDER_MARK, '/')})" for regex in patterns if regex is not None]
-    return re.compile("|".join(bare) or "(?!)")
+    bare = [regex.pattern.replace(_FOLDER_MARK, "/") for regex in patterns if regex is not None]
+    # Going through the folders of a path once, not for each pattern, takes a quarter of the time.
+    below_any = "|".join(f"(?:{text.removeprefix(_BELOW_ANY)})" for text in bare if text.startswith(_BELOW_ANY))
+    whole = [f"(?:{text})" for text in bare if not text.startswith(_BELOW_ANY)]
+    return re.compile("|".join((*whole, f"{_BELOW_ANY}(?:{below_any or '(?!)'})")))
 
 
 def _usable(line: str) -> bool:

@@ -134,10 +134,10 @@ class Root(AbstractContextManager["Root"]):
         try:
             with self._folder(path.parts, path.shown) as folder, os.scandir(folder) as entries:
                 for entry in entries:
-                    if entry.is_dir(follow_symlinks=False):
-                        directories.append(entry.name)
-                    elif entry.is_file(follow_symlinks=False):
+                    if entry.is_file(follow_symlinks=False):
                         files.append(entry.name)
+                    elif entry.is_dir(follow_symlinks=False):
+                        directories.append(entry.name)
         except FileNotFoundError:
             return None
         except OSError as error:

@@ -113,17 +113,17 @@ def copy(root: Root, target: str, *, limit: int = COPY_LIMIT, stopped: Callable[
     while waiting and not stopped():
         folder = waiting.pop()
         listing = _listing(root, folder)
-        for name in listing.files:
+        kept = rules.kept(folder, listing)
+        for name in kept.files:
             parts = (*folder, name)
-            if rules.entry_ignored(parts, is_directory=False) or root.protected.reading_refused(parts) is not None:
-                continue
-            _copy_file(root, parts, target, done, limit)
+            if root.protected.reading_refused(parts) is None:
+                _copy_file(root, parts, target, done, limit)
         for name in listing.directories:
             parts = (*folder, name)
             if root.protected.reading_refused(parts) is not None:
                 continue
             os.makedirs(os.path.join(target, *parts), exist_ok=True)
-            if not rules.entry_ignored(parts, is_directory=True):
+            if name in kept.directories:
                 waiting.append(parts)
             elif name not in _BUILT and len(done.left_out) < _MOST_SHOWN:
                 done.left_out.append("/".join(parts))

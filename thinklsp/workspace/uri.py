@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import string
+from collections.abc import Sequence
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from thinklsp.core.errors import PathRefused
@@ -58,9 +59,12 @@ def path_to_uri(path: str) -> str:
     return "file://" + quote_from_bytes(os.fsencode(path), safe=_PATH_KEPT)
 
 
-def escaped(name: str) -> str:
-    """One component of such a path, as it stands in its URI."""
-    return name if _PLAIN.fullmatch(name) else quote_from_bytes(os.fsencode(name), safe=_PATH_KEPT)
+def escaped(names: Sequence[str]) -> Sequence[str]:
+    """Components of such paths, as they stand in their URIs."""
+    # One look for the many folders in which every name is plain.
+    if _PLAIN.fullmatch("".join(names)):
+        return names
+    return [quote_from_bytes(os.fsencode(name), safe=_PATH_KEPT) for name in names]
 
 
 def uri_key(uri: str) -> str:

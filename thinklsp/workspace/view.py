@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from itertools import repeat
+from typing import Literal, NamedTuple
 
 from thinklsp.core.errors import PathRefused
 from thinklsp.workspace.paths import EDIT_LIMIT, Listing, Root
@@ -41,18 +42,24 @@ class WorkspaceFolder:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """What a written path means. Equal keys are one file; `shown` is what people and models call it.
 
-    `root` and `path` are None for an open document without a path in a folder.
+    `inside`: the path below the root, which itself is empty. Both are None for an open document without a path in a
+    folder. A tuple with texts alone, because a listing makes one for each of many files.
     """
 
     key: str
     shown: str
     uri: str
     root: Root | None = None
-    path: RelPath | None = None
+    inside: str | None = None
+
+    @property
+    def path(self) -> RelPath | None:
+        if self.inside is None:
+            return None
+        return RelPath(tuple(self.inside.split("/")) if self.inside else (), self.shown)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +101,9 @@ class WorkspaceView:
         self._disk: dict[str, FileText | None] = {}
         self._documents = {self._key(document.uri): document for document in documents}
         self._settled = {self._key(uri): (uri, text) for uri, text in (settled or {}).items()}
+        # How the editor writes the URIs of both.
+        self._spelled = {key: uri for key, (uri, _) in self._settled.items()}
+        self._spelled |= {key: document.uri for key, document in self._documents.items()}
 
     @property
     def documents(self) -> tuple[DocumentSnapshot, ...]:
@@ -134,34 +144,26 @@ class WorkspaceView:
             raise PathRefused("The workspace folder has been closed; its files can no longer be used.")
         shown = "/".join(parts if len(self.folders) == 1 else (folder.name, *parts)) or "."
         key = _key_of(root, parts)
-        known = self._documents.get(key)
-        settled = self._settled.get(key)
-        if known is not None:
-            uri = known.uri
-        elif settled is not None:
-            uri = settled[0]
-        else:
-            uri = path_to_uri(os.path.join(root.written, *parts))
-        return Place(key, shown, uri, root, RelPath.of(parts, shown))
+        uri = self._spelled.get(key, path_to_uri(os.path.join(root.written, *parts)))
+        return Place(key, shown, uri, root, "/".join(RelPath.of(parts, shown).parts))
 
-    def places_below(self, folder: Place, names: Iterable[str]) -> Iterator[Place]:
+    def places_below(self, folder: Place, names: Sequence[str]) -> list[Place]:
         """The places of what a listing of the folder has named: as `place_in` says, but what they share is worked out
         once. Raises PathRefused where the folder has been closed, or lies as deep as paths may go."""
         if folder.root is None or folder.path is None:
-            return
+            return []
         above, root = folder.path.parts, folder.root
         first = self.place_in(root, (*above, "-"))
-        key, shown = first.key[:-1], first.shown[:-1]
+        key, display = first.key[:-1], first.shown[:-1]
         written = path_to_uri(os.path.join(root.written, *above, "-"))[:-1]
-        for name in names:
-            end = escaped(name)
-            named = f"{shown}{name}"
-            own, uri = key + end, written + end
-            if (known := self._documents.get(own)) is not None:
-                uri = known.uri
-            elif (settled := self._settled.get(own)) is not None:
-                uri = settled[0]
-            yield Place(own, named, uri, root, RelPath((*above, name), named))
+        ends = escaped(names)
+        keys, shown = [key + end for end in ends], [display + name for name in names]
+        # Mostly the same texts, which then are made and kept once.
+        uris = keys if written == key else [written + end for end in ends]
+        inside = shown if first.inside == first.shown else ["/".join((*above, name)) for name in names]
+        if self._spelled:
+            uris = [self._spelled.get(key, uri) for key, uri in zip(keys, uris, strict=True)]
+        return list(map(Place, keys, shown, uris, repeat(root), inside))
 
     def read(self, place: Place) -> FileText | None:
         """The text, None where there is no such file. Raises PathRefused where it may not be read or is no text."""
@@ -300,8 +302,7 @@ class WorkspaceView:
         return uri_key(uri) if found is None else _key_of(*found)
 
     def _known_place(self, key: str) -> Place:
-        document = self._documents.get(key)
-        uri = document.uri if document is not None else self._settled[key][0]
+        uri = self._spelled[key]
         try:
             found = self._locate(uri_to_path(uri))
             return Place(key, uri, uri) if found is None else self.place_in(*found)
