@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
+from collections.abc import Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
 from random import Random
@@ -64,26 +65,55 @@ async def use(folder: Path) -> tuple[str, ...]:
     return problems
 
 
-async def check_flips(folder: Path, random: Random, flips: int) -> int:
-    """How many of the files were set aside."""
+async def set_aside(folder: Path) -> bool:
+    """Whether the file was, which is told."""
+    problems = await use(folder)
+    kept = [path for path in files_of(folder) if ".corrupt-" in path.name]
+    assert bool(kept) == any("was damaged. It is kept as" in problem for problem in problems)
+    return bool(kept)
+
+
+async def check_flips(
+    folder: Path, random: Random, flips: int, used: Callable[[Path], Awaitable[bool]] = set_aside
+) -> int:
+    """How many of the files were set aside. One that is not survived is named, with what was flipped, and stays: a
+    store is never twice the same, byte for byte."""
     await filled(folder / "original")
     aside = 0
     for number in range(flips):
         copy = copied(folder / "original", folder / f"flip{number}")
         content = bytearray(database(copy).read_bytes())
-        for _ in range(random.choice((1, 1, 20))):
-            content[random.randrange(len(content))] ^= random.randrange(1, 256)
+        flipped = [(random.randrange(len(content)), random.randrange(1, 256)) for _ in range(random.choice((1, 1, 20)))]
+        for offset, bits in flipped:
+            content[offset] ^= bits
         database(copy).write_bytes(content)
-        problems = await use(copy)
-        kept = list(copy.glob("sessions/*.corrupt-*"))
-        assert bool(kept) == any("was damaged. It is kept as" in problem for problem in problems)
-        aside += bool(kept)
+        damaged = folder / f"flip{number}.db"
+        damaged.write_bytes(content)
+        try:
+            aside += await used(copy)
+        except BaseException as error:
+            error.add_note(f"The damaged file is kept as {damaged}; offsets and flipped bits: {flipped}")
+            raise
+        damaged.unlink()
         shutil.rmtree(copy)
     return aside
 
 
 async def test_flipped_bytes_are_survived(tmp_path: Path) -> None:
     assert await check_flips(tmp_path, Random(7), FLIPS) > 0
+
+
+async def test_a_damaged_file_that_was_not_survived_is_named_and_kept(tmp_path: Path) -> None:
+    async def failing(_folder: Path) -> bool:
+        raise SessionError("lost")
+
+    with pytest.raises(SessionError) as raised:
+        await check_flips(tmp_path, Random(7), FLIPS, failing)
+    [note] = raised.value.__notes__
+    content, damaged = database(tmp_path / "original").read_bytes(), (tmp_path / "flip0.db").read_bytes()
+    assert str(tmp_path / "flip0.db") in note
+    [flipped] = [(at, a ^ b) for at, (a, b) in enumerate(zip(content, damaged, strict=True)) if a != b]
+    assert str(flipped) in note
 
 
 @pytest.mark.parametrize(
