@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.stored_sessions import EVERY_KIND, sealed
+from tests.support.stored_sessions import EVERY_KIND, LONG, sealed
 from thinklsp.core.messages import AssistantMessage, TextBlock, ThinkingBlock, ToolResultBlock, UserMessage
 from thinklsp.sessions.codec import as_time, decode, encode
 
@@ -17,7 +17,9 @@ RESULT = {"kind": "tool_result", "id": "c", "text": "done", "error": True}
 USERS = UserMessage((ToolResultBlock("c", "done", True), TextBlock("said")))
 
 
-@pytest.mark.parametrize("message", [EVERY_KIND, USERS, UserMessage(())], ids=["answer", "question", "empty"])
+@pytest.mark.parametrize(
+    "message", [EVERY_KIND, LONG, USERS, UserMessage(())], ids=["answer", "long", "question", "empty"]
+)
 def test_what_is_whole_comes_back(message: Any) -> None:
     row = encode(message)
     decoded = decode(row.role, row.stop_reason, row.blocks, dict(row.sealed))
@@ -55,6 +57,28 @@ def test_what_is_damaged_is_read_as_far_as_it_goes(case: str) -> None:
     role, stop_reason, blocks, left = DAMAGED[case]
     decoded = decode(role, stop_reason, json.dumps(blocks).encode(), {})
     assert (decoded.message, decoded.whole) == (left, False)
+
+
+def test_long_texts_stand_behind_the_fields_as_they_are() -> None:
+    fields, _, behind = encode(LONG).blocks.partition(b"\n")
+    assert [entry["text"] for entry in json.loads(fields)] == [320, "Short.", len(behind) - 320]
+    assert behind == "".join(text for text in texts_of(LONG) if text != "Short.").encode("utf-8", "surrogatepass")
+
+
+def test_fields_that_hold_long_texts_are_read() -> None:
+    """So rows were written at first."""
+    blocks = [{"kind": block.kind, "text": text} for block, text in zip(LONG.blocks, texts_of(LONG), strict=True)]
+    assert texts_of(decode(*ASSISTANT, json.dumps(blocks).encode(), {}).message) == texts_of(LONG)
+
+
+def texts_of(message: Any) -> list[str]:
+    return [block.text for block in message.blocks]
+
+
+@pytest.mark.parametrize(("length", "left"), [(4, "TEXT"), (3, "TEX"), (5, "TEXT"), (-1, ""), (True, "T")])
+def test_a_long_text_of_another_length_is_kept_as_far_as_it_goes(length: int, left: str) -> None:
+    decoded = decode("user", None, json.dumps([TEXT | {"text": length}]).encode() + b"\nTEXT", {})
+    assert (decoded.message, decoded.whole) == (UserMessage((TextBlock(left),)), length == 4)
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,13 @@ EVERY_KIND = AssistantMessage(
     ),
     "tool_use",
 )
+LONG = AssistantMessage(
+    (
+        ThinkingBlock("Thought\n" * 40, sealed()),
+        TextBlock("Short."),
+        TextBlock("An answer \ud83d alone, \u2028 and\0 all.\n" * 9),
+    )
+)
 RESULTS = UserMessage((ToolResultBlock("a", "text"), ToolResultBlock("b", "no", is_error=True), TextBlock("<note/>")))
 
 
@@ -108,6 +115,7 @@ def holding(folder: Path, needle: str) -> list[str]:
 
 
 _words = st.text(st.characters(), max_size=30)
+_texts = _words | st.builds(lambda text, times: text * times, _words, st.integers(4, 30))
 _json = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | _words,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_words, inner, max_size=3),
@@ -118,16 +126,16 @@ _origins = st.builds(Origin, _names, _names, _names, _names)
 _raws = st.builds(OpaqueState, _words, _origins)
 _maybe = st.none() | _raws
 _blocks = st.one_of(
-    st.builds(TextBlock, _words, _maybe),
-    st.builds(ThinkingBlock, _words, _maybe),
+    st.builds(TextBlock, _texts, _maybe),
+    st.builds(ThinkingBlock, _texts, _maybe),
     st.builds(RedactedThinkingBlock, _raws),
     st.builds(ToolUseBlock, _names, _names, st.none() | st.dictionaries(_words, _json, max_size=3), _maybe),
     st.builds(ServerToolBlock, _names, _raws),
     st.builds(OpaqueBlock, _names, _raws),
 )
-_results = st.builds(ToolResultBlock, st.sampled_from("abcd"), _words, st.booleans())
+_results = st.builds(ToolResultBlock, st.sampled_from("abcd"), _texts, st.booleans())
 messages = st.one_of(
-    st.builds(UserMessage, st.lists(_results | st.builds(TextBlock, _words), max_size=4).map(tuple)),
+    st.builds(UserMessage, st.lists(_results | st.builds(TextBlock, _texts), max_size=4).map(tuple)),
     st.builds(
         AssistantMessage,
         st.lists(_blocks, max_size=5).map(tuple),

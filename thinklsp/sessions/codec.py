@@ -1,5 +1,9 @@
 """Messages as rows: neutral fields as JSON, what is sealed apart from it. Pure; knows no database.
 
+A long text stands behind the JSON, after a line feed, and in its place there the number of its bytes: to escape it and
+to read it back would take most of the time that a step or a session takes. JSON that holds all of its texts is read as
+well.
+
 Text goes through UTF-8 with halves of character pairs let pass, so that whatever a model said comes back as it was.
 """
 
@@ -11,7 +15,8 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, assert_never, get_args
+from functools import lru_cache
+from typing import Any, NamedTuple, assert_never, get_args
 
 from thinklsp.core.messages import (
     AssistantMessage,
@@ -39,6 +44,10 @@ USAGE_COLUMNS = (
     "cache_write_tokens",
     "cost_usd",
 )
+# In characters.
+_LONG = 100
+_OURS = (TextBlock, ToolResultBlock)
+_THEIRS = get_args(ContentBlock)
 _STOP_REASONS = {reason: reason for reason in get_args(StopReason)}
 
 
@@ -52,8 +61,7 @@ class MessageRow:
     sealed: tuple[tuple[int, OpaqueState], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class DecodedMessage:
+class DecodedMessage(NamedTuple):
     """`message` None: nothing of it could be read. `whole`: nothing is missing."""
 
     message: Message | None
@@ -86,27 +94,30 @@ def contents(state: OpaqueState) -> bytes:
     return to_bytes(state.open_for(state.origin))
 
 
+@lru_cache(maxsize=64)
 def origin_id(origin: Origin) -> str:
     fields = json.dumps([origin.provider, origin.model, origin.host, origin.key])
     return hashlib.sha256(fields.encode()).hexdigest()[:32]
 
 
 def encode(message: Message) -> MessageRow:
-    blocks = [_fields(block) for block in message.blocks]
+    long: list[bytes] = []
+    blocks = [_fields(block, long) for block in message.blocks]
     sealed = tuple(
         (at, raw) for at, block in enumerate(message.blocks) if (raw := getattr(block, "raw", None)) is not None
     )
     for at, _ in sealed:
         blocks[at]["raw"] = True
     stop_reason = message.stop_reason if isinstance(message, AssistantMessage) else None
-    text = json.dumps(blocks, ensure_ascii=False, separators=(",", ":"))
-    return MessageRow(message.role, stop_reason, to_bytes(text), sealed)
+    fields = to_bytes(json.dumps(blocks, ensure_ascii=False, separators=(",", ":")))
+    return MessageRow(message.role, stop_reason, b"\n".join((fields, b"".join(long))) if long else fields, sealed)
 
 
-def _fields(block: ContentBlock | ToolResultBlock) -> dict[str, Any]:
+def _fields(block: ContentBlock | ToolResultBlock, long: list[bytes]) -> dict[str, Any]:
+    """Texts that are to stand behind it are added to `long`."""
     match block:
         case TextBlock() | ThinkingBlock():
-            return {"kind": block.kind, "text": block.text}
+            return {"kind": block.kind, "text": _placed(block.text, long)}
         case RedactedThinkingBlock():
             return {"kind": block.kind}
         case ToolUseBlock():
@@ -117,38 +128,63 @@ def _fields(block: ContentBlock | ToolResultBlock) -> dict[str, Any]:
         case OpaqueBlock():
             return {"kind": block.kind, "type": block.type}
         case ToolResultBlock():
-            return {"kind": block.kind, "id": block.tool_use_id, "text": block.text, "error": block.is_error}
+            text = _placed(block.text, long)
+            return {"kind": block.kind, "id": block.tool_use_id, "text": text, "error": block.is_error}
         case _:
             assert_never(block)
+
+
+def _placed(text: str, long: list[bytes]) -> str | int:
+    if len(text) < _LONG:
+        return text
+    long.append(to_bytes(text))
+    return len(long[-1])
 
 
 def decode(role: str, stop_reason: str | None, blocks: bytes, sealed: Mapping[int, OpaqueState]) -> DecodedMessage:
     """The message as far as it can be read. A block that is nothing without its opaque state is left out with it."""
     try:
-        fields = json.loads(to_text(blocks))
-        decoded = [_block(entry, sealed.get(at)) for at, entry in enumerate(fields)]
-        whole = all(not entry.get("raw") or at in sealed for at, entry in enumerate(fields))
+        fields, whole = _fields_of(blocks)
+        decoded = []
+        for at, entry in enumerate(fields):
+            raw = sealed.get(at)
+            decoded.append(_block(entry, raw))
+            whole = whole and (raw is not None or not entry.get("raw"))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return DecodedMessage(None, whole=False)
-    ours = [block for block in decoded if isinstance(block, TextBlock | ToolResultBlock)]
-    theirs = [block for block in decoded if block is not None and not isinstance(block, ToolResultBlock)]
     if role not in ("user", "assistant"):
+        ours, theirs = ([block for block in decoded if isinstance(block, kinds)] for kinds in (_OURS, _THEIRS))
         role = "user" if len(ours) > len(theirs) else "assistant"
-    present: list[Any] = ours if role == "user" else theirs
-    if len(fields) and not present:
+    kinds = _OURS if role == "user" else _THEIRS
+    present: Any = tuple([block for block in decoded if isinstance(block, kinds)])
+    if fields and not present:
         return DecodedMessage(None, whole=False)
     whole = whole and len(present) == len(fields)
     if role == "user":
-        return DecodedMessage(UserMessage(tuple(present)), whole)
-    return DecodedMessage(AssistantMessage(tuple(present), _STOP_REASONS.get(stop_reason, "other")), whole)
+        return DecodedMessage(UserMessage(present), whole)
+    return DecodedMessage(AssistantMessage(present, _STOP_REASONS.get(stop_reason, "other")), whole)
+
+
+def _fields_of(blocks: bytes) -> tuple[list[dict[str, Any]], bool]:
+    """The fields of the blocks, long texts put back in their places; and whether those are as long as they say."""
+    end = blocks.find(b"\n")
+    if end < 0:
+        return json.loads(to_text(blocks)), True
+    fields = json.loads(to_text(blocks[:end]))
+    at = end + 1
+    for entry in fields:
+        if isinstance(length := entry.get("text"), int):
+            entry["text"] = to_text(blocks[at : at + length])
+            at += length
+    return fields, at == len(blocks)
 
 
 def _block(entry: Mapping[str, Any], raw: OpaqueState | None) -> ContentBlock | ToolResultBlock | None:
-    lost = raw is None and entry.get("raw") is True
     match entry["kind"]:
         case "text":
             return TextBlock(_text(entry["text"]), raw)
         case "thinking":
+            lost = raw is None and entry.get("raw") is True
             return None if lost else ThinkingBlock(_text(entry["text"]), raw)
         case "tool_use":
             arguments = entry["input"]

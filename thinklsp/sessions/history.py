@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from sqlite3 import Connection
 
 from thinklsp.core.messages import Conversation, Message, OpaqueState, Origin
-from thinklsp.sessions.codec import decode, message_crc, number, origin_id
+from thinklsp.sessions.codec import decode, message_crc, origin_id
 from thinklsp.sessions.sealing import SealedRow, Seals
 
 
@@ -21,7 +21,7 @@ class History:
 
 def read_history(connection: Connection, session_id: str, generation: int, seals: Seals) -> History:
     """The conversation of one generation, as far as it can be read."""
-    opaque = _Sealed(connection, session_id, generation, seals)
+    sealed = _sealed(connection, session_id, generation, seals)
     rows = connection.execute(
         "SELECT sequence, role, stop_reason, blocks, crc FROM message "
         "WHERE session = ? AND generation = ? ORDER BY sequence",
@@ -30,9 +30,8 @@ def read_history(connection: Connection, session_id: str, generation: int, seals
     messages: list[Message] = []
     count, sound = 0, True
     for sequence, role, stop_reason, blocks, stored_crc in rows:
-        sealed = opaque.of(sequence)
         blocks = blocks if isinstance(blocks, bytes) else b""
-        decoded = decode(role, stop_reason, blocks, sealed)
+        decoded = decode(role, stop_reason, blocks, sealed.get(sequence, {}))
         sound = sound and decoded.whole and sequence == count and message_crc(role, stop_reason, blocks) == stored_crc
         if decoded.message is not None:
             messages.append(decoded.message)
@@ -40,31 +39,26 @@ def read_history(connection: Connection, session_id: str, generation: int, seals
     return History(tuple(messages), count, sound)
 
 
-class _Sealed:
-    """The opaque state of a conversation, read in step with its messages."""
-
-    def __init__(self, connection: Connection, session_id: str, generation: int, seals: Seals) -> None:
-        self._seals = seals
-        self._origins: dict[str, Origin] = {
-            key: origin
-            for key, *fields in connection.execute("SELECT id, provider, model, host, key FROM origin")
-            # A damaged name would send the state to somebody else.
-            if all(isinstance(field, str) for field in fields) and origin_id(origin := Origin(*fields)) == key
-        }
-        self._rows = connection.execute(
-            "SELECT sequence, position, origin, sealed, content, crc FROM opaque "
-            "WHERE session = ? AND generation = ? ORDER BY sequence, position",
-            (session_id, generation),
-        )
-        self._next = self._rows.fetchone()
-
-    def of(self, sequence: int) -> dict[int, OpaqueState]:
-        found: dict[int, OpaqueState] = {}
-        while self._next is not None and number(self._next[0]) <= number(sequence):
-            at, position, origin, *rest = self._next
-            if at == sequence and origin in self._origins:
-                state = self._seals.open(SealedRow(origin, *rest), self._origins[origin])
-                if state is not None:
-                    found[position] = state
-            self._next = self._rows.fetchone()
-        return found
+def _sealed(
+    connection: Connection, session_id: str, generation: int, seals: Seals
+) -> dict[object, dict[int, OpaqueState]]:
+    """What could be opened of the opaque state of a conversation, by the sequence of the message and the position in
+    it."""
+    origins = {
+        key: origin
+        for key, *fields in connection.execute("SELECT id, provider, model, host, key FROM origin")
+        # A damaged name would send the state to somebody else.
+        if all(isinstance(field, str) for field in fields) and origin_id(origin := Origin(*fields)) == key
+    }
+    found: dict[object, dict[int, OpaqueState]] = {}
+    rows = connection.execute(
+        "SELECT sequence, position, origin, sealed, content, crc FROM opaque "
+        "WHERE session = ? AND generation = ? ORDER BY sequence, position",
+        (session_id, generation),
+    )
+    for sequence, position, origin, sealed, content, crc in rows:
+        if origin in origins:
+            state = seals.open(SealedRow(origin, sealed, content, crc), origins[origin])
+            if state is not None:
+                found.setdefault(sequence, {})[position] = state
+    return found

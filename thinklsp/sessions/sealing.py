@@ -11,8 +11,7 @@ import importlib
 import secrets
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from thinklsp.core.messages import OpaqueState, Origin
 from thinklsp.sessions.codec import contents, crc, origin_id, to_text
@@ -48,8 +47,7 @@ class KeyringVault:
         self._keyring.set_password(_SERVICE, _NAME, secret)
 
 
-@dataclass(frozen=True, slots=True)
-class SealedRow:
+class SealedRow(NamedTuple):
     """As it stands in the database, so `content` may be anything at all."""
 
     origin: str
