@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from contextlib import closing
 from dataclasses import replace
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.support.stored_sessions import EVERY_KIND, RESULTS, SECRET, conversations, full_session, messages, one_turn
+from tests.support.stored_sessions import (
+    EVERY_KIND,
+    LONG,
+    RESULTS,
+    SECRET,
+    conversations,
+    full_session,
+    messages,
+    one_turn,
+)
 from thinklsp.core.messages import Conversation, Message
 from thinklsp.core.usage import Usage
 from thinklsp.sessions.codec import decode, encode
-from thinklsp.sessions.database import in_memory
+from thinklsp.sessions.database import in_memory, is_damage
 from thinklsp.sessions.rows import read_session, write_session
 from thinklsp.sessions.sealing import Seals
 from thinklsp.sessions.session import Session
@@ -73,7 +84,7 @@ def test_damaged_rows_are_never_an_error(blocks: bytes) -> None:
 @settings(deadline=None)
 @given(st.data())
 def test_one_flipped_byte_is_never_an_error(data: st.DataObject) -> None:
-    row = bytearray(encode(data.draw(st.sampled_from((EVERY_KIND, RESULTS)))).blocks)
+    row = bytearray(encode(data.draw(st.sampled_from((EVERY_KIND, LONG, RESULTS)))).blocks)
     row[data.draw(st.integers(0, len(row) - 1))] ^= data.draw(st.integers(1, 255))
     decode("assistant", "end_turn", bytes(row), {})
 
@@ -127,3 +138,23 @@ def test_the_same_conversation_is_not_written_twice() -> None:
         for _ in range(3):
             stored = write_session(connection, stored, stored.session, SEALS)
         assert connection.execute("SELECT rowid, * FROM message").fetchall() == rows
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "INSERT ON message BEGIN UPDATE message SET crc = crc + 1 WHERE rowid = new.rowid; END",
+        "INSERT ON message BEGIN UPDATE message SET sequence = sequence + 9 WHERE rowid = new.rowid; END",
+        "INSERT ON opaque BEGIN UPDATE opaque SET crc = crc + 1 WHERE rowid = new.rowid; END",
+        "INSERT ON opaque BEGIN UPDATE opaque SET origin = 'another' WHERE rowid = new.rowid; END",
+        "INSERT ON opaque BEGIN DELETE FROM opaque WHERE rowid = new.rowid; END",
+        "INSERT ON origin BEGIN UPDATE origin SET host = 'another' WHERE rowid = new.rowid; END",
+    ],
+)
+def test_a_row_that_is_not_found_as_it_was_written_is_damage(other: str) -> None:
+    """A trigger stands for an index that finds another row."""
+    with closing(in_memory()) as connection:
+        connection.execute(f"CREATE TRIGGER other AFTER {other}")
+        with pytest.raises(sqlite3.DatabaseError) as raised:
+            write_session(connection, None, full_session(Session("s", "w")), SEALS)
+        assert is_damage(raised.value)

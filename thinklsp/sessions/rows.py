@@ -12,10 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from sqlite3 import Connection
 
-from thinklsp.core.messages import Conversation
+from thinklsp.core.messages import Conversation, Origin
 from thinklsp.sessions.codec import (
     USAGE_COLUMNS,
-    MessageRow,
     as_time,
     encode,
     message_crc,
@@ -28,7 +27,7 @@ from thinklsp.sessions.history import read_history
 from thinklsp.sessions.repair import mend
 from thinklsp.sessions.sealing import Seals
 from thinklsp.sessions.session import Session
-from thinklsp.sessions.transaction import expect_row
+from thinklsp.sessions.transaction import expect_rows
 from thinklsp.sessions.values import Summary
 
 _USAGE = ", ".join(USAGE_COLUMNS)
@@ -200,6 +199,9 @@ def _update_session(connection: Connection, stored: Stored, size: int, model: st
 def _append(connection: Connection, session: Session, generation: int, kept: int, seals: Seals) -> int:
     """The bytes that were added."""
     size = 0
+    checks: list[tuple[int, int]] = []
+    sealed_checks: list[tuple[int, int, str, int]] = []
+    known: set[Origin] = set()
     for sequence, message in enumerate(session.conversation[kept:], kept):
         row = encode(message)
         place = (session.id, generation, sequence)
@@ -208,45 +210,31 @@ def _append(connection: Connection, session: Session, generation: int, kept: int
             "INSERT INTO message VALUES (?, ?, ?, ?, ?, ?, ?)",
             (*place, row.role, row.stop_reason, row.blocks, check),
         )
-        expect_row(
-            connection,
-            "SELECT crc FROM message WHERE session = ? AND generation = ? AND sequence = ?",
-            place,
-            (check,),
-        )
-        size += len(row.blocks) + _append_sealed(connection, session.id, generation, sequence, row, seals)
+        checks.append((sequence, check))
+        size += len(row.blocks)
+        for position, state in row.sealed:
+            closed = seals.close(state)
+            if state.origin not in known:
+                _ensure_origin(connection, closed.origin, state.origin)
+                known.add(state.origin)
+            connection.execute("INSERT INTO opaque VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*place, position, *closed))
+            sealed_checks.append((sequence, position, closed.origin, closed.crc))
+            size += len(closed.content)
+    added = (session.id, generation, kept)
+    those = "WHERE session = ? AND generation = ? AND sequence >= ? ORDER BY sequence"
+    expect_rows(connection, f"SELECT sequence, crc FROM message {those}", added, checks)  # noqa: S608 - a constant
+    query = f"SELECT sequence, position, origin, crc FROM opaque {those}, position"  # noqa: S608 - a constant
+    expect_rows(connection, query, added, sealed_checks)
     return size
 
 
-def _ensure_origin(connection: Connection, key: str, fields: tuple[str, str, str, str]) -> None:
+def _ensure_origin(connection: Connection, key: str, origin: Origin) -> None:
     """The row is shared by all sessions: one that was damaged is made whole, or new state would be unreadable too."""
     query = "SELECT provider, model, host, key FROM origin WHERE id = ?"
+    fields = (origin.provider, origin.model, origin.host, origin.key)
     if connection.execute(query, (key,)).fetchall() != [fields]:
         connection.execute("INSERT OR REPLACE INTO origin VALUES (?, ?, ?, ?, ?)", (key, *fields))
-        expect_row(connection, query, (key,), fields)
-
-
-def _append_sealed(
-    connection: Connection, session_id: str, generation: int, sequence: int, row: MessageRow, seals: Seals
-) -> int:
-    size = 0
-    for position, state in row.sealed:
-        closed = seals.close(state)
-        origin = state.origin
-        _ensure_origin(connection, closed.origin, (origin.provider, origin.model, origin.host, origin.key))
-        place = (session_id, generation, sequence, position)
-        connection.execute(
-            "INSERT INTO opaque VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (*place, closed.origin, closed.sealed, closed.content, closed.crc),
-        )
-        expect_row(
-            connection,
-            "SELECT origin, crc FROM opaque WHERE session = ? AND generation = ? AND sequence = ? AND position = ?",
-            place,
-            (closed.origin, closed.crc),
-        )
-        size += len(closed.content)
-    return size
+        expect_rows(connection, query, (key,), [fields])
 
 
 def _cut(connection: Connection, session_id: str, generation: int, kept: int) -> int:

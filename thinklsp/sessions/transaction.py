@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from sqlite3 import Connection
 
@@ -23,12 +23,14 @@ def transaction(connection: Connection, kind: str = "IMMEDIATE") -> Iterator[Non
                 connection.execute("ROLLBACK")
 
 
-def expect_row(connection: Connection, query: str, place: tuple[str | int, ...], row: tuple[str | int, ...]) -> None:
+def expect_rows(
+    connection: Connection, query: str, place: tuple[str | int, ...], rows: Sequence[tuple[str | int, ...]]
+) -> None:
     """Reads back what was written. In a damaged file a new row can take the number of an old one, so that its index
     finds the old one. SQLite sees nothing wrong with that; for us it is damage like any other.
     """
-    if connection.execute(query, place).fetchall() != [row]:
-        raise corrupt("an index finds another row than the one that was written")
+    if connection.execute(query, place).fetchall() != rows:
+        raise corrupt("an index finds other rows than those that were written")
 
 
 def corrupt(what: str) -> sqlite3.DatabaseError:
