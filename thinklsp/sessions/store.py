@@ -195,7 +195,19 @@ class SqliteStore(_Store):
             # Where no thread can be started what was handed in stays, and would be done later although it has failed.
             self._thread.submit(lambda: None)
             self._started = True
-        return await asyncio.shield(asyncio.wrap_future(self._thread.submit(self._do, job)))
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[_T] = loop.create_future()
+
+        def work() -> None:
+            try:
+                tell = partial(answer.set_result, self._do(job))
+            except BaseException as error:  # noqa: BLE001 - it is raised where the answer is awaited
+                tell = partial(answer.set_exception, error)
+            # One round of the loop; `wrap_future` and a shield take three. A caller who has gone is told nothing.
+            loop.call_soon_threadsafe(lambda: None if answer.done() else tell())
+
+        self._thread.submit(work)
+        return await answer
 
     async def aclose(self) -> None:
         """What waits in memory is written if the disk lets it."""
