@@ -14,6 +14,7 @@ import pytest
 
 from tests.support.scripted_model import check_sendable
 from tests.support.stored_sessions import (
+    LONG,
     USAGE,
     connection_of,
     database,
@@ -39,6 +40,7 @@ async def filled(folder: Path, count: int = 4) -> list[Session]:
         sessions = []
         for number in range(count):
             session = await store.update((await store.create("w")).id, full_session, SPENT)
+            await store.update(session.id, lambda now: now.with_user("At length.").with_step(LONG, None, USAGE))
             sessions.append(await store.update(session.id, lambda now, n=number: one_turn(n, now)))
         await store.intend(session.id, "w", "t", (EDIT,))
     return sessions
