@@ -16,6 +16,7 @@ from thinklsp.lsp.protocol.forms import Change, Opened, Position, Range
 
 LINE = "    value = compute(number, another) + offset  # one line of code\n"
 URI = "file:///large.py"
+_TYPED = 10_000
 
 
 async def edits(bench: Bench) -> list[Figure]:
@@ -28,9 +29,9 @@ async def edits(bench: Bench) -> list[Figure]:
     # how many edits are measured.
     firsts, missing = await in_turn({"thinklsp": _ours(larger, 1), "pygls": _theirs(larger, 1)}, bench.some(5))
     figures += compared("8", "the first edit in 10 MB", firsts, missing, {"pygls": None})
-    typing = {"10 MB": _ours(larger, 10 * count, split=True), "1 MB": _ours(large, 10 * count, split=True)}
+    typing = {"10 MB": _ours(larger, _TYPED, split=True), "1 MB": _ours(large, _TYPED, split=True)}
     sizes, _ = await in_turn(typing, bench.some(11))
-    per_edit = {name: [taken / count / 10 * 1000 for taken in times] for name, times in sizes.items()}
+    per_edit = {name: [taken / _TYPED * 1000 for taken in times] for name, times in sizes.items()}
     found = ratio(per_edit["10 MB"], per_edit["1 MB"])
     name = "an edit in 10 MB"
     return [*figures, Figure("8", name, "µs", per_edit["10 MB"], per_edit["1 MB"], "in 1 MB", found, most=2.0)]
