@@ -160,7 +160,7 @@ def request(where: Place, conversation: Conversation) -> ModelRequest:
 
 
 def ours(where: Place, conversation: Conversation) -> dict[str, Any]:
-    body: dict[str, Any] = json.loads(where.encode(request(where, conversation)).body)
+    body: dict[str, Any] = json.loads(bytes(where.encode(request(where, conversation)).body))
     return body
 
 

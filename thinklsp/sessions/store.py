@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import date, datetime
 from functools import partial
 from typing import TypeVar
@@ -195,19 +195,7 @@ class SqliteStore(_Store):
             # Where no thread can be started what was handed in stays, and would be done later although it has failed.
             self._thread.submit(lambda: None)
             self._started = True
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[_T] = loop.create_future()
-
-        def work() -> None:
-            try:
-                tell = partial(answer.set_result, self._do(job))
-            except BaseException as error:  # noqa: BLE001 - it is raised where the answer is awaited
-                tell = partial(answer.set_exception, error)
-            # One round of the loop; `wrap_future` and a shield take three. A caller who has gone is told nothing.
-            loop.call_soon_threadsafe(lambda: None if answer.done() else tell())
-
-        self._thread.submit(work)
-        return await answer
+        return await _outcome(self._thread.submit(self._do, job))
 
     async def aclose(self) -> None:
         """What waits in memory is written if the disk lets it."""
@@ -217,8 +205,27 @@ class SqliteStore(_Store):
         if self._started:
             closing = self._thread.submit(self._close)
             self._thread.shutdown(wait=False)
-            await asyncio.shield(asyncio.wrap_future(closing))
+            await _outcome(closing)
 
     def _close(self) -> None:
         if self._keeper is not None:
             self._keeper.close()
+
+
+async def _outcome(work: Future[_T]) -> _T:
+    """What the thread's work comes to; it goes on where the caller is cancelled. It takes one round of the loop, where
+    `wrap_future` and a shield take three."""
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[_T] = loop.create_future()
+
+    def settle() -> None:
+        if answer.done():
+            return
+        error = work.exception()
+        if error is None:
+            answer.set_result(work.result())
+        else:
+            answer.set_exception(error)
+
+    work.add_done_callback(lambda _: None if loop.is_closed() else loop.call_soon_threadsafe(settle))
+    return await answer
