@@ -92,6 +92,17 @@ def _flood() -> None:
     Client.progress = progress  # type: ignore[method-assign] # this is the planted fault
 
 
+def _late() -> None:
+    heard: dict[Any, float] = {}
+
+    def progress(self: Client, token: Any, value: Any) -> None:
+        now = time.monotonic()
+        if now - heard.setdefault(token, now) > 3 or value["kind"] == "end":
+            _progress(self, token, value)
+
+    Client.progress = progress  # type: ignore[method-assign] # this is the planted fault
+
+
 def _stuck_loop() -> None:
     def progress(self: Client, token: Any, value: Any) -> None:
         if next(_numbers) == 30:
@@ -131,6 +142,7 @@ PLANTS: dict[str, Callable[[], None]] = {
     "coroutine that is not awaited": lambda: _ended(_never_awaits),
     "lost text": _lost_text,
     "flood": _flood,
+    "late": _late,
     "stuck loop": _stuck_loop,
     "restless": _restless,
     "kept notifications": _kept_notifications,
