@@ -169,6 +169,8 @@ class World:
                 self.written[turn_id] = plan
 
     async def stops(self, turn: Turn, way: str) -> None:
+        if way == "progress" and not self.announce["window"].get("workDoneProgress"):
+            way = "command"
         if way == "command":
             # The newest turn is the one that is stopped.
             turn = self.running[-1]
@@ -176,7 +178,7 @@ class World:
         match way:
             case "request":
                 self.client.cancel(turn.request)
-            case "progress" if self.announce["window"].get("workDoneProgress"):
+            case "progress":
                 self.client.notify("window/workDoneProgress/cancel", {"token": turn.token})
             case _:
                 assert len((await self.client.command("thinklsp.cancel"))["cancelled"]) == 1
