@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, assert_never
 
 from thinklsp.core.errors import ProviderError
@@ -163,8 +165,8 @@ def _messages(conversation: Conversation, origin: Origin) -> list[_Wire]:
     """
     messages: list[_Wire] = []
     calls: Sequence[Message] = ()
-    for run in _runs(conversation):
-        is_user = run[0].role == "user"
+    for role, following in groupby(conversation, attrgetter("role")):
+        run, is_user = list(following), role == "user"
         whole = partial(_joined, run, calls, origin)
         if len(run) > 1 or (not is_user and run[0] is conversation[-1]):
             messages.append(whole(paused=run[-1] is conversation[-1]))
@@ -172,18 +174,6 @@ def _messages(conversation: Conversation, origin: Origin) -> list[_Wire]:
             messages.append(written_once(run[0], _HERE, (origin, calls) if is_user else origin, whole))
         calls = () if is_user else run
     return messages
-
-
-def _runs(conversation: Conversation) -> Iterator[Sequence[Message]]:
-    """Messages of one role that follow each other."""
-    run: list[Message] = []
-    for message in conversation:
-        if run and run[0].role != message.role:
-            yield run
-            run = []
-        run.append(message)
-    if run:
-        yield run
 
 
 def _joined(run: Sequence[Message], calls: Sequence[Message], origin: Origin, *, paused: bool = False) -> _Wire:
