@@ -10,6 +10,7 @@ import inspect
 import math
 import os
 import statistics
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -172,9 +173,8 @@ def clean_environment(**more: str) -> dict[str, str]:
 
 
 def cpu_seconds(process_id: int) -> float:
-    """Of a process so far, with that of its children that have ended."""
-    fields = Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()
-    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    """Of a process so far, by the kernel's clock of it: `/proc` counts in hundredths of a second."""
+    return time.clock_gettime(~process_id << 3 | 2)
 
 
 def resident_megabytes(process_id: int) -> float:
