@@ -20,8 +20,8 @@ from thinklsp.tools.shown import RESULT_LIMIT
 
 RG = find_ripgrep([])
 ENGINES = [
-    pytest.param(lambda _: RG, id="ripgrep", marks=pytest.mark.skipif(RG is None, reason="ripgrep is not installed")),
-    pytest.param(lambda _: None, id="without"),
+    pytest.param(lambda _: RG, id="ripgrep", marks=pytest.mark.skipif(not RG, reason="ripgrep is not installed")),
+    pytest.param(lambda _: (), id="without"),
 ]
 
 
@@ -208,8 +208,9 @@ def test_a_planted_program_is_not_found(tmp_path):
     (tmp_path / "into" / "rg").symlink_to(ws / "bin" / "rg")
     traps = [str(ws / "bin"), str(ws / "linked"), str(ws / "out"), str(tmp_path / "into"), "", ".", "bin", "ws/bin"]
     own = Path(sys.executable).with_name("rg")
-    assert find_ripgrep([str(ws)], os.pathsep.join(traps)) == (str(own) if own.exists() else None)
-    assert find_ripgrep([str(ws)], os.pathsep.join([*traps, str(system)])) == str(honest)
+    ours = (str(own),) if own.exists() else ()
+    assert find_ripgrep([str(ws)], os.pathsep.join(traps)) == ours
+    assert find_ripgrep([str(ws)], os.pathsep.join([*traps, str(system)])) == (str(honest), *ours)
 
 
 async def test_output_that_lies_is_not_shown(bench, tmp_path):
@@ -240,7 +241,7 @@ async def test_output_that_lies_is_not_shown(bench, tmp_path):
     said += (honest, *wrong)
     program.write_text("#!/bin/sh\ncat <<'END'\n" + "\n".join(said) + "\nEND\n")
     program.chmod(0o755)
-    bench.tools = (SearchText(lambda _: str(program)),)
+    bench.tools = (SearchText(lambda _: [str(program)]),)
     assert await bench.ok("search_text", pattern="x") == "a.py\n1: real"
 
 
@@ -248,10 +249,13 @@ async def test_an_old_ripgrep_is_not_used(bench, tmp_path):
     program = tmp_path / "rg"
     program.write_text("#!/bin/sh\necho 'error: Found argument --no-require-git' >&2\nexit 2\n")
     program.chmod(0o755)
-    bench.start({"a.py": "needle\n"}).tools = (SearchText(lambda _: str(program)),)
+    bench.start({"a.py": "needle\n"}).tools = (SearchText(lambda _: [str(program)]),)
     text = await bench.ok("search_text", pattern="needle")
     assert hits(text) == {"a.py": [1]}
     assert "too old" in text
+    if RG:
+        bench.tools = (SearchText(lambda _: [str(program), *RG]),)
+        assert await bench.ok("search_text", pattern="needle") == "a.py\n1: needle"
 
 
 @pytest.mark.parametrize("engine", ["rg", "python"])
@@ -262,13 +266,13 @@ async def test_cancel_ends_the_child(bench, tmp_path, engine):
     program.write_text(f"#!/bin/sh\necho $$ > {pid_file}\nexec sleep 60\n")
     program.chmod(0o755)
     if engine == "rg":
-        bench.start({"a.py": "x"}).tools = (SearchText(lambda _: str(program)),)
+        bench.start({"a.py": "x"}).tools = (SearchText(lambda _: [str(program)]),)
         task = asyncio.create_task(bench.call("search_text", pattern="x"))
         with await asyncio.to_thread(open, pid_file) as pipe:
             pid = int(pipe.read())
     else:
         known = _children()
-        bench.start({"a.py": "a" * 60 + "!"}).tools = (SearchText(lambda _: None),)
+        bench.start({"a.py": "a" * 60 + "!"}).tools = (SearchText(lambda _: []),)
         task = asyncio.create_task(bench.call("search_text", pattern="(a+)+$"))
         pid = await asyncio.to_thread(_new_child, known)
     task.cancel()
@@ -297,7 +301,7 @@ async def test_children_see_no_environment(bench, tmp_path, monkeypatch):
     program = tmp_path / "rg"
     program.write_text(f"#!/bin/sh\nenv > {tmp_path}/env\ncat > {tmp_path}/stdin\nexit 1\n")
     program.chmod(0o755)
-    bench.start({"a.py": "x"}).tools = (SearchText(lambda _: str(program)),)
+    bench.start({"a.py": "x"}).tools = (SearchText(lambda _: [str(program)]),)
     assert await bench.ok("search_text", pattern="x") == "No matches."
     assert "canary" not in (tmp_path / "env").read_text()
     assert (tmp_path / "stdin").read_text() == ""

@@ -110,14 +110,14 @@ async def _surroundings(environment: Mapping[str, str], store: SessionStore, pro
     problems.extend(state.problems)
     files = own_files(state, environment)
     problems.extend(file.problem for file in files if file.problem is not None and file.problem not in problems)
-    ripgrep = find_ripgrep(())
-    if ripgrep is None:
+    has_ripgrep = bool(find_ripgrep(()))
+    if not has_ripgrep:
         problems.append("ripgrep was not found; search uses a slower fallback. Install the package ripgrep.")
     return {
         "version": __version__,
         "system": {"python": platform.python_version(), "platform": sys.platform},
         "files": [file.json() for file in files],
-        "tools": {"ripgrep": ripgrep is not None, "sandbox": await asyncio.to_thread(sandbox_problem) is None},
+        "tools": {"ripgrep": has_ripgrep, "sandbox": await asyncio.to_thread(sandbox_problem) is None},
         "store": {
             **await _sessions(store, state, problems),
             "folder": state.folder,

@@ -40,6 +40,8 @@ _TREE_OPTIONS = (
     "--no-ignore-dot",
     "--no-ignore-exclude",
     "--no-ignore-parent",
+    # Those of before 14.0 do not know it, and heed `.rgignore` whatever they are told.
+    "--hyperlink-format=none",
 )
 
 
@@ -70,14 +72,13 @@ class BrokeOff(Exception):
     """The system ended it, as it does with one that wants too much memory."""
 
 
-def find_ripgrep(folders: Iterable[str], path: str | None = None) -> str | None:
-    """The system's program, else the one that was installed with us; never one that lies in a workspace folder.
+def find_ripgrep(folders: Iterable[str], path: str | None = None) -> Sequence[str]:
+    """The system's program, then the one that was installed with us; never one that lies in a workspace folder.
 
     The folder of our own interpreter is trusted even there: an environment inside the project is what runs us."""
-    if (program := find_program("rg", folders, path)) is not None:
-        return program
+    system = find_program("rg", folders, path)
     own = os.path.join(os.path.dirname(sys.executable), "rg")
-    return own if runs(own) else None
+    return tuple(dict.fromkeys(program for program in (system, own) if program is not None and runs(program)))
 
 
 async def search_tree(

@@ -7,7 +7,7 @@ other file that it names is read through the gate, and only lines that are reall
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -111,8 +111,8 @@ class SearchText(Tool[SearchTextArguments]):
     read_only: ClassVar[bool] = True
     arguments = SearchTextArguments
 
-    def __init__(self, find: Callable[[Iterable[str]], str | None] = find_ripgrep) -> None:
-        """`find`: where ripgrep is, given the workspace folders; None: search without it."""
+    def __init__(self, find: Callable[[Iterable[str]], Sequence[str]] = find_ripgrep) -> None:
+        """`find`: where there are ripgreps, given the workspace folders; the first that is new enough is used."""
         self._find = find
 
     def title(self, args: SearchTextArguments) -> str:
@@ -135,18 +135,19 @@ class SearchText(Tool[SearchTextArguments]):
         return found
 
     async def _search(self, args: SearchTextArguments, overlay: EditOverlay, found: Found) -> None:
-        program = self._find(folder.root.path for folder in overlay.view.folders)
         search = _Search(args, overlay, found)
-        try:
-            if program is not None:
+        note = "[searched without ripgrep: patterns are Python's]"
+        for program in self._find(folder.root.path for folder in overlay.view.folders):
+            try:
                 await search.with_ripgrep(program)
                 return
-            found.notes.append("[searched without ripgrep: patterns are Python's]")
-        except UnknownOption:
-            found.notes.append("[the installed ripgrep is too old, so patterns are Python's]")
-        except BrokeOff:
-            found.forget()
-            found.notes.append("[ripgrep broke off, so patterns are Python's]")
+            except UnknownOption:
+                note = "[the installed ripgrep is too old, so patterns are Python's]"
+            except BrokeOff:
+                found.forget()
+                note = "[ripgrep broke off, so patterns are Python's]"
+                break
+        found.notes.append(note)
         await search.without_ripgrep()
 
 
