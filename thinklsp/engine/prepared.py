@@ -1,4 +1,4 @@
-"""What every first turn needs and no setting changes: tables and schemas that are slow to read, and are kept."""
+"""What every first turn needs and no setting changes: tables, schemas and libraries, slow to read and kept then."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import get_args
 from thinklsp.providers.catalog import lookup
 from thinklsp.settings.user_file import KeyedProvider
 from thinklsp.tools.registry import TOOLS, tool_specs
+from thinklsp.wire.network import load
 from thinklsp.wire.ways import well_known
 from thinklsp.workspace.protected import ProtectedPaths
 
@@ -18,3 +19,4 @@ def prepare() -> None:
         lookup(provider, "")
     ProtectedPaths()
     well_known()
+    load()

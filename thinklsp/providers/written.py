@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from thinklsp.core.body import Body
 from thinklsp.core.messages import Remembering
@@ -29,15 +29,18 @@ class Written(dict[str, Any]):
         return "<written>"
 
 
+Given = ParamSpec("Given")
 Fields = TypeVar("Fields", bound=dict[str, Any] | None)
 
 
-def written_once(part: Remembering, where: str, key: object, make: Callable[[], Fields]) -> Fields:
+def written_once(
+    part: Remembering, where: str, key: object, make: Callable[Given, Fields], *given: Given.args, **named: Given.kwargs
+) -> Fields:
     """What `make` gives for a part of a conversation. `key`: all that it depends on besides the part; `where`: the
     adapter, which remembers one of them."""
     known: Any = part.made.get(where)
     if known is None or (known[0] is not key and known[0] != key):
-        fields: Any = make()
+        fields: Any = make(*given, **named)
         known = part.made[where] = (key, fields and Written(fields))
     made: Fields = known[1]
     return made
@@ -74,7 +77,11 @@ def _write(value: object, levels: int, pieces: list[bytes]) -> None:
         before = b"["
         for item in value:
             pieces.append(before)
-            _write(item, levels - 1, pieces)
+            # Nearly all of a long conversation has been written.
+            if type(item) is Written and item.json:
+                pieces.append(item.json)
+            else:
+                _write(item, levels - 1, pieces)
             before = b","
         pieces.append(b"]")
     elif levels and isinstance(value, dict) and value:

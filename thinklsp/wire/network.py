@@ -13,6 +13,7 @@ import ssl
 from collections.abc import Iterable
 from typing import Any
 
+import anyio
 import httpcore
 
 GATHERING = 0.02
@@ -22,6 +23,12 @@ _APART = 0.002
 _FAST = 4
 # What one reading takes: all of it is handled before others on the event loop have their turn.
 _PIECE = 16 * 1024
+
+
+def load() -> None:
+    """What the libraries would load with the first connection, while the event loop waits; for another thread."""
+    anyio.run(anyio.sleep, 0)
+    "localhost".encode("idna")
 
 
 class _Pace:

@@ -10,7 +10,6 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, assert_never
@@ -167,11 +166,11 @@ def _messages(conversation: Conversation, origin: Origin) -> list[_Wire]:
     calls: Sequence[Message] = ()
     for role, following in groupby(conversation, attrgetter("role")):
         run, is_user = list(following), role == "user"
-        whole = partial(_joined, run, calls, origin)
         if len(run) > 1 or (not is_user and run[0] is conversation[-1]):
-            messages.append(whole(paused=run[-1] is conversation[-1]))
+            messages.append(_joined(run, calls, origin, paused=run[-1] is conversation[-1]))
         else:
-            messages.append(written_once(run[0], _HERE, (origin, calls) if is_user else origin, whole))
+            key = (origin, calls) if is_user else origin
+            messages.append(written_once(run[0], _HERE, key, _joined, run, calls, origin))
         calls = () if is_user else run
     return messages
 

@@ -10,7 +10,6 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, assert_never
 
 from thinklsp.core.messages import (
@@ -116,9 +115,9 @@ def _user_contents(said: Sequence[UserMessage], calls: dict[str, _Call]) -> list
         if isinstance(block, ToolResultBlock) and block.tool_use_id in calls
     ]
     answered.sort(key=lambda pair: pair[0].place)
-    answers: list[_Wire] = [written_once(block, _HERE, call, partial(_answer, call, block)) for call, block in answered]
+    answers: list[_Wire] = [written_once(block, _HERE, call, _answer, call, block) for call, block in answered]
     texts: list[_Wire] = [
-        written_once(block, _HERE, None, partial(_text, block))
+        written_once(block, _HERE, None, _text, block)
         for block in blocks
         if isinstance(block, TextBlock) and block.text.strip()
     ]
@@ -149,7 +148,7 @@ def _part(block: ContentBlock, origin: Origin | None, calls: dict[str, _Call]) -
         return _own_part(block, written_once(block, _HERE, origin, lambda: json.loads(state.open_for(origin))), calls)
     match block:
         case TextBlock():
-            return written_once(block, _HERE, None, partial(_text, block)) if block.text.strip() else None
+            return written_once(block, _HERE, None, _text, block) if block.text.strip() else None
         case ToolUseBlock():
             name = _NO_NAME.sub("_", block.name)[:_LONGEST_NAME] or "_"
             calls[block.id] = _Call(len(calls), block.id, name)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from hashlib import sha256
 from itertools import groupby
 from typing import Any, assert_never
@@ -132,7 +131,7 @@ def _own_items(message: AssistantMessage, origin: Origin) -> list[_Wire] | None:
     for block in message.blocks:
         if block.raw is None or not block.raw.belongs_to(origin):
             return None
-        items.append(written_once(block, _HERE, origin, partial(_opened, block.raw, origin)))
+        items.append(written_once(block, _HERE, origin, _opened, block.raw, origin))
     return items if _can_go_back(items) else None
 
 
@@ -168,9 +167,7 @@ def _bare_items(message: AssistantMessage, names: _CallNames) -> list[_Wire]:
         match block:
             case TextBlock():
                 if block.text.strip():
-                    items.append(
-                        written_once(block, _HERE, "", partial(_spoken, "assistant", "output_text", [block.text]))
-                    )
+                    items.append(written_once(block, _HERE, "", _spoken, "assistant", "output_text", [block.text]))
             case ToolUseBlock():
                 items.append(
                     {
