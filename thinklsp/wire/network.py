@@ -3,7 +3,7 @@
 Most of what a small event costs is the waking up. So once events follow each other closely, the next reading waits for
 up to 20 ms, and takes all that has come by then. Nothing waits while events are rare, at the beginning of an answer,
 where more lies ready than one reading takes, and after `hurry`. A cancel ends the waiting like any other. Readings of
-many streams keep apart, so that what they bring is not handled in one go.
+many streams keep apart, by another 20 ms at most, so that what they bring is not handled in one go.
 """
 
 from __future__ import annotations
