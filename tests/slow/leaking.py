@@ -21,6 +21,7 @@ from urllib.parse import quote
 
 from tests.support.forking import fork_servers
 from thinklsp.core import messages
+from thinklsp.core.body import Body
 from thinklsp.engine import sessions
 from thinklsp.lsp import applying, chat, code_actions, face, hover, running_turn
 from thinklsp.lsp.client import Client
@@ -168,7 +169,7 @@ def _request(to: str) -> None:
     began_with = os.environ["ANTHROPIC_BASE_URL"]
 
     def change(
-        original: Any, transport: Transport, url: str, headers: Any, body: bytes
+        original: Any, transport: Transport, url: str, headers: Any, body: Body
     ) -> AbstractAsyncContextManager[Any]:
         here = url.startswith(began_with)
         if to == "another host" and not here:
@@ -176,8 +177,9 @@ def _request(to: str) -> None:
             headers = {**headers, "x-before": os.environ["LEAK_OF_BEFORE"]}
         if to == "another provider" and "/v1/messages" not in url:
             headers = {**headers, "x-more": secret()}
-        if to == "its own, in the body" and here and body:
-            body = json.dumps(json.loads(body) | {"metadata": {"user_id": key()}}).encode()
+        if to == "its own, in the body" and here and len(body):
+            changed = json.loads(bytes(body)) | {"metadata": {"user_id": key()}}
+            body = Body([json.dumps(changed).encode()])
         return original(transport, url, headers, body)  # type: ignore[no-any-return] # it is what it was
 
     around(Transport, "post", change)

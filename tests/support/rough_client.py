@@ -69,7 +69,7 @@ def check_decent(outside: Outside) -> None:
     signs = [b"Traceback", b"site-packages", str(ROOT).encode(), b'"code":-32603']
     out, log = bytes(client.stdout), bytes(client.stderr).decode(errors="replace")
     found = [out[max(0, out.index(sign) - 300) :][:600] for sign in signs if sign in out]
-    assert not found, (found, log[-3000:])
+    assert not found, f"{found}\n{log[-3000:]}"
     assert "Traceback" not in log, log[log.index("Traceback") - 300 :][:4000]
     if client.process.returncode is None:
         used = gauge(client.process.pid).resident
