@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
-from collections.abc import Sequence
 
 from tests.bench.latency_rows import chat, served
 from tests.bench.measure import Bench, Figure
@@ -23,10 +21,9 @@ _CALLS = (
     ("list_files", {"glob": "**/module1_*.py"}),
     ("outline", {"path": _FILE}),
 )
-SERVER = (sys.executable, "-m", "thinklsp")
 
 
-async def whole(bench: Bench, server_argv: Sequence[str] = SERVER) -> list[Figure]:
+async def whole(bench: Bench) -> list[Figure]:
     """What the server and its children use of the processor, the time beside that of the model, and the memory."""
     files, history = (4_000, 50) if bench.quick else (60_000, 200)
     root = bench.folder / "ws"
@@ -42,7 +39,7 @@ async def whole(bench: Bench, server_argv: Sequence[str] = SERVER) -> list[Figur
     processor, beside, memory = [], [], []
     with (
         source(play) as service,
-        served(root, service.url, argv=list(server_argv), THINKLSP_STATE_DIR=str(bench.folder / "state")) as server,
+        served(root, service.url, THINKLSP_STATE_DIR=str(bench.folder / "state")) as server,
     ):
         for number in range(-1, bench.some(3)):
             service.busy.clear()

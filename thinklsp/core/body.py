@@ -9,8 +9,8 @@ from itertools import accumulate
 
 class Body:
     """In the pieces that it was written in. Most of them are kept for the next request anyhow, so a long conversation
-    is not copied as a whole to be sent. Its value, `len` and `bytes`
-    are those of the whole."""
+    is not copied as a whole to be sent. Its value, `len`
+    and `bytes` are those of the whole."""
 
     __slots__ = ("_ends", "_pieces")
 

@@ -32,6 +32,8 @@ _OPTIONS = (
     f"--max-filesize={READ_LIMIT}",
     # Looking for the user's own list, it would ask the system who the user is, over a socket on some.
     "--no-ignore-global",
+    # Those of before 14.0 do not know it, and heed `.rgignore` whatever they are told.
+    "--hyperlink-format=none",
 )
 # Exactly the rules of our own listings: hidden files too, .gitignore with or without git, no list from elsewhere.
 _TREE_OPTIONS = (
@@ -40,8 +42,6 @@ _TREE_OPTIONS = (
     "--no-ignore-dot",
     "--no-ignore-exclude",
     "--no-ignore-parent",
-    # Those of before 14.0 do not know it, and heed `.rgignore` whatever they are told.
-    "--hyperlink-format=none",
 )
 
 

@@ -142,6 +142,7 @@ class SearchText(Tool[SearchTextArguments]):
                 await search.with_ripgrep(program)
                 return
             except UnknownOption:
+                found.forget()
                 note = "[the installed ripgrep is too old, so patterns are Python's]"
             except BrokeOff:
                 found.forget()

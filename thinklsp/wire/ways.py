@@ -24,29 +24,29 @@ _MOST, _MOST_IDLE, _IDLE_SECONDS = 64, 8, 60.0
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """`here`: to this machine, whose certificates only `SSL_CERT_FILE` vouches for. `proxy`: its URL. `sealed`: by TLS,
+    """`here`: to this machine, whose certificates only `SSL_CERT_FILE` vouches for. `proxy`: its URL. `tls`: by TLS,
     so that certificates have to be read."""
 
     here: bool
     proxy: str | None
-    sealed: bool
+    tls: bool
 
 
 def way_to(target: SplitResult, proxy: str | None) -> Way:
     """`proxy` is the user's option, which stands above the environment."""
-    host, sealed = target.hostname or "", target.scheme == "https"
+    host, tls = target.hostname or "", target.scheme == "https"
     if is_loopback(host):
-        return Way(here=True, proxy=None, sealed=sealed)
+        return Way(here=True, proxy=None, tls=tls)
     if proxy is None and not proxy_bypass(host):
         named = getproxies()
         proxy = named.get(target.scheme) or named.get("all")
-    return Way(here=False, proxy=proxy, sealed=sealed or (proxy or "").startswith("https:"))
+    return Way(here=False, proxy=proxy, tls=tls or (proxy or "").startswith("https:"))
 
 
 def new_pool(way: Way, ca_bundle: str | None) -> httpcore.AsyncConnectionPool:
     """Raises OSError or ValueError where the proxy or the certificates cannot be used."""
     return httpcore.AsyncConnectionPool(
-        ssl_context=_trust(way, ca_bundle) if way.sealed else None,
+        ssl_context=_trust(way, ca_bundle) if way.tls else None,
         proxy=None if way.proxy is None else _proxy(way.proxy),
         max_connections=_MOST,
         max_keepalive_connections=_MOST_IDLE,
