@@ -24,8 +24,8 @@ _MOST, _MOST_IDLE, _IDLE_SECONDS = 64, 8, 60.0
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """`here`: to this machine, whose certificates only `SSL_CERT_FILE` vouches for. `proxy`: its URL. `tls`: by TLS,
-    so that certificates have to be read."""
+    """`here`: to this machine, whose certificates only `SSL_CERT_FILE` vouches for. `proxy`: its URL. `tls`: the
+    target speaks it, so certificates have to be read; a proxy is judged by the library's own."""
 
     here: bool
     proxy: str | None
@@ -40,7 +40,7 @@ def way_to(target: SplitResult, proxy: str | None) -> Way:
     if proxy is None and not proxy_bypass(host):
         named = getproxies()
         proxy = named.get(target.scheme) or named.get("all")
-    return Way(here=False, proxy=proxy, tls=tls or (proxy or "").startswith("https:"))
+    return Way(here=False, proxy=proxy, tls=tls)
 
 
 def new_pool(way: Way, ca_bundle: str | None) -> httpcore.AsyncConnectionPool:
