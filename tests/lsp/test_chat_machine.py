@@ -7,6 +7,7 @@ import asyncio
 import re
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from hypothesis import settings
@@ -68,7 +69,8 @@ class ChatMachine(RuleBasedStateMachine):
             self.loop.close()
 
     async def _start(self) -> None:
-        self.editor = await self.stack.enter_async_context(connected(ChatEditor(ENVIRONMENT)))
+        given = ENVIRONMENT | {"THINKLSP_STATE_DIR": self.stack.enter_context(TemporaryDirectory())}
+        self.editor = await self.stack.enter_async_context(connected(ChatEditor(given)))
         await self.editor.initialize(CAPABILITIES)
         face = await self.editor.server.state.load_face()
         access = await face.engine.access("anthropic")

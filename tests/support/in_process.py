@@ -25,6 +25,9 @@ class InProcess(Watched):
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         super().__init__()
+        assert "THINKLSP_STATE_DIR" in environment, (
+            "sessions of tests would lie among those of the person who runs them"
+        )
         self.server = Server()
         self.server.state.environment = dict(environment)
         self.received: list[Json] = []
