@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.anthropic_cases import ENDPOINT, FOLDER, cases, expected, run, stream
+from tests.support.anthropic_cases import ENDPOINT, FOLDER, cases, expected, raw, run, stream
 from tests.support.anthropic_requests import PLAIN
 from tests.support.sse_server import SseServer, Step, answer, chunk, head
 from thinklsp.agent.model_call import CallEvent, CallFinished, HttpModelCaller
@@ -149,9 +149,9 @@ async def test_a_whole_message_instead_of_a_stream(transport: Transport) -> None
     play_it = answer(json.dumps(WHOLE).encode(), content_type="application/json; charset=utf-8")
     one, _ = await play(transport, play_it)
     message = one.finished.message
-    assert [json.loads(block.raw.open_for(block.raw.origin)) for block in message.blocks if block.raw] == WHOLE[
-        "content"
-    ]
+    [call] = message.tool_uses
+    assert call.raw is not None
+    assert [raw(block, call.raw.origin) for block in message.blocks] == WHOLE["content"]
     assert message.stop_reason == "tool_use"
     assert message.tool_uses[0].input == {"path": "a"}
     assert one.events[:-1] == [ThinkingTick(), ThinkingStreamed("hm"), TextStreamed("Hello")]

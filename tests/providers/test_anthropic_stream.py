@@ -43,6 +43,15 @@ def test_recorded_failure(case: str) -> None:
     assert caught.value.retryable is wanted["retryable"]
 
 
+def test_text_alone_is_kept_once() -> None:
+    """And all else as it came: a field that nobody knows makes a text more than its text."""
+    kept = [(raw(block), block.raw) for case in cases(failing=False) for block in run(stream(case))[0].blocks]
+    assert {state is None for wire, state in kept if set(wire) == {"type", "text"}} == {True}
+    others = [wire for wire, state in kept if state is not None]
+    assert {wire["type"] for wire in others} > {"text", "thinking", "tool_use"}
+    assert all(len(wire) > 2 for wire in others if wire["type"] == "text")
+
+
 def test_keys_of_a_block_keep_their_order() -> None:
     message, _, _ = run(stream("thinking_then_tool"))
     assert list(raw(message.blocks[1])) == ["type", "id", "name", "input", "caller"]
@@ -119,4 +128,4 @@ def test_rubbish_is_an_error_or_a_message_and_nothing_else(contents: list[Any]) 
             message, _, _ = run(data, ORIGIN)
         except errors.ProviderError:
             continue
-        assert all(block.raw is not None for block in message.blocks)
+        assert all(raw(block) for block in message.blocks)

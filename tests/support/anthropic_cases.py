@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from thinklsp.core.accumulator import MessageAccumulator
-from thinklsp.core.messages import AssistantMessage, ContentBlock, Origin
+from thinklsp.core.messages import AssistantMessage, ContentBlock, Origin, TextBlock
 from thinklsp.core.stream import MessageFinished
 from thinklsp.core.usage import Usage
 from thinklsp.providers.anthropic.adapter import AnthropicAdapter
@@ -34,6 +34,9 @@ def stream(case: str) -> bytes:
 
 
 def raw(block: ContentBlock, origin: Origin = ORIGIN) -> dict[str, Any]:
+    """The block as it came. Of one that is nothing but its text, no more than that is kept."""
+    if isinstance(block, TextBlock) and block.raw is None:
+        return {"type": "text", "text": block.text}
     assert block.raw is not None
     value: dict[str, Any] = json.loads(block.raw.open_for(origin))
     return value

@@ -17,6 +17,7 @@ from google import genai
 from google.genai import types
 from pydantic.alias_generators import to_camel
 
+from tests.support.anthropic_cases import raw
 from tests.support.dialects import Answer
 from thinklsp.core.messages import Origin
 
@@ -54,6 +55,9 @@ class Anthropic(Vendor):
     def __init__(self, base_url: str, key: str, model: str) -> None:
         super().__init__(base_url, key, model)
         self.client = anthropic.AsyncAnthropic(base_url=base_url, api_key=key, max_retries=0)
+
+    def read_by_us(self, answer: Answer, origin: Origin) -> list[Json]:
+        return [raw(block, origin) for block in answer.message.blocks]
 
     def prompt(self, text: str) -> None:
         self.history.append({"role": "user", "content": text})

@@ -20,6 +20,7 @@ from thinklsp.core.messages import (
     ThinkingBlock,
     ToolUseBlock,
 )
+from thinklsp.core.pieces import Pieces
 from thinklsp.core.stream import (
     BlockDelta,
     BlockKind,
@@ -42,36 +43,29 @@ from thinklsp.core.usage import Usage
 _ARGUMENT_DEPTH = 64
 
 
-# A piece costs some 80 bytes beside its letters.
-_MANY_PIECES = 500
-
-
 class _Draft:
-    """One block on its way. Pieces are kept in lists and joined, many at a time and then all of them: appending to a
-    string would be quadratic."""
+    """One block on its way."""
 
-    __slots__ = ("_parts", "_pieces", "kind", "raw")
+    __slots__ = ("_pieces", "kind", "raw")
 
     def __init__(self, kind: BlockKind, raw: Mapping[str, Any]) -> None:
         self.kind = kind
         self.raw = dict(raw)
-        self._pieces: dict[str, list[str]] = {}
-        self._parts: dict[str, list[str]] = {}
+        self._pieces: dict[str, Pieces] = {}
 
     def append(self, field: str, text: str) -> None:
-        pieces = self._pieces.setdefault(field, [])
+        if (pieces := self._pieces.get(field)) is None:
+            pieces = self._pieces[field] = Pieces()
         pieces.append(text)
-        if len(pieces) == _MANY_PIECES:
-            self._parts.setdefault(field, []).append("".join(pieces))
-            pieces.clear()
 
     def joined(self, field: str) -> str:
         start = self.raw.get(field)
-        return (start if isinstance(start, str) else "") + self.came(field)
+        came = self.came(field)
+        return start + came if isinstance(start, str) and start else came
 
     def came(self, field: str) -> str:
-        """Without what the block began with."""
-        return "".join([*self._parts.get(field, ()), *self._pieces.get(field, ())])
+        """Without what the block began with. The pieces are let go."""
+        return str(self._pieces.pop(field, ""))
 
 
 class MessageAccumulator:
@@ -190,8 +184,11 @@ def _finished(draft: _Draft, stop: BlockStopped, origin: Origin) -> ContentBlock
             pass
         case _:
             assert_never(draft.kind)
-    state = OpaqueState(json.dumps(raw if stop.raw is None else stop.raw), origin)
-    return _block(draft.kind, raw, tool_input, state)
+    whole = raw if stop.raw is None else stop.raw
+    if draft.kind == "text" and whole == {"type": "text", "text": raw["text"]}:
+        # Nothing but the text: it would be kept twice, in memory and on disk, and be sent back as the same.
+        return TextBlock(raw["text"])
+    return _block(draft.kind, raw, tool_input, OpaqueState(json.dumps(whole), origin))
 
 
 def _block(

@@ -91,6 +91,8 @@ class Remembering:
 
 @dataclass(frozen=True, slots=True)
 class TextBlock(Remembering):
+    """`raw` is None where the block came with nothing but its text."""
+
     text: str
     raw: OpaqueState | None = None
     kind: Literal["text"] = "text"

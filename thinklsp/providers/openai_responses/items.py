@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from thinklsp.core.errors import StreamProtocolError
+from thinklsp.core.pieces import Pieces
 from thinklsp.core.stream import (
     BlockDelta,
     BlockKind,
@@ -47,18 +48,17 @@ def name_of(item: Mapping[str, Any]) -> str:
 
 
 class ItemDraft:
-    """One item under its index. `whole` is the finished item, None while it is open.
-
-    Pieces are kept in lists and joined late: appending to a string would be quadratic.
-    """
+    """One item under its index. `whole` is the finished item, None while it is open. `heard`: some text was handed out;
+    `spoke`: and not only blanks."""
 
     def __init__(self, index: int, opened: Mapping[str, Any]) -> None:
         self.index = index
         self.kind = kind_of(opened)
         self.whole: dict[str, Any] | None = None
-        self.shown: list[str] = []
+        self.heard = self.spoke = False
+        self._shown = Pieces()
         self._opened = opened
-        self._pieces: dict[tuple[PartKind, int], list[str]] = {}
+        self._pieces: dict[tuple[PartKind, int], Pieces] = {}
         self._last_shown: tuple[PartKind, int] | None = None
         self._summarized = False
         self._aloud: int | None = None
@@ -79,19 +79,21 @@ class ItemDraft:
         if part == "arguments":
             self._bound(len(text))
         number = self._numbered(part, number)
-        self._pieces.setdefault((part, number), []).append(text)
+        if (pieces := self._pieces.get((part, number))) is None:
+            pieces = self._pieces[part, number] = Pieces()
+        pieces.append(text)
         return self._show(part, number, text, apart=apart)
 
     def settle(self, part: PartKind, number: int, text: str, *, apart: bool) -> list[StreamEvent]:
         """The finished part, which replaces its pieces. The reader gets what they did not bring."""
         number = self._numbered(part, number)
-        so_far = "".join(self._pieces.get((part, number), ()))
+        so_far = str(self._pieces.get((part, number), ""))
         is_end = part == "reasoning_text" and so_far.endswith(text)
         if part == "reasoning_text":
             self._aloud = None
         if not text or text == so_far or is_end:
             return []
-        self._pieces[part, number] = [text]
+        self._pieces[part, number] = Pieces(text)
         return self._show(part, number, text[len(so_far) :], apart=apart) if text.startswith(so_far) else []
 
     def stop(self, item: Mapping[str, Any] | None, *, cut: bool, apart: bool) -> list[StreamEvent]:
@@ -101,11 +103,13 @@ class ItemDraft:
             return [*self._call(whole, cut=cut), BlockStopped(self.index, whole)]
         if self.kind not in ("text", "thinking"):
             return [BlockStopped(self.index, whole)]
-        text, shown = self._readable(whole), "".join(self.shown)
+        text, shown = self._readable(whole), str(self._shown)
+        # Long answers would lie here several times, until all of them is there.
+        self._shown, self._pieces = Pieces(), {}
         if text and self.kind == "text" and (shown.startswith(_APART) if shown else apart):
             text = _APART + text
         if not text.startswith(shown):
-            self.shown = [text]
+            self.heard, self.spoke = bool(text), bool(text.strip())
             return [BlockStopped(self.index, whole, text)]
         return [*self._handed_out(text[len(shown) :]), BlockStopped(self.index, whole)]
 
@@ -115,7 +119,7 @@ class ItemDraft:
         if part in ("refusal", "arguments") or (part == "reasoning_text" and self._summarized):
             return []
         is_next = self._last_shown not in (None, (part, number)) if self.kind == "thinking" else apart
-        if is_next and (self.kind == "thinking" or not self.shown):
+        if is_next and (self.kind == "thinking" or not self.heard):
             text = _APART + text
         self._last_shown = (part, number)
         return self._handed_out(text)
@@ -123,7 +127,9 @@ class ItemDraft:
     def _handed_out(self, text: str) -> list[StreamEvent]:
         if not text:
             return []
-        self.shown.append(text)
+        self._shown.append(text)
+        self.heard = True
+        self.spoke = self.spoke or not text.isspace()
         return [BlockDelta(self.index, TextDelta(text) if self.kind == "text" else ThinkingDelta(text))]
 
     def _call(self, whole: Mapping[str, Any], *, cut: bool) -> list[StreamEvent]:
@@ -179,7 +185,7 @@ class ItemDraft:
 
     def _parts(self, *kinds: PartKind) -> Iterator[dict[str, Any]]:
         for part, number in sorted(self._pieces, key=lambda place: place[1]):
-            text = "".join(self._pieces[part, number])
+            text = str(self._pieces[part, number])
             if part not in kinds:
                 continue
             if part == "refusal":
@@ -191,7 +197,7 @@ class ItemDraft:
 
     def _joined(self, kind: PartKind) -> str:
         places = sorted(place for place in self._pieces if place[0] == kind)
-        return _APART.join("".join(self._pieces[place]) for place in places)
+        return _APART.join(str(self._pieces[place]) for place in places)
 
     def _numbered(self, part: PartKind, number: int) -> int:
         """Some servers count every piece of the thinking itself as a part, but only real ones are said to be done."""

@@ -35,7 +35,7 @@ def message_finished(
     """`response` is the final one, the drafts all stopped. `removals`: why earlier thinking was removed, for each."""
     items = [(draft.kind, draft.whole or {}) for draft in drafts]
     refusal = "".join(refusal_in(item) for kind, item in items if kind == "text")
-    spoke = any("".join(draft.shown).strip() for draft in drafts if draft.kind == "text")
+    spoke = any(draft.spoke for draft in drafts if draft.kind == "text")
     calls = any(kind == "tool_use" for kind, _ in items)
     details = response.get("incomplete_details")
     why = string(details, "reason") if isinstance(details, dict) else ""

@@ -140,7 +140,7 @@ class OpenAiResponsesDecoder:
         return len(self._speakers) > (draft.index in self._speakers)
 
     def _heard(self, draft: ItemDraft, events: list[StreamEvent]) -> list[StreamEvent]:
-        if draft.kind == "text" and draft.shown:
+        if draft.kind == "text" and draft.heard:
             self._speakers.add(draft.index)
         return events
 
