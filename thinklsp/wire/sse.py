@@ -7,6 +7,7 @@ stand raw inside a JSON string; therefore bytes are split first and decoded line
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, NoReturn
 
@@ -17,6 +18,8 @@ _BOM = b"\xef\xbb\xbf"
 _STRAY = 64 * 1024
 # Bytes of a line of data that are not data: many empty ones are no small event either.
 _NAME = 6
+# From here on a copy costs more than a view: the last event of some services is the whole answer once more.
+_LONG = 4096
 
 
 class ServerSentEvent(NamedTuple):
@@ -69,18 +72,18 @@ class SseDecoder:
         if self._after_cr and chunk.startswith(b"\n"):
             chunk = chunk[1:]
         self._after_cr = chunk.endswith(b"\r")
-        *ended, rest = _LINE_END.split(chunk) if b"\r" in chunk else chunk.split(b"\n")
+        pieces: list[bytes | bytearray] = [*(_LINE_END.split(chunk) if b"\r" in chunk else chunk.split(b"\n"))]
+        *ended, rest = pieces
         self._lines += len(ended)
         if self._lines > self._limits.lines:
             _refuse(f"it has more than {self._limits.lines} lines")
         if len(self._line) + len(chunk) > self._limits.line:
-            self._bound([*ended, rest])
+            self._bound(pieces)
         if self._line:
             self._line += ended[0] if ended else rest
             if not ended:
                 return []
-            ended[0] = bytes(self._line)
-            self._line.clear()
+            ended[0], self._line = self._line, bytearray()
         events: list[ServerSentEvent] = []
         for line in ended:
             self._take(line, events)
@@ -95,24 +98,23 @@ class SseDecoder:
         """
         events: list[ServerSentEvent] = []
         if self._line:
-            line = bytes(self._line)
-            self._line.clear()
+            line, self._line = self._line, bytearray()
             self._take(line, events)
         self._dispatch(events)
         if self._stray and self._stray[0].lstrip()[:1] in ("{", "["):
             events.append(ServerSentEvent("", "\n".join(self._stray)))
         return events
 
-    def _bound(self, pieces: list[bytes]) -> None:
+    def _bound(self, pieces: Sequence[bytes | bytearray]) -> None:
         if max(len(self._line) + len(pieces[0]), *map(len, pieces)) > self._limits.line:
             _refuse(f"one line of it is longer than {self._limits.line} bytes")
 
-    def _take(self, line: bytes, events: list[ServerSentEvent]) -> None:
+    def _take(self, line: bytes | bytearray, events: list[ServerSentEvent]) -> None:
         if self._first_line:
             self._first_line = False
             line = line.removeprefix(_BOM)
         if line[:6] == b"data: ":
-            self._add(line[6:])
+            self._add(line[6:] if len(line) < _LONG else memoryview(line)[6:])
         elif line[:7] == b"event: ":
             self._event = line[7:].decode("utf-8", "replace")
         elif line:
@@ -123,7 +125,7 @@ class SseDecoder:
             # A stream can hold millions of these.
             self._event = ""
 
-    def _take_other(self, line: bytes) -> None:
+    def _take_other(self, line: bytes | bytearray) -> None:
         text = line.decode("utf-8", "replace")
         name, _, value = text.partition(":")
         value = value.removeprefix(" ")
@@ -144,11 +146,11 @@ class SseDecoder:
             case _:
                 pass
 
-    def _add(self, value: bytes) -> None:
+    def _add(self, value: bytes | bytearray | memoryview) -> None:
         self._data_bytes += len(value) + _NAME
         if self._data_bytes > self._limits.event:
             _refuse(f"one event of it is larger than {self._limits.event} bytes")
-        self._data.append(value.decode("utf-8", "replace"))
+        self._data.append(str(value, "utf-8", "replace"))
 
     def _dispatch(self, events: list[ServerSentEvent]) -> None:
         if self._data:
