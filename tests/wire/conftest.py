@@ -1,17 +1,29 @@
-"""A certificate that nobody trusts, made with the system's openssl."""
+"""A transport, and a certificate that nobody trusts, made with the system's openssl."""
 
 from __future__ import annotations
 
 import shutil
 import ssl
 import subprocess
+from collections.abc import AsyncIterator
+from contextlib import aclosing
 from pathlib import Path
 
 import pytest
 
+from tests.support.fetching import QUICK
+from thinklsp.wire.transport import Transport
+
+
+@pytest.fixture
+async def transport() -> AsyncIterator[Transport]:
+    async with aclosing(Transport(timeouts=QUICK)) as made:
+        yield made
+
 
 @pytest.fixture(scope="session")
-def untrusted_tls(tmp_path_factory: pytest.TempPathFactory) -> ssl.SSLContext:
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of localhost. Its key lies beside it."""
     openssl = shutil.which("openssl")
     if openssl is None:
         pytest.skip("openssl is not installed")
@@ -20,6 +32,11 @@ def untrusted_tls(tmp_path_factory: pytest.TempPathFactory) -> ssl.SSLContext:
     wish = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1 -subj /CN=localhost"
     names = ["-addext", "subjectAltName=DNS:localhost", "-keyout", str(key), "-out", str(certificate)]
     subprocess.run([openssl, *wish.split(), *names], check=True, capture_output=True)
+    return certificate
+
+
+@pytest.fixture(scope="session")
+def untrusted_tls(certificate: Path) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
+    context.load_cert_chain(certificate, certificate.with_name("key.pem"))
     return context

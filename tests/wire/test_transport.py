@@ -3,37 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import gzip
 import logging
+import os
 import socket
-import ssl
 import time
-from collections.abc import AsyncIterator
 from contextlib import aclosing
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
+from tests.support.fetching import QUICK, fetch
+from tests.support.shadowing import until
 from tests.support.sse_server import SseServer, Step, answer, chunk, head
 from thinklsp.core.body import Body
 from thinklsp.core.errors import TransportFailed
 from thinklsp.wire.transport import Timeouts, Transport
 
 CHUNKED = head(transfer_encoding="chunked")
-QUICK = Timeouts(connect=2, write=2, pool=2, first_byte_here=5, idle=5, total=10, settle=0.2)
-
-
-async def fetch(transport: Transport, url: str, body: bytes = b"{}", **headers: str) -> bytes:
-    async with transport.post(f"{url}/v1/messages", headers, Body([body])) as response:
-        return b"".join([piece async for piece in response.chunks()])
-
-
-@pytest.fixture
-async def transport() -> AsyncIterator[Transport]:
-    transport = Transport(timeouts=QUICK)
-    yield transport
-    await transport.aclose()
 
 
 async def failure(plays: list[Step], timeouts: Timeouts = QUICK, **options: int) -> TransportFailed:
@@ -180,74 +168,6 @@ async def test_refused_port_and_unknown_name(transport: Transport) -> None:
         await fetch(transport, "https://no-such-host.invalid")
 
 
-async def test_no_tls_on_the_other_side(transport: Transport) -> None:
-    async def speak_first(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-        writer.close()
-
-    server = await asyncio.start_server(speak_first, "127.0.0.1", 0)
-    with pytest.raises(TransportFailed, match="TLS handshake") as caught:
-        await fetch(transport, f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}")
-    assert not caught.value.retryable
-    server.close()
-    await server.wait_closed()
-
-
-async def test_a_handshake_that_does_not_come_about_may_be_tried_again() -> None:
-    transport = Transport(timeouts=replace(QUICK, connect=0.2))
-    for cut, sentence in ((False, "in time"), (True, "No connection|broke off")):
-        writers: list[asyncio.StreamWriter] = []
-
-        def accept(
-            _reader: asyncio.StreamReader,
-            writer: asyncio.StreamWriter,
-            cut: bool = cut,
-            writers: list[asyncio.StreamWriter] = writers,
-        ) -> None:
-            writers.append(writer)
-            if cut:
-                writer.close()
-
-        server = await asyncio.start_server(accept, "127.0.0.1", 0)
-        with pytest.raises(TransportFailed, match=sentence) as caught:
-            await fetch(transport, f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}")
-        assert caught.value.retryable
-        for writer in writers:
-            writer.close()
-        server.close()
-        await server.wait_closed()
-    await transport.aclose()
-
-
-async def test_an_untrusted_certificate(transport: Transport, untrusted_tls: ssl.SSLContext) -> None:
-    server = await asyncio.start_server(lambda _r, w: w.close(), "127.0.0.1", 0, ssl=untrusted_tls)
-    port = server.sockets[0].getsockname()[1]
-    with pytest.raises(TransportFailed, match="certificate of localhost") as caught:
-        await fetch(transport, f"https://localhost:{port}")
-    assert not caught.value.retryable
-    server.close()
-    await server.wait_closed()
-
-
-async def test_a_server_on_this_machine_with_a_certificate_of_its_own(
-    untrusted_tls: ssl.SSLContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def answer(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nhi")
-        writer.close()
-
-    server = await asyncio.start_server(answer, "127.0.0.1", 0, ssl=untrusted_tls)
-    port = server.sockets[0].getsockname()[1]
-    bundle = tmp_path / "own.pem"
-    bundle.write_text(await asyncio.to_thread(ssl.get_server_certificate, ("localhost", port)))
-    monkeypatch.setenv("SSL_CERT_FILE", str(bundle))
-    transport = Transport(timeouts=QUICK)
-    await fetch(transport, f"https://localhost:{port}")
-    await transport.aclose()
-    server.close()
-    await server.wait_closed()
-
-
 @pytest.mark.parametrize(
     ("url", "sentence"),
     [
@@ -298,6 +218,26 @@ async def test_cancel_closes_the_socket_at_once(transport: Transport) -> None:
             await asyncio.wait_for(server.gone.wait(), 1)
 
 
+async def test_a_cancel_at_any_moment_leaves_no_socket(transport: Transport) -> None:
+    """Not even until the collector comes by."""
+    async with SseServer([answer(b"hello")]) as server:
+        await fetch(transport, server.url)
+        await transport.aclose()
+        before = len(os.listdir("/proc/self/fd"))
+        gc.disable()
+        try:
+            for rounds in range(40):
+                task = asyncio.create_task(fetch(transport, server.url))
+                for _ in range(rounds):
+                    await asyncio.sleep(0)
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+            await transport.aclose()
+            await until(lambda: len(os.listdir("/proc/self/fd")) <= before, within=5)
+        finally:
+            gc.enable()
+
+
 async def test_leaving_the_block_closes_the_socket(transport: Transport) -> None:
     async with SseServer([[head(), b"data: 1\n\n", "hold"]]) as server:
         async with transport.post(server.url, {}, Body([])) as response:
@@ -314,34 +254,6 @@ async def test_closing_the_transport_ends_requests_under_way(transport: Transpor
         await asyncio.wait_for(transport.aclose(), 0.5)
         with pytest.raises(TransportFailed):
             await asyncio.wait_for(task, 2)
-
-
-async def test_proxies_of_the_environment_never_see_loopback(
-    transport: Transport, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with SseServer([answer(b"proxy")]) as proxy, SseServer([answer(b"direct")]) as server:
-        for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy", "HTTPS_PROXY", "https_proxy"):
-            monkeypatch.setenv(name, proxy.url)
-        for name in ("NO_PROXY", "no_proxy"):
-            monkeypatch.delenv(name, raising=False)
-        assert await fetch(transport, server.url) == b"direct"
-        assert await fetch(transport, server.url.replace("127.0.0.1", "localhost")) == b"direct"
-        explicit = Transport(timeouts=QUICK, proxy=proxy.url)
-        assert await fetch(explicit, server.url) == b"direct"
-        assert not proxy.received
-        for sender in (transport, explicit):
-            with pytest.raises(TransportFailed):
-                await fetch(sender, "https://api.example")
-        assert [request.target for request in proxy.received] == ["api.example:443"] * 2
-        await explicit.aclose()
-
-
-@pytest.mark.parametrize("options", [{"ca_bundle": "/nowhere/secret.pem"}, {"proxy": "nonsense://secret"}])
-async def test_unusable_options_are_named_without_their_value(options: dict[str, str]) -> None:
-    transport = Transport(**options)
-    with pytest.raises(TransportFailed, match="ca_bundle") as caught:
-        await fetch(transport, "https://api.example")
-    assert "secret" not in str(caught.value)
 
 
 async def test_a_finished_answer_leaves_its_connection_open(transport: Transport) -> None:

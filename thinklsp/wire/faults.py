@@ -78,8 +78,9 @@ def _explain_cause(fault: Exception, host: str, *, connecting: bool, proxied: bo
         return full
     causes = list(_causes(fault))
     if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in causes):
+        whose = f"{host}, or of the proxy on the way to it," if proxied else host
         return TransportFailed(
-            f"The certificate of {host} could not be verified. Where it is the server's own or a company proxy's, set "
+            f"The certificate of {whose} could not be verified. Where it is the server's own or a company proxy's, set "
             "SSL_CERT_FILE, or `ca_bundle` under [network] in your config.toml, to the certificates to trust.",
             retryable=False,
         )

@@ -24,7 +24,7 @@ def request_of(
     extensions: MutableMapping[str, Any],
 ) -> httpcore.Request:
     """Raises UnicodeEncodeError for headers, another UnicodeError for a host, that cannot be written."""
-    host = (target.hostname or "").encode("idna")
+    host = _host(target.hostname or "")
     named = b"[%b]" % host if b":" in host else host
     default = {"http": 80, "https": 443}[target.scheme]
     sent = {
@@ -44,6 +44,14 @@ def request_of(
         content=None if body is None else _pieces(body),
         extensions=extensions,
     )
+
+
+def _host(name: str) -> bytes:
+    try:
+        return name.encode("idna")
+    except UnicodeError as error:
+        # From Python 3.13 on it is an error of encoding, as those of headers are.
+        raise UnicodeError(str(error)) from None
 
 
 async def _pieces(body: Body) -> AsyncIterator[bytes]:

@@ -35,12 +35,16 @@ def check_url(url: str) -> SplitResult:
 
 def is_loopback(host: str) -> bool:
     """This machine by address (127.0.0.0/8, ::1) or as `localhost`."""
-    if host == "localhost":
-        return True
+    return host == "localhost" or (is_address(host) and ip_address(host).is_loopback)
+
+
+def is_address(host: str) -> bool:
+    """And no name, which may have several."""
     try:
-        return ip_address(host).is_loopback
+        ip_address(host)
     except ValueError:
         return False
+    return True
 
 
 def _refused(sentence: str) -> TransportFailed:

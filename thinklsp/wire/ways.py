@@ -25,7 +25,7 @@ _MOST, _MOST_IDLE, _IDLE_SECONDS = 64, 8, 60.0
 @dataclass(frozen=True, slots=True)
 class Way:
     """`here`: to this machine, whose certificates only `SSL_CERT_FILE` vouches for. `proxy`: its URL. `tls`: the
-    target speaks it, so certificates have to be read; a proxy is judged by the library's own."""
+    target speaks it, so certificates have to be read."""
 
     here: bool
     proxy: str | None
@@ -47,7 +47,7 @@ def new_pool(way: Way, ca_bundle: str | None) -> httpcore.AsyncConnectionPool:
     """Raises OSError or ValueError where the proxy or the certificates cannot be used."""
     return httpcore.AsyncConnectionPool(
         ssl_context=_trust(way, ca_bundle) if way.tls else None,
-        proxy=None if way.proxy is None else _proxy(way.proxy),
+        proxy=None if way.proxy is None else _proxy(way.proxy, ca_bundle),
         max_connections=_MOST,
         max_keepalive_connections=_MOST_IDLE,
         keepalive_expiry=_IDLE_SECONDS,
@@ -56,9 +56,15 @@ def new_pool(way: Way, ca_bundle: str | None) -> httpcore.AsyncConnectionPool:
 
 
 def _trust(way: Way, ca_bundle: str | None) -> ssl.SSLContext:
-    file = ca_bundle or os.environ.get("SSL_CERT_FILE")
-    folder = None if file or way.here else os.environ.get("SSL_CERT_DIR")
+    file, folder = _named(ca_bundle)
+    folder = None if way.here else folder
     return ssl.create_default_context(cafile=file, capath=folder) if file or folder else well_known()
+
+
+def _named(ca_bundle: str | None) -> tuple[str | None, str | None]:
+    """The file, else the folder, of certificates that somebody has named."""
+    file = ca_bundle or os.environ.get("SSL_CERT_FILE")
+    return file, None if file else os.environ.get("SSL_CERT_DIR")
 
 
 @cache
@@ -67,7 +73,7 @@ def well_known() -> ssl.SSLContext:
     return ssl.create_default_context(cafile=certifi.where())
 
 
-def _proxy(address: str) -> httpcore.Proxy:
+def _proxy(address: str, ca_bundle: str | None) -> httpcore.Proxy:
     parts = urlsplit(address if "://" in address else f"http://{address}")
     if parts.scheme not in ("http", "https", "socks5", "socks5h") or not parts.hostname:
         raise ValueError("no address of a proxy")
@@ -75,4 +81,11 @@ def _proxy(address: str) -> httpcore.Proxy:
         raise ValueError("proxies of this kind need a library that is not there")
     auth = (unquote(parts.username or "").encode(), unquote(parts.password or "").encode())
     url = httpcore.URL(scheme=parts.scheme, host=parts.hostname, port=parts.port, target="/")
-    return httpcore.Proxy(url, auth=auth if any(auth) else None)
+    trust = None
+    if parts.scheme == "https":
+        # It may be the company's, or a rented one in front of the company's certificates: either is trusted.
+        trust = ssl.create_default_context(cafile=certifi.where())
+        file, folder = _named(ca_bundle)
+        if file or folder:
+            trust.load_verify_locations(file, folder)
+    return httpcore.Proxy(url, auth=auth if any(auth) else None, ssl_context=trust)

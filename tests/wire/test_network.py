@@ -1,0 +1,301 @@
+"""Connections over real sockets: plain, secured, and secured within what is secured, as through a proxy by TLS."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from random import Random
+
+import httpcore
+import pytest
+
+from tests.support.shadowing import until
+from thinklsp.wire.faults import explain
+from thinklsp.wire.network import GATHERING, Connection, Network, connect_error
+
+LAYERS = pytest.mark.parametrize("layers", [0, 1, 2], ids=["plain", "tls", "tls in tls"])
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+def trusting() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
+
+
+@asynccontextmanager
+async def connected(serve: Serve, layers: int, tls: ssl.SSLContext) -> AsyncIterator[Connection]:
+    """A connection to somebody who serves it like that; their failures are the test's."""
+    served: list[asyncio.Task[None]] = []
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        served.append(task)
+        try:
+            for _ in range(layers):
+                await writer.start_tls(tls)
+            await serve(reader, writer)
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0)
+    connection = await Network().connect_tcp("127.0.0.1", server.sockets[0].getsockname()[1], 5)
+    try:
+        for _ in range(layers):
+            connection = await connection.start_tls(trusting(), "localhost", 5)
+        yield connection
+    finally:
+        await connection.aclose()
+        server.close()
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait_for(asyncio.gather(*served), 5)
+
+
+async def write_much(connection: Connection, timeout: float) -> None:  # noqa: ASYNC109 - as the library does
+    for _ in range(1_000):
+        await connection.write(bytes(65_536), timeout)
+
+
+@LAYERS
+async def test_all_of_it_arrives_both_ways(layers: int, untrusted_tls: ssl.SSLContext) -> None:
+    random = Random(layers)
+    sent = random.randbytes(1_500_000)
+
+    async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        received = await reader.readexactly(len(sent))
+        while received:
+            size = random.choice((1, 50, 5_000, 40_000))
+            writer.write(received[:size])
+            received = received[size:]
+            await writer.drain()
+
+    async with connected(echo, layers, untrusted_tls) as connection:
+        for start in range(0, len(sent), 65_536):
+            await connection.write(sent[start : start + 65_536], 5)
+        received = bytearray()
+        while piece := await connection.read(random.choice((1, 100, 65_536)), 5):
+            received += piece
+            if len(received) == len(sent):
+                break
+    assert received == sent
+
+
+@LAYERS
+async def test_of_a_fast_stream_many_events_are_read_at_once(layers: int, untrusted_tls: ssl.SSLContext) -> None:
+    events = [b"event %d\n" % number for number in range(150)]
+
+    async def pace(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(2)
+        for event in events:
+            writer.write(event)
+            await asyncio.sleep(0.002)
+
+    async with connected(pace, layers, untrusted_tls) as connection:
+        await connection.write(b"go", 5)
+        pieces = []
+        while sum(map(len, pieces)) < sum(map(len, events)):
+            pieces.append(await connection.read(65_536, 5))
+    assert b"".join(pieces) == b"".join(events)
+    assert len(pieces) < len(events) / 2
+
+
+async def test_who_hurries_does_not_wait_for_more(untrusted_tls: ssl.SSLContext) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            writer.write(await reader.readexactly(1))
+
+    async def rounds(task: asyncio.Task[bytes]) -> bool:
+        for _ in range(20):
+            await asyncio.sleep(0)
+        return task.done()
+
+    async with connected(answer, 0, untrusted_tls) as connection:
+        raw = connection.get_extra_info("socket")
+        loop = asyncio.get_running_loop()
+        # The machine may be busy for longer than anybody gathers.
+        for number in range(60):
+            begun = loop.time()
+            raw_send(raw, b"%d" % (number % 10))
+            reading = asyncio.create_task(connection.read(100))
+            if not await rounds(reading):
+                connection.hurry()
+                if await rounds(reading) and loop.time() - begun < GATHERING:
+                    return
+            await reading
+    pytest.fail("it went on gathering")
+
+
+def raw_send(raw: asyncio.trsock.TransportSocket, data: bytes) -> None:
+    """Beside the connection, which would take a request for a reason to hurry."""
+    with socket.socket(fileno=socket.dup(raw.fileno())) as beside:
+        beside.send(data)
+
+
+@LAYERS
+async def test_nothing_is_taken_before_it_is_asked_for(layers: int, untrusted_tls: ssl.SSLContext) -> None:
+    """Else an answer without end would fill the memory of whoever reads slowly."""
+    taken, stopped = 0, asyncio.Event()
+
+    async def flood(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal taken
+        while taken < 64 * 1024 * 1024:
+            writer.write(bytes(65_536))
+            try:
+                await asyncio.wait_for(writer.drain(), 0.3)
+            except TimeoutError:
+                break
+            taken += 65_536
+        stopped.set()
+        writer.transport.abort()
+
+    async with connected(flood, layers, untrusted_tls) as connection:
+        assert await connection.read(1, 5) == b"\0"
+        await asyncio.wait_for(stopped.wait(), 20)
+    assert taken < 32 * 1024 * 1024
+
+
+@LAYERS
+async def test_a_request_that_nobody_takes_times_out(layers: int, untrusted_tls: ssl.SSLContext) -> None:
+    async def hold(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.transport.pause_reading()
+        await done.wait()
+        writer.transport.abort()
+
+    done = asyncio.Event()
+    async with connected(hold, layers, untrusted_tls) as connection:
+        with pytest.raises(httpcore.WriteTimeout):
+            await write_much(connection, 0.2)
+        done.set()
+
+
+@LAYERS
+async def test_the_other_side_goes_away(layers: int, untrusted_tls: ssl.SSLContext) -> None:
+    async def leave(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(2)
+        writer.write(b"bye")
+        await writer.drain()
+
+    async with connected(leave, layers, untrusted_tls) as connection:
+        assert not connection.get_extra_info("is_readable")
+        await connection.write(b"go", 5)
+        assert await connection.read(100, 5) == b"bye"
+        # An idle connection is asked before it is used again.
+        await until(lambda: connection.get_extra_info("is_readable"), within=5)
+        with suppress(httpcore.ReadError):
+            assert await connection.read(100, 5) == b""
+        with pytest.raises(httpcore.WriteError):
+            await write_much(connection, 5)
+        assert connection.get_extra_info("is_readable")
+
+
+@LAYERS
+@pytest.mark.parametrize("hard", [False, True], ids=["ended", "reset"])
+async def test_the_line_is_cut(layers: int, hard: bool, untrusted_tls: ssl.SSLContext) -> None:
+    """Below all that is secured: nobody takes leave."""
+
+    async def cut(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(2)
+        writer.write(b"half of ")
+        await writer.drain()
+        with socket.socket(fileno=socket.dup(writer.get_extra_info("socket").fileno())) as line:
+            if hard:
+                line.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                writer.transport.abort()
+            else:
+                line.shutdown(socket.SHUT_WR)
+                await reader.read()
+
+    async with connected(cut, layers, untrusted_tls) as connection:
+        await connection.write(b"go", 5)
+        read = b""
+        with suppress(httpcore.ReadError):
+            while piece := await connection.read(100, 5):
+                read += piece
+        assert read in (b"half of ", b"") if hard else read == b"half of "
+
+
+async def test_who_reads_is_told_that_the_connection_was_closed(untrusted_tls: ssl.SSLContext) -> None:
+    async def hold(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+
+    async with connected(hold, 0, untrusted_tls) as connection:
+        reading = asyncio.create_task(connection.read(100))
+        await asyncio.sleep(0)
+        await connection.aclose()
+        with pytest.raises(httpcore.ReadError):
+            await reading
+
+
+@LAYERS
+async def test_a_reading_that_was_given_up_loses_nothing(layers: int, untrusted_tls: ssl.SSLContext) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(await reader.readexactly(5))
+
+    async with connected(answer, layers, untrusted_tls) as connection:
+        given_up = asyncio.create_task(connection.read(100))
+        await asyncio.sleep(0)
+        given_up.cancel()
+        await asyncio.gather(given_up, return_exceptions=True)
+        with pytest.raises(httpcore.ReadTimeout):
+            await connection.read(100, 0.05)
+        await connection.write(b"hello", 5)
+        assert await connection.read(2, 5) == b"he"
+        assert await connection.read(100, 5) == b"llo"
+
+
+@LAYERS
+async def test_deadlines_may_come_nearer(layers: int, untrusted_tls: ssl.SSLContext) -> None:
+    async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for _ in range(5):
+            writer.write(b".")
+            await asyncio.sleep(0.05)
+        await reader.read()
+
+    loop = asyncio.get_running_loop()
+    async with connected(drip, layers, untrusted_tls) as connection:
+        connection.silence, connection.deadline = 0.2, loop.time() + 60
+        read = b""
+        while len(read) < 5:
+            read += await connection.read(100)
+        with pytest.raises(httpcore.ReadTimeout):
+            await connection.read(100)
+        begun = loop.time()
+        connection.silence, connection.deadline = 60, begun + 0.1
+        with pytest.raises(httpcore.ReadTimeout):
+            await connection.read(100)
+        assert 0.09 < loop.time() - begun < 5
+
+
+async def test_options_of_whoever_opens_it() -> None:
+    server = await asyncio.start_server(lambda _r, w: w.close(), "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    options = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
+    connection = await Network().connect_tcp("127.0.0.1", port, 5, "127.0.0.1", options)
+    raw = connection.get_extra_info("socket")
+    assert raw.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+    assert connection.get_extra_info("ssl_object") is None
+    await connection.aclose()
+    server.close()
+    await server.wait_closed()
+
+
+@pytest.mark.parametrize(
+    ("said", "sentence"),
+    [
+        # As asyncio tells it where one host has two addresses.
+        ("Multiple exceptions: [Errno 111] Connect call failed ('::1', 9), [Errno 111] Connect call failed", "refused"),
+        ("Multiple exceptions: [Errno 101] Network is unreachable, [Errno 111] Connect call failed", "refused"),
+        ("Multiple exceptions: [Errno 24] Too many open files, [Errno 101] Network is unreachable", "Too many files"),
+        ("Multiple exceptions: [Errno 101] Network is unreachable, [Errno 113] No route", "check the network"),
+        ("something else", "check the network"),
+    ],
+)
+def test_a_host_with_several_addresses(said: str, sentence: str) -> None:
+    assert sentence in str(explain(connect_error(OSError(said)), "example"))
