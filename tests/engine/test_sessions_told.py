@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
 
 import pytest
 
@@ -20,8 +21,13 @@ PRICED = Usage(1000, 100, 50, 800, 100, 0.25)
 UNPRICED = Usage(10, 5)
 
 
-async def test_usage_in_words() -> None:
-    store = MemoryStore()
+@pytest.fixture
+async def store() -> AsyncIterator[MemoryStore]:
+    async with aclosing(MemoryStore()) as made:
+        yield made
+
+
+async def test_usage_in_words(store: MemoryStore) -> None:
     session = await store.create("w")
     assert usage_told(await usage_report(store, session.id)).startswith("This session has used nothing yet.")
     await store.update(session.id, lambda now: now.with_user("Hello."), Spent("t1", "anthropic", "dear", PRICED))
@@ -38,8 +44,7 @@ async def test_usage_in_words() -> None:
         assert line in told.splitlines()
 
 
-async def test_the_list_in_words() -> None:
-    store = MemoryStore()
+async def test_the_list_in_words(store: MemoryStore) -> None:
     busy = await store.create("w")
     await store.update(busy.id, lambda now: now.with_user("A | title"))
     other = await store.create("elsewhere")
@@ -88,3 +93,4 @@ async def test_no_turn_begins_in_a_session_that_is_being_changed(op: str) -> Non
     await change(session.id)
     assert len(refused) == 1
     assert not engine.is_busy(session.id)
+    await engine.aclose()

@@ -146,6 +146,9 @@ async def test_who_does_not_read_is_left_and_no_other(kind: str) -> None:
             while not deaf.writer.transport.is_closing():
                 for _ in range(200):
                     deaf.write(question)
+                # Newer versions of asyncio count all that waits anew with each of them.
+                with suppress(ConnectionError):
+                    await deaf.writer.drain()
                 # Whoever reads is answered all the while.
                 other.write(question)
                 assert LONG.encode() in await other.read()

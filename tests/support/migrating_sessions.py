@@ -50,12 +50,11 @@ def connection_of(opened_: Opened) -> sqlite3.Connection:
 def check_migrated(folder: Path) -> None:
     """Whatever has happened to it, the next process has the newest schema and all that there was, as has every copy."""
     opened_ = open_database(str(folder), migrations=LATER)
-    connection = connection_of(opened_)
-    assert opened_.problems == ()
-    assert connection.execute("SELECT count(*) FROM message").fetchone() == (4,)
-    assert connection.execute("SELECT colour FROM session").fetchall() == [("red",)]
-    assert connection.execute("SELECT name FROM more").fetchall() == [("x",)]
-    connection.close()
+    with closing(connection_of(opened_)) as connection:
+        assert opened_.problems == ()
+        assert connection.execute("SELECT count(*) FROM message").fetchone() == (4,)
+        assert connection.execute("SELECT colour FROM session").fetchall() == [("red",)]
+        assert connection.execute("SELECT name FROM more").fetchall() == [("x",)]
     assert version(database(folder)) == max(LATER)
     for copy in database(folder).parent.glob("*.before-version-*"):
         with closing(sqlite3.connect(copy)) as kept:
