@@ -14,6 +14,7 @@ from thinklsp.core.problems import Verified
 from thinklsp.lsp.client import Abilities
 from thinklsp.lsp.convert import Encoding
 from thinklsp.lsp.edits import Draft, Present, Review, Scope, draft
+from thinklsp.lsp.fetched import newly_fetched
 from thinklsp.lsp.workspace_edits import workspace_edit
 
 A, B = "file:///ws/a.py", "file:///ws/b.py"
@@ -209,6 +210,34 @@ def test_changes_that_the_user_did_not_ask_for_want_a_look(
     assert set(found) == set(whole["changeAnnotations"])
 
 
+# text -> the hosts that an editor would ask for a schema
+FETCHED: list[tuple[str, list[str]]] = [
+    ('{"$schema": "https://example.com/a?secret"}', ["example.com"]),
+    ('{"$schema" /* no */ : // one\n "http://example.com:80/a"}', ["example.com"]),
+    ('{"\\u0024sch\\u0065ma": "https:\\/\\/example.com"}', ["example.com"]),
+    ('[{"$ref":"//name:secret@example.com/a#/b"}, {"$ref": "ftp://b.example"}]', ["b.example", "example.com"]),
+    ('{"$schema": "file://example.com/share/a.json"}', ["example.com"]),
+    ("# yaml-language-server: $schema=https://example.com/a.json\na: 1\n", ["example.com"]),
+    ("# $schema: https://example.com/a.json\na: 1\n", ["example.com"]),
+    ("a:\n  $ref: 'https://example.com/a.yaml'\n", ["example.com"]),
+    ("#:schema https://example.com/a.json\n", ["example.com"]),
+    ('{"$schema": "https://[example/"}', ["the network"]),
+    ('{"$schema": "https://b\u00fccher.example/"}', ["b\\xfccher.example"]),
+    ('{"$schema": "./a.json", "$ref": "#/definitions/b", "see": "https://example.com"}', []),
+    ('{"$schema": "file:///usr/share/a.json"}', []),
+    ("schema = 'https://example.com'\n", []),
+]
+
+
+@pytest.mark.parametrize(("text", "hosts"), FETCHED)
+def test_what_editors_would_load_is_found(text: str, hosts: list[str]) -> None:
+    """And only where it is new: who has such a schema already is not asked about it."""
+    assert newly_fetched("", text) == hosts
+    assert newly_fetched(text, f"{text} ") == []
+    other = text.replace("example", "other")
+    assert newly_fetched(other, text) == hosts
+
+
 STATS = """import math
 
 
@@ -253,6 +282,16 @@ GROUPS: list[tuple[FileEdit, Scope | None, list[tuple[int, str, str, bool]]]] = 
     ),
     (FileEdit(A, "a.py", None, STATS), None, [(2, "new file a.py", "what you asked for", False)]),
     (FileEdit(A, "d/a.py", "x\n", None), None, [(1, "delete a.py", "deletes the file", True)]),
+    (
+        FileEdit(A, "a.json", '{"a": 1}\n', '{"$schema": "https://example.com/?secret", "a": 1}\n'),
+        Scope(A),
+        [(1, "a.json (line 1)", "makes editors load from example.com", True)],
+    ),
+    (
+        FileEdit(A, "a.json", None, '{"$schema": "https://example.com/a.json"}\n'),
+        None,
+        [(2, "new file a.json", "makes editors load from example.com", True)],
+    ),
     (
         FileEdit(A, "a.py", "x\n", "y\n", new_uri=B, new_path="d/b.py"),
         None,

@@ -13,7 +13,7 @@ from typing import Any
 from thinklsp.core.edits import FileEdit
 from thinklsp.core.lines import split_lines
 from thinklsp.lsp.edits import Review, Scope
-from thinklsp.lsp.looks import why_looked_at
+from thinklsp.lsp.looks import why_file, why_lines, why_operation
 from thinklsp.lsp.places import enclosing_definition
 
 # Beyond these, hunks share one annotation for those that are asked about and one for the others.
@@ -53,15 +53,16 @@ class Annotations:
         name = file.path.rpartition("/")[2]
         new_name = (file.new_path or file.new_uri or "").rpartition("/")[2]
         what = f"delete {name}" if file.deletes else f"{name} becomes {new_name}" if new_name else f"new file {name}"
-        return self._mark(what, why_looked_at(file, self.scope, None))
+        return self._mark(what, why_operation(file, self.scope))
 
     def hunks(self, file: FileEdit, text: str, ranges: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
         """What each hunk of a file carries, in their order. `ranges` are those of `text` that they replace."""
         lines = split_lines(text)
+        why = why_file(file, self.scope)
         groups: list[_Group] = []
         owners: list[int] = []
         for range_ in ranges:
-            found = self._group(file, lines, range_)
+            found = self._group(file, lines, range_, why)
             if not groups or not _belongs(groups[-1], found):
                 groups.append(found)
             groups[-1].last = max(groups[-1].last, found.last)
@@ -69,9 +70,9 @@ class Annotations:
         marks = [self._mark(_where(file, group), group.why) for group in groups]
         return [marks[owner] for owner in owners]
 
-    def _group(self, file: FileEdit, lines: Sequence[str], range_: Mapping[str, Any]) -> _Group:
+    def _group(self, file: FileEdit, lines: Sequence[str], range_: Mapping[str, Any], why: str | None) -> _Group:
         first, last = range_["start"]["line"], range_["end"]["line"]
-        why = why_looked_at(file, self.scope, (first, last))
+        why = why or why_lines(self.scope, (first, last))
         touched = last - 1 if last > first and range_["end"]["character"] == 0 else last
         return _Group(first, touched, enclosing_definition(lines, first, file.path), why)
 

@@ -7,20 +7,31 @@ from collections.abc import Sequence
 from thinklsp.core.edits import FileEdit, hunks
 from thinklsp.lsp.convert import Lines
 from thinklsp.lsp.edits import Proposal, Review, Scope
+from thinklsp.lsp.fetched import newly_fetched
 
 
-def why_looked_at(file: FileEdit, scope: Scope | None, lines: tuple[int, int] | None) -> str | None:
-    """Why this change lies outside of what was asked for; None where it does not. `lines`: zero-based, those that a
-    hunk replaces, from the first to the one that its end stands in; None for an operation on the whole file."""
-    if lines is None and file.deletes:
+def why_operation(file: FileEdit, scope: Scope | None) -> str | None:
+    """Why an operation on the whole file wants a look; None where it does not."""
+    if file.deletes:
         return "deletes the file"
-    if lines is None and file.new_uri is not None:
+    if file.new_uri is not None:
         return "renames the file"
-    if scope is None:
-        return None
-    if file.uri != scope.uri:
+    return why_file(file, scope)
+
+
+def why_file(file: FileEdit, scope: Scope | None) -> str | None:
+    """Why every change of the file's text wants one, wherever it stands."""
+    if hosts := newly_fetched(file.before or "", file.after or ""):
+        return f"makes editors load from {', '.join(hosts)}"
+    if scope is not None and file.uri != scope.uri:
         return "in another file than the one that you asked about"
-    if lines is None or scope.lines is None:
+    return None
+
+
+def why_lines(scope: Scope | None, lines: tuple[int, int]) -> str | None:
+    """Why a hunk in the file that was asked about wants one. `lines`: zero-based, those that it replaces, from the
+    first to the one that its end stands in."""
+    if scope is None or scope.lines is None:
         return None
     first, last = scope.lines
     return None if first <= lines[0] and lines[1] <= last + 1 else "outside the lines that you asked about"
@@ -34,12 +45,11 @@ def wants_look(ready: Sequence[Proposal], review: Review, scope: Scope | None) -
 
 
 def _outside(item: Proposal, scope: Scope | None) -> bool:
-    file = item.file
-    if why_looked_at(file, scope, None) is not None:
+    if why_operation(item.file, scope) is not None:
         return True
     if scope is None or scope.lines is None or item.after is None or item.present.text is None:
         return False
     text = item.present.text
     lines = Lines(text, "utf-32")
     places = ((lines.position(hunk.start), lines.position(hunk.end)) for hunk in hunks(text, item.after))
-    return any(why_looked_at(file, scope, (start["line"], end["line"])) is not None for start, end in places)
+    return any(why_lines(scope, (start["line"], end["line"])) is not None for start, end in places)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from thinklsp.core.edits import EditSet
 from thinklsp.core.unified import counts, diff
 from thinklsp.lsp.edits import Draft, Proposal, Review, Scope
+from thinklsp.lsp.fetched import newly_fetched
 from thinklsp.lsp.looks import wants_look
 from thinklsp.lsp.made_files import MadeFiles
 from thinklsp.lsp.proposals import Kept, Proposals
@@ -69,4 +70,6 @@ def _change(item: Proposal) -> str:
     if item.file.new_uri is not None:
         return f"renames {path} to {visible(item.file.new_path or item.file.new_uri)}"
     added, removed = counts(item.present.text or "", item.after or "")
-    return f"{path} (+{added} −{removed})"
+    hosts = newly_fetched(item.file.before or "", item.after or "")
+    loads = f", makes editors load from {', '.join(hosts)}" if hosts else ""
+    return f"{path} (+{added} −{removed}{loads})"

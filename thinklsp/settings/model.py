@@ -80,7 +80,7 @@ class EditsGroup(_Group):
     review: Review = Field(
         "auto",
         description="When the editor is asked to confirm changes: `auto` for changes outside the requested file or "
-        "range, deletions and renames.",
+        "range, deletions, renames, and files that would make the editor load a schema from the network.",
     )
 
 

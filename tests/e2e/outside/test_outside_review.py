@@ -15,6 +15,7 @@ APP = "def one():\n    return 1\n\n\n" + "x = 0\n" * 20 + "def two():\n    retur
 HERE = tool("edit_file", path="app.py", old_text="return 1", new_text="return 11")
 THERE = tool("edit_file", path="app.py", old_text="return 2", new_text="return 22")
 OTHER = tool("write_file", path="b.py", content="b = 2\n")
+SCHEMA = tool("edit_file", path="app.py", old_text="return 1", new_text='return {"$ref": "https://example.com/?1"}')
 RANGE = {"start": {"line": 0, "character": 0}, "end": {"line": 2, "character": 0}}
 PLAIN = capabilities(workspace__workspaceEdit__changeAnnotationSupport=None)
 QUESTION = "window/showMessageRequest"
@@ -68,6 +69,7 @@ ASKED: list[tuple[str, tuple[Tool, ...], list[str]]] = [
     ("auto", (OTHER,), ["b.py (+1 −1)"]),
     ("auto", (tool("delete_file", path="old.py"),), ["deletes old.py"]),
     ("auto", (tool("rename_file", path="old.py", new_path="new.py"),), ["renames old.py to new.py"]),
+    ("auto", (SCHEMA,), ["app.py (+1 −1, makes editors load from example.com)"]),
     ("always", (HERE,), ["would change app.py (+1 −1)"]),
 ]
 
