@@ -113,7 +113,7 @@ async def test_a_proxy_by_tls_may_have_a_certificate_of_its_own(
     port = server.sockets[0].getsockname()[1]
     for ca_bundle, sentence in (
         (None, "or of the proxy on the way to it"),
-        (str(certificate), "proxy would not connect"),
+        (str(certificate), "would not connect"),
     ):
         transport = Transport(timeouts=QUICK, proxy=f"https://name:secret@localhost:{port}", ca_bundle=ca_bundle)
         with pytest.raises(TransportFailed, match=sentence) as caught:
@@ -125,6 +125,24 @@ async def test_a_proxy_by_tls_may_have_a_certificate_of_its_own(
     assert b"secret" not in request
     server.close()
     await server.wait_closed()
+
+
+# status of the proxy's answer -> a part of the sentence, whether it may be tried again
+REFUSALS = [("407 Proxy Authentication Required", "name:password@", False), ("403 No", "status 403", False)]
+REFUSALS += [("502 Bad Gateway", "status 502", True), ("503 Later", "status 503", True)]
+
+
+@pytest.mark.parametrize(("status", "sentence", "retryable"), REFUSALS)
+async def test_a_proxy_that_refuses_is_told_as_such(status: str, sentence: str, retryable: bool) -> None:
+    refusal = f"HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n".encode()
+    async with SseServer([[refusal]]) as proxy:
+        transport = Transport(timeouts=QUICK, proxy=proxy.url.replace("//", "//name:secret@"))
+        with pytest.raises(TransportFailed, match="The proxy on the way to api.example") as caught:
+            await fetch(transport, "https://api.example")
+        await transport.aclose()
+    assert sentence in str(caught.value)
+    assert "secret" not in str(caught.value)
+    assert caught.value.retryable is retryable
 
 
 @pytest.mark.parametrize("options", [{"ca_bundle": "/nowhere/secret.pem"}, {"proxy": "nonsense://secret"}])

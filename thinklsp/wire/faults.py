@@ -46,7 +46,7 @@ def explain(fault: Exception, host: str, *, proxied: bool = False) -> TransportF
         case httpcore.ReadTimeout():
             return TransportFailed(f"{host} did not answer in time.")
         case httpcore.ProxyError():
-            return TransportFailed(f"The proxy would not connect to {host}; check the proxy settings.")
+            return _refused_by_proxy(str(fault)[:3], host)
         case httpcore.ConnectError():
             return TransportFailed(f"No connection to {host}: check the network.")
         case httpcore.LocalProtocolError():
@@ -99,6 +99,24 @@ def _explain_cause(fault: Exception, host: str, *, connecting: bool, proxied: bo
             "runs, and the base URL."
         )
     return None
+
+
+def _refused_by_proxy(status: str, host: str) -> TransportFailed:
+    """`status`: that of its answer, where it speaks HTTP; the library tells it in its text alone."""
+    proxy = f"The proxy on the way to {host}"
+    if status == "407":
+        return TransportFailed(
+            f"{proxy} asks for a name and a password, or does not take those that it was given. They belong into its "
+            "address, as in http://name:password@proxy:port, in HTTPS_PROXY or `proxy` under [network] in your "
+            "config.toml.",
+            retryable=False,
+        )
+    told = f" (status {status})" if status.isdigit() else ""
+    return TransportFailed(
+        f"{proxy} would not connect{told}: check that it lets you reach this host, and HTTPS_PROXY or `proxy` under "
+        "[network] in your config.toml.",
+        retryable=not status.startswith("4"),
+    )
 
 
 def explain_full(fault: Exception) -> TransportFailed | None:
