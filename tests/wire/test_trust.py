@@ -137,7 +137,7 @@ async def test_a_proxy_that_refuses_is_told_as_such(status: str, sentence: str, 
     refusal = f"HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n".encode()
     async with SseServer([[refusal]]) as proxy:
         transport = Transport(timeouts=QUICK, proxy=proxy.url.replace("//", "//name:secret@"))
-        with pytest.raises(TransportFailed, match="The proxy on the way to api.example") as caught:
+        with pytest.raises(TransportFailed, match=r"The proxy on the way to api\.example") as caught:
             await fetch(transport, "https://api.example")
         await transport.aclose()
     assert sentence in str(caught.value)

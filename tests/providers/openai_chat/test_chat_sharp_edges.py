@@ -207,6 +207,9 @@ def test_row_27_a_refusal_has_its_own_words() -> None:
     refused = run(stream("openai_refusal"))
     assert (refused.message.stop_reason, refused.explanation) == ("refusal", "I cannot.")
     assert refused.message.blocks == ()
+    # Many servers name the field and say nothing in it.
+    said_all = run(as_events(chunk({"content": "Hi.", "refusal": ""}), chunk({"refusal": ""}, "stop")))
+    assert (said_all.message.stop_reason, said_all.explanation) == ("end_turn", None)
 
 
 def test_row_29_an_open_call_is_answered() -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from thinklsp.core.errors import StreamProtocolError
+from thinklsp.core.pieces import Pieces
 from thinklsp.core.stream import (
     BlockDelta,
     BlockKind,
@@ -34,10 +35,10 @@ class _Open:
 
     index: int
     is_thought: bool
-    pieces: list[str] = field(default_factory=list)
+    pieces: Pieces = field(default_factory=Pieces)
 
     def raw(self) -> Mapping[str, Any]:
-        text = "".join(self.pieces)
+        text = str(self.pieces)
         return {"text": text, "thought": True} if self.is_thought else {"text": text}
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from thinklsp.core.pieces import Pieces
 from thinklsp.core.stream import BlockDelta, BlockStarted, BlockStopped, StreamEvent, ThinkingDelta
 
 DETAILS = "reasoning_details"
@@ -26,7 +27,7 @@ class _Detail:
     def __init__(self, kind: str) -> None:
         self.field = _APPENDED.get(kind, "")
         self.fields: dict[str, Any] = {}
-        self.pieces: list[str] = []
+        self.pieces = Pieces()
 
     def take(self, entry: Mapping[str, Any]) -> str:
         """The readable text in this piece. Nulls never replace what is known."""
@@ -40,7 +41,7 @@ class _Detail:
         return text
 
     def whole(self) -> dict[str, Any]:
-        return {**self.fields, self.field: "".join(self.pieces)} if self.pieces else self.fields
+        return {**self.fields, self.field: str(self.pieces)} if self.pieces else self.fields
 
 
 class Reasoning:
@@ -49,7 +50,7 @@ class Reasoning:
     def __init__(self, index: int) -> None:
         self._index = index
         self._source: str | None = None
-        self._pieces: list[str] = []
+        self._pieces = Pieces()
         self._details: list[_Detail] = []
         self._places: dict[tuple[str, int], _Detail] = {}
         self._open = False
@@ -60,7 +61,7 @@ class Reasoning:
 
     @property
     def text(self) -> str:
-        return "".join(self._pieces)
+        return str(self._pieces)
 
     def take(self, delta: Mapping[str, Any]) -> list[StreamEvent]:
         """What of the delta is thinking."""

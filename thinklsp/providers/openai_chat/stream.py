@@ -11,6 +11,7 @@ from typing import Any
 
 from thinklsp.core.errors import Overloaded, StreamProtocolError
 from thinklsp.core.messages import StopReason
+from thinklsp.core.pieces import Pieces
 from thinklsp.core.stream import (
     BlockDelta,
     BlockStarted,
@@ -55,8 +56,8 @@ class ChatDecoder:
         self._reasoning = Reasoning(_THINKING)
         self._calls = ToolCalls(_FIRST_CALL)
         self._tags = ThinkTagSplitter() if server.think_tags else None
-        self._pieces: list[str] = []
-        self._refusal: list[str] = []
+        self._pieces = Pieces()
+        self._refusal = Pieces()
         self._usage: dict[str, Any] = {}
         self._reason: str | None = None
         self._started = False
@@ -113,7 +114,7 @@ class ChatDecoder:
     def _part(self, part: Mapping[str, Any], *, whole: bool) -> list[StreamEvent]:
         events = self._reasoning.take(part)
         events += self._content(part.get("content"))
-        if isinstance(refusal := part.get("refusal"), str):
+        if isinstance(refusal := part.get("refusal"), str) and refusal:
             self._refusal.append(refusal)
         if isinstance(calls := part.get("tool_calls"), list):
             events += self._calls.take(calls, whole=whole)
@@ -171,12 +172,12 @@ class ChatDecoder:
         reason = self._stop_reason()
         notices: tuple[str, ...] = ()
         if reason == "end_turn":
-            notices = parser_notices(self._server, "".join(self._pieces), thought=self._reasoning.seen)
+            notices = parser_notices(self._server, str(self._pieces), thought=self._reasoning.seen)
         return [*events, MessageFinished(reason, neutral_usage(self._usage), self._explanation(reason), notices)]
 
     def _stop_blocks(self) -> list[StreamEvent]:
         """The thinking and the text; the latter may turn out to hold the former."""
-        text = "".join(self._pieces)
+        text = str(self._pieces)
         # Where a tag was opened, or thinking came in a field of its own, a closing tag is part of what is said.
         parts = split_unopened(text) if self._tags and not self._tags.opened and not self._reasoning.seen else None
         if parts is None:
@@ -184,11 +185,11 @@ class ChatDecoder:
             return [*self._reasoning.stop(), *closing]
         thought, answer = parts
         events = self._reasoning.whole("think_tags", thought) if thought else []
-        self._pieces = [answer]
+        self._pieces = Pieces(answer)
         return [*events, BlockStopped(_TEXT, {"content": answer}, answer)]
 
     def _stop_reason(self) -> StopReason:
-        if any(self._refusal):
+        if self._refusal:
             return "refusal"
         reason = _STOP_REASONS.get(self._reason or "stop", "other")
         # Some servers say `stop`, or nothing, although the model has called tools.
@@ -197,7 +198,7 @@ class ChatDecoder:
     def _explanation(self, reason: StopReason) -> str | None:
         if reason != "refusal":
             return None
-        return "".join(self._refusal) or "The service's content filter stopped the answer."
+        return str(self._refusal) or "The service's content filter stopped the answer."
 
 
 def _text_of(value: object) -> str:
