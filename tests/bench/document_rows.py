@@ -11,7 +11,7 @@ from lsprotocol import types
 from pygls.workspace import TextDocument
 
 from tests.bench.measure import Bench, Figure, compared, in_turn, ratio
-from thinklsp.lsp.documents import Document
+from thinklsp.lsp.documents.open_documents import Document
 from thinklsp.lsp.protocol.forms import Change, Opened, Position, Range
 
 LINE = "    value = compute(number, another) + offset  # one line of code\n"

@@ -21,8 +21,8 @@ def _own(provider: str, url: str) -> Any:
     """The product's way from the socket to the editor: decoded, accumulated, and reported to one that reads on."""
     from tests.support import anthropic_requests, openai_requests
     from thinklsp.agent.model_call import CallFinished, HttpModelCaller
-    from thinklsp.lsp.client import Client
-    from thinklsp.lsp.progress import TurnProgress
+    from thinklsp.lsp.editor.client import Client
+    from thinklsp.lsp.editor.progress import TurnProgress
     from thinklsp.lsp.protocol.dispatch import Protocol
     from thinklsp.lsp.protocol.writer import FrameWriter
     from thinklsp.providers.anthropic.adapter import AnthropicAdapter

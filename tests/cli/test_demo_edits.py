@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from thinklsp.cli.demo_edits import EditRefused, edit_set_of, offset_in, to_be_confirmed
 from thinklsp.core.edits import hunks
-from thinklsp.lsp.convert import Lines
+from thinklsp.lsp.protocol.convert import Lines
 from thinklsp.workspace.paths import Root
 from thinklsp.workspace.uri import path_to_uri
 from thinklsp.workspace.view import DocumentSnapshot, WorkspaceFolder, WorkspaceView

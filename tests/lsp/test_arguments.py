@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from thinklsp.lsp.arguments import ChatArguments, ChoiceArguments, TurnArguments, parsed
+from thinklsp.lsp.editor.arguments import ChatArguments, ChoiceArguments, TurnArguments, parsed
 from thinklsp.lsp.protocol.errors import InvalidParams
 
 

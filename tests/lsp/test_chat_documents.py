@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from thinklsp.core.edits import apply_edits
-from thinklsp.lsp.chat_documents import (
+from thinklsp.lsp.chats.chat_documents import (
     NO_TEXT,
     Answer,
     blank_document,
@@ -21,9 +21,9 @@ from thinklsp.lsp.chat_documents import (
     with_answer,
     with_exchange,
 )
-from thinklsp.lsp.chat_outline import parse, prompt_section
-from thinklsp.lsp.convert import split_keeping_ends
-from thinklsp.lsp.mentions import Mention, mentions
+from thinklsp.lsp.chats.chat_outline import parse, prompt_section
+from thinklsp.lsp.chats.mentions import Mention, mentions
+from thinklsp.lsp.protocol.convert import split_keeping_ends
 
 ID = "0123456789abcdef"
 LINE = f"<!-- thinklsp session: {ID} -->"

@@ -19,7 +19,7 @@ from tests.support.in_process import connected
 from tests.support.sizes import examples
 from thinklsp.core.errors import Overloaded
 from thinklsp.engine.adapters import endpoint_of
-from thinklsp.lsp.chat_outline import parse
+from thinklsp.lsp.chats.chat_outline import parse
 
 Json = Any
 NAMES = ("a", "b", "c")

@@ -11,9 +11,8 @@ import pytest
 
 from tests.support.in_process import in_process
 from thinklsp.agent.prompts import READING
-from thinklsp.lsp import code_actions
-from thinklsp.lsp.client import Abilities
-from thinklsp.lsp.code_actions import (
+from thinklsp.lsp.actions import code_actions
+from thinklsp.lsp.actions.code_actions import (
     Held,
     Offer,
     Situation,
@@ -23,7 +22,8 @@ from thinklsp.lsp.code_actions import (
     offers,
     wanted,
 )
-from thinklsp.lsp.documents import Document
+from thinklsp.lsp.documents.open_documents import Document
+from thinklsp.lsp.editor.client import Abilities
 from thinklsp.lsp.protocol.forms import Opened, Position, Range
 from thinklsp.settings.own_actions import ActionSection
 

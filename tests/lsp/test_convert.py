@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.lsp.test_documents import ENCODINGS, Model
-from thinklsp.lsp.convert import Encoding, Lines, column_of, split_keeping_ends, units
+from thinklsp.lsp.protocol.convert import Encoding, Lines, column_of, split_keeping_ends, units
 
 _texts = st.text(st.sampled_from("ab\r\n\f\u2028é€😀\ud800"), max_size=30)
 

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.sizes import examples
-from thinklsp.lsp.convert import Encoding
-from thinklsp.lsp.documents import Document, Documents
+from thinklsp.lsp.documents.open_documents import Document, Documents
 from thinklsp.lsp.protocol import forms
+from thinklsp.lsp.protocol.convert import Encoding
 
 ENCODINGS: tuple[Encoding, ...] = ("utf-8", "utf-16", "utf-32")
 URI = "file:///ws/a.py"

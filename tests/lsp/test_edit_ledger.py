@@ -14,12 +14,13 @@ from tests.support.in_process import InProcess, in_process
 from tests.support.stored_sessions import full_session, opened
 from thinklsp.core.edits import FileEdit
 from thinklsp.core.errors import SessionError
-from thinklsp.lsp.client import ApplyReply
-from thinklsp.lsp.edits import Draft, Present, Proposal
-from thinklsp.lsp.ledger import EditLedger, standing
-from thinklsp.lsp.proposals import Kept
-from thinklsp.lsp.sent_edit import SentEdit
-from thinklsp.lsp.undoing import undo_of
+from thinklsp.lsp.editor.client import ApplyReply
+from thinklsp.lsp.editor.present import Present
+from thinklsp.lsp.edits.drafts import Draft, Proposal
+from thinklsp.lsp.edits.ledger import EditLedger, standing
+from thinklsp.lsp.edits.proposals import Kept
+from thinklsp.lsp.edits.sent_edit import SentEdit
+from thinklsp.lsp.edits.undoing import undo_of
 from thinklsp.sessions.ledger import Intent, LedgerEntry, Outcome, PlannedWrite, sha256
 from thinklsp.workspace.paths import workspace_key
 

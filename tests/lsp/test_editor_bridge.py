@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from tests.support.in_process import InProcess, in_process
 from tests.support.sizes import examples
 from thinklsp.core.problems import Problem
-from thinklsp.lsp.editor_answers import targets_of, told_of
-from thinklsp.lsp.editor_bridge import EditorBridge
+from thinklsp.lsp.editor.bridge import EditorBridge
+from thinklsp.lsp.editor.bridge_answers import targets_of, told_of
 from thinklsp.tools.editor import DiagnosedDocument, Diagnostics, Point, Target
 
 A, B = "file:///ws/a%20b.py", "file:///ws/b.py"

@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 from tests.support.raw_documents import apply_text_edits
 from thinklsp.core.edits import FileEdit
 from thinklsp.core.problems import Verified
-from thinklsp.lsp.client import Abilities
-from thinklsp.lsp.convert import Encoding
-from thinklsp.lsp.edits import Draft, Present, Review, Scope, draft
-from thinklsp.lsp.fetched import newly_fetched
-from thinklsp.lsp.workspace_edits import workspace_edit
+from thinklsp.lsp.editor.client import Abilities
+from thinklsp.lsp.editor.present import Present
+from thinklsp.lsp.edits.drafts import Draft, Review, Scope, draft
+from thinklsp.lsp.edits.fetched import newly_fetched
+from thinklsp.lsp.edits.workspace_edits import workspace_edit
+from thinklsp.lsp.protocol.convert import Encoding
 
 A, B = "file:///ws/a.py", "file:///ws/b.py"
 BASE = "one\ntwo\nthree\nfour\n"

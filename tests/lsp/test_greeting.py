@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.lsp.test_start import _running
-from thinklsp.lsp.greeting import answer_to, greet
+from thinklsp.lsp.protocol.greeting import answer_to, greet
 from thinklsp.lsp.server import Server
 
 CORPUS = Path(__file__).parents[1] / "slow" / "corpus.jsonl"

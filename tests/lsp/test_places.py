@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from thinklsp.lsp.documents import Document
-from thinklsp.lsp.places import Trigger, comment_trigger, enclosing_definition, has_definition, is_unfinished
+from thinklsp.lsp.documents.open_documents import Document
+from thinklsp.lsp.documents.places import Trigger, comment_trigger, enclosing_definition, has_definition, is_unfinished
 from thinklsp.lsp.protocol.forms import Opened
 
 

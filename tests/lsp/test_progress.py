@@ -27,8 +27,8 @@ from thinklsp.core.events import (
 )
 from thinklsp.core.messages import AssistantMessage
 from thinklsp.core.usage import Usage
-from thinklsp.lsp.client import Client
-from thinklsp.lsp.progress import TurnProgress
+from thinklsp.lsp.editor.client import Client
+from thinklsp.lsp.editor.progress import TurnProgress
 
 
 class _Skipping(selectors.DefaultSelector):  # type: ignore[misc,valid-type] # the platform's own class

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.sizes import examples
-from thinklsp.lsp.diagnostics import moved, present, see
-from thinklsp.lsp.documents import Document
+from thinklsp.lsp.documents.diagnostics import moved, present, see
+from thinklsp.lsp.documents.open_documents import Document
 from thinklsp.lsp.protocol.forms import Change, Opened, Position, Range
 
 _LINES = 8

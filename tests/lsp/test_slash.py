@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from thinklsp.engine.choices import _CHOICES
-from thinklsp.lsp.slash import SLASH_COMMANDS, Invocation, taken_apart
+from thinklsp.lsp.chats.slash import SLASH_COMMANDS, Invocation, taken_apart
 
 # Prompt, commands with their arguments, and what is left to be sent.
 APART: dict[str, tuple[str, list[tuple[str, str]], str]] = {

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.in_process import InProcess, in_process
-from thinklsp.lsp.snapshots import Snapshots
+from thinklsp.lsp.editor.snapshots import Snapshots
 from thinklsp.workspace.view import WorkspaceView
 
 

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from tests.support.raw_wires import HandshakeRefused, framed
 from tests.support.raw_wires import TcpWire as Client
 from tests.support.raw_wires import WebSocketWire as WebSocketClient
-from thinklsp.lsp import tcp, websocket
 from thinklsp.lsp.protocol.frames import BadFrame
 from thinklsp.lsp.protocol.socket_writer import Gone
 from thinklsp.lsp.protocol.writer import Outbox
-from thinklsp.lsp.sockets import Connections, Entrance
+from thinklsp.lsp.serving import tcp, websocket
+from thinklsp.lsp.serving.sockets import Connections, Entrance
 
 KINDS = {"tcp": (tcp.listening, Client.open), "ws": (websocket.listening, WebSocketClient.upgraded)}
 NOBODY = {"processId": None, "rootUri": None, "capabilities": {}}

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from tests.support.outside import ARGV
-from thinklsp.lsp.stdio import what_is_there
+from thinklsp.lsp.serving.stdio import what_is_there
 
 INITIALIZE = {"processId": None, "rootUri": None, "capabilities": {}}
 TALK = [

@@ -224,7 +224,7 @@ FAILED = {
 }
 FAILING = """
 from thinklsp.cli.logs import log_to_stderr
-from thinklsp.lsp.connection import run_to_its_end
+from thinklsp.lsp.serving.connection import run_to_its_end
 async def serve(): raise {}
 log_to_stderr()
 run_to_its_end(serve())

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 import pytest
 
 from thinklsp.core.edits import FileEdit
-from thinklsp.lsp.ledger import standing
-from thinklsp.lsp.undoing import Undo, undo_of
+from thinklsp.lsp.edits.ledger import standing
+from thinklsp.lsp.edits.undoing import Undo, undo_of
 from thinklsp.sessions.ledger import Intent, LedgerEdit, LedgerEntry, PlannedWrite, WrittenTurn, sha256
 
 A, B = "file:///a.py", "file:///b.py"

@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from tests.support.in_process import in_process
 from tests.support.raw_documents import apply_text_edits, offset_at, position_at
 from thinklsp.core.edits import FileEdit
-from thinklsp.lsp.code_actions import Written
-from thinklsp.lsp.convert import Encoding
-from thinklsp.lsp.documents import Document
-from thinklsp.lsp.hover import first_sentences, hover
+from thinklsp.lsp.documents.open_documents import Document
+from thinklsp.lsp.documents.spans import followed, trimmed, written
+from thinklsp.lsp.editor.state import State
+from thinklsp.lsp.edits.hover import first_sentences, hover
+from thinklsp.lsp.edits.standing import Written
+from thinklsp.lsp.edits.written_text import Origin, WrittenText
+from thinklsp.lsp.protocol.convert import Encoding
 from thinklsp.lsp.protocol.forms import Change, Changed, Opened, Position, Range
-from thinklsp.lsp.spans import followed, trimmed, written
-from thinklsp.lsp.state import State
-from thinklsp.lsp.written_text import Origin, WrittenText
 
 A, B = "file:///ws/a.py", "file:///ws/b.py"
 FIX = Origin(Written("t1", "fix a.py", "s"), "It was off by one.", "m", "", datetime(2026, 11, 22, 9, 5, tzinfo=UTC))

@@ -23,9 +23,13 @@ from tests.support.forking import fork_servers
 from thinklsp.core import messages
 from thinklsp.core.body import Body
 from thinklsp.engine import sessions
-from thinklsp.lsp import applying, chat, code_actions, face, hover, running_turn
-from thinklsp.lsp.client import Client
+from thinklsp.lsp import face
+from thinklsp.lsp.actions import code_actions
+from thinklsp.lsp.chats import chat
+from thinklsp.lsp.editor.client import Client
+from thinklsp.lsp.edits import applying, hover
 from thinklsp.lsp.protocol.dispatch import Protocol
+from thinklsp.lsp.turns import running_turn
 from thinklsp.tools import ripgrep
 from thinklsp.wire.transport import Transport
 

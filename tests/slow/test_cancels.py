@@ -273,7 +273,7 @@ async def test_cancels_at_random_moments(tmp_path: Path, lot: int, count: int, s
 # Servers that take their time with a cancel, answer it twice, or leave the connection open.
 LATE = """
 import asyncio
-from thinklsp.lsp.connection import Connection
+from thinklsp.lsp.serving.connection import Connection
 receive = Connection.receive
 def late(self, frame):
     if any(word in frame for word in (b'"$/cancelRequest"', b'workDoneProgress/cancel"', b'"thinklsp.cancel"')):

@@ -20,9 +20,9 @@ from tests.support.protected_names import PROMISED, spellings
 from tests.support.sizes import tries
 from thinklsp.core.edits import EditSet, FileEdit
 from thinklsp.core.messages import ToolUseBlock
-from thinklsp.lsp.client import Abilities
-from thinklsp.lsp.edits import draft
-from thinklsp.lsp.snapshots import Snapshots
+from thinklsp.lsp.editor.client import Abilities
+from thinklsp.lsp.editor.snapshots import Snapshots
+from thinklsp.lsp.edits.drafts import draft
 from thinklsp.tools.base import ToolContext, call
 from thinklsp.tools.registry import TOOLS
 from thinklsp.workspace.apply import apply_to_disk

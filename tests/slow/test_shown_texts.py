@@ -24,10 +24,10 @@ from tests.support.sizes import SEED, sized, tries
 from tests.tools.test_visible import IGNORABLE
 from thinklsp.core.edits import TextEdit
 from thinklsp.core.messages import ToolUseBlock
-from thinklsp.lsp.chat_documents import Answer, made_inert, new_document, with_answer, with_exchange
-from thinklsp.lsp.hover import hover
-from thinklsp.lsp.ledger import Written
-from thinklsp.lsp.written_text import Origin
+from thinklsp.lsp.chats.chat_documents import Answer, made_inert, new_document, with_answer, with_exchange
+from thinklsp.lsp.edits.hover import hover
+from thinklsp.lsp.edits.standing import Written
+from thinklsp.lsp.edits.written_text import Origin
 from thinklsp.tools import inert as module
 from thinklsp.tools.base import ToolContext, call
 from thinklsp.tools.inert import Kind

@@ -14,8 +14,8 @@ import pytest
 from lsprotocol import types
 
 from tests.support.sizes import SEED, tries
-from thinklsp.lsp.convert import Encoding
-from thinklsp.lsp.documents import Document
+from thinklsp.lsp.documents.open_documents import Document
+from thinklsp.lsp.protocol.convert import Encoding
 
 ENCODINGS: tuple[Encoding, ...] = ("utf-8", "utf-16", "utf-32")
 CODECS = {"utf-8": ("utf-8", 1), "utf-16": ("utf-16-le", 2), "utf-32": ("utf-32-le", 4)}

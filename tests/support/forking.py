@@ -233,9 +233,9 @@ def fork_servers(arm: Callable[[], object] = lambda: None) -> int:
         import thinklsp.cli.main
         import thinklsp.cli.sessions
         import thinklsp.lsp.face
-        import thinklsp.lsp.stdio
-        import thinklsp.lsp.tcp
-        import thinklsp.lsp.websocket  # noqa: F401 - loaded for those that are forked
+        import thinklsp.lsp.serving.stdio
+        import thinklsp.lsp.serving.tcp
+        import thinklsp.lsp.serving.websocket  # noqa: F401 - loaded for those that are forked
     gc.freeze()
     with socket.socket(fileno=int(sys.argv[1])) as control:
         if not _serve(control):

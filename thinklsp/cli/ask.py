@@ -28,9 +28,9 @@ from thinklsp.core.events import TurnFinished
 from thinklsp.core.unified import diff
 from thinklsp.engine import ChatTask, Choices, Engine, Reference, Turn, TurnSpec
 from thinklsp.engine.sessions import Reach, SessionCommands
-from thinklsp.lsp.edits import FileStatus
-from thinklsp.lsp.outcome import Outcome
-from thinklsp.lsp.results import turn_result
+from thinklsp.lsp.edits.drafts import FileStatus
+from thinklsp.lsp.edits.outcome import Outcome
+from thinklsp.lsp.turns.results import turn_result
 from thinklsp.sessions.state_folder import state_folder
 from thinklsp.sessions.store import SqliteStore
 from thinklsp.settings import EditorSettings

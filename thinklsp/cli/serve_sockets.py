@@ -18,7 +18,7 @@ from ipaddress import ip_address
 
 from thinklsp.cli.logs import set_up_logs
 from thinklsp.core.loading import uncollected
-from thinklsp.lsp.sockets import Entrance, serve_sockets
+from thinklsp.lsp.serving.sockets import Entrance, serve_sockets
 from thinklsp.sessions.state_folder import is_mine
 
 _HIGHEST_PORT = 65535
@@ -56,9 +56,9 @@ def _serve(args: argparse.Namespace, entrance: Entrance) -> int:
 
         if args.ws is not None:
             # Its library is imported by those alone who need it.
-            from thinklsp.lsp.websocket import listening  # noqa: PLC0415 - see above
+            from thinklsp.lsp.serving.websocket import listening  # noqa: PLC0415 - see above
         else:
-            from thinklsp.lsp.tcp import listening  # noqa: PLC0415 - see above
+            from thinklsp.lsp.serving.tcp import listening  # noqa: PLC0415 - see above
     return serve_sockets(listening, entrance, lambda: _tell(args, entrance))
 
 

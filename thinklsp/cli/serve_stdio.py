@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 
-from thinklsp.lsp.greeting import Greeting, greet
+from thinklsp.lsp.protocol.greeting import Greeting, greet
 
 _ON_A_TERMINAL = (
     "thinklsp is waiting for an editor to speak to it here. Editors start it by themselves; Ctrl-C ends it. "
@@ -33,7 +33,7 @@ def _serve(greeting: Greeting) -> int:
 
     set_up_logs()
     with uncollected():
-        from thinklsp.lsp.stdio import serve_stdio  # noqa: PLC0415 - see above
+        from thinklsp.lsp.serving.stdio import serve_stdio  # noqa: PLC0415 - see above
 
     return serve_stdio(greeting)
 

@@ -1,6 +1,6 @@
 """What a turn wants to change, as values: files before and after, and the minimal hunks between two texts.
 
-Offsets are code points of the text they refer to; UTF-16 exists only in `lsp/convert`.
+Offsets are code points of the text they refer to; UTF-16 exists only in `lsp/protocol/convert`.
 """
 
 from __future__ import annotations

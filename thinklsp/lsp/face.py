@@ -8,29 +8,29 @@ from typing import Any
 from thinklsp.core.errors import SessionError, TurnRefused
 from thinklsp.engine import CompactTask, Engine, Turn, TurnSpec
 from thinklsp.engine.doctor import report
-from thinklsp.lsp import arguments as args
-from thinklsp.lsp import session_commands
-from thinklsp.lsp.applying import Applying
-from thinklsp.lsp.asking import Asking
-from thinklsp.lsp.chat import ChatDocuments
-from thinklsp.lsp.chat_outline import session_named
-from thinklsp.lsp.code_actions import Held, Written
-from thinklsp.lsp.code_lenses import ChatState, lenses_of_text
-from thinklsp.lsp.completion import Names, completions, wanted_at
-from thinklsp.lsp.documents import Document
-from thinklsp.lsp.file_names import FileNames
-from thinklsp.lsp.hover import Format, hover
-from thinklsp.lsp.ledger import EditLedger
-from thinklsp.lsp.progress import Token, TurnProgress
+from thinklsp.lsp.actions.asking import Asking
+from thinklsp.lsp.chats import session_commands
+from thinklsp.lsp.chats.chat import ChatDocuments
+from thinklsp.lsp.chats.chat_outline import session_named
+from thinklsp.lsp.chats.code_lenses import ChatState, lenses_of_text
+from thinklsp.lsp.chats.completion import Names, completions, wanted_at
+from thinklsp.lsp.chats.file_names import FileNames
+from thinklsp.lsp.chats.sending import Sending
+from thinklsp.lsp.chats.sessions import Sessions
+from thinklsp.lsp.chats.slash_commands import SlashCommands
+from thinklsp.lsp.chats.slash_services import Services
+from thinklsp.lsp.documents.open_documents import Document
+from thinklsp.lsp.editor import arguments as args
+from thinklsp.lsp.editor.progress import Token, TurnProgress
+from thinklsp.lsp.editor.snapshots import Snapshots
+from thinklsp.lsp.editor.state import State
+from thinklsp.lsp.edits.applying import Applying
+from thinklsp.lsp.edits.hover import Format, hover
+from thinklsp.lsp.edits.ledger import EditLedger
+from thinklsp.lsp.edits.standing import Held, Written
 from thinklsp.lsp.protocol.errors import InvalidParams
 from thinklsp.lsp.protocol.forms import Position
-from thinklsp.lsp.sending import Sending
-from thinklsp.lsp.sessions import Sessions
-from thinklsp.lsp.slash_commands import SlashCommands
-from thinklsp.lsp.slash_services import Services
-from thinklsp.lsp.snapshots import Snapshots
-from thinklsp.lsp.state import State
-from thinklsp.lsp.turns import Asked, Turns
+from thinklsp.lsp.turns.turns import Asked, Turns
 from thinklsp.sessions.session import Session
 from thinklsp.sessions.state_folder import state_folder
 from thinklsp.sessions.store import SqliteStore

@@ -11,8 +11,8 @@ from thinklsp.core.loading import aside, uncollected
 if TYPE_CHECKING:
     from types import ModuleType
 
+    from thinklsp.lsp.editor.progress import TurnProgress
     from thinklsp.lsp.face import Face
-    from thinklsp.lsp.progress import TurnProgress
 
 
 def face() -> type[Face]:
@@ -34,13 +34,13 @@ def whole() -> ModuleType:
 
 
 def progress() -> type[TurnProgress]:
-    from thinklsp.lsp.progress import TurnProgress  # noqa: PLC0415 - see above
+    from thinklsp.lsp.editor.progress import TurnProgress  # noqa: PLC0415 - see above
 
     return TurnProgress
 
 
 def code_lenses() -> ModuleType:
-    from thinklsp.lsp import code_lenses  # noqa: PLC0415 - see above
+    from thinklsp.lsp.chats import code_lenses  # noqa: PLC0415 - see above
 
     return code_lenses
 

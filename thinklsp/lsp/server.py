@@ -6,19 +6,20 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from thinklsp.lsp import code_actions, late
+from thinklsp.lsp import late
+from thinklsp.lsp.actions import code_actions
 from thinklsp.lsp.announced import COMMANDS, TURNS
-from thinklsp.lsp.client import Abilities, Client
-from thinklsp.lsp.diagnostics import see
+from thinklsp.lsp.documents.diagnostics import see
+from thinklsp.lsp.editor.client import Abilities, Client
+from thinklsp.lsp.editor.state import ActionContext, State
 from thinklsp.lsp.protocol import errors
 from thinklsp.lsp.protocol.dispatch import Protocol
 from thinklsp.lsp.protocol.envelope import is_id
 from thinklsp.lsp.protocol.errors import InvalidParams
 from thinklsp.lsp.protocol.forms import ActionsAsked, Beginning, Command, Folders, Place
-from thinklsp.lsp.state import ActionContext, State
 
 if TYPE_CHECKING:
-    from thinklsp.lsp.progress import TurnProgress
+    from thinklsp.lsp.editor.progress import TurnProgress
 
 
 class Server:

@@ -14,12 +14,12 @@ from collections.abc import Callable
 from typing import Any
 
 from thinklsp.core import messages
-from thinklsp.lsp import workspace_edits
-from thinklsp.lsp.client import Client
-from thinklsp.lsp.connection import Connection
-from thinklsp.lsp.documents import Document
+from thinklsp.lsp.documents.open_documents import Document
+from thinklsp.lsp.editor.client import Client
+from thinklsp.lsp.edits import workspace_edits
 from thinklsp.lsp.protocol import envelope, frames
 from thinklsp.lsp.protocol.dispatch import Protocol
+from thinklsp.lsp.serving.connection import Connection
 from thinklsp.sessions.keeper import Keeper
 from thinklsp.sessions.sealing import Seals
 from thinklsp.sessions.store import SqliteStore

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any
 
-from thinklsp.lsp.client import Client
+from thinklsp.lsp.editor.client import Client
 from thinklsp.lsp.protocol.dispatch import Protocol
 
 KEPT: list[Any] = []

@@ -20,10 +20,10 @@ from typing import Any, Self, assert_never
 
 from thinklsp.core.strict_json import json_bytes
 from thinklsp.lsp import late
-from thinklsp.lsp.convert import Encoding
-from thinklsp.lsp.greeting import encoding_of
 from thinklsp.lsp.protocol import envelope, errors, forms
+from thinklsp.lsp.protocol.convert import Encoding
 from thinklsp.lsp.protocol.frames import BadFrame
+from thinklsp.lsp.protocol.greeting import encoding_of
 from thinklsp.lsp.protocol.writer import Writer
 
 _log = logging.getLogger(__name__)

@@ -1,0 +1,153 @@
+"""What `chat` and `action` ask for, from their arguments and from where the user is: a turn, ready to be started."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from thinklsp.core.errors import TurnRefused
+from thinklsp.engine import ActionTask, ChatTask, Reference, TurnSpec
+from thinklsp.engine.changes import Wanted
+from thinklsp.lsp.actions.own_actions import only_reads, own_action
+from thinklsp.lsp.chats.chat import ChatDocuments
+from thinklsp.lsp.chats.chat_context import mention_of
+from thinklsp.lsp.chats.chat_documents import Answer
+from thinklsp.lsp.documents.diagnostics import problems_of
+from thinklsp.lsp.editor import arguments as args
+from thinklsp.lsp.editor.progress import TurnProgress
+from thinklsp.lsp.editor.snapshots import Snapshots
+from thinklsp.lsp.editor.state import State
+from thinklsp.lsp.editor.subjects import Subject, lines_of, plain_range, required_subject, subject_of
+from thinklsp.lsp.edits.drafts import Scope
+from thinklsp.lsp.protocol.forms import Range
+from thinklsp.lsp.turns.running_turn import Deliver, Told
+from thinklsp.lsp.turns.turns import Asked, no_scope
+from thinklsp.settings.own_actions import ActionSection
+
+
+class Asking:
+    """Each answers None where there are no words yet: then a chat document with the place waits for them. They read
+    what the user has open before their first `await`. `own`: the actions of the user's file."""
+
+    def __init__(self, state: State, snapshots: Snapshots, chat: ChatDocuments, own: Sequence[ActionSection]) -> None:
+        self._state = state
+        self._snapshots = snapshots
+        self._chat = chat
+        self._own = own
+
+    async def chat(self, chat: args.ChatArguments, progress: TurnProgress | None) -> Asked | None:
+        view = self._snapshots.view()
+        if chat.prompt is None:
+            await self._blank(subject_of(self._state, chat.uri, chat.range))
+            return None
+        references = [Reference(r) if isinstance(r, str) else self._reference(r.uri, r.range) for r in chat.references]
+        if chat.uri is not None:
+            references.insert(0, self._reference(chat.uri, chat.range))
+        spec = TurnSpec(
+            "chat",
+            ChatTask(chat.prompt, tuple(references), chat.mode),
+            view,
+            self._snapshots.key,
+            chat.session_id,
+            chat.effort,
+            chat.model,
+        )
+        token = chat.partial_result_token
+        shows = progress is not None or token is not None
+        deliver = None if shows else self._delivery(chat.prompt)
+        scope = (
+            no_scope
+            if chat.uri is None
+            else self._scope(chat.uri, None if chat.range is None else plain_range(chat.range))
+        )
+        return Asked(spec, progress, token, scope=scope, deliver=deliver)
+
+    async def action(self, action: args.ActionArguments, progress: TurnProgress | None) -> Asked | None:
+        own = own_action(action.name, self._own)
+        if action.name == "review":
+            return self._review(action, progress)
+        subject = required_subject(self._state, action.uri, action.range, action.version)
+        name = action.name or ("fix" if subject.problems else "edit")
+        if name in ("edit", "ask") and not (action.instruction or "").strip():
+            await self._blank(subject)
+            return None
+        problems = subject.problems if name == "fix" else ()
+        if action.diagnostics is not None:
+            problems = problems_of(action.diagnostics)
+        changes: Wanted = "staged" if own is not None and own.scope == "staged" else ""
+        place = Reference(subject.uri, lines_of(subject.range, subject.line_count))
+        view = self._snapshots.view()
+        spec = TurnSpec(
+            f"{name} {view.resolve(subject.uri).shown}",
+            ActionTask(name, place, problems, action.instruction or "", own, changes),
+            view,
+            self._snapshots.key,
+            effort=action.effort,
+            model=action.model,
+        )
+        token = action.partial_result_token
+        # An explanation is there to be read: it goes to a chat document unless the caller takes the text itself.
+        shows = token is not None or (progress is not None and not only_reads(name, own))
+        words = action.instruction or name
+        deliver = None if shows else self._delivery(f"{words} {mention_of(subject.uri, view, place.lines)}")
+        scope = self._scope(subject.uri, None if name == "fix" else subject.range)
+        return Asked(spec, progress, token, subject.uri, scope, deliver)
+
+    def _review(self, action: args.ActionArguments, progress: TurnProgress | None) -> Asked:
+        """Of a whole file, or of the changes in a folder; without either, of those in the working tree."""
+        view = self._snapshots.view()
+        latest = self._state.last_action
+        uri = action.uri or (None if latest is None else latest.uri)
+        place = None if uri is None else view.resolve(uri)
+        whole = place is None or view.kind(place) == "directory"
+        name = "the working tree" if place is None or place.shown == "." else place.shown
+        task = ActionTask(
+            "review",
+            None if uri is None else Reference(uri),
+            instruction=action.instruction or "",
+            changes="all" if whole else "of the place",
+        )
+        spec = TurnSpec(f"review {name}", task, view, self._snapshots.key, effort=action.effort, model=action.model)
+        token = action.partial_result_token
+        words = action.instruction or "review"
+        prompt = f"{words}: {name}" if uri is None or whole else f"{words} {mention_of(uri, view, None)}"
+        deliver = None if token is not None else self._delivery(prompt)
+        return Asked(spec, progress, token, None if whole else uri, deliver=deliver)
+
+    def _delivery(self, prompt: str) -> Deliver:
+        def deliver(told: Told) -> asyncio.Task[None]:
+            # A turn that was cut before it had said anything is told of by its command and its progress.
+            answer = Answer("") if told.cut and not told.text else Answer(told.text, told.notices)
+            return self._state.spawn(self._chat.deliver(told.session_id, prompt, answer))
+
+        return deliver
+
+    async def _blank(self, subject: Subject | None) -> None:
+        """No words yet: a chat document with the place is where the user writes them."""
+        text = ""
+        if subject is not None:
+            lines = lines_of(subject.range, subject.line_count)
+            text = mention_of(subject.uri, self._snapshots.view(), lines) + " "
+        if not await self._chat.open_blank(text):
+            raise TurnRefused("There is nothing to send: give a prompt or an instruction.")
+
+    def _reference(self, uri: str, range_: args.Range | None) -> Reference:
+        document = self._state.documents.get(uri)
+        where = None if range_ is None else plain_range(range_)
+        count = document.line_count if document is not None else 2**31
+        return Reference(uri, lines_of(where, count))
+
+    def _scope(self, uri: str, where: Range | None) -> Callable[[], Scope | None]:
+        """What the user pointed at, followed through what they type until the edit is sent."""
+        document = self._state.documents.get(uri)
+        if document is None or where is None or where.start == where.end:
+            return lambda: Scope(uri)
+        version, first, last = document.version, where.start.line, where.end.line
+
+        def scope() -> Scope:
+            now = self._state.documents.get(uri)
+            begin = None if now is None else now.moved((first, 0), version)
+            end = None if now is None else now.moved((last, 0), version)
+            return Scope(uri, (first if begin is None else begin[0], last if end is None else end[0]))
+
+        return scope

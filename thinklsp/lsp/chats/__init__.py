@@ -1,0 +1,1 @@
+"""Chat documents and the sessions behind them: read, written, answered, completed."""

@@ -1,0 +1,1 @@
+"""Open documents: their text, places in it, and what stands there."""

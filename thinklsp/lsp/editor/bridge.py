@@ -1,0 +1,131 @@
+"""What the editor knows, for the tools of one connection: asked of it where it answers `thinklsp/editor/…`.
+
+Nothing here fails: an editor that does not answer, answers late or answers nonsense is one that does not know. Live
+documents are looked at between two `await`s, so that versions, lines and texts of one answer belong together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from thinklsp.lsp.documents.diagnostics import moved, present, problems_of
+from thinklsp.lsp.documents.open_documents import Document
+from thinklsp.lsp.editor.bridge_answers import Told, targets_of, told_of
+from thinklsp.lsp.editor.state import State
+from thinklsp.lsp.protocol.convert import units
+from thinklsp.lsp.protocol.errors import ClientError
+from thinklsp.tools.editor import DiagnosedDocument, Diagnostics, Point, Target
+from thinklsp.workspace.uri import uri_key
+
+# Requests in flight, for all turns of a connection: a model may ask for many things at once.
+_AT_ONCE = 4
+_LONGEST_LOOK = 4.0
+_CATCHING_UP = 0.5
+
+
+class EditorBridge:
+    """The `Editor` of a connection. Without the bridge, diagnostics are those that came along with code actions."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._documents = state.documents
+        self._room = asyncio.Semaphore(_AT_ONCE)
+
+    async def diagnostics(self, uri: str | None) -> Diagnostics:
+        told = await self._told(uri)
+        if told is not None:
+            found = (self._from_servers(one) for one in told)
+        else:
+            wanted = None if uri is None else uri_key(uri)
+            found = (_from_actions(one) for one in self._documents.all() if wanted in (None, uri_key(one.uri)))
+        return Diagnostics(tuple(one for one in found if one is not None), complete=told is not None)
+
+    async def definition(self, point: Point) -> tuple[Target, ...] | None:
+        return await self._targets("definition", point)
+
+    async def references(self, point: Point) -> tuple[Target, ...] | None:
+        return await self._targets("references", point)
+
+    async def _targets(self, what: str, point: Point) -> tuple[Target, ...] | None:
+        document = self._open(point.uri)
+        if document is None or document.desynced or document.text != point.text:
+            return None
+        version = document.version
+        before = document.line(point.line - 1)[: point.column]
+        position = {"line": point.line - 1, "character": units(before, document.encoding)}
+        found: tuple[Target, ...] | None = None
+        with suppress(ClientError, TimeoutError):
+            found = targets_of(await self._ask(what, {"textDocument": {"uri": document.uri}, "position": position}))
+        return found if document.version == version else None
+
+    async def _told(self, uri: str | None) -> tuple[Told, ...] | None:
+        """What the editor says. Where somebody typed while it looked it is asked once more."""
+        told: tuple[Told, ...] | None = None
+        with suppress(ClientError, TimeoutError):
+            async with asyncio.timeout(_LONGEST_LOOK):
+                for _ in range(2):
+                    before = {document.uri: document.version for document in self._documents.all()}
+                    told = told_of(await self._ask("diagnostics", {} if uri is None else {"uri": uri}))
+                    await self._caught_up(told or ())
+                    if not any(self._was_typed_in(one, before) for one in told or ()):
+                        break
+        return told
+
+    async def _ask(self, what: str, params: Mapping[str, Any]) -> Any:
+        """Raises ClientError or TimeoutError where the editor does not say."""
+        if what not in self._state.client.can.editor:
+            raise ClientError("The editor does not answer this.")
+        async with self._room:
+            return await self._state.client.knows(what, params)
+
+    async def _caught_up(self, told: tuple[Told, ...]) -> None:
+        """Some editors tell of what was typed a little later than they answer."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_CATCHING_UP):
+                while any(self._is_behind(one) for one in told):
+                    self._documents.touched.clear()
+                    await self._documents.touched.wait()
+
+    def _is_behind(self, told: Told) -> bool:
+        document = self._open(told.uri)
+        return document is not None and told.version is not None and document.version < told.version
+
+    def _was_typed_in(self, told: Told, before: Mapping[str, int]) -> bool:
+        document = self._open(told.uri)
+        if document is None or told.version == document.version:
+            return False
+        return before.get(document.uri) != document.version
+
+    def _open(self, uri: str) -> Document | None:
+        """The document, however the editor spells its URI this time."""
+        if (document := self._documents.get(uri)) is not None:
+            return document
+        key = uri_key(uri)
+        return next((document for document in self._documents.all() if uri_key(document.uri) == key), None)
+
+    def _from_servers(self, told: Told) -> DiagnosedDocument | None:
+        """None where nothing can be said: a file that nobody has opened may not have been looked at."""
+        document = self._open(told.uri)
+        problems = problems_of(told.diagnostics)
+        if document is None:
+            return DiagnosedDocument(told.uri, problems) if problems else None
+        if document.desynced:
+            return None
+        if told.version == document.version:
+            return DiagnosedDocument(document.uri, problems, document.text)
+        if told.version is not None:
+            problems = moved(document, told.diagnostics, told.version)
+        elif not problems:
+            return None
+        return DiagnosedDocument(document.uri, problems, document.text, older=True)
+
+
+def _from_actions(document: Document) -> DiagnosedDocument | None:
+    seen = present(document, document.seen)
+    if document.desynced or not seen:
+        return None
+    older = any(one.told != document.version for one in seen)
+    return DiagnosedDocument(document.uri, tuple(one.problem for one in seen), document.text, older)

@@ -1,0 +1,103 @@
+"""Answers of the editor bridge, read: plain JSON of an editor becomes values, or None where it is not what was asked
+for. An answer of which a part is wrong is wrong as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from thinklsp.lsp.documents.open_documents import Point
+from thinklsp.tools.editor import Target
+
+_MOST_TARGETS = 500
+_MOST_DOCUMENTS = 500
+_MOST_DIAGNOSTICS = 1000
+_LONGEST_URI = 4096
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Diagnostics of one document. `version`: None where the editor does not know for which they were made."""
+
+    uri: str
+    version: int | None
+    diagnostics: tuple[Mapping[str, Any], ...]
+
+
+def told_of(answer: Any) -> tuple[Told, ...] | None:
+    """Of `thinklsp/editor/diagnostics`."""
+    return _all(answer, _told, _MOST_DOCUMENTS) if isinstance(answer, list) else None
+
+
+def targets_of(answer: Any) -> tuple[Target, ...] | None:
+    """Of a request for definitions or references: Location, Location[], LocationLink[] or null. Each place once."""
+    if answer is None:
+        return ()
+    found = _all(answer if isinstance(answer, list) else [answer], _target, _MOST_TARGETS)
+    return None if found is None else tuple(dict.fromkeys(found))
+
+
+def _all(values: Iterable[Any], read: Callable[[Any], Item | None], most: int) -> tuple[Item, ...] | None:
+    """At most so many; None where one of them is nothing of the kind."""
+    found: list[Item] = []
+    for value in values:
+        item = read(value)
+        if item is None:
+            return None
+        found.append(item)
+        if len(found) == most:
+            break
+    return tuple(found)
+
+
+def _told(value: Any) -> Told | None:
+    if not isinstance(value, Mapping) or not isinstance(diagnostics := value.get("diagnostics"), list):
+        return None
+    uri, version = _uri(value.get("uri")), value.get("version")
+    found = _all(diagnostics, _diagnostic, _MOST_DIAGNOSTICS)
+    if uri is None or found is None or (version is not None and _count(version) is None):
+        return None
+    return Told(uri, version, found)
+
+
+def _diagnostic(value: Any) -> Mapping[str, Any] | None:
+    fits = isinstance(value, Mapping) and isinstance(value.get("message"), str)
+    return value if fits and _range(value.get("range")) is not None else None
+
+
+def _target(value: Any) -> Target | None:
+    if not isinstance(value, Mapping):
+        return None
+    is_link = "targetUri" in value
+    uri = _uri(value.get("targetUri" if is_link else "uri"))
+    where = _range(value.get("targetRange" if is_link else "range"))
+    if uri is None or where is None:
+        return None
+    (first, _), (last, end) = where
+    # A range that ends at the start of a line does not hold that line.
+    return Target(uri, first + 1, max(first + 1, last if end == 0 else last + 1))
+
+
+def _uri(value: Any) -> str | None:
+    return value if isinstance(value, str) and 0 < len(value) <= _LONGEST_URI else None
+
+
+def _range(value: Any) -> tuple[Point, Point] | None:
+    if not isinstance(value, Mapping):
+        return None
+    start, end = _position(value.get("start")), _position(value.get("end"))
+    return None if start is None or end is None or end < start else (start, end)
+
+
+def _position(value: Any) -> Point | None:
+    if not isinstance(value, Mapping):
+        return None
+    line, character = _count(value.get("line")), _count(value.get("character"))
+    return None if line is None or character is None else (line, character)
+
+
+def _count(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31 else None

@@ -1,0 +1,260 @@
+"""How a running turn looks: one begin, merged reports on a clock of their own, one end; text and tools as partial
+results. Progress lives on the clock and not on the stream, because a thinking model can be silent for minutes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from itertools import groupby
+from typing import Any, Literal, assert_never
+
+from thinklsp.core.events import (
+    CompactionStarted,
+    ContextCompacted,
+    Notice,
+    Reminded,
+    RetryScheduled,
+    StepCommitted,
+    StepStarted,
+    TextStreamed,
+    ThinkingStreamed,
+    ThinkingTick,
+    ToolFinished,
+    ToolStarted,
+    TurnEvent,
+    TurnFinished,
+)
+from thinklsp.core.usage import usage_json
+from thinklsp.lsp.editor.client import Client
+
+Token = str | int
+Display = Literal["status", "summary", "off"]
+
+_HEARTBEAT = 1.8
+_AT_MOST_EVERY = 0.11
+_SUMMARY_TAIL = 120
+
+_PHASES = {
+    "read_file": "reading",
+    "list_files": "listing",
+    "search_text": "searching",
+    "outline": "outlining",
+    "definition": "looking up",
+    "references": "looking up",
+    "diagnostics": "checking",
+    "edit_file": "editing",
+    "write_file": "writing",
+    "rename_file": "renaming",
+    "delete_file": "deleting",
+    "plan": "planning",
+    "ask_user": "asking",
+    "run_command": "running",
+}
+
+
+class TurnProgress:
+    """The progress of one turn on up to two tokens. `begin`, then `show` for each event, then `end` exactly once.
+
+    The work token takes work-done progress; partial tokens take our own values, for clients that gave one, and for
+    those that attach in mid-turn: they get first all that there was. `cancelled`: the user has pressed Cancel, perhaps
+    before there was a turn to cancel.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self.work_token: Token | None = None
+        self._partials: list[Token] = []
+        self._shown: list[Mapping[str, Any]] = []
+        self._display: Display = "status"
+        self._changed = asyncio.Event()
+        self._phase = "starting"
+        self._started = 0.0
+        self._tokens_done = self._tokens_now = 0
+        self._summary = ""
+        self._pending: dict[str, list[str]] = {}
+        self._pulse: asyncio.Task[None] | None = None
+        self._retry_until: float | None = None
+        self._asking = self._interrupted = self._phase
+        self._ended = False
+        self.cancelled = False
+
+    def begin(self, title: str, work_token: Token | None) -> None:
+        loop = asyncio.get_running_loop()
+        self._started = loop.time()
+        self.work_token = work_token
+        if work_token is not None:
+            begun = {"kind": "begin", "title": "thinklsp", "message": title, "cancellable": True}
+            self._client.progress(work_token, begun)
+        self._pulse = loop.create_task(self._beat())
+
+    def use(self, partial_token: Token | None, display: Display) -> None:
+        """What is known only when the arguments and settings have been read."""
+        self._display = display
+        if partial_token is not None:
+            self._partials.append(partial_token)
+
+    def uses(self, token: Token) -> bool:
+        return token == self.work_token or token in self._partials
+
+    def attach(self, token: Token) -> None:
+        """Another partial token, not in use yet: what was shown so far goes to it at once."""
+        self._flush()
+        for value in _joined(self._shown):
+            self._client.progress(token, value)
+        self._partials.append(token)
+
+    def waiting(self) -> None:
+        """The turn waits for the user: a prompt, or an edit under review."""
+        self._interrupted = self._phase
+        self._enter("waiting for you")
+
+    def resumed(self) -> None:
+        self._enter(self._interrupted)
+
+    def show(self, event: TurnEvent) -> None:
+        match event:
+            case StepStarted() | Reminded():
+                self._enter("thinking")
+            case ThinkingTick():
+                self._enter("thinking")
+                self._tokens_now = max(self._tokens_now, event.tokens or 0)
+            case ThinkingStreamed():
+                self._enter("thinking")
+                if self._display == "summary":
+                    self._summary = (self._summary + event.delta)[-_SUMMARY_TAIL:]
+                    self._stream("thinking", event.delta)
+            case TextStreamed():
+                self._enter("writing")
+                self._stream("text", event.delta)
+            case ToolStarted():
+                self._enter(_doing(event.name, event.title))
+                self._tool(event.call_id, event.name, event.title, "in_progress")
+            case ToolFinished():
+                self._tool(event.call_id, event.name, event.title, "failed" if event.is_error else "completed")
+                if event.plan is not None:
+                    entries = [{"text": entry.text, "status": entry.status} for entry in event.plan]
+                    self._send_partial({"kind": "plan", "entries": entries})
+            case StepCommitted():
+                self._tokens_done += event.usage.output_tokens or 0
+                self._tokens_now = 0
+                self._send_partial({"kind": "usage", **usage_json(event.usage)})
+            case RetryScheduled():
+                self._enter("retrying")
+                self._retry_until = asyncio.get_running_loop().time() + event.delay
+                self._notice("warning", event.reason)
+            case CompactionStarted() | ContextCompacted():
+                self._compaction(event)
+            case Notice():
+                self._notice(event.level, event.text)
+            case TurnFinished():
+                self._enter("finishing")
+            case _:
+                assert_never(event)
+
+    def _compaction(self, event: CompactionStarted | ContextCompacted) -> None:
+        self._enter("compacting")
+        if isinstance(event, ContextCompacted):
+            self._tokens_done += event.usage.output_tokens or 0
+            self._send_partial({"kind": "usage", **usage_json(event.usage)})
+            self._notice("info", event.text)
+
+    def failed(self, sentence: str) -> None:
+        """The turn has no result; the caller is told why instead."""
+        self._notice("error", sentence)
+        self._send_partial({"kind": "finished", "result": None})
+
+    def finished(self, result: Mapping[str, Any]) -> None:
+        self._send_partial({"kind": "finished", "result": result})
+
+    def end(self, outcome: str) -> None:
+        """Exactly one end, whatever has happened; nothing follows it. It never waits: a cancel cannot stop it."""
+        if self._ended:
+            return
+        self._ended = True
+        if self._pulse is not None:
+            self._pulse.cancel()
+        self._flush()
+        if self.work_token is not None:
+            self._client.progress(self.work_token, {"kind": "end", "message": outcome})
+
+    async def _beat(self) -> None:
+        """Reports when something changed, at most ten times a second, and at least every two seconds."""
+        loop = asyncio.get_running_loop()
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_HEARTBEAT):
+                    await self._changed.wait()
+            self._changed.clear()
+            self._flush()
+            if self.work_token is not None:
+                report = {"kind": "report", "message": self._message(loop.time()), "cancellable": True}
+                self._client.progress(self.work_token, report)
+            await asyncio.sleep(_AT_MOST_EVERY)
+
+    def _message(self, now: float) -> str:
+        phase = self._phase
+        if phase == "retrying" and self._retry_until is not None:
+            # A summary tells nothing before it is whole: then the waiting is over, and it is being written again.
+            left = self._retry_until - now
+            phase = f"retrying in {round(left)} s" if left > 0 else self._asking
+        parts = [phase, _elapsed(now - self._started)]
+        if self._display != "off" and (tokens := self._tokens_done + self._tokens_now):
+            parts.append(f"{tokens:,} tokens")
+        if self._display == "summary" and self._phase == "thinking" and self._summary.strip():
+            parts.append(" ".join(self._summary.split()))
+        return " · ".join(parts)
+
+    def _enter(self, phase: str) -> None:
+        if phase != self._phase:
+            if phase == "retrying":
+                self._asking = self._phase
+            self._phase = phase
+            self._summary = ""
+        self._changed.set()
+
+    def _stream(self, kind: str, delta: str) -> None:
+        # Text waits for the next beat, so that a fast model does not flood the editor; kinds keep their order.
+        if self._pending and next(reversed(self._pending)) != kind:
+            self._flush()
+        self._pending.setdefault(kind, []).append(delta)
+
+    def _flush(self) -> None:
+        pending, self._pending = self._pending, {}
+        for kind, pieces in pending.items():
+            self._tell({"kind": kind, "delta": "".join(pieces)})
+
+    def _tool(self, call_id: str, name: str, title: str, status: str) -> None:
+        self._send_partial({"kind": "tool", "toolCallId": call_id, "name": name, "title": title, "status": status})
+
+    def _notice(self, level: str, text: str) -> None:
+        self._send_partial({"kind": "notice", "level": level, "text": text})
+
+    def _send_partial(self, value: Mapping[str, Any]) -> None:
+        self._flush()
+        self._tell(value)
+
+    def _tell(self, value: Mapping[str, Any]) -> None:
+        self._shown.append(value)
+        for token in self._partials:
+            self._client.progress(token, value)
+
+
+def _joined(values: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """The same with neighbouring pieces of one text in one."""
+    for (kind, streamed), group in groupby(values, lambda value: (value["kind"], "delta" in value)):
+        if streamed:
+            yield {"kind": kind, "delta": "".join(value["delta"] for value in group)}
+        else:
+            yield from group
+
+
+def _doing(tool: str, title: str) -> str:
+    """``read src/app.py`` as what is going on: ``reading src/app.py``."""
+    verb, _, rest = title.partition(" ")
+    return f"{_PHASES.get(tool, verb)} {rest}".rstrip()
+
+
+def _elapsed(seconds: float) -> str:
+    whole = int(seconds)
+    return f"{whole} s" if whole < 60 else f"{whole // 60} min {whole % 60} s"

@@ -1,0 +1,115 @@
+"""What one connection knows. Changed by handlers between awaits only; everything handed down is a value."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from thinklsp.lsp import late
+from thinklsp.lsp.documents.open_documents import Documents, Seen
+from thinklsp.lsp.editor.client import Client
+from thinklsp.lsp.protocol.dispatch import Protocol
+from thinklsp.lsp.protocol.forms import Folders, Range
+
+if TYPE_CHECKING:
+    from thinklsp.lsp.editor.progress import TurnProgress
+    from thinklsp.lsp.face import Face
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class ActionContext:
+    """Where the user last asked for code actions: what a command without arguments is about. `seen`: the problems that
+    the editor told of there."""
+
+    uri: str
+    version: int
+    range: Range
+    seen: tuple[Seen, ...]
+
+
+@dataclass(slots=True)
+class State:
+    """`raw_configurations` are editor settings that came before the engine was loaded, oldest first.
+    `starting` are the progresses of commands that run, by token. `last_place` is the newest action context outside of
+    chat documents: what a chat can refer to. `stopped`: the connection ends, nothing new may begin."""
+
+    protocol: Protocol
+    client: Client
+    environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    documents: Documents = field(default_factory=Documents)
+    folders: dict[str, str] = field(default_factory=dict)
+    raw_configurations: list[object] = field(default_factory=list)
+    last_action: ActionContext | None = None
+    last_place: ActionContext | None = None
+    tasks: set[asyncio.Task[Any]] = field(default_factory=set)
+    starting: dict[str | int, TurnProgress] = field(default_factory=dict)
+    stopped: bool = False
+    _face: Face | None = None
+    _loading: asyncio.Task[Face] | None = None
+    _refreshing: asyncio.Task[None] | None = None
+    _lenses_are_old: bool = False
+
+    @property
+    def face(self) -> Face | None:
+        """What runs turns, once it is loaded."""
+        return self._face
+
+    async def load_face(self) -> Face:
+        """Loads the engine and its libraries: the first time in a thread, so that the editor is served meanwhile."""
+        if self._face is None:
+            if self._loading is None:
+                self._loading = asyncio.get_running_loop().create_task(self._load())
+            loading = self._loading
+            # Awaited from the side: a cancelled request must not stop the loading for all others.
+            await asyncio.wait([loading])
+            if loading.exception() is not None:
+                self._loading = None
+            return loading.result()
+        return self._face
+
+    async def _load(self) -> Face:
+        make = await asyncio.to_thread(late.face)
+        self._face = make(self)
+        return self._face
+
+    def spawn(self, work: Coroutine[Any, Any, Any], *, awaited: bool = False) -> asyncio.Task[Any]:
+        """A task that belongs to the connection and ends with it. `awaited`: somebody else takes its errors."""
+        task = asyncio.get_running_loop().create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard if awaited else self._done)
+        return task
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self.tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("a background task failed", exc_info=error)
+
+    def refresh_lenses(self) -> None:
+        """Has the editor ask for its lenses again: once for all changes until it has answered, and once after them."""
+        if self.client.can.refresh_lenses and not self.stopped:
+            self._lenses_are_old = True
+            if self._refreshing is None or self._refreshing.done():
+                self._refreshing = self.spawn(self._refresh_lenses())
+
+    async def _refresh_lenses(self) -> None:
+        while self._lenses_are_old:
+            self._lenses_are_old = False
+            await self.client.refresh_lenses()
+
+    def stop(self) -> None:
+        """Ends every task of the connection."""
+        self.stopped = True
+        for task in list(self.tasks):
+            task.cancel()
+
+    def set_folders(self, changed: Folders) -> None:
+        for folder in changed.removed:
+            self.folders.pop(folder.uri, None)
+        for folder in changed.added:
+            self.folders[folder.uri] = folder.name

@@ -1,0 +1,1 @@
+"""What turns want to change: merged, reviewed, sent, written down, taken back, and told of where it stands."""

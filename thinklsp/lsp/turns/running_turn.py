@@ -1,0 +1,231 @@
+"""One turn as the editor sees it: events to progress, the edit set to the editor, what it says to the reader."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from thinklsp.core.edits import FileEdit
+from thinklsp.core.events import RetryScheduled, StepCommitted, TextStreamed, TurnEvent, TurnFinished, TurnStopReason
+from thinklsp.engine import ChatTask, Turn
+from thinklsp.lsp.editor.client import Client
+from thinklsp.lsp.editor.progress import TurnProgress
+from thinklsp.lsp.edits.applying import Applying
+from thinklsp.lsp.edits.drafts import Scope, Status
+from thinklsp.lsp.edits.outcome import Outcome
+from thinklsp.lsp.edits.proposals import Kept
+from thinklsp.lsp.protocol.errors import spoken
+from thinklsp.lsp.turns.results import Result, turn_result
+from thinklsp.lsp.turns.running import Running
+from thinklsp.tools.editor import Editor
+
+_BUDGET_ANSWERS: dict[str, Literal["continue", "raise", "stop"]] = {
+    "Continue once": "continue",
+    "Lift the limit for this turn": "raise",
+    "Stop": "stop",
+}
+
+# Why a turn has not come to its end, and so why its edit is not sent.
+_WHY: dict[TurnStopReason, str] = {
+    "cancelled": "the turn was cancelled",
+    "refusal": "the service declined to answer",
+    "max_tokens": "the answer was cut at the output limit",
+    "max_steps": "the turn reached its limit of steps",
+    "budget": "the turn reached its budget",
+    "context_window": "the conversation outgrew the model's context window",
+}
+_NOT_HEARD = "The conversation does not hold the prompt."
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a turn has to tell whoever reads it in a document. `heard`: its prompt is part of the conversation now, and
+    so the model knows it. `cut`: it was cancelled or failed."""
+
+    session_id: str
+    text: str
+    notices: tuple[str, ...]
+    heard: bool
+    cut: bool = False
+
+
+Deliver = Callable[[Told], "asyncio.Task[None]"]
+"""Begins to put it where the user reads it. The task goes on when the turn is cancelled."""
+
+
+@dataclass(slots=True)
+class _Streamed:
+    """The text of a turn as far as it has come: of its steps, and of the message that is not whole yet."""
+
+    whole: list[str] = field(default_factory=list)
+    pieces: list[str] = field(default_factory=list)
+
+    def take(self, event: TurnEvent) -> None:
+        if isinstance(event, TextStreamed):
+            self.pieces.append(event.delta)
+        elif isinstance(event, StepCommitted):
+            self.whole.append(event.assistant.text)
+            self.pieces.clear()
+        elif isinstance(event, RetryScheduled) and event.restart:
+            self.pieces.clear()
+
+    @property
+    def partial(self) -> str:
+        return "".join(self.pieces)
+
+    @property
+    def text(self) -> str:
+        return "\n\n".join(part for part in (*self.whole, self.partial) if part.strip())
+
+
+@dataclass(slots=True)
+class RunningTurn:
+    """`scope` is asked for when the edit is sent, as the place may move. `deliver`: None where the caller shows what
+    the turn says."""
+
+    turn: Turn
+    client: Client
+    editor: Editor
+    applying: Applying
+    progress: TurnProgress
+    scope: Callable[[], Scope | None]
+    deliver: Deliver | None
+    outcome: Outcome | None = None
+    edit_sent: bool = False
+    delivered: bool = False
+    streamed: _Streamed = field(default_factory=_Streamed)
+
+    async def run(self, running: Running) -> Result:
+        """From its first event to its TurnResult; the session is let go of by what runs it.
+
+        Raises CancelledError or, with a sentence, ThinkLspError: what there was until then is told to the reader.
+        """
+        steps = self.turn.session.steps
+        finished: TurnFinished | None = None
+        try:
+            finished = await self._finished()
+            if finished.stop_reason == "end_turn":
+                self.outcome = await self._send(finished)
+            else:
+                self.outcome = self._hold(_WHY[finished.stop_reason])
+            if self.deliver is not None:
+                why = "" if finished.stop_reason in ("end_turn", "refusal") else _WHY[finished.stop_reason]
+                heard = self._heard(steps)
+                notices = (*_sentences(why, heard=heard), *self._notices())
+                # The document is edited to the end, even if the turn is cancelled meanwhile.
+                await asyncio.shield(self._deliver(self.deliver, finished.text, notices, heard=heard))
+        except asyncio.CancelledError:
+            self.outcome = self.outcome or self._hold(_WHY["cancelled"])
+            if self.streamed.text or self._heard(steps):
+                self._cut(_WHY["cancelled"], finished, steps)
+            cancelled = TurnFinished("cancelled", self.turn.text, self.turn.thinking, self.turn.usage)
+            running.cut = turn_result(self.turn, cancelled, self.outcome)
+            raise
+        except Exception as error:
+            self.outcome = self.outcome or self._hold("the turn failed")
+            self._cut(spoken(error), finished, steps)
+            raise
+        finally:
+            running.usage += self.turn.usage if finished is None else finished.usage
+            running.notices += self.turn.said
+        return turn_result(self.turn, finished, self.outcome)
+
+    def _heard(self, steps: int) -> bool:
+        """Whether the conversation holds the prompt: a step of this turn has answered it."""
+        return self.turn.session.steps > steps
+
+    def _cut(self, why: str, finished: TurnFinished | None, steps: int) -> None:
+        if self.deliver is None or self.delivered:
+            return
+        text = self.streamed.text if finished is None else finished.text
+        heard = self._heard(steps)
+        notices = (*_sentences(why, heard=heard, lost=self._lost(finished, heard=heard)), *self._notices())
+        self._deliver(self.deliver, text, notices, heard=heard, cut=True)
+
+    def _lost(self, finished: TurnFinished | None, *, heard: bool) -> str:
+        """What of the text the conversation does not hold."""
+        if finished is not None or not self.streamed.text:
+            return ""
+        if not heard:
+            return "this text"
+        return "the last words of this text" if self.streamed.partial.strip() else ""
+
+    def _deliver(
+        self, deliver: Deliver, text: str, notices: Sequence[str], *, heard: bool, cut: bool = False
+    ) -> asyncio.Task[None]:
+        self.delivered = True
+        return deliver(Told(self.turn.session.id, text, tuple(notices), heard, cut))
+
+    def _notices(self) -> tuple[str, ...]:
+        """What the user should know beside the answer: sentences, files that were not changed first."""
+        outcome = self.outcome or Outcome(())
+        left = [file for file in outcome.files if file.status != "applied"]
+        names = (f"{file.uri.rpartition('/')[2]} was not changed: {file.reason}." for file in left)
+        return (*names, *self.turn.said, *outcome.notices)
+
+    async def _finished(self) -> TurnFinished:
+        async with aclosing(self.turn.events(self._ask, self._ask_budget, self.editor)) as events:
+            async for event in events:
+                self.streamed.take(event)
+                self.progress.show(event)
+                if isinstance(event, TurnFinished):
+                    return event
+        raise AssertionError("a turn ends with TurnFinished or an error")
+
+    async def _send(self, finished: TurnFinished) -> Outcome | None:
+        files = self.turn.overlay.edit_set().files
+        if not files:
+            return None
+        self.progress.waiting()
+        return await self.applying.send(
+            replace(self._kept(files), why=finished.text),
+            review=self.turn.review,
+            scope=self.scope,
+            sent=self._edit_is_sent,
+            applied=self._edit_is_applied,
+        )
+
+    def _edit_is_sent(self) -> None:
+        self.edit_sent = True
+
+    def _edit_is_applied(self, outcome: Outcome) -> None:
+        self.outcome = outcome
+
+    def _hold(self, reason: str) -> Outcome | None:
+        files = self.turn.overlay.edit_set().files
+        if not files:
+            return None
+        if self.edit_sent:
+            reason = "the turn was ended while the editor was applying the edit"
+        status: Status = "unknown" if self.edit_sent else "held"
+        return self.applying.hold(self._kept(files), reason, status=status)
+
+    def _kept(self, files: tuple[FileEdit, ...]) -> Kept:
+        # Chats all have one title; what was asked for tells them apart.
+        name = self.turn.session.title if isinstance(self.turn.spec.task, ChatTask) else ""
+        turn, model = self.turn, self.turn.config.model.id
+        title = turn.spec.title
+        return Kept(turn.id, turn.session.id, title, files, known_as=name, model=model, verified=turn.verified)
+
+    async def _ask(self, question: str, options: tuple[str, ...]) -> str | None:
+        self.progress.waiting()
+        try:
+            return await self.client.question(question, options)
+        finally:
+            self.progress.resumed()
+
+    async def _ask_budget(self, text: str) -> Literal["continue", "raise", "stop"]:
+        answer = await self._ask(text, tuple(_BUDGET_ANSWERS))
+        return "stop" if answer is None else _BUDGET_ANSWERS[answer]
+
+
+def _sentences(why: str, *, heard: bool, lost: str = "") -> tuple[str, ...]:
+    """Why the turn has not come to its end, and what of it the conversation does not hold."""
+    said = f"{why[:1].upper()}{why[1:]}"
+    first = (said if said.endswith((".", "!", "?", "…")) else f"{said}.",) if said else ()
+    if heard:
+        return (*first, f"The conversation does not hold {lost}.") if lost else first
+    return (*first, f"The conversation holds neither the prompt nor {lost}." if lost else _NOT_HEARD)
