@@ -4,6 +4,7 @@ import os
 import resource
 import socket
 import stat
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -201,6 +202,19 @@ def test_a_linked_root_is_resolved_once(tmp_path):
         (tmp_path / "one").rename(tmp_path / "moved")
         (tmp_path / "two").rename(tmp_path / "one")
         assert root.read(RelPath.of(("f",))) == b"one"
+
+
+def test_listings_at_one_time_are_whole(tmp_path):
+    """Of the root, too: descriptors of one opening share the place up to which a folder has been read."""
+    names = tuple(sorted(f"{number}.txt" for number in range(3000)))
+    for folder in (tmp_path, tmp_path / "below"):
+        folder.mkdir(exist_ok=True)
+        for name in names:
+            (folder / name).touch()
+    with Root(str(tmp_path)) as root, ThreadPoolExecutor(4) as threads:
+        for parts in ((), ("below",)):
+            found = threads.map(root.list, [RelPath.of(parts)] * 40)
+            assert {listing.files for listing in found} == {names}
 
 
 def test_a_closed_root_refuses_everything(tmp_path):

@@ -215,7 +215,8 @@ class Root(AbstractContextManager["Root"]):
         # Another thread may close the root while this walk is under way. A lock would have the event loop wait for all.
         if (held := self._held) is None:
             raise PathRefused("The workspace folder has been closed; its files can no longer be used.")
-        descriptor = os.dup(held.number)
+        # Opened anew: duplicates share the place up to which a folder has been read, and two listings the entries.
+        descriptor = os.open(".", _FOLDER, dir_fd=held.number)
         try:
             for part in parts:
                 below = _enter(descriptor, part, shown, make=make)
