@@ -274,6 +274,29 @@ async def test_a_key_that_comes_back_in_an_error_is_hidden(transport: Transport)
     assert "hunter22" not in retried.retries[0].reason
 
 
+# a key, and what a service says with it: masks of other rules and the cut leave only a part of it to be found
+REPEATED = [
+    ("0123456789abcdef0123456789abcdef.QxZy12AbCdEf34Gh", "Incorrect API key: {}."),
+    ("sk-ant-CANARY/abc+def=ghijklmnopqrstuvwxyz0123456789", "Incorrect API key: {}."),
+    ("correct-horse-battery-staple-lower", "x" * 258 + " {} is no key"),
+    ("correct-horse-battery-staple-lower", "correct-hors...aple-lower is no key, {} neither"),
+    ("a key/with+signs=and more", "GET /?key=a%20key%2Fwith%2Bsigns%3Dand%20more"),
+]
+
+
+@pytest.mark.parametrize(("key", "said"), REPEATED)
+@pytest.mark.parametrize("by", ["key", "header"])
+@pytest.mark.parametrize("late", [False, True], ids=["answer", "stream"])
+async def test_no_piece_of_a_secret_comes_back(transport: Transport, key: str, said: str, by: str, late: bool) -> None:
+    secret = {"api_key": key} if by == "key" else {"headers": {"x-gateway-token": key, "x-project": "no key"}}
+    endpoint = replace(ENDPOINT, **secret)
+    error = {"error": {"type": "authentication_error", "message": said.format(key)}}
+    failing = [head(), f"event: error\ndata: {json.dumps({'type': 'error'} | error)}\n\n".encode()]
+    one, _ = await play(transport, failing if late else answer(json.dumps(error).encode(), 401), endpoint=endpoint)
+    assert "[hidden]" in str(one.error)
+    assert not any(key[at : at + 8] in str(one.error) for at in range(len(key) - 7))
+
+
 async def test_side_by_side_calls_do_not_mix(transport: Transport) -> None:
     async with SseServer([GOOD, [head(), stream("refusal")]]) as server:
         calls = [Call(), Call()]

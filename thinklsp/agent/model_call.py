@@ -35,7 +35,6 @@ from thinklsp.wire.transport import HttpResponse, Transport
 
 _ERROR_BODY = 64 * 1024
 _WHOLE_BODY = 16 * 1024 * 1024
-_SHORTEST_KEY = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +150,7 @@ class HttpModelCaller:
                         yield piece
                 finished = self._finished(request, attempt)
             except ProviderError as error:
-                self._hide_key(error)
+                error.args = (self._endpoint.without_secrets(str(error)),)
                 self._name_source(error)
                 remedy = self._remedies.after(error, whole, request)
                 if remedy is not None:
@@ -200,12 +199,6 @@ class HttpModelCaller:
         if price is not None and usage.cost_usd is None:
             usage = replace(usage, cost_usd=price.cost(usage))
         return CallFinished(attempt.accumulator.message(), usage, attempt.explanation)
-
-    def _hide_key(self, error: ProviderError) -> None:
-        """A service, or something in between, may repeat the key in its error message."""
-        key = self._endpoint.api_key
-        if len(key) >= _SHORTEST_KEY and key in str(error):
-            error.args = (str(error).replace(key, "[hidden]"),)
 
     def _name_source(self, error: ProviderError) -> None:
         """Whoever has a key refused first wants to know which one was used."""

@@ -260,7 +260,8 @@ async def _described(
     if access is None:
         raise AssertionError("this provider has a host")
     describer = DESCRIBERS[provider]
-    asked = describer.question(endpoint_of(access), model.id)
+    endpoint = endpoint_of(access)
+    asked = describer.question(endpoint, model.id)
     try:
         async with asyncio.timeout_at(deadline), engine.transport.get(*asked) as answer:
             status, headers, body = answer.status, answer.headers, await answer.read(_DESCRIPTION_BYTES)
@@ -271,8 +272,7 @@ async def _described(
     if (isinstance(failure, AuthenticationFailed) and status != 403) or describer.is_unknown_model(
         status, body, model.id
     ):
-        said = str(failure)
-        problems.append(said.replace(access.api_key, "[hidden]") if access.api_key else said)
+        problems.append(endpoint.without_secrets(str(failure)))
         return None, False
     told = describer.read_capabilities(body) if status == 200 else None
     problems.extend(contradictions(model, told) if told else ())

@@ -45,7 +45,9 @@ class ServerModels:
             sentence = f"The server at {endpoint.host} did not say within {seconds:.0f} s which models it has."
             raise TransportFailed(f"{sentence} Set thinklsp.model.") from None
         if status != 200:
-            raise adapter_for(provider, access).failure(status, said, body)
+            failure = adapter_for(provider, access).failure(status, said, body)
+            failure.args = (endpoint.without_secrets(str(failure)),)
+            raise failure
         listed = DESCRIBERS[provider].read_capabilities(body)
         if listed is None:
             raise TurnRefused(

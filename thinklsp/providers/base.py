@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -12,10 +13,14 @@ from urllib.parse import urlsplit
 from thinklsp.core.body import Body
 from thinklsp.core.errors import ProviderError
 from thinklsp.core.messages import Conversation, Origin, ToolSpec
+from thinklsp.core.secrets import hide
 from thinklsp.core.stream import StreamEvent
 from thinklsp.providers.model_info import Effort, ModelInfo
 
 ThinkingForm = Literal["unset", "off", "between_tools", "adaptive", "manual"]
+
+# Headers whose values are secrets, by their names.
+_TELLING = re.compile(r"auth|key|token|secret|cookie|password", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +42,11 @@ class Endpoint:
         """Scheme and authority, e.g. ``https://api.anthropic.com``."""
         parts = urlsplit(self.base_url)
         return f"{parts.scheme}://{parts.netloc}"
+
+    def without_secrets(self, text: str) -> str:
+        """For people. A service, or something on the way to it, may repeat in an error what it was sent."""
+        told = [value for name, value in self.headers.items() if _TELLING.search(name)]
+        return hide(text, [self.api_key, *told])
 
     def origin(self, model: str) -> Origin:
         fingerprint = sha256(self.api_key.encode("utf-8", "surrogatepass")).hexdigest()[:16]
