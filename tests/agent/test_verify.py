@@ -60,12 +60,20 @@ class Rules:
     async def permitted(self, argv: Sequence[str], folder: str | None) -> bool:
         return tuple(argv) in self.free
 
-    async def run(self, argv: Sequence[str], overlay: EditOverlay, *, folder: str | None, seconds: float | None) -> Ran:
+    async def run(
+        self,
+        argv: Sequence[str],
+        overlay: EditOverlay,
+        *,
+        folder: str | None,
+        seconds: float | None,
+        fresh: bool = False,
+    ) -> Ran:
         if tuple(argv) not in self.free:
             self.asked.append(tuple(argv))
             if tuple(argv) not in self.yes:
                 raise NotPermitted("No.")
-        return await self.runner.run(argv, overlay, folder=folder, seconds=seconds or 60)
+        return await self.runner.run(argv, overlay, folder=folder, seconds=seconds or 60, fresh=fresh)
 
 
 @dataclass
@@ -342,7 +350,9 @@ async def test_a_cancel_ends_the_run(project: Played) -> None:
 
 async def test_a_tool_that_fails_is_told_to_the_model(project: Played) -> None:
     class Broken(PlainRunner):
-        async def run(self, argv: Sequence[str], overlay: EditOverlay, *, folder: str | None, seconds: float) -> Ran:
+        async def run(
+            self, argv: Sequence[str], overlay: EditOverlay, *, folder: str | None, seconds: float, fresh: bool = False
+        ) -> Ran:
             raise ToolFailed("The copy would be too large.")
 
     project.runner = Broken()

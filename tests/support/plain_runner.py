@@ -27,7 +27,9 @@ class PlainRunner:
         self.closed = False
         self.running = asyncio.Event()
 
-    async def run(self, argv: Sequence[str], overlay: EditOverlay, *, folder: str | None, seconds: float) -> Ran:
+    async def run(
+        self, argv: Sequence[str], overlay: EditOverlay, *, folder: str | None, seconds: float, fresh: bool = False
+    ) -> Ran:
         with tempfile.TemporaryDirectory() as temporary:
             copy = Path(temporary) / "copy"
             _copy(overlay, copy)

@@ -44,9 +44,15 @@ class Shadowed:
         return WorkspaceView([(WorkspaceFolder(path.as_uri(), path.name), root) for path, root in named], opened)
 
     async def run(
-        self, *argv: str, overlay: EditOverlay | None = None, folder: str | None = None, seconds: float = 20
+        self,
+        *argv: str,
+        overlay: EditOverlay | None = None,
+        folder: str | None = None,
+        seconds: float = 20,
+        fresh: bool = False,
     ) -> Ran:
-        return await self.runner.run(argv, overlay or EditOverlay(self.view()), folder=folder, seconds=seconds)
+        overlay = overlay or EditOverlay(self.view())
+        return await self.runner.run(argv, overlay, folder=folder, seconds=seconds, fresh=fresh)
 
     async def sh(
         self, words: str, overlay: EditOverlay | None = None, *, folder: str | None = None, seconds: float = 20

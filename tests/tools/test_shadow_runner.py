@@ -160,6 +160,17 @@ async def test_what_a_command_changes_is_told_and_put_back(ws, tmp_path, overlay
             assert await shadow.sh("cat a.py src/old.py src/gone.py") == "on disk\nold\ngone\n", words
         await shadow.sh("mkdir -p out2; echo built > out2/program")
         assert await shadow.sh("cat out2/program") == "built\n"
+        # What must run on what the user will have runs without it, and is told to have done so.
+        for fresh, words, is_clean, built in (
+            (False, "cat out2/program", False, b"built\n"),
+            (True, "cat out2/program 2>&1 | tail -c 5", True, b"tory\n"),
+            (False, "mkdir -p built __pycache__; touch built/o x.log __pycache__/c", True, b""),
+            (True, "ls built/o", True, b"built/o\n"),
+            (True, "touch new", True, b""),
+            (False, "ls new", False, b"new\n"),
+        ):
+            ran = await shadow.run("sh", "-c", words, fresh=fresh)
+            assert (ran.clean, ran.output) == (is_clean, built), words
     assert as_it_is(ws) == before
 
 

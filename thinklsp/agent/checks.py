@@ -15,12 +15,13 @@ Words = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A run of tests on these edits."""
+    """A run of tests on these edits; `clean`: and on nothing else, as `Ran` says."""
 
     argv: Words
     folder: str | None
     edits: EditSet
     tests: RunOfTests
+    clean: bool
 
 
 class Checks:
@@ -34,15 +35,24 @@ class Checks:
     async def permitted(self, argv: Sequence[str], folder: str | None) -> bool:
         return await self._commands.permitted(argv, folder)
 
-    async def run(self, argv: Sequence[str], overlay: EditOverlay, *, folder: str | None, seconds: float | None) -> Ran:
+    async def run(
+        self,
+        argv: Sequence[str],
+        overlay: EditOverlay,
+        *,
+        folder: str | None,
+        seconds: float | None,
+        fresh: bool = False,
+    ) -> Ran:
         edits = overlay.edit_set()
-        ran = await self._commands.run(argv, overlay, folder=folder, seconds=seconds)
+        ran = await self._commands.run(argv, overlay, folder=folder, seconds=seconds, fresh=fresh)
         tests = run_of_tests(argv, ran)
         if tests is not None and overlay is self._overlay:
-            self.latest = Check(tuple(argv), folder, edits, tests)
+            self.latest = Check(tuple(argv), folder, edits, tests, ran.clean)
         return ran
 
     def present(self) -> Check | None:
-        """The latest, if it was for the edits as they are now."""
+        """The latest, if it was for the edits as they are now, and for nothing that will not be there."""
         latest = self.latest
-        return latest if latest is not None and latest.edits == self._overlay.edit_set() else None
+        holds = latest is not None and latest.clean and latest.edits == self._overlay.edit_set()
+        return latest if holds else None

@@ -38,6 +38,7 @@ NUDGE = "Your last message held only thinking. Please give your answer now, as t
 
 # Begins what the model is told when the tests fail on its edits. Not the user's words either.
 TESTS_FAILED = "Before your edits are offered, the tests were run on them, and not all passed."
+_ON_WHAT = "They ran on the workspace with your edits alone: what commands have made was not there."
 
 _MODES: dict[Mode, str] = {
     "agent": "",
@@ -141,7 +142,7 @@ def own_prompt(text: str, mode: Mode, *, excerpt: Excerpt | None = None, changes
 
 def tests_failed(tests: RunOfTests, before: RunOfTests | None, output: str) -> str:
     """`before`: the same tests without the edits, where that is known; `output` is bounded."""
-    lines = [TESTS_FAILED, tests.verified.sentence()]
+    lines = [TESTS_FAILED, f"{tests.verified.sentence()} {_ON_WHAT}"]
     if tests.failures:
         lines.append(f"Failed: {', '.join(map(visible, tests.failures))}")
     if before is not None and before.verified.ok:

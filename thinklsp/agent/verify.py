@@ -113,7 +113,7 @@ class Verification:
         call, title = f"verify-{self.runs}", f"run {readable(command.argv)}{how}"
         yield ToolStarted(call, _TOOL, title)
         try:
-            self.ran = await self.checks.run(command.argv, overlay, folder=command.folder, seconds=None)
+            self.ran = await self.checks.run(command.argv, overlay, folder=command.folder, seconds=None, fresh=True)
             self.why = f"`{readable(command.argv)}` {ending(self.ran)} without having run a test."
         except NotPermitted:
             self.why = f"you have not permitted `{readable(command.argv)}`."

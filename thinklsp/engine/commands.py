@@ -60,11 +60,21 @@ class UserCommands:
             return False
         return decide(Approval(tuple(argv), folder), rules, self.granted).kind == "allow"
 
-    async def run(self, argv: Sequence[str], overlay: EditOverlay, *, folder: str | None, seconds: float | None) -> Ran:
+    async def run(
+        self,
+        argv: Sequence[str],
+        overlay: EditOverlay,
+        *,
+        folder: str | None,
+        seconds: float | None,
+        fresh: bool = False,
+    ) -> Ran:
         action = Approval(tuple(argv), folder)
         await self._permit(action)
         limit = float(self.user.file.commands.timeout_seconds)
-        return await self.runner.run(action.argv, overlay, folder=folder, seconds=min(seconds or limit, limit))
+        return await self.runner.run(
+            action.argv, overlay, folder=folder, seconds=min(seconds or limit, limit), fresh=fresh
+        )
 
     async def _permit(self, action: Approval) -> None:
         """Raises NotPermitted."""

@@ -16,7 +16,8 @@ Ended = Literal["exit", "signal", "timeout", "memory", "output", "processes"]
 class Ran:
     """How a command ended. `output`: both streams as they came, its middle left out where it was long (`cut`, bytes).
     `status`: the exit status, or the signal where `ended` is `signal`. `changed`: paths that the command changed on the
-    copy, as people call them; the copy is thrown away."""
+    copy, as people call them; the copy is thrown away. `clean`: at its start nothing was there that an earlier command
+    had made, so that it ran on what the user will have."""
 
     ended: Ended
     status: int
@@ -24,14 +25,18 @@ class Ran:
     seconds: float
     cut: int = 0
     changed: tuple[str, ...] = ()
+    clean: bool = True
 
 
 class Runner(Protocol):
     """Runs a command in a sandbox on a shadow copy. Owned by one turn, which closes it."""
 
-    async def run(self, argv: Sequence[str], overlay: EditOverlay, *, folder: str | None, seconds: float) -> Ran:
-        """`folder`: where it runs, as a model writes paths; None: the first workspace folder. What it starts does not
-        outlive the call. Raises ToolFailed or PathRefused with a sentence where it cannot be run at all."""
+    async def run(
+        self, argv: Sequence[str], overlay: EditOverlay, *, folder: str | None, seconds: float, fresh: bool = False
+    ) -> Ran:
+        """`folder`: where it runs, as a model writes paths; None: the first workspace folder. `fresh`: it has to be
+        clean. What it starts does not outlive the call. Raises ToolFailed or PathRefused with a sentence where it
+        cannot be run at all."""
 
     async def aclose(self) -> None: ...
 
@@ -46,5 +51,13 @@ class Commands(Protocol):
     async def permitted(self, argv: Sequence[str], folder: str | None) -> bool:
         """Whether it would run without a question."""
 
-    async def run(self, argv: Sequence[str], overlay: EditOverlay, *, folder: str | None, seconds: float | None) -> Ran:
+    async def run(
+        self,
+        argv: Sequence[str],
+        overlay: EditOverlay,
+        *,
+        folder: str | None,
+        seconds: float | None,
+        fresh: bool = False,
+    ) -> Ran:
         """As `Runner.run`; `seconds` None: the usual limit. Raises NotPermitted too."""

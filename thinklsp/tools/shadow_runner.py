@@ -52,11 +52,13 @@ class ShadowRunner:
         self._preparing: asyncio.Future[dict[str, Any]] | None = None
         self._closed = False
 
-    async def run(self, argv: Sequence[str], overlay: EditOverlay, *, folder: str | None, seconds: float) -> Ran:
+    async def run(
+        self, argv: Sequence[str], overlay: EditOverlay, *, folder: str | None, seconds: float, fresh: bool = False
+    ) -> Ran:
         words = _checked(argv)
         async with self._one_by_one:
             while True:
-                if self._shadows is not None and self._shadows.spoiled:
+                if self._shadows is not None and (self._shadows.spoiled or (fresh and self._shadows.littered)):
                     await self._forget()
                 is_new = self._shadows is None
                 try:
@@ -98,11 +100,12 @@ class ShadowRunner:
             raise ToolFailed(f"The copy of the workspace could not be made: {error.strerror}.") from None
         if (shadows := self._shadows) is None:
             raise AssertionError("made by the task")
+        is_clean = not shadows.littered
         # Until somebody has looked at what the command has left.
         shadows.spoiled = True
         outcome = await run(task, self._limits, seconds)
         changed = await asyncio.to_thread(shadows.changed, overlay)
-        return _ran(outcome, changed)
+        return _ran(outcome, changed, clean=is_clean)
 
     def _task(self, bwrap: str, argv: Sequence[str], overlay: EditOverlay, cwd: str) -> dict[str, Any]:
         """All that blocks: the shadow is made, if there is none, and what it lacks is collected."""
@@ -169,8 +172,8 @@ def _working_folder(overlay: EditOverlay, folder: str | None) -> str:
     return os.path.join(place.root.path, *place.path.parts)
 
 
-def _ran(outcome: Outcome, changed: tuple[str, ...]) -> Ran:
-    return Ran(outcome.ended, outcome.status, outcome.output, outcome.seconds, outcome.cut, changed)
+def _ran(outcome: Outcome, changed: tuple[str, ...], *, clean: bool) -> Ran:
+    return Ran(outcome.ended, outcome.status, outcome.output, outcome.seconds, outcome.cut, changed, clean)
 
 
 def _holds(outer: str, inner: str) -> bool:

@@ -43,13 +43,14 @@ class _Shadow:
 
 class Shadows:
     """`spoiled`: commands have made of it what cannot be brought up to date; the next one needs a new one. What a
-    command makes besides what is there, such as a build, stays for those after it; what it changes is put back."""
+    command makes besides what is there, such as a build, stays for those after it; what it changes is put back.
+    `littered`: something that it made stays which git does not ignore, so that this is not what the user will have."""
 
     def __init__(
         self, view: WorkspaceView, state_folder: str, *, overlays: bool, stopped: Callable[[], bool] = lambda: False
     ) -> None:
         """Raises OSError, and PathRefused where the workspace cannot be copied. `stopped`: nobody waits any more."""
-        self.spoiled = False
+        self.spoiled = self.littered = False
         self._known: dict[str, Place] = {}
         self._ground = Ground(state_folder)
         with ExitStack() as unless_made:
@@ -118,7 +119,9 @@ class Shadows:
             self.spoiled = True
             return True
         if data is None:
-            return not _is_gone(path)
+            is_there = not _is_gone(path)
+            self.littered = self.littered or is_there
+            return is_there
         self._known[place.key] = place
         return not _holds(path, data)
 

@@ -33,6 +33,7 @@ TESTS = TESTS_ON_DISK.replace("import add", "import add, double") + (
     "\n    def test_double(self):\n        self.assertEqual(double(3), 6)\n"
 )
 UNITTEST = ["python3", "-m", "unittest"]
+MOVED = "from helper import add\n\n\ndef double(a):\n    return add(a, a)\n"
 EDIT = tool("edit_file", path="app.py", old_text="add(a, 1)", new_text="add(a, a)")
 
 
@@ -93,6 +94,29 @@ async def test_a_failing_test_in_an_unsaved_buffer_is_fixed_and_verified(
     # Nobody was asked: the user's own file permits it.
     assert outside.client.calls("window/showMessageRequest") == []
     assert {path.name for path in (outside.home / "state" / "shadow").rglob("*")} <= {"lock"}
+
+
+@pytest.mark.parametrize("tests_itself", [True, False])
+async def test_what_a_command_has_made_verifies_nothing(begin: Begin, tmp_path: Path, tests_itself: bool) -> None:
+    """The user would have the edit without it. The model may still make it a part of its edits."""
+    helper = "def add(a, b):\n    return a + b\n"
+    outside, uri = await opened(
+        begin,
+        tmp_path,
+        answer(tool("run_command", argv=["sh", "-c", f"printf '%s' '{helper}' > helper.py"])),
+        answer(Thinking(), tool("write_file", path="app.py", content=MOVED)),
+        *([answer(tool("run_command", argv=UNITTEST))] if tests_itself else []),
+        answer(Text("Doubled.")),
+        answer(tool("write_file", path="helper.py", content=helper)),
+        answer(Text("Now it is there.")),
+    )
+    outside.client.editor.message_answers = ["Run once"]
+    result = await outside.turn("thinklsp.chat", {"prompt": "Make it double.", "uri": uri})
+    told = json.dumps([request.body["messages"][-1] for request in outside.provider.requests])
+    assert "No module named 'helper'" in told
+    assert "what commands have made was not there" in told
+    assert result["verified"] == {"command": "python3 -m unittest", "passed": 2, "failed": 0}
+    assert outside.client.text(outside.uri("helper.py")) == helper
 
 
 async def test_edits_that_fail_are_told_to_the_model_and_offered_as_what_they_are(begin: Begin, tmp_path: Path) -> None:
