@@ -120,6 +120,10 @@ class Face:
     def running_for(self, uri: str) -> list[str]:
         return self._turns.for_document(uri)
 
+    def not_sent(self, document: Document) -> str:
+        """Why this chat document has nothing to send now. From memory."""
+        return self._chat.not_sent(document) or ""
+
     def is_chat(self, uri: str) -> bool:
         return self._chat.is_chat(uri)
 

@@ -126,6 +126,7 @@ def _code_actions(state: State, asked: ActionsAsked) -> list[dict[str, Any]]:
     if document is None:
         return []
     is_chat = _is_chat(state, document.uri)
+    state.documents.use(document)
     seen = see(document, asked.range, asked.diagnostics)
     state.last_action = ActionContext(document.uri, document.version, asked.range, seen)
     if not is_chat:
@@ -142,11 +143,13 @@ def _code_actions(state: State, asked: ActionsAsked) -> list[dict[str, Any]]:
         is_chat=is_chat,
         disabled=_disabled(state) if face is None else frozenset(face.settings.actions.disabled),
         own=() if face is None else face.engine.user.file.actions,
+        not_sent=face.not_sent(document) if face is not None and is_chat else "",
     )
+    can = state.client.can
     return [
-        code_actions.dressed(offer, state.client.can)
+        code_actions.dressed(offer, can)
         for offer in code_actions.offers(situation)
-        if code_actions.wanted(offer.kind, asked.only)
+        if code_actions.wanted(offer.kind, asked.only) and code_actions.can_be_shown(offer, can)
     ]
 
 

@@ -24,6 +24,8 @@ from thinklsp.lsp.turns.running_turn import Deliver, Told
 from thinklsp.lsp.turns.turns import Asked, no_scope
 from thinklsp.settings.own_actions import ActionSection
 
+_NOWHERE_TO_WRITE = "A chat document to write it in needs an open folder, and an editor that makes files."
+
 
 class Asking:
     """Each answers None where there are no words yet: then a chat document with the place waits for them. They read
@@ -129,7 +131,7 @@ class Asking:
             lines = lines_of(subject.range, subject.line_count)
             text = mention_of(subject.uri, self._snapshots.view(), lines) + " "
         if not await self._chat.open_blank(text):
-            raise TurnRefused("There is nothing to send: give a prompt or an instruction.")
+            raise TurnRefused(f"There is nothing to send: give a prompt or an instruction. {_NOWHERE_TO_WRITE}")
 
     def _reference(self, uri: str, range_: args.Range | None) -> Reference:
         document = self._state.documents.get(uri)

@@ -27,7 +27,8 @@ _LLM_GENERATED = 1
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """One action before it is dressed for the client. `arguments` go to `command`; `edit` only with `apply`."""
+    """One action before it is dressed for the client. `arguments` go to `command`; `edit` only with `apply`.
+    `disabled`: why it cannot run now."""
 
     name: str
     title: str
@@ -36,12 +37,14 @@ class Offer:
     arguments: Mapping[str, Any]
     diagnostics: tuple[Any, ...] = ()
     edit: Mapping[str, Any] | None = None
+    disabled: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Situation:
     """What a code-action request is answered from. `running` are turns that work for this document,
-    `written` is the newest turn that wrote to it, `own` are the user's own actions."""
+    `written` is the newest turn that wrote to it, `own` are the user's own actions. `not_sent`: why a chat
+    document has nothing to send now."""
 
     document: Document
     range: Range
@@ -53,6 +56,7 @@ class Situation:
     is_chat: bool
     disabled: frozenset[str]
     own: Sequence[ActionSection] = ()
+    not_sent: str = ""
 
 
 def offers(situation: Situation) -> Iterator[Offer]:
@@ -64,7 +68,8 @@ def _all(situation: Situation) -> Iterator[Offer]:
     yield from _fixes(situation)
     yield from _running(situation)
     if situation.is_chat:
-        yield Offer("send", "send", f"{REWRITE}.thinklsp.send", "thinklsp.send", {"uri": situation.document.uri})
+        where = {"uri": situation.document.uri}
+        yield Offer("send", "send", f"{REWRITE}.thinklsp.send", "thinklsp.send", where, disabled=situation.not_sent)
         return
     document, line = situation.document, situation.range.start.line
     selected = situation.range.start != situation.range.end
@@ -161,6 +166,11 @@ def wanted(kind: str, only: Sequence[str] | None) -> bool:
     return any(not asked or kind == asked or kind.startswith(f"{asked}.") for asked in only)
 
 
+def can_be_shown(offer: Offer, can: Abilities) -> bool:
+    """One that cannot run is shown with its reason, or not at all."""
+    return not offer.disabled or (can.code_action_literals and can.code_actions_disabled)
+
+
 def dressed(offer: Offer, can: Abilities) -> dict[str, Any]:
     """The offer as the client takes it: a CodeAction, or a plain Command for clients that know no other."""
     title = _cut(f"thinklsp: {offer.title}")
@@ -174,6 +184,8 @@ def dressed(offer: Offer, can: Abilities) -> dict[str, Any]:
         # After an edit, which brings this document up to date, the command brings the other files, if there are any.
         # A client that takes no edits from a server has no use for it, and ALE would run it in the edit's place.
         action["command"] = command
+    if offer.disabled:
+        action["disabled"] = {"reason": offer.disabled}
     if offer.diagnostics:
         action["diagnostics"] = [dict(diagnostic) for diagnostic in offer.diagnostics]
     if _LLM_GENERATED in can.code_action_tags:

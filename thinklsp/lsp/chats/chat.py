@@ -22,7 +22,7 @@ from thinklsp.lsp.chats.chat_documents import (
     with_answer,
     with_exchange,
 )
-from thinklsp.lsp.chats.chat_outline import Chat, parse, session_named
+from thinklsp.lsp.chats.chat_outline import Chat, parse, prompt_section, session_named
 from thinklsp.lsp.chats.sessions import Sessions
 from thinklsp.lsp.documents.open_documents import Document
 from thinklsp.lsp.editor.snapshots import Snapshots
@@ -31,6 +31,8 @@ from thinklsp.lsp.edits.made_files import MadeFiles
 from thinklsp.lsp.protocol.convert import Lines
 
 _RACES = 5
+_WAITS = "This document waits for an answer already."
+_WRITE = "write below the last ## You"
 _MESSAGE = 4_000
 
 
@@ -79,34 +81,48 @@ class ChatDocuments:
         self._begun: dict[str, _Begun] = {}
         self._sending: set[str] = set()
         self._leaving: dict[str, asyncio.Task[None]] = {}
-        self._latest: str | None = None
 
     def is_chat(self, uri: str) -> bool:
         return uri.endswith(self.suffix)
 
     async def settled(self, uri: str | None) -> None:
         """Waits until the document knows the end of the turn before."""
-        if (leaving := self._leaving.get(uri or self._latest or "")) is not None:
+        if (leaving := self._leaving.get(uri or self._latest() or "")) is not None:
             await asyncio.wait([leaving])
 
     def take(self, uri: str | None) -> Exchange:
-        """What a document has to send. `leave` must follow, whatever happens.
+        """What a document has to send; without a name, the one that the user was in last. `leave` must follow, whatever
+        happens.
 
         Raises TurnRefused when there is no such document or nothing in it to send, SessionError while it waits for an
         answer.
         """
-        uri = uri or self._latest
+        uri = uri or self._latest()
         document = None if uri is None else self._state.documents.get(uri)
         if uri is None or document is None:
             raise TurnRefused("There is no open chat document to send. Open one, or name it by uri.")
+        if not self.is_chat(uri):
+            raise TurnRefused(f"This document is no chat document: their names end in {self.suffix}.")
         chat = parse(document.text)
         if not chat.prompt:
-            raise TurnRefused("There is nothing to send: write below the last ## You.")
+            raise TurnRefused(f"There is nothing to send: {_WRITE}.")
         if uri in self._sending:
-            raise SessionError("This document waits for an answer already. Wait for it or stop the turn first.")
-        self._latest = uri
+            raise SessionError(f"{_WAITS} Wait for it or stop the turn first.")
+        self._state.documents.use(document)
         self._sending.add(uri)
         return Exchange(uri, document, document.text, document.version, chat)
+
+    def _latest(self) -> str | None:
+        chats = [document for document in self._state.documents.all() if self.is_chat(document.uri)]
+        return max(chats, key=lambda document: document.used).uri if chats else None
+
+    def not_sent(self, document: Document) -> str | None:
+        """Why there is nothing to send now; None where there is. From memory."""
+        if document.uri in self._sending:
+            return _WAITS
+        section = prompt_section(document.text)
+        is_blank = not any(line.strip() for line in document.lines[section.begin : section.end])
+        return f"{_WRITE[:1].upper()}{_WRITE[1:]}." if is_blank else None
 
     async def session_of(self, exchange: Exchange) -> tuple[str | None, str | None]:
         """The session that the document continues, None for a new one; and a notice when the one that it names could
@@ -198,14 +214,13 @@ class ChatDocuments:
         if known is None or known == but_not or not await self._change(known, "answer", edits):
             await self._show(session_id, prompt, answer)
         else:
-            await self._state.client.show_document(known, take_focus=False)
+            await self._files.show(known, take_focus=False)
 
     async def open_blank(self, prompt: str) -> bool:
         """A document that waits for the user's text."""
         uri = await self._files.make("new", self.suffix, chat_documents.blank_document(prompt))
         if uri is not None:
-            self._latest = uri
-            await self._state.client.show_document(uri, take_focus=True)
+            await self._files.show(uri, take_focus=True)
         return uri is not None
 
     async def _show(self, session_id: str, prompt: str, answer: Answer) -> None:
@@ -215,9 +230,9 @@ class ChatDocuments:
         if text:
             uri = await self._files.make(session_id[:12], self.suffix, new_document(session_id, prompt, answer))
         if uri is not None:
-            self._latest = self._by_session[session_id] = uri
+            self._by_session[session_id] = uri
             # An answer comes when it is ready: the cursor stays where the user may be typing.
-            await self._state.client.show_document(uri, take_focus=False)
+            await self._files.show(uri, take_focus=False)
             return
         whole = "\n\n".join(filter(None, (text, "\n".join(answer.notices)))) or NO_TEXT
         # A long answer comes in several messages: there is no other place where it could be read.
@@ -262,8 +277,11 @@ class ChatDocuments:
             edits = [{"range": lines.range(e.start, e.end), "newText": e.new_text} for e in changes(document, now)]
             if not edits:
                 return True
+            used = document.used
             reply = await self._state.client.apply_edit(f"thinklsp: {what}", self._edit(uri, version, edits))
             if reply.applied:
+                # It was not the user who was there.
+                document.used = used
                 return True
             if document.version == version:
                 return False

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import count
 
 from thinklsp.core.problems import Problem
 from thinklsp.lsp.documents.spans import trimmed
@@ -56,7 +57,8 @@ class Seen:
 
 class Document:
     """Live text of one open document. `desynced`: the client's versions or ranges made no sense; no edits for it
-    until it is sent whole again. `changed_at`: monotonic seconds of the last change. `seen`: problems that the editor
+    until it is sent whole again. `changed_at`: monotonic seconds of the last change. `used`: the
+    greater, the later the user was there. `seen`: problems that the editor
     has told of. `follower` is told of each change as offsets in code points: what stood from the first to the second is
     replaced by so many characters."""
 
@@ -66,6 +68,7 @@ class Document:
         self.version = item.version
         self.desynced = False
         self.changed_at = -math.inf
+        self.used = 0
         self.seen: tuple[Seen, ...] = ()
         self.follower: Callable[[int, int, int], None] | None = None
         self.encoding: Encoding = encoding
@@ -193,12 +196,17 @@ class Documents:
         self.on_open: list[Callable[[str], None]] = []
         self.on_close: list[Callable[[str], None]] = []
         self._open: dict[str, Document] = {}
+        self._uses = count(1)
 
     def get(self, uri: str) -> Document | None:
         return self._open.get(uri)
 
     def all(self) -> tuple[Document, ...]:
         return tuple(self._open.values())
+
+    def use(self, document: Document) -> None:
+        """The user is there: it is the one that was used last."""
+        document.used = next(self._uses)
 
     async def quiet(self, uris: Iterable[str]) -> None:
         """Waits for a moment in which nobody types in these documents, but not for ever. Some editors tell of changes
@@ -212,7 +220,8 @@ class Documents:
             await asyncio.sleep(min(quiet_at, give_up) - now)
 
     def opened(self, item: Opened) -> None:
-        self._open[item.uri] = Document(item, self.encoding)
+        self._open[item.uri] = document = Document(item, self.encoding)
+        self.use(document)
         for tell in self.on_open:
             tell(item.uri)
         self.touched.set()
@@ -227,6 +236,7 @@ class Documents:
         except (ValueError, IndexError):
             document.desynced = True
             _log.exception("a change could not be applied; the document is out of step")
+        self.use(document)
         self.touched.set()
 
     def closed(self, uri: str) -> None:

@@ -36,6 +36,7 @@ class Abilities:
     watch_configuration: bool = False
     code_action_literals: bool = False
     code_action_tags: frozenset[int] = frozenset()
+    code_actions_disabled: bool = False
     refresh_lenses: bool = False
     editor: frozenset[str] = frozenset()
     hover_markdown: bool = False
@@ -68,6 +69,7 @@ class Abilities:
             watch_configuration=at("workspace.didChangeConfiguration.dynamicRegistration") is True,
             code_action_literals=at("textDocument.codeAction.codeActionLiteralSupport") is not None,
             code_action_tags=frozenset(tag for tag in tags if isinstance(tag, int)),
+            code_actions_disabled=at("textDocument.codeAction.disabledSupport") is True,
             refresh_lenses=at("workspace.codeLens.refreshSupport") is True,
             editor=_names(at("experimental.thinklsp.editor")),
             # In the order of preference.
@@ -135,13 +137,16 @@ class Client:
         """The editor may take a preview away. Its answer is awaited all the same."""
         self._protocol.tell("$/cancelRequest", {"id": number})
 
-    async def show_document(self, uri: str, *, take_focus: bool) -> None:
-        if self.can.show_document:
-            params = {"uri": uri, "takeFocus": take_focus}
-            try:
-                await self._protocol.ask("window/showDocument", params, _REQUEST_SECONDS)
-            except (ClientError, TimeoutError):
-                return
+    async def show_document(self, uri: str, *, take_focus: bool) -> bool:
+        """Whether the editor says that it does."""
+        if not self.can.show_document:
+            return False
+        params = {"uri": uri, "takeFocus": take_focus}
+        try:
+            reply = await self._protocol.ask("window/showDocument", params, _REQUEST_SECONDS)
+        except (ClientError, TimeoutError):
+            return False
+        return isinstance(reply, Mapping) and reply.get("success") is True
 
     async def refresh_lenses(self) -> None:
         """Asks the editor to ask again, where it says that it does so."""

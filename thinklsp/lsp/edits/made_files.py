@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import chain, count
 from typing import Any
 
 from thinklsp.core.errors import PathRefused
 from thinklsp.lsp.editor.snapshots import Snapshots
 from thinklsp.lsp.editor.state import State
 from thinklsp.lsp.edits.workspace_edits import CREATE_OPTIONS
+from thinklsp.tools.shown import visible
 from thinklsp.workspace.relpath import RelPath
 from thinklsp.workspace.uri import path_to_uri
 
 _IGNORE = "*\n"
-_TRIES = 20
 
 
 class MadeFiles:
@@ -23,7 +24,7 @@ class MadeFiles:
         self._state = state
         self._snapshots = snapshots
         self._folder = tuple(folder.split("/"))
-        self._label = f"thinklsp: {what}"
+        self._what = what
         self._making = asyncio.Lock()
 
     @property
@@ -31,6 +32,12 @@ class MadeFiles:
         can = self._state.client.can
         creates = can.apply_edit and can.document_changes and "create" in can.resource_operations
         return creates and bool(self._state.folders)
+
+    async def show(self, uri: str, *, take_focus: bool) -> None:
+        """Where the editor does not show it, the user is told where it is."""
+        if not await self._state.client.show_document(uri, take_focus=take_focus):
+            name = visible(self._snapshots.view().resolve(uri).shown)
+            self._state.client.show_message("info", f"The {self._what} is {name}: open it there.")
 
     async def make(self, name: str, suffix: str, text: str) -> str | None:
         """The URI of a new document; None where the client can create no file or there is no folder to create it in."""
@@ -46,7 +53,7 @@ class MadeFiles:
         files = {uri: text} if ignore_uri is None else {ignore_uri: _IGNORE, uri: text}
         # In two edits: within one, lsp-mode of Emacs writes the text before it has made folder and file.
         for changes in ([_creation(file) for file in files], [_first_text(file, files[file]) for file in files]):
-            reply = await self._state.client.apply_edit(self._label, {"documentChanges": changes})
+            reply = await self._state.client.apply_edit(f"thinklsp: {self._what}", {"documentChanges": changes})
             if not reply.applied:
                 return None
         return uri
@@ -63,13 +70,16 @@ class MadeFiles:
             path = RelPath.of((*parts, file), file)
             return self._state.documents.get(uri) is not None or root.stat(path) is not None
 
-        names = [f"{name}{suffix}", *(f"{name}-{number}{suffix}" for number in range(2, _TRIES))]
+        names = chain([f"{name}{suffix}"], (f"{name}-{number}{suffix}" for number in count(2)))
         try:
-            file = next((file for file in names if not taken(file)), None)
+            # There may be hundreds: those that the folder names need no look at each.
+            listing = root.list(RelPath.of(parts))
+            known = frozenset() if listing is None else frozenset(listing.files)
+            file = next(file for file in names if file not in known and not taken(file))
             ignore = None if taken(".gitignore") else path_to_uri("/".join((root.written, *parts, ".gitignore")))
         except PathRefused:
             return None
-        return None if file is None else (path_to_uri("/".join((root.written, *parts, file))), ignore)
+        return path_to_uri("/".join((root.written, *parts, file))), ignore
 
 
 def _creation(uri: str) -> dict[str, Any]:

@@ -52,7 +52,7 @@ class Reviewing:
         if uri is None:
             return False
         self._proposals.shown(proposed.turn_id, uri)
-        await self._state.client.show_document(uri, take_focus=True)
+        await self._files.show(uri, take_focus=True)
         return True
 
 

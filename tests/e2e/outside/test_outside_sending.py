@@ -1,0 +1,139 @@
+"""Which document `send` sends, whether it can, and where the user finds what was made for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.e2e.conftest import Begin
+from tests.support.outside import Outside, named
+from tests.support.raw_client import ResponseError
+from tests.support.raw_editor import Refusal, capabilities
+from tests.support.signing_script import Hold, Text, answer, tool
+
+SHOW = "window/showDocument"
+
+
+def prompts(outside: Outside) -> list[str]:
+    """The newest words of the user, of each request."""
+    said = [[m["content"] for m in r.body["messages"] if m["role"] == "user"][-1] for r in outside.provider.requests]
+    return [text if isinstance(text, str) else text[-1]["text"] for text in said]
+
+
+async def refused(outside: Outside, **argument: Any) -> str:
+    with pytest.raises(ResponseError) as error:
+        await outside.client.command("thinklsp.send", argument)
+    assert error.value.code == -32803
+    return str(error.value)
+
+
+async def test_without_a_name_the_document_that_the_user_was_in_is_sent(begin: Begin) -> None:
+    outside = await begin(*(answer(Text("Yes.")) for _ in range(4)))
+    client = outside.client
+    assert "no open chat document" in await refused(outside)
+    x = outside.open("x.chat.md", "## You\n\nfirst in x\n")
+    outside.open("app.py", "x = 1\n")
+    await outside.turn("thinklsp.send")
+    client.change(x, "\n## You\n\n", "\n## You\n\nnot ready", nth=1)
+    y = outside.open("y.chat.md", "## You\n\nopened\n")
+    await outside.turn("thinklsp.send")
+    client.change(y, "\n## You\n\n", "\n## You\n\ntyped", nth=1)
+    await outside.turn("thinklsp.send")
+    # Neither an answer nor a look is lost sight of: the cursor went back to x.
+    await client.code_actions(x, "## You")
+    await outside.turn("thinklsp.send")
+    assert prompts(outside) == ["first in x", "opened", "typed", "not ready"]
+    client.close_document(x)
+    assert "write below the last ## You" in await refused(outside)
+
+
+async def test_an_answer_that_arrives_does_not_take_the_users_place(begin: Begin) -> None:
+    hold = Hold()
+    outside = await begin(answer(Text("Late."), before=hold), answer(Text("Soon.")))
+    slow, quick = (outside.open(f"{name}.chat.md", f"## You\n\n{name}\n") for name in ("slow", "quick"))
+    first = outside.client.command("thinklsp.send", {"uri": slow}, token="slow")
+    await hold.reached.wait()
+    await outside.client.code_actions(quick, "## You")
+    hold.release()
+    await outside.result(first)
+    await outside.turn("thinklsp.send")
+    assert prompts(outside) == ["slow", "quick"]
+
+
+async def test_what_is_no_chat_document_is_left_alone(begin: Begin) -> None:
+    outside = await begin()
+    for name in ("app.py", "notes.md"):
+        uri = outside.open(name, "x = 1\n")
+        assert "no chat document: their names end in .chat.md" in await refused(outside, uri=uri)
+        assert outside.client.text(uri) == "x = 1\n"
+    assert outside.provider.requests == []
+
+
+@pytest.mark.parametrize("can_say_why", [True, False])
+async def test_why_nothing_can_be_sent_is_said_beforehand(begin: Begin, can_say_why: bool) -> None:
+    """Where the client cannot show a reason, what cannot run is not offered."""
+    hold = Hold()
+    announce = capabilities() if can_say_why else capabilities(textDocument__codeAction__disabledSupport=None)
+    outside = await begin(answer(Text("Yes."), before=hold), announce=announce)
+    uri = outside.open("a.chat.md", "## You\n\n\n")
+
+    async def why() -> list[str | None]:
+        offered = named(await outside.client.code_actions(uri, "## You"), "send")
+        return [action.get("disabled", {}).get("reason") for action in offered]
+
+    # Nothing is known before the engine is there.
+    await outside.client.command("thinklsp.sessions")
+    assert await why() == (["Write below the last ## You."] if can_say_why else [])
+    outside.client.change(uri, "## You\n\n", "## You\n\nHello")
+    assert await why() == [None]
+    turn = outside.client.command("thinklsp.send", {"uri": uri}, token="t")
+    await hold.reached.wait()
+    assert await why() == (["This document waits for an answer already."] if can_say_why else [])
+    hold.release()
+    await outside.result(turn)
+
+
+async def test_there_is_always_a_name_for_another_document(begin: Begin) -> None:
+    outside = await begin()
+    folder = outside.root / ".thinklsp/chat"
+    folder.mkdir(parents=True)
+    for number in ("", *(f"-{number}" for number in range(2, 60))):
+        (folder / f"new{number}.chat.md").touch()
+    (folder / "new-60.chat.md").symlink_to("nowhere")
+    assert await outside.client.command("thinklsp.chat") is None
+    assert outside.client.calls(SHOW)[-1].params["uri"] == outside.uri(".thinklsp/chat/new-61.chat.md")
+
+
+@pytest.mark.parametrize("how", ["shown", "cannot", "fails", "declines"])
+async def test_where_an_answer_stands_is_shown_or_said(begin: Begin, how: str) -> None:
+    outside = await begin(
+        answer(Text("Because.")),
+        answer(tool("write_file", path="b.py", content="b = 1\n")),
+        answer(Text("Made.")),
+        announce=capabilities(
+            workspace__workspaceEdit__changeAnnotationSupport=None,
+            **({"window__showDocument": None} if how == "cannot" else {}),
+        ),
+    )
+
+    def fail(_: Any) -> Any:
+        raise Refusal("no window")
+
+    if how in ("fails", "declines"):
+        outside.client.editor.handlers[SHOW] = fail if how == "fails" else lambda _: {"success": False}
+    outside.open("app.py", "x = 1\n")
+    await outside.client.command("thinklsp.chat")
+    started = await outside.client.command("thinklsp.chat", {"prompt": "Why?"})
+    names = [".thinklsp/chat/new.chat.md", f".thinklsp/chat/{started['sessionId'][:12]}.chat.md"]
+    if how == "shown":
+        await outside.client.wait_for(lambda: len(outside.client.calls(SHOW)) == 2, what="both to be shown")
+        assert not any(name in text for text in outside.client.messages() for name in names)
+    else:
+        for name in names:
+            await outside.until_told(f"The chat document is {name}: open it there.")
+    outside.client.editor.message_answers = ["Show the diff", "Not now"]
+    asked = {"name": "edit", "uri": outside.uri("app.py"), "instruction": "Make b."}
+    await outside.turn("thinklsp.action", asked)
+    if how != "shown":
+        await outside.until_told("The review is .thinklsp/review/")
