@@ -297,6 +297,20 @@ async def test_no_piece_of_a_secret_comes_back(transport: Transport, key: str, s
     assert not any(key[at : at + 8] in str(one.error) for at in range(len(key) - 7))
 
 
+@pytest.mark.parametrize(
+    ("key", "source", "said"),
+    [
+        ("k", "the environment variable K", "The key comes from the environment variable K."),
+        ("", "none needed", "no key"),
+    ],
+)
+async def test_which_key_was_refused_is_said(transport: Transport, key: str, source: str, said: str) -> None:
+    endpoint = replace(ENDPOINT, api_key=key, key_source=source)
+    one, _ = await play(transport, answer(b'{"error":{"message":"No."}}', 401), endpoint=endpoint)
+    assert said in str(one.error)
+    assert "none needed" not in str(one.error)
+
+
 async def test_side_by_side_calls_do_not_mix(transport: Transport) -> None:
     async with SseServer([GOOD, [head(), stream("refusal")]]) as server:
         calls = [Call(), Call()]

@@ -42,7 +42,7 @@ CASES = [
     Case("jitter is full", Overloaded("x"), TryAgain(0.0, restart=False), roll=0.0),
     Case("doubles", TransportFailed("x"), TryAgain(2.0, restart=False), CallHistory(failures=1)),
     Case("third", TransportFailed("x"), TryAgain(4.0, restart=False), CallHistory(failures=2)),
-    Case("four tries", TransportFailed("x"), GiveUp("It was tried 4 times."), CallHistory(failures=3)),
+    Case("four tries", TransportFailed("x"), GiveUp("It was tried 4 times: try again later."), CallHistory(failures=3)),
     Case("never 400", BadRequest("x"), GiveUp()),
     Case("never 401", AuthenticationFailed("x"), GiveUp()),
     Case("never too long", ContextWindowExceeded("x"), GiveUp()),
@@ -62,7 +62,7 @@ CASES = [
     Case(
         "third break",
         StreamProtocolError("x"),
-        GiveUp("The answer broke off 3 times and was given up."),
+        GiveUp("The answer broke off 3 times and was given up: send it again."),
         CallHistory(breaks=2),
         had_content=True,
     ),

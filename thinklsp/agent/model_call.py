@@ -202,8 +202,12 @@ class HttpModelCaller:
 
     def _name_source(self, error: ProviderError) -> None:
         """Whoever has a key refused first wants to know which one was used."""
-        if isinstance(error, AuthenticationFailed) and self._endpoint.key_source:
+        if not isinstance(error, AuthenticationFailed) or not self._endpoint.key_source:
+            return
+        if self._endpoint.api_key:
             error.args = (f"{error} The key comes from {self._endpoint.key_source}.",)
+        else:
+            error.args = (f"{error} It was sent no key, since none is set for it: `thinklsp doctor` says where.",)
 
 
 async def _decoded(response: HttpResponse, decoder: StreamDecoder) -> AsyncGenerator[list[StreamEvent], None]:

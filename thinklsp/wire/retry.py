@@ -58,16 +58,16 @@ def decide(
     if not error.retryable:
         return GiveUp()
     if had_content and history.breaks >= policy.restarts:
-        return GiveUp(f"The answer broke off {history.breaks + 1} times and was given up.")
+        return GiveUp(f"The answer broke off {history.breaks + 1} times and was given up: send it again.")
     is_loading = isinstance(error, Overloaded) and error.loading
     if not had_content and not is_loading and history.failures + 1 >= policy.tries:
-        return GiveUp(f"It was tried {policy.tries} times.")
+        return GiveUp(f"It was tried {policy.tries} times: try again later.")
     asked = error.retry_after
     if asked is not None and asked > policy.longest_wait:
         return GiveUp(f"The service asks to wait {spoken_time(asked)}; try again then.")
     delay = asked if asked is not None and asked > 0 else _backoff(policy, history, roll)
     if history.waited + delay > policy.patience:
-        return GiveUp(f"Trying again took longer than {spoken_time(policy.patience)}.")
+        return GiveUp(f"Trying again took longer than {spoken_time(policy.patience)}: try again later.")
     return TryAgain(delay, restart=had_content)
 
 

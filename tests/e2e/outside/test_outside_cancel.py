@@ -94,6 +94,36 @@ async def test_a_cancelled_turn_holds_what_it_had_written(begin: Begin) -> None:
     assert client.text(uri) == "x = 2\n"
 
 
+@pytest.mark.parametrize("way", WAYS)
+async def test_what_a_cancelled_turn_had_come_to_is_told_and_offered_where_it_was_asked(begin: Begin, way: str) -> None:
+    """The file that it makes is not open, and cannot be opened yet."""
+    hold = Hold()
+    outside = await begin(
+        answer(Thinking(), tool("write_file", path="test_app.py", content="assert True\n")),
+        answer(Text("Half a sen"), hold, Text("tence.")),
+        files={"app.py": "def f():\n    return 1\n"},
+    )
+    client, _ = outside.pair
+    uri, other = outside.open("app.py"), outside.open("other.py", "x = 1\n")
+    asked = {"name": "test", "uri": uri, "partialResultToken": "p"}
+    turn = client.command("thinklsp.action", asked, token="t")
+    await client.wait_for(lambda: "Half a sen" in str(client.progress("p")), what="the text")
+    WAYS[way](client, turn, "t")
+    if way == "request":
+        with pytest.raises(ResponseError):
+            await turn
+    else:
+        assert (await outside.result(turn))["text"] == "Half a sen"
+    assert client.progress("t")[-1] == {"kind": "end", "message": "cancelled; the edit is held"}
+    assert client.progress("p")[-1]["result"]["text"] == "Half a sen"
+    assert named(await client.code_actions(other, "x"), "apply") == []
+    [apply] = named(await client.code_actions(uri, "def"), "apply")
+    assert "edit" not in apply
+    assert (await client.run_action(apply))["applied"] == "all"
+    assert client.text(outside.uri("test_app.py")) == "assert True\n"
+    assert named(await client.code_actions(uri, "def"), "apply") == []
+
+
 async def test_shutdown_in_the_middle_of_a_turn_ends_it(begin: Begin) -> None:
     hold = Hold()
     outside = await begin(answer(Thinking(), hold, Text("Never.")))

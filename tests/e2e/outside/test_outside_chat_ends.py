@@ -130,7 +130,7 @@ async def test_a_cancelled_compaction_says_so(begin: Begin, way: str) -> None:
     assert result["archiveId"]
     assert result["after"]["messages"] < result["before"]["messages"] == 4
     assert result["usage"]["inputTokens"] > 0
-    assert client.progress("u")[-1] == {"kind": "end", "message": "done"}
+    assert client.progress("u")[-1] == {"kind": "end", "message": "done, 4 messages became 2"}
 
 
 @pytest.mark.parametrize("way", WAYS)

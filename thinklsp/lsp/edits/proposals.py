@@ -58,8 +58,8 @@ class Proposals:
         self._kept: OrderedDict[str, Kept] = OrderedDict()
         self._looks: dict[str, tuple[Document, int, Offered | None]] = {}
         self._there: set[str] = set()
-        # By turn, the document in which its edit was shown.
-        self._shown: dict[str, str] = {}
+        # By turn, the documents in which its edit was asked for or shown.
+        self._about: dict[str, tuple[str, ...]] = {}
 
     def get(self, turn_id: str | None) -> Kept | None:
         """The proposal of a turn, or the newest one."""
@@ -68,11 +68,10 @@ class Proposals:
         return self._kept.get(turn_id)
 
     def keep(self, kept: Kept) -> None:
-        shown = self._shown.get(kept.turn_id)
+        about = self._about.get(kept.turn_id, ())
         self.drop(kept.turn_id)
         self._kept[kept.turn_id] = kept
-        if shown is not None:
-            self._shown[kept.turn_id] = shown
+        self.offer_in(kept.turn_id, *about)
         while len(self._kept) > _KEPT:
             self.drop(next(iter(self._kept)))
 
@@ -80,13 +79,14 @@ class Proposals:
         self._kept.pop(turn_id, None)
         self._looks.pop(turn_id, None)
         self._there.discard(turn_id)
-        self._shown.pop(turn_id, None)
+        self._about.pop(turn_id, None)
 
-    def shown(self, turn_id: str, uri: str) -> None:
-        """The edit of this turn stands in a document as a diff: there it is offered, too, if it is kept."""
-        self._shown[turn_id] = uri
-        for other in list(self._shown)[:-_KEPT]:
-            del self._shown[other]
+    def offer_in(self, turn_id: str, *uris: str) -> None:
+        """In these documents, too, the edit of this turn is offered if it is kept: where it was asked for, since the
+        files that it changes need not be open, and where it stands as a diff."""
+        self._about[turn_id] = (*self._about.get(turn_id, ()), *uris)
+        for other in list(self._about)[:-_KEPT]:
+            del self._about[other]
 
     def forget(self, session_id: str) -> None:
         for kept in [kept for kept in self._kept.values() if kept.session_id == session_id]:
@@ -101,10 +101,7 @@ class Proposals:
         document = self._state.documents.get(uri)
         if document is None:
             return []
-        looks = [
-            Offered(kept, None) if self._shown.get(kept.turn_id) == uri else self._look(kept, document)
-            for kept in reversed(self._kept.values())
-        ]
+        looks = [self._look(kept, document) for kept in reversed(self._kept.values())]
         return [look for look in looks if look is not None]
 
     def _look(self, kept: Kept, document: Document) -> Offered | None:
@@ -119,7 +116,7 @@ class Proposals:
     def _offer(self, kept: Kept, document: Document) -> Offered | None:
         files = [file for file in kept.files if file.uri == document.uri]
         if not files:
-            return None
+            return Offered(kept, None) if document.uri in self._about.get(kept.turn_id, ()) else None
         can = self._state.client.can
         if document.line_count > _LARGE and can.apply_edit:
             return Offered(kept, None)

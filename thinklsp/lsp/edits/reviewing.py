@@ -51,7 +51,7 @@ class Reviewing:
         uri = await self._files.make(name, ".diff", diff(EditSet(files)))
         if uri is None:
             return False
-        self._proposals.shown(proposed.turn_id, uri)
+        self._proposals.offer_in(proposed.turn_id, uri)
         await self._files.show(uri, take_focus=True)
         return True
 

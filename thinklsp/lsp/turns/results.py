@@ -61,16 +61,32 @@ def compacted_json(turn: Turn, result: Result) -> Result:
     }
 
 
+def compacted_told(compacted: Result) -> str:
+    """The same of what `thinklsp.compact` answers."""
+    if compacted["archiveId"] is None:
+        return "done, nothing was shortened" if compacted["stopReason"] == "end_turn" else _reason(compacted)
+    before, after = (compacted[side]["messages"] for side in ("before", "after"))
+    return f"done, {before} messages became {after}"
+
+
 def outcome_told(result: Result) -> str:
     edits = result["edits"]
     if result["stopReason"] != "end_turn":
-        reason = str(result["stopReason"].replace("_", " "))
-        if edits is None:
-            return reason
-        return f"{reason}; the edit is {'in' if edits['applied'] == 'all' else 'held'}"
+        return _reason(result) if edits is None else f"{_reason(result)}; the edit {_became(edits)}"
     if edits is None:
         return "done"
     applied = sum(file["status"] == "applied" for file in edits["files"])
     left = len(edits["files"]) - applied
     files = "1 file" if applied == 1 else f"{applied} files"
     return f"done, changed {files}" + (f"; {left} left: see the action to apply" if left else "")
+
+
+def _reason(result: Result) -> str:
+    return str(result["stopReason"].replace("_", " "))
+
+
+def _became(edits: dict[str, Any]) -> str:
+    if edits["applied"] == "all":
+        return "is in"
+    unsure = any(file["status"] == "unknown" for file in edits["files"])
+    return "may have arrived: see the action to apply" if unsure else "is held"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from thinklsp.core.usage import Usage, usage_json
 from thinklsp.lsp.editor.progress import TurnProgress
 from thinklsp.lsp.protocol.errors import spoken
-from thinklsp.lsp.turns.results import Result, outcome_told, plain_result
+from thinklsp.lsp.turns.results import Result, compacted_told, outcome_told, plain_result
 
 
 def _as_it_is(result: Result) -> Result:
@@ -59,12 +59,14 @@ class Running:
         try:
             result = await self._result()
             self.progress.finished(result)
-            outcome = outcome_told(result)
-            return self.shape(result)
+            shaped = self.shape(result)
+            outcome = outcome_told(result) if shaped is result else compacted_told(shaped)
+            return shaped
         except asyncio.CancelledError:
-            outcome = "cancelled"
             # Whoever watches did not cancel the request: for them it has ended like any other.
-            self.progress.finished(self._cancelled())
+            cancelled = self._cancelled()
+            outcome = outcome_told(cancelled)
+            self.progress.finished(cancelled)
             raise
         except Exception as error:
             outcome = spoken(error)

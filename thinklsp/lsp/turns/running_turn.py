@@ -84,7 +84,7 @@ class _Streamed:
 @dataclass(slots=True)
 class RunningTurn:
     """`scope` is asked for when the edit is sent, as the place may move. `deliver`: None where the caller shows what
-    the turn says."""
+    the turn says. `asked_in`: the document that it is about."""
 
     turn: Turn
     client: Client
@@ -93,6 +93,7 @@ class RunningTurn:
     progress: TurnProgress
     scope: Callable[[], Scope | None]
     deliver: Deliver | None
+    asked_in: str | None = None
     outcome: Outcome | None = None
     edit_sent: bool = False
     delivered: bool = False
@@ -121,7 +122,8 @@ class RunningTurn:
             self.outcome = self.outcome or self._hold(_WHY["cancelled"])
             if self.streamed.text or self._heard(steps):
                 self._cut(_WHY["cancelled"], finished, steps)
-            cancelled = TurnFinished("cancelled", self.turn.text, self.turn.thinking, self.turn.usage)
+            text = self.streamed.partial if self.streamed.partial.strip() else self.turn.text
+            cancelled = TurnFinished("cancelled", text, self.turn.thinking, self.turn.usage)
             running.cut = turn_result(self.turn, cancelled, self.outcome)
             raise
         except Exception as error:
@@ -204,6 +206,8 @@ class RunningTurn:
         return self.applying.hold(self._kept(files), reason, status=status)
 
     def _kept(self, files: tuple[FileEdit, ...]) -> Kept:
+        if self.asked_in is not None:
+            self.applying.proposals.offer_in(self.turn.id, self.asked_in)
         # Chats all have one title; what was asked for tells them apart.
         name = self.turn.session.title if isinstance(self.turn.spec.task, ChatTask) else ""
         turn, model = self.turn, self.turn.config.model.id

@@ -87,7 +87,7 @@ class Turns:
         turn.said.extend(asked.notices)
         progress.use(asked.partial_token, turn.display)
         client, editor = self._state.client, self._editor
-        return RunningTurn(turn, client, editor, self._applying, progress, asked.scope, asked.deliver)
+        return RunningTurn(turn, client, editor, self._applying, progress, asked.scope, asked.deliver, asked.uri)
 
     async def launch(self, running: Running, *, watched: bool, ended: Callable[[], None] = _nothing) -> Any:
         """Runs it under the token rule. `ended` is called when it is over, however that came.
