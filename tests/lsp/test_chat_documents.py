@@ -22,7 +22,7 @@ from thinklsp.lsp.chats.chat_documents import (
     with_exchange,
 )
 from thinklsp.lsp.chats.chat_outline import parse, prompt_section
-from thinklsp.lsp.chats.mentions import Mention, mentions
+from thinklsp.lsp.chats.mentions import Mention, mentions, written
 from thinklsp.lsp.protocol.convert import split_keeping_ends
 
 ID = "0123456789abcdef"
@@ -279,6 +279,8 @@ MENTIONS: list[tuple[str, list[Mention]]] = [
     ("@a.py @a.py", [Mention("a.py", None)]),
     ("@", []),
     ("@späß/ü.py", [Mention("späß/ü.py", None)]),
+    ('see @"a b.py", @"a\\"b\\\\.py":3 and @"un', [Mention("a b.py", None), Mention('a"b\\.py', (3, 3))]),
+    ('@"selection" @"untitled:Untitled-1":1-2', [Mention("selection", None), Mention("untitled:Untitled-1", (1, 2))]),
     (f"@a.py:{'9' * 5000}", [Mention("a.py", (999_999_999, 999_999_999))]),
 ]
 
@@ -286,6 +288,14 @@ MENTIONS: list[tuple[str, list[Mention]]] = [
 @pytest.mark.parametrize(("prompt", "found"), MENTIONS)
 def test_mentions(prompt: str, found: list[Mention]) -> None:
     assert list(mentions(prompt)) == found
+
+
+@given(path=st.text(st.sampled_from('ab @:"\\.,/-?é🙂'), min_size=1, max_size=12), first=st.integers(0, 99))
+def test_what_is_mentioned_is_read_back(path: str, first: int) -> None:
+    """In any sentence."""
+    for lines in (None, (first, first + 1)):
+        for sentence in (written(path, lines), f"({written(path, lines)})", f"Say {written(path, lines)}, then."):
+            assert mentions(sentence) == (Mention(path, lines),), sentence
 
 
 @given(_documents, _texts)

@@ -100,7 +100,8 @@ class Face:
         offered = self.applying.proposals.offered(uri)
         if self.applying.proposals.arrived():
             self._state.spawn(self.applying.settle_arrived())
-        return [Held(offer.kept.turn_id, offer.kept.title, offer.edit) for offer in offered]
+        # Chats all have one title: what was asked for tells them apart, as it does where they are undone.
+        return [Held(one.kept.turn_id, one.kept.known_as or one.kept.title, one.edit) for one in offered]
 
     def written_for(self, uri: str) -> Written | None:
         return self._ledger.written_for(uri)

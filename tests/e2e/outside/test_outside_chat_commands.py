@@ -251,7 +251,13 @@ async def test_completion_in_a_chat_document(begin: Begin) -> None:
     assert labels(await complete("/", before="```\n")) == []
 
     found = await complete("@")
-    assert labels(found) == ["@selection", "@diagnostics", "@.gitignore", "@docs/app.md", "@src/app.py", "@src/späß.py"]
+    assert labels(found) == [
+        "@selection", "@diagnostics", "@.gitignore", '@"a b.txt"', "@docs/app.md", "@src/app.py", "@src/späß.py",
+    ]  # fmt: skip
+    for typed in ("@a b", '@"a b'):
+        assert [(item["label"], item["filterText"].startswith(typed)) for item in (await complete(typed))["items"]] == (
+            [('@"a b.txt"', True)] if '"' in typed else []
+        )
     assert found["isIncomplete"] is False
     assert labels(await complete("@app")) == ["@docs/app.md", "@src/app.py"]
     assert labels(await complete("@src/sp")) == ["@src/späß.py"]

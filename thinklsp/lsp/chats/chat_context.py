@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from thinklsp.core.errors import PathRefused
 from thinklsp.core.problems import Diagnosed
 from thinklsp.engine import Reference
-from thinklsp.lsp.chats.mentions import mentions, special_mentions
+from thinklsp.lsp.chats.mentions import mentions, special_mentions, written
 from thinklsp.lsp.editor.state import State
 from thinklsp.lsp.editor.subjects import latest_place, lines_of
+from thinklsp.tools.shown import visible
 from thinklsp.workspace.uri import uri_to_path
 from thinklsp.workspace.view import WorkspaceView
 
@@ -26,9 +27,14 @@ class Context:
 
 
 def context_of(prompt: str, view: WorkspaceView, state: State) -> Context:
-    references = [Reference(m.path, m.lines) for m in mentions(prompt) if _is_file(view, m.path)]
+    references: list[Reference] = []
     diagnosed = None
     notices: list[str] = []
+    for mention in mentions(prompt):
+        if _is_file(view, mention.path):
+            references.append(Reference(mention.path, mention.lines))
+        elif mention.is_meant:
+            notices.append(f"{visible(mention.text)} names no file of the workspace and no open document.")
     for word in special_mentions(prompt):
         if word == "selection":
             found: Reference | str = _selection(view, state)
@@ -42,12 +48,12 @@ def context_of(prompt: str, view: WorkspaceView, state: State) -> Context:
 
 
 def mention_of(uri: str, view: WorkspaceView, lines: tuple[int, int] | None) -> str:
-    """`@path:L1-L2` for a document, or its file name where it has no path in a folder."""
+    """`@path:L1-L2` for a document, or its file name where it has no path in a folder and is not open."""
     try:
         name = view.resolve(uri).shown
     except PathRefused:
         name = uri_to_path(uri).rsplit("/", 1)[-1] if uri.startswith("file:") else uri
-    return f"@{name}" if lines is None else f"@{name}:{lines[0]}-{lines[1]}"
+    return written(name, lines)
 
 
 def _selection(view: WorkspaceView, state: State) -> Reference | str:

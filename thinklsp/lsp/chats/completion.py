@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from thinklsp.lsp.chats.chat_outline import outside_fences, prompt_section
-from thinklsp.lsp.chats.mentions import SPECIAL
+from thinklsp.lsp.chats.mentions import SPECIAL, written
 from thinklsp.lsp.chats.slash import SLASH_COMMANDS
 from thinklsp.lsp.documents.open_documents import Document
 from thinklsp.lsp.protocol.convert import Encoding, column_of, units
@@ -20,7 +20,7 @@ from thinklsp.lsp.protocol.forms import Position
 _MOST_ITEMS = 200
 _NAME = re.compile(r"/(?P<typed>[A-Za-z-]*)")
 _VALUE = re.compile(r"/(?P<name>[A-Za-z-]+)[ \t]+(?P<typed>\S*)")
-_MENTION = re.compile(r"(?:.*(?<![\w@]))?@(?P<typed>[^\s:@]*)", re.DOTALL)
+_MENTION = re.compile(r"""(?:.*(?<![\w@]))?@(?P<typed>[^\s:@"]*|"[^"\\]*)""", re.DOTALL)
 _SAID_OF = {
     "selection": "the code where the editor last asked for actions",
     "diagnostics": "the problems that it knew there",
@@ -91,9 +91,12 @@ def completions(
             special = [
                 _Item(f"@{word}", _REFERENCE, _SAID_OF[word]) for word in SPECIAL if word.startswith(wanted.typed)
             ]
-            paths = _matching(names.paths, wanted.typed)
+            typed = wanted.typed.removeprefix('"')
+            paths = _matching(names.paths, typed)
             complete = complete and len(paths) <= _MOST_ITEMS
-            found = special + [_Item(f"@{path}", _FILE, "") for path in paths[:_MOST_ITEMS]]
+            # Editors compare with what has been typed, with its quote or without one.
+            mark = wanted.typed[: len(wanted.typed) - len(typed)]
+            found = special + [_Item(written(path), _FILE, "", f"@{mark}{path}") for path in paths[:_MOST_ITEMS]]
     items = [_dressed(item, number, place) for number, item in enumerate(found)]
     return {"isIncomplete": wanted.kind == "mention" and not complete, "items": items}
 
@@ -103,6 +106,7 @@ class _Item:
     text: str
     kind: int
     detail: str
+    filter: str = ""
 
 
 def _commands(typed: str) -> Iterator[_Item]:
@@ -138,7 +142,7 @@ def _dressed(item: _Item, number: int, place: Mapping[str, Any]) -> dict[str, An
     dressed = {
         "label": item.text,
         "kind": item.kind,
-        "filterText": item.text,
+        "filterText": item.filter or item.text,
         "sortText": f"{number:04}",
         "textEdit": {"range": place, "newText": item.text},
     }

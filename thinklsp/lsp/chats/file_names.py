@@ -20,7 +20,7 @@ _PATIENCE = 0.2
 
 
 class FileNames:
-    """Owns the last list. Ignored files are not in it, nor paths that an `@` could not name."""
+    """Owns the last list. Ignored files are not in it, nor paths that no `@` can name."""
 
     def __init__(self, state: State, snapshots: Snapshots) -> None:
         self._state = state
