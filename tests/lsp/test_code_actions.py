@@ -22,6 +22,7 @@ from thinklsp.lsp.actions.code_actions import (
     offers,
     wanted,
 )
+from thinklsp.lsp.documents.diagnostics import problem_of
 from thinklsp.lsp.documents.open_documents import Document
 from thinklsp.lsp.editor.client import Abilities
 from thinklsp.lsp.protocol.forms import Opened, Position, Range
@@ -161,6 +162,15 @@ def test_a_fix_is_about_its_own_diagnostic() -> None:
     assert second["command"]["arguments"] == [
         {"uri": URI, "version": 4, "range": found[1]["range"], "name": "fix", "diagnostics": [found[1]]}
     ]
+
+
+def test_a_message_in_markup_is_read_as_its_text() -> None:
+    marked = problem() | {"message": {"kind": "markdown", "value": "**x**\nis wrong"}}
+    fix, *_ = (dressed(offer, LITERALS) for offer in offers(situation(diagnostics=[marked])))
+    assert fix["title"] == "thinklsp: fix **x** is wrong"
+    # The editor gets it back as it told it, and tells it so again when the action is run.
+    assert fix["diagnostics"] == fix["command"]["arguments"][0]["diagnostics"] == [marked]
+    assert problem_of(marked).message == "**x**\nis wrong"
 
 
 def test_comments_are_instructions() -> None:

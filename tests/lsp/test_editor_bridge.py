@@ -29,7 +29,7 @@ def at(first: int, start: int, last: int, end: int) -> Json:
     return {"start": {"line": first, "character": start}, "end": {"line": last, "character": end}}
 
 
-def diagnostic(line: int, message: str = "bad", **more: Json) -> Json:
+def diagnostic(line: int, message: Json = "bad", **more: Json) -> Json:
     return {"range": at(line, 0, line, 4), "severity": 2, "source": "ruff", "code": "F401", "message": message, **more}
 
 
@@ -229,6 +229,10 @@ TOLD: dict[str, tuple[Json, tuple[DiagnosedDocument, ...]]] = {
         [{"uri": B, "version": None, "diagnostics": [diagnostic(6)]}, {"uri": "file:///ws/c.py", "diagnostics": []}],
         (DiagnosedDocument(B, (warning(7),)),),
     ),
+    "in markup": (
+        [{"uri": A, "version": 2, "diagnostics": [diagnostic(1, message={"kind": "markdown", "value": "*bad*"})]}],
+        (DiagnosedDocument(A, (warning(2, "*bad*"),), f"# new\n{TEXT}"),),
+    ),
     "of none": ([], ()),
     "with little in it": (
         [{"uri": A, "version": 2, "diagnostics": [{"range": at(0, 0, 0, 0), "message": "", "severity": "x"}]}],
@@ -238,7 +242,7 @@ TOLD: dict[str, tuple[Json, tuple[DiagnosedDocument, ...]]] = {
 WRONG: list[Json] = [
     None, {}, "none", 3, [A], [{"uri": A}], [{"uri": A, "diagnostics": {}}], [{"uri": A, "diagnostics": [3]}],
     [{"uri": A, "version": "2", "diagnostics": []}], [{"uri": A, "version": -1, "diagnostics": []}],
-    [{"uri": A, "diagnostics": [{"message": "no range"}]}], [{"uri": A, "diagnostics": [diagnostic(1, message=3)]}],  # type: ignore[arg-type]
+    [{"uri": A, "diagnostics": [{"message": "no range"}]}], [{"uri": A, "diagnostics": [diagnostic(1, message=3)]}],
 ]  # fmt: skip
 
 

@@ -28,6 +28,7 @@ DIAGNOSTIC = {
     "data": {"fix": [1, None]},
     "new": True,
 }
+MARKED = {"range": RANGE, "message": {"kind": "markdown", "value": "**x** is wrong"}}
 FOLDER = {"uri": "file:///ws", "name": "ws"}
 GOOD: dict[str, list[Any]] = {
     "textDocument/didOpen": [{"textDocument": DOCUMENT | {"languageId": "python", "version": 1, "text": "x"}}],
@@ -54,6 +55,8 @@ GOOD: dict[str, list[Any]] = {
             },
         },
         {"textDocument": DOCUMENT, "range": RANGE, "context": {"diagnostics": [], "only": None, "triggerKind": 1}},
+        # As of 3.18 a message may be markup.
+        {"textDocument": DOCUMENT, "range": RANGE, "context": {"diagnostics": [MARKED, DIAGNOSTIC]}},
     ],
     "workspace/executeCommand": [
         {"command": "thinklsp.chat"},
@@ -87,6 +90,22 @@ def thorough(method: str, params: Any) -> Any:
 @pytest.mark.parametrize(("method", "params"), CASES)
 def test_the_usual_is_read_at_once_and_as_by_the_whole_protocol(method: str, params: Any) -> None:
     assert forms.params_of(method, message(method, params), never) == thorough(method, params)
+
+
+def test_markup_stays_as_it_came_whatever_else_is_unusual() -> None:
+    usual, odd = ({"textDocument": DOCUMENT, "range": RANGE, "context": {"diagnostics": [MARKED, *more]}}
+                  for more in ([DIAGNOSTIC], [DIAGNOSTIC | {"message": 3}]))  # fmt: skip
+    left: list[str] = []
+
+    def leave(method: str, message: Any) -> Any:
+        left.append(method)
+        return whole.usual_params(method, message)
+
+    forms.params_of("textDocument/codeAction", message("textDocument/codeAction", usual), leave)
+    assert left == []
+    found = forms.params_of("textDocument/codeAction", message("textDocument/codeAction", odd), leave)
+    assert left != []
+    assert [one["message"] for one in found.diagnostics] == [MARKED["message"], "3"]
 
 
 def test_every_form_has_its_cases() -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from thinklsp.lsp.announced import QUICKFIX, REWRITE
+from thinklsp.lsp.documents.diagnostics import message_of
 from thinklsp.lsp.documents.open_documents import Document
 from thinklsp.lsp.documents.places import Trigger, comment_trigger, has_definition, is_unfinished
 from thinklsp.lsp.editor.client import Abilities
@@ -116,7 +117,7 @@ def _own(situation: Situation, *, selected: bool) -> Iterator[Offer]:
 
 def _fixes(situation: Situation) -> Iterator[Offer]:
     for diagnostic in situation.diagnostics:
-        message = " ".join(str(diagnostic.get("message", "")).split())
+        message = " ".join(message_of(diagnostic).split())
         arguments = {**_place(situation, diagnostic.get("range")), "name": "fix", "diagnostics": [diagnostic]}
         yield Offer("fix", f"fix {message}", QUICKFIX, "thinklsp.action", arguments, (diagnostic,))
 

@@ -13,7 +13,7 @@ from typing import Any
 from thinklsp.core.problems import Problem
 from thinklsp.lsp.documents.open_documents import Document, Point, Seen
 from thinklsp.lsp.protocol.convert import units
-from thinklsp.lsp.protocol.forms import Range
+from thinklsp.lsp.protocol.forms import Range, is_markup
 
 _SEVERITIES = {1: "error", 2: "warning", 3: "information", 4: "hint"}
 # Following them through all changes that are remembered takes less than 10 ms.
@@ -30,10 +30,16 @@ def problem_of(diagnostic: Mapping[str, Any]) -> Problem:
     return Problem(
         range_of(diagnostic)[0][0] + 1,
         _SEVERITIES.get(severity, "error") if isinstance(severity, int) else "error",
-        str(diagnostic.get("message", "")),
+        message_of(diagnostic),
         str(diagnostic.get("source") or ""),
         str(code) if isinstance(code, str | int) else "",
     )
+
+
+def message_of(diagnostic: Mapping[str, Any]) -> str:
+    """Its text, also where that is markup, as LSP 3.18 has it."""
+    message = diagnostic.get("message", "")
+    return str(message["value"] if is_markup(message) else message)
 
 
 def range_of(diagnostic: Mapping[str, Any]) -> tuple[Point, Point]:

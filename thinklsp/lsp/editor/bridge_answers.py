@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from thinklsp.lsp.documents.open_documents import Point
+from thinklsp.lsp.protocol.forms import is_message
 from thinklsp.tools.editor import Target
 
 _MOST_TARGETS = 500
@@ -64,7 +65,7 @@ def _told(value: Any) -> Told | None:
 
 
 def _diagnostic(value: Any) -> Mapping[str, Any] | None:
-    fits = isinstance(value, Mapping) and isinstance(value.get("message"), str)
+    fits = isinstance(value, Mapping) and is_message(value.get("message"))
     return value if fits and _range(value.get("range")) is not None else None
 
 

@@ -122,6 +122,16 @@ def _code(value: object) -> bool:
     return isinstance(value, str) or _number(value)
 
 
+def is_markup(value: object) -> bool:
+    """As of LSP 3.18 a diagnostic's message may be one."""
+    return is_usual(value, _MARKUP)
+
+
+def is_message(value: object) -> bool:
+    """Of a diagnostic."""
+    return isinstance(value, str) or is_markup(value)
+
+
 def _change(value: object) -> bool:
     # Null is no range, and no change of the whole text either.
     return is_usual(value, _PARTIAL if isinstance(value, Mapping) and "range" in value else {"text": str})
@@ -131,6 +141,7 @@ _DOCUMENT = {"uri": str}
 _POSITION = {"line": _count, "character": _count}
 _RANGE = {"start": _POSITION, "end": _POSITION}
 _PARTIAL = {"range": _RANGE, "rangeLength?": _count, "text": str}
+_MARKUP = {"kind": str, "value": str}
 _FOLDER = {"uri": str, "name": str}
 _DIAGNOSTIC = {
     "range": _RANGE,
@@ -138,7 +149,7 @@ _DIAGNOSTIC = {
     "code?": _code,
     "codeDescription?": {"href": str},
     "source?": str,
-    "message": str,
+    "message": is_message,
     "tags?": [_one_of(1, 2)],
     "relatedInformation?": [{"location": {"uri": str, "range": _RANGE}, "message": str}],
     "data?": _anything,

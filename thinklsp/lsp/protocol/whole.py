@@ -17,6 +17,7 @@ from pygls.lsp.server import LanguageServer
 from thinklsp import __version__
 from thinklsp.lsp.announced import COMMANDS, COMPLETION_TRIGGERS, QUICKFIX, REWRITE
 from thinklsp.lsp.protocol.errors import InvalidParams
+from thinklsp.lsp.protocol.forms import is_markup
 
 # What `initialize` is about when its capabilities cannot be read as a whole.
 _NEEDED = ("processId", "rootUri", "workspaceFolders", "initializationOptions")
@@ -36,9 +37,16 @@ def usual_params(method: str, message: Mapping[str, Any]) -> Any:
     """The params of a message that we take, in the form that the protocol gives them. Raises InvalidParams."""
     kind = types.METHOD_TO_TYPES[method][0]
     try:
-        return _converter().unstructure(_converter().structure(message, kind))["params"]
+        params = _converter().unstructure(_converter().structure(message, kind))["params"]
     except Exception:  # noqa: BLE001 - cattrs raises groups of anything; all of it means that params do not fit
         raise InvalidParams(f"The params of {method[:_LONGEST_ECHO]} are not valid.") from None
+    if method == types.TEXT_DOCUMENT_CODE_ACTION:
+        # The types are those of 3.17, which know messages as texts only.
+        came = message["params"]["context"]["diagnostics"]
+        for diagnostic, one in zip(params["context"]["diagnostics"], came, strict=True):
+            if is_markup(one["message"]):
+                diagnostic["message"] = one["message"]
+    return params
 
 
 def initialize(message: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[str, Any]]:
