@@ -42,7 +42,7 @@ class Asking:
         if chat.prompt is None:
             await self._blank(subject_of(self._state, chat.uri, chat.range))
             return None
-        references = [Reference(r) if isinstance(r, str) else self._reference(r.uri, r.range) for r in chat.references]
+        references = [self._reference(place.uri, place.range) for place in chat.references]
         if chat.uri is not None:
             references.insert(0, self._reference(chat.uri, chat.range))
         spec = TurnSpec(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, ValidationError
 from pydantic.alias_generators import to_camel
 
 from thinklsp.lsp.protocol.envelope import is_id
@@ -25,14 +25,19 @@ def _whole(text: str) -> str:
     return text
 
 
-def _token(value: str | int) -> str | int:
+def _token(value: object) -> object:
     if not is_id(value):
         raise ValueError("neither an integer nor a short text")
     return value
 
 
+def _place(value: object) -> object:
+    return {"uri": value} if isinstance(value, str) else value
+
+
+# Of a union pydantic names the arms and not the field that is wrong: where two forms may come one of them is read.
 Name = Annotated[str, AfterValidator(_whole)]
-Token = Annotated[str | int, AfterValidator(_token)]
+Token = Annotated[str | int, PlainValidator(_token)]
 
 
 class Position(_Arguments):
@@ -58,7 +63,7 @@ class ChatArguments(_Arguments):
     session_id: Name | None = None
     uri: str | None = None
     range: Range | None = None
-    references: list[str | Location] = []
+    references: list[Annotated[Location, BeforeValidator(_place)]] = []
     mode: Literal["agent", "ask", "plan"] = "agent"
     effort: EffortWish | None = None
     model: Name | None = Field(None, min_length=1, max_length=200)
