@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.conftest import Begin
-from tests.support.raw_client import RawClient
+from tests.support.raw_client import RawClient, ResponseError
 from tests.support.raw_editor import Refusal, capabilities
 from tests.support.signing_script import Hold, Text, Thinking, answer, tool
 from tests.support.signing_server import SigningServer
@@ -67,6 +67,27 @@ async def test_with_a_token_the_caller_shows_the_text(begin: Begin) -> None:
     assert first["sessionId"] == again["sessionId"] == last["sessionId"]
     assert [m["role"] for m in provider.requests[2].body["messages"]].count("assistant") == 2
     assert client.edits() == client.calls("window/showDocument") == []
+
+
+async def test_a_range_without_a_document_is_in_the_one_where_the_user_was_last(begin: Begin) -> None:
+    outside = await begin(answer(Text(ANSWER)), files={"a.py": "first = 1\nsecond = 2\n"})
+    client, provider = outside.pair
+    asked = {"prompt": "What is this?", "range": {"start": caret(1), "end": caret(1, 6)}}
+    for token in ("t", None):
+        with pytest.raises(ResponseError, match="field uri") as refused:
+            await client.command("thinklsp.chat", asked, token=token)
+        assert refused.value.code == -32602
+    uri = outside.open("a.py")
+    await client.code_actions(uri, "first")
+    # Nobody means the text of a chat by it.
+    await client.code_actions(client.open(outside.uri("x.chat.md"), "## You\n\nHello\n"), "Hello")
+    assert (await outside.turn("thinklsp.chat", asked))["text"] == ANSWER
+    assert "second = 2" in last_prompts(provider)[0]
+    assert "first = 1" not in last_prompts(provider)[0]
+
+
+def caret(line: int, character: int = 0) -> Any:
+    return {"line": line, "character": character}
 
 
 async def test_a_partial_result_token_alone_is_answered_at_once_and_streams(begin: Begin) -> None:

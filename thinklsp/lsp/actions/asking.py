@@ -19,6 +19,7 @@ from thinklsp.lsp.editor.snapshots import Snapshots
 from thinklsp.lsp.editor.state import State
 from thinklsp.lsp.editor.subjects import Subject, lines_of, plain_range, required_subject, subject_of
 from thinklsp.lsp.edits.drafts import Scope
+from thinklsp.lsp.protocol.errors import InvalidParams
 from thinklsp.lsp.protocol.forms import Range
 from thinklsp.lsp.turns.running_turn import Deliver, Told
 from thinklsp.lsp.turns.turns import Asked, no_scope
@@ -39,12 +40,13 @@ class Asking:
 
     async def chat(self, chat: args.ChatArguments, progress: TurnProgress | None) -> Asked | None:
         view = self._snapshots.view()
+        uri = self._latest_uri() if chat.uri is None and chat.range is not None else chat.uri
         if chat.prompt is None:
-            await self._blank(subject_of(self._state, chat.uri, chat.range))
+            await self._blank(subject_of(self._state, uri, chat.range))
             return None
         references = [self._reference(place.uri, place.range) for place in chat.references]
-        if chat.uri is not None:
-            references.insert(0, self._reference(chat.uri, chat.range))
+        if uri is not None:
+            references.insert(0, self._reference(uri, chat.range))
         spec = TurnSpec(
             "chat",
             ChatTask(chat.prompt, tuple(references), chat.mode),
@@ -57,11 +59,7 @@ class Asking:
         token = chat.partial_result_token
         shows = progress is not None or token is not None
         deliver = None if shows else self._delivery(chat.prompt)
-        scope = (
-            no_scope
-            if chat.uri is None
-            else self._scope(chat.uri, None if chat.range is None else plain_range(chat.range))
-        )
+        scope = no_scope if uri is None else self._scope(uri, None if chat.range is None else plain_range(chat.range))
         return Asked(spec, progress, token, scope=scope, deliver=deliver)
 
     async def action(self, action: args.ActionArguments, progress: TurnProgress | None) -> Asked | None:
@@ -132,6 +130,12 @@ class Asking:
             text = mention_of(subject.uri, self._snapshots.view(), lines) + " "
         if not await self._chat.open_blank(text):
             raise TurnRefused(f"There is nothing to send: give a prompt or an instruction. {_NOWHERE_TO_WRITE}")
+
+    def _latest_uri(self) -> str:
+        """Of the document that a range without one is in."""
+        if self._state.last_place is None:
+            raise InvalidParams("The field uri is missing: nothing else says in which document the range is.")
+        return self._state.last_place.uri
 
     def _reference(self, uri: str, range_: args.Range | None) -> Reference:
         document = self._state.documents.get(uri)
