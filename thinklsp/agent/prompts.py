@@ -73,6 +73,11 @@ _TASKS = {
     "LINE is the line in the present text. After the list one sentence on the whole; without findings, only that.",
 }
 ACTIONS = tuple(_TASKS)
+_FIX_SEVERAL = "Fix the diagnostics below at their causes, wherever those lie."
+_FIX_UNTOLD = (
+    "Fix what is wrong here at its cause, wherever that lies: what the instruction says or, without one, what the tool "
+    "diagnostics tells of this file. If that is nothing, say so and change nothing."
+)
 
 _MOST_NAMED = 100
 
@@ -103,7 +108,10 @@ def action_prompt(
     changes: str = "",
 ) -> str:
     """`excerpt` None: it is about no file in particular. `changes`: a diff with what there is to say about it."""
-    parts = [_TASKS[name]] if excerpt is None else [_TASKS[name], f"Place: {_place(excerpt)}"]
+    task = _TASKS[name]
+    if name == "fix" and len(problems) != 1:
+        task = _FIX_SEVERAL if problems else _FIX_UNTOLD
+    parts = [task] if excerpt is None else [task, f"Place: {_place(excerpt)}"]
     if problems:
         parts.append(f"Diagnostics:\n{_listed(problems)}")
     if instruction:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.e2e.conftest import Begin
 from tests.support.outside import diagnostic, named, said, statuses
+from tests.support.raw_client import ResponseError
 from tests.support.raw_documents import range_of
+from tests.support.raw_editor import capabilities
 from tests.support.signing_script import Raw, Redacted, Text, Thinking, answer, tool
 
 DISK = 'NAMES = ["🙂 Ada"]\n\n\ndef greet(name):\n    """Says 🙂."""\n    return "Hello 🙂, " + nmae + "!"  # 🙂\n'
@@ -102,6 +106,68 @@ def _check_requests(provider: Any) -> None:
         assert request.body["thinking"]["type"] == "adaptive"
         assert request.body["thinking"].get("display") != "summarized"
         assert all(tool["input_schema"]["additionalProperties"] is False for tool in request.body["tools"])
+
+
+THREE = "one = nmae\ntwo = nmae2\nthree = 3\n"
+
+
+def caret(line: int) -> Any:
+    return {"start": {"line": line, "character": 0}, "end": {"line": line, "character": 0}}
+
+
+async def test_a_fix_without_diagnostics_is_of_those_that_are_known(begin: Begin) -> None:
+    outside = await begin(*(answer(Text("Done.")) for _ in range(6)), files={"app.py": THREE, "other.py": THREE})
+    client, provider = outside.pair
+    uri = outside.open("app.py")
+    outside.open("other.py")
+
+    async def fixed(*lines: int, **argument: Any) -> None:
+        """Runs the action and checks the lines of the problems that the model was told of; none: it is refused."""
+        before = len(provider.requests)
+        if not lines:
+            with pytest.raises(ResponseError, match="nothing to fix") as refused:
+                await outside.turn("thinklsp.action", {"name": "fix"} | argument)
+            assert (refused.value.code, len(provider.requests)) == (-32803, before)
+            return
+        await outside.turn("thinklsp.action", {"name": "fix"} | argument)
+        told = said(provider.requests[-1].body)
+        assert [line for line in range(1, 5) if f"line {line}: error: problem" in told] == list(lines)
+
+    await fixed(uri=uri)
+    await fixed(uri=uri, diagnostics=[])
+    await client.code_actions(uri, "nmae", diagnostics=[diagnostic(THREE, "nmae", "problem one")])
+    await client.code_actions(uri, "nmae2", diagnostics=[diagnostic(THREE, "nmae2", "problem two")])
+    await client.code_actions(uri, "three")
+    await fixed(1, 2, uri=uri)
+    await fixed(2, uri=uri, range=caret(1), diagnostics=[])
+    # The document and the range of the latest look, which a range of one's own takes the place of.
+    await fixed()
+    await fixed(1, range=caret(0))
+    await fixed(uri=uri, range=caret(2))
+    await fixed(uri=outside.uri("other.py"))
+    # They move with their text, and are gone when it has changed.
+    client.change(uri, "one = nmae", "zero = 0\none = name")
+    await fixed(3, uri=uri)
+    client.change(uri, "nmae2", "name2")
+    await fixed(uri=uri)
+    # What is said to be wrong can be mended without them.
+    await outside.turn("thinklsp.action", {"name": "fix", "uri": uri, "instruction": "The names are wrong."})
+    told = said(provider.requests[-1].body)
+    assert "The names are wrong." in told
+    assert "below" not in told.partition("Place:")[0]
+
+
+async def test_with_the_bridge_the_model_asks_for_the_diagnostics_of_a_document(begin: Begin) -> None:
+    announce = capabilities(experimental={"thinklsp": {"editor": ["diagnostics"]}})
+    outside = await begin(answer(Text("Done.")), files={"app.py": THREE}, announce=announce)
+    uri = outside.open("app.py")
+    with pytest.raises(ResponseError, match="nothing to fix"):
+        await outside.turn("thinklsp.action", {"name": "fix", "uri": uri, "range": caret(0)})
+    await outside.turn("thinklsp.action", {"name": "fix", "uri": uri})
+    [request] = outside.provider.requests
+    asked = said(request.body).partition("Place:")[0]
+    assert "tool diagnostics" in asked
+    assert "below" not in asked
 
 
 async def test_mistakes_of_the_model_are_told_to_it_and_end_nothing(begin: Begin) -> None:

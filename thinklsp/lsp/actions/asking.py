@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from thinklsp.core.errors import TurnRefused
+from thinklsp.core.problems import Problem
 from thinklsp.engine import ActionTask, ChatTask, Reference, TurnSpec
 from thinklsp.engine.changes import Wanted
 from thinklsp.lsp.actions.own_actions import only_reads, own_action
@@ -17,7 +18,7 @@ from thinklsp.lsp.editor import arguments as args
 from thinklsp.lsp.editor.progress import TurnProgress
 from thinklsp.lsp.editor.snapshots import Snapshots
 from thinklsp.lsp.editor.state import State
-from thinklsp.lsp.editor.subjects import Subject, lines_of, plain_range, required_subject, subject_of
+from thinklsp.lsp.editor.subjects import Subject, known_problems, lines_of, plain_range, required_subject, subject_of
 from thinklsp.lsp.edits.drafts import Scope
 from thinklsp.lsp.protocol.errors import InvalidParams
 from thinklsp.lsp.protocol.forms import Range
@@ -71,9 +72,9 @@ class Asking:
         if name in ("edit", "ask") and not (action.instruction or "").strip():
             await self._blank(subject)
             return None
-        problems = subject.problems if name == "fix" else ()
-        if action.diagnostics is not None:
-            problems = problems_of(action.diagnostics)
+        problems = problems_of(action.diagnostics or ())
+        if name == "fix" and not problems:
+            problems = self._known(action, subject)
         changes: Wanted = "staged" if own is not None and own.scope == "staged" else ""
         place = Reference(subject.uri, lines_of(subject.range, subject.line_count))
         view = self._snapshots.view()
@@ -92,6 +93,19 @@ class Asking:
         deliver = None if shows else self._delivery(f"{words} {mention_of(subject.uri, view, place.lines)}")
         scope = self._scope(subject.uri, None if name == "fix" else subject.range)
         return Asked(spec, progress, token, subject.uri, scope, deliver)
+
+    def _known(self, action: args.ActionArguments, subject: Subject) -> tuple[Problem, ...]:
+        """What a `fix` without diagnostics is about. Raises TurnRefused where nobody says what is wrong."""
+        latest = subject.problems if action.uri is None and action.range is None else ()
+        problems = latest or known_problems(self._state, subject)
+        # The model can ask such an editor what is wrong with a document.
+        asks = subject.range is None and "diagnostics" in self._state.client.can.editor
+        if problems or asks or (action.instruction or "").strip():
+            return problems
+        raise TurnRefused(
+            "There is nothing to fix: no diagnostics are known here. Ask for code actions where they stand, or say in "
+            "an instruction what is wrong."
+        )
 
     def _review(self, action: args.ActionArguments, progress: TurnProgress | None) -> Asked:
         """Of a whole file, or of the changes in a folder; without either, of those in the working tree."""

@@ -83,6 +83,14 @@ def present(document: Document, seen: Iterable[Seen]) -> tuple[Seen, ...]:
     return tuple(now for one in seen if (now := _followed(document, one)) is not None)
 
 
+def at(seen: Sequence[Seen], where: Range) -> tuple[Seen, ...]:
+    """Those that a range touches; where it touches none, those on its lines."""
+    first = where.start.line, where.start.character
+    last = where.end.line, where.end.character
+    touched = tuple(one for one in seen if _touches(one, first, last))
+    return touched or tuple(one for one in seen if one.start[0] <= last[0] and first[0] <= one.end[0])
+
+
 def _seen(document: Document, diagnostic: Mapping[str, Any]) -> Seen:
     start, end = range_of(diagnostic)
     return Seen(problem_of(diagnostic), start, end, document.version, document.version, document.line(start[0]))

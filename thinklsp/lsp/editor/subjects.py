@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from thinklsp.core.errors import StaleDocument, TurnRefused
 from thinklsp.core.problems import Problem
-from thinklsp.lsp.documents.diagnostics import present
+from thinklsp.lsp.documents.diagnostics import at, present
 from thinklsp.lsp.documents.open_documents import Document
 from thinklsp.lsp.editor import arguments as args
 from thinklsp.lsp.editor.state import ActionContext, State
@@ -40,6 +40,15 @@ def subject_of(state: State, uri: str | None, range_: args.Range | None, version
     if where is not None and version is not None and version != document.version:
         where = _moved(document, where, version)
     return Subject(uri, where, document.line_count, problems)
+
+
+def known_problems(state: State, subject: Subject) -> tuple[Problem, ...]:
+    """Those that the editor has told of there with code actions and that still stand, from the top down."""
+    document = state.documents.get(subject.uri)
+    seen = () if document is None else present(document, document.seen)
+    if subject.range is not None:
+        seen = at(seen, subject.range)
+    return tuple(one.problem for one in sorted(seen, key=lambda one: one.start))
 
 
 def latest_place(state: State) -> Subject | None:
