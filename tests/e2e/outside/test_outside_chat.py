@@ -126,6 +126,21 @@ async def test_where_no_file_can_be_made_the_text_comes_as_a_message(begin: Begi
     await outside.until_told(ANSWER)
 
 
+async def test_a_suffix_of_ones_own_is_known_however_its_uri_is_spelled(begin: Begin) -> None:
+    outside = await begin(answer(Text(ANSWER)), options={"chat.fileSuffix": ".chat+é.md"})
+    client, _ = outside.pair
+    await client.command("thinklsp.chat")
+    [shown] = client.calls("window/showDocument")
+    made = client.open(shown.params["uri"])
+    assert made.endswith(".chat%2B%C3%A9.md")
+    plain = client.open(outside.uri("plain").replace("plain", "plain.chat+é.md"), "## You\n\nWhat?\n")
+    for uri in (made, plain):
+        assert [action["title"] for action in await client.code_actions(uri, "You")] == ["thinklsp: send"]
+    other = client.open(outside.uri("x.chat.md"), "## You\n\nWhat?\n")
+    assert "thinklsp: send" not in [action["title"] for action in await client.code_actions(other, "You")]
+    assert (await outside.turn("thinklsp.send", {"uri": plain}))["text"] == ANSWER
+
+
 def last_prompts(provider: SigningServer) -> list[str]:
     """What the user said in the conversation of the newest request, as one text each."""
     users = [m["content"] for m in provider.requests[-1].body["messages"] if m["role"] == "user"]

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import unquote
 
 from thinklsp.core.edits import TextEdit
 from thinklsp.core.errors import SessionError, TurnRefused
@@ -83,7 +84,8 @@ class ChatDocuments:
         self._leaving: dict[str, asyncio.Task[None]] = {}
 
     def is_chat(self, uri: str) -> bool:
-        return uri.endswith(self.suffix)
+        # Editors escape what they like: what is meant counts.
+        return unquote(uri.rpartition("/")[2]).endswith(self.suffix)
 
     async def settled(self, uri: str | None) -> None:
         """Waits until the document knows the end of the turn before."""
