@@ -150,7 +150,7 @@ async def test_an_editor_that_sees_another_text_is_not_asked() -> None:
     for names in (None, "definition", {"definition": True}, ["hover", 3]):
         async with seated(names) as seat:
             assert await seat.bridge.definition(point()) is None
-            assert (await seat.bridge.diagnostics(None)).complete is False
+            assert await seat.bridge.diagnostics(None) == Diagnostics((), complete=False)
             assert seat.asked() == []
 
 
@@ -174,7 +174,8 @@ async def test_no_answer_is_waited_for_and_a_late_one_ignored() -> None:
         definition, references, diagnostics = await asking
         assert (definition, references) == (None, None)
         await seat.editor.settled()
-        assert diagnostics == Diagnostics((DiagnosedDocument(A, (warning(1),), TEXT),), complete=False)
+        seen = (DiagnosedDocument(A, (warning(1),), TEXT),)
+        assert diagnostics == Diagnostics(seen, complete=False, failed="silent")
         cancelled = [m["params"]["id"] for m in seat.editor.received if m.get("method") == "$/cancelRequest"]
         assert sorted(cancelled) == sorted(request["id"] for request in requests)
         for request in requests:
@@ -233,6 +234,25 @@ TOLD: dict[str, tuple[Json, tuple[DiagnosedDocument, ...]]] = {
         [{"uri": A, "version": 2, "diagnostics": [diagnostic(1, message={"kind": "markdown", "value": "*bad*"})]}],
         (DiagnosedDocument(A, (warning(2, "*bad*"),), f"# new\n{TEXT}"),),
     ),
+    "one whose end is before its start": (
+        [{"uri": A, "version": 2, "diagnostics": [diagnostic(1) | {"range": at(1, 4, 0, 0)}]}],
+        (DiagnosedDocument(A, (warning(2),), f"# new\n{TEXT}"),),
+    ),
+    "some that nobody can read, and others": (
+        [
+            {"uri": A, "version": 2, "diagnostics": [3, {"message": "no range"}, diagnostic(1, 3), diagnostic(1)]},
+            {"uri": B, "diagnostics": [{"range": at(-1, 0, 0, 0), "message": "no line"}]},
+        ],
+        (DiagnosedDocument(A, (warning(2),), f"# new\n{TEXT}", unread=3), DiagnosedDocument(B, (), unread=1)),
+    ),
+    "documents that nobody can read, and another": (
+        [None, {"uri": 3, "diagnostics": []}, {"uri": A, "version": 2, "diagnostics": []}, {"uri": B}],
+        (DiagnosedDocument(A, (), f"# new\n{TEXT}"),),
+    ),
+    "of a version that is none": (
+        [{"uri": A, "version": version, "diagnostics": [diagnostic(1)]} for version in ("2", -1)],
+        (DiagnosedDocument(A, (warning(2),), f"# new\n{TEXT}", older=True),) * 2,
+    ),
     "of none": ([], ()),
     "with little in it": (
         [{"uri": A, "version": 2, "diagnostics": [{"range": at(0, 0, 0, 0), "message": "", "severity": "x"}]}],
@@ -240,9 +260,7 @@ TOLD: dict[str, tuple[Json, tuple[DiagnosedDocument, ...]]] = {
     ),
 }
 WRONG: list[Json] = [
-    None, {}, "none", 3, [A], [{"uri": A}], [{"uri": A, "diagnostics": {}}], [{"uri": A, "diagnostics": [3]}],
-    [{"uri": A, "version": "2", "diagnostics": []}], [{"uri": A, "version": -1, "diagnostics": []}],
-    [{"uri": A, "diagnostics": [{"message": "no range"}]}], [{"uri": A, "diagnostics": [diagnostic(1, message=3)]}],
+    None, {}, "none", 3, [A], [{"uri": A}], [{"uri": A, "diagnostics": {}}], [{"diagnostics": [diagnostic(1)]}],
 ]  # fmt: skip
 
 
@@ -257,14 +275,14 @@ async def test_diagnostics_are_told_with_their_version() -> None:
             assert request["params"] == ({"uri": A} if number % 2 else {})
             seat.answer(request, answer)
             assert await asking == Diagnostics(expected, complete=True), case
-        seen = Diagnostics((DiagnosedDocument(A, (warning(4, "seen"),), f"# new\n{TEXT}"),), complete=False)
+        seen = (DiagnosedDocument(A, (warning(4, "seen"),), f"# new\n{TEXT}"),)
         for answer in WRONG:
             asking = asyncio.create_task(seat.bridge.diagnostics(None))
             seat.answer(await seat.request(number := number + 1), answer)
-            assert await asking == seen, answer
+            assert await asking == Diagnostics(seen, complete=False, failed="unreadable"), answer
         asking = asyncio.create_task(seat.bridge.diagnostics(B))
         seat.refuse(await seat.request(number + 1))
-        assert await asking == Diagnostics((), complete=False)
+        assert await asking == Diagnostics((), complete=False, failed="refused")
 
 
 async def test_who_types_while_the_editor_looks_is_waited_for_once() -> None:

@@ -22,19 +22,20 @@ class Known(NoEditor):
 
     documents: tuple = ()
     complete: bool = True
+    failed: str | None = None
     asked: list = field(default_factory=list)
 
     async def diagnostics(self, uri):
         self.asked.append(uri)
-        return Diagnostics(self.documents, self.complete)
+        return Diagnostics(self.documents, self.complete, self.failed)
 
 
 def error(line, message="bad", severity="error", source="ruff", code=""):
     return Problem(line, severity, message, source, code)
 
 
-def about(bench, name, *problems, text=None, older=False):
-    return DiagnosedDocument((bench.path / name).as_uri(), problems, text, older)
+def about(bench, name, *problems, text=None, older=False, unread=0):
+    return DiagnosedDocument((bench.path / name).as_uri(), problems, text, older, unread)
 
 
 async def test_grouped_by_file_the_severe_ones_first(bench):
@@ -94,6 +95,46 @@ async def test_none_is_not_unknown(bench, case):
     bench.start({"a.py": LINES}, {"a.py": LINES})
     bench.editor = Known((about(bench, "a.py", text=LINES, older=older),) if looked_at else (), complete)
     assert await bench.ok("diagnostics", **({"path": path} if path else {})) == expected
+
+
+FAILED = {
+    "silent": "the editor did not answer when it was asked",
+    "refused": "the editor answered with an error when it was asked",
+    "unreadable": "the editor answered with something that cannot be read",
+}
+
+
+@pytest.mark.parametrize("failed", FAILED)
+async def test_an_editor_that_should_know_and_does_not_say(bench, failed):
+    bench.start({"a.py": LINES}, {"a.py": LINES})
+    bench.editor = Known((), False, failed)
+    assert await bench.ok("diagnostics", path="a.py") == (
+        f"Nothing is known about problems in a.py: {FAILED[failed]}. {MAY}"
+    )
+    bench.editor = Known((about(bench, "a.py", error(2), text=LINES),), False, failed)
+    assert await bench.ok("diagnostics") == (
+        f"1 problem in 1 file, {SOME}.\na.py\n  line 2: error: bad (ruff)\n[{FAILED[failed]}]"
+    )
+
+
+async def test_what_cannot_be_read_is_told_and_is_not_none(bench):
+    bench.start({"b.py": LINES, "c.py": LINES}, {"a.py": LINES})
+    bench.editor = Known(
+        (
+            about(bench, "a.py", text=LINES),
+            about(bench, "b.py", error(2), unread=2),
+            about(bench, "c.py", unread=1),
+        )
+    )
+    unread = "in a form that cannot be read]"
+    assert await bench.ok("diagnostics") == (
+        f"1 problem in 1 file, {ALL}.\n"
+        f"b.py [left out: 2 problems {unread}\n  line 2: error: bad (ruff)\nc.py [left out: 1 problem {unread}"
+    )
+    assert await bench.ok("diagnostics", path="c.py") == (
+        "Nothing is known about problems in c.py: what the editor has told cannot be read. "
+        f"{MAY}\nc.py [left out: 1 problem {unread}"
+    )
 
 
 async def test_without_an_editor_nobody_knows(bench):

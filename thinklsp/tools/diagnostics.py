@@ -14,7 +14,7 @@ from thinklsp.core.errors import PathRefused, ToolFailed
 from thinklsp.core.lines import matching_blocks, split_lines
 from thinklsp.core.problems import Problem
 from thinklsp.tools.base import Arguments, Tool, ToolContext, ToolOutput
-from thinklsp.tools.editor import DiagnosedDocument, Diagnostics
+from thinklsp.tools.editor import DiagnosedDocument, Diagnostics, Failure
 from thinklsp.tools.shown import shown_name
 from thinklsp.workspace.overlay import EditOverlay
 from thinklsp.workspace.relpath import quoted
@@ -32,6 +32,11 @@ _SERVERS = "by all servers and linters that the editor runs"
 _ACTIONS = "seen when the user asked for code actions there, so there may be others"
 _OLDER = "told for an earlier version of the text, without what stood in lines that have changed since"
 _UNSEEN = "the editor has not seen the edits of this turn; this is about the text before them"
+_FAILED: dict[Failure, str] = {
+    "silent": "the editor did not answer when it was asked",
+    "refused": "the editor answered with an error when it was asked",
+    "unreadable": "the editor answered with something that cannot be read",
+}
 _FILES_NAMED = 20
 
 
@@ -73,13 +78,14 @@ class ReadDiagnostics(Tool[DiagnosticsArguments]):
 @dataclass(frozen=True, slots=True)
 class _File:
     """What is known of one file, on the lines that this turn reads. `gone`: problems whose lines it does not read any
-    more. `edited`: by this turn. `older`: as in `DiagnosedDocument`."""
+    more. `edited`: by this turn. `older` and `unread`: as in `DiagnosedDocument`."""
 
     place: Place
     problems: Sequence[Problem]
     gone: int
     edited: bool
     older: bool
+    unread: int
 
     @property
     def name(self) -> str:
@@ -90,7 +96,8 @@ class _File:
         """In brackets behind its name."""
         by_whom = "this turn has changed" if self.edited else "have changed"
         gone = f"{_counted(self.gone, 'more problem')} stood in lines that {by_whom}" if self.gone else ""
-        said = (_OLDER if self.older else "", _UNSEEN if self.edited else "", gone)
+        unread = f"left out: {_counted(self.unread, 'problem')} in a form that cannot be read" if self.unread else ""
+        said = (_OLDER if self.older else "", _UNSEEN if self.edited else "", gone, unread)
         return "".join(f" [{remark}]" for remark in said if remark)
 
 
@@ -98,20 +105,25 @@ def _report(found: Diagnostics, overlay: EditOverlay, starts: Sequence[Place] | 
     files, hidden = _files(found.documents, overlay, starts)
     wrong = [one for one in files if one.problems]
     lines = [f"[left out: {_counted(hidden, 'file')} that tools may not read]"] if hidden else []
+    failed = [f"[{_FAILED[found.failed]}]"] if found.failed else []
     if not wrong:
         remarked = [f"{one.name}{one.remarks}" for one in files if one.remarks]
         return "\n".join((_none(found, files, file), *remarked, *lines))
     count = _counted(sum(len(one.problems) for one in wrong), "problem")
     head = f"{count} in {_counted(len(wrong), 'file')}, {_SERVERS if found.complete else _ACTIONS}."
-    return "\n".join((head, *_listed(files), *lines))
+    return "\n".join((head, *_listed(files), *lines, *failed))
 
 
 def _none(found: Diagnostics, files: Sequence[_File], file: Place | None) -> str:
     """That there are no problems, or that nobody knows whether there are any."""
-    looked_at = [one.name for one in files if found.complete and not one.older]
+    looked_at = [one.name for one in files if found.complete and not one.older and not one.unread]
     where = "here" if file is None else f"in {shown_name(file.shown)}"
     if not looked_at:
         why = "no server may have looked yet" if found.complete else "the editor tells of them with code actions only"
+        if found.failed:
+            why = _FAILED[found.failed]
+        elif any(one.unread for one in files):
+            why = "what the editor has told cannot be read"
         return f"Nothing is known about problems {where}: {why}. There may be some all the same."
     if file is not None:
         return f"No problems {where}, {_SERVERS}."
@@ -176,7 +188,7 @@ def _file(document: DiagnosedDocument, place: Place, overlay: EditOverlay, *, ed
             before = "" if on_disk is None else on_disk.text
         problems = _on_lines(problems, before, now.text)
     shown = sorted((_short(problem) for problem in problems), key=lambda problem: (_rank(problem), problem.line))
-    return _File(place, shown, len(document.problems) - len(shown), edited, document.older)
+    return _File(place, shown, len(document.problems) - len(shown), edited, document.older, document.unread)
 
 
 def _on_lines(problems: Sequence[Problem], before: str, now: str) -> Sequence[Problem]:

@@ -4,7 +4,7 @@ say, the answer is None, and tools do with less."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 from thinklsp.core.problems import Problem
 
@@ -33,21 +33,28 @@ class Target:
 class DiagnosedDocument:
     """What the editor says about one document. `text`: of the document while it is open, as its lines are counted in
     `problems`. `older`: they were made for an earlier version; their lines have moved with the text, and what stood in
-    text that has changed since is left out."""
+    text that has changed since is left out. `unread`: how many more were told in a form that nobody can read."""
 
     uri: str
     problems: tuple[Problem, ...]
     text: str | None = None
     older: bool = False
+    unread: int = 0
+
+
+Failure = Literal["silent", "refused", "unreadable"]
+"""Of an editor that was asked: it did not answer in time, with an error, or with something that it is not asked for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnostics:
     """`complete`: from every server that the editor runs, so that a document without problems has none. Otherwise they
-    came along with code actions, and there may be more. A document that is not among them is not known about."""
+    came along with code actions, and there may be more; `failed` says why where the editor could have told of all. A
+    document that is not among them is not known about."""
 
     documents: tuple[DiagnosedDocument, ...]
     complete: bool
+    failed: Failure | None = None
 
 
 class Editor(Protocol):

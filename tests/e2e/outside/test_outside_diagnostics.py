@@ -18,6 +18,8 @@ ASK = "thinklsp/editor/diagnostics"
 BRIDGE = capabilities(experimental={"thinklsp": {"editor": ["diagnostics", "hover"]}})
 PROBLEM = diagnostic(TEXT, "nmae", "nmae is not defined", code="undefined")
 
+ODD = PROBLEM | {"range": {"start": PROBLEM["range"]["end"], "end": PROBLEM["range"]["start"]}}
+
 
 def results(outside: Outside, number: int = -1) -> list[str]:
     """What the tools have answered in a request, the newest one by default; none of it is an error."""
@@ -27,7 +29,7 @@ def results(outside: Outside, number: int = -1) -> list[str]:
 
 
 async def test_every_way_to_answer(begin: Begin) -> None:
-    names = ("right", "none", "wrong", "error", "never", "older")
+    names = ("right", "none", "wrong", "error", "never", "older", "odd")
     outside = await begin(
         answer(Thinking(), *(tool("diagnostics", path=f"{name}.py") for name in names)),
         answer(Thinking(), tool("diagnostics")),
@@ -50,6 +52,8 @@ async def test_every_way_to_answer(begin: Begin) -> None:
                 await late.wait()
             case "wrong":
                 return {"diagnostics": 3}
+            case "odd":
+                return [{"uri": uri, "version": 1, "diagnostics": [{"message": "nowhere"}, ODD]}]
         return [{"uri": uri, "version": 1, "diagnostics": [] if uris[uri] == "none" else [PROBLEM]}]
 
     client.editor.handlers[ASK] = diagnostics
@@ -65,8 +69,14 @@ async def test_every_way_to_answer(begin: Begin) -> None:
     problem = "line {}: error: nmae is not defined (pyright undefined)"
     assert told["right"] == f"1 problem in 1 file, {by_all}\nright.py\n  {problem.format(2)}"
     assert told["none"] == f"No problems in none.py, {by_all}"
-    for name in ("wrong", "error", "never"):
-        assert told[name].startswith(f"Nothing is known about problems in {name}.py: ")
+    for name, why in (
+        ("wrong", "the editor answered with something that cannot be read"),
+        ("error", "the editor answered with an error when it was asked"),
+        ("never", "the editor did not answer when it was asked"),
+    ):
+        assert told[name].startswith(f"Nothing is known about problems in {name}.py: {why}. ")
+    odd = "odd.py [left out: 1 problem in a form that cannot be read]"
+    assert told["odd"] == f"1 problem in 1 file, {by_all}\n{odd}\n  {problem.format(2)}"
     # The user had typed before the turn began, and the editor's servers have not looked since.
     assert "older.py [told for an earlier version of the text" in told["older"]
     assert problem.format(3) in told["older"]

@@ -1,6 +1,7 @@
 """What the editor knows, for the tools of one connection: asked of it where it answers `thinklsp/editor/…`.
 
-Nothing here fails: an editor that does not answer, answers late or answers nonsense is one that does not know. Live
+Nothing here fails: an editor that does not answer, answers late or answers nonsense is one that does not know, and of
+diagnostics it is said why. Live
 documents are looked at between two `await`s, so that versions, lines and texts of one answer belong together.
 """
 
@@ -17,7 +18,7 @@ from thinklsp.lsp.editor.bridge_answers import Told, targets_of, told_of
 from thinklsp.lsp.editor.state import State
 from thinklsp.lsp.protocol.convert import units
 from thinklsp.lsp.protocol.errors import ClientError
-from thinklsp.tools.editor import DiagnosedDocument, Diagnostics, Point, Target
+from thinklsp.tools.editor import DiagnosedDocument, Diagnostics, Failure, Point, Target
 from thinklsp.workspace.uri import uri_key
 
 # Requests in flight, for all turns of a connection: a model may ask for many things at once.
@@ -35,13 +36,14 @@ class EditorBridge:
         self._room = asyncio.Semaphore(_AT_ONCE)
 
     async def diagnostics(self, uri: str | None) -> Diagnostics:
-        told = await self._told(uri)
+        told, failed = await self._told(uri)
         if told is not None:
             found = (self._from_servers(one) for one in told)
         else:
             wanted = None if uri is None else uri_key(uri)
             found = (_from_actions(one) for one in self._documents.all() if wanted in (None, uri_key(one.uri)))
-        return Diagnostics(tuple(one for one in found if one is not None), complete=told is not None)
+        documents = tuple(one for one in found if one is not None)
+        return Diagnostics(documents, complete=told is not None, failed=failed)
 
     async def definition(self, point: Point) -> tuple[Target, ...] | None:
         return await self._targets("definition", point)
@@ -61,22 +63,37 @@ class EditorBridge:
             found = targets_of(await self._ask(what, {"textDocument": {"uri": document.uri}, "position": position}))
         return found if document.version == version else None
 
-    async def _told(self, uri: str | None) -> tuple[Told, ...] | None:
-        """What the editor says. Where somebody typed while it looked it is asked once more."""
+    async def _told(self, uri: str | None) -> tuple[tuple[Told, ...] | None, Failure | None]:
+        """What the editor says, or why it was asked in vain. Where somebody typed while it looked it is asked once
+        more."""
         told: tuple[Told, ...] | None = None
-        with suppress(ClientError, TimeoutError):
+        failed: Failure | None = None
+        if not self._answers("diagnostics"):
+            return told, failed
+        try:
             async with asyncio.timeout(_LONGEST_LOOK):
                 for _ in range(2):
                     before = {document.uri: document.version for document in self._documents.all()}
-                    told = told_of(await self._ask("diagnostics", {} if uri is None else {"uri": uri}))
-                    await self._caught_up(told or ())
-                    if not any(self._was_typed_in(one, before) for one in told or ()):
+                    read = told_of(await self._ask("diagnostics", {} if uri is None else {"uri": uri}))
+                    if read is None:
+                        failed = "unreadable"
                         break
-        return told
+                    told = read
+                    await self._caught_up(told)
+                    if not any(self._was_typed_in(one, before) for one in told):
+                        break
+        except ClientError:
+            failed = "refused"
+        except TimeoutError:
+            failed = "silent"
+        return told, failed if told is None else None
+
+    def _answers(self, what: str) -> bool:
+        return what in self._state.client.can.editor
 
     async def _ask(self, what: str, params: Mapping[str, Any]) -> Any:
         """Raises ClientError or TimeoutError where the editor does not say."""
-        if what not in self._state.client.can.editor:
+        if not self._answers(what):
             raise ClientError("The editor does not answer this.")
         async with self._room:
             return await self._state.client.knows(what, params)
@@ -111,16 +128,16 @@ class EditorBridge:
         document = self._open(told.uri)
         problems = problems_of(told.diagnostics)
         if document is None:
-            return DiagnosedDocument(told.uri, problems) if problems else None
+            return DiagnosedDocument(told.uri, problems, unread=told.unread) if problems or told.unread else None
         if document.desynced:
             return None
         if told.version == document.version:
-            return DiagnosedDocument(document.uri, problems, document.text)
+            return DiagnosedDocument(document.uri, problems, document.text, unread=told.unread)
         if told.version is not None:
             problems = moved(document, told.diagnostics, told.version)
-        elif not problems:
+        elif not problems and not told.unread:
             return None
-        return DiagnosedDocument(document.uri, problems, document.text, older=True)
+        return DiagnosedDocument(document.uri, problems, document.text, older=True, unread=told.unread)
 
 
 def _from_actions(document: Document) -> DiagnosedDocument | None:

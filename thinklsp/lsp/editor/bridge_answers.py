@@ -1,5 +1,5 @@
 """Answers of the editor bridge, read: plain JSON of an editor becomes values, or None where it is not what was asked
-for. An answer of which a part is wrong is wrong as a whole."""
+for. Places of which one is wrong are wrong as a whole; of diagnostics only what is wrong is left out."""
 
 from __future__ import annotations
 
@@ -21,16 +21,22 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """Diagnostics of one document. `version`: None where the editor does not know for which they were made."""
+    """Diagnostics of one document. `version`: None where the editor does not know for which they were made.
+    `unread`: how many others cannot be read."""
 
     uri: str
     version: int | None
     diagnostics: tuple[Mapping[str, Any], ...]
+    unread: int = 0
 
 
 def told_of(answer: Any) -> tuple[Told, ...] | None:
     """Of `thinklsp/editor/diagnostics`."""
-    return _all(answer, _told, _MOST_DOCUMENTS) if isinstance(answer, list) else None
+    if not isinstance(answer, list):
+        return None
+    found, unread = _readable(answer, _told, _MOST_DOCUMENTS)
+    # A document that is not among them is not known about, so that nothing untrue is told by what is left.
+    return None if unread and not found else found
 
 
 def targets_of(answer: Any) -> tuple[Target, ...] | None:
@@ -54,14 +60,28 @@ def _all(values: Iterable[Any], read: Callable[[Any], Item | None], most: int) -
     return tuple(found)
 
 
+def _readable(values: Iterable[Any], read: Callable[[Any], Item | None], most: int) -> tuple[tuple[Item, ...], int]:
+    """At most so many, and how many between them are nothing of the kind."""
+    found: list[Item] = []
+    unread = 0
+    for value in values:
+        item = read(value)
+        if item is None:
+            unread += 1
+        else:
+            found.append(item)
+        if len(found) == most:
+            break
+    return tuple(found), unread
+
+
 def _told(value: Any) -> Told | None:
     if not isinstance(value, Mapping) or not isinstance(diagnostics := value.get("diagnostics"), list):
         return None
-    uri, version = _uri(value.get("uri")), value.get("version")
-    found = _all(diagnostics, _diagnostic, _MOST_DIAGNOSTICS)
-    if uri is None or found is None or (version is not None and _count(version) is None):
+    uri = _uri(value.get("uri"))
+    if uri is None:
         return None
-    return Told(uri, version, found)
+    return Told(uri, _count(value.get("version")), *_readable(diagnostics, _diagnostic, _MOST_DIAGNOSTICS))
 
 
 def _diagnostic(value: Any) -> Mapping[str, Any] | None:
@@ -75,7 +95,7 @@ def _target(value: Any) -> Target | None:
     is_link = "targetUri" in value
     uri = _uri(value.get("targetUri" if is_link else "uri"))
     where = _range(value.get("targetRange" if is_link else "range"))
-    if uri is None or where is None:
+    if uri is None or where is None or where[1] < where[0]:
         return None
     (first, _), (last, end) = where
     # A range that ends at the start of a line does not hold that line.
@@ -90,7 +110,7 @@ def _range(value: Any) -> tuple[Point, Point] | None:
     if not isinstance(value, Mapping):
         return None
     start, end = _position(value.get("start")), _position(value.get("end"))
-    return None if start is None or end is None or end < start else (start, end)
+    return None if start is None or end is None else (start, end)
 
 
 def _position(value: Any) -> Point | None:
