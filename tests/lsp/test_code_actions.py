@@ -61,6 +61,12 @@ def named(found: Situation) -> list[str]:
     return [offer.name for offer in offers(found)]
 
 
+def lines(first: int, end: int) -> Situation:
+    """Whole lines selected, up to the beginning of the last."""
+    return replace(situation(), range=Range(Position(first, 0), Position(end, 0)))
+
+
+SELECTED = ["edit", "simplify", "explain", "review"]
 HELD = Held("t1", "edit a.py", {"documentChanges": []})
 WRITTEN = Written("t0", "fix a.py", "s")
 
@@ -69,6 +75,8 @@ OFFERED: list[tuple[str, Situation, list[str]]] = [
     ("a selection", situation(PLAIN, selected=True), ["edit", "simplify", "explain", "review"]),
     ("a definition", situation(DEFINITION), ["complete", "document", "test", "review"]),
     ("an empty body", situation(BODY), ["complete", "review"]),
+    ("a selection of lines with a TODO", lines(BODY + 1, TODO + 1), ["complete", *SELECTED]),
+    ("a selection up to a line with a TODO", lines(PLAIN, DEFINITION), SELECTED),
     ("a TODO", situation(TODO), ["complete", "review"]),
     ("an order", situation(ORDER), ["edit", "review"]),
     ("a question", situation(QUESTION), ["edit", "review"]),

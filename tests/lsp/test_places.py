@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 
 import pytest
 
 from thinklsp.lsp.documents.open_documents import Document
-from thinklsp.lsp.documents.places import Trigger, comment_trigger, enclosing_definition, has_definition, is_unfinished
+from thinklsp.lsp.documents.places import Trigger, comment_trigger, enclosing_definition, has_definition
+from thinklsp.lsp.documents.unfinished import is_unfinished
 from thinklsp.lsp.protocol.forms import Opened
 
 
@@ -121,6 +123,83 @@ UNFINISHED: list[tuple[str, str, bool]] = [
 @pytest.mark.parametrize(("language", "text", "expected"), UNFINISHED)
 def test_unfinished_code(language: str, text: str, expected: bool) -> None:
     assert is_unfinished(document(text, language), 0) is expected
+
+
+# Code; `complete` belongs to the lines that begin with `>`, wherever in them the cursor stands.
+BODIES: list[tuple[str, str]] = [
+    ("javascript", "x\n>function f() {\n>}\nx"),
+    ("javascript", ">export default async function f({ a, b }, c = {}) {\n>\n>  // nothing yet }\n>}\n\n"),
+    ("javascript", ">const f = async (x) => {\n>};\ny"),
+    ("javascript", "class A {\n>  render(props) {\n>  }\n  x() {\n    return 1\n  }\n}"),
+    ("javascript", "const f = (x) => x + 1\n>function g() {\n>}"),
+    ("javascript", 'function f() {\n  return "{}"\n}'),
+    ("javascript", "const f = () => ({})\nconst y = {\n}"),
+    ("typescript", ">function f(\n>  a: string,\n>  b: Map<string, number>,\n>): void {\n>}\n"),
+    ("typescript", "declare function f(): void;\n>interface Empty {}\n"),
+    ("java", "class A {\n>    public void f(int a) throws X {\n>    }\n\n    int g() {\n        return 1;\n    }\n}"),
+    ("java", "interface A {\n    int f();\n    int g();\n}"),
+    ("c", "#include <x.h>\n>int f(void)\n>{\n>}\n\nint g(void);\nint h(void)\n{\n    return 1;\n}"),
+    ("cpp", ">void A::f(int x)\n>    noexcept\n>{\n>}\nint b;"),
+    ("go", "package a\n\n>func (s *Server) Run() error {\n>}\n\n>func g() interface{} {\n>\t// later\n>}\n"),
+    ("go", "func f() interface{} {\n\treturn struct{}{}\n}\n"),
+    ("rust", ">fn f<'a>(x: &'a str) {\n>\n>}\n"),
+    ("rust", ">fn f<T>(x: T) -> u8\n>where\n>    T: Display,\n>{\n>    todo!()\n>}\nstruct A;\nlet x = {};"),
+    ("csharp", ">public async Task<int> RunAsync()\n>{\n>}\nint x;"),
+    ("kotlin", ">fun f(x: Int): Int {\n>}\nfun g() = 1\n>override fun h() {\n>}"),
+    ("php", ">public function f($x): void\n>{\n>}\n"),
+    ("shellscript", ">install() {\n>  # later\n>}\n"),
+    ("ruby", "class A\n>  def f(x)\n>  end\n\n  def g = 1\nend\n"),
+    ("lua", ">local function f(x)\n>  -- later\n>end\n"),
+    ("elixir", "defmodule A do\n  def f, do: nil\nend"),
+    ("python", "x = 1\n>def f(): pass\n>def g() -> dict[str, int]: ...  # later\ndef h(): return 1\n"),
+    ("python", ">def f():\n>    pass\n\nx = 1"),
+    ("python", ">class A(B):\n>    ...  # later\nx = 1"),
+    ("python", ">def f(x):  # wide: open\n>    # first this\n>    pass\n\n"),
+    ("python", ">def f(x):\n>    # first this\n>    # then that\nx = 1"),
+    ("python", '>def f(x):\n>    """Halves: it.\n>\n>  As said: (\n>    """\n\nx = 1'),
+    ("python", ">def f(x):\n>    'Halves.'\n>    raise NotImplementedError(\"f\")\nx = 1"),
+    ("python", ">async def f(\n>    a: int = 1,\n>    *,\n>    b: str = '(',\n>) -> None:\n>    pass\n"),
+    ("python", 'def f(x):\n    """Halves."""\n    return x / 2\n'),
+    ("python", "class A:\n    def f(self):\n        return 1\n\n>    def g(self):\n>        ...\n\n    x = 1\n"),
+    ("python", "def f():\n    if x:\n        return\n>    pass\n"),
+    ("python", "x\n>def f():"),
+    ("python", "x = {\n}\ny = [\n]\n"),
+    ("", ">def f():\n>    pass\n>function f() {\n>}\n"),
+]
+
+
+@pytest.mark.parametrize(("language", "marked"), BODIES)
+def test_empty_bodies(language: str, marked: str) -> None:
+    lines = marked.split("\n")
+    code = document("\n".join(line.removeprefix(">") for line in lines), language)
+    empty = [line.startswith(">") for line in lines]
+    assert [is_unfinished(code, number) for number in range(len(lines))] == empty
+    # Of a selection any line counts.
+    either = [is_unfinished(code, number, number + 1) for number in range(len(lines) - 1)]
+    assert either == [one or other for one, other in itertools.pairwise(empty)]
+
+
+def test_a_selection_is_unfinished_where_one_of_its_lines_is() -> None:
+    code = document("x = 1\ny = 2  # TODO: more\nz = 3\n")
+    for first, last, expected in (
+        (0, 1, True),
+        (1, 2, True),
+        (0, 99, True),
+        (2, 3, False),
+        (0, 0, False),
+        (1, 0, True),
+    ):
+        assert is_unfinished(code, first, last) is expected, (first, last)
+
+
+@pytest.mark.parametrize(
+    "line", ["def f():", "def f() ,", "def f(", "def f(x):\n    '''", "x = 1  # '", "{" * 60, "a " * 240 + "("]
+)
+def test_a_large_selection_is_answered_at_once(line: str) -> None:
+    code = document(f"{line}\n" * 20_000)
+    start = time.monotonic()
+    is_unfinished(code, 9_000, 19_000)
+    assert time.monotonic() - start < 0.1
 
 
 # language, text, the line that is looked at -> instruction, mark, its lines

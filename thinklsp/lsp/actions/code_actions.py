@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from thinklsp.lsp.announced import QUICKFIX, REWRITE
 from thinklsp.lsp.documents.diagnostics import message_of
 from thinklsp.lsp.documents.open_documents import Document
-from thinklsp.lsp.documents.places import Trigger, comment_trigger, has_definition, is_unfinished
+from thinklsp.lsp.documents.places import Trigger, comment_trigger, has_definition
+from thinklsp.lsp.documents.unfinished import is_unfinished
 from thinklsp.lsp.editor.client import Abilities
 from thinklsp.lsp.edits.standing import Held, Written
 from thinklsp.lsp.protocol.forms import Range
@@ -79,7 +80,9 @@ def _all(situation: Situation) -> Iterator[Offer]:
         yield _asked_by_comment(trigger, situation)
     elif selected:
         yield _rewrite("edit", "edit the selection …", situation)
-    if is_unfinished(document, line):
+    end = situation.range.end
+    # A range that ends at the start of a line does not hold that line.
+    if is_unfinished(document, line, end.line - 1 if end.character == 0 and end.line > line else end.line):
         yield _rewrite("complete", "complete this code", situation)
     if has_definition(document, line):
         yield _rewrite("document", "document this definition", situation)

@@ -106,6 +106,7 @@ _LANGUAGES: dict[str, str] = {
     "batch": "bat batch dosbatch",
     "powershell": "powershell ps1",
 }
+_CHARACTERS = re.compile(r"[^\n]")
 _SIGNS_OF = {language: signs for signs, languages in _LANGUAGES.items() for language in languages.split()}
 
 
@@ -129,6 +130,17 @@ def comments(text: str, language_id: str, since: int = 0) -> Iterator[Comment]:
             alone=not text[begin:start].strip(),
             block=match.lastgroup == "block",
         )
+
+
+def blanked(text: str, language_id: str) -> str:
+    """Without what comments and strings say: spaces in the place of comments, quotes in that of strings. Each line
+    stays where it is."""
+    signs = _SIGNS_OF.get(language_id.casefold(), "")
+    return _tokens(signs).sub(lambda found: _CHARACTERS.sub(_blank(found), found[0]), text)
+
+
+def _blank(found: re.Match[str]) -> str:
+    return '"' if found.lastgroup == "string" else " "
 
 
 def _offset_of(text: str, line: int) -> int:

@@ -1,4 +1,4 @@
-"""What stands at a place in a document: a definition, an unfinished piece of code, a comment that asks for something.
+"""What stands at a place in a document: a definition, a comment that asks for something.
 
 Line patterns of the common languages, nothing more: code actions are answered from memory within milliseconds.
 """
@@ -40,10 +40,6 @@ _CLASS = re.compile(r"\b(?:class|interface|struct|enum|trait|record|object|proto
 _CLOSING = frozenset(")}]")
 # Lines that are looked through for the head of a definition.
 _FURTHEST = 400
-
-_TODO = re.compile(r"\b(?:TODO|FIXME)\b")
-_EMPTY = re.compile(r"^\s*(?:pass|\.\.\.|raise NotImplementedError(?:\(.*\))?|todo!\(\);?|unimplemented!\(.*\);?)\s*$")
-_EMPTY_BRACES = re.compile(r"\{\s*\}\s*;?\s*$")
 
 _MARK_FIRST = re.compile(r"AI(?P<mark>[!?])(?=$|[\s:,-])[\s:,-]*(?P<text>.*)$", re.IGNORECASE)
 _MARK_LAST = re.compile(r"(?<![\w.@/-])AI(?P<mark>[!?])$", re.IGNORECASE)
@@ -96,16 +92,6 @@ def _definition_name(text: str) -> str | None:
             called = match["sign"] == "(" and not _CLASS.search(text[: match.start()])
             return f"{match['name']}()" if called else match["name"]
     return None
-
-
-def is_unfinished(document: Document, line: int) -> bool:
-    """A TODO, or an empty body at this line or opened by it."""
-    text = document.line(line)
-    if _TODO.search(text) or _EMPTY.match(text):
-        return True
-    if not has_definition(document, line):
-        return False
-    return bool(_EMPTY_BRACES.search(text) or _EMPTY.match(document.line(line + 1)))
 
 
 def comment_trigger(document: Document, line: int) -> Trigger | None:
