@@ -171,8 +171,10 @@ async def test_a_compaction_keeps_what_it_replaces_and_can_be_undone(store: Sess
     assert (await store.archived(session.id, archive_id)).conversation == session.conversation
     later = await store.update(session.id, lambda now: one_turn(9, now))
     assert (await store.fork(session.id, "w", 3)).conversation == session.conversation[:7], "from the archive"
+    told = (*session.conversation, *later.conversation[-4:])
+    assert await store.transcript(session.id, "w") == replace(later, conversation=told)
     again = await store.undo_compaction(session.id)
-    assert again.conversation == (*session.conversation, *later.conversation[-4:])
+    assert again.conversation == told
     assert (again.steps, await store.get(session.id, "w")) == (10, again)
     assert await store.archives(session.id) == ()
     for failing in (store.undo_compaction(session.id), store.archived(session.id, archive_id)):
@@ -189,6 +191,10 @@ async def test_compactions_are_undone_one_after_the_other(store: SessionStore) -
     await store.update(session.id, lambda now: one_turn(2, now))
     twice, _ = await store.compact(session.id, shortened, "2")
     assert len(twice.conversation) == 5
+    more = await store.update(session.id, lambda now: one_turn(3, now))
+    assert (await store.transcript(session.id, "w")).conversation == (
+        *whole.conversation, *twice.conversation[-4:], *more.conversation[-4:],
+    )  # fmt: skip
     assert [archive.note for archive in await store.archives(session.id)] == ["1", "2"]
     assert (await store.undo_compaction(session.id)).conversation[:5] == once.conversation
     assert (await store.undo_compaction(session.id)).conversation[:8] == whole.conversation

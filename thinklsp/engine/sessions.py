@@ -94,7 +94,7 @@ class SessionCommands:
         return found[0]
 
     async def show(self, wish: str | None, archive_id: str | None = None, *, thinking: bool = False) -> dict[str, Any]:
-        """As `export`, with the conversations that compactions have replaced."""
+        """As `export`, with a list of the archives."""
         exported = await self.export(wish, "markdown", archive_id, thinking=thinking)
         archives = await self._store.archives(exported["sessionId"])
         del exported["format"]
@@ -103,10 +103,12 @@ class SessionCommands:
     async def export(
         self, wish: str | None, form: Form, archive_id: str | None = None, *, thinking: bool = False
     ) -> dict[str, Any]:
-        """The whole session as one text. `archive_id`: one of its archives instead of what it knows now."""
+        """The whole session as one text, with what compactions have replaced. `archive_id`: one of its archives."""
         summary = await self.find(wish)
-        session = await self._store.get(summary.id, self._reach.workspace)
-        if archive_id is not None:
+        if archive_id is None:
+            session = await self._store.transcript(summary.id, self._reach.workspace)
+        else:
+            session = await self._store.get(summary.id, self._reach.workspace)
             session = _as_it_was(session, await self._store.archived(summary.id, archive_id))
         write = to_json if form == "json" else partial(to_markdown, answered=inert)
         text = await asyncio.to_thread(write, session, summary, thinking=thinking)

@@ -85,6 +85,11 @@ class SessionStore(Protocol):
 
     async def archived(self, session_id: str, archive_id: str) -> Archived: ...
 
+    async def transcript(self, session_id: str, workspace: str | None) -> Session:
+        """The session with all that was ever said in it, to be read and not to be gone on with: what compactions have
+        replaced stands in the place of their summaries."""
+        ...
+
     async def undo_compaction(self, session_id: str) -> Session:
         """The newest archive becomes the conversation again, followed by what has been said since."""
         ...

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import date, datetime
 from sqlite3 import Connection
 from typing import NamedTuple
@@ -150,6 +151,11 @@ class Keeper:
         if archive is None:
             raise SessionError("This session has no such archive.")
         return self.places.read(session_id, lambda place: archives.read_archive(place, archive, self._seals))
+
+    def transcript(self, session_id: str, workspace: str | None) -> Session:
+        now = self.get(session_id, workspace)
+        told = self.places.read(session_id, lambda place: archives.transcript(place, now, self._seals))
+        return replace(now, conversation=told)
 
     def extent(self) -> tuple[int, int]:
         """How many sessions there are, and the bytes of the files that hold them."""

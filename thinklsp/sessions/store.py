@@ -88,6 +88,9 @@ class _Store:
     async def archived(self, session_id: str, archive_id: str) -> Archived:
         return await self._run(lambda keeper: keeper.archived(session_id, archive_id))
 
+    async def transcript(self, session_id: str, workspace: str | None) -> Session:
+        return await self._run(lambda keeper: keeper.transcript(session_id, workspace))
+
     async def undo_compaction(self, session_id: str) -> Session:
         return await self._run(lambda keeper: keeper.undo_compaction(session_id))
 

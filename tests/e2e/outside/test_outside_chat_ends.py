@@ -131,6 +131,10 @@ async def test_a_cancelled_compaction_says_so(begin: Begin, way: str) -> None:
     assert result["after"]["messages"] < result["before"]["messages"] == 4
     assert result["usage"]["inputTokens"] > 0
     assert client.progress("u")[-1] == {"kind": "end", "message": "done, 4 messages became 2"}
+    for op in ("show", "export"):
+        text = (await client.command("thinklsp.sessions", {"op": op, "sessionId": session}))["text"]
+        assert text.count("## You") == text.count("## thinklsp") == 2, "all that was ever said, and no summary"
+        assert SUMMARY not in text
 
 
 @pytest.mark.parametrize("way", WAYS)
