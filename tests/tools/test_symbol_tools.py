@@ -80,6 +80,17 @@ async def test_references_by_syntax_leave_out_comments_and_other_languages(bench
     assert "notes.md:1: Circle" in await told(bench, "references", "app.py", 8, "Circle")
 
 
+@pytest.mark.parametrize("path", ["x.kt", "ignored/x.kt", "untitled:1"])
+async def test_references_without_a_grammar_begin_with_the_file_that_was_asked_about(bench, path):
+    text = "fun foo() {}\nfun bar() { foo() }\nfun food() {}\n"
+    disk, opened = ({}, {path: text}) if ":" in path else ({path: text}, {})
+    bench.start({"a.kt": "foo()\n", ".gitignore": "ignored/\n", **disk}, opened)
+    assert await told(bench, "references", path, 2, "foo") == (
+        "3 references of `foo` (by syntax, names only: check the hits)\n"
+        f"{path}:1: fun foo() {{}}\n{path}:2: fun bar() {{ foo() }}\na.kt:1: foo()"
+    )
+
+
 async def test_this_turns_edits_and_open_documents_are_seen(bench):
     bench.start(TREE, {"geo/shapes.py": "\n\nclass Circle: pass\n"})
     await bench.ok("write_file", path="new.py", content="class Circle:\n    pass\n")

@@ -105,7 +105,10 @@ class SymbolSearch:
         others = sorted((text for key, text in found.texts.items() if key != asked.place.key), key=self._rank)
         if len(others) > _MOST_FILES:
             hits.notes.append(f"[looked at {_MOST_FILES} of {len(others)} files that hold the name]")
-        return [FoundText(asked.place, asked.text), *others[:_MOST_FILES]]
+        # Looked through here: the search leaves out ignored files and documents outside of all folders.
+        own, name = FoundText(asked.place, asked.text), re.compile(pattern)
+        own.numbers |= {number for number, line in enumerate(own.lines, 1) if name.search(line)}
+        return [own, *others[:_MOST_FILES]]
 
     def _rank(self, text: FoundText) -> tuple[int, str]:
         parts = text.place.shown.split("/")
