@@ -68,6 +68,24 @@ def test_languages_by_name_first_line_and_text(path, text):
     assert (found and found.name) == LANGUAGES[path, text]
 
 
+# As the protocol lists them, and as editors say it that send the names of their own.
+IDS = {
+    "python": "python", "javascript": "javascript", "javascriptreact": "javascript", "typescript": "typescript",
+    "typescriptreact": "tsx", "go": "go", "rust": "rust", "java": "java", "c": "c", "cpp": "cpp", "cuda-cpp": "cpp",
+    "ruby": "ruby", "php": "php", "csharp": "csharp", "lua": "lua", "shellscript": "bash", "sh": "bash", "bash": "bash",
+    "Python": "python", "plaintext": None, "kotlin": None, "": None,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("language_id", IDS)
+def test_the_editor_decides_where_name_and_first_line_say_nothing(language_id):
+    for path in ("untitled:Untitled-1", "bin/tool", "notes.txt"):
+        found = language_of(path, "x\n", language_id)
+        assert (found and found.name) == IDS[language_id]
+    assert language_of("a.go", "", language_id).name == "go"
+    assert language_of("tool", "#!/usr/bin/env ruby\n", language_id).name == "ruby"
+
+
 def check(text, language):
     """All that holds for whatever text."""
     symbols = outline(text, language)

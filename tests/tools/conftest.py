@@ -24,14 +24,16 @@ class Bench:
     overlay: EditOverlay | None = None
     editor: Editor = field(default_factory=NoEditor)
 
-    def start(self, files=None, documents=None, **more):
-        """Files on disk and open documents by name (names with a colon are URIs); a new overlay over them."""
+    def start(self, files=None, documents=None, language_ids=None, **more):
+        """Files on disk, open documents and their languages by name (names with a colon are URIs); a new overlay over
+        them."""
         for name, text in (files or {}).items():
             target = self.path / name
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(text if isinstance(text, bytes) else text.encode())
+        ids = language_ids or {}
         snapshots = [
-            DocumentSnapshot(name if ":" in name else (self.path / name).as_uri(), 5, text)
+            DocumentSnapshot(name if ":" in name else (self.path / name).as_uri(), 5, text, ids.get(name, ""))
             for name, text in (documents or {}).items()
         ]
         folders = [(WorkspaceFolder(self.path.as_uri(), "ws"), self.root)]

@@ -80,6 +80,21 @@ async def test_references_by_syntax_leave_out_comments_and_other_languages(bench
     assert "notes.md:1: Circle" in await told(bench, "references", "app.py", 8, "Circle")
 
 
+async def test_open_documents_without_a_name_are_of_the_language_that_the_editor_says(bench):
+    new, script = "untitled:Untitled-1", "bin/tool"
+    text = "def foo():  # foo\n    pass\n"
+    opened = {new: text, script: "foo()  # foo\n"}
+    bench.start({script: "", "a.py": text, "a.ts": "foo()\n"}, opened, {new: "python", script: "python"})
+    assert await bench.ok("outline", path=new) == f"{new}, python, 2 lines\nfunction foo 1-2"
+    assert re.findall(r"\S+:\d.*\)", await told(bench, "definition", new, 1, "foo")) == [
+        f"{new}:1-2 (function)", "a.py:1-2 (function)",
+    ]  # fmt: skip
+    # Not the comments, and nothing of another language.
+    assert (await told(bench, "references", script, 1, "foo")).split("\n")[1:] == [
+        "bin/tool:1: foo()  # foo", "a.py:1: def foo():  # foo",
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize("path", ["x.kt", "ignored/x.kt", "untitled:1"])
 async def test_references_without_a_grammar_begin_with_the_file_that_was_asked_about(bench, path):
     text = "fun foo() {}\nfun bar() { foo() }\nfun food() {}\n"

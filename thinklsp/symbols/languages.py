@@ -1,4 +1,5 @@
-"""Which language a file is written in: by its name, by its first line, and where names are shared by its text."""
+"""Which language a file is written in: by its name, by its first line, and where names are shared by its text;
+where these say nothing by what the editor calls it."""
 
 from __future__ import annotations
 
@@ -27,12 +28,17 @@ class Language:
     extensions: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     interpreters: tuple[str, ...] = ()
+    ids: tuple[str, ...] = ()
     indented: bool = False
     contents: tuple[tuple[str, re.Pattern[str]], ...] = ()
 
 
-def language_of(path: str, text: str) -> Language | None:
-    """`path`: any name or URI that ends in the file's name. None where no grammar here reads the file."""
+def language_of(path: str, text: str, language_id: str = "") -> Language | None:
+    """`path`: any name or URI that ends in the file's name. None where no grammar here reads the file.
+
+    `language_id`: what the editor calls the language of an open document. It decides only where name and first line
+    say nothing: they are the same for every editor, and whether the file is open or not.
+    """
     name = path.replace("\\", "/").rpartition("/")[2]
     extension = name.rpartition(".")[2].lower() if "." in name.lstrip(".") else ""
     for language in languages().values():
@@ -40,7 +46,7 @@ def language_of(path: str, text: str) -> Language | None:
             return language
         if any(of == extension and pattern.search(text, 0, _LOOK) for of, pattern in language.contents):
             return language
-    return None if extension else _by_first_line(text)
+    return (None if extension else _by_first_line(text)) or _by_id(language_id.casefold())
 
 
 def _by_first_line(text: str) -> Language | None:
@@ -52,6 +58,10 @@ def _by_first_line(text: str) -> Language | None:
     return next(
         (language for language in languages().values() if {interpreter, plain} & set(language.interpreters)), None
     )
+
+
+def _by_id(language_id: str) -> Language | None:
+    return next((language for language in languages().values() if language_id in (language.name, *language.ids)), None)
 
 
 @cache
@@ -68,6 +78,7 @@ def _language(name: str, row: Mapping[str, Any]) -> Language:
         extensions=tuple(row.get("extensions", ())),
         files=tuple(row.get("files", ())),
         interpreters=tuple(row.get("interpreters", ())),
+        ids=tuple(row.get("ids", ())),
         indented=row.get("indented", False),
         contents=tuple((of, re.compile(pattern, re.MULTILINE)) for of, pattern in row.get("contents", {}).items()),
     )

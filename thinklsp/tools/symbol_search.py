@@ -61,6 +61,10 @@ async def in_time(work: Callable[[Stop], Answer], seconds: float = SECONDS) -> A
         left.set()
 
 
+def language_at(place: Place, text: str, overlay: EditOverlay) -> Language | None:
+    return language_of(place.shown, text, overlay.view.language_id(place))
+
+
 class SymbolSearch:
     """One question about a name. Owned by one call."""
 
@@ -68,7 +72,7 @@ class SymbolSearch:
         self._asked = asked
         self._overlay = overlay
         self._search = search
-        self._language = language_of(asked.place.shown, asked.text)
+        self._language = language_at(asked.place, asked.text, overlay)
         self._imported = {
             word
             for line in asked.text.splitlines()
@@ -122,7 +126,7 @@ class SymbolSearch:
     def _related(self, text: FoundText) -> tuple[str, Language | None, bool]:
         """The whole text, its language, and whether names of it can mean ours."""
         whole = "".join(text.lines)
-        language = language_of(text.place.shown, whole)
+        language = language_at(text.place, whole, self._overlay)
         own = self._language
         return whole, language, language is None or own is None or language.family == own.family
 

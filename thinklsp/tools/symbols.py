@@ -11,14 +11,13 @@ from pydantic import Field
 from thinklsp.core.errors import PathRefused, ToolFailed
 from thinklsp.core.lines import split_lines
 from thinklsp.symbols.grammars import ParsingStopped
-from thinklsp.symbols.languages import language_of
 from thinklsp.symbols.outline import Symbol, outline
 from thinklsp.tools.base import Arguments, Tool, ToolContext, ToolOutput
 from thinklsp.tools.editor import Point, Target
 from thinklsp.tools.read import existing_text
 from thinklsp.tools.search import SearchText
 from thinklsp.tools.shown import RESULT_LIMIT, shown_name, visible
-from thinklsp.tools.symbol_search import SECONDS, Asked, Hits, SymbolSearch, in_time
+from thinklsp.tools.symbol_search import SECONDS, Asked, Hits, SymbolSearch, in_time, language_at
 from thinklsp.workspace.overlay import EditOverlay
 from thinklsp.workspace.relpath import quoted
 from thinklsp.workspace.uri import uri_to_path
@@ -54,7 +53,7 @@ class Outline(Tool[OutlineArguments]):
     async def run(self, args: OutlineArguments, context: ToolContext) -> ToolOutput:
         place = context.overlay.view.resolve(args.path)
         text = existing_text(context.overlay, place).text
-        language = language_of(place.shown, text)
+        language = language_at(place, text, context.overlay)
         if language is None:
             raise ToolFailed(f"No grammar here reads {quoted(place.shown)}; search_text finds names in it.")
         try:

@@ -10,8 +10,9 @@ from typing import Literal
 
 from thinklsp.core.edits import EditSet, FileEdit
 from thinklsp.core.errors import PathRefused
+from thinklsp.workspace.paths import EDIT_LIMIT
 from thinklsp.workspace.relpath import quoted
-from thinklsp.workspace.view import FileText, Place, WorkspaceView, check_editable_size
+from thinklsp.workspace.view import FileText, Place, WorkspaceView
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class EditOverlay:
     def write(self, place: Place, text: str) -> None:
         """The new text of a file, which is created where there was none. Raises PathRefused; then nothing changed."""
         self._check(place)
-        check_editable_size(place, text)
+        _check_size(place, text)
         known = self.read(place)
         if known is None:
             self._check_room(place)
@@ -138,7 +139,7 @@ class EditOverlay:
         self.view.check_writable(place)
         start = self.view.read(place)
         if start is not None:
-            check_editable_size(place, start.text)
+            _check_size(place, start.text)
 
     def _check_room(self, place: Place) -> None:
         """A new file may neither take the name of a folder nor use a file as a folder."""
@@ -159,3 +160,9 @@ class EditOverlay:
     @staticmethod
     def _is_below(inner: Place, outer: Place) -> bool:
         return inner.key.startswith(outer.key.rstrip("/") + "/")
+
+
+def _check_size(place: Place, text: str) -> None:
+    """Raises PathRefused for a text that is too large to be edited by a turn."""
+    if len(text) > EDIT_LIMIT or len(text.encode("utf-8", "surrogatepass")) > EDIT_LIMIT:
+        raise PathRefused(f"{quoted(place.shown)} is larger than {EDIT_LIMIT // 1024} KiB, more than tools edit.")

@@ -14,7 +14,7 @@ from itertools import repeat
 from typing import Literal, NamedTuple
 
 from thinklsp.core.errors import PathRefused
-from thinklsp.workspace.paths import EDIT_LIMIT, Listing, Root
+from thinklsp.workspace.paths import Listing, Root
 from thinklsp.workspace.protected import ProtectedPaths
 from thinklsp.workspace.relpath import RelPath, nameable, quoted
 from thinklsp.workspace.uri import escaped, path_to_uri, uri_key, uri_to_path
@@ -179,6 +179,11 @@ class WorkspaceView:
         found = None if place.root is None or place.path is None else place.root.stat(place.path)
         return None if found is None else found.kind
 
+    def language_id(self, place: Place) -> str:
+        """What the editor calls the language of an open document; empty for what is not open."""
+        document = self._documents.get(place.key)
+        return "" if document is None else document.language_id
+
     def check_writable(self, place: Place) -> None:
         """Raises PathRefused unless this place may be created, changed, renamed or deleted."""
         if place.root is not None and place.path is not None:
@@ -316,12 +321,6 @@ class WorkspaceView:
         """A sentence with the URIs of documents that have no path; those in folders can be listed."""
         outside = [place.shown for key in self._documents if (place := self._known_place(key)).root is None]
         return f" Open documents: {', '.join(map(quoted, outside[:10]))}." if outside else ""
-
-
-def check_editable_size(place: Place, text: str) -> None:
-    """Raises PathRefused for a text that is too large to be edited by a turn."""
-    if len(text) > EDIT_LIMIT or len(text.encode("utf-8", "surrogatepass")) > EDIT_LIMIT:
-        raise PathRefused(f"{quoted(place.shown)} is larger than {EDIT_LIMIT // 1024} KiB, more than tools edit.")
 
 
 def _named(folders: Sequence[tuple[WorkspaceFolder, Root]]) -> tuple[FolderView, ...]:
