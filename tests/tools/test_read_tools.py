@@ -71,7 +71,9 @@ async def test_listings_honour_gitignore_and_globs(bench):
     assert await listed(bench, path="src", glob="src/*.py") == ["src/app.py"]
     assert await listed(bench, glob="!src/**") == [name for name in everything if not name.startswith("src/")]
     assert await listed(bench, path="build") == ["build/deep/x.log", "build/out.js"]
+    assert await listed(bench, glob="./*.md") == ["README.md"]
     assert await listed(bench, glob="*.rs") == ["No files."]
+    assert "a `[` in it has no `]`" in await bench.fails("list_files", glob="[")
     for path in ("no", "link", "README.md", "link/deep"):
         assert await bench.fails("list_files", path=path)
 

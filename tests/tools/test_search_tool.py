@@ -90,11 +90,11 @@ TREE = {
     "src/gen/g.py": "needle\n", ".git/config": "needle\n", ".thinklsp/chat/a.chat.md": "needle\n", ".env": "needle\n",
     ".hidden/h.py": "needle\n", "latin.txt": b"needle \xe9\n", "nul.bin": b"needle\0\n",
     "utf16.txt": "needle\n".encode("utf-16"), "mark.py": b"\xef\xbb\xbfneedle\n",
-    "space name/-dash.py": "needle\n", "server.pem": "needle\n",
+    "space name/-dash.py": "needle\n", "server.pem": "needle\n", "p[id]/x/{y}.py": "needle\n",
 }  # fmt: skip
 EVERYWHERE = {
     "src/a.py": [1, 3], "src/b.ts": [1], "src/deep/c.py": [2], "top.md": [1], ".hidden/h.py": [1], "mark.py": [1],
-    "space name/-dash.py": [1],
+    "space name/-dash.py": [1], "p[id]/x/{y}.py": [1],
 }  # fmt: skip
 SCOPES = {
     '{}': EVERYWHERE,
@@ -107,6 +107,12 @@ SCOPES = {
     '{"path": "src", "glob": "src/*.py"}': {"src/a.py": [1, 3]},
     '{"path": "src", "glob": "!*.py"}': {"src/b.ts": [1]},
     '{"glob": "*.log"}': {},
+    '{"glob": "./*"}': {"top.md": [1], "mark.py": [1]},
+    '{"path": "src", "glob": "./*.py"}': {"src/a.py": [1, 3]},
+    '{"glob": "src"}': {name: at for name, at in EVERYWHERE.items() if name.startswith("src/")},
+    '{"glob": "deep/"}': {"src/deep/c.py": [2]},
+    '{"path": "p[id]", "glob": "x/*.py"}': {"p[id]/x/{y}.py": [1]},
+    '{"glob": "p\\\\[id\\\\]/x/\\\\{y\\\\}*"}': {"p[id]/x/{y}.py": [1]},
     '{"path": "build"}': {"build/out.js": [1]},
     '{"path": "src/gen"}': {},
     '{"path": "src/gen/g.py"}': {"src/gen/g.py": [1]},
@@ -143,7 +149,30 @@ async def test_wrong_patterns_are_told(search, pattern):
     search.start({"f": "x\n"})
     text = await search.fails("search_text", pattern=pattern)
     assert str(search.path) not in text
-    assert "line by line" in await search.fails("search_text", pattern="a\nb")
+
+
+@pytest.mark.parametrize("pattern", ["a\nb", r"a\nb", r"a\\\nb", r"(\r\n|$)", r"\r"])
+async def test_patterns_of_several_lines_are_told(search, pattern):
+    search.start({"f": "a\nb\n"})
+    assert await search.fails("search_text", pattern=pattern) == (
+        "The pattern holds a line end; the search goes line by line, so look for one line of it."
+    )
+
+
+async def test_what_looks_like_a_line_end_in_a_pattern_and_is_none(search):
+    search.start({"f": "a\\nb\n"})
+    for pattern, literal in ((r"a\\nb", False), (r"a[^\n]+", False), (r"a\nb", True)):
+        assert hits(await search.ok("search_text", pattern=pattern, literal=literal)) == {"f": [1]}
+
+
+@pytest.mark.skipif(not RG, reason="ripgrep is not installed")
+@pytest.mark.parametrize("pattern", [r"a\x0ab", "(?=Considered)b", r"(a)\1", r"[\n]"])
+async def test_no_option_of_ripgrep_is_advised(bench, pattern):
+    bench.start({"f": "a\nb\n"})
+    text = await bench.fails("search_text", pattern=pattern)
+    assert "--" not in text
+    assert "Consider " not in text
+    assert ("Considered" in text) == ("Considered" in pattern)
 
 
 async def test_results_are_bounded(search):

@@ -1,5 +1,6 @@
 """.gitignore as git means it, and globs as tools take them."""
 
+import re
 import shutil
 import subprocess
 import time
@@ -111,7 +112,7 @@ def test_a_linked_or_broken_ignore_file_counts_for_nothing(tmp_path):
     ws.mkdir()
     (ws / ".gitignore").symlink_to("../elsewhere")
     (ws / "sub").mkdir()
-    (ws / "sub" / ".gitignore").write_bytes(b"\xff\xfe\n!\n[\n*.tmp\n")
+    (ws / "sub" / ".gitignore").write_bytes(b"\xff\xfe\n!\n[\n[z-a]\n*.tmp\n")
     with Root(str(ws)) as root:
         rules = IgnoreRules(root)
         assert not rules.ignored(("x",))
@@ -138,6 +139,17 @@ GLOBS = {
     "!*.md": (["a.py"], ["a.md", "b/a.md"]),
     "tests": (["tests/a.py", "x/tests"], ["test/a"]),
     "#x": (["#x"], ["x"]),
+    "src/*": (["src/a"], ["src/x/a", "a"]),
+    "src/*/": (["src/x/a", "src/x/y/a"], ["src/a"]),
+    "src/**": (["src/a", "src/x/a"], ["x/src/a"]),
+    "!src/*": (["a", "x/src/a"], ["src/a", "src/x/a"]),
+    r"a\*": (["a*", "a*/b"], ["ab", "ab/c"]),
+    "./*.py": (["a.py"], ["b/a.py"]),
+    ".//./b/a.py": (["b/a.py"], ["a.py", "x/b/a.py"]),
+    "!./{a,b}.py": (["x/a.py"], ["a.py", "b.py"]),
+    "{./a,./b}/*.py": (["a/x.py", "b/x.py"], ["c/a/x.py"]),
+    r"\[id\]/[*]*.py": (["[id]/*x.py"], ["i/*x.py", "[id]/x.py"]),
+    r"\{a,b\}.[]}p]": (["{a,b}.p", "{a,b}.}"], ["a.p", "{a.p"]),
     "{a,b{c,d}}.txt": (["a.txt", "bc.txt", "bd.txt"], ["b.txt"]),
 }
 
@@ -150,11 +162,19 @@ def test_globs(glob):
     assert [path for path in no if takes(path.split("/"))] == []
 
 
-@pytest.mark.parametrize(
-    "glob", ["!", "/", "", "*a*a*a*a*b", "**/a/**/b/**/c/**/d", "{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}"]
-)
+USELESS = {
+    "!": "names nothing", "/": "names nothing", "": "names nothing", "./": "names nothing", "{a,}": "names nothing",
+    "*a*a*a*a*b": "more than 3", "**/a/**/b/**/c/**/d": "more than 3", "../a.py": "holds `..`",
+    "{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}": "more than 64 alternatives",
+    "[": "a `[` in it has no `]`", "src/[a/*.py": "a `[` in it has no `]`", "{a": "a `{` in it has no `}`",
+    "*.{ts,{tsx}": "a `{` in it has no `}`", "*.py}": "a `}` in it has no `{`",
+    "[]": "no file can match", "[z-a]": "no file can match", "a\\": "no file can match",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("glob", USELESS)
 def test_useless_globs_are_refused(glob):
-    with pytest.raises(PathRefused):
+    with pytest.raises(PathRefused, match=re.escape(USELESS[glob])):
         GlobFilter(glob)
 
 

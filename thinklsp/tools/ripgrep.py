@@ -10,6 +10,7 @@ import asyncio
 import base64
 import json
 import os
+import re
 import sys
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
@@ -19,8 +20,10 @@ from typing import Any
 from thinklsp.core.errors import ToolFailed
 from thinklsp.tools.child import started
 from thinklsp.tools.programs import find_program, runs
+from thinklsp.workspace.ignore import PRUNED, GlobFilter
 from thinklsp.workspace.paths import READ_LIMIT
 
+ONE_LINE = "The pattern holds a line end; the search goes line by line, so look for one line of it."
 _CHUNK = 1 << 16
 _MOST_OUTPUT = 50 * 1024 * 1024
 _OPTIONS = (
@@ -51,7 +54,7 @@ class Query:
 
     pattern: str
     literal: bool = False
-    globs: tuple[str, ...] = ()
+    globs: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +82,23 @@ def find_ripgrep(folders: Iterable[str], path: str | None = None) -> Sequence[st
     system = find_program("rg", folders, path)
     own = os.path.join(os.path.dirname(sys.executable), "rg")
     return tuple(dict.fromkeys(program for program in (system, own) if program is not None and runs(program)))
+
+
+def first_sieve(glob: GlobFilter | None, below: Sequence[str]) -> Sequence[str]:
+    """Globs as ripgrep takes them, the last one that fits wins: they keep every file that `glob` takes in a search that
+    begins in the folder `below` the workspace folder, and more."""
+    forms: list[str] = []
+    for pattern in () if glob is None or glob.leaves_out else glob.patterns:
+        plain = pattern.strip("/")
+        # At any depth, unless there is a slash in it.
+        forms.append(f"/{plain}" if "/" in pattern.rstrip("/") else f"**/{plain}")
+        forms += [f"/{_escaped('/'.join(below))}/{plain}"] if below else []
+    # With a folder all that is in it is meant, which ripgrep does not see so.
+    return (*forms, *(f"{form}/**" for form in forms), *(f"!{name}" for name in PRUNED))
+
+
+def _escaped(path: str) -> str:
+    return re.sub(r"([][*?{}\\])", r"\\\1", path)
 
 
 async def search_tree(
@@ -166,4 +186,8 @@ def _check(status: int | None, errors: bytes) -> None:
     text = errors[:1000].decode("utf-8", "replace").strip()
     if "unrecognized flag" in text or "Found argument" in text:
         raise UnknownOption(text)
-    raise ToolFailed(f"The search could not be made: {text.removeprefix('rg: ')}")
+    if text.startswith("rg: the literal "):
+        raise ToolFailed(ONE_LINE)
+    # It goes on to advise options that a model cannot give.
+    text = text.removeprefix("rg: ").partition("\nConsider")[0].strip()
+    raise ToolFailed(f"The search could not be made: {text}")

@@ -7,6 +7,7 @@ other file that it names is read through the gate, and only lines that are reall
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -20,10 +21,20 @@ from thinklsp.core.lines import split_lines
 from thinklsp.tools.base import Arguments, Tool, ToolContext, ToolOutput
 from thinklsp.tools.plain_search import match_texts
 from thinklsp.tools.read import FileWalk, existing_text
-from thinklsp.tools.ripgrep import BrokeOff, Match, Query, UnknownOption, find_ripgrep, search_texts, search_tree
+from thinklsp.tools.ripgrep import (
+    ONE_LINE,
+    BrokeOff,
+    Match,
+    Query,
+    UnknownOption,
+    find_ripgrep,
+    first_sieve,
+    search_texts,
+    search_tree,
+)
 from thinklsp.tools.shown import RESULT_LIMIT, shown_name, visible
 from thinklsp.tools.threads import in_thread
-from thinklsp.workspace.ignore import PRUNED, GlobFilter, IgnoreRules
+from thinklsp.workspace.ignore import GlobFilter, IgnoreRules
 from thinklsp.workspace.overlay import EditOverlay
 from thinklsp.workspace.relpath import RelPath
 from thinklsp.workspace.view import Place
@@ -35,6 +46,8 @@ _NOTE_ROOM = 400
 # What the search without ripgrep reads at most.
 _MOST_FILES = 50_000
 _MOST_CHARACTERS = 50_000_000
+# What a regular expression is made of, as far as line ends matter: what is escaped, a set of characters, any other.
+_ELEMENT = re.compile(r"\\.|\[\^?\]?(?:\\.|[^]\\])*\]|.", re.DOTALL)
 
 
 class SearchTextArguments(Arguments):
@@ -124,8 +137,9 @@ class SearchText(Tool[SearchTextArguments]):
 
     async def find(self, args: SearchTextArguments, overlay: EditOverlay) -> Found:
         """Within the bounds of time and size, which the notes tell of."""
-        if "\n" in args.pattern or "\r" in args.pattern:
-            raise ToolFailed("The pattern holds a line end; the search goes line by line, so look for one line of it.")
+        elements = () if args.literal else _ELEMENT.findall(args.pattern)
+        if "\n" in args.pattern or "\r" in args.pattern or r"\n" in elements or r"\r" in elements:
+            raise ToolFailed(ONE_LINE)
         found = Found()
         try:
             async with asyncio.timeout(_SECONDS):
@@ -201,7 +215,7 @@ class _Search:
         root, below = start.root, start.path
         if root is None or below is None:
             return
-        query = Query(self._query.pattern, self._query.literal, self._globs(below.parts))
+        query = Query(self._query.pattern, self._query.literal, first_sieve(self._glob, below.parts))
         rules = IgnoreRules(root, below.parts)
         known = root.stat(RelPath.of((".gitignore",))) if below.parts and not rules.start_ignored else None
         ignore_file = known is not None and known.kind == "file"
@@ -229,15 +243,6 @@ class _Search:
         except PathRefused:
             return None
         return None if text is None else FoundText(place, text.text)
-
-    def _globs(self, below: tuple[str, ...]) -> tuple[str, ...]:
-        """For ripgrep, a first sieve; `_matches` decides. The last glob that fits wins there."""
-        globs: list[str] = []
-        if self._glob is not None and not self._glob.leaves_out:
-            prefix = "/".join(below)
-            for pattern in self._glob.patterns:
-                globs += (pattern, f"/{prefix}/{pattern.lstrip('/')}") if prefix else (pattern,)
-        return (*globs, *(f"!{name}" for name in PRUNED))
 
     def _matches(self, parts: tuple[str, ...], depth: int) -> bool:
         return self._glob is None or self._glob.takes(parts, below=depth)

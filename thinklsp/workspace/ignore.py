@@ -13,7 +13,7 @@ from pathspec import GitIgnoreSpec
 
 from thinklsp.core.errors import PathRefused
 from thinklsp.workspace.paths import Listing, Root
-from thinklsp.workspace.relpath import RelPath
+from thinklsp.workspace.relpath import RelPath, quoted
 
 # Never listed and never searched: they hold no text of the project.
 PRUNED = (".git", ".thinklsp")
@@ -24,9 +24,14 @@ _LARGEST_FILE = 256 * 1024
 # How pathspec marks, in the regular expression of a pattern, the slash behind a folder that matches.
 _FOLDER_GROUP = "ps_d"
 _FOLDER_MARK = f"(?P<{_FOLDER_GROUP}>/)"
+_FILE_OR_FOLDER = f"(?:{_FOLDER_MARK}|$)"
 # How its expression begins for a pattern that matches at any depth.
 _BELOW_ANY = "^(?:.+/)?"
-_BRACES = re.compile(r"\{([^{}]*)\}")
+_BRACES = re.compile(r"(?<!\\)\{([^{}]*)\}")
+# How a glob ends with wildcards in its last name.
+_WILD_NAME = re.compile(r"(?<!\\)[*?[][^/]*$")
+# What stands for itself in a glob: an escaped character, or one of several between brackets.
+_PLAIN_IN_GLOB = re.compile(r"\\.|\[[!^]?\]?[^]]*\]")
 
 
 class IgnoreRules:
@@ -129,22 +134,49 @@ class _IgnoreFile:
 
 
 class GlobFilter:
-    """A glob as tools take it: `*.py` at any depth, `src/**/*.ts` from the folder on, `{a,b}`, `!` to leave out."""
+    """A glob as tools take it: `*.py` at any depth, `src/**/*.ts` and `./*.py` from the folder on, `{a,b}`, `!` to
+    leave out. With a folder all that is below it is meant; but `src/*` takes only what is in `src` itself."""
 
     def __init__(self, glob: str) -> None:
         """Raises PathRefused for a glob that means nothing."""
         self.leaves_out = glob.startswith("!")
-        self.patterns = expand_braces(glob.removeprefix("!"))
-        if not all(pattern.strip("/") and _usable(pattern) for pattern in self.patterns):
-            raise PathRefused(f"The glob `{glob}` cannot be used; write it like `*.py` or `src/**/*.ts`.")
-        # A leading sign would turn a pattern around; as a glob it is a plain character.
-        lines = (re.sub(r"^([!#])", r"\\\1", pattern) for pattern in self.patterns)
-        self._any = _union(pattern.regex for pattern in GitIgnoreSpec.from_lines(lines).patterns)
+        self.patterns = tuple(re.sub(r"^(\./+)+", "/", each) for each in expand_braces(glob.removeprefix("!")))
+        for pattern in self.patterns:
+            if (fault := _fault(pattern)) is not None:
+                raise PathRefused(
+                    f"The glob {quoted(glob)} cannot be used: {fault}. Write it like `*.py` or `src/**/*.ts`."
+                )
+        self._any = _union(_compiled(pattern, files_only=not self.leaves_out) for pattern in self.patterns)
 
     def takes(self, parts: tuple[str, ...], *, below: int = 0) -> bool:
         """A glob may be meant from the workspace folder on, or from the folder `below` components into it."""
         found = self._any.search("/".join(parts)) or (below and self._any.search("/".join(parts[below:])))
         return bool(found) != self.leaves_out
+
+
+def _fault(pattern: str) -> str | None:
+    """What is wrong with one pattern of a glob, as the end of a sentence; None where it can be used."""
+    signs = _PLAIN_IN_GLOB.sub("", pattern)
+    for sign, other in ("[]", "{}", "}{"):
+        if sign in signs:
+            return f"a `{sign}` in it has no `{other}`; where the character itself is meant, it is written `\\{sign}`"
+    if not pattern.strip("/"):
+        return "it names nothing"
+    if ".." in pattern.split("/"):
+        return "it holds `..`, and nothing above the workspace folder can be used"
+    if _is_slow(pattern):
+        return f"it holds more than {_MOST_WILDCARDS} `**`, or more than {_MOST_WILDCARDS} `*` in one name"
+    return None if _compiled(pattern) is not None else "no file can match it"
+
+
+def _compiled(pattern: str, *, files_only: bool = False) -> re.Pattern[str] | None:
+    """None for one that cannot be used. `files_only`: a name with wildcards is that of a file."""
+    # A leading sign would turn a pattern around; as a glob it is a plain character.
+    plain = re.sub(r"^([!#])", r"\\\1", pattern)
+    regex = next((one.regex for one in GitIgnoreSpec.from_lines([plain]).patterns), None) if _usable(plain) else None
+    if regex is None or not (files_only and _WILD_NAME.search(pattern)):
+        return regex
+    return re.compile(regex.pattern.replace(_FILE_OR_FOLDER, "$"))
 
 
 def expand_braces(glob: str) -> tuple[str, ...]:
@@ -173,15 +205,17 @@ def _union(patterns: Iterable[re.Pattern[str] | None]) -> re.Pattern[str]:
 
 
 def _usable(line: str) -> bool:
-    """One line that no matcher understands must not take the others down, nor one that takes for ever.
-
-    Python tries every way to share a name out among its wildcards, so their number is bounded.
-    """
-    parts = line.split("/")
-    if parts.count("**") > _MOST_WILDCARDS or any(part.count("*") > _MOST_WILDCARDS for part in parts):
+    """One line that no matcher understands must not take the others down, nor one that takes for ever."""
+    if _is_slow(line):
         return False
     try:
         GitIgnoreSpec.from_lines([line])
-    except ValueError:
+    except (ValueError, re.error):
         return False
     return True
+
+
+def _is_slow(line: str) -> bool:
+    """Python tries every way to share a name out among its wildcards, so their number is bounded."""
+    parts = line.split("/")
+    return parts.count("**") > _MOST_WILDCARDS or any(part.count("*") > _MOST_WILDCARDS for part in parts)
