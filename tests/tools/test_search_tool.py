@@ -17,6 +17,9 @@ from thinklsp.core.lines import split_lines
 from thinklsp.tools.ripgrep import find_ripgrep
 from thinklsp.tools.search import SearchText
 from thinklsp.tools.shown import RESULT_LIMIT
+from thinklsp.workspace.overlay import EditOverlay
+from thinklsp.workspace.paths import Root
+from thinklsp.workspace.view import DocumentSnapshot, WorkspaceFolder, WorkspaceView
 
 RG = find_ripgrep([])
 ENGINES = [
@@ -125,6 +128,44 @@ async def test_scopes(search, scope):
     search.start(TREE)
     found = await search.ok("search_text", pattern="needle", **json.loads(scope))
     assert hits(found) == SCOPES[scope]
+
+
+SEVERAL = ["ws/a.py", "ws/b.md", "ws/sub/a.py", "ws/sub/deep/c.py", "ws-2/a.py", "ws-2/sub/d.py"]
+IN_SEVERAL = {
+    "*.py": [name for name in SEVERAL if name.endswith(".py")],
+    "sub/*.py": ["ws/sub/a.py", "ws-2/sub/d.py"],
+    "ws/sub/*.py": ["ws/sub/a.py"],
+    "/ws/*": ["ws/a.py", "ws/b.md"],
+    "./ws-2/**/*.py": ["ws-2/a.py", "ws-2/sub/d.py"],
+    "ws{,-2}/a.py": ["ws/a.py", "ws-2/a.py"],
+    "*/*.py": ["ws/a.py", "ws/sub/a.py", "ws-2/a.py", "ws-2/sub/d.py"],
+    "**/ws/*.py": ["ws/a.py"],
+    "ws-2": ["ws-2/a.py", "ws-2/sub/d.py"],
+    "ws/": [name for name in SEVERAL if name.startswith("ws/")],
+    "!ws/**": ["ws-2/a.py", "ws-2/sub/d.py"],
+    "!ws*/sub": ["ws/a.py", "ws/b.md", "ws-2/a.py"],
+}
+
+
+@pytest.mark.parametrize("glob", IN_SEVERAL)
+async def test_globs_take_paths_as_they_are_shown_where_there_are_several_folders(search, tmp_path, glob):
+    """The last file is open alone, and a glob is also meant from the folder on."""
+    other = tmp_path / "other"
+    for name in SEVERAL[:-1]:
+        folder, _, path = name.partition("/")
+        target = (other if folder == "ws-2" else search.path) / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text("needle\n")
+    with Root(str(other)) as root:
+        folders = [(WorkspaceFolder(one.path, "ws"), one) for one in (search.root, root)]
+        documents = [DocumentSnapshot((other / "sub/d.py").as_uri(), 1, "needle\n")]
+        search.overlay = EditOverlay(WorkspaceView(folders, documents))
+        assert sorted((await search.ok("list_files", glob=glob)).split("\n")) == sorted(IN_SEVERAL[glob])
+        found = hits(await search.ok("search_text", pattern="needle", glob=glob))
+        assert sorted(found) == sorted(IN_SEVERAL[glob])
+        within = [name for name in IN_SEVERAL[glob] if name.startswith("ws/sub/")]
+        found = hits(await search.ok("search_text", pattern="needle", path="ws/sub", glob=glob))
+        assert set(within) <= set(found) <= {"ws/sub/a.py", "ws/sub/deep/c.py"}
 
 
 async def test_the_report(search):

@@ -167,14 +167,15 @@ class FileWalk:
                 parts, depth = place.path.parts, len(start.path.parts)
                 if parts[:depth] == start.path.parts and len(parts) > depth:
                     ignored = IgnoreRules(start.root, start.path.parts).ignored(parts)
-                    return not ignored and bool(self._matching(parts[:-1], parts[-1:], depth))
+                    return not ignored and bool(self._matching(start, parts[:-1], parts[-1:]))
         return False
 
-    def _matching(self, folder: tuple[str, ...], names: Sequence[str], depth: int) -> Sequence[str]:
-        """The names in a folder that the glob takes."""
-        if self._glob is None:
+    def _matching(self, start: Place, folder: tuple[str, ...], names: Sequence[str]) -> Sequence[str]:
+        """The names in a folder below the start that the glob takes."""
+        if self._glob is None or start.root is None or start.path is None:
             return names
-        return [name for name in names if self._glob.takes((*folder, name), below=depth)]
+        depth, above = len(start.path.parts), self._overlay.view.shown_above(start.root)
+        return [name for name in names if self._glob.takes((*folder, name), below=depth, above=above)]
 
     def _walk(self, limit: int) -> list[Place]:
         view, deadline = self._overlay.view, time.monotonic() + _LISTING_SECONDS
@@ -197,7 +198,7 @@ class FileWalk:
                 continue
             above = folder.path.parts
             kept = rules[start.key].kept(above, listing)
-            for place in self._places(folder, self._matching(above, kept.files, len(start.path.parts))):
+            for place in self._places(folder, self._matching(start, above, kept.files)):
                 if place.key not in self._seen:
                     self._seen.add(place.key)
                     found.append(place)

@@ -84,15 +84,20 @@ def find_ripgrep(folders: Iterable[str], path: str | None = None) -> Sequence[st
     return tuple(dict.fromkeys(program for program in (system, own) if program is not None and runs(program)))
 
 
-def first_sieve(glob: GlobFilter | None, below: Sequence[str]) -> Sequence[str]:
+def first_sieve(glob: GlobFilter | None, below: Sequence[str], above: tuple[str, ...]) -> Sequence[str]:
     """Globs as ripgrep takes them, the last one that fits wins: they keep every file that `glob` takes in a search that
-    begins in the folder `below` the workspace folder, and more."""
+    begins in the folder `below` the workspace folder, and more. `above`: as in `GlobFilter.takes`."""
     forms: list[str] = []
+    if above and glob is not None and glob.takes((), above=(*above, "-")):
+        # Whatever is in this folder.
+        glob = None
     for pattern in () if glob is None or glob.leaves_out else glob.patterns:
         plain = pattern.strip("/")
         # At any depth, unless there is a slash in it.
         forms.append(f"/{plain}" if "/" in pattern.rstrip("/") else f"**/{plain}")
         forms += [f"/{_escaped('/'.join(below))}/{plain}"] if below else []
+        if above and (rest := re.sub(r"^(\*\*/+)*[^/]*/+", "", plain)) != plain:
+            forms.append(f"/{rest}")
     # With a folder all that is in it is meant, which ripgrep does not see so.
     return (*forms, *(f"{form}/**" for form in forms), *(f"!{name}" for name in PRUNED))
 

@@ -36,6 +36,7 @@ from thinklsp.tools.shown import RESULT_LIMIT, shown_name, visible
 from thinklsp.tools.threads import in_thread
 from thinklsp.workspace.ignore import GlobFilter, IgnoreRules
 from thinklsp.workspace.overlay import EditOverlay
+from thinklsp.workspace.paths import Root
 from thinklsp.workspace.relpath import RelPath
 from thinklsp.workspace.view import Place
 
@@ -215,7 +216,8 @@ class _Search:
         root, below = start.root, start.path
         if root is None or below is None:
             return
-        query = Query(self._query.pattern, self._query.literal, first_sieve(self._glob, below.parts))
+        globs = first_sieve(self._glob, below.parts, self._overlay.view.shown_above(root))
+        query = Query(self._query.pattern, self._query.literal, globs)
         rules = IgnoreRules(root, below.parts)
         known = root.stat(RelPath.of((".gitignore",))) if below.parts and not rules.start_ignored else None
         ignore_file = known is not None and known.kind == "file"
@@ -235,7 +237,7 @@ class _Search:
     def _through_gate(self, start: Place, parts: tuple[str, ...], rules: IgnoreRules) -> FoundText | None:
         """The text that the gate gives for a path that ripgrep printed; None where its lines are not to be shown."""
         depth = len(start.path.parts) if start.path is not None else 0
-        if start.root is None or rules.ignored(parts) or not self._matches(parts, depth):
+        if start.root is None or rules.ignored(parts) or not self._matches(start.root, parts, depth):
             return None
         try:
             place = self._overlay.view.place_in(start.root, parts)
@@ -244,8 +246,9 @@ class _Search:
             return None
         return None if text is None else FoundText(place, text.text)
 
-    def _matches(self, parts: tuple[str, ...], depth: int) -> bool:
-        return self._glob is None or self._glob.takes(parts, below=depth)
+    def _matches(self, root: Root, parts: tuple[str, ...], depth: int) -> bool:
+        above = self._overlay.view.shown_above(root)
+        return self._glob is None or self._glob.takes(parts, below=depth, above=above)
 
     def _wanted(self, place: Place) -> bool:
         """Whether a text that stands in for a file would have been found on disk."""
@@ -257,7 +260,7 @@ class _Search:
                 depth = len(start.path.parts)
                 if parts[:depth] == start.path.parts and len(parts) > depth:
                     ignored = IgnoreRules(start.root, start.path.parts).ignored(parts)
-                    return not ignored and self._matches(parts, depth)
+                    return not ignored and self._matches(start.root, parts, depth)
         return False
 
     def _readable(self, places: Iterable[Place]) -> list[FoundText]:

@@ -148,9 +148,14 @@ class GlobFilter:
                 )
         self._any = _union(_compiled(pattern, files_only=not self.leaves_out) for pattern in self.patterns)
 
-    def takes(self, parts: tuple[str, ...], *, below: int = 0) -> bool:
-        """A glob may be meant from the workspace folder on, or from the folder `below` components into it."""
-        found = self._any.search("/".join(parts)) or (below and self._any.search("/".join(parts[below:])))
+    def takes(self, parts: tuple[str, ...], *, below: int = 0, above: tuple[str, ...] = ()) -> bool:
+        """A glob may be meant from the workspace folder on, from the folder `below` components into it, or as paths are
+        shown, with what stands `above` them."""
+        found = (
+            self._any.search("/".join(parts))
+            or (below and self._any.search("/".join(parts[below:])))
+            or (above and self._any.search("/".join((*above, *parts))))
+        )
         return bool(found) != self.leaves_out
 
 

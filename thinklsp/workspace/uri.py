@@ -54,6 +54,14 @@ def uri_to_path(uri: str) -> str:
     return "/" + "/".join(part for part in parts if part not in ("", "."))
 
 
+def path_parts(uri: str) -> tuple[str, ...]:
+    """Components of the path in a URI, for the rules about names; any scheme may carry one."""
+    try:
+        return tuple(part for part in uri_to_path(uri).split("/") if part)
+    except (PathRefused, UnicodeError):
+        return tuple(part for part in uri.partition(":")[2].split("/") if part not in ("", ".", ".."))
+
+
 def path_to_uri(path: str) -> str:
     """The canonical `file:` URI of an absolute path: UTF-8, everything but unreserved characters escaped."""
     return "file://" + quote_from_bytes(os.fsencode(path), safe=_PATH_KEPT)

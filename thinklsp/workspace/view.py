@@ -17,7 +17,7 @@ from thinklsp.core.errors import PathRefused
 from thinklsp.workspace.paths import Listing, Root
 from thinklsp.workspace.protected import ProtectedPaths
 from thinklsp.workspace.relpath import RelPath, nameable, quoted
-from thinklsp.workspace.uri import escaped, path_to_uri, uri_key, uri_to_path
+from thinklsp.workspace.uri import escaped, path_parts, path_to_uri, uri_key, uri_to_path
 
 Source = Literal["document", "settled", "disk", "turn"]
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
@@ -139,13 +139,16 @@ class WorkspaceView:
 
     def place_in(self, root: Root, parts: tuple[str, ...]) -> Place:
         """The place of components below a root of this view."""
-        folder = next((folder for folder in self.folders if folder.root is root), None)
-        if folder is None:
+        if not any(folder.root is root for folder in self.folders):
             raise PathRefused("The workspace folder has been closed; its files can no longer be used.")
-        shown = "/".join(parts if len(self.folders) == 1 else (folder.name, *parts)) or "."
+        shown = "/".join((*self.shown_above(root), *parts)) or "."
         key = _key_of(root, parts)
         uri = self._spelled.get(key, path_to_uri(os.path.join(root.written, *parts)))
         return Place(key, shown, uri, root, "/".join(RelPath.of(parts, shown).parts))
+
+    def shown_above(self, root: Root) -> tuple[str, ...]:
+        """What paths in a folder are shown with: its name where there are several."""
+        return () if len(self.folders) == 1 else tuple(one.name for one in self.folders if one.root is root)[:1]
 
     def places_below(self, folder: Place, names: Sequence[str]) -> list[Place]:
         """The places of what a listing of the folder has named: as `place_in` says, but what they share is worked out
@@ -188,12 +191,12 @@ class WorkspaceView:
         """Raises PathRefused unless this place may be created, changed, renamed or deleted."""
         if place.root is not None and place.path is not None:
             place.root.check_writable(place.path)
-        elif (reason := self._protected.writing_refused(_parts_of(place.uri))) is not None:
+        elif (reason := self._protected.writing_refused(path_parts(place.uri))) is not None:
             raise PathRefused(f"{quoted(place.shown)} {reason}")
 
     def check_readable(self, place: Place) -> None:
         """Raises PathRefused for a place whose text tools may not see."""
-        parts = place.path.parts if place.path is not None else _parts_of(place.uri)
+        parts = place.path.parts if place.path is not None else path_parts(place.uri)
         rules = place.root.protected if place.root is not None else self._protected
         if (reason := rules.reading_refused(parts)) is not None:
             raise PathRefused(f"{quoted(place.shown)} {reason}")
@@ -338,11 +341,3 @@ def _named(folders: Sequence[tuple[WorkspaceFolder, Root]]) -> tuple[FolderView,
 
 def _key_of(root: Root, parts: tuple[str, ...]) -> str:
     return path_to_uri(os.path.join(root.path, *parts))
-
-
-def _parts_of(uri: str) -> tuple[str, ...]:
-    """Components of the path in a URI, for the rules about names; any scheme may carry one."""
-    try:
-        return tuple(part for part in uri_to_path(uri).split("/") if part)
-    except (PathRefused, UnicodeError):
-        return tuple(part for part in uri.partition(":")[2].split("/") if part not in ("", ".", ".."))
