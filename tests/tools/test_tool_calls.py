@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from thinklsp.core.events import PlanEntry
 from thinklsp.core.messages import ToolUseBlock
-from thinklsp.tools.base import Arguments, Tool, ToolContext, ToolOutput, call, describe
-from thinklsp.tools.registry import TOOLS, tool_specs, tools_for
+from thinklsp.tools.base import Arguments, Tool, ToolContext, ToolOutput, call, describe, schema_of
+from thinklsp.tools.registry import TOOLS, WITH_COMMANDS, tool_specs, tools_for
 from thinklsp.tools.shown import RESULT_LIMIT
 
 GOLDEN = Path(__file__).with_name("tool_specs.json")
@@ -81,6 +81,24 @@ WRONG = {
 async def test_wrong_calls_say_what_to_do(bench, name, arguments):
     bench.start({"a": "x"})
     assert await bench.fails(name, **json.loads(arguments)) == WRONG[name, arguments]
+
+
+@pytest.mark.parametrize("tool", WITH_COMMANDS, ids=lambda tool: tool.name)
+async def test_null_stands_for_an_argument_that_is_not_given(bench, tool):
+    properties = schema_of(tool.arguments)["properties"]
+    required = schema_of(tool.arguments).get("required", [])
+    bench.tools = WITH_COMMANDS
+    plain = {"string": "a", "integer": 1, "array": []}
+    given = {name: plain[properties[name]["type"]] for name in required}
+    nulls = dict.fromkeys(properties.keys() - given.keys())
+    one, other = [await bench.start({"a": "x\n"}).call(tool.name, **given, **more) for more in (nulls, {})]
+    assert one == other
+    assert describe(ToolUseBlock("1", tool.name, given | nulls), WITH_COMMANDS) == describe(
+        ToolUseBlock("1", tool.name, given), WITH_COMMANDS
+    )
+    for name in required:
+        assert f"`{name}` of `{tool.name}` is wrong" in await bench.fails(tool.name, **given | {name: None})
+    assert "has no argument `force`" in await bench.fails(tool.name, **given, force=None)
 
 
 async def test_arguments_that_were_no_json(bench):

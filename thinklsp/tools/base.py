@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, ClassVar, Generic, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from thinklsp.core.errors import PathRefused, ToolFailed
 from thinklsp.core.events import PlanEntry
@@ -52,6 +52,15 @@ class Arguments(BaseModel):
     """Base of all argument models: unknown fields are refused, so no call can carry a switch we did not offer."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_null(cls, given: Any) -> Any:
+        """Models write null for an argument that they do not give; where it may be absent, it is."""
+        if not isinstance(given, dict):
+            return given
+        optional = {name for name, field in cls.model_fields.items() if not field.is_required()}
+        return {name: value for name, value in given.items() if value is not None or name not in optional}
 
 
 Args = TypeVar("Args", bound=Arguments)
