@@ -80,6 +80,30 @@ async def test_a_command_sees_what_the_turn_has(ws, tmp_path, overlays):
     assert as_it_is(ws) == before
 
 
+@BOTH
+async def test_a_file_has_the_mode_bits_of_the_file_that_it_was(ws, tmp_path, overlays):
+    (ws / "crlf.txt").chmod(0o444)
+    look = "stat -c '%a %n' $(ls -d a.py b.sh c.py crlf.txt run.sh d/new.txt 2>/dev/null)"
+    async with shadowed(ws, state=tmp_path / "state", overlays=overlays) as shadow:
+        overlay = EditOverlay(shadow.view({"run.sh": "#!/bin/sh\necho typed\n"}))
+        assert await shadow.sh("./run.sh", overlay) == "typed\n"
+        # What a command takes away or makes in its place is put back.
+        await shadow.sh("rm run.sh; echo x > b.sh", overlay)
+        assert await shadow.sh("./run.sh", overlay) == "typed\n"
+        overlay.rename(place(overlay, "run.sh"), place(overlay, "d/between.sh"))
+        overlay.rename(place(overlay, "d/between.sh"), place(overlay, "b.sh"))
+        overlay.write(place(overlay, "b.sh"), "#!/bin/sh\necho renamed\n")
+        overlay.write(place(overlay, "crlf.txt"), "edited\r\n")
+        overlay.write(place(overlay, "d/new.txt"), "new\n")
+        assert await shadow.sh("./b.sh", overlay) == "renamed\n"
+        assert await shadow.sh(look, overlay) == "644 a.py\n755 b.sh\n444 crlf.txt\n644 d/new.txt\n"
+        # Two files that change their names: the editor gets new texts for both.
+        overlay.rename(place(overlay, "a.py"), place(overlay, "c.py"))
+        overlay.rename(place(overlay, "b.sh"), place(overlay, "a.py"))
+        overlay.rename(place(overlay, "c.py"), place(overlay, "run.sh"))
+        assert await shadow.sh(look, overlay) == "644 a.py\n444 crlf.txt\n644 d/new.txt\n755 run.sh\n"
+
+
 NAMES = ["a", "b", "d", "d/c", "d/e/f", "open", "x y", "x y/-z"]
 edits = st.lists(
     st.one_of(

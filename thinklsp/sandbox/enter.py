@@ -179,25 +179,22 @@ def _write(root: int, parts: list[bytes], data: bytes, mode: int) -> None:
     if at is None:
         raise FileNotFoundError(2, "a folder is gone")
     name = parts[-1]
-    known = _regular(at, name)
     # A file that holds this already keeps its time, or everything would be built anew.
-    if known is None or _content(at, name, len(data)) != data:
+    if not _is_regular(at, name) or _content(at, name, len(data)) != data:
         _clear(at, name)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(name, flags, 0o600, dir_fd=at)
-        os.fchmod(descriptor, known if known is not None else mode)
+        os.fchmod(descriptor, mode)
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
     os.close(at)
 
 
-def _regular(at: int, name: bytes) -> int | None:
-    """The mode bits of a regular file, None where there is none."""
+def _is_regular(at: int, name: bytes) -> bool:
     try:
-        found = os.stat(name, dir_fd=at, follow_symlinks=False).st_mode
+        return stat.S_ISREG(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode)
     except FileNotFoundError:
-        return None
-    return stat.S_IMODE(found) & 0o777 if stat.S_ISREG(found) else None
+        return False
 
 
 def _content(at: int, name: bytes, length: int) -> bytes | None:

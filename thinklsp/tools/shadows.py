@@ -26,7 +26,6 @@ _MOST_TOLD = 50
 _MOST_LOOKED_AT = 2_000
 # What programs leave behind and nobody wants to hear of.
 _LEFTOVERS = ("__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".coverage", ".hypothesis", ".cache")
-_MODE = 0o644
 
 
 @dataclass(slots=True)
@@ -87,7 +86,7 @@ class Shadows:
             if file.data is None:
                 change["deletes"].append(file.parts)
             else:
-                change["writes"].append([file.parts, base64.b64encode(file.data).decode(), _MODE])
+                change["writes"].append([file.parts, base64.b64encode(file.data).decode(), file.mode])
         return list(changes.values())
 
     def changed(self, overlay: EditOverlay) -> tuple[str, ...]:

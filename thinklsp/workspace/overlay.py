@@ -48,6 +48,11 @@ class EditOverlay:
         """Every place that this turn has touched, deleted ones included."""
         return tuple(pending.place for pending in self._pending.values())
 
+    def origin(self, place: Place) -> Place:
+        """The place whose file `edit_set` renames to this one; the place itself where it does not."""
+        old = next((old for old, new in self._renames().items() if new == place.key), None)
+        return place if old is None else self._pending[old].place
+
     def write(self, place: Place, text: str) -> None:
         """The new text of a file, which is created where there was none. Raises PathRefused; then nothing changed."""
         self._check(place)

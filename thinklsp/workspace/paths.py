@@ -15,10 +15,11 @@ import stat
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
-from typing import Literal, NoReturn
+from typing import Literal
 
 from thinklsp.core.errors import PathRefused
 from thinklsp.workspace.protected import ProtectedPaths
+from thinklsp.workspace.refusals import refuse
 from thinklsp.workspace.relpath import RelPath, quoted
 from thinklsp.workspace.uri import path_to_uri, uri_key, uri_to_path
 
@@ -37,6 +38,7 @@ class FileStat:
     size: int
     links: int
     modified_ns: int
+    mode: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,7 @@ class Root(AbstractContextManager["Root"]):
         try:
             self._held: _Held | None = _Held(os.open(self.path, _FOLDER))
         except OSError as error:
-            _refuse(f"The workspace folder {quoted(path)}", error)
+            refuse(f"The workspace folder {quoted(path)}", error)
 
     def close(self) -> None:
         self._held = None
@@ -107,7 +109,7 @@ class Root(AbstractContextManager["Root"]):
         except FileNotFoundError:
             return None
         except OSError as error:
-            _refuse(quoted(path.shown), error)
+            refuse(quoted(path.shown), error)
 
     def read(self, path: RelPath, *, limit: int = READ_LIMIT) -> bytes | None:
         """The bytes of a regular file, None where there is none. Secrets, links and special files are refused."""
@@ -125,7 +127,7 @@ class Root(AbstractContextManager["Root"]):
         except FileNotFoundError:
             return None
         except OSError as error:
-            _refuse(quoted(path.shown), error)
+            refuse(quoted(path.shown), error)
 
     def list(self, path: RelPath) -> Listing | None:
         """None where there is no such folder."""
@@ -141,7 +143,7 @@ class Root(AbstractContextManager["Root"]):
         except FileNotFoundError:
             return None
         except OSError as error:
-            _refuse(quoted(path.shown), error)
+            refuse(quoted(path.shown), error)
         return Listing(tuple(sorted(directories)), tuple(sorted(files)))
 
     def check_writable(self, path: RelPath) -> None:
@@ -202,7 +204,7 @@ class Root(AbstractContextManager["Root"]):
             with self._folder(path.parts[:-1], path.shown, make=make_folders) as folder:
                 yield folder
         except OSError as error:
-            _refuse(quoted(path.shown), error)
+            refuse(quoted(path.shown), error)
 
     @contextmanager
     def _parent(self, path: RelPath) -> Iterator[int]:
@@ -310,7 +312,7 @@ def _check_size(data: bytes, shown: str) -> None:
 def _stat(status: os.stat_result) -> FileStat:
     kinds: dict[int, Kind] = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link"}
     kind = kinds.get(stat.S_IFMT(status.st_mode), "other")
-    return FileStat(kind, status.st_size, status.st_nlink, status.st_mtime_ns)
+    return FileStat(kind, status.st_size, status.st_nlink, status.st_mtime_ns, stat.S_IMODE(status.st_mode) & 0o777)
 
 
 def _check_regular(found: FileStat, shown: str) -> None:
@@ -328,24 +330,3 @@ def _check_regular(found: FileStat, shown: str) -> None:
 
 def _holds_home(path: str) -> bool:
     return os.path.commonpath((path, real_path(os.path.expanduser("~")))) == path
-
-
-_REASONS = {
-    errno.ELOOP: "leads through a symbolic link, and tools do not follow links.",
-    errno.EMLINK: "leads through a symbolic link, and tools do not follow links.",
-    errno.ENOENT: "does not exist.",
-    errno.EEXIST: "exists already.",
-    errno.EACCES: "cannot be used: permission denied.",
-    errno.EPERM: "cannot be used: permission denied.",
-    errno.ENXIO: "is not a regular file.",
-    errno.ENOTDIR: "is not a folder.",
-    errno.EISDIR: "is a folder, not a file.",
-    errno.ENAMETOOLONG: "has too long a name.",
-    errno.ENOSPC: "cannot be written: the disk is full.",
-    errno.EROFS: "cannot be written: the disk is read-only.",
-}
-
-
-def _refuse(subject: str, error: OSError) -> NoReturn:
-    reason = _REASONS.get(error.errno or 0, "cannot be used: the system refused it.")
-    raise PathRefused(f"{subject} {reason}") from error

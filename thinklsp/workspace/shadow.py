@@ -19,6 +19,7 @@ COPY_LIMIT = 200 * 1024 * 1024
 _MOST_MASKED = 2_000
 _MOST_SHOWN = 200
 _BOM = "\ufeff"
+_NEW_MODE = 0o644
 # Other people's packages: what looks like a secret there is none, and is needed (certificates above all).
 _DEPENDENCIES = frozenset(
     (".git", "node_modules", "site-packages", "dist-packages", ".venv", "venv", ".tox", ".nox", "__pycache__")
@@ -34,11 +35,12 @@ Parts = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """How one file of a folder has to be in the shadow. `data` None: not there."""
+    """How one file of a folder has to be in the shadow. `data` None: not there. `mode`: its mode bits."""
 
     root: Root
     parts: Parts
     data: bytes | None
+    mode: int
 
 
 def wanted(overlay: EditOverlay, known: Iterable[Place]) -> Iterator[tuple[Place, Wanted]]:
@@ -49,7 +51,7 @@ def wanted(overlay: EditOverlay, known: Iterable[Place]) -> Iterator[tuple[Place
         if place.root is None or place.path is None:
             continue
         with suppress(PathRefused):
-            yield place, Wanted(place.root, place.path.parts, content(overlay, place))
+            yield place, Wanted(place.root, place.path.parts, content(overlay, place), _mode(overlay.origin(place)))
 
 
 def content(overlay: EditOverlay, place: Place) -> bytes | None:
@@ -69,6 +71,14 @@ def _is_marked(root: Root, path: RelPath) -> bool:
         return (root.read(path) or b"").startswith(_BOM_BYTES)
     except PathRefused:
         return False
+
+
+def _mode(place: Place) -> int:
+    """Of the file on disk; those of a new one where there is none."""
+    found = None
+    with suppress(PathRefused):
+        found = None if place.root is None or place.path is None else place.root.stat(place.path)
+    return _NEW_MODE if found is None or found.kind != "file" else found.mode
 
 
 def secrets(root: Root) -> tuple[str, ...]:

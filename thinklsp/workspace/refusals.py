@@ -1,0 +1,29 @@
+"""What the system refuses, as a sentence for whoever asked for it."""
+
+from __future__ import annotations
+
+import errno
+from typing import NoReturn
+
+from thinklsp.core.errors import PathRefused
+
+_REASONS = {
+    errno.ELOOP: "leads through a symbolic link, and tools do not follow links.",
+    errno.EMLINK: "leads through a symbolic link, and tools do not follow links.",
+    errno.ENOENT: "does not exist.",
+    errno.EEXIST: "exists already.",
+    errno.EACCES: "cannot be used: permission denied.",
+    errno.EPERM: "cannot be used: permission denied.",
+    errno.ENXIO: "is not a regular file.",
+    errno.ENOTDIR: "is not a folder.",
+    errno.EISDIR: "is a folder, not a file.",
+    errno.ENAMETOOLONG: "has too long a name.",
+    errno.ENOSPC: "cannot be written: the disk is full.",
+    errno.EROFS: "cannot be written: the disk is read-only.",
+}
+
+
+def refuse(subject: str, error: OSError) -> NoReturn:
+    """`subject`: what was to be used, as the beginning of a sentence."""
+    reason = _REASONS.get(error.errno or 0, "cannot be used: the system refused it.")
+    raise PathRefused(f"{subject} {reason}") from error
