@@ -24,6 +24,7 @@ FILES = {
     "crlf.txt": b"one\r\ntwo\r\n",
     "marked.txt": b"\xef\xbb\xbfmarked\r\n",
     "open_marked.txt": b"\xef\xbb\xbfold\r\n",
+    "old_marked.txt": b"\xef\xbb\xbfold\r\n",
     "src/old.py": "old\n",
     "src/gone.py": "gone\n",
     "run.sh": "#!/bin/sh\necho run\n",
@@ -52,6 +53,7 @@ async def test_a_command_sees_what_the_turn_has(ws, tmp_path, overlays):
         documents = {"a.py": "in the editor\r\n", "new/untouched.py": "never saved\n", "open_marked.txt": "new\r\n"}
         overlay = EditOverlay(shadow.view(documents))
         overlay.write(place(overlay, "made/deep/er.py"), "made\n")
+        overlay.rename(place(overlay, "old_marked.txt"), place(overlay, "renamed_marked.txt"))
         overlay.rename(place(overlay, "src/old.py"), place(overlay, "lib/renamed.py"))
         overlay.delete(place(overlay, "src/gone.py"))
         overlay.write(place(overlay, "crlf.txt"), "three\r\nfour\r\n")
@@ -66,6 +68,7 @@ async def test_a_command_sees_what_the_turn_has(ws, tmp_path, overlays):
             "crlf.txt": b"three\r\nfour\r\n",
             "marked.txt": b"\xef\xbb\xbfstill marked\r\n",
             "open_marked.txt": b"\xef\xbb\xbfnew\r\n",
+            "renamed_marked.txt": b"\xef\xbb\xbfold\r\n",
             "run.sh": b"#!/bin/sh\necho run\n",
         }
         assert await shadow.sh("./run.sh", overlay) == "run\n"

@@ -93,6 +93,8 @@ async def test_open_documents_without_a_name_are_of_the_language_that_the_editor
     assert (await told(bench, "references", script, 1, "foo")).split("\n")[1:] == [
         "bin/tool:1: foo()  # foo", "a.py:1: def foo():  # foo",
     ]  # fmt: skip
+    await bench.ok("rename_file", path=script, new_path="run")
+    assert await bench.ok("outline", path="run") == "run, python, 1 lines\nNo definitions."
 
 
 @pytest.mark.parametrize("path", ["x.kt", "ignored/x.kt", "untitled:1"])

@@ -62,7 +62,7 @@ async def in_time(work: Callable[[Stop], Answer], seconds: float = SECONDS) -> A
 
 
 def language_at(place: Place, text: str, overlay: EditOverlay) -> Language | None:
-    return language_of(place.shown, text, overlay.view.language_id(place))
+    return language_of(place.shown, text, overlay.view.language_id(overlay.origin(place)))
 
 
 class SymbolSearch:

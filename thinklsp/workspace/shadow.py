@@ -62,15 +62,15 @@ def content(overlay: EditOverlay, place: Place) -> bytes | None:
         return None
     data = found.text.encode("utf-8", "replace")
     # Editors keep the mark of a file, and do not count it to the text.
-    marked = found.bom or _is_marked(place.root, place.path)
+    marked = found.bom or _is_marked(overlay.origin(place))
     return _BOM_BYTES + data if marked and not data.startswith(_BOM_BYTES) else data
 
 
-def _is_marked(root: Root, path: RelPath) -> bool:
-    try:
-        return (root.read(path) or b"").startswith(_BOM_BYTES)
-    except PathRefused:
-        return False
+def _is_marked(place: Place) -> bool:
+    data = None
+    with suppress(PathRefused):
+        data = None if place.root is None or place.path is None else place.root.read(place.path)
+    return data is not None and data.startswith(_BOM_BYTES)
 
 
 def _mode(place: Place) -> int:
