@@ -70,6 +70,25 @@ async def test_invisible_characters_are_told(bench):
     assert text == "Edited f at line 1. Note: the new text holds invisible characters: <U+202E>."
 
 
+async def test_half_a_character_is_refused(bench):
+    """As JSON can bring it, and as results spell it out; what an editor has in its document stays."""
+    bench.start({"f": "a\n"}, {"open": "x\ud83d y\n"})
+    calls = [
+        ("write_file", {"path": "new", "content": "x\ud83d y"}),
+        ("write_file", {"path": "f", "content": "a\n\ude00"}),
+        ("edit_file", {"path": "f", "old_text": "a", "new_text": "\ud83d"}),
+        ("edit_file", {"path": "open", "old_text": "x<U+D83D>", "new_text": "x<U+D83D><U+DE00>"}),
+    ]
+    for name, arguments in calls:
+        text = await bench.fails(name, **arguments)
+        assert text.startswith(f"`{arguments['path']}` was left as it is: the new text holds half of a character, ")
+        assert text.endswith("Send the text again with the whole character, or without it.")
+    assert not bench.overlay.changed()
+    assert await bench.ok("write_file", path="new", content="x\U0001f600 y") == "Created new (1 line)."
+    await bench.ok("edit_file", path="open", old_text="y", new_text="z")
+    assert bench.overlay.read(bench.overlay.view.resolve("open")).text == "x\ud83d z\n"
+
+
 async def test_writing(bench):
     bench.start({"crlf": "a\r\nb\r\n", "mark": b"\xef\xbb\xbfa\r\n", "latin": b"\xe9"}, {"marked": "\ufeffa\n"})
     assert await bench.ok("write_file", path="new/file", content="x\r\ny") == "Created new/file (2 lines)."

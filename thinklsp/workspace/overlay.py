@@ -5,6 +5,7 @@ Owned by one turn, and the only mutable thing in this room. Reads fall through: 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,6 +14,8 @@ from thinklsp.core.errors import PathRefused
 from thinklsp.workspace.paths import EDIT_LIMIT
 from thinklsp.workspace.relpath import quoted
 from thinklsp.workspace.view import FileText, Place, WorkspaceView
+
+_HALF = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,7 @@ class EditOverlay:
         self._check(place)
         _check_size(place, text)
         known = self.read(place)
+        _check_whole(place, text, "" if known is None else known.text)
         if known is None:
             self._check_room(place)
         pending = self._pending.get(place.key)
@@ -165,6 +169,17 @@ class EditOverlay:
     @staticmethod
     def _is_below(inner: Place, outer: Place) -> bool:
         return inner.key.startswith(outer.key.rstrip("/") + "/")
+
+
+def _check_whole(place: Place, text: str, before: str) -> None:
+    """Raises PathRefused for a text with more halves of characters than the one before: the editor and the disk would
+    get another text than the one that is remembered. Those of a document are the editor's own."""
+    halves = _HALF.findall(text)
+    if len(halves) > len(_HALF.findall(before)):
+        raise PathRefused(
+            f"{quoted(place.shown)} was left as it is: the new text holds half of a character, {quoted(halves[0])}, "
+            "which cannot stand in a file. Send the text again with the whole character, or without it."
+        )
 
 
 def _check_size(place: Place, text: str) -> None:
