@@ -73,13 +73,23 @@ WRONG = {
     "(`.vscode`) and cannot be changed by tools. Tell the user what should stand in it.",
     ("rename_file", '{"path": "a", "new_path": ".git/hooks/x"}'): "`.git/hooks/x` is protected (`.git`) and cannot be "
     "changed by tools. Tell the user what should stand in it.",
-    ("delete_file", '{"path": "untitled:9"}'): "No open document has the URI `untitled:9`.",
+    ("delete_file", '{"path": "untitled:9"}'): "No open document has the URI `untitled:9`. The path of a file is "
+    "relative to the workspace folder.",
+    ("read_file", '{"path": "/a.py"}'): "`/a.py` is outside the workspace folders. The path of a file is relative to "
+    "the workspace folder.",
+    ("read_file", '{"path": "link"}'): "`link` leads through a symbolic link, and tools do not follow links. If the "
+    "file lies in the workspace, name it by its own path.",
+    ("write_file", '{"path": "link", "content": ""}'): "`link` is a symbolic link, and tools do not follow links. If "
+    "the file lies in the workspace, name it by its own path.",
+    ("edit_file", '{"path": "empty", "old_text": "a", "new_text": "b"}'): "`empty` is empty; write_file gives it a "
+    "text.",
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "arguments"), WRONG)
 async def test_wrong_calls_say_what_to_do(bench, name, arguments):
-    bench.start({"a": "x"})
+    bench.start({"a": "x", "empty": ""})
+    (bench.path / "link").symlink_to("a")
     assert await bench.fails(name, **json.loads(arguments)) == WRONG[name, arguments]
 
 

@@ -48,6 +48,8 @@ class EditFile(Tool[EditFileArguments]):
         overlay = context.overlay
         place = overlay.view.resolve(args.path)
         text = existing_text(overlay, place).text
+        if not text:
+            raise ToolFailed(f"{quoted(place.shown)} is empty; write_file gives it a text.")
         old, new = _as_in_file(text, args.old_text, args.new_text)
         starts = _occurrences(text, old)
         if not starts:

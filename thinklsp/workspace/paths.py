@@ -19,7 +19,7 @@ from typing import Literal
 
 from thinklsp.core.errors import PathRefused
 from thinklsp.workspace.protected import ProtectedPaths
-from thinklsp.workspace.refusals import refuse
+from thinklsp.workspace.refusals import NO_LINKS, refuse
 from thinklsp.workspace.relpath import RelPath, quoted
 from thinklsp.workspace.uri import path_to_uri, uri_key, uri_to_path
 
@@ -323,7 +323,7 @@ def _check_regular(found: FileStat, shown: str) -> None:
         case "directory":
             raise PathRefused(f"{quoted(shown)} is a folder, not a file.")
         case "link":
-            raise PathRefused(f"{quoted(shown)} is a symbolic link, and tools do not follow links.")
+            raise PathRefused(f"{quoted(shown)} is a symbolic link, {NO_LINKS}")
         case _:
             raise PathRefused(f"{quoted(shown)} is not a regular file.")
 

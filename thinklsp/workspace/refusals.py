@@ -7,9 +7,10 @@ from typing import NoReturn
 
 from thinklsp.core.errors import PathRefused
 
+NO_LINKS = "and tools do not follow links. If the file lies in the workspace, name it by its own path."
 _REASONS = {
-    errno.ELOOP: "leads through a symbolic link, and tools do not follow links.",
-    errno.EMLINK: "leads through a symbolic link, and tools do not follow links.",
+    errno.ELOOP: f"leads through a symbolic link, {NO_LINKS}",
+    errno.EMLINK: f"leads through a symbolic link, {NO_LINKS}",
     errno.ENOENT: "does not exist.",
     errno.EEXIST: "exists already.",
     errno.EACCES: "cannot be used: permission denied.",

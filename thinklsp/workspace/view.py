@@ -124,7 +124,7 @@ class WorkspaceView:
         if written.startswith("file:"):
             return self._absolute(uri_to_path(written))
         if _FOREIGN.match(written):
-            raise PathRefused(f"No open document has the URI {quoted(written)}.{self._open_ones()}")
+            raise PathRefused(f"No open document has the URI {quoted(written)}.{self._advice()}")
         if written.startswith("/"):
             return self._absolute(os.path.normpath(written) if ".." not in written.split("/") else written)
         return self._relative(written)
@@ -266,8 +266,7 @@ class WorkspaceView:
             return self._below(self.folders[0].root, parts)
         folder = next((folder for folder in self.folders if parts and folder.name == parts[0]), None)
         if folder is None:
-            names = ", ".join(f"{folder.name}/" for folder in self.folders)
-            raise PathRefused(f"{quoted(written)} must begin with the name of a folder: {names}.")
+            raise PathRefused(f"{quoted(written)} is in none of the workspace folders.{self._advice()}")
         return self._below(folder.root, parts[1:])
 
     def _absolute(self, path: str) -> Place:
@@ -278,7 +277,7 @@ class WorkspaceView:
             raise PathRefused(f"{quoted(path)} holds `..`; name the file by its own path.")
         document = self._documents.get(uri_key(path_to_uri(path)))
         if document is None:
-            raise PathRefused(f"{quoted(path)} is outside the workspace folders.{self._open_ones()}")
+            raise PathRefused(f"{quoted(path)} is outside the workspace folders.{self._advice()}")
         return self._document_place(document)
 
     def _below(self, root: Root, parts: tuple[str, ...]) -> Place:
@@ -319,6 +318,14 @@ class WorkspaceView:
 
     def _document_place(self, document: DocumentSnapshot) -> Place:
         return self._known_place(self._key(document.uri))
+
+    def _advice(self) -> str:
+        """A sentence that says which paths there are."""
+        if not self.folders:
+            return self._open_ones()
+        names = ", ".join(f"{folder.name}/" for folder in self.folders)
+        how = "is relative to the workspace folder" if len(self.folders) == 1 else f"begins with one of {names}"
+        return f" The path of a file {how}.{self._open_ones()}"
 
     def _open_ones(self) -> str:
         """A sentence with the URIs of documents that have no path; those in folders can be listed."""
