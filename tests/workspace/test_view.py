@@ -218,3 +218,24 @@ def test_texts_that_disk_does_not_hold_yet(view, ws):
     one = view(documents=[doc((ws / "src/in/c.py").as_uri())], settled=texts)
     waiting = [(ws / name).as_uri() for name in ("a.py", "link.py", "new.py")]
     assert sorted(one.unsaved()) == sorted([*waiting, elsewhere])
+
+
+def test_a_document_opened_through_a_link_from_outside_is_the_file_of_the_folder(tmp_path):
+    """What stands in the editor counts, and is what an edit goes to, in the editor's own spelling."""
+    (tmp_path / "real" / "sub").mkdir(parents=True)
+    (tmp_path / "real" / "sub" / "f.py").write_text("on disk")
+    (tmp_path / "real" / "loop").symlink_to("loop")
+    for name, target in (("link", "real"), ("deep", "link/sub"), ("away", "/usr")):
+        (tmp_path / name).symlink_to(target)
+    real = tmp_path / "real"
+    for spelled in (tmp_path / "link/sub/f.py", tmp_path / "deep/f.py"):
+        uri = spelled.as_uri()
+        others = [DocumentSnapshot(f"file:///{name}", 1, "x") for name in ("usr/x", "away/x", "%00", "loop/x")]
+        with Root(str(real)) as root:
+            view = WorkspaceView(
+                [(WorkspaceFolder(real.as_uri(), ""), root)], [DocumentSnapshot(uri, 7, "typed"), *others]
+            )
+            for written in ("sub/f.py", uri, str(spelled), (real / "sub/f.py").as_uri()):
+                place = view.resolve(written)
+                assert (place.shown, place.uri, view.read(place).version) == ("sub/f.py", uri, 7)
+            assert [place.shown for place in view.unlike_disk()] == ["sub/f.py"]

@@ -6,7 +6,6 @@ from dataclasses import replace
 from sqlite3 import Connection
 
 from thinklsp.core.errors import SessionError
-from thinklsp.core.messages import Conversation
 from thinklsp.sessions.codec import as_time, number
 from thinklsp.sessions.history import read_history
 from thinklsp.sessions.repair import mend
@@ -46,17 +45,18 @@ def before_compaction(connection: Connection, now: Session, step: int, seals: Se
     return None
 
 
-def transcript(connection: Connection, now: Session, seals: Seals) -> Conversation:
-    """All that was ever said in the session: what each archive holds, and what was said behind its compaction."""
+def transcript(connection: Connection, now: Session, seals: Seals) -> Session:
+    """With all that was ever said in it: what each archive holds, and what was said behind its compaction."""
     kept = connection.execute("SELECT kept FROM archive WHERE session = ? ORDER BY generation", (now.id,)).fetchall()
     before = [read_archive(connection, archive, seals).conversation for archive in archives(connection, now.id)]
     # Of each conversation but the first, so many messages stand for the one before.
     known = [0, *(number(count) for (count,) in kept)]
-    return tuple(
+    told = (
         message
         for conversation, count in zip((*before, now.conversation), known, strict=True)
         for message in conversation[count:]
     )
+    return replace(now, conversation=tuple(told))
 
 
 def undo_compaction(connection: Connection, before: Stored, seals: Seals) -> Stored:

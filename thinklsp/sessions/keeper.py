@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from datetime import date, datetime
 from sqlite3 import Connection
 from typing import NamedTuple
@@ -154,8 +153,7 @@ class Keeper:
 
     def transcript(self, session_id: str, workspace: str | None) -> Session:
         now = self.get(session_id, workspace)
-        told = self.places.read(session_id, lambda place: archives.transcript(place, now, self._seals))
-        return replace(now, conversation=told)
+        return self.places.read(session_id, lambda place: archives.transcript(place, now, self._seals))
 
     def extent(self) -> tuple[int, int]:
         """How many sessions there are, and the bytes of the files that hold them."""

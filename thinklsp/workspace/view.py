@@ -18,6 +18,7 @@ from thinklsp.workspace.paths import Listing, Root
 from thinklsp.workspace.protected import ProtectedPaths
 from thinklsp.workspace.relpath import RelPath, nameable, quoted
 from thinklsp.workspace.uri import escaped, path_parts, path_to_uri, uri_key, uri_to_path
+from thinklsp.workspace.whereabouts import Whereabouts, key_of
 
 Source = Literal["document", "settled", "disk", "turn"]
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
@@ -99,8 +100,12 @@ class WorkspaceView:
         self.folders = _named(list(folders))
         self._protected = protected or ProtectedPaths()
         self._disk: dict[str, FileText | None] = {}
-        self._documents = {self._key(document.uri): document for document in documents}
-        self._settled = {self._key(uri): (uri, text) for uri, text in (settled or {}).items()}
+        opened = tuple(documents)
+        self._where = Whereabouts([folder.root for folder in self.folders])
+        for document in opened:
+            self._where.add_document(document.uri)
+        self._documents = {self._where.key(document.uri): document for document in opened}
+        self._settled = {self._where.key(uri): (uri, text) for uri, text in (settled or {}).items()}
         # How the editor writes the URIs of both.
         self._spelled = {key: uri for key, (uri, _) in self._settled.items()}
         self._spelled |= {key: document.uri for key, document in self._documents.items()}
@@ -116,7 +121,7 @@ class WorkspaceView:
         """
         if "\0" in written or not written.strip():
             raise PathRefused("The path is empty or holds a NUL character; give a path relative to the folder.")
-        document = self._documents.get(self._key(written)) if _SCHEME.match(written) else None
+        document = self._documents.get(self._where.key(written)) if _SCHEME.match(written) else None
         if document is not None:
             return self._document_place(document)
         if not nameable(written):
@@ -142,7 +147,7 @@ class WorkspaceView:
         if not any(folder.root is root for folder in self.folders):
             raise PathRefused("The workspace folder has been closed; its files can no longer be used.")
         shown = "/".join((*self.shown_above(root), *parts)) or "."
-        key = _key_of(root, parts)
+        key = key_of(root, parts)
         uri = self._spelled.get(key, path_to_uri(os.path.join(root.written, *parts)))
         return Place(key, shown, uri, root, "/".join(RelPath.of(parts, shown).parts))
 
@@ -270,7 +275,7 @@ class WorkspaceView:
         return self._below(folder.root, parts[1:])
 
     def _absolute(self, path: str) -> Place:
-        found = self._locate(path)
+        found = self._where.of_path(path)
         if found is not None:
             return self.place_in(*found)
         if ".." in path.split("/"):
@@ -283,41 +288,19 @@ class WorkspaceView:
     def _below(self, root: Root, parts: tuple[str, ...]) -> Place:
         """Folders may lie in one another: a file belongs to the innermost."""
         RelPath.of(parts)
-        found = self._locate(os.path.join(root.path, *parts))
+        found = self._where.of_path(os.path.join(root.path, *parts))
         return self.place_in(*(found or (root, parts)))
-
-    def _locate(self, path: str) -> tuple[Root, tuple[str, ...]] | None:
-        """The innermost root that holds an absolute path, compared by components."""
-        parts = tuple(part for part in path.split("/") if part)
-        best: tuple[Root, tuple[str, ...]] | None = None
-        if ".." in parts:
-            return None
-        for folder in self.folders:
-            for base in (folder.root.path, folder.root.written):
-                above = tuple(part for part in base.split("/") if part)
-                rest = parts[len(above) :]
-                if parts[: len(above)] == above and (best is None or len(rest) < len(best[1])):
-                    best = (folder.root, rest)
-        return best
-
-    def _key(self, uri: str) -> str:
-        """One key for every spelling, also of a folder that is reached through a link."""
-        try:
-            found = self._locate(uri_to_path(uri))
-        except (PathRefused, UnicodeError):
-            found = None
-        return uri_key(uri) if found is None else _key_of(*found)
 
     def _known_place(self, key: str) -> Place:
         uri = self._spelled[key]
+        found = self._where.of_uri(uri)
         try:
-            found = self._locate(uri_to_path(uri))
             return Place(key, uri, uri) if found is None else self.place_in(*found)
-        except (PathRefused, UnicodeError):
+        except PathRefused:
             return Place(key, uri, uri)
 
     def _document_place(self, document: DocumentSnapshot) -> Place:
-        return self._known_place(self._key(document.uri))
+        return self._known_place(self._where.key(document.uri))
 
     def _advice(self) -> str:
         """A sentence that says which paths there are."""
@@ -344,7 +327,3 @@ def _named(folders: Sequence[tuple[WorkspaceFolder, Root]]) -> tuple[FolderView,
             name = f"{plain}-{count}"
         views.append(FolderView(folder, root, name))
     return tuple(views)
-
-
-def _key_of(root: Root, parts: tuple[str, ...]) -> str:
-    return path_to_uri(os.path.join(root.path, *parts))
