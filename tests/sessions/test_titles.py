@@ -14,6 +14,7 @@ TITLES = {
     "\n  \n\tAfter  blank   lines\n": "After blank lines",
     "# Fix `parse()` in @src/parser.py:10-40, please": "Fix parse() in parser.py, please",
     "@src/a.py @lib/b.py:3 what differs?": "a.py b.py what differs?",
+    '@"src/a b.py":1-2 what is this, and @"c\\"d"?': 'a b.py what is this, and c"d?',
     "@selection\nWhy is this slow?": "Why is this slow?",
     "Why @selection? And @diagnostics.": "Why ? And .",
     "@selection": "@selection",

@@ -10,7 +10,9 @@ _FENCE = re.compile(r"\s*(```+|~~~+)")
 _LINE_MARK = re.compile(r"\s*(?:#{1,6}\s+|>\s?|[-*+]\s+(?:\[[ xX]\]\s+)?|\d{1,3}[.)]\s+)+")
 _LINK = re.compile(r"!?\[([^\]\n]*)\]\([^)\s]*\)")
 _MARKED = re.compile(r"(\*\*|\*|`+|~~)(?=\S)(.+?)(?<=\S)\1")
-_REFERENCE = re.compile(r"(?<![\w@])@([^\s:@]*[^\s:@.,;!?)])(?::L?\d+(?:-L?\d+)?)?")
+_REFERENCE = re.compile(
+    r"""(?<![\w@])@(?:"(?P<quoted>(?:[^"\\]|\\.)+)"|(?P<bare>[^\s:@"]*[^\s:@".,;!?)]))(?::L?\d+(?:-L?\d+)?)?"""
+)
 _OF_THE_EDITOR = frozenset({"selection", "diagnostics"})
 
 
@@ -47,7 +49,10 @@ def _plain(line: str) -> str:
 
 def _referred(found: re.Match[str]) -> str:
     """A file by its own name; what stands for a place in the editor says nothing later."""
-    return "" if found[1] in _OF_THE_EDITOR else found[1].rstrip("/").rpartition("/")[2]
+    if found["bare"] in _OF_THE_EDITOR:
+        return ""
+    path: str = found["bare"] or found["quoted"].replace('\\"', '"')
+    return path.rstrip("/").rpartition("/")[2]
 
 
 def shortened(line: str, length: int = LENGTH) -> str:
