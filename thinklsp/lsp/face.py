@@ -225,8 +225,8 @@ class Face:
     def cancel(self, given: Arguments) -> dict[str, Any]:
         return {"cancelled": self._turns.stop(args.parsed(args.TurnArguments, given).turn_id)}
 
-    def cancel_progress(self, token: Token) -> None:
-        self._turns.stop_by_token(token)
+    def cancel_progress(self, token: Token) -> bool:
+        return self._turns.stop_by_token(token)
 
     async def apply(self, given: Arguments) -> dict[str, Any]:
         turn_id = args.parsed(args.TurnArguments, given).turn_id

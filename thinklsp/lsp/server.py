@@ -112,13 +112,16 @@ def _configure(state: State, raw: object) -> None:
 
 
 def _cancel_progress(state: State, token: Any) -> None:
-    # Nobody has looked yet whether it is one.
-    if not is_id(token):
-        return
+    # Nobody has looked yet whether it is one. What it belongs to may have come in the same breath, and begins now.
+    if is_id(token) and not _cancelled(state, token):
+        asyncio.get_running_loop().call_soon(_cancelled, state, token)
+
+
+def _cancelled(state: State, token: str | int) -> bool:
     if (starting := state.starting.get(token)) is not None:
         starting.cancelled = True
-    if state.face is not None:
-        state.face.cancel_progress(token)
+    stopped = state.face is not None and state.face.cancel_progress(token)
+    return starting is not None or stopped
 
 
 def _code_actions(state: State, asked: ActionsAsked) -> list[dict[str, Any]]:

@@ -94,6 +94,18 @@ async def test_a_cancelled_turn_holds_what_it_had_written(begin: Begin) -> None:
     assert client.text(uri) == "x = 2\n"
 
 
+async def test_a_cancel_in_the_same_breath_counts(begin: Begin) -> None:
+    """The command has been read by then, and has not begun."""
+    outside = await begin(answer(Text("Never.")))
+    await outside.client.command("thinklsp.sessions")
+    for token in ("a", "b", "c"):
+        turn = outside.client.command("thinklsp.chat", {"prompt": "Stop."}, token=token)
+        outside.client.notify("window/workDoneProgress/cancel", {"token": token})
+        assert (await outside.result(turn))["stopReason"] == "cancelled"
+        assert outside.client.progress_kinds(token)[-1] == "end"
+    assert outside.provider.requests == []
+
+
 @pytest.mark.parametrize("way", WAYS)
 async def test_what_a_cancelled_turn_had_come_to_is_told_and_offered_where_it_was_asked(begin: Begin, way: str) -> None:
     """The file that it makes is not open, and cannot be opened yet."""

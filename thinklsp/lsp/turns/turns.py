@@ -117,10 +117,12 @@ class Turns:
         running.stop()
         return [running.id]
 
-    def stop_by_token(self, token: Token) -> None:
-        for running in list(self._running.values()):
-            if running.progress.work_token == token:
-                running.stop()
+    def stop_by_token(self, token: Token) -> bool:
+        """Whether anything reported under it."""
+        found = [running for running in self._running.values() if running.progress.work_token == token]
+        for running in found:
+            running.stop()
+        return bool(found)
 
     def for_document(self, uri: str) -> list[str]:
         """Turns that work for this document, or for none in particular."""
