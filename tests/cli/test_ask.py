@@ -201,6 +201,7 @@ ERRORS = {
     "outside": (["Hello", "--file", "/etc/hostname"], SIMULATED, "outside the workspace"),
     "lines": (["Hello", "--file", "a.py:9-3"], SIMULATED, "names no lines"),
     "no service": (["Hello"], {"ANTHROPIC_API_KEY": "k", "ANTHROPIC_BASE_URL": "ftp://127.0.0.1"}, "base URL"),
+    "no address": (["Hello"], {"ANTHROPIC_API_KEY": "k", "ANTHROPIC_BASE_URL": "http://[::1"}, "from ANTHROPIC_BASE"),
 }
 
 

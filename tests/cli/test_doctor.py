@@ -99,13 +99,14 @@ def test_a_user_file_that_cannot_be_used_is_the_problem(inside, tmp_path, text, 
     assert report["settings"] is None
 
 
-def test_an_unreachable_host_and_a_password_in_its_address(inside):
+def test_an_unreachable_host_and_an_address_that_cannot_work(inside):
     report = report_of(inside, 1, ANTHROPIC_API_KEY="k", ANTHROPIC_BASE_URL="http://127.0.0.1:9")
     assert report["reachable"] is False
     assert report["model"]["baseUrl"] == "http://127.0.0.1:9"
-    report = report_of(inside, 1, ANTHROPIC_API_KEY="k", ANTHROPIC_BASE_URL=f"http://user:{KEY}@127.0.0.1:9")
-    assert (report["reachable"], report["model"]) == (None, None)
-    assert [problem for problem in report["problems"] if "holds a user name or password" in problem]
+    for address in (f"http://user:{KEY}@127.0.0.1:9", "http://[::1", f"http://127.0.0.1:9/v1?k={KEY}"):
+        report = report_of(inside, 1, ANTHROPIC_API_KEY="k", ANTHROPIC_BASE_URL=address)
+        assert (report["reachable"], report["model"]) == (None, None)
+        assert [problem for problem in report["problems"] if "The base URL of anthropic, from ANTHROPIC" in problem]
 
 
 def test_the_own_folder_is_looked_at(inside, tmp_path):

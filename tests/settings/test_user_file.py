@@ -154,6 +154,8 @@ def test_wrong_and_unknown_settings_in_the_file_are_told_and_the_rest_counts(tmp
     assert made.from_file == {"model": "m"}
 
 
+GATEWAY = '[providers.anthropic]\nbase_url = "https://proxy.example"'
+
 ACCESS: list[tuple[str, str, dict[str, str], tuple[str, str, str, bool]]] = [
     # provider, file, environment -> base URL, key, source, bearer
     ("anthropic", "", {"ANTHROPIC_API_KEY": " k "}, ("https://api.anthropic.com", "k", "ANTHROPIC_API_KEY", False)),
@@ -177,11 +179,30 @@ ACCESS: list[tuple[str, str, dict[str, str], tuple[str, str, str, bool]]] = [
         {"THINKLSP_COMPATIBLE_BASE_URL": "http://localhost:1/v1"},
         ("http://localhost:1/v1", "", "none needed", False),
     ),
+    # The environment beats the file, and the variable that the file names is the first of it.
     (
         "anthropic",
-        '[providers.anthropic]\nbase_url = "https://proxy.example"\napi_key_env = "MINE"',
-        {"MINE": "k", "ANTHROPIC_API_KEY": "other", "ANTHROPIC_BASE_URL": "https://other.example"},
+        f'{GATEWAY}\napi_key_env = "MINE"',
+        {"MINE": "k", "ANTHROPIC_API_KEY": "other", "ANTHROPIC_AUTH_TOKEN": "other"},
         ("https://proxy.example", "k", "MINE", False),
+    ),
+    (
+        "anthropic",
+        f'{GATEWAY}\napi_key_env = "MINE"\napi_key_command = ["false"]',
+        {"ANTHROPIC_API_KEY": "k", "ANTHROPIC_BASE_URL": "https://other.example"},
+        ("https://other.example", "k", "ANTHROPIC_API_KEY", False),
+    ),
+    (
+        "anthropic",
+        f'{GATEWAY}\napi_key_command = ["false"]',
+        {"ANTHROPIC_AUTH_TOKEN": "t", "ANTHROPIC_BASE_URL": "  "},
+        ("https://proxy.example", "t", "ANTHROPIC_AUTH_TOKEN", True),
+    ),
+    (
+        "openai-compatible",
+        '[providers.openai-compatible]\nbase_url = "http://localhost:2/v1"\napi_key_command = ["false"]',
+        {"THINKLSP_COMPATIBLE_BASE_URL": "http://localhost:1/v1", "THINKLSP_COMPATIBLE_API_KEY": "k"},
+        ("http://localhost:1/v1", "k", "THINKLSP_COMPATIBLE_API_KEY", False),
     ),
 ]
 
@@ -195,12 +216,14 @@ def test_host_and_key(
     access = provider_access(provider, made)
     assert (access.base_url, access.api_key, access.bearer) == (expected[0], expected[1], expected[3])
     assert expected[2] in access.source
+    # No command is run for a key that is there.
+    assert key_command(provider, made) is None
 
 
 NO_KEY: list[tuple[str, str, dict[str, str], str]] = [
     ("anthropic", "", {}, "Set ANTHROPIC_API_KEY"),
     ("anthropic", "", {"ANTHROPIC_API_KEY": "  "}, "Set ANTHROPIC_API_KEY"),
-    ("anthropic", '[providers.anthropic]\napi_key_env = "MINE"', {"ANTHROPIC_API_KEY": "k"}, "Set MINE"),
+    ("anthropic", '[providers.anthropic]\napi_key_env = "MINE"', {"OPENAI_API_KEY": "k"}, "Set MINE"),
     ("openai-compatible", "", {"THINKLSP_COMPATIBLE_API_KEY": "k"}, "Set THINKLSP_COMPATIBLE_BASE_URL"),
 ]
 
@@ -215,10 +238,10 @@ def test_without_a_key_it_says_what_to_set(
         provider_access(provider, made)
 
 
-async def test_a_key_command_beats_the_environment_and_runs_only_when_asked(tmp_path: Path) -> None:
+async def test_a_key_command_counts_where_the_environment_has_no_key_and_runs_only_when_asked(tmp_path: Path) -> None:
     ran = tmp_path / "ran"
     argv = ("sh", "-c", f"echo ' from command '; touch {ran}")
-    made = user(f"[providers.anthropic]\napi_key_command = {list(argv)}", tmp_path, ANTHROPIC_API_KEY="other")
+    made = user(f"[providers.anthropic]\napi_key_command = {list(argv)}", tmp_path, ANTHROPIC_API_KEY=" ")
     assert "anthropic" in keyed_providers(made)
     assert key_command("anthropic", made) == argv
     assert key_command("openai", made) is None
@@ -262,11 +285,32 @@ async def test_a_key_command_ends_with_whoever_waits_for_it(tmp_path: Path) -> N
             pass
 
 
-def test_a_base_url_with_a_password_is_refused_without_showing_it() -> None:
-    made = user(ANTHROPIC_API_KEY="k", ANTHROPIC_BASE_URL=f"https://me:{SECRET}@host")
-    with pytest.raises(SettingsError, match="password") as refused:
-        provider_access("anthropic", made)
-    assert SECRET not in str(refused.value)
+# A base URL that can never work -> what is said of it.
+WRONG_URLS: list[tuple[str, str]] = [
+    (f"https://me:{SECRET}@host", "password"),
+    (f"http://[::1/{SECRET}", "cannot be read"),
+    (f"http://host:{SECRET}/v1", "cannot be read"),
+    (f"https://host/v1?k={SECRET}", "leave out what stands behind the address from [?] on"),
+    (f"https://host/v1#{SECRET}", "from # on"),
+    ("https://host/v1?", "from [?] on"),
+]
+
+
+@pytest.mark.parametrize(("url", "said"), WRONG_URLS)
+@pytest.mark.parametrize("provider", ["anthropic", "openai-compatible"])
+def test_a_base_url_that_cannot_work_is_refused_by_its_source_without_showing_it(
+    tmp_path: Path, provider: Any, url: str, said: str
+) -> None:
+    variable = {"anthropic": "ANTHROPIC_BASE_URL"}.get(provider, "THINKLSP_COMPATIBLE_BASE_URL")
+    toml = f'[providers.{provider}]\nbase_url = "{url}"'
+    for made, source in (
+        (user(**{"ANTHROPIC_API_KEY": "k", variable: url}), variable),
+        (user(toml, tmp_path, ANTHROPIC_API_KEY="k"), "your config.toml"),
+    ):
+        with pytest.raises(SettingsError, match=said) as refused:
+            provider_access(provider, made)
+        assert f"The base URL of {provider}, from {source}" in str(refused.value)
+        assert SECRET not in "".join(traceback.format_exception(refused.value))
 
 
 @given(st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=8, max_size=40))

@@ -1,4 +1,5 @@
-"""How to reach a provider: host and key, and where they come from. Reads the user's file and the environment only."""
+"""How to reach a provider: host and key, and where they come from. Reads the user's file and the environment only, and
+the environment comes first: a variable that the file names is part of it."""
 
 from __future__ import annotations
 
@@ -39,6 +40,8 @@ class _Variables:
     bearer: str | None = None
 
 
+_FILE = "user file"
+
 # In the order in which `auto` looks.
 _PROVIDERS: dict[KeyedProvider, _Variables] = {
     "anthropic": _Variables(
@@ -64,28 +67,18 @@ def provider_access(name: KeyedProvider, user: UserSettings, *, printed: str = "
 
     `printed`: what the provider's key command has said, where there is one. This function runs no command.
     """
-    variables, section = _PROVIDERS[name], user.file.providers.get(name, ProviderSection())
-    base_url = section.base_url or user.environment.get(variables.base_url) or variables.default_url
+    variables, section = _PROVIDERS[name], _section(name, user)
+    base_url, where = _base_url(variables, section, user.environment)
     if not base_url:
         raise SettingsError(
             "base_url",
             f"{name} has no base URL. Set {variables.base_url} to the address of your server with its version path, "
             "like http://localhost:11434/v1.",
         )
-    if "@" in urlsplit(base_url).netloc:
-        raise SettingsError("base_url", f"The base URL of {name} holds a user name or password; leave them out.")
-    key, source, bearer = (
-        (printed, "the key command of the user file", False)
-        if section.api_key_command is not None
-        else _key(name, variables, section, user.environment)
-    )
-    where = (
-        "user file"
-        if section.base_url
-        else variables.base_url
-        if user.environment.get(variables.base_url)
-        else "default"
-    )
+    if (mistake := _mistake(base_url)) is not None:
+        source = "your config.toml" if where == _FILE else where
+        raise SettingsError("base_url", f"The base URL of {name}, from {source}, {mistake}.")
+    key, source, bearer = _key(name, user, printed)
     return Access(
         name,
         base_url.rstrip("/"),
@@ -100,34 +93,64 @@ def provider_access(name: KeyedProvider, user: UserSettings, *, printed: str = "
     )
 
 
+def _section(name: KeyedProvider, user: UserSettings) -> ProviderSection:
+    return user.file.providers.get(name, ProviderSection())
+
+
+def _base_url(variables: _Variables, section: ProviderSection, environment: Mapping[str, str]) -> tuple[str, str]:
+    """The address, and where it comes from; empty where there is none."""
+    if from_environment := environment.get(variables.base_url, "").strip():
+        return from_environment, variables.base_url
+    return (section.base_url, _FILE) if section.base_url else (variables.default_url, "default")
+
+
+def _mistake(base_url: str) -> str | None:
+    """Why no request can be made to anything below an address, in words that repeat nothing of it."""
+    try:
+        parts = urlsplit(base_url)
+        parts.port  # noqa: B018 - reading it raises ValueError where the port is no number
+    except ValueError:
+        return "cannot be read; it should look like https://host"
+    if "@" in parts.netloc:
+        return "holds a user name or password; leave them out"
+    if (sign := next((each for each in "?#" if each in base_url), None)) is not None:
+        return f"cannot be used as it is: leave out what stands behind the address from {sign} on"
+    return None
+
+
 def _is_keyed(name: KeyedProvider, user: UserSettings) -> bool:
-    variables, section = _PROVIDERS[name], user.file.providers.get(name, ProviderSection())
     if name == "openai-compatible":
-        return bool(section.base_url or user.environment.get(variables.base_url))
-    names = (*_key_variables(variables, section), *filter(None, (variables.bearer,)))
-    return section.api_key_command is not None or any(user.environment.get(name, "").strip() for name in names)
+        return bool(_base_url(_PROVIDERS[name], _section(name, user), user.environment)[0])
+    return _key_variable(name, user) is not None or key_command(name, user) is not None
 
 
-def _key_variables(variables: _Variables, section: ProviderSection) -> tuple[str, ...]:
-    return (section.api_key_env,) if section.api_key_env else variables.keys
+def _key_variables(name: KeyedProvider, user: UserSettings) -> tuple[str, ...]:
+    named = _section(name, user).api_key_env
+    return (*((named,) if named else ()), *_PROVIDERS[name].keys)
 
 
-def _key(
-    name: KeyedProvider, variables: _Variables, section: ProviderSection, environment: Mapping[str, str]
-) -> tuple[str, str, bool]:
-    named = _key_variables(variables, section)
-    for variable in named:
-        if value := environment.get(variable, "").strip():
-            return value, f"the environment variable {variable}", False
-    if variables.bearer and (value := environment.get(variables.bearer, "").strip()):
-        return value, f"the environment variable {variables.bearer}", True
+def _key_variable(name: KeyedProvider, user: UserSettings) -> str | None:
+    """The variable of the environment that holds the provider's key."""
+    bearer = _PROVIDERS[name].bearer
+    variables = (*_key_variables(name, user), *((bearer,) if bearer else ()))
+    return next((each for each in variables if user.environment.get(each, "").strip()), None)
+
+
+def _key(name: KeyedProvider, user: UserSettings, printed: str) -> tuple[str, str, bool]:
+    """The key, where it comes from, and whether it is an OAuth token."""
+    if (variable := _key_variable(name, user)) is not None:
+        bearer = variable == _PROVIDERS[name].bearer
+        return user.environment[variable].strip(), f"the environment variable {variable}", bearer
+    if key_command(name, user) is not None:
+        return printed, "the key command of the user file", False
     if name == "openai-compatible":
         return "", "none needed", False
-    raise SettingsError("key", f"{name} has no key. Set {named[0]} in the environment.")
+    raise SettingsError("key", f"{name} has no key. Set {_key_variables(name, user)[0]} in the environment.")
 
 
 def key_command(name: KeyedProvider, user: UserSettings) -> tuple[str, ...] | None:
-    return user.file.providers.get(name, ProviderSection()).api_key_command
+    """What to run for the key; None where there is nothing to run, or the environment has a key already."""
+    return None if _key_variable(name, user) is not None else _section(name, user).api_key_command
 
 
 async def run_key_command(name: KeyedProvider, argv: tuple[str, ...], *, seconds: float = 10.0) -> str:
