@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -163,6 +164,63 @@ def test_all_that_would_loosen_is_one_sentence() -> None:
     assert "no key for openai" in unkeyed
 
 
+# Of one setting, each value pushed after the one before, and whether anything is said of it: what is wrong is told when
+# it changes, and when it was right in between; editors push the same again and again.
+PUSHED: list[tuple[str, list[tuple[Any, bool]]]] = [
+    ("thinking.budgetTokens", [(1023, True), (1023, False), (500, True), (500, False), (2048, False), (500, True)]),
+    ("effort", [("HIGH", True), (3, True), ("HIGH", True), ("high", False), ("HIGH", True), (None, False)]),
+    ("maxSteps", [(True, True), (0, True), (1.5, True), (float("nan"), True), (float("nan"), False)]),
+    ("maxSteps", [(99, True), (99, False), (98, True), (10, False), (98, True)]),
+    ("provider", [("openai", True), ("google", True), ("google", False), ("anthropic", True), ("auto", False)]),
+    ("edits.review", [("never", True), ("never", False), ("always", False), ("never", True)]),
+    ("thinking", [("off", True), ("off", False), ({}, False), (5, True)]),
+    ("baseUrl", [(SECRET, True), ("other", False), (None, False), (SECRET, False)]),
+]
+
+
+@pytest.mark.parametrize(("key", "pushed"), PUSHED)
+def test_a_changed_wrong_value_is_told_and_the_same_one_is_not(key: str, pushed: list[tuple[Any, bool]]) -> None:
+    mine, made = user(), EditorSettings()
+    for value, told in pushed:
+        made, refused = made.updated({key: value, "model": "m"}, mine)
+        made, loosening = ignored(mine, made, keyed=frozenset())
+        sentences = (*refused, *loosening)
+        assert [key in sentence for sentence in sentences] == [True] * told, value
+        assert SECRET not in f"{made!r}{sentences}"
+
+
+def test_of_several_wrong_values_only_the_changed_one_is_told() -> None:
+    mine = user()
+    made, first = EditorSettings().updated({"effort": "HIGH", "verify": "never"}, mine)
+    made, [again] = made.updated({"effort": "HIGH", "verify": "no"}, mine)
+    assert (len(first), "verify" in again) == (2, True)
+    made, _ = ignored(mine, made.updated({"maxSteps": 99})[0], keyed=frozenset())
+    _, [loosening] = ignored(mine, made.updated({"maxSteps": 99, "provider": "google"})[0], keyed=frozenset())
+    assert "provider" in loosening
+
+
+# What was pushed, then something in place of a whole group; and what of it is kept.
+INSTEAD: list[tuple[dict[str, Any], dict[str, Any], list[str]]] = [
+    ({"thinking": {"mode": "manual", "budgetTokens": 2048}}, {"thinking": "off"}, ["thinking"]),
+    ({"budget": {"usdPerTurn": 0.5, "tokensPerTurn": 9}}, {"budget": 5}, ["budget"]),
+    ({"budget": {"usdPerTurn": 0.5}}, {"budget": []}, ["budget"]),
+    ({"thinking.mode": "manual", "budget.usdPerDay": 1}, {"thinking": 1, "budget": 1}, ["thinking", "budget"]),
+    ({"thinklsp": {"thinking": {"mode": "manual"}, "effort": "low"}}, {"thinklsp": "off"}, ["thinklsp"]),
+]
+
+
+@pytest.mark.parametrize(("former", "wrong", "named"), INSTEAD)
+def test_what_stands_in_the_place_of_a_group_is_refused_and_the_group_stays(
+    former: dict[str, Any], wrong: dict[str, Any], named: list[str]
+) -> None:
+    first = editor(former)
+    second, sentences = first.updated(wrong)
+    assert second.values == first.values
+    assert [sentence.split()[2] for sentence in sentences] == named
+    assert all("must be an object" in sentence for sentence in sentences)
+    assert second.updated({})[0].values == {}
+
+
 FORMS: list[Any] = [
     {"thinking": {"mode": "manual", "budgetTokens": 2048}, "model": "m"},
     {"thinking.mode": "manual", "thinking.budgetTokens": 2048, "model": "m"},
@@ -180,6 +238,26 @@ def test_every_form_of_a_key_means_the_same(raw: Any) -> None:
     made, sentences = EditorSettings().updated(raw)
     assert dict(made.values) == {"thinking.mode": "manual", "thinking.budgetTokens": 2048, "model": "m"}
     assert sentences == ()
+
+
+WHOLE: list[tuple[str, float, type]] = [
+    ("maxSteps", 7.0, int),
+    ("maxTokens", 1024.0, int),
+    ("budget.tokensPerTurn", 1000.0, int),
+    ("thinking.budgetTokens", 1024.0, int),
+    ("budget.usdPerTurn", 2.0, float),
+    ("budget.usdPerDay", 1e300, float),
+]
+
+
+@pytest.mark.parametrize(("key", "value", "kind"), WHOLE)
+def test_a_whole_number_may_be_written_with_a_fraction_of_nothing(key: str, value: float, kind: type) -> None:
+    """JSON has one kind of number, and the schema takes it."""
+    made, sentences = EditorSettings().updated({key: value})
+    assert (dict(made.values), sentences) == ({key: value}, ())
+    assert type(made.values[key]) is kind
+    name = "THINKLSP_" + re.sub(r"(?=[A-Z])|\.", "_", key).upper()
+    assert user(**{name: str(value)}).from_environment == {key: value}
 
 
 def test_a_setting_with_keys_of_its_own_is_taken_whole() -> None:
@@ -243,7 +321,10 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("maxSteps", "ten", "a whole number"),
     ("maxSteps", True, "a whole number"),
     ("maxSteps", 1.5, "a whole number"),
+    ("maxSteps", 0.0, "at least 1"),
+    ("maxSteps", float("inf"), "a whole number"),
     ("thinking.budgetTokens", 1023, "at least 1024"),
+    ("thinking.budgetTokens", 500.0, "at least 1024"),
     ("thinking.budgetTokens", 0, "at least 1024"),
     ("thinking.budgetTokens", -1, "at least 1024"),
     ("thinking.budgetTokens", 128_000, "less than 128000"),
@@ -373,7 +454,8 @@ POWER: list[Any] = [
     "base_url", "baseUrl", "BASE-URL", "anthropic.base_url", "providers.anthropic.baseUrl", "openai.apiKey", "api_key",
     "proxy", "caBundle", "ca_bundle", "headers", "commands.enabled", "permissions", "mcp.servers", "mcpServers",
     "sandbox", "log.level", "logLevel", "extraRoots", "network.proxy", "trust", "a.b.c.token", "thinking.apiKey",
-    "workspace.allow_home", "models",
+    "workspace.allow_home", "models", "ANTHROPIC_API_KEY", "openaiApiKey", "THINKLSP_COMPATIBLE_BASE_URL",
+    "myAuthToken", "env", "env.PATH", "environment", "roots", "a.b.c.d.e.f.g.h.i.j.k.l.baseUrl",
 ]  # fmt: skip
 
 
@@ -396,6 +478,38 @@ def test_power_from_the_editor_is_ignored_and_told_once_without_its_value(key: s
     again, silence = first.updated(raw)
     assert silence == ()
     assert again.updated(raw | {"secret": SECRET})[1] != ()
+
+
+IN_ARRAYS: list[tuple[Any, str]] = [
+    ({"x": [{"base_url": SECRET}, {"base_url": SECRET}]}, "x[].base_url"),
+    ({"x": [[1, [{"y": {"apiKey": SECRET}}]]]}, "x[][][].y.apiKey"),
+    ({"x": [{"headers": [{"name": SECRET}]}]}, "x[].headers"),
+    ({"actions": {"disabled": ["fix", {"proxy": SECRET}]}}, "actions.disabled[].proxy"),
+    ({"thinking": [{"mode": "manual", "token": SECRET}]}, "thinking[].token"),
+    ({"effort": {"token": SECRET}}, "effort.token"),
+    ({"x" * 99: [{"baseUrl": SECRET}]}, "x[].baseUrl"),
+]
+
+
+@pytest.mark.parametrize(("raw", "name"), IN_ARRAYS)
+def test_power_inside_of_arrays_and_of_other_values_is_told(raw: Any, name: str) -> None:
+    made, sentences = EditorSettings().updated({"thinklsp": raw})
+    [told] = [sentence for sentence in sentences if "were ignored" in sentence]
+    assert f"{name}. Set them" in told
+    assert SECRET not in "".join(sentences)
+    assert made.values == {}
+    assert [said for said in made.updated(raw)[1] if "were ignored" in said] == []
+
+
+def test_settings_of_any_depth_are_read() -> None:
+    raw: Any = {"baseUrl": "x"}
+    for _ in range(60):
+        raw = [{"a": {"b": raw}}]
+    assert EditorSettings().updated({"x": raw, "proxy": 1})[1] != ()
+
+
+def test_an_effort_for_an_own_action_is_no_power() -> None:
+    assert EditorSettings().updated({"effortByAction": {"token": "low", "env": "high"}})[1] == ()
 
 
 def test_own_actions_come_only_from_the_user() -> None:
@@ -453,6 +567,23 @@ def test_any_setting_can_come_from_the_environment(variable: str, text: str, key
     made = user(**{variable: text})
     assert made.problems == ()
     assert value_of(resolve(made).settings, key) == value
+
+
+LIMITS: list[tuple[str, str, str, str]] = [
+    ("THINKLSP_MAX_STEPS", "0", "maxSteps", "at least 1."),
+    ("THINKLSP_MAX_STEPS", "1.5", "maxSteps", "a whole number."),
+    ("THINKLSP_MAX_STEPS", "many", "maxSteps", "a whole number."),
+    ("THINKLSP_MAX_TOKENS", "500", "maxTokens", "at least 1024 or one of 'auto'."),
+    ("THINKLSP_COMPACTION_THRESHOLD", "1", "compaction.threshold", "at most 0.95."),
+    ("THINKLSP_COMPACTION_AUTO", "1", "compaction.auto", "true or false."),
+    ("THINKLSP_EFFORT", "3", "effort", "one of 'auto', 'low'"),
+]
+
+
+@pytest.mark.parametrize(("variable", "text", "key", "limit"), LIMITS)
+def test_a_wrong_variable_is_told_with_its_own_limit(variable: str, text: str, key: str, limit: str) -> None:
+    [problem] = user(**{variable: text}).problems
+    assert f"The setting {key} was refused: it must be {limit}" in problem
 
 
 def test_a_wrong_variable_is_named_and_left_out() -> None:

@@ -55,7 +55,6 @@ class Face:
         self._asking = Asking(state, self._snapshots, self._chat, self.engine.user.file.actions)
         self._files = FileNames(state, self._snapshots)
         self._problems_told = 0
-        self._refused: tuple[str, ...] = ()
         self._turns = Turns(state, self.applying, self._begin, self._turn_changed)
         services = Services(
             self.engine, self._snapshots, self._turns, self.applying, lambda: self.settings.edits.review
@@ -68,8 +67,7 @@ class Face:
             self.configure(raw)
 
     def configure(self, raw: object) -> None:
-        """New editor settings; what was refused or ignored is said once. Editors send the same ones again and again:
-        when they start in two ways, later with every change."""
+        """New editor settings; what was refused or ignored is said once."""
         user, keyed = self.engine.user, self.engine.keyed()
         editor, sentences = self._sessions.editor.updated(raw, user, keyed=keyed)
         editor, loosening = ignored(user, editor, keyed=keyed)
@@ -77,9 +75,7 @@ class Face:
         self.settings = self.engine.resolved(editor).settings
         self._chat.suffix = self.settings.chat.file_suffix
         for sentence in (*sentences, *loosening):
-            if sentence not in self._refused:
-                self._state.client.show_message("warning", sentence)
-        self._refused = sentences
+            self._state.client.show_message("warning", sentence)
         self._changed()
 
     async def begin(self) -> None:

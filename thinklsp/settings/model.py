@@ -167,6 +167,9 @@ def schema() -> dict[str, Any]:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **made, "title": "thinklsp settings"}
 
 
+STAYS = "The former value stays."
+
+
 def sentence(key: str, value: object, error: ValidationError) -> str:
     """One sentence for a refused value that names key and limit, never the value: it may be a misplaced secret."""
     limits = dict.fromkeys(_limit(item) for item in error.errors(include_url=False, include_input=False))
@@ -176,7 +179,7 @@ def sentence(key: str, value: object, error: ValidationError) -> str:
 
 def refusal(key: str, limit: str, meant: str = "") -> str:
     hint = f" {meant}" if meant else ""
-    return f"The setting {key} was refused: it must be {limit}.{hint} The former value stays."
+    return f"The setting {key} was refused: it must be {limit}.{hint} {STAYS}"
 
 
 def _served(name: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, get_args
 
@@ -12,7 +13,8 @@ from platformdirs import user_config_path
 from pydantic import ValidationError
 
 from thinklsp.settings.access import keyed_providers
-from thinklsp.settings.model import KEYS, Provider, Settings, nested, refusal, sentence, value_of
+from thinklsp.settings.model import KEYS, STAYS, Provider, Settings, nested, refusal, sentence, value_of
+from thinklsp.settings.power import is_power
 from thinklsp.settings.toml_file import read_toml
 from thinklsp.settings.user_file import UserFile, UserSettings
 
@@ -35,35 +37,28 @@ _BUDGET = "thinking.budgetTokens"
 _LEAST_BUDGET, _LEAST_WORD = 1024, -1
 _WITH_SMALL_BUDGETS = "google"
 
-# Names that choose keys, hosts or power, compared without case, "_" and "-". In editor settings they may come from
-# the opened repository, so they are ignored there at any level. `actions` is here for the user's own actions; the
-# settings below it are known by their full name.
-_POWER = frozenset(
-    (
-        *("baseurl", "host", "url", "endpoint", "headers", "extraheaders", "network", "providers"),
-        *("proxy", "httpproxy", "httpsproxy", "cabundle", "cafile", "verifytls"),
-        *("apikey", "apikeyenv", "apikeycommand", "keysource", "keycommand", "keyring", "key"),
-        *("authtoken", "token", "secret", "password"),
-        *("commands", "permissions", "sandbox", "mcp", "mcpservers", "trust", "actions", "models"),
-        *("extraroots", "allowprotected", "allowhome", "log", "loglevel"),
-    )
-)
+# Nobody nests settings any deeper.
+_DEEPEST = 16
 
 
 @dataclass(frozen=True, slots=True)
 class EditorSettings:
-    """The editor's settings as last accepted. `told` holds the names of ignored keys that were already reported."""
+    """The editor's settings as last accepted, and what was said of them: `told` holds the names of ignored keys, for
+    good; `refused` and `loosening` the values that were left out of the latest configuration, by key."""
 
     values: Flat = field(default_factory=dict)
     told: frozenset[str] = frozenset()
+    refused: Mapping[str, str] = field(default_factory=dict, repr=False)
+    loosening: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def updated(
         self, raw: object, user: UserSettings | None = None, *, keyed: frozenset[str] = frozenset()
     ) -> tuple[EditorSettings, tuple[str, ...]]:
         """A pushed or pulled configuration replaces the former one whole; a refused value keeps its former one.
 
-        Returns the new settings and the sentences to show. What is no object at all changes nothing. `user` and
-        `keyed`, the providers that the user has a key for, tell which provider the limits are those of.
+        Returns the new settings and the sentences to show: none of what the former configuration held as well, since
+        editors send the same again and again. What is no object at all changes nothing. `user` and `keyed`, the
+        providers that the user has a key for, tell which provider the limits are those of.
         """
         if not isinstance(raw, Mapping):
             return self, ()
@@ -71,19 +66,21 @@ class EditorSettings:
         # Of a provider that is refused the former one stays.
         asked = next((at["provider"] for at in (flat, self.values) if at.get("provider") in get_args(Provider)), None)
         provider = _used(None if "provider" not in flat else asked, user, keyed)
-        values, sentences = _checked({key: value for key, value in flat.items() if key in KEYS}, provider)
-        for key in flat:
-            if key in KEYS and key not in values and key in self.values:
-                values[key] = self.values[key]
-        groups = [key for key in flat if _holds_settings(key) and not _is_power(key)]
-        sentences += [f"The setting {key} was refused: it must be an object." for key in groups]
-        ignored = {_shown(key) for key in flat if key not in (*KEYS, *groups) and _is_power(key)} - self.told
+        values, said = _checked({key: value for key, value in flat.items() if key in KEYS}, provider)
+        groups = [key for key in flat if key == "thinklsp" or (_holds_settings(key) and not is_power(key))]
+        said |= {key: f"The setting {key} was refused: it must be an object. {STAYS}" for key in groups}
+        for key, former in self.values.items():
+            if key in said or any(group == "thinklsp" or key.startswith(f"{group}.") for group in groups):
+                values.setdefault(key, former)
+        refused = {key: repr(flat[key]) for key in said}
+        sentences = [sentence for key, sentence in said.items() if self.refused.get(key) != refused[key]]
+        ignored = {_shown(name) for name in _powers(flat.items())} - self.told
         if ignored:
             sentences.append(
                 "These editor settings were ignored, because an opened folder could set them: "
                 f"{', '.join(sorted(ignored))}. Set them in your own config.toml or the environment."
             )
-        return EditorSettings(values, self.told | ignored), tuple(sentences)
+        return replace(self, values=values, told=self.told | ignored, refused=refused), tuple(sentences)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +110,9 @@ def load_user_settings(environment: Mapping[str, str]) -> UserSettings:
     provider = _used(None, unchecked, frozenset(keyed_providers(unchecked)))
     from_file, problems = _checked(flat, provider)
     from_environment, more = _checked(variables, provider)
-    return UserSettings(file, path, from_file, from_environment, environment, (*sorted(unknown), *problems, *more))
+    return UserSettings(
+        file, path, from_file, from_environment, environment, (*sorted(unknown), *problems.values(), *more.values())
+    )
 
 
 def resolve(
@@ -150,21 +149,22 @@ def ignored(
     user: UserSettings, editor: EditorSettings, *, keyed: frozenset[str]
 ) -> tuple[EditorSettings, tuple[str, ...]]:
     """Sentences about editor settings that `resolve` leaves out, and the settings that know that these were told."""
-    left_out = {
-        key
+    loosening = {
+        key: repr(value)
         for key, value in editor.values.items()
-        if key not in editor.told and value != (own := _own(user, key)) and not _counts(key, value, own, keyed)
+        if value != (own := _own(user, key)) and not _counts(key, value, own, keyed)
     }
+    changed = {key for key, value in loosening.items() if editor.loosening.get(key) != value}
     sentences = []
-    if loosening := sorted(left_out - {"provider"}):
+    if told := sorted(changed - {"provider"}):
         sentences.append(
-            f"These editor settings were ignored, because they would loosen your own: {', '.join(loosening)}. "
+            f"These editor settings were ignored, because they would loosen your own: {', '.join(told)}. "
             "Set them in your own config.toml or the environment."
         )
-    if "provider" in left_out:
+    if "provider" in changed:
         name = editor.values["provider"]
         sentences.append(f"The editor setting provider was ignored, because you have no key for {name}.")
-    return replace(editor, told=editor.told | left_out), tuple(sentences)
+    return replace(editor, loosening=loosening), tuple(sentences)
 
 
 def _own(user: UserSettings, key: str) -> Any:
@@ -192,42 +192,44 @@ def _used(asked: str | None, user: UserSettings | None, keyed: frozenset[str]) -
     return next((each for each in get_args(Provider) if each in keyed), "") if name == "auto" else name
 
 
-def _checked(flat: Flat, provider: str) -> tuple[dict[str, Any], list[str]]:
-    """Values that are allowed with the provider, and sentences about the others."""
+def _checked(flat: Flat, provider: str) -> tuple[dict[str, Any], dict[str, str]]:
+    """Values that are allowed with the provider, and a sentence about each of the others."""
     values: dict[str, Any] = {}
-    sentences: list[str] = []
+    said: dict[str, str] = {}
     least = _LEAST_WORD if provider == _WITH_SMALL_BUDGETS else _LEAST_BUDGET
-    for key, value in flat.items():
+    for key, given in flat.items():
+        # JSON knows one kind of number, and so does its schema.
+        value = int(given) if isinstance(given, float) and given.is_integer() else given
         if key == _BUDGET and type(value) is int and value < least:
             only = "" if least < 0 else " (less, 0 and -1 are for Gemini models)"
-            sentences.append(refusal(key, f"at least {least}{only}"))
+            said[key] = refusal(key, f"at least {least}{only}")
             continue
         try:
             values[key] = value_of(nested({key: value}), key)
         except ValidationError as error:
-            sentences.append(sentence(key, value, error))
-    return values, sentences
+            said[key] = sentence(key, value, error)
+    return values, said
 
 
 def _own_part(raw: Mapping[str, Any]) -> Mapping[str, Any]:
     """Some editors send the settings of every server. Beside our own section only what would be power for us counts."""
     if not any(str(key).split(".")[0] == "thinklsp" for key in raw):
         return raw
-    return {key: value for key, value in raw.items() if (top := str(key).split(".")[0]) == "thinklsp" or _is_power(top)}
+    return {key: value for key, value in raw.items() if (top := str(key).split(".")[0]) == "thinklsp" or is_power(top)}
 
 
 def _flatten(
     raw: object, prefix: str = "", depth: int = 0, *, spell: Callable[[str], str] = str
 ) -> Iterator[tuple[str, Any]]:
     """Nested objects and dotted keys to dotted leaves. A null says that nothing is set."""
-    if not isinstance(raw, Mapping) or depth > 8:
+    if not isinstance(raw, Mapping) or depth > _DEEPEST:
         return
     for name, value in raw.items():
         key = f"{prefix}{spell(str(name))}"
         if value is None:
             continue
         if isinstance(value, Mapping) and key.removeprefix("thinklsp.") not in KEYS:
-            if _is_power(str(name)) and not _holds_settings(key):
+            if is_power(str(name)) and not _holds_settings(key):
                 yield key, value
             else:
                 yield from _flatten(value, f"{key}.", depth + 1, spell=spell)
@@ -255,13 +257,23 @@ def _holds_settings(key: str) -> bool:
     return any(known.startswith(group) for known in KEYS)
 
 
-def _is_power(key: str) -> bool:
-    return any(re.sub("[_-]", "", part).lower() in _POWER for part in key.split("."))
+def _powers(leaves: Iterable[tuple[str, Any]], place: str = "", depth: int = 0) -> Iterator[str]:
+    """The keys that name power, those inside of arrays and of wrong values included."""
+    for name, value in leaves:
+        key = f"{place}{name}"
+        if key not in KEYS and is_power(name):
+            yield key
+        elif key in _MAPPINGS or depth > _DEEPEST:
+            continue
+        elif isinstance(value, list):
+            yield from _powers((("", each) for each in value), f"{key}[]", depth + 1)
+        elif isinstance(value, Mapping):
+            yield from _powers(_flatten(value, depth=depth), f"{key}.", depth + 1)
 
 
 def _shown(key: str) -> str:
-    """The name of a key as it may stand in a message: bounded, printable."""
-    return "".join(c if c.isprintable() else "?" for c in key)[:80]
+    """The name of a key as it may stand in a message: bounded, printable. Its end says most."""
+    return "".join(c if c.isprintable() else "?" for c in key)[-80:]
 
 
 def _environment_values(environment: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
@@ -280,10 +292,14 @@ def _from_text(key: str, text: str) -> Any:
     """JSON where it is JSON for this key, else the text itself; lists may be written with commas."""
     try:
         value = json.loads(text)
-        nested({key: value})
-        return value
-    except (ValueError, ValidationError):
-        return [part.strip() for part in text.split(",")] if key == "actions.disabled" else text
+    except ValueError:
+        value = text
+    for meant in (value, [part.strip() for part in text.split(",")] if key == "actions.disabled" else text):
+        with suppress(ValidationError):
+            nested({key: meant})
+            return meant
+    # What is refused is the number, not that it is none.
+    return value
 
 
 def _camel(name: str) -> str:
