@@ -200,6 +200,7 @@ ERRORS = {
     "no such file": (["Hello", "--file", "none.py"], SIMULATED, "There is no file none.py"),
     "outside": (["Hello", "--file", "/etc/hostname"], SIMULATED, "outside the workspace"),
     "lines": (["Hello", "--file", "a.py:9-3"], SIMULATED, "names no lines"),
+    "no model": (["Hello", "--model", ""], SIMULATED, "The model must be at least 1 character long."),
     "no service": (["Hello"], {"ANTHROPIC_API_KEY": "k", "ANTHROPIC_BASE_URL": "ftp://127.0.0.1"}, "base URL"),
     "no address": (["Hello"], {"ANTHROPIC_API_KEY": "k", "ANTHROPIC_BASE_URL": "http://[::1"}, "from ANTHROPIC_BASE"),
 }

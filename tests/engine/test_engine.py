@@ -128,7 +128,6 @@ async def test_what_cannot_begin_is_refused_and_changes_nothing(engine: Engine) 
         (spec(session_id="last"), SessionError),
         (spec(references=(Reference("untitled:none"),)), PathRefused),
         (spec(task=ActionTask("fix", place("file:///etc/passwd"))), PathRefused),
-        (spec(effort="enormous"), SettingsError),
     ]
     for given, error in wrong:
         with pytest.raises(error) as refused:
@@ -136,6 +135,22 @@ async def test_what_cannot_begin_is_refused_and_changes_nothing(engine: Engine) 
         assert str(refused.value).endswith(".")
     with pytest.raises(SessionError):
         await engine.store.latest("w")
+
+
+OVERRIDES: list[tuple[dict[str, str], str]] = [
+    ({"effort": "enormous"}, "The effort must be one of 'auto', 'low', 'medium', 'high', 'xhigh' or 'max'."),
+    ({"model": ""}, "The model must be at least 1 character long."),
+    ({"model": "m" * 201, "effort": "low"}, "The model must be at most 200 characters long."),
+]
+
+
+@pytest.mark.parametrize(("wrong", "said"), OVERRIDES)
+async def test_a_turn_that_asks_for_what_there_is_not_is_told_which_field(
+    engine: Engine, wrong: dict[str, str], said: str
+) -> None:
+    with pytest.raises(SettingsError) as refused:
+        await engine.begin(spec(**wrong), PLAIN, {})
+    assert (str(refused.value), refused.value.key) == (said, next(iter(wrong)))
 
 
 async def test_without_a_key_it_says_what_to_set() -> None:

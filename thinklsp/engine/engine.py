@@ -13,6 +13,8 @@ from hashlib import sha256
 from random import Random
 from typing import TYPE_CHECKING
 
+from pydantic import ValidationError
+
 from thinklsp.agent.budget import DaySpending
 from thinklsp.agent.context_meter import ContextMeter
 from thinklsp.agent.model_call import HttpModelCaller, ModelCaller
@@ -45,6 +47,7 @@ from thinklsp.settings import (
     resolve,
     run_key_command,
 )
+from thinklsp.settings.model import limit_of
 from thinklsp.settings.permissions import Permissions
 from thinklsp.tools.commands import Runner
 from thinklsp.tools.permission import Approval
@@ -248,8 +251,9 @@ class Engine:
         overrides = (("action", by_action), ("choice", choices), ("session", session_choices), ("command", command))
         try:
             return self.resolved(editor, *overrides).settings
-        except ValueError:
-            raise SettingsError("effort", "The effort must be auto, low, medium, high, xhigh or max.") from None
+        except ValidationError as error:
+            key = ".".join(str(part) for part in error.errors(include_url=False, include_input=False)[0]["loc"])
+            raise SettingsError(key, f"The {key} must be {limit_of(error)}.") from None
 
     def _service(self, provider: Provider) -> str:
         """Tells services apart, without showing an address that may hold a password. Empty for the simulator."""

@@ -172,9 +172,8 @@ STAYS = "The former value stays."
 
 def sentence(key: str, value: object, error: ValidationError) -> str:
     """One sentence for a refused value that names key and limit, never the value: it may be a misplaced secret."""
-    limits = dict.fromkeys(_limit(item) for item in error.errors(include_url=False, include_input=False))
     meant = _MEANT.get(value.strip().lower(), "") if key == "provider" and isinstance(value, str) else ""
-    return refusal(key, " or ".join(limits), meant)
+    return refusal(key, limit_of(error), meant)
 
 
 def refusal(key: str, limit: str, meant: str = "") -> str:
@@ -224,6 +223,11 @@ _LIMITS = {
     "tuple_type": "a list",
     "dict_type": "an object",
 }
+
+
+def limit_of(error: ValidationError) -> str:
+    """What the value must be, in words that come after that."""
+    return " or ".join(dict.fromkeys(_limit(item) for item in error.errors(include_url=False, include_input=False)))
 
 
 def _limit(item: Any) -> str:
