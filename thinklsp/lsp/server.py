@@ -83,9 +83,10 @@ def _initialized(state: State) -> None:
 async def _settle_in(state: State) -> None:
     """After the handshake: settings as the editor has them, and the engine, loaded while nobody waits for it."""
     if state.client.can.watch_configuration:
-        await state.client.watch_configuration()
+        # Sent before the question, so that no change falls between the two; its answer says nothing to wait for.
+        state.spawn(state.client.watch_configuration())
     if state.client.can.configuration:
-        _configure(state, await state.client.configuration())
+        await state.spawn(_pull(state), awaited=True)
     face = await state.load_face()
     state.refresh_lenses()
     await face.begin()

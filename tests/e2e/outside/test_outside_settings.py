@@ -62,6 +62,41 @@ async def test_pulled_settings_count_from_the_next_turn(begin: Begin) -> None:
     assert await wire(outside) == ({"type": "enabled", "budget_tokens": 3000}, "medium")
 
 
+async def never(_params: Any) -> Any:
+    await asyncio.Event().wait()
+
+
+async def test_an_answer_to_an_older_question_does_not_undo_a_newer_one(begin: Begin) -> None:
+    outside = await begin(options={"model": MODEL})
+    client = outside.client
+
+    def asked() -> list[Any]:
+        return client.calls("workspace/configuration")
+
+    await client.wait_for(lambda: len(asked()) == 1, what="the first pull")
+    client.editor.handlers["workspace/configuration"] = never
+    for count in (2, 3, 4):
+        client.configure(None)
+        await client.wait_for(lambda count=count: len(asked()) == count, what="a pull")
+    first, second, third = (call.message["id"] for call in asked()[1:])
+    for identity, effort, counts in ((second, "max", "max"), (first, "medium", "max"), (third, "low", "low")):
+        client.answer(identity, [{"model": MODEL, "effort": effort}])
+        assert await wire(outside) == ({"type": "adaptive"}, counts)
+
+
+async def test_settings_are_asked_for_beside_being_told_of_changes(begin: Begin) -> None:
+    outside = await begin(initialize=False)
+    client = outside.client
+    client.editor.settings = {"model": MODEL, "effort": "low"}
+    client.editor.handlers["client/registerCapability"] = never
+    await client.initialize(outside.root, options={"model": MODEL})
+    await client.wait_for(lambda: client.calls("workspace/configuration"), what="the pull")
+    assert await wire(outside) == ({"type": "adaptive"}, "low")
+    # What changes after the answer is told of: the wish for that was sent before.
+    asked = [call.message["method"] for call in client.received if "id" in call.message and "method" in call.message]
+    assert asked.index("client/registerCapability") < asked.index("workspace/configuration")
+
+
 async def test_what_is_asked_for_one_turn_beats_the_settings(begin: Begin) -> None:
     outside = await begin(options={"model": MODEL, "effort": "low", "effortByAction": {"explain": "high"}})
     outside.provider.say(*(answer(Thinking(), Text("Yes.")) for _ in range(3)))

@@ -84,11 +84,13 @@ class ApplyReply:
 
 
 class Client:
-    """The editor as seen from the server."""
+    """The editor as seen from the server. Counts how often it was asked for its configuration, and which of these
+    questions is the latest one that it has answered."""
 
     def __init__(self, protocol: Protocol) -> None:
         self._protocol = protocol
         self.can = Abilities()
+        self._asked = self._answered = 0
 
     def show_message(self, level: Level, text: str) -> None:
         self._protocol.tell("window/showMessage", {"type": _LEVELS[level], "message": told(text)})
@@ -161,12 +163,18 @@ class Client:
         return await self._protocol.ask(f"thinklsp/editor/{what}", params, _KNOWLEDGE_SECONDS)
 
     async def configuration(self) -> object:
-        """The `thinklsp` section as the editor has it now; None when it does not say."""
+        """The `thinklsp` section as the editor has it now; None when it does not say, and when it has answered a later
+        question already: editors look things up side by side, and this may be what was there before a change."""
+        self._asked += 1
+        number = self._asked
         try:
             params = {"items": [{"section": "thinklsp"}]}
             reply = await self._protocol.ask("workspace/configuration", params, _CONFIGURATION_SECONDS)
         except (ClientError, TimeoutError):
             return None
+        if number < self._answered:
+            return None
+        self._answered = number
         return reply[0] if isinstance(reply, list) and reply else None
 
     async def watch_configuration(self) -> None:
