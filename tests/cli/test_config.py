@@ -1,5 +1,8 @@
 """The tables that the program prints stand in the documents, and the one of settings is readable for every value."""
 
+import json
+import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -22,6 +25,58 @@ def test_the_document_holds_the_table_that_the_program_prints(document):
     text = (ROOT / document).read_text()
     assert text.count(begin) == text.count(end) == 1
     assert text.partition(begin)[2].partition(end)[0] == table() + "\n"
+
+
+KINDS = {
+    "object": dict,
+    "array": list,
+    "string": str,
+    "boolean": bool,
+    "integer": int,
+    "number": (int, float),
+    "null": type(None),
+}
+
+
+def refused(value, part, whole, place=""):
+    """Where a value is not what its part of a JSON Schema says, in as much of that as our schemas use."""
+    if "$ref" in part:
+        part = whole["$defs"][part["$ref"].rpartition("/")[2]]
+    if "anyOf" in part:
+        found = [refused(value, choice, whole, place) for choice in part["anyOf"]]
+        return min(found, key=len)
+    if value not in part.get("enum", [value]) or not isinstance(value, KINDS.get(part.get("type"), object)):
+        return [place]
+    if isinstance(value, list):
+        return [
+            at for n, each in enumerate(value) for at in refused(each, part.get("items", {}), whole, f"{place}[{n}]")
+        ]
+    if not isinstance(value, dict):
+        return []
+    found = [f"{place}.{name} is missing" for name in part.get("required", []) if name not in value]
+    for name, each in value.items():
+        inner = part.get("properties", {}).get(name, part.get("additionalProperties", True))
+        if inner is False:
+            found.append(f"{place}.{name} is not known")
+        elif inner is not True:
+            found += refused(each, inner, whole, f"{place}.{name}")
+    return found
+
+
+def test_the_schema_of_the_users_file_takes_the_examples_of_the_readme(inside):
+    schema = json.loads(inside("config", "file").stdout)
+    written = re.findall(r"```toml\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    own = [text for text in written if re.search(r"^(\[\[actions|\[providers|# config.toml)", text, re.MULTILINE)]
+    assert len(own) == 3
+    for text in (*own, '"actions.disabled" = ["fix"]', '[actions]\ndisabled = ["fix"]'):
+        assert refused(tomllib.loads(text), schema, schema) == []
+    for text, place in (
+        ('[[actions]]\ntitle = "x"', "prompt is missing"),
+        ("[thinkin]", "thinkin is not known"),
+        ('effort = "HIGH"', ".effort"),
+        ("[actions]\nx = 1", ".actions"),
+    ):
+        assert any(place in found for found in refused(tomllib.loads(text), schema, schema)), text
 
 
 # Model -> what is sent in mode auto, off, and for efforts low, medium, high, xhigh, max; from each service's own page.

@@ -14,7 +14,7 @@ from thinklsp.providers.catalog import known_models, lookup
 from thinklsp.providers.model_info import ModelInfo
 from thinklsp.settings import KEYS, schema
 from thinklsp.settings.model import nested
-from thinklsp.settings.user_file import UserFile
+from thinklsp.settings.user_file import file_schema
 
 # The columns of the table of efforts: heading -> settings.
 _WISHES: Mapping[str, Mapping[str, str]] = {
@@ -28,7 +28,7 @@ _PROVIDERS = ("anthropic", "openai", "google", "openai-compatible")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     forms = parser.add_subparsers(dest="form", required=True, metavar="{schema,file,table,efforts}")
     forms.add_parser("schema", help="print the JSON Schema of every setting")
-    forms.add_parser("file", help="print the JSON Schema of what only your own config.toml can hold")
+    forms.add_parser("file", help="print the JSON Schema of your own config.toml")
     forms.add_parser("table", help="print a Markdown table of every setting")
     forms.add_parser("efforts", help="print a Markdown table of what is sent to each model for each effort")
 
@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
         case "schema":
             print(json.dumps(schema(), indent=2))
         case "file":
-            print(json.dumps(UserFile.model_json_schema(), indent=2))
+            print(json.dumps(file_schema(), indent=2))
         case "efforts":
             print(efforts_table())
         case _:

@@ -29,7 +29,14 @@ _NAME = r"^[a-z0-9][a-z0-9_-]*$"
 class ActionSection(BaseModel):
     """One of `[[actions]]`."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, str_strip_whitespace=True)
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        hide_input_in_errors=True,
+        str_strip_whitespace=True,
+        # `named_actions` makes the name before it is missed.
+        json_schema_extra=lambda schema: schema.update(required=["title", "prompt"]),
+    )
 
     name: str = Field(
         pattern=_NAME,

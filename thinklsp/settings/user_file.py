@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from pydantic_core import PydanticCustomError
 
 from thinklsp.core.errors import SettingsError
+from thinklsp.settings.model import Settings
 from thinklsp.settings.own_actions import ActionSection, action_mistake, named_actions, taken_name
 
 Rule = Annotated[tuple[str, ...], Field(min_length=1)]
@@ -79,10 +80,12 @@ class LogSection(_Section):
 
 
 class UserFile(_Section):
-    """`models`: provider -> model id -> what the user says of it, the keys being those of the catalogue's rows."""
+    """What of the file is no setting of the common table."""
 
     providers: dict[KeyedProvider, ProviderSection] = {}
-    models: dict[KeyedProvider, dict[str, dict[str, Any]]] = {}
+    models: dict[KeyedProvider, dict[str, dict[str, Any]]] = Field(
+        {}, description="Provider, then model id, then what you say of it: keys as in the rows of the catalogue."
+    )
     network: NetworkSection = NetworkSection()
     workspace: WorkspaceSection = WorkspaceSection()
     commands: CommandsSection = CommandsSection()
@@ -126,6 +129,24 @@ class UserFile(_Section):
         if (taken := taken_name(file.actions)) is not None:
             raise SettingsError("actions", taken)
         return file
+
+
+def file_schema() -> dict[str, Any]:
+    """JSON Schema of the whole file, in the spelling of TOML."""
+    own, common = UserFile.model_json_schema(), Settings.model_json_schema(by_alias=False)
+    properties = common["properties"] | own["properties"]
+    # `[[actions]]` are own actions, `[actions]` holds a setting; beside the former that is written with a dot.
+    properties["actions"] = {"anyOf": [each["properties"]["actions"] for each in (own, common)]}
+    properties["actions.disabled"] = common["$defs"]["ActionsGroup"]["properties"]["disabled"]
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$defs": common["$defs"] | own["$defs"],
+        "title": "config.toml of thinklsp",
+        "description": "The settings that editors can choose or tighten, and all that only this file can hold.",
+        "type": "object",
+        "properties": properties,
+        "additionalProperties": False,
+    }
 
 
 @dataclass(frozen=True, slots=True)
