@@ -18,6 +18,8 @@ from tests.cli.conftest import Cli, Done
         (["--ws", "[::]:0"], 2, "--listen-publicly"),
         (["--tcp", "0.0.0.0:0", "--listen-publicly", "--no-token"], 2, "--no-token"),
         (["--ws", "127.0.0.1:0", "--no-token"], 2, "--no-token"),
+        (["--tcp", "127.0.0.1:0", "--no-token", "--token-file", "good"], 2, "--no-token excludes --token-file"),
+        (["--ws", "127.0.0.1:0", "--no-token", "--token-file", "good"], 2, "goes with --tcp alone"),
         (["--tcp", "127.0.0.1"], 2, "HOST:PORT"),
         (["--tcp", "127.0.0.1:70000"], 2, "HOST:PORT"),
         (["--tcp", ""], 2, "HOST:PORT"),

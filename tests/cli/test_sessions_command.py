@@ -227,7 +227,10 @@ def test_fork_begins_another_at_a_step(cli, inside, state):
 
 def test_a_beginning_must_tell_the_session(cli, inside, state):
     ids = kept(state, *[lambda session: one_turn(1, session)] * 3, workspace=here(cli))
-    assert "no such session" in inside("sessions", "show", ids[0][:3]).stderr
+    for length in (1, 3):
+        assert "at least four letters" in inside("sessions", "show", ids[0][:length]).stderr
+    assert "no such session" in inside("sessions", "show", "").stderr
+    assert inside("sessions", "show", ids[0][:8]).returncode == 0
     assert "no such session" in inside("sessions", "show", "%%%%").stderr
     for args in (["nonsense"], [], ["delete"], ["fork", "last", "--step", "x"], ["export", "last", "--format", "pdf"]):
         assert inside("sessions", *args).returncode == 2

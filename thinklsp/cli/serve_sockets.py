@@ -63,8 +63,10 @@ def _serve(args: argparse.Namespace, entrance: Entrance) -> int:
 
 
 def _entrance(args: argparse.Namespace) -> Entrance:
-    if args.no_token and (args.tcp is None or args.token_file):
+    if args.no_token and args.tcp is None:
         raise _Wrong("--no-token goes with --tcp alone: pages in a browser can reach a WebSocket")
+    if args.no_token and args.token_file:
+        raise _Wrong("--no-token excludes --token-file: leave one of them out")
     if args.allow_origin and args.ws is None:
         raise _Wrong("--allow-origin goes with --ws")
     origins = frozenset(origin.lower() for origin in args.allow_origin)

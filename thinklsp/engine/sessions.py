@@ -29,6 +29,7 @@ from thinklsp.tools.inert import inert
 Form = Literal["markdown", "json"]
 _SHORTEST = 4
 _UNKNOWN = "There is no such session here. The list of sessions names those that there are."
+_TOO_SHORT = "The beginning of an id must have at least four letters. The list of sessions names them."
 _NONE_YET = "There is no session here yet."
 _RUNNING = "A turn of this session is running. Stop it or wait for it first."
 
@@ -88,7 +89,7 @@ class SessionCommands:
         if not found and len(wish) >= _SHORTEST:
             found = [summary for summary in summaries if summary.id.startswith(wish)]
         if not found:
-            raise SessionError(_UNKNOWN)
+            raise SessionError(_TOO_SHORT if 0 < len(wish) < _SHORTEST else _UNKNOWN)
         if len(found) > 1:
             raise SessionError(f"{len(found)} sessions begin with {wish}. Give more of the id.")
         return found[0]
