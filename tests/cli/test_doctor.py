@@ -126,6 +126,26 @@ def test_the_own_folder_is_looked_at(inside, tmp_path):
     assert report_of(inside, 0, **env)["problems"] == []
 
 
+@pytest.mark.parametrize("variable", ["THINKLSP_CONFIG", "THINKLSP_STATE_DIR"])
+def test_a_relative_path_is_not_used_and_told_and_one_of_the_home_folder_is(cli, inside, variable):
+    """The folder that a server is started in may be the repository that was opened."""
+    for place in (cli.folder, cli.home):
+        (place / "own").mkdir()
+        write(place / "own" / "config.toml", f'model = "{place.name}"', 0o600)
+
+    def used(path):
+        report = report_of(inside, 0, THINKLSP_PROVIDER="simulator", **{variable: path})
+        where = report["settings"]["file"] if variable == "THINKLSP_CONFIG" else report["store"]["folder"]
+        return where, [each for each in report["problems"] if f"{variable} is not used" in each]
+
+    usual, nothing = used(" ")
+    assert nothing == []
+    for relative in ("own/config.toml", "./own/config.toml", "own"):
+        where, told = used(relative)
+        assert (where, len(told)) == (usual, 1)
+    assert used("~/own/config.toml") == (str(cli.home / "own" / "config.toml"), [])
+
+
 CONFIG = "config/config.toml"
 HEADERS = '[providers.anthropic]\nheaders = { "X-Team" = "blue" }\n'
 OPEN = {

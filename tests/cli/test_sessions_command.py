@@ -236,6 +236,10 @@ def test_a_beginning_must_tell_the_session(cli, inside, state):
         assert inside("sessions", *args).returncode == 2
 
 
+def test_a_state_folder_that_is_not_used_is_told(inside):
+    assert "THINKLSP_STATE_DIR is not used" in inside("sessions", "list", THINKLSP_STATE_DIR="here").stderr
+
+
 def test_titles_cannot_steer_a_terminal(cli, state):
     kept(
         state,

@@ -23,6 +23,7 @@ from thinklsp.engine.sessions import Reach, SessionCommands, older_than
 from thinklsp.engine.usage import cost_told
 from thinklsp.sessions.state_folder import state_folder
 from thinklsp.sessions.store import SqliteStore
+from thinklsp.settings.own_folder import unused_path
 from thinklsp.tools.shown import visible
 from thinklsp.workspace.paths import workspace_key
 from thinklsp.workspace.uri import path_to_uri, uri_to_path
@@ -93,7 +94,7 @@ async def _run(args: argparse.Namespace) -> int:
     try:
         return await _ACTS[args.op](commands, args)
     finally:
-        for problem in store.problems:
+        for problem in filter(None, (unused_path(os.environ, "THINKLSP_STATE_DIR"), *store.problems)):
             sys.stderr.write(f"thinklsp sessions: {harmless(problem)}\n")
         await store.aclose()
 

@@ -1,8 +1,9 @@
-"""Folders of the user's own, in which nobody else may put or replace anything."""
+"""Places of the user's own, in which nobody else may put or replace anything."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 
 
@@ -17,3 +18,18 @@ def make_private(folder: str) -> None:
     # Another process may be the first at the same moment.
     with suppress(FileExistsError):
         os.mkdir(folder, 0o700)
+
+
+def own_path(environment: Mapping[str, str], variable: str) -> str | None:
+    """The absolute path that the user names. None also for a relative one: that would lie in whatever folder an editor
+    was started in, perhaps a repository."""
+    given = os.path.expanduser(environment.get(variable, "").strip())
+    return given if os.path.isabs(given) else None
+
+
+def unused_path(environment: Mapping[str, str], variable: str) -> str | None:
+    """A sentence for the user where a variable names a path that is not used."""
+    if not environment.get(variable, "").strip() or own_path(environment, variable) is not None:
+        return None
+    said = f"{variable} is not used, because it is a relative path, which could lead into a folder that you open."
+    return f"{said} Set it to one that begins with / or ~/."

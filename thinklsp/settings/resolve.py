@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from thinklsp.settings.access import keyed_providers
 from thinklsp.settings.model import KEYS, STAYS, Provider, Settings, nested, refusal, sentence, value_of
+from thinklsp.settings.own_folder import own_path, unused_path
 from thinklsp.settings.power import is_power
 from thinklsp.settings.toml_file import read_toml
 from thinklsp.settings.user_file import UserFile, UserSettings
@@ -93,12 +94,13 @@ class Resolved:
 
 def config_path(environment: Mapping[str, str]) -> str:
     """Where the user's file is, or would be."""
-    return environment.get("THINKLSP_CONFIG") or str(user_config_path("thinklsp") / "config.toml")
+    return own_path(environment, "THINKLSP_CONFIG") or str(user_config_path("thinklsp") / "config.toml")
 
 
 def load_user_settings(environment: Mapping[str, str]) -> UserSettings:
     """Reads the user's file once. Raises SettingsError where it cannot be trusted or understood."""
     path = config_path(environment)
+    unused = [unused_path(environment, variable) for variable in ("THINKLSP_CONFIG", "THINKLSP_STATE_DIR")]
     raw = read_toml(path, "config.toml")
     file = UserFile.parse(raw)
     own = {key: value for key, value in raw.items() if not UserFile.holds(key, value)}
@@ -110,9 +112,8 @@ def load_user_settings(environment: Mapping[str, str]) -> UserSettings:
     provider = _used(None, unchecked, frozenset(keyed_providers(unchecked)))
     from_file, problems = _checked(flat, provider)
     from_environment, more = _checked(variables, provider)
-    return UserSettings(
-        file, path, from_file, from_environment, environment, (*sorted(unknown), *problems.values(), *more.values())
-    )
+    told = (*filter(None, unused), *sorted(unknown), *problems.values(), *more.values())
+    return UserSettings(file, path, from_file, from_environment, environment, told)
 
 
 def resolve(
