@@ -33,13 +33,13 @@ FAULTS = {
 }
 
 
-def left_behind(place: Path, code: str, function: str = "set_up_logs") -> tuple[str, str]:
+def left_behind(place: Path, code: str, function: str = "set_up_logs", *, read: bool = True) -> tuple[str, str]:
     """What stands on standard error and in the log."""
     env = {"PYTHONPATH": str(ROOT), "HOME": str(place), "THINKLSP_STATE_DIR": str(place / "state")}
     argv = [sys.executable, "-c", BEGIN.format(function, function) + code]
-    done = subprocess.run(argv, env=env, cwd=place, capture_output=True, text=True, umask=0, check=False)
+    done = subprocess.run(argv, env=env, cwd=place, capture_output=True, text=True, umask=0, check=False, timeout=30)
     log = place / "state/thinklsp.log"
-    return done.stderr, log.read_text() if log.exists() else ""
+    return done.stderr, log.read_text() if read and log.exists() else ""
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -68,3 +68,53 @@ def test_nothing_is_open_to_others_and_nothing_is_left_of_the_memory(tmp_path: P
     assert log == told
     modes = {name: os.stat(tmp_path / name).st_mode & 0o777 for name in ("state", "state/thinklsp.log")}
     assert modes == {"state": 0o700, "state/thinklsp.log": 0o600}
+
+
+LOGGED = "logging.getLogger('x').warning('first'); logging.getLogger('x').warning('second')"
+# What lies in the place of the log, and in which mode the state folder is; then why no log is kept.
+HINDRANCES = {
+    "a folder": ("os.mkdir(log)", 0o700, "thinklsp.log cannot be used: Is a directory"),
+    "a link": ("os.symlink('victim', log)", 0o700, "thinklsp.log cannot be used: Too many levels of symbolic links"),
+    "a pipe that nobody reads": ("os.mkfifo(log)", 0o700, "thinklsp.log cannot be used: "),
+    "a link in the folder of everybody": ("os.symlink('victim', log)", 0o777, "can be changed by other users"),
+    "nothing in the folder of everybody": ("pass", 0o777, "can be changed by other users"),
+}
+
+
+@pytest.mark.parametrize(("obstruct", "mode", "why"), HINDRANCES.values(), ids=HINDRANCES)
+@pytest.mark.parametrize("early", [True, False])
+def test_a_log_that_cannot_be_kept_is_told_once_and_hinders_nothing(
+    tmp_path: Path, obstruct: str, mode: int, why: str, early: bool
+) -> None:
+    state, victim = tmp_path / "state", tmp_path / "state/victim"
+    place = f"log = {str(state / 'thinklsp.log')!r}; {obstruct}; os.chmod({str(state)!r}, {mode})"
+    state.mkdir(mode=0o700)
+    victim.write_text("mine")
+    if early:
+        exec(place, {"os": os})  # noqa: S102 - what stands in the table
+    done = left_behind(tmp_path, LOGGED if early else f"{place}\n{LOGGED}", read=False)[0]
+    lines = done.splitlines()
+    assert [line.rpartition(" ")[2] for line in lines if " x: " in line] == ["first", "second"]
+    [told] = [line for line in lines if " x: " not in line]
+    assert "no log file is kept: " in told
+    assert why in told
+    assert victim.read_text() == "mine"
+    assert sorted(os.listdir(state)) == ["thinklsp.log", "victim"] or obstruct == "pass"
+
+
+def test_a_state_folder_that_was_taken_away_is_made_again(tmp_path: Path) -> None:
+    told, log = left_behind(tmp_path, f"os.rmdir({str(tmp_path / 'state')!r}); {LOGGED}")
+    assert log == told
+    assert (tmp_path / "state").stat().st_mode & 0o777 == 0o700
+
+
+def test_what_an_earlier_server_left_open_to_others_is_closed_at_the_start(tmp_path: Path) -> None:
+    state, log = tmp_path / "state", tmp_path / "state/thinklsp.log"
+    for content, kept in (("x", "thinklsp.log"), ("x" * 1_000_001, "thinklsp.log.1")):
+        state.mkdir(exist_ok=True)
+        log.write_text(content)
+        state.chmod(0o755)
+        log.chmod(0o644)
+        assert left_behind(tmp_path, "pass") == ("", content if len(content) == 1 else "")
+        assert sorted(os.listdir(state)) == [kept]
+        assert {path.stat().st_mode & 0o777 for path in (state, *state.iterdir())} == {0o700, 0o600}

@@ -5,18 +5,22 @@ from __future__ import annotations
 
 import logging
 import os
+import stat
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from io import TextIOWrapper
 from types import TracebackType
 from typing import Any
 
-from thinklsp.sessions.state_folder import LOG_NAME, state_folder
+from thinklsp.sessions.state_folder import LOG_NAME, closed, is_mine, state_folder
 
 if sys.platform != "win32":
     import resource
 
 _LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+# Windows has neither of the last two: no link is followed, and nobody waited for who would read a pipe.
+_ADD = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 _LOG_LIMIT = 1_000_000
 # The last ones, where it happened: a recursion without end has a thousand.
 _MOST_PLACES = 12
@@ -31,18 +35,7 @@ def set_up_logs() -> None:
     if sys.platform != "win32":
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     log_to_stderr()
-    folder = state_folder(os.environ)
-    path = os.path.join(folder, LOG_NAME)
-    try:
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-        if os.path.exists(path) and os.path.getsize(path) > _LOG_LIMIT:
-            os.replace(path, f"{path}.1")
-        handler = logging.FileHandler(path, encoding="utf-8", delay=True)
-    except OSError as error:
-        logging.getLogger(__name__).warning("no log file is kept: %s", error.strerror)
-    else:
-        handler.setFormatter(_Discreet(_LINE))
-        logging.getLogger().addHandler(handler)
+    logging.getLogger().addHandler(_LogFile(state_folder(os.environ)))
 
 
 def log_to_stderr() -> None:
@@ -61,6 +54,64 @@ def log_to_stderr() -> None:
 
 def _tell_uncaught(error: BaseException | None) -> None:
     logging.getLogger(__name__).error("nobody expected a fault", exc_info=error)
+
+
+class _LogFile(logging.FileHandler):
+    """The log in the state folder, in a file that nobody else can read or put there. Where it cannot be kept that is
+    said once, and everything goes on without: logging itself would raise where a line is logged."""
+
+    def __init__(self, folder: str) -> None:
+        super().__init__(os.path.join(folder, LOG_NAME), encoding="utf-8", delay=True)
+        self.setFormatter(_Discreet(_LINE))
+        self._folder = folder
+        self._is_kept = True
+        self._guarded(self._close_to_others)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self._is_kept:
+            self._guarded(lambda: logging.FileHandler.emit(self, record))
+
+    def _guarded(self, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except OSError as error:
+            self._is_kept = False
+            # It comes back to us, who are silent now, and goes to standard error.
+            logging.getLogger(__name__).warning("no log file is kept: %s", _reason(error))
+
+    def _close_to_others(self) -> None:
+        """The folder, which is made, and what an earlier server has left in it, before anything is logged."""
+        self._prepare_folder()
+        if os.path.lexists(self.baseFilename):
+            with self._open() as log:
+                size = os.fstat(log.fileno()).st_size
+            if size > _LOG_LIMIT:
+                os.replace(self.baseFilename, f"{self.baseFilename}.1")
+
+    def _prepare_folder(self) -> None:
+        os.makedirs(self._folder, mode=0o700, exist_ok=True)
+        if (reason := closed(self._folder)) is not None:
+            raise OSError(reason)
+
+    def _open(self) -> TextIOWrapper:
+        self._prepare_folder()
+        return open(_private_file(self.baseFilename), "a", encoding=self.encoding)
+
+
+def _reason(error: OSError) -> str:
+    return f"{error.filename} cannot be used: {error.strerror}" if error.strerror else str(error)
+
+
+def _private_file(path: str) -> int:
+    """A descriptor to add to it. Raises OSError where it is a link, or not a file of ours."""
+    descriptor = os.open(path, _ADD, 0o600)
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode) or not is_mine(status):
+        os.close(descriptor)
+        raise OSError(f"{path} is not a file of yours. Move it away.")
+    if sys.platform != "win32":
+        os.fchmod(descriptor, 0o600)
+    return descriptor
 
 
 class _Discreet(logging.Formatter):

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from thinklsp.core.errors import SessionError
-from thinklsp.sessions.state_folder import STORE, is_mine, unusable
+from thinklsp.sessions.state_folder import STORE, closed, is_mine
 from thinklsp.settings.own_folder import make_private
 
 if sys.platform != "win32":
@@ -41,7 +41,7 @@ def prepared(state_folder: str) -> str:
     try:
         if not os.path.lexists(state_folder.rstrip("/")):
             make_private(state_folder)
-        if (reason := unusable(state_folder)) is not None:
+        if (reason := closed(state_folder)) is not None:
             raise FolderRefused(reason)
         for path in (folder, os.path.join(folder, _LOCKS)):
             _private_folder(path)

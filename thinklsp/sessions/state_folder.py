@@ -62,6 +62,15 @@ def unusable(folder: str) -> str | None:
     return None
 
 
+def closed(folder: str) -> str | None:
+    """Closes a folder that exists to other users: whoever can read it sees what is made in it, and when. Else why it is
+    unusable. Raises OSError."""
+    reason = unusable(folder)
+    if reason is None and sys.platform != "win32" and os.lstat(folder).st_mode & 0o077:
+        os.chmod(folder, 0o700)
+    return reason
+
+
 def is_mine(status: os.stat_result) -> bool:
     return sys.platform == "win32" or status.st_uid == os.getuid()
 
