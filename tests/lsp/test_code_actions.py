@@ -271,6 +271,8 @@ async def test_no_action_costs_a_model_call_or_a_look_at_the_disk() -> None:
     async with in_process() as editor:
         await editor.initialize({"textDocument": {"codeAction": {"codeActionLiteralSupport": {}}}})
         await editor.server.state.load_face()
+        # What begins with it looks into the store.
+        await asyncio.gather(*editor.server.state.tasks)
         item = {"uri": URI, "languageId": "python", "version": 4, "text": TEXT}
         editor.notify("textDocument/didOpen", {"textDocument": item})
         tasks = asyncio.all_tasks()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from thinklsp.core.errors import SessionError, TurnRefused
 from thinklsp.engine import CompactTask, Engine, Turn, TurnSpec
-from thinklsp.engine.doctor import report
+from thinklsp.engine.doctor import diagnose, report
 from thinklsp.lsp.actions.asking import Asking
 from thinklsp.lsp.chats import session_commands
 from thinklsp.lsp.chats.chat import ChatDocuments
@@ -246,6 +246,12 @@ class Face:
         answer = await self._sessions.choose(key, wish.value, wish.session_id)
         self._changed()
         return answer
+
+    @staticmethod
+    async def diagnosis(environment: Mapping[str, str], given: Arguments) -> dict[str, Any]:
+        """What `doctor` answers where no face can be made."""
+        args.parsed(args.NoArguments, given)
+        return await diagnose(environment)
 
     async def doctor(self, given: Arguments) -> dict[str, Any]:
         args.parsed(args.NoArguments, given)

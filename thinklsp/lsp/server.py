@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from thinklsp.core.errors import ThinkLspError
 from thinklsp.lsp import late
 from thinklsp.lsp.actions import code_actions
 from thinklsp.lsp.announced import COMMANDS, TURNS
@@ -87,9 +88,11 @@ async def _settle_in(state: State) -> None:
         state.spawn(state.client.watch_configuration())
     if state.client.can.configuration:
         await state.spawn(_pull(state), awaited=True)
-    face = await state.load_face()
-    state.refresh_lenses()
-    await face.begin()
+    try:
+        await state.load_face()
+    except ThinkLspError as error:
+        # Nobody may run a command for long, and would take it that all is well.
+        state.client.show_message("error", f"{error} Nothing runs before this is mended; thinklsp.doctor tells more.")
 
 
 def _configured(state: State, settings: object) -> None:
@@ -188,7 +191,12 @@ async def _completion(state: State, place: Place) -> Any:
     document = state.documents.get(place.uri)
     if document is None or not _is_chat(state, document.uri):
         return None
-    return await (await state.load_face()).complete(document, place.position)
+    try:
+        face = await state.load_face()
+    except ThinkLspError:
+        # It has been told, and need not be at every key.
+        return None
+    return await face.complete(document, place.position)
 
 
 def _disabled(state: State) -> frozenset[str]:
@@ -209,8 +217,7 @@ async def _execute(state: State, command: Command) -> Any:
         progress = state.starting[token] = late.progress()(state.client)
         progress.begin(name.removeprefix("thinklsp."), token)
     try:
-        face = await state.load_face()
-        result = await face.execute(name, command.arguments, progress)
+        result = await _result(state, command, progress)
     except Exception as error:
         if progress is not None:
             progress.end(errors.spoken(error))
@@ -224,3 +231,15 @@ async def _execute(state: State, command: Command) -> Any:
             # A turn ends its progress itself, and only the first end counts.
             progress.end("cancelled")
             state.starting = {token: other for token, other in state.starting.items() if other is not progress}
+
+
+async def _result(state: State, command: Command, progress: TurnProgress | None) -> Any:
+    try:
+        face = await state.load_face()
+    except ThinkLspError:
+        if command.name != "thinklsp.doctor":
+            raise
+        # What keeps everything else from running is what it is asked for.
+        face_type = await asyncio.to_thread(late.face)
+        return await face_type.diagnosis(state.environment, command.arguments)
+    return await face.execute(command.name, command.arguments, progress)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.e2e.conftest import Begin
 from tests.support.outside import Outside
+from tests.support.raw_client import ResponseError
 from tests.support.raw_editor import capabilities
 from tests.support.signing_script import Text, Thinking, answer
 
@@ -200,3 +202,38 @@ async def test_hosts_and_keys_do_not_come_from_the_editor(begin: Begin, decoy: t
     assert url.encode() not in seen
     tools = {tool["name"] for tool in outside.provider.requests[0].body["tools"]}
     assert "run_command" not in tools
+
+
+BROKEN = {
+    "open to others": ('effort = "low"', 0o666, "Run chmod 600"),
+    "no TOML": ("effort = ", 0o600, "not valid TOML"),
+    "a level that there is not": ('[log]\nlevel = "debug"', 0o600, "log.level"),
+}
+
+
+@pytest.mark.parametrize(("text", "mode", "words"), BROKEN.values(), ids=BROKEN)
+async def test_a_user_file_that_cannot_be_used_is_told_and_needs_no_new_server(
+    begin: Begin, tmp_path: Path, text: str, mode: int, words: str
+) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text(text)
+    path.chmod(mode)
+    outside = await begin(answer(Text("Yes.")), env={"THINKLSP_CONFIG": str(path)})
+    client = outside.client
+    assert "Nothing runs before this is mended" in await outside.until_told(words)
+    for _ in range(2):
+        report = await client.command("thinklsp.doctor")
+        assert (report["canRun"], report["settings"], report["model"]) == (False, None, None)
+        assert words in report["problems"][0]
+        with pytest.raises(ResponseError, match=words) as caught:
+            await client.command("thinklsp.chat", {"prompt": "?"}, token=outside.token())
+        assert caught.value.code == -32803
+    with pytest.raises(ResponseError) as wrong:
+        await client.command("thinklsp.doctor", {"loud": True})
+    assert wrong.value.code == -32602
+    assert client.stderr == b""
+    path.write_text('effort = "low"')
+    path.chmod(0o600)
+    assert await wire(outside) == ({"type": "adaptive"}, "low")
+    report = await client.command("thinklsp.doctor")
+    assert report["settings"]["sources"]["effort"] == "user file"

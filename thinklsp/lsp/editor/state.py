@@ -61,14 +61,17 @@ class State:
         return self._face
 
     async def load_face(self) -> Face:
-        """Loads the engine and its libraries: the first time in a thread, so that the editor is served meanwhile."""
+        """Loads the engine and its libraries: the first time in a thread, so that the editor is served meanwhile.
+
+        Raises ThinkLspError while the user's file cannot be used; it may have been mended when somebody asks again.
+        """
         if self._face is None:
             if self._loading is None:
                 self._loading = asyncio.get_running_loop().create_task(self._load())
             loading = self._loading
             # Awaited from the side: a cancelled request must not stop the loading for all others.
             await asyncio.wait([loading])
-            if loading.exception() is not None:
+            if loading.exception() is not None and self._loading is loading:
                 self._loading = None
             return loading.result()
         return self._face
@@ -76,6 +79,8 @@ class State:
     async def _load(self) -> Face:
         make = await asyncio.to_thread(late.face)
         self._face = make(self)
+        self.refresh_lenses()
+        self.spawn(self._face.begin())
         return self._face
 
     def spawn(self, work: Coroutine[Any, Any, Any], *, awaited: bool = False) -> asyncio.Task[Any]:
