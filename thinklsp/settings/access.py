@@ -5,12 +5,16 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from thinklsp.core.errors import SettingsError
 from thinklsp.settings.user_file import KeyedProvider, ProviderSection, UserSettings
+
+# Between two looks whether a key command has ended that has not closed its output.
+_LOOK_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,11 +185,20 @@ async def run_key_command(name: KeyedProvider, argv: tuple[str, ...], *, seconds
 
 
 def _output(process: subprocess.Popen[bytes], seconds: float) -> bytes | None:
-    """What it has printed when it has ended; None when it takes too long, and it is ended then."""
+    """What it has printed when it has ended; None when it takes too long, and it is ended then. An agent that it leaves
+    behind may hold its output open for long: nobody waits for that."""
+    end = time.monotonic() + seconds
     with process:
         try:
-            return process.communicate(timeout=seconds)[0]
-        except subprocess.TimeoutExpired:
-            return None
+            while True:
+                # Asked first: all that it wrote can be read then.
+                has_ended = process.poll() is not None
+                try:
+                    return process.communicate(timeout=_LOOK_SECONDS)[0]
+                except subprocess.TimeoutExpired as so_far:
+                    if has_ended:
+                        return so_far.output or b""
+                    if time.monotonic() > end:
+                        return None
         finally:
             process.kill()
