@@ -157,6 +157,16 @@ async def test_a_key_that_is_refused(service: Service) -> None:
     assert (found["reachable"], found["canRun"]) == (True, False)
 
 
+@pytest.mark.parametrize("key", [f"{KEY}\nX: y", f"\N{LEFT DOUBLE QUOTATION MARK}{KEY}"])
+async def test_a_key_that_no_request_can_carry(service: Service, key: str) -> None:
+    async with SseServer([KNOCK]) as server:
+        found = await reported(service.environment(server.url, key), model=service.model)
+    (problem,) = found["problems"]
+    assert "a character that HTTP does not allow" in problem
+    assert f"from the environment variable {service.key}," in problem
+    assert (found["reachable"], found["canRun"]) == (True, False)
+
+
 async def test_a_service_that_cannot_be_reached(service: Service) -> None:
     found = await reported(service.environment("http://127.0.0.1:9"), model=service.model)
     (problem,) = found["problems"]

@@ -75,6 +75,10 @@ class TransportFailed(ProviderError):
         self.retryable = retryable
 
 
+class HeaderRefused(TransportFailed):
+    """No request can be put together with this key and these headers."""
+
+
 class StreamProtocolError(ProviderError):
     retryable = True
 

@@ -19,7 +19,7 @@ from pydantic.alias_generators import to_camel
 
 from thinklsp import __version__
 from thinklsp.core.body import Body
-from thinklsp.core.errors import AuthenticationFailed, ThinkLspError
+from thinklsp.core.errors import AuthenticationFailed, HeaderRefused, ThinkLspError
 from thinklsp.engine.adapters import DESCRIBERS, adapter_for, endpoint_of
 from thinklsp.engine.engine import Engine
 from thinklsp.engine.own_files import own_files
@@ -265,6 +265,10 @@ async def _described(
     try:
         async with asyncio.timeout_at(deadline), engine.transport.get(*asked) as answer:
             status, headers, body = answer.status, answer.headers, await answer.read(_DESCRIPTION_BYTES)
+    except HeaderRefused as error:
+        # The knock had neither key nor headers.
+        problems.append(f"{error} {_whose_key(access)}")
+        return None, False
     except (ThinkLspError, TimeoutError):
         # It could be reached a moment ago; a server that is slow to describe its models may answer turns well.
         return None, True
@@ -285,6 +289,11 @@ async def _described(
         problems.append(f"{access.provider} was asked for its models and has {found} there ({status}). {hint}")
         return None, not lists_models or bool(model.id)
     return told, True
+
+
+def _whose_key(access: Access) -> str:
+    headers = f", and the headers of {access.provider} in your config.toml" if access.headers else ""
+    return f"Look at the key, from {access.source}{headers}, for a line break or a quotation mark."
 
 
 def _hint(provider: Provider, access: Access) -> str:

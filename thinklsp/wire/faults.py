@@ -13,7 +13,7 @@ from urllib.parse import SplitResult
 
 import httpcore
 
-from thinklsp.core.errors import TransportFailed
+from thinklsp.core.errors import HeaderRefused, TransportFailed
 
 FAULTS = (
     httpcore.NetworkError,
@@ -57,8 +57,8 @@ def explain(fault: Exception, host: str, *, proxied: bool = False) -> TransportF
             return TransportFailed(f"The connection to {host} broke off.")
 
 
-def bad_header() -> TransportFailed:
-    return TransportFailed(
+def bad_header() -> HeaderRefused:
+    return HeaderRefused(
         "The request could not be put together: the key or a header of the user's configuration holds a character "
         "that HTTP does not allow.",
         retryable=False,
