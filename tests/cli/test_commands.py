@@ -127,6 +127,29 @@ def test_a_reader_who_has_enough_is_no_failure_to_explain(cli):
         assert process.stderr.read() == b""
 
 
+GONE = 'mkdir gone && cd gone && rmdir ../gone && exec "$@"'
+FULL = 'exec "$@" >/dev/full'
+HINDERED = {
+    "ask in a folder that is gone": (GONE, ["ask", "hi"], "cannot be used: No such file or directory. Go to another"),
+    "sessions there": (GONE, ["sessions", "list"], "cannot be used: No such file or directory. Go to another"),
+    "much for a full disk": (FULL, ["config", "schema"], "could not go on: No space left on device."),
+    "little for a full disk": (FULL, ["doctor"], "could not go on: No space left on device."),
+    "an answer for a full disk": (FULL, ["ask", "hi"], "could not go on: No space left on device."),
+}
+
+
+@pytest.mark.parametrize(("script", "words", "said"), HINDERED.values(), ids=HINDERED)
+def test_what_the_system_does_not_allow_is_a_sentence(cli, script, words, said):
+    argv = ["sh", "-c", script, "sh", *cli.argv(*words)]
+    env = cli.env(THINKLSP_PROVIDER="simulator")
+    done = subprocess.run(argv, cwd=cli.folder, env=env, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False)
+    told = done.stderr.decode()
+    assert (done.returncode, "Traceback" in told) == (1, False)
+    *_, last = told.splitlines()
+    assert last.startswith(f"thinklsp {words[0]}: ")
+    assert said in last
+
+
 def test_simulate_tells_how_to_use_it_and_what_was_asked(cli, tmp_path):
     scenario = tmp_path / "mine.toml"
     scenario.write_text(TWO_STEPS)

@@ -20,7 +20,7 @@ from typing import Any, Literal
 from rich.console import Console
 
 from thinklsp.cli.ask_screen import AskScreen
-from thinklsp.cli.terminal import console_for, diff_lines, usage_line
+from thinklsp.cli.terminal import console_for, current_folder, diff_lines, usage_line
 from thinklsp.cli.terminal_question import can_ask, choose, confirm
 from thinklsp.core.edits import EditSet
 from thinklsp.core.errors import PathRefused, ThinkLspError
@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
         view, note = _view(engine, stack)
         if note is not None and places:
             raise ThinkLspError(note)
-        workspace = workspace_key(path_to_uri(os.getcwd()))
+        workspace = workspace_key(path_to_uri(current_folder()))
         spec = TurnSpec("ask", ChatTask(prompt, places), view, workspace, effort=args.effort, model=args.model)
         turn, finished = asyncio.run(_turn(engine, spec, args, note))
         edit_set = turn.overlay.edit_set()
@@ -121,7 +121,7 @@ def _view(engine: Engine, stack: ExitStack) -> tuple[WorkspaceView, str | None]:
     """The current folder; without files, and a sentence why, where tools may not look at all of it."""
     workspace = engine.user.file.workspace
     protected = ProtectedPaths(workspace.allow_protected)
-    folder = os.getcwd()
+    folder = current_folder()
     try:
         root = stack.enter_context(Root(folder, protected=protected, allow_wide=workspace.allow_home))
     except PathRefused as refused:

@@ -59,9 +59,15 @@ def _guarded(name: str, argv: Sequence[str]) -> int:
     except KeyboardInterrupt:
         sys.stderr.write(f"\nthinklsp {name}: stopped.\n")
         return _INTERRUPTED
-    except BrokenPipeError:
-        # Whoever read our output has enough, such as `head`. Nothing must be flushed into the closed pipe at exit.
+    except OSError as error:
+        # One with a name is about a file that we should have looked after.
+        if error.filename is not None:
+            raise
+        # What we print cannot be written. Nothing must be flushed there at the exit either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # Whoever read it has enough, such as `head`, or has to hear that it is not whole.
+        if not isinstance(error, BrokenPipeError):
+            sys.stderr.write(f"thinklsp {name}: it could not go on: {error.strerror}.\n")
         return 1
 
 

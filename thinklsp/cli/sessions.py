@@ -16,7 +16,7 @@ from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
-from thinklsp.cli.terminal import console_for, harmless, size_told
+from thinklsp.cli.terminal import console_for, current_folder, harmless, size_told
 from thinklsp.cli.terminal_question import can_ask, confirm
 from thinklsp.core.errors import ThinkLspError
 from thinklsp.engine.sessions import Reach, SessionCommands, older_than
@@ -90,7 +90,7 @@ async def _run(args: argparse.Namespace) -> int:
     # Ids are found wherever they are: this is the user's own terminal. A list is of this folder unless all are wished.
     several = args.op == "list" or getattr(args, "older_than", None) is not None
     everywhere = args.all if several else True
-    commands = SessionCommands(store, Reach(workspace_key(path_to_uri(os.getcwd())), everywhere))
+    commands = SessionCommands(store, Reach(workspace_key(path_to_uri(current_folder())), everywhere))
     try:
         return await _ACTS[args.op](commands, args)
     finally:

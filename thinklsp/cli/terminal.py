@@ -4,6 +4,7 @@ same text without colour, without cursor movements and without line breaks of ou
 from __future__ import annotations
 
 import io
+import os
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, TextIO
@@ -11,6 +12,7 @@ from typing import Any, TextIO
 from rich.console import Console
 from rich.text import Text
 
+from thinklsp.core.errors import ThinkLspError
 from thinklsp.tools.shown import visible
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -30,6 +32,15 @@ def console_for(stream: TextIO) -> Console:
         markup=False,
         emoji=False,
     )
+
+
+def current_folder() -> str:
+    """Raises ThinkLspError where it has been deleted."""
+    try:
+        return os.getcwd()
+    except OSError as error:
+        said = f"The folder that this was started in cannot be used: {error.strerror}. Go to another one."
+        raise ThinkLspError(said) from None
 
 
 def is_live(console: Console) -> bool:
