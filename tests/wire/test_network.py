@@ -260,10 +260,11 @@ async def test_deadlines_may_come_nearer(layers: int, untrusted_tls: ssl.SSLCont
 
     loop = asyncio.get_running_loop()
     async with connected(drip, layers, untrusted_tls) as connection:
-        connection.silence, connection.deadline = 0.2, loop.time() + 60
+        connection.silence, connection.deadline = 5, loop.time() + 60
         read = b""
         while len(read) < 5:
             read += await connection.read(100)
+        connection.silence = 0.05
         with pytest.raises(httpcore.ReadTimeout):
             await connection.read(100)
         begun = loop.time()
@@ -271,6 +272,41 @@ async def test_deadlines_may_come_nearer(layers: int, untrusted_tls: ssl.SSLCont
         with pytest.raises(httpcore.ReadTimeout):
             await connection.read(100)
         assert 0.09 < loop.time() - begun < 5
+
+
+@LAYERS
+async def test_the_end_of_one_request_is_none_of_the_next(layers: int, untrusted_tls: ssl.SSLContext) -> None:
+    """A timer is left behind by each reading, and the next one may be allowed to take as long as it likes."""
+    silence = 0.2
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(await reader.readexactly(1))
+        question = await reader.readexactly(1)
+        await asyncio.sleep(3 * silence)
+        writer.write(question)
+
+    async with connected(answer, layers, untrusted_tls) as connection:
+        await connection.write(b"1", 5)
+        connection.silence, connection.deadline = silence, asyncio.get_running_loop().time() + silence
+        with suppress(httpcore.ReadTimeout):
+            assert await connection.read(1) == b"1"
+        await connection.write(b"2", 5)
+        answered = b""
+        while b"2" not in answered:
+            answered += await connection.read(1)
+
+
+async def test_what_came_before_a_handshake_is_no_part_of_what_is_secured(untrusted_tls: ssl.SSLContext) -> None:
+    async def forge(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"go ahead" + b"forged")
+        await writer.drain()
+        with suppress(OSError):
+            await writer.start_tls(untrusted_tls)
+
+    async with connected(forge, 0, untrusted_tls) as connection:
+        assert await connection.read(8, 5) == b"go ahead"
+        with pytest.raises(httpcore.ConnectError):
+            await connection.start_tls(trusting(), "localhost", 5)
 
 
 async def test_options_of_whoever_opens_it() -> None:

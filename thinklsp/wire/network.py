@@ -11,6 +11,7 @@ They stand on asyncio's own transports and wait for one thing at a time: each fu
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import re
 import select
@@ -128,6 +129,9 @@ class Connection(httpcore.AsyncNetworkStream, asyncio.BufferedProtocol):
         server_hostname: str | None = None,
         timeout: float | None = None,  # noqa: ASYNC109 - as above
     ) -> Connection:
+        if self._arrived:
+            # It would be taken for a part of what is secured.
+            raise httpcore.ConnectError
         # Under a connection that is secured already, too.
         self._raw.resume_reading()
         try:
@@ -159,8 +163,8 @@ class Connection(httpcore.AsyncNetworkStream, asyncio.BufferedProtocol):
             self._resume()
         silence = min((some for some in (self.silence, timeout) if some is not None), default=None)
         ends = [some for some in (silence and begun + silence, self.deadline) if some is not None]
-        if ends:
-            self._watch_until(min(ends))
+        # Without an end the timer of an earlier reading may still be there: it is not about this one.
+        self._watch_until(min(ends, default=math.inf))
         try:
             await waiting
         finally:
@@ -175,7 +179,7 @@ class Connection(httpcore.AsyncNetworkStream, asyncio.BufferedProtocol):
         if self._watch is not None and self._watch.when() > end:
             self._watch.cancel()
             self._watch = None
-        if self._watch is None:
+        if self._watch is None and end < math.inf:
             self._watch = self._loop.call_at(end, self._look)
 
     def _look(self) -> None:
