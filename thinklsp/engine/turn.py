@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
@@ -17,6 +17,7 @@ from thinklsp.agent.instructions import telling, told_in
 from thinklsp.agent.model_call import ModelCaller
 from thinklsp.agent.turn import run_turn
 from thinklsp.agent.turn_state import TurnConfig
+from thinklsp.core.errors import SessionError
 from thinklsp.core.events import ContextCompacted, Notice, Reminded, StepCommitted, TurnEvent, TurnFinished
 from thinklsp.core.problems import Verified
 from thinklsp.core.remedies import Remedy
@@ -135,6 +136,13 @@ class Turn:
             finally:
                 if self.commands is not None:
                     await self.commands.aclose()
+
+    async def tell_of_unapplied(self) -> None:
+        """After its end: not all of its edits are in the files, and the model believes that they are. Where the session
+        is not kept, or another process has it by now, nobody can be told."""
+        with suppress(SessionError):
+            await self._update(lambda session: session.with_undo())
+            await self.store.release(self.session.id)
 
     async def _instructed(self, ask: Ask) -> tuple[str, tuple[str, ...]]:
         """What this prompt has to tell of the workspace's instructions, and sentences for the user."""

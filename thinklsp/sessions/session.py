@@ -11,7 +11,10 @@ from thinklsp.sessions.titles import LENGTH, shortened, title_of
 
 _FORK = " (fork)"
 INTERRUPTED = "<note>The turn before this message was stopped before it had finished.</note>"
-UNDONE = "<note>The user has undone edits of an earlier turn. Look at the files before you rely on them.</note>"
+UNDONE = (
+    "<note>Edits of an earlier turn are not in the files, or not any more: they were not applied, or the user has "
+    "undone them. Look at the files before you rely on them.</note>"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +23,8 @@ class Session:
     as values that JSON can hold.
 
     `unanswered`: the last message is a prompt that no step has answered yet. `interrupted`: the last turn was stopped
-    or failed after it had done something. `undone`: edits were taken back since the last prompt. `steps` counts all
+    or failed after it had done something. `undone`: edits did not reach the files, or were taken back, since the last
+    prompt. `steps` counts all
     steps ever taken, those too that a compaction took away.
     """
 
@@ -75,7 +79,7 @@ class Session:
         return self.cut_short() if self.unanswered or at_work else self
 
     def with_undo(self) -> Session:
-        """The model would else believe that its edits are there: the next prompt tells."""
+        """The model would else believe that its edits are in the files: the next prompt tells."""
         return replace(self, undone=True)
 
     def with_choices(self, choices: Mapping[str, object]) -> Session:

@@ -15,7 +15,7 @@ from tests.support.ledger_rows import Row, digest, rows
 from tests.support.outside import Outside, named, said
 from tests.support.raw_client import ResponseError
 from tests.support.raw_editor import capabilities
-from tests.support.signing_script import Text, answer, tool
+from tests.support.signing_script import Hold, Text, Thinking, answer, tool
 from tests.support.undo_cases import UndoCase, play
 
 TEN = "".join(f"l{number}\n" for number in range(1, 11))
@@ -143,8 +143,38 @@ async def test_all_files_of_a_turn_by_the_action_and_the_session_learns_of_it(be
     outside.provider.say(answer(Text("I see.")), answer(Text("Yes.")))
     for _ in range(2):
         await outside.turn("thinklsp.chat", {"prompt": "Go on.", "sessionId": turn["sessionId"]})
-    told = [said(request.body).count("has undone edits") for request in outside.provider.requests]
+    told = [said(request.body).count("Edits of an earlier turn") for request in outside.provider.requests]
     assert told == [0, 0, 1, 1], "said once, and kept where it was said"
+
+
+EDIT_A = answer(Thinking(), tool("edit_file", path="a.py", old_text="l1\n", new_text="one\n"))
+# How a turn ends -> what it needs: that its edit is not in the file.
+ENDS: dict[str, dict[str, Any]] = {
+    "at its limit of steps": {"options": {"maxSteps": 1}},
+    "cut": {"second": answer(Text("Half."), stop_reason="max_tokens")},
+    "refused": {},
+    "without an editor that takes edits": {"announce": capabilities(workspace__applyEdit=False)},
+    "cancelled": {"second": answer(Text("Half."), Hold())},
+    "applied": {},
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+async def test_the_model_is_told_that_its_edit_is_not_in_the_file(begin: Begin, end: str) -> None:
+    given = dict(ENDS[end])
+    second = given.pop("second", answer(Text("Done.")))
+    script = [EDIT_A] if "options" in given else [EDIT_A, second]
+    outside = await begin(*script, answer(Text("I see.")), files={"a.py": TEN}, **given)
+    client = outside.client
+    if end == "refused":
+        client.editor.handlers["workspace/applyEdit"] = lambda _: {"applied": False}
+    turn = client.command("thinklsp.chat", {"prompt": "Change it."}, token="t")
+    if end == "cancelled":
+        await client.wait_for(lambda: len(outside.provider.requests) == 2, what="the second call")
+        client.notify("window/workDoneProgress/cancel", {"token": "t"})
+    session = (await outside.result(turn))["sessionId"]
+    await outside.turn("thinklsp.chat", {"prompt": "Go on.", "sessionId": session})
+    assert ("Edits of an earlier turn" in said(outside.provider.requests[-1].body)) is (end != "applied")
 
 
 async def test_turns_are_undone_from_the_newest_or_by_name(begin: Begin) -> None:

@@ -14,7 +14,8 @@ Result = dict[str, Any]
 """A TurnResult, or what a command answers in its place."""
 
 
-def turn_result(turn: Turn, finished: TurnFinished, outcome: Outcome | None) -> Result:
+def turn_result(turn: Turn, finished: TurnFinished, outcome: Outcome | None, more: Sequence[str] = ()) -> Result:
+    """`more`: further notices."""
     return {
         "turnId": turn.id,
         "sessionId": turn.session.id,
@@ -24,7 +25,7 @@ def turn_result(turn: Turn, finished: TurnFinished, outcome: Outcome | None) -> 
         "edits": None if outcome is None else outcome.json(),
         "verified": None if finished.verified is None else finished.verified.json(),
         "usage": usage_json(finished.usage),
-        "notices": [*turn.said, *(outcome.notices if outcome is not None else ())],
+        "notices": [*turn.said, *(outcome.notices if outcome is not None else ()), *more],
     }
 
 

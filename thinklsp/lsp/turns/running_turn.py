@@ -10,7 +10,7 @@ from typing import Literal
 
 from thinklsp.core.edits import FileEdit
 from thinklsp.core.events import RetryScheduled, StepCommitted, TextStreamed, TurnEvent, TurnFinished, TurnStopReason
-from thinklsp.engine import ChatTask, Turn
+from thinklsp.engine import ChatTask, CompactTask, Turn
 from thinklsp.lsp.editor.client import Client
 from thinklsp.lsp.editor.progress import TurnProgress
 from thinklsp.lsp.edits.applying import Applying
@@ -124,7 +124,7 @@ class RunningTurn:
                 self._cut(_WHY["cancelled"], finished, steps)
             text = self.streamed.partial if self.streamed.partial.strip() else self.turn.text
             cancelled = TurnFinished("cancelled", text, self.turn.thinking, self.turn.usage)
-            running.cut = turn_result(self.turn, cancelled, self.outcome)
+            running.cut = turn_result(self.turn, cancelled, self.outcome, self._unheard(steps))
             raise
         except Exception as error:
             self.outcome = self.outcome or self._hold("the turn failed")
@@ -133,11 +133,18 @@ class RunningTurn:
         finally:
             running.usage += self.turn.usage if finished is None else finished.usage
             running.notices += self.turn.said
-        return turn_result(self.turn, finished, self.outcome)
+            if self.outcome is not None and self.outcome.applied != "all":
+                await asyncio.shield(self.turn.tell_of_unapplied())
+        return turn_result(self.turn, finished, self.outcome, self._unheard(steps))
 
     def _heard(self, steps: int) -> bool:
         """Whether the conversation holds the prompt: a step of this turn has answered it."""
         return self.turn.session.steps > steps
+
+    def _unheard(self, steps: int) -> tuple[str, ...]:
+        """For who goes on in the session."""
+        asked = not isinstance(self.turn.spec.task, CompactTask)
+        return (_NOT_HEARD,) if asked and not self._heard(steps) else ()
 
     def _cut(self, why: str, finished: TurnFinished | None, steps: int) -> None:
         if self.deliver is None or self.delivered:
