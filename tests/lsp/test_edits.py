@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -237,6 +238,13 @@ def test_what_editors_would_load_is_found(text: str, hosts: list[str]) -> None:
     assert newly_fetched(text, f"{text} ") == []
     other = text.replace("example", "other")
     assert newly_fetched(other, text) == hosts
+
+
+@pytest.mark.parametrize("piece", ["//$ref", "$schema /*", "$ref/* * ", "$ref:/*a*/", "$ref\n//\n"])
+def test_no_text_takes_long(piece: str) -> None:
+    begun = time.perf_counter()
+    newly_fetched("", piece * (1_000_000 // len(piece)))
+    assert time.perf_counter() - begun < 1
 
 
 STATS = """import math

@@ -239,3 +239,8 @@ def test_a_document_opened_through_a_link_from_outside_is_the_file_of_the_folder
                 place = view.resolve(written)
                 assert (place.shown, place.uri, view.read(place).version) == ("sub/f.py", uri, 7)
             assert [place.shown for place in view.unlike_disk()] == ["sub/f.py"]
+            # Where it is open under its own name, too, that is the one which is meant.
+            own = DocumentSnapshot((real / "sub/f.py").as_uri(), 3, "its own")
+            for order in ([own, DocumentSnapshot(uri, 7, "typed")], [DocumentSnapshot(uri, 7, "typed"), own]):
+                view = WorkspaceView([(WorkspaceFolder(real.as_uri(), ""), root)], order)
+                assert {view.read(view.resolve(written)).text for written in ("sub/f.py", own.uri, uri)} == {"its own"}

@@ -38,7 +38,7 @@ NUDGE = "Your last message held only thinking. Please give your answer now, as t
 
 # Begins what the model is told when the tests fail on its edits. Not the user's words either.
 TESTS_FAILED = "Before your edits are offered, the tests were run on them, and not all passed."
-_ON_WHAT = "They ran on the workspace with your edits alone: what commands have made was not there."
+_ON_WHAT = "They ran on the workspace with your edits alone, without what commands have made, unless git ignores it."
 
 _MODES: dict[Mode, str] = {
     "agent": "",

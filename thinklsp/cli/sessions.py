@@ -198,7 +198,7 @@ async def _show(commands: SessionCommands, args: argparse.Namespace) -> int:
     sys.stdout.write(harmless(shown["text"]))
     for archive in shown["archives"] if args.archive is None else ():
         sys.stderr.write(
-            f"What it was before it was shortened, {archive['messages']} messages ({harmless(archive['note'])}): "
+            f"An earlier state of {archive['messages']} messages ({harmless(archive['note'])}) is shown with "
             f"--archive {archive['archiveId']}\n"
         )
     return 0

@@ -10,14 +10,18 @@ HIDDEN = "[hidden]"
 _SHORTEST = 6
 # What is longer says too much of a key, and is hardly found in other texts by chance.
 _PIECE = 8
+# Placeholders are shorter, and made of the words that sentences about their server are made of.
+_LONG = 16
 
 
 def hide(text: str, secrets: Iterable[str]) -> str:
-    """The text without the secrets, as they are or as a URL spells them, and without pieces of them. Linear."""
+    """The text without the secrets, as they are or as a URL spells them, and without pieces of long ones. Linear."""
     for secret in secrets:
         for spelled in {secret, quote(secret, safe="")}:
             if len(spelled) >= _SHORTEST:
-                text = _without_pieces(text.replace(spelled, HIDDEN), spelled)
+                text = text.replace(spelled, HIDDEN)
+            if len(spelled) >= _LONG:
+                text = _without_pieces(text, spelled)
     return text
 
 

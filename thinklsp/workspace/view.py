@@ -100,10 +100,9 @@ class WorkspaceView:
         self.folders = _named(list(folders))
         self._protected = protected or ProtectedPaths()
         self._disk: dict[str, FileText | None] = {}
-        opened = tuple(documents)
         self._where = Whereabouts([folder.root for folder in self.folders])
-        for document in opened:
-            self._where.add_document(document.uri)
+        # Of two that are one file the one under the file's own name counts.
+        opened = sorted(documents, key=lambda document: not self._where.add_document(document.uri))
         self._documents = {self._where.key(document.uri): document for document in opened}
         self._settled = {self._where.key(uri): (uri, text) for uri, text in (settled or {}).items()}
         # How the editor writes the URIs of both.

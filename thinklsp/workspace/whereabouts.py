@@ -21,14 +21,16 @@ class Whereabouts:
         self._roots = tuple(roots)
         self._through_links: dict[str, Found] = {}
 
-    def add_document(self, uri: str) -> None:
-        """Looks at the disk where no folder is the document's by name."""
+    def add_document(self, uri: str) -> bool:
+        """Whether it lies in a folder through a link alone. Looks at the disk where no folder is its own by name."""
         try:
             path = uri_to_path(uri)
             if self.of_path(path) is None and (found := self.of_path(real_path(path))) is not None:
                 self._through_links[uri_key(uri)] = found
+                return True
         except (PathRefused, UnicodeError, OSError):
-            return
+            pass
+        return False
 
     def of_uri(self, uri: str) -> Found | None:
         try:

@@ -259,6 +259,10 @@ async def test_completion_in_a_chat_document(begin: Begin) -> None:
             [('@"a b.txt"', True)] if '"' in typed else []
         )
     assert found["isIncomplete"] is False
+    # An editor has closed the quote by itself: that one is replaced, too.
+    closed = await written(outside, '<!-- thinklsp session: new -->\n\n## You\n\n@"a b" x', "c.chat.md")
+    [item] = (await client.complete(closed, '@"a b'))["items"]
+    assert item["textEdit"]["range"]["end"]["character"] == len('@"a b"')
     assert labels(await complete("@app")) == ["@docs/app.md", "@src/app.py"]
     assert labels(await complete("@src/sp")) == ["@src/späß.py"]
     assert labels(await complete("me@ex")) == []

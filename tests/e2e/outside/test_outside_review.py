@@ -69,7 +69,7 @@ ASKED: list[tuple[str, tuple[Tool, ...], list[str]]] = [
     ("auto", (OTHER,), ["b.py (+1 −1)"]),
     ("auto", (tool("delete_file", path="old.py"),), ["deletes old.py"]),
     ("auto", (tool("rename_file", path="old.py", new_path="new.py"),), ["renames old.py to new.py"]),
-    ("auto", (SCHEMA,), ["app.py (+1 −1, makes editors load from example.com)"]),
+    ("auto", (SCHEMA,), ["would change app.py (+1 −1, makes editors load from example.com)"]),
     ("always", (HERE,), ["would change app.py (+1 −1)"]),
 ]
 

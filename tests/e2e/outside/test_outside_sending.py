@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -48,15 +49,25 @@ async def test_without_a_name_the_document_that_the_user_was_in_is_sent(begin: B
     assert "write below the last ## You" in await refused(outside)
 
 
-async def test_an_answer_that_arrives_does_not_take_the_users_place(begin: Begin) -> None:
+@pytest.mark.parametrize("tells", ["before it replies", "after it has replied"])
+async def test_an_answer_that_arrives_does_not_take_the_users_place(begin: Begin, tells: str) -> None:
     hold = Hold()
     outside = await begin(answer(Text("Late."), before=hold), answer(Text("Soon.")))
     slow, quick = (outside.open(f"{name}.chat.md", f"## You\n\n{name}\n") for name in ("slow", "quick"))
-    first = outside.client.command("thinklsp.send", {"uri": slow}, token="slow")
+    client = outside.client
+
+    def later(params: Any) -> Any:
+        asyncio.get_running_loop().call_soon(client.editor.apply_edit, params)
+        return {"applied": True}
+
+    if tells == "after it has replied":
+        client.editor.handlers["workspace/applyEdit"] = later
+    first = client.command("thinklsp.send", {"uri": slow}, token="slow")
     await hold.reached.wait()
-    await outside.client.code_actions(quick, "## You")
+    await client.code_actions(quick, "## You")
     hold.release()
     await outside.result(first)
+    await client.wait_for(lambda: "Late." in (client.text(slow) or ""), what="the answer")
     await outside.turn("thinklsp.send")
     assert prompts(outside) == ["slow", "quick"]
 

@@ -114,7 +114,7 @@ async def test_what_a_command_has_made_verifies_nothing(begin: Begin, tmp_path: 
     result = await outside.turn("thinklsp.chat", {"prompt": "Make it double.", "uri": uri})
     told = json.dumps([request.body["messages"][-1] for request in outside.provider.requests])
     assert "No module named 'helper'" in told
-    assert "what commands have made was not there" in told
+    assert "without what commands have made" in told
     assert result["verified"] == {"command": "python3 -m unittest", "passed": 2, "failed": 0}
     assert outside.client.text(outside.uri("helper.py")) == helper
 

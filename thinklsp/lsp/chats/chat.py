@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
@@ -32,6 +33,8 @@ from thinklsp.lsp.edits.made_files import MadeFiles
 from thinklsp.lsp.protocol.convert import Lines
 
 _RACES = 5
+# Seconds until an editor that has made an edit has told of it.
+_LATEST_CHANGE = 5.0
 _WAITS = "This document waits for an answer already."
 _WRITE = "write below the last ## You"
 _MESSAGE = 4_000
@@ -282,12 +285,21 @@ class ChatDocuments:
             used = document.used
             reply = await self._state.client.apply_edit(f"thinklsp: {what}", self._edit(uri, version, edits))
             if reply.applied:
-                # It was not the user who was there.
-                document.used = used
+                self._state.spawn(self._not_used(document, version, used))
                 return True
             if document.version == version:
                 return False
         return False
+
+    async def _not_used(self, document: Document, version: int, used: int) -> None:
+        """What has changed the document was not the user. Some editors tell of it only after they have answered."""
+        touched = self._state.documents.touched
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LATEST_CHANGE):
+                while document.version == version:
+                    touched.clear()
+                    await touched.wait()
+                document.used = used
 
     def _edit(self, uri: str, version: int, edits: list[dict[str, Any]]) -> dict[str, Any]:
         if not self._state.client.can.document_changes:

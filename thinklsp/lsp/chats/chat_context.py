@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from thinklsp.core.errors import PathRefused
 from thinklsp.core.problems import Diagnosed
 from thinklsp.engine import Reference
+from thinklsp.lsp.chats.chat_outline import outside_fences
 from thinklsp.lsp.chats.mentions import mentions, special_mentions, written
 from thinklsp.lsp.editor.state import State
 from thinklsp.lsp.editor.subjects import latest_place, lines_of
@@ -15,6 +16,7 @@ from thinklsp.workspace.uri import uri_to_path
 from thinklsp.workspace.view import WorkspaceView
 
 _AROUND = 3
+_MOST_NOTICES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +32,12 @@ def context_of(prompt: str, view: WorkspaceView, state: State) -> Context:
     references: list[Reference] = []
     diagnosed = None
     notices: list[str] = []
+    prose = mentions("\n".join(line for _, line in outside_fences(prompt.splitlines())))
     for mention in mentions(prompt):
         if _is_file(view, mention.path):
             references.append(Reference(mention.path, mention.lines))
-        elif mention.is_meant:
+        elif mention.lines is not None and mention in prose and len(notices) < _MOST_NOTICES:
+            # Without lines it may be a mere word, and in code anything.
             notices.append(f"{visible(mention.text)} names no file of the workspace and no open document.")
     for word in special_mentions(prompt):
         if word == "selection":

@@ -77,9 +77,12 @@ def completions(
 ) -> dict[str, Any]:
     """A completion list that replaces what has been typed."""
     start = units(document.line(position.line)[: wanted.column], encoding)
+    text = document.line(position.line)
+    # Editors close a quote by themselves.
+    closed = wanted.typed.startswith('"') and text[column_of(text, position.character, encoding) :].startswith('"')
     place = {
         "start": {"line": position.line, "character": start},
-        "end": {"line": position.line, "character": position.character},
+        "end": {"line": position.line, "character": position.character + closed},
     }
     complete = names.complete
     match wanted.kind:

@@ -14,18 +14,18 @@ _REFERENCE = re.compile(
     r"""(?<![\w@])@(?:"(?P<quoted>(?:[^"\\\n\r]|\\.)+)"|(?P<bare>[^\s:@"]+))"""
     r"(?::L?(?P<first>\d{1,9})(?:-L?(?P<last>\d{1,9}))?)?"
 )
-_ESCAPED = re.compile(r"\\(.)")
+_ESCAPED = re.compile(r"""\\(["\\])""")
 
 
 @dataclass(frozen=True, slots=True)
 class Mention:
-    """`@path` or `@path:10-20` in a prompt; lines count from 1. `text`: as it stands there. `is_meant`: by quotes or
-    lines it cannot be a mere word."""
+    """`@path` or `@path:10-20` in a prompt; lines count from 1. `text`: as it stands there. `is_quoted`: it
+    can be none of `SPECIAL`."""
 
     path: str
     lines: tuple[int, int] | None
     text: str = field(default="", compare=False)
-    is_meant: bool = field(default=False, compare=False)
+    is_quoted: bool = field(default=False, compare=False)
 
 
 def mentions(prompt: str) -> tuple[Mention, ...]:
@@ -54,7 +54,7 @@ def can_be_mentioned(path: str) -> bool:
 
 
 def _is_special(mention: Mention) -> bool:
-    return mention.path in SPECIAL and not mention.is_meant
+    return mention.path in SPECIAL and not mention.is_quoted
 
 
 def _mentioned(prompt: str) -> Iterator[Mention]:
@@ -66,4 +66,4 @@ def _mentioned(prompt: str) -> Iterator[Mention]:
         lines = None if first is None or last is None else (first, last)
         if path:
             whole = match[0] if lines is not None or quoted is not None else f"@{path}"
-            yield Mention(path, lines, whole, quoted is not None or lines is not None)
+            yield Mention(path, lines, whole, quoted is not None)

@@ -7,8 +7,10 @@ from __future__ import annotations
 import re
 from urllib.parse import urlsplit
 
-# Between a key of JSON and its value; comments, too, in the dialects that have them. Their bounds keep it linear.
-_GAP = r"(?:\s++|/\*(?:[^*]|\*(?!/)){0,200}\*/|//[^\n]{0,200}\n){0,200}"
+# Between a key of JSON and its value; comments, too, in the dialects that have them. Bounds, and that nothing is tried
+# twice, keep it linear.
+_BLOCK = r"/\*[^*]{0,200}+(?:\*(?!/)[^*]{0,200}+){0,5}+\*/"
+_GAP = rf"(?:\s++|{_BLOCK}|//[^\n]{{0,200}}+\n){{0,20}}+"
 _ADDRESS = r"""((?:[A-Za-z][A-Za-z0-9+.-]*:)?//[^\s"'<>]+)"""
 # JSON's `$schema` and `$ref`, and the comments that the servers of YAML and TOML read. Each begins with one letter that
 # can be looked for quickly.

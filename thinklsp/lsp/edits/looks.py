@@ -41,11 +41,18 @@ def wants_look(ready: Sequence[Proposal], review: Review, scope: Scope | None) -
     """Whether anything in the edit does. What the user has asked for by name needs none but by their own setting."""
     if review != "auto":
         return review == "always"
-    return any(_outside(item, scope) for item in ready)
+    return any(loads(item) or is_beyond(item, scope) for item in ready)
 
 
-def _outside(item: Proposal, scope: Scope | None) -> bool:
-    if why_operation(item.file, scope) is not None:
+def loads(item: Proposal) -> list[str]:
+    """The hosts from which editors would load something by the file's being open."""
+    return newly_fetched(item.file.before or "", item.after or "")
+
+
+def is_beyond(item: Proposal, scope: Scope | None) -> bool:
+    """Whether something in the file's part goes beyond what was asked for."""
+    file = item.file
+    if file.deletes or file.new_uri is not None or (scope is not None and file.uri != scope.uri):
         return True
     if scope is None or scope.lines is None or item.after is None or item.present.text is None:
         return False

@@ -35,8 +35,8 @@ class MadeFiles:
 
     async def show(self, uri: str, *, take_focus: bool) -> None:
         """Where the editor does not show it, the user is told where it is."""
+        name = visible(self._snapshots.view().resolve(uri).shown)
         if not await self._state.client.show_document(uri, take_focus=take_focus):
-            name = visible(self._snapshots.view().resolve(uri).shown)
             self._state.client.show_message("info", f"The {self._what} is {name}: open it there.")
 
     async def make(self, name: str, suffix: str, text: str) -> str | None:

@@ -1,4 +1,5 @@
-"""Edits of turns that wait for the user: kept until they are taken, offered where they would still change something."""
+"""Edits of turns that wait for the user: kept until they are taken, offered where they would still change something or
+were asked for."""
 
 from __future__ import annotations
 

@@ -13,8 +13,7 @@ from thinklsp.core.unified import counts, diff
 from thinklsp.lsp.editor.snapshots import Snapshots
 from thinklsp.lsp.editor.state import State
 from thinklsp.lsp.edits.drafts import Draft, Proposal, Review, Scope
-from thinklsp.lsp.edits.fetched import newly_fetched
-from thinklsp.lsp.edits.looks import wants_look
+from thinklsp.lsp.edits.looks import is_beyond, loads, wants_look
 from thinklsp.lsp.edits.made_files import MadeFiles
 from thinklsp.lsp.edits.proposals import Kept, Proposals
 from thinklsp.tools.shown import visible
@@ -38,7 +37,7 @@ class Reviewing:
         asks_itself = can.change_annotations and can.document_changes
         if asks_itself or not can.apply_edit or not wants_look(made.ready, review, scope):
             return True
-        question = f"thinklsp: “{proposed.title}” {_told(made, review)}. Apply it?"
+        question = f"thinklsp: “{proposed.title}” {_told(made, review, scope)}. Apply it?"
         options = (_APPLY, _SHOW, _LATER) if self._files.possible else (_APPLY, _LATER)
         answer = await self._state.client.question(question, options)
         if answer == _SHOW and await self._show(proposed, made):
@@ -56,11 +55,12 @@ class Reviewing:
         return True
 
 
-def _told(made: Draft, review: Review) -> str:
+def _told(made: Draft, review: Review, scope: Scope | None) -> str:
     named = [_change(item) for item in made.ready]
     left = len(named) - _MOST_NAMED
     files = ", ".join(named[:_MOST_NAMED]) + (f" and {left} more" if left > 0 else "")
-    return f"would change {files}" if review == "always" else f"goes beyond the place that you asked about: {files}"
+    goes_beyond = review == "auto" and any(is_beyond(item, scope) for item in made.ready)
+    return f"goes beyond the place that you asked about: {files}" if goes_beyond else f"would change {files}"
 
 
 def _change(item: Proposal) -> str:
@@ -70,6 +70,5 @@ def _change(item: Proposal) -> str:
     if item.file.new_uri is not None:
         return f"renames {path} to {visible(item.file.new_path or item.file.new_uri)}"
     added, removed = counts(item.present.text or "", item.after or "")
-    hosts = newly_fetched(item.file.before or "", item.after or "")
-    loads = f", makes editors load from {', '.join(hosts)}" if hosts else ""
-    return f"{path} (+{added} −{removed}{loads})"
+    hosts = ", ".join(loads(item))
+    return f"{path} (+{added} −{removed}{f', makes editors load from {hosts}' if hosts else ''})"
