@@ -81,6 +81,28 @@ async def test_a_projected_overshoot_of_tokens_and_of_the_day() -> None:
     assert day.questions == [f"{said}; the budget of the day is $5.00."]
 
 
+TOKENS_AND_DOLLARS: list[tuple[str, list[str]]] = [
+    # Each call reads 100,000 tokens for $0.40.
+    ("continue", ["tokens", "tokens cost", "tokens cost"]),
+    ("raise", ["tokens", "cost", ""]),
+]
+
+
+@pytest.mark.parametrize(("answer", "named"), TOKENS_AND_DOLLARS)
+async def test_an_answer_counts_for_the_budget_that_was_named(answer: str, named: list[str]) -> None:
+    gate = Gate(Price(input=4.0, output=0.0), tokens=4_000, usd=0.5)
+    for calls, names in enumerate(named):
+        gate.questions.clear()
+        expected = names.split()
+        used = Usage(100_000 * calls, 0, cost_usd=0.4 * calls)
+        assert await gate.opens(used, Usage(100_000, 0), *[answer] * len(expected))
+        assert [word for said in gate.questions for word in ("tokens", "cost") if f" {word}" in said] == expected
+    stopping = Gate(tokens=1, usd=0.5)
+    assert not await stopping.opens(Usage(1, 0, cost_usd=0.5), PLAIN, "raise", "stop")
+    assert not await stopping.opens(Usage(1, 0, cost_usd=0.5), PLAIN, "stop")
+    assert "cost" in stopping.questions[-1]
+
+
 async def test_without_a_price_only_what_was_spent_counts() -> None:
     gate = Gate(None, usd=5.0, usd_per_day=5.0)
     assert await gate.opens(Usage(cost_usd=4.9), PLAIN)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
-from dataclasses import replace
 from typing import Literal
 
 from thinklsp.agent.budget import DaySpending
@@ -51,60 +50,51 @@ class BudgetedCaller:
 
 
 class BudgetGate:
-    """One for a turn. Continuing once allows the same amount again; raising lifts the limit for the turn."""
+    """One for a turn. Each budget that is reached is asked about by itself, and the answer counts for it alone."""
 
     def __init__(self, allowed: Limits, spending: DaySpending, ask: AskBudget) -> None:
-        self._allowed = self._left = allowed
+        self._tokens = _Budget(allowed.tokens, "This turn has used", "its budget", "{:,}", " tokens")
+        self._usd = _Budget(allowed.usd, "This turn has cost", "its budget", "${:.2f}")
+        self._usd_of_day = _Budget(allowed.usd_per_day, "Today's turns have cost", "the budget of the day", "${:.2f}")
         self._spending = spending
         self._ask = ask
 
     async def opens(self, used: Usage, next_call: Usage, price: Price | None) -> bool:
         """Whether the next call may go out: `used` by the turn so far, `next_call` what it will read."""
+        tokens = (used.input_tokens or 0) + (used.output_tokens or 0)
         usd = 0.0 if price is None else price.cost(next_call) or 0.0
-        return await self._turn_allows(used, next_call.input_tokens or 0, usd) and await self._day_allows(usd)
+        return (
+            await self._tokens.allows(tokens, next_call.input_tokens or 0, self._ask)
+            and await self._usd.allows(used.cost_usd or 0.0, usd, self._ask)
+            # The turn shares it with others; an answer counts for this turn.
+            and await self._usd_of_day.allows(self._spending.usd, usd, self._ask)
+        )
 
-    async def _turn_allows(self, used: Usage, next_tokens: int, next_usd: float) -> bool:
-        limit, allowed = self._left, self._allowed
-        tokens, usd = (used.input_tokens or 0) + (used.output_tokens or 0), used.cost_usd or 0.0
-        if limit.tokens is not None and _is_over(tokens, next_tokens, limit.tokens):
-            said = f"This turn has used {tokens:,} tokens{_next(tokens >= limit.tokens, f'{next_tokens:,} tokens')}"
-            said = f"{said}; its budget is {limit.tokens:,}."
-        elif limit.usd is not None and _is_over(usd, next_usd, limit.usd):
-            said = f"This turn has cost ${usd:.2f}{_next(usd >= limit.usd, f'${next_usd:.2f}')}"
-            said = f"{said}; its budget is ${limit.usd:.2f}."
-        else:
+
+class _Budget:
+    """Continuing once allows the same amount again; raising lifts the limit for the turn. None: no limit.
+
+    `shown` is how an amount is written, `unit` what follows it where the sentence has not yet named it.
+    """
+
+    def __init__(self, allowed: float | None, begins: str, name: str, shown: str, unit: str = "") -> None:
+        self._allowed = self._limit = allowed
+        self._begins, self._name, self._shown, self._unit = begins, name, shown, unit
+
+    async def allows(self, used: float, coming: float, ask: AskBudget) -> bool:
+        limit, allowed = self._limit, self._allowed
+        if limit is None or allowed is None or (used < limit and used + coming <= limit):
             return True
-        match await self._ask(said):
+        match await ask(self._question(used, coming, limit)):
             case "continue":
-                more_tokens = limit.tokens and allowed.tokens and max(limit.tokens, tokens) + allowed.tokens
-                more_usd = limit.usd and allowed.usd and max(limit.usd, usd) + allowed.usd
-                self._left = replace(limit, tokens=more_tokens, usd=more_usd)
+                self._limit = max(limit, used) + allowed
             case "raise":
-                self._left = replace(limit, tokens=None, usd=None)
+                self._limit = None
             case "stop":
                 return False
         return True
 
-    async def _day_allows(self, next_usd: float) -> bool:
-        """The same for the budget of the day, which the turn shares with others; an answer counts for this turn."""
-        limit, spent = self._left.usd_per_day, self._spending.usd
-        if limit is None or not _is_over(spent, next_usd, limit):
-            return True
-        said = f"Today's turns have cost ${spent:.2f}{_next(spent >= limit, f'${next_usd:.2f}')}"
-        match await self._ask(f"{said}; the budget of the day is ${limit:.2f}."):
-            case "continue":
-                again = self._allowed.usd_per_day
-                self._left = replace(self._left, usd_per_day=again and max(limit, spent) + again)
-            case "raise":
-                self._left = replace(self._left, usd_per_day=None)
-            case "stop":
-                return False
-        return True
-
-
-def _is_over(used: float, coming: float, limit: float) -> bool:
-    return used >= limit or used + coming > limit
-
-
-def _next(reached: bool, amount: str) -> str:
-    return "" if reached else f", and what its next call reads comes to about {amount}"
+    def _question(self, used: float, coming: float, limit: float) -> str:
+        so_far, more = (self._shown.format(amount) + self._unit for amount in (used, coming))
+        following = "" if used >= limit else f", and what its next call reads comes to about {more}"
+        return f"{self._begins} {so_far}{following}; {self._name} is {self._shown.format(limit)}."
