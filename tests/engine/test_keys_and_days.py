@@ -1,4 +1,4 @@
-"""Key commands run when a turn connects and not before, once; and what the day has cost is asked about."""
+"""Key commands run when a turn connects and not before, once; what the day has cost is booked and asked about."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import os
 import socket
 import time
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing
 from datetime import date
 from pathlib import Path
@@ -15,13 +16,16 @@ import pytest
 
 from tests.engine.test_engine import PLAIN, play, spec
 from tests.settings.test_sources import NO_FILE
-from tests.support.scripted_model import Answer, says, tool
+from tests.support.scripted_model import Answer, ScriptedModel, says, thinking, tool
 from thinklsp.agent.budget import DaySpending
+from thinklsp.agent.model_call import CallEvent
 from thinklsp.core.errors import SettingsError
 from thinklsp.core.events import Notice, TurnEvent, TurnFinished
 from thinklsp.core.usage import Usage
 from thinklsp.engine import Engine, Turn
 from thinklsp.engine.doctor import report
+from thinklsp.providers.base import ModelRequest
+from thinklsp.sessions.store import SqliteStore
 
 MODEL = "claude-opus-4-6"
 READ = ("read_file", {"path": "untitled:a.py"})
@@ -132,6 +136,77 @@ async def test_the_budget_of_the_day_is_shared_by_turns_and_asks() -> None:
     play(fourth, *priced(5, 5))
     questions, events = await asked(fourth, "raise")
     assert (len(questions), reason(events)) == (1, "end_turn")
+    await engine.aclose()
+
+
+class Closing(ScriptedModel):
+    """Tells when a call has handed out its whole answer."""
+
+    def __init__(self, script: Iterable[Answer], closed: Callable[[], object]) -> None:
+        super().__init__(script)
+        self._closed = closed
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[CallEvent, None]:
+        async with aclosing(super().stream(request)) as events:
+            async for event in events:
+                yield event
+        self._closed()
+
+
+ASKS = tool("q", "ask_user", {"question": "Which?", "options": ["a", "b"]})
+# The answers until the cancel, and how many of them are kept as steps.
+CANCELLED: dict[str, tuple[list[Answer], int]] = {
+    "while a tool of the first answer runs": ([says(thinking(), ASKS, usage=Usage(100_000, 9, cost_usd=0.4))], 0),
+    "while a tool of a later answer runs": ([*priced(0.25), says(ASKS, usage=Usage(7, 3, cost_usd=0.5))], 1),
+    "while the last step is stored": ([*priced(0.25), says("Done.", usage=Usage(7, 3, cost_usd=0.5))], 2),
+}
+
+
+@pytest.mark.parametrize("when", CANCELLED)
+@pytest.mark.parametrize("times", [1, 2])
+async def test_what_was_answered_before_a_cancel_is_booked_once(tmp_path: Path, when: str, times: int) -> None:
+    script, steps = CANCELLED[when]
+    engine = Engine(NO_FILE | {"ANTHROPIC_API_KEY": "k"}, SqliteStore(str(tmp_path)))
+    turn = await engine.begin(spec(), PLAIN, {})
+    whole = sum((answer.usage for answer in script), Usage())
+
+    def cancel() -> None:
+        working.cancel()
+        if times == 2:
+            # A shutdown, say, while what was answered is being booked.
+            asyncio.get_running_loop().call_soon(asyncio.get_running_loop().call_soon, working.cancel)
+
+    def closed() -> None:
+        if when == "while the last step is stored" and len(model.requests) == len(script):
+            cancel()
+
+    async def connect(_known: object) -> Closing:
+        return model
+
+    async def ask(question: str, options: tuple[str, ...]) -> str | None:
+        cancel()
+        await asyncio.get_running_loop().create_future()
+        return None
+
+    async def budget(said: str) -> Any:
+        raise AssertionError(said)
+
+    async def work() -> None:
+        with turn:
+            async with aclosing(turn.events(ask, budget)) as events:
+                async for _ in events:
+                    pass
+
+    model = Closing(script, closed)
+    turn.connect = connect
+    working = asyncio.create_task(work())
+    await asyncio.wait([working])
+    assert working.cancelled()
+    assert turn.usage == whole
+    stored = await engine.store.get(turn.session.id, "w")
+    found = await engine.store.usage(turn.session.id)
+    assert (stored.usage, stored.steps, stored.interrupted) == (whole, steps, steps > 0)
+    assert found.total == found.by_turn[turn.id] == await engine.store.spent_on(DaySpending().day) == whole
     await engine.aclose()
 
 

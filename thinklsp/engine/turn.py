@@ -14,7 +14,7 @@ from thinklsp.agent.budget import DaySpending
 from thinklsp.agent.budget_gate import AskBudget
 from thinklsp.agent.context_meter import ContextMeter
 from thinklsp.agent.instructions import telling, told_in
-from thinklsp.agent.model_call import ModelCaller
+from thinklsp.agent.model_call import CallEvent, CallFinished, ModelCaller
 from thinklsp.agent.turn import run_turn
 from thinklsp.agent.turn_state import TurnConfig
 from thinklsp.core.errors import SessionError
@@ -25,9 +25,10 @@ from thinklsp.core.usage import Usage
 from thinklsp.engine.commands import UserCommands
 from thinklsp.engine.instructions import ProjectInstructions
 from thinklsp.engine.turn_spec import ChatTask, CompactTask, TurnSpec, about_of, changes_for, user_text
+from thinklsp.providers.base import ModelRequest
 from thinklsp.sessions.contract import SessionStore
 from thinklsp.sessions.session import Session
-from thinklsp.sessions.values import Spent
+from thinklsp.sessions.values import Purpose, Spent
 from thinklsp.settings.model import Display, Review
 from thinklsp.tools.base import Ask, ToolContext
 from thinklsp.tools.editor import Editor, NoEditor
@@ -48,13 +49,28 @@ class Shortened:
 
 
 @dataclass(slots=True)
+class _Counting:
+    """A ModelCaller that knows what its finished calls have used, whatever becomes of their answers."""
+
+    caller: ModelCaller
+    used: Usage = field(default_factory=Usage)
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[CallEvent, None]:
+        async with aclosing(self.caller.stream(request)) as events:
+            async for event in events:
+                if isinstance(event, CallFinished):
+                    self.used += event.usage
+                yield event
+
+
+@dataclass(slots=True)
 class Turn:
     """Owns its session until it is left (`with turn:`). `events` runs once; `overlay` then holds the edits.
 
     `choose_model`: asks for the configuration where the user named no model and the server has to; its sentences are
     for the user. `connect` is given what the service is known to refuse. `store` keeps the session; a step is announced
     only after it has been stored. `service` is the name under which it keeps what the service refuses; without one that
-    is forgotten. `text` and `thinking` are those of the steps so far.
+    is forgotten. `text` and `thinking` are those of the steps so far; `usage` is what has been booked.
     """
 
     id: str
@@ -96,6 +112,7 @@ class Turn:
         for notice in self._told(self.notices):
             yield notice
         begun = finished = False
+        caller: _Counting | None = None
         try:
             self.spending.is_at((await self.store.spent_on(self.spending.day)).cost_usd)
             asked = user_text(self.spec, await changes_for(self.spec))
@@ -113,7 +130,7 @@ class Turn:
                     yield notice
             known = await self.store.remedies(self.session.id, self.service) if self.service else ()
             self.config = self.config.knowing(known)
-            caller = await self.connect(known)
+            caller = _Counting(await self.connect(known))
             if isinstance(self.spec.task, CompactTask):
                 work = self._compact(caller, self.spec.task, ask_budget)
             else:
@@ -125,12 +142,11 @@ class Turn:
                     if isinstance(event, TurnFinished):
                         finished = True
                         self.verified = event.verified
-                        await self._keep_lost(event.usage)
-                        await self._leave(complete=True)
+                        await self._leave(caller.used, complete=True)
                     yield event
         finally:
             if begun and not finished:
-                await self._leave(complete=False)
+                await self._leave(Usage() if caller is None else caller.used, complete=False)
             try:
                 await self.store.release(self.session.id)
             finally:
@@ -208,9 +224,8 @@ class Turn:
         return [Notice("info", text) for text in sentences]
 
     async def _commit(self, step: StepCommitted) -> None:
-        spent = Spent(self.id, self.config.model.provider, self.config.model.id, step.usage)
+        spent = self._booked(step.usage, "step")
         await self._update(lambda session: session.with_step(step.assistant, step.results, step.usage), spent)
-        self.usage += step.usage
         _log.info("turn %s: step ended with %s, %s", self.id, step.assistant.stop_reason, step.usage)
         self.text = step.assistant.text or self.text
         self.thinking = "\n\n".join(filter(None, (self.thinking, step.assistant.thinking)))
@@ -221,30 +236,39 @@ class Turn:
     async def _replace(self, shorter: ContextCompacted) -> None:
         """The shorter conversation takes the place of the former, which the store keeps as an archive."""
         choices = {"thinking.mode": "off"} if shorter.thinking_off else {}
-        spent = Spent(self.id, self.config.model.provider, self.config.model.id, shorter.usage, "compaction")
+        spent = self._booked(shorter.usage, "compaction")
 
         def change(session: Session) -> Session:
             return session.compacted(shorter.after).with_usage(shorter.usage).with_choices(choices)
 
         self.session, archive = await self.store.compact(self.session.id, change, shorter.text, spent)
         self.shortened = Shortened(shorter, archive)
-        self.usage += shorter.usage
         _log.info("turn %s: %d messages became %d", self.id, len(shorter.before), len(shorter.after))
 
     async def _keep_remedy(self, notice: Notice) -> None:
         if notice.remedy is not None and self.service:
             await self.store.keep_remedy(self.session.id, self.service, notice.remedy)
 
-    async def _keep_lost(self, whole: Usage) -> None:
-        """Books what the turn has used beyond its steps: an answer that was declined or cut is no step, yet costs."""
-        lost = whole.without(self.usage)
-        if lost.input_tokens or lost.output_tokens:
-            spent = Spent(self.id, self.config.model.provider, self.config.model.id, lost, "lost")
-            await self._update(lambda session: session.with_usage(lost), spent)
+    async def _leave(self, used: Usage, *, complete: bool) -> None:
+        """Books what its model calls have used beyond its steps: an answer that was declined or cut, or whose tools
+        were still running when the turn was stopped, is no step, yet costs."""
+        lost = used.without(self.usage)
+        costs = bool(lost.input_tokens or lost.output_tokens)
+        cut = self.session.unanswered or not (complete or isinstance(self.spec.task, CompactTask))
 
-    async def _leave(self, *, complete: bool) -> None:
-        if self.session.unanswered or not (complete or isinstance(self.spec.task, CompactTask)):
-            await self._update(lambda session: session.cut_short())
+        def change(session: Session) -> Session:
+            session = session.with_usage(lost) if costs else session
+            return session.cut_short() if cut else session
+
+        if costs or cut:
+            # In one go: it may be cancelled once more.
+            await self._update(change, self._booked(lost, "lost") if costs else None)
+
+    def _booked(self, usage: Usage, purpose: Purpose) -> Spent:
+        """To be handed to the store at once. It counts before the store has answered: what the store has begun it does,
+        even if the turn is cancelled meanwhile, and it must not be booked again."""
+        self.usage += usage
+        return Spent(self.id, self.config.model.provider, self.config.model.id, usage, purpose)
 
     async def _update(self, change: Callable[[Session], Session], spent: Spent | None = None) -> None:
         self.session = await self.store.update(self.session.id, change, spent)

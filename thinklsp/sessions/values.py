@@ -32,7 +32,7 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What one model call has cost. `lost`: an answer that broke off and was asked for again."""
+    """What one model call has cost. `lost`: an answer that became no step, as it was declined or the turn stopped."""
 
     turn_id: str
     provider: str

@@ -179,7 +179,11 @@ async def test_the_editor_is_told_when_its_answer_is_no_longer_awaited(begin: Be
     turn = outside.client.command("thinklsp.chat", {"prompt": "go"}, token="asking")
     await asked.wait()
     outside.client.notify("window/workDoneProgress/cancel", {"token": "asking"})
-    assert (await outside.result(turn))["stopReason"] == "cancelled"
+    result = await outside.result(turn)
+    assert result["stopReason"] == "cancelled"
+    # The answer that asks was paid for.
+    today = (await outside.client.command("thinklsp.usage"))["today"]
+    assert 0 < result["usage"]["costUsd"] == today["costUsd"]
     [question] = outside.client.calls("window/showMessageRequest")
     [withdrawn] = outside.client.calls("$/cancelRequest")
     assert withdrawn.params == {"id": question.message["id"]}
