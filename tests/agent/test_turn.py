@@ -308,6 +308,36 @@ async def test_a_pause_is_sent_back_as_it_is() -> None:
     assert isinstance(played.model.requests[1].conversation[-1], AssistantMessage)
 
 
+PIECES = [says(thinking("I lo"), stop="pause_turn"), says(thinking("ok."), "Hello ", stop="pause_turn")]
+CALLS = says("wor", tool("r", "read_file", {"path": A}))
+
+
+@pytest.mark.parametrize(
+    ("script", "text", "thought"),
+    [
+        ([*PIECES, says("wor", stop="pause_turn"), says("ld.")], "Hello world.", "I look."),
+        ([*PIECES, says(thinking("More."), "world.")], "Hello world.", "I look.\n\nMore."),
+        ([*PIECES, CALLS, says(thinking("So."), "Done.")], "Done.", "I look.\n\nSo."),
+        ([*PIECES, CALLS, says(tool("s", "read_file", {"path": A})), says(stop="max_tokens")], "Hello wor", "I look."),
+        ([*PIECES, says("wor", stop="max_tokens")], "Hello wor", "I look."),
+        ([*PIECES, says(), says("Anew.")], "Anew.", "I look."),
+        ([*PIECES, says(), says()], "Hello ", "I look."),
+        ([*PIECES, says("No", stop="refusal", explanation="Not allowed.")], "Not allowed.", "I look."),
+    ],
+)
+async def test_the_pieces_of_a_paused_answer_are_told_as_one(script: list[Answer], text: str, thought: str) -> None:
+    played = Played(script)
+    await played.run()
+    assert (played.finished.text, played.finished.thinking) == (text, thought)
+    played.check_next()
+
+
+async def test_a_turn_that_ends_between_the_pieces_tells_them() -> None:
+    played = Played([*PIECES, says("world.")], limits=Limits(max_steps=2))
+    await played.run()
+    assert (played.finished.stop_reason, played.finished.text) == ("max_steps", "Hello ")
+
+
 @pytest.mark.parametrize("blocks", [(tool("r", "read_file", {"path": A}),), (), (thinking(),)])
 async def test_a_pause_with_calls_or_without_anything_stays_sendable(blocks: tuple[Any, ...]) -> None:
     played = Played([says(*blocks, stop="pause_turn")])

@@ -79,6 +79,22 @@ def test_the_answer_alone_is_on_standard_output(cli):
     assert [path for path in cli.left_behind() if "/.local" not in path] == []
 
 
+PAUSED = """
+[[turn]]
+[[turn.step]]
+stop_reason = "pause_turn"
+block = [{ text = "Hello wor" }]
+[[turn.step]]
+block = [{ text = "ld." }]
+"""
+
+
+async def test_the_pieces_of_a_paused_answer_are_one_text(cli):
+    async with service(PAUSED) as env:
+        assert (await ask(cli, "Hello?", **env)).stdout == "Hello world.\n"
+        assert json.loads((await ask(cli, "Hello?", "--json", **env)).stdout)["text"] == "Hello world."
+
+
 async def test_json_is_one_turn_result_and_the_prompt_may_come_through_a_pipe(cli):
     async with service(ECHO) as env:
         done = await ask(cli, "--json", stdin="Is this a pipe?\n", **env)

@@ -124,8 +124,6 @@ def _check_cache_control(body: Json) -> None:
 def _check_messages(messages: list[Json]) -> None:
     if not messages or messages[0]["role"] != "user":
         raise Refused("messages: first message must use the user role")
-    if messages[-1]["role"] == "assistant":
-        raise Refused("This model does not support assistant message prefill.")
     waiting: list[str] = []
     for number, message in enumerate(messages):
         blocks = blocks_of(message["content"])
@@ -171,10 +169,16 @@ class Conversations:
     def check(self, body: Json) -> None:
         messages = without_cache_control(body["messages"])
         texts = [exact(message) for message in messages]
+        if messages[-1]["role"] == "assistant" and not self._is_paused(messages[-1]):
+            raise Refused("This model does not support assistant message prefill.")
         for place, message in enumerate(messages):
             if message["role"] == "assistant":
                 self._check_replay(body, texts, place, message)
         self._check_dropped(texts, messages)
+
+    def _is_paused(self, message: Json) -> bool:
+        content = exact(blocks_of(message["content"]))
+        return any(issued.reason == "pause_turn" and exact(issued.content) == content for issued in self.issued)
 
     def _check_replay(self, body: Json, texts: list[str], place: int, message: Json) -> None:
         content = exact(blocks_of(message["content"]))

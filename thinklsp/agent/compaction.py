@@ -15,6 +15,7 @@ from typing import Literal
 from thinklsp.agent.user_turns import shortened_note, split_turns, words_of
 from thinklsp.core.bare import bare_message
 from thinklsp.core.messages import AssistantMessage, Conversation, Message, TextBlock, UserMessage, shortened_by
+from thinklsp.core.said import THINKING_ONLY
 from thinklsp.providers.model_info import ModelInfo
 
 Cause = Literal["threshold", "overflow", "command"]
@@ -24,7 +25,6 @@ Tokens = Callable[[Conversation], int]
 _COMFORT = 0.9
 # A compaction that saves less is not worth what it loses.
 _LEAST_GAIN = 0.1
-_NOTHING_LEFT = "(thinking only)"
 _GO_ON = (
     "<note>Your steps so far were shortened; the summary above says what is done. Go on from there. The edits that you "
     "made in this turn are still in place.</note>"
@@ -148,7 +148,7 @@ def _kept(message: Message, model: ModelInfo) -> Message:
     if _is_own(message, model) and not hides and not binds_thinking(model):
         return message
     bare = bare_message(message)
-    return bare if bare.blocks else replace(bare, blocks=(TextBlock(_NOTHING_LEFT),))
+    return bare if bare.blocks else replace(bare, blocks=(TextBlock(THINKING_ONLY),))
 
 
 def _is_own(message: AssistantMessage, model: ModelInfo) -> bool:

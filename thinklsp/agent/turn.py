@@ -38,10 +38,9 @@ from thinklsp.core.messages import (
     ToolUseBlock,
     UserMessage,
 )
+from thinklsp.core.said import THINKING_ONLY
 from thinklsp.core.usage import Usage
 from thinklsp.tools.base import ToolContext
-
-_SILENT = "(thinking only)"
 
 
 async def run_turn(
@@ -113,8 +112,8 @@ async def _after_answer(
     message = with_unique_calls(answer.message, turn.conversation)
     answer = replace(answer, message=message)
     turn.usage += answer.usage
-    turn.text = message.text or turn.text
-    turn.thinking = "\n\n".join(filter(None, (turn.thinking, message.thinking)))
+    turn.said = turn.said.then(message)
+    turn.text, turn.thinking = turn.said.text, turn.said.thinking
     match message.stop_reason:
         case "refusal":
             # The partial answer is not kept: sending it again would be refused again.
@@ -128,8 +127,7 @@ async def _after_answer(
             else:
                 yield Notice("warning", why_cut(config, answer.usage))
                 yield turn.finished("max_tokens")
-        case "pause_turn" if _can_go_back(message) and not message.tool_uses:
-            # Sent back as it is, it makes the service go on.
+        case "pause_turn" if message.is_paused:
             yield _commit(turn, message, None, answer.usage)
         case "end_turn" | "tool_use" | "stop_sequence" | "pause_turn" | "other":
             if message.tool_uses:
@@ -158,7 +156,7 @@ async def _run_tools(
 
 def _after_silence(answer: CallFinished, turn: Progress) -> list[TurnEvent]:
     """An answer without text: stored sendable, asked to go on once, then said."""
-    message = replace(answer.message, blocks=(*answer.message.blocks, TextBlock(_SILENT)))
+    message = replace(answer.message, blocks=(*answer.message.blocks, TextBlock(THINKING_ONLY)))
     committed = _commit(turn, message, None, answer.usage)
     if not turn.nudged:
         turn.nudged = True
@@ -172,11 +170,6 @@ def _after_silence(answer: CallFinished, turn: Progress) -> list[TurnEvent]:
 def _commit(turn: Progress, message: AssistantMessage, results: UserMessage | None, usage: Usage) -> StepCommitted:
     turn.conversation += (message,) if results is None else (message, results)
     return StepCommitted(message, results, usage)
-
-
-def _can_go_back(message: AssistantMessage) -> bool:
-    """Blank text is refused, so an answer of nothing else would stand empty at the end of the request."""
-    return any(not isinstance(block, TextBlock) or block.text.strip() for block in message.blocks)
 
 
 def _without_unfinished(message: AssistantMessage) -> AssistantMessage | None:

@@ -12,6 +12,7 @@ from thinklsp.core.events import TurnFinished, TurnStopReason
 from thinklsp.core.messages import Conversation
 from thinklsp.core.problems import Verified
 from thinklsp.core.remedies import Remedy
+from thinklsp.core.said import Said
 from thinklsp.core.usage import Usage
 from thinklsp.providers.base import ModelRequest, Thinking
 from thinklsp.providers.model_info import ModelInfo
@@ -63,6 +64,7 @@ class Progress:
     config: TurnConfig
     usage: Usage
     meter: ContextMeter
+    said: Said = field(default_factory=Said)
     text: str = ""
     thinking: str = ""
     nudged: bool = False

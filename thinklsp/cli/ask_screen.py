@@ -49,7 +49,7 @@ class AskScreen:
         self._begun = time.monotonic()
         self._tokens_done = self._tokens_now = 0
         self._open_line: IO[str] | None = None
-        self._answered = self._new_paragraph = False
+        self._answered = self._new_paragraph = self._goes_on = False
         self._pulse: asyncio.Task[None] | None = None
 
     def __enter__(self) -> Self:
@@ -67,7 +67,7 @@ class AskScreen:
     def show(self, event: TurnEvent) -> None:
         match event:
             case StepStarted() | Reminded():
-                self._enter("thinking")
+                self._step_begun()
             case ThinkingTick():
                 self._tokens_now = max(self._tokens_now, event.tokens or 0)
             case ThinkingStreamed():
@@ -80,10 +80,7 @@ class AskScreen:
             case ToolFinished():
                 self._tool(event)
             case StepCommitted():
-                self._tokens_done += event.usage.output_tokens or 0
-                self._tokens_now = 0
-                self.pause()
-                self._new_paragraph = self._answered
+                self._step_done(event)
             case RetryScheduled():
                 said = " What was written above is discarded." if event.restart else ""
                 when = f"in {event.delay:.0f} s" if event.delay >= 0.5 else "at once"
@@ -100,6 +97,19 @@ class AskScreen:
                 self.pause()
             case _:
                 assert_never(event)
+
+    def _step_begun(self) -> None:
+        # The rest of a paused answer is written behind what there is of it.
+        if not self._goes_on:
+            self._enter("thinking")
+
+    def _step_done(self, step: StepCommitted) -> None:
+        self._tokens_done += step.usage.output_tokens or 0
+        self._tokens_now = 0
+        self._goes_on = step.assistant.is_paused
+        if not self._goes_on:
+            self.pause()
+            self._new_paragraph = self._answered
 
     def note(self, text: str, *, warning: bool = False) -> None:
         self.pause()

@@ -186,6 +186,16 @@ class AssistantMessage(Remembering):
     def tool_uses(self) -> tuple[ToolUseBlock, ...]:
         return tuple(block for block in self.blocks if isinstance(block, ToolUseBlock))
 
+    @property
+    def is_paused(self) -> bool:
+        """Whether it is a piece of an answer: sent back as it is, it makes the service go on. One with calls waits for
+        their results instead, and blank text is refused, so that one of nothing else would be sent as nothing."""
+        return (
+            self.stop_reason == "pause_turn"
+            and not self.tool_uses
+            and any(not isinstance(block, TextBlock) or block.text.strip() for block in self.blocks)
+        )
+
 
 Message = UserMessage | AssistantMessage
 

@@ -21,6 +21,7 @@ from thinklsp.core.errors import SessionError
 from thinklsp.core.events import ContextCompacted, Notice, Reminded, StepCommitted, TurnEvent, TurnFinished
 from thinklsp.core.problems import Verified
 from thinklsp.core.remedies import Remedy
+from thinklsp.core.said import Said
 from thinklsp.core.usage import Usage
 from thinklsp.engine.commands import UserCommands
 from thinklsp.engine.instructions import ProjectInstructions
@@ -91,6 +92,7 @@ class Turn:
     meter: ContextMeter = field(default_factory=ContextMeter)
     said: list[str] = field(default_factory=list)
     usage: Usage = field(default_factory=Usage)
+    answers: Said = field(default_factory=Said)
     text: str = ""
     thinking: str = ""
     commands: UserCommands | None = None
@@ -227,8 +229,8 @@ class Turn:
         spent = self._booked(step.usage, "step")
         await self._update(lambda session: session.with_step(step.assistant, step.results, step.usage), spent)
         _log.info("turn %s: step ended with %s, %s", self.id, step.assistant.stop_reason, step.usage)
-        self.text = step.assistant.text or self.text
-        self.thinking = "\n\n".join(filter(None, (self.thinking, step.assistant.thinking)))
+        self.answers = self.answers.then(step.assistant)
+        self.text, self.thinking = self.answers.text, self.answers.thinking
 
     async def _remind(self, said: Reminded) -> None:
         await self._update(lambda session: session.with_reminder(said.message))

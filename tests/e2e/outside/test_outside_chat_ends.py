@@ -179,6 +179,20 @@ async def test_what_a_cancelled_turn_had_said_stays_in_the_document(begin: Begin
     assert "Typed meanwhile." in heard
 
 
+async def test_the_pieces_of_a_paused_answer_are_one_text(begin: Begin) -> None:
+    piece = answer(Thinking("I look."), Text("Hello w"), stop_reason="pause_turn")
+    outside = await begin(
+        piece,
+        answer(Text("orld.")),
+        options={"thinking": {"display": "summary"}},
+    )
+    client = outside.client
+    uri = outside.open("notes.chat.md", "Hello?\n")
+    result = await outside.turn("thinklsp.send", {"uri": uri})
+    assert (result["text"], result["thinking"]) == ("Hello world.", "I look.")
+    assert (client.text(uri) or "").endswith("\n\n## thinklsp\n\nHello world.\n\n## You\n\n")
+
+
 @pytest.mark.parametrize("watched", [True, False])
 async def test_a_failed_turn_is_told_of_in_the_document(begin: Begin, watched: bool) -> None:
     broken = answer(Text("Half a sen"), Cut())

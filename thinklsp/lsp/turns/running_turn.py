@@ -10,6 +10,8 @@ from typing import Literal
 
 from thinklsp.core.edits import FileEdit
 from thinklsp.core.events import RetryScheduled, StepCommitted, TextStreamed, TurnEvent, TurnFinished, TurnStopReason
+from thinklsp.core.messages import AssistantMessage, TextBlock
+from thinklsp.core.said import Said
 from thinklsp.engine import ChatTask, CompactTask, Turn
 from thinklsp.lsp.editor.client import Client
 from thinklsp.lsp.editor.progress import TurnProgress
@@ -60,14 +62,14 @@ Deliver = Callable[[Told], "asyncio.Task[None]"]
 class _Streamed:
     """The text of a turn as far as it has come: of its steps, and of the message that is not whole yet."""
 
-    whole: list[str] = field(default_factory=list)
+    said: Said = field(default_factory=Said)
     pieces: list[str] = field(default_factory=list)
 
     def take(self, event: TurnEvent) -> None:
         if isinstance(event, TextStreamed):
             self.pieces.append(event.delta)
         elif isinstance(event, StepCommitted):
-            self.whole.append(event.assistant.text)
+            self.said = self.said.then(event.assistant)
             self.pieces.clear()
         elif isinstance(event, RetryScheduled) and event.restart:
             self.pieces.clear()
@@ -77,8 +79,12 @@ class _Streamed:
         return "".join(self.pieces)
 
     @property
+    def so_far(self) -> Said:
+        return self.said.then(AssistantMessage((TextBlock(self.partial),))) if self.partial.strip() else self.said
+
+    @property
     def text(self) -> str:
-        return "\n\n".join(part for part in (*self.whole, self.partial) if part.strip())
+        return "\n\n".join(message.text for message in self.so_far.messages if message.text.strip())
 
 
 @dataclass(slots=True)
@@ -122,7 +128,7 @@ class RunningTurn:
             self.outcome = self.outcome or self._hold(_WHY["cancelled"])
             if self.streamed.text or self._heard(steps):
                 self._cut(_WHY["cancelled"], finished, steps)
-            text = self.streamed.partial if self.streamed.partial.strip() else self.turn.text
+            text = self.streamed.so_far.text or self.turn.text
             cancelled = TurnFinished("cancelled", text, self.turn.thinking, self.turn.usage)
             running.cut = turn_result(self.turn, cancelled, self.outcome, self._unheard(steps))
             raise
