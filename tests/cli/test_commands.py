@@ -4,12 +4,13 @@ import json
 import re
 import signal
 import subprocess
+import sys
 
 import pytest
 
 from thinklsp import __version__
 from thinklsp.cli.config import settings_table
-from thinklsp.cli.main import COMMANDS
+from thinklsp.cli.main import COMMANDS, run
 from thinklsp.settings import KEYS, Settings
 
 # The documented defaults and choices, from the public contract.
@@ -127,27 +128,32 @@ def test_a_reader_who_has_enough_is_no_failure_to_explain(cli):
         assert process.stderr.read() == b""
 
 
-GONE = 'mkdir gone && cd gone && rmdir ../gone && exec "$@"'
-FULL = 'exec "$@" >/dev/full'
-HINDERED = {
-    "ask in a folder that is gone": (GONE, ["ask", "hi"], "cannot be used: No such file or directory. Go to another"),
-    "sessions there": (GONE, ["sessions", "list"], "cannot be used: No such file or directory. Go to another"),
-    "much for a full disk": (FULL, ["config", "schema"], "could not go on: No space left on device."),
-    "little for a full disk": (FULL, ["doctor"], "could not go on: No space left on device."),
-    "an answer for a full disk": (FULL, ["ask", "hi"], "could not go on: No space left on device."),
-}
+@pytest.mark.parametrize("words", [["ask", "hi"], ["sessions", "list"]])
+def test_a_folder_that_is_gone_is_told(cli, monkeypatch, capsys, words):
+    """Within this process: Python's own start may have something to say there, too."""
+    for name, value in cli.env(THINKLSP_PROVIDER="simulator").items():
+        monkeypatch.setenv(name, value)
+    (cli.folder / "gone").mkdir()
+    monkeypatch.chdir(cli.folder / "gone")
+    (cli.folder / "gone").rmdir()
+    with pytest.raises(SystemExit) as end:
+        sys.exit(run(words))
+    told = capsys.readouterr().err
+    assert (end.value.code, len(told.splitlines())) == (1, 1)
+    assert told.startswith(f"thinklsp {words[0]}: ")
+    assert "cannot be used: No such file or directory. Go to another" in told
 
 
-@pytest.mark.parametrize(("script", "words", "said"), HINDERED.values(), ids=HINDERED)
-def test_what_the_system_does_not_allow_is_a_sentence(cli, script, words, said):
-    argv = ["sh", "-c", script, "sh", *cli.argv(*words)]
+@pytest.mark.parametrize("words", [["config", "schema"], ["doctor"], ["ask", "hi"]])
+def test_output_that_cannot_be_written_is_told(cli, words):
+    argv = ["sh", "-c", 'exec "$@" >/dev/full', "sh", *cli.argv(*words)]
     env = cli.env(THINKLSP_PROVIDER="simulator")
     done = subprocess.run(argv, cwd=cli.folder, env=env, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False)
     told = done.stderr.decode()
     assert (done.returncode, "Traceback" in told) == (1, False)
     *_, last = told.splitlines()
     assert last.startswith(f"thinklsp {words[0]}: ")
-    assert said in last
+    assert "could not go on: No space left on device." in last
 
 
 def test_simulate_tells_how_to_use_it_and_what_was_asked(cli, tmp_path):

@@ -76,6 +76,11 @@ HINDRANCES = {
     "a folder": ("os.mkdir(log)", 0o700, "thinklsp.log cannot be used: Is a directory"),
     "a link": ("os.symlink('victim', log)", 0o700, "thinklsp.log cannot be used: Too many levels of symbolic links"),
     "a pipe that nobody reads": ("os.mkfifo(log)", 0o700, "thinklsp.log cannot be used: "),
+    "a pipe that somebody reads": (
+        "os.mkfifo(log); reader = os.open(log, os.O_RDONLY | os.O_NONBLOCK)",
+        0o700,
+        "thinklsp.log is not a file of yours",
+    ),
     "a link in the folder of everybody": ("os.symlink('victim', log)", 0o777, "can be changed by other users"),
     "nothing in the folder of everybody": ("pass", 0o777, "can be changed by other users"),
 }
@@ -90,9 +95,12 @@ def test_a_log_that_cannot_be_kept_is_told_once_and_hinders_nothing(
     place = f"log = {str(state / 'thinklsp.log')!r}; {obstruct}; os.chmod({str(state)!r}, {mode})"
     state.mkdir(mode=0o700)
     victim.write_text("mine")
+    names = {"os": os}
     if early:
-        exec(place, {"os": os})  # noqa: S102 - what stands in the table
+        exec(place, names)  # noqa: S102 - what stands in the table
     done = left_behind(tmp_path, LOGGED if early else f"{place}\n{LOGGED}", read=False)[0]
+    if "reader" in names:
+        os.close(names["reader"])
     lines = done.splitlines()
     assert [line.rpartition(" ")[2] for line in lines if " x: " in line] == ["first", "second"]
     [told] = [line for line in lines if " x: " not in line]

@@ -244,3 +244,9 @@ def test_a_document_opened_through_a_link_from_outside_is_the_file_of_the_folder
             for order in ([own, DocumentSnapshot(uri, 7, "typed")], [DocumentSnapshot(uri, 7, "typed"), own]):
                 view = WorkspaceView([(WorkspaceFolder(real.as_uri(), ""), root)], order)
                 assert {view.read(view.resolve(written)).text for written in ("sub/f.py", own.uri, uri)} == {"its own"}
+
+
+def test_a_document_that_lies_deeper_than_paths_may_go_is_one_without_a_path(view, ws):
+    deep = (ws / "/".join("d" * 70) / "x.py").as_uri()
+    place = view(documents=[doc(deep)]).resolve(deep)
+    assert (place.shown, place.uri, place.root) == (deep, deep, None)
