@@ -150,21 +150,21 @@ async def test_where_an_answer_stands_is_shown_or_said(begin: Begin, how: str) -
         await outside.until_told("The review is .thinklsp/review/")
 
 
-@pytest.mark.parametrize(
-    "name", ["a b.py", "we:ird.py", "a@b.py", "pkg/@types/x.py", 'q".py', "untitled:U-1", "outside"]
-)
-async def test_the_place_that_a_blank_document_names_is_sent_along(begin: Begin, name: str) -> None:
-    outside = await begin(answer(Text("A function.")), files={"a": "another\n", "x.py": "x = 1\n"})
+NAMES = ["a b.py", "we:ird.py", "a@b.py", "pkg/@types/x.py", 'q".py', "untitled:U-1", "outside"]
+
+
+async def test_the_place_that_a_blank_document_names_is_sent_along(begin: Begin) -> None:
+    outside = await begin(*(answer(Text("A function.")) for _ in NAMES), files={"a": "another\n", "x.py": "x = 1\n"})
     client = outside.client
-    text = "def here():\n    return 'THIS'\n"
-    uri = {"untitled:U-1": name, "outside": (outside.home / "away.py").as_uri()}.get(name) or outside.uri(name)
-    client.open(uri, text)
-    [edit] = [action for action in await client.code_actions(uri, "return 'THIS'") if "edit the" in action["title"]]
-    await client.run_action(edit)
-    chat = client.calls(SHOW)[-1].params["uri"]
-    client.change(chat, ":2-2 ", ":2-2 what is this? And @none.py:3 or @nobody?")
-    result = await outside.turn("thinklsp.send", {"uri": chat})
-    sent = str(outside.provider.requests[0].body["messages"])
-    assert "return 'THIS'" in sent or "return \\'THIS\\'" in sent
-    assert "another" not in sent
-    assert result["notices"] == ["@none.py:3 names no file of the workspace and no open document."]
+    for number, name in enumerate(NAMES):
+        text = f"def here():\n    return THIS_{number}\n"
+        uri = {"untitled:U-1": name, "outside": (outside.home / "away.py").as_uri()}.get(name) or outside.uri(name)
+        client.open(uri, text)
+        [edit] = [one for one in await client.code_actions(uri, f"return THIS_{number}") if "edit the" in one["title"]]
+        await client.run_action(edit)
+        chat = client.calls(SHOW)[-1].params["uri"]
+        client.change(chat, ":2-2 ", ":2-2 what is this? And @none.py:3 or @nobody?")
+        result = await outside.turn("thinklsp.send", {"uri": chat})
+        sent = str(outside.provider.requests[-1].body["messages"])
+        assert (name, f"return THIS_{number}" in sent, "another" in sent) == (name, True, False)
+        assert result["notices"] == ["@none.py:3 names no file of the workspace and no open document."]
