@@ -32,7 +32,7 @@ def context_of(prompt: str, view: WorkspaceView, state: State) -> Context:
     references: list[Reference] = []
     diagnosed = None
     notices: list[str] = []
-    prose = mentions("\n".join(line for _, line in outside_fences(prompt.splitlines())))
+    prose = set(mentions("\n".join(line for _, line in outside_fences(prompt.splitlines()))))
     for mention in mentions(prompt):
         if _is_file(view, mention.path):
             references.append(Reference(mention.path, mention.lines))

@@ -57,10 +57,9 @@ class Seen:
 
 class Document:
     """Live text of one open document. `desynced`: the client's versions or ranges made no sense; no edits for it
-    until it is sent whole again. `changed_at`: monotonic seconds of the last change. `used`: the
-    greater, the later the user was there. `seen`: problems that the editor
-    has told of. `follower` is told of each change as offsets in code points: what stood from the first to the second is
-    replaced by so many characters."""
+    until it is sent whole again. `changed_at`: monotonic seconds of the last change. `used`: the greater, the later the
+    user was there. `seen`: problems that the editor has told of. `follower` is told of each change as offsets in code
+    points: what stood from the first to the second is replaced by so many characters."""
 
     def __init__(self, item: Opened, encoding: Encoding) -> None:
         self.uri = item.uri

@@ -1,8 +1,8 @@
 """What the editor knows, for the tools of one connection: asked of it where it answers `thinklsp/editor/…`.
 
 Nothing here fails: an editor that does not answer, answers late or answers nonsense is one that does not know, and of
-diagnostics it is said why. Live
-documents are looked at between two `await`s, so that versions, lines and texts of one answer belong together.
+diagnostics it is said why. Live documents are looked at between two `await`s, so that versions, lines and texts of one
+answer belong together.
 """
 
 from __future__ import annotations

@@ -35,9 +35,14 @@ class MadeFiles:
 
     async def show(self, uri: str, *, take_focus: bool) -> None:
         """Where the editor does not show it, the user is told where it is."""
-        name = visible(self._snapshots.view().resolve(uri).shown)
-        if not await self._state.client.show_document(uri, take_focus=take_focus):
-            self._state.client.show_message("info", f"The {self._what} is {name}: open it there.")
+        if await self._state.client.show_document(uri, take_focus=take_focus):
+            return
+        try:
+            name = self._snapshots.view().resolve(uri).shown
+        except PathRefused:
+            # Its folder, or the document, was closed meanwhile.
+            name = uri.rpartition("/")[2]
+        self._state.client.show_message("info", f"The {self._what} is {visible(name)}: open it there.")
 
     async def make(self, name: str, suffix: str, text: str) -> str | None:
         """The URI of a new document; None where the client can create no file or there is no folder to create it in."""
