@@ -212,7 +212,6 @@ async def test_a_session_goes_on(cli):
 
 ERRORS = {
     "no key": (["Hello"], {}, "No model provider has a key."),
-    "nothing asked": ([" "], SIMULATED, "the prompt is empty"),
     "no such file": (["Hello", "--file", "none.py"], SIMULATED, "There is no file none.py"),
     "outside": (["Hello", "--file", "/etc/hostname"], SIMULATED, "outside the workspace"),
     "lines": (["Hello", "--file", "a.py:9-3"], SIMULATED, "names no lines"),
@@ -230,11 +229,57 @@ def test_an_error_is_one_sentence(inside, args, env, words):
     assert words in done.stderr
 
 
-def test_a_provider_by_another_name_is_told_before_the_turn_that_cannot_begin(inside):
-    done = inside("ask", "hi", THINKLSP_PROVIDER="gemini")
-    told, error = done.stderr.splitlines()
-    assert "For Gemini it is google." in told
-    assert error.startswith("thinklsp ask: No model provider has a key.")
+WRONG = {
+    "THINKLSP_THINKING_MODE": ("on", "The setting thinking.mode was refused: it must be one of 'auto', 'off'"),
+    "THINKLSP_MAX_STEPS": ("many", "it must be a whole number. Change THINKLSP_MAX_STEPS."),
+    "THINKLSP_PROVIDER": ("gemini", "For Gemini it is google."),
+}
+
+
+@pytest.mark.parametrize("variable", WRONG)
+def test_a_wrong_setting_of_the_user_ends_it_before_any_model_call(cli, inside, variable):
+    """N1: a user who mistyped `off` must not pay for a turn that thinks."""
+    wrong, words = WRONG[variable]
+    done = inside("ask", "hi", **SIMULATED | {variable: wrong})
+    assert (done.returncode, done.stdout) == (1, "")
+    assert re.fullmatch(r"thinklsp ask: [^\n]+\n", done.stderr)
+    assert words in done.stderr
+    assert "[]" in inside("sessions", "list", "--json").stdout
+
+
+def test_a_wrong_thinking_mode_in_the_users_file_ends_it(cli, inside):
+    """N1."""
+    config = cli.home / "config.toml"
+    config.write_text('[thinking]\nmode = "on"\n')
+    done = inside("ask", "hi", THINKLSP_CONFIG=str(config), **SIMULATED)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "thinking.mode was refused" in done.stderr
+    assert "Change it in your config.toml." in done.stderr
+
+
+@pytest.mark.parametrize("args", [[], [" "], ["-"], ["--json"]])
+def test_without_a_prompt_it_is_wrong_usage(cli, args):
+    """A: contract §1, exit code 2."""
+    done = cli.run("ask", *args, **SIMULATED)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("usage: thinklsp ask")
+    assert "the prompt is empty" in done.stderr
+
+
+def test_without_a_prompt_a_terminal_is_not_waited_for(cli):
+    with cli.terminal("ask", **SIMULATED) as terminal:
+        assert terminal.end() == 2
+
+
+@pytest.mark.parametrize("source", ["environment", "file"])
+def test_a_display_of_summary_shows_the_thinking_without_an_option(cli, inside, source):
+    """O7."""
+    config = cli.home / "config.toml"
+    config.write_text('[thinking]\ndisplay = "summary"\n')
+    variable = {"THINKLSP_THINKING_DISPLAY": "summary"}
+    more = variable if source == "environment" else {"THINKLSP_CONFIG": str(config)}
+    assert "I am asked about something in this workspace." in inside("ask", "Hello", **SIMULATED, **more).stderr
+    assert "I am asked about something" not in inside("ask", "Hello", **SIMULATED).stderr
 
 
 def test_in_the_home_folder_no_files_are_used(cli, inside):

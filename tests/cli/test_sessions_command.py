@@ -83,6 +83,12 @@ def test_list_is_of_this_folder_in_any_spelling_and_all_on_wish(cli, inside, sta
         assert "First prompt." in inside("sessions", "show", *args).stdout
 
 
+def test_without_an_op_the_sessions_are_listed(cli, inside, state):
+    """Contract §1: `OP` is `list` by default."""
+    kept(state, full_session, workspace=here(cli))
+    assert inside("sessions").stdout == inside("sessions", "list").stdout != ""
+
+
 def test_show_and_export_hold_the_words_and_nothing_sealed(cli, inside, state, tmp_path):
     [mine] = kept(state, full_session, workspace=here(cli))
     shown = inside("sessions", "show", mine).stdout
@@ -232,7 +238,7 @@ def test_a_beginning_must_tell_the_session(cli, inside, state):
     assert "no such session" in inside("sessions", "show", "").stderr
     assert inside("sessions", "show", ids[0][:8]).returncode == 0
     assert "no such session" in inside("sessions", "show", "%%%%").stderr
-    for args in (["nonsense"], [], ["delete"], ["fork", "last", "--step", "x"], ["export", "last", "--format", "pdf"]):
+    for args in (["nonsense"], ["delete"], ["fork", "last", "--step", "x"], ["export", "last", "--format", "pdf"]):
         assert inside("sessions", *args).returncode == 2
 
 

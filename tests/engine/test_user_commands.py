@@ -206,6 +206,16 @@ async def test_what_is_verified(enabled: Engine) -> None:
         assert (turn.config.verify, turn.config.tools) == ("off", WITH_COMMANDS)
 
 
+async def test_verify_always_is_for_every_turn_that_edits(enabled: Engine) -> None:
+    """Contract §2: `verify`."""
+    tested = {}
+    for name in ("fix", "document", "simplify", "explain", "review"):
+        asked = spec(task=ActionTask(name, Reference("untitled:a.py", (1, 1))))
+        with await enabled.begin(asked, PLAIN.updated({"verify": "always"})[0], {}) as turn:
+            tested[name] = turn.config.verify
+    assert [name for name, verify in tested.items() if verify == "always"] == ["fix", "document", "simplify"]
+
+
 async def test_a_turn_that_only_reads_runs_nothing_and_every_turn_closes_its_runner(enabled: Engine) -> None:
     for mode, words in (("ask", "only reads"), ("agent", "did not permit")):
         turn = await enabled.begin(spec(mode=mode), PLAIN, {})

@@ -126,7 +126,10 @@ TIGHTEN: list[tuple[str, Any, Any, Any]] = [
     ("edits.review", "never", "never", "never"),
     ("provider", None, "openai", "auto"),
     ("provider", None, "google", "google"),
-    ("provider", "anthropic", "auto", "auto"),
+    ("provider", None, "simulator", "simulator"),
+    ("provider", "anthropic", "auto", "anthropic"),
+    ("provider", "anthropic", "simulator", "anthropic"),
+    ("provider", "anthropic", "google", "google"),
     ("effort", "low", "max", "max"),
     ("thinking.mode", "off", "manual", "manual"),
     ("thinking.display", "off", "summary", "summary"),
@@ -162,6 +165,8 @@ def test_all_that_would_loosen_is_one_sentence() -> None:
     assert ": budget.usdPerTurn, edits.review, maxSteps." in loosening
     assert "provider" in unkeyed
     assert "no key for openai" in unkeyed
+    _, [said] = ignored(user(THINKLSP_PROVIDER="google"), editor({"provider": "simulator"}), keyed=frozenset())
+    assert said == "The editor setting provider was ignored, because your own settings choose google."
 
 
 # Of one setting, each value pushed after the one before, and whether anything is said of it: what is wrong is told when
@@ -384,7 +389,7 @@ SMALL_BUDGETS: list[tuple[tuple[str, ...], str | None, Any, bool]] = [
     (("anthropic", "google"), None, None, False),
     (("openai", "google"), None, None, False),
     (("anthropic", "google"), "google", None, True),
-    (("anthropic", "google"), "google", "auto", False),
+    (("anthropic", "google"), "google", "auto", True),
     (("anthropic", "google"), None, "google", True),
     (("anthropic", "google"), "google", "anthropic", False),
     (("google",), None, "simulator", False),

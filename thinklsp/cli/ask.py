@@ -58,7 +58,7 @@ _ENDINGS = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("prompt", nargs="?", help="the question; `-` or none reads standard input")
+    parser.add_argument("prompt", nargs="?", help="the question; `-` reads standard input, as does a pipe without it")
     parser.add_argument(
         "--file",
         metavar="F[:L1-L2]",
@@ -76,11 +76,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--apply", action="store_true", help="write the proposed changes without asking")
     parser.add_argument("--model", metavar="ID", help="the model to ask")
     parser.add_argument("--effort", choices=_EFFORTS, help="how hard it tries")
+    parser.set_defaults(wrong=parser.error)
 
 
 def run(args: argparse.Namespace) -> int:
     """0 when the model gave its whole answer and every wish to write was met."""
     prompt = _prompt(args.prompt)
+    if not prompt.strip():
+        args.wrong("the prompt is empty: give a question, or - to read it from standard input")
     places = tuple(_reference(written) for written in args.file)
     with ExitStack() as stack:
         engine = Engine(os.environ, SqliteStore(state_folder(os.environ)))
@@ -110,9 +113,12 @@ def _exit_code(result: Mapping[str, Any], args: argparse.Namespace) -> int:
 
 
 def _prompt(given: str | None) -> str:
+    """Return the question; empty if there is none."""
     if given not in (None, "-"):
         return str(given)
     if sys.stdin.isatty():
+        if given is None:
+            return ""
         sys.stderr.write("Your question, ended by Ctrl-D on a line of its own:\n")
     return sys.stdin.buffer.read().decode("utf-8", "replace")
 
@@ -146,13 +152,14 @@ async def _turn(
 ) -> tuple[Turn, TurnFinished]:
     choices: Choices = {"thinking.display": "summary"} if args.thinking else {}
     aside = console_for(sys.stderr)
-    answer = None if args.json else sys.stdout
-    screen = AskScreen(answer, aside, thinking=args.thinking, tools=not args.json or aside.is_terminal)
     try:
+        if engine.user.refused:
+            # A mistyped `off` must not start a turn that thinks and costs.
+            raise ThinkLspError(" ".join(engine.user.refused))
         if args.session is not None:
             found = await SessionCommands(engine.store, Reach(spec.workspace)).find(args.session)
             spec = replace(spec, session_id=found.id)
-        with await _begun(engine, spec, choices, aside) as turn, screen:
+        with await _begun(engine, spec, choices, aside) as turn, _screen(turn, args, aside) as screen:
             told = (*engine.user.problems, *filter(None, [note]), *engine.store.problems)
             for text in told:
                 screen.note(text, warning=True)
@@ -164,6 +171,11 @@ async def _turn(
                         screen.note(text, warning=True)
     finally:
         await engine.aclose()
+
+
+def _screen(turn: Turn, args: argparse.Namespace, aside: Console) -> AskScreen:
+    answer = None if args.json else sys.stdout
+    return AskScreen(answer, aside, thinking=turn.display == "summary", tools=not args.json or aside.is_terminal)
 
 
 async def _begun(engine: Engine, spec: TurnSpec, choices: Choices, aside: Console) -> Turn:

@@ -43,8 +43,9 @@ Act = Callable[[SessionCommands, argparse.Namespace], Awaitable[int]]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    ops = parser.add_subparsers(dest="op", required=True, metavar="{list,show,export,delete,repair,fork}")
-    listing = ops.add_parser("list", help="those of this folder, newest first")
+    ops = parser.add_subparsers(dest="op", metavar="{list,show,export,delete,repair,fork}")
+    parser.set_defaults(op="list", all=False, json=False)
+    listing = ops.add_parser("list", help="those of this folder, newest first (default)")
     listing.add_argument("--all", action="store_true", help="those of every folder")
     show = _with_id(ops.add_parser("show", help="read one as Markdown"))
     export = _with_id(ops.add_parser("export", help="the same for a file, or as data"))

@@ -38,13 +38,14 @@ def config_for(
     commands: bool = False,
     tested: bool = False,
 ) -> TurnConfig:
-    """`commands`: they can be run; `tested`: what is asked for is work whose edits are tested."""
+    """`commands`: they can be run; `tested`: the task's edits are tested with `verify` at `auto`."""
     budget = settings.budget
     limits = Limits(settings.max_steps, budget.tokens_per_turn, budget.usd_per_turn, budget.usd_per_day)
     compaction = settings.compaction
     rules = CompactionRules(compaction.auto, compaction.threshold, compaction.thinking_after, compaction.by)
     tools = WITH_COMMANDS if commands else TOOLS
-    verify = settings.verify if commands and tested else "off"
+    is_verified = commands and (tested or (settings.verify == "always" and mode == "agent"))
+    verify = settings.verify if is_verified else "off"
     return TurnConfig(model, SYSTEM, plan.thinking, plan.max_tokens, limits, mode, rules, tools, verify)
 
 

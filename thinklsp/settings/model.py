@@ -170,15 +170,15 @@ def schema() -> dict[str, Any]:
 STAYS = "The former value stays."
 
 
-def sentence(key: str, value: object, error: ValidationError) -> str:
-    """One sentence for a refused value that names key and limit, never the value: it may be a misplaced secret."""
+def sentence(key: str, value: object, error: ValidationError, then: str = STAYS) -> str:
+    """Return the sentence for a refused value: key and limit, never the value, which may be a misplaced secret."""
     meant = _MEANT.get(value.strip().lower(), "") if key == "provider" and isinstance(value, str) else ""
-    return refusal(key, limit_of(error), meant)
+    return refusal(key, limit_of(error), " ".join(filter(None, (meant, then))))
 
 
-def refusal(key: str, limit: str, meant: str = "") -> str:
-    hint = f" {meant}" if meant else ""
-    return f"The setting {key} was refused: it must be {limit}.{hint} {STAYS}"
+def refusal(key: str, limit: str, then: str = STAYS) -> str:
+    """Return the sentence for a refused value. `then` is what follows from it or what to do."""
+    return f"The setting {key} was refused: it must be {limit}. {then}"
 
 
 def _served(name: str) -> str:

@@ -110,10 +110,11 @@ def load_user_settings(environment: Mapping[str, str]) -> UserSettings:
     variables = _collected(_environment_values(environment))
     unchecked = UserSettings(file, path, flat, variables, environment)
     provider = _used(None, unchecked, frozenset(keyed_providers(unchecked)))
-    from_file, problems = _checked(flat, provider)
-    from_environment, more = _checked(variables, provider)
-    told = (*filter(None, unused), *sorted(unknown), *problems.values(), *more.values())
-    return UserSettings(file, path, from_file, from_environment, environment, told)
+    from_file, wrong = _checked(flat, provider, lambda _: "Change it in your config.toml.")
+    from_environment, more = _checked(variables, provider, lambda key: f"Change {variable_of(key)}.")
+    refused = (*wrong.values(), *more.values())
+    told = (*filter(None, unused), *sorted(unknown), *refused)
+    return UserSettings(file, path, from_file, from_environment, environment, told, refused)
 
 
 def resolve(
@@ -163,9 +164,17 @@ def ignored(
             "Set them in your own config.toml or the environment."
         )
     if "provider" in changed:
-        name = editor.values["provider"]
-        sentences.append(f"The editor setting provider was ignored, because you have no key for {name}.")
+        sentences.append(
+            f"The editor setting provider was ignored, because {_why_not(editor.values['provider'], user)}."
+        )
     return replace(editor, loosening=loosening), tuple(sentences)
+
+
+def _why_not(provider: str, user: UserSettings) -> str:
+    """Why an editor cannot choose this provider."""
+    if provider in ("auto", "simulator"):
+        return f"your own settings choose {_own(user, 'provider')}"
+    return f"you have no key for {provider}"
 
 
 def _own(user: UserSettings, key: str) -> Any:
@@ -180,7 +189,7 @@ def _counts(key: str, value: Any, own: Any, keyed: frozenset[str]) -> bool:
     if (order := _STRICTNESS.get(key)) is not None:
         return order.index(value) > order.index(own)
     if key == "provider":
-        return value in keyed or value in ("auto", "simulator")
+        return value in keyed or (own == "auto" and value in ("auto", "simulator"))
     return True
 
 
@@ -193,8 +202,11 @@ def _used(asked: str | None, user: UserSettings | None, keyed: frozenset[str]) -
     return next((each for each in get_args(Provider) if each in keyed), "") if name == "auto" else name
 
 
-def _checked(flat: Flat, provider: str) -> tuple[dict[str, Any], dict[str, str]]:
-    """Values that are allowed with the provider, and a sentence about each of the others."""
+def _checked(
+    flat: Flat, provider: str, then: Callable[[str], str] = lambda _: STAYS
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the values that are allowed with the provider, and a sentence about each of the others. `then` ends the
+    sentence for a key."""
     values: dict[str, Any] = {}
     said: dict[str, str] = {}
     least = _LEAST_WORD if provider == _WITH_SMALL_BUDGETS else _LEAST_BUDGET
@@ -203,12 +215,12 @@ def _checked(flat: Flat, provider: str) -> tuple[dict[str, Any], dict[str, str]]
         value = int(given) if isinstance(given, float) and given.is_integer() else given
         if key == _BUDGET and type(value) is int and value < least:
             only = "" if least < 0 else " (less, 0 and -1 are for Gemini models)"
-            said[key] = refusal(key, f"at least {least}{only}")
+            said[key] = refusal(key, f"at least {least}{only}", then(key))
             continue
         try:
             values[key] = value_of(nested({key: value}), key)
         except ValidationError as error:
-            said[key] = sentence(key, value, error)
+            said[key] = sentence(key, value, error, then(key))
     return values, said
 
 
@@ -277,9 +289,14 @@ def _shown(key: str) -> str:
     return "".join(c if c.isprintable() else "?" for c in key)[-80:]
 
 
+def variable_of(key: str) -> str:
+    """Return the environment variable of a setting."""
+    return "THINKLSP_" + re.sub(r"(?<=[a-z0-9])(?=[A-Z])|\.", "_", key).upper()
+
+
 def _environment_values(environment: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
     for key in KEYS:
-        name = "THINKLSP_" + re.sub(r"(?<=[a-z0-9])(?=[A-Z])|\.", "_", key).upper()
+        name = variable_of(key)
         text = environment.get(name)
         if text:
             yield key, _from_text(key, text)

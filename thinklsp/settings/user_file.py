@@ -151,7 +151,8 @@ def file_schema() -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class UserSettings:
-    """What the user's file and the environment say. `problems` are sentences about values that were left out."""
+    """What the user's file and the environment say. `problems` are sentences about what was left out; `refused` are
+    those among them that are about wrong values."""
 
     file: UserFile
     path: str
@@ -159,3 +160,4 @@ class UserSettings:
     from_environment: Mapping[str, Any]
     environment: Mapping[str, str] = field(repr=False)
     problems: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
