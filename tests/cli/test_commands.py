@@ -19,7 +19,7 @@ DOCUMENTED = {
     "model": [None],
     "effort": ["auto", "low", "medium", "high", "xhigh", "max"],
     "effortByAction": [{}],
-    "thinking.mode": ["auto", "off", "adaptive", "manual"],
+    "thinking.mode": ["auto", "off", "adaptive", "manual", "normal", "ultra"],
     "thinking.budgetTokens": [10000],
     "thinking.display": ["status", "summary", "off"],
     "maxTokens": ["auto"],

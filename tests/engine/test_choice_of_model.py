@@ -231,7 +231,7 @@ async def test_auto_goes_where_the_model_is_listed(keyed: tuple[str, ...], model
         assert info.provider == provider
         told, _ = choose(engine, PLAIN, "model", None, connection={}, session=None)
         assert told["effective"] == (info.id or None)
-        assert set(told["choices"]) == {name for one in keyed for name in known_models(one)}
+        assert set(told["choices"]) == {"auto"} | {name for one in keyed for name in known_models(one)}
 
 
 async def test_who_is_named_is_asked_whatever_the_model() -> None:

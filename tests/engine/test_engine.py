@@ -21,7 +21,9 @@ from thinklsp.core.usage import Usage
 from thinklsp.engine import ActionTask, ChatTask, Choices, Engine, Reference, Turn, TurnSpec
 from thinklsp.engine.choices import Status, choose, merged, status
 from thinklsp.engine.doctor import report
+from thinklsp.providers.catalog import default_model
 from thinklsp.settings import EditorSettings
+from thinklsp.settings.own_actions import ActionSection
 from thinklsp.workspace.view import DocumentSnapshot, WorkspaceView
 
 A = "untitled:a.py"
@@ -235,8 +237,8 @@ CHOICES: list[tuple[str, str, dict[str, object]]] = [
     ("effort", "high", {"effort": "high"}),
     ("effort", "auto", {"effort": "auto"}),
     ("thinking", "off", {"thinking.mode": "off"}),
-    ("thinking", "normal", {"thinking.mode": "auto", "effort": "auto"}),
-    ("thinking", "ultra", {"thinking.mode": "auto", "effort": "max"}),
+    ("thinking", "normal", {"thinking.mode": "normal"}),
+    ("thinking", "ultra", {"thinking.mode": "ultra"}),
     ("thinking", "manual 8000", {"thinking.mode": "manual", "thinking.budgetTokens": 8000}),
     ("model", "claude-opus-4-6", {"model": "claude-opus-4-6"}),
 ]
@@ -246,7 +248,9 @@ CHOICES: list[tuple[str, str, dict[str, object]]] = [
 async def test_choices(engine: Engine, key: str, value: str, made: dict[str, object]) -> None:
     answer, kept = choose(engine, PLAIN, key, value, connection={}, session=None)
     assert kept == made
-    assert set(answer) == {"value", "effective", "choices", "notice"}
+    assert set(answer) == {"value", "effective", "choices", "notice"} | ({"models"} if key == "model" else set())
+    assert answer["value"] == value
+    assert value in answer["choices"] or value.startswith("manual ")
     assert answer["effective"]
     assert answer["choices"]
     told, nothing = choose(engine, PLAIN, key, None, connection=kept, session=None)
@@ -260,6 +264,7 @@ async def test_choices(engine: Engine, key: str, value: str, made: dict[str, obj
         ("thinking", "x"),
         ("thinking", "manual much"),
         ("thinking", "manual 200000"),
+        ("thinking", "manual 12"),
         ("thinking", "off 8000"),
         ("model", ""),
         ("model", "m" * 201),
@@ -275,6 +280,88 @@ def test_a_budget_goes_with_the_mode_that_it_was_chosen_for() -> None:
     assert merged(manual, {"thinking.mode": "auto"}) == {"thinking.mode": "auto", "effort": "high"}
     assert merged(manual, {"effort": "low"}) == manual | {"effort": "low"}
     assert merged({}, manual) == manual
+
+
+@pytest.mark.parametrize("spelling", ["auto", "Auto", " AUTO "])
+async def test_auto_takes_the_choice_of_a_model_back(engine: Engine, spelling: str) -> None:
+    """A-8: the service was asked for a model of that name."""
+    answer, made = choose(engine, PLAIN, "model", spelling, connection={"model": "claude-opus-4-6"}, session=None)
+    assert merged({"model": "claude-opus-4-6"}, made) == {}
+    assert (answer["value"], answer["effective"]) == ("auto", default_model("anthropic"))
+    assert answer["choices"][0] == "auto"
+
+
+async def test_auto_as_a_model_is_the_providers_default(engine: Engine) -> None:
+    """A-8: in the settings and for one turn, over a model that a weaker source names."""
+    editor = PLAIN.updated({"model": "Auto"})[0]
+    settings = engine.resolved(editor, ("choice", {})).settings
+    assert engine.target(settings)[1].id == default_model("anthropic")
+    turn = await engine.begin(spec(model="auto"), PLAIN, {"model": "claude-opus-4-6"})
+    assert turn.config.model.id == default_model("anthropic")
+    turn.release()
+
+
+# What is chosen before; then in the session; then for the turn: how the mode is told, and the effort that is sent.
+PRESETS: list[tuple[Choices, Choices, dict[str, str], tuple[str | None, str | None]]] = [
+    ({"thinking.mode": "ultra"}, {}, {}, ("ultra", "max")),
+    ({"effort": "low"}, {"thinking.mode": "ultra"}, {}, ("ultra", "max")),
+    ({"thinking.mode": "ultra"}, {"effort": "low"}, {}, ("auto", "low")),
+    ({"thinking.mode": "ultra"}, {"thinking.mode": "normal"}, {}, ("normal", None)),
+    ({"thinking.mode": "off"}, {"thinking.mode": "ultra"}, {}, ("ultra", "max")),
+    ({"thinking.mode": "ultra"}, {}, {"effort": "low"}, ("ultra", "low")),
+    ({"effort": "low"}, {}, {"thinking": "ultra"}, ("auto", "max")),
+    ({"thinking.mode": "ultra"}, {}, {"thinking": "off"}, ("ultra", None)),
+    ({"thinking.mode": "off"}, {"effort": "high"}, {"thinking": "normal"}, ("off", "high")),
+]
+
+
+@pytest.mark.parametrize(("connection", "chosen", "command", "expected"), PRESETS)
+async def test_the_presets_of_thinking(
+    engine: Engine, connection: Choices, chosen: Choices, command: dict[str, str], expected: tuple[str, str]
+) -> None:
+    """A-15: `ultra` is told back under its own name and sends effort max; what is chosen later counts."""
+    model: Choices = {"model": "claude-opus-4-6"}
+    session = await engine.store.update((await engine.session(None, "w")).id, lambda now: now.with_choices(chosen))
+    told, _ = choose(engine, PLAIN, "thinking", None, connection=connection | model, session=session)
+    turn = await engine.begin(spec(session_id=session.id, **command), PLAIN, connection | model)
+    thinking = turn.config.thinking
+    turn.release()
+    assert (told["value"], thinking.effort) == expected
+    assert thinking.form == ("off" if command.get("thinking") == "off" else "adaptive")
+
+
+def test_choices_of_ultra_and_effort_replace_each_other() -> None:
+    assert merged({"effort": "low"}, {"thinking.mode": "ultra"}) == {"thinking.mode": "ultra"}
+    assert merged({"thinking.mode": "ultra"}, {"effort": "low"}) == {"thinking.mode": "auto", "effort": "low"}
+
+
+async def test_ultra_as_a_setting(engine: Engine) -> None:
+    """A-15: an editor that sends all its settings sends `effort: auto` beside it."""
+    editor = PLAIN.updated({"thinking": {"mode": "ultra"}, "effort": "auto", "model": "claude-opus-4-6"})[0]
+    told, _ = choose(engine, editor, "thinking", None, connection={}, session=None)
+    turn = await engine.begin(spec(), editor, {})
+    assert (told["value"], turn.config.thinking.form, turn.config.thinking.effort) == ("ultra", "adaptive", "max")
+    turn.release()
+
+
+async def test_an_own_action_has_its_own_thinking(engine: Engine) -> None:
+    """A-15."""
+    own = ActionSection.model_validate({"name": "own", "title": "Own", "prompt": "Go.", "thinking": "off"})
+    task = ActionTask("own", Reference("untitled:a.py", (1, 1)), own=own)
+    turn = await engine.begin(spec(task=task), PLAIN, {"model": "claude-opus-4-6"})
+    assert turn.config.thinking.form == "off"
+    turn.release()
+
+
+async def test_the_models_are_described(engine: Engine) -> None:
+    """Contract §5: what a client can tell people before they choose."""
+    answer, _ = choose(engine, PLAIN, "model", None, connection={}, session=None)
+    by_id = {each["id"]: each for each in answer["models"]}
+    assert set(answer["choices"]) - {"auto"} <= set(by_id)
+    found = by_id["claude-opus-4-6"]
+    assert set(found) == {"id", "provider", "title", "hasKey", "window", "price"}
+    assert (found["provider"], found["hasKey"], found["price"]["output"] > 1) == ("anthropic", True, True)
+    assert {each["hasKey"] for each in answer["models"] if each["provider"] == "google"} == {False}
 
 
 async def test_the_status_is_what_the_next_turn_would_use(engine: Engine) -> None:

@@ -5,33 +5,39 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from thinklsp.core.errors import ThinkLspError
 from thinklsp.core.usage import Usage
-from thinklsp.engine.engine import Engine
-from thinklsp.engine.turn import Choices
-from thinklsp.engine.turn_config import plan_for
 from thinklsp.providers.base import Thinking
 from thinklsp.providers.model_info import ModelInfo
-from thinklsp.sessions.session import Session
-from thinklsp.settings import EditorSettings
+from thinklsp.sessions.contract import SessionStore
 
-Chosen = tuple[Choices, Choices]
-"""The choices of the connection and of the session."""
+Sent = tuple[ModelInfo, Thinking]
+"""What decides whether a service finds a session in its cache."""
+
+_MAX_SESSIONS = 64
 
 # How long services keep what nobody has asked for again.
 _KEPT = timedelta(hours=1)
 _KEPT_BY_ANTHROPIC = timedelta(minutes=5)
 
 
-async def dropped_cache(
-    engine: Engine, editor: EditorSettings, session: Session, before: Chosen, after: Chosen
-) -> str | None:
-    """A sentence with the amount; None where nothing is lost."""
-    try:
-        then, now = _sent(engine, editor, *before), _sent(engine, editor, *after)
-    except ThinkLspError:
-        return None
-    last = None if then == now else await engine.store.last_step(session.id)
+class LastSent:
+    """What the newest turn of each session has sent. Mutable, owned by the engine; forgets the oldest session."""
+
+    def __init__(self) -> None:
+        self._sent: dict[str, Sent] = {}
+
+    def swap(self, session_id: str, now: Sent) -> Sent | None:
+        """Keep what is sent now. Return what was sent before, if known."""
+        former = self._sent.pop(session_id, None)
+        self._sent[session_id] = now
+        if len(self._sent) > _MAX_SESSIONS:
+            del self._sent[next(iter(self._sent))]
+        return former
+
+
+async def dropped_cache(store: SessionStore, session_id: str, then: Sent, now: Sent) -> str | None:
+    """Return a sentence with the tokens and their cost; None if nothing is lost."""
+    last = None if then == now else await store.last_step(session_id)
     if last is None or not _drops(then, now) or last.spent.model != then[0].id:
         return None
     kept = _KEPT_BY_ANTHROPIC if last.spent.provider == "anthropic" else _KEPT
@@ -44,13 +50,7 @@ async def dropped_cache(
     return f"This drops the service's prompt cache: the next request sends {tokens:,} cached tokens anew, {dear}."
 
 
-def _sent(engine: Engine, editor: EditorSettings, connection: Choices, session: Choices) -> tuple[ModelInfo, Thinking]:
-    settings = engine.resolved(editor, ("choice", connection), ("session", session)).settings
-    _, model = engine.target(settings)
-    return model, plan_for(settings, model).thinking
-
-
-def _drops(then: tuple[ModelInfo, Thinking], now: tuple[ModelInfo, Thinking]) -> bool:
+def _drops(then: Sent, now: Sent) -> bool:
     """No service shares a cache between models; Anthropic's also ends where thinking or effort change."""
     if then[0].id != now[0].id or then[0].provider != now[0].provider:
         return True

@@ -3,34 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
-
-from pydantic import ValidationError
+from datetime import UTC, datetime
+from typing import Any, get_args
 
 from thinklsp.core.errors import SettingsError, ThinkLspError
+from thinklsp.engine.adapters import PROVIDERS
 from thinklsp.engine.engine import Engine
 from thinklsp.engine.turn import Choices
 from thinklsp.engine.turn_config import plan_for
-from thinklsp.providers.model_info import ModelInfo
+from thinklsp.providers.model_info import ModelInfo, Price
 from thinklsp.providers.thinking import ThinkingPlan
 from thinklsp.sessions.session import Session
-from thinklsp.settings import EditorSettings, Settings
-from thinklsp.settings.model import nested, sentence
+from thinklsp.settings import EditorSettings, Provider, Settings
+from thinklsp.settings.model import EffortWish, ThinkingMode
+from thinklsp.settings.resolve import wrong_value
 
-_BUDGET = "thinking.budgetTokens"
+_BUDGET, _MODE = "thinking.budgetTokens", "thinking.mode"
 _MANUAL = re.compile(r"manual\s+(?P<budget>-?\d{1,9})", re.ASCII)
-_CHOICES = {
-    "effort": ("auto", "low", "medium", "high", "xhigh", "max"),
-    "thinking": ("auto", "off", "adaptive", "manual", "normal", "ultra"),
-}
-
-# Words of `thinking` that stand for several settings.
-_PRESETS: Mapping[str, Choices] = {
-    "normal": {"thinking.mode": "auto", "effort": "auto"},
-    "ultra": {"thinking.mode": "auto", "effort": "max"},
-}
+_CHOICES: Mapping[str, tuple[str, ...]] = {"effort": get_args(EffortWish), "thinking": get_args(ThinkingMode)}
+_AUTO = "auto"
 
 
 def choose(
@@ -42,39 +35,46 @@ def choose(
     connection: Choices,
     session: Session | None,
 ) -> tuple[dict[str, Any], Choices]:
-    """The answer {value, effective, choices, notice}, and the settings to keep: for the session, else the connection.
+    """Return the answer {value, effective, choices, notice}, for `model` also `models`, and the settings to keep: for
+    the session, else the connection.
 
     Without a value it only tells. Raises SettingsError for a value that is none of the choices.
     """
-    made: Choices = {} if value is None else _meant(key, value)
     chosen = {} if session is None else session.choices
+    former = engine.resolved(editor, ("choice", connection), ("session", chosen)).settings
+    made: Choices = {} if value is None else _meant(engine, former, key, value)
     before, after = (connection, merged(chosen, made)) if session is not None else (merged(connection, made), {})
     settings = engine.resolved(editor, ("choice", before), ("session", after)).settings
     try:
         _, model = engine.target(settings)
         plan = plan_for(settings, model)
+        effective, notice = _effective(key, model, plan), " ".join(plan.notices) or None
     except ThinkLspError as error:
-        answer = {
-            "value": _value(key, settings),
-            "effective": None,
-            "choices": _choices(engine, key, settings),
-            "notice": str(error),
-        }
-        return answer, made
-    notice = " ".join(plan.notices) or None
-    answer = {
+        effective, notice = None, str(error)
+    answer: dict[str, Any] = {
         "value": _value(key, settings),
-        "effective": _effective(key, model, plan),
+        "effective": effective,
         "choices": _choices(engine, key, settings),
         "notice": notice,
     }
+    if key == "model":
+        answer["models"] = list(_models(engine))
     return answer, made
 
 
 def merged(choices: Choices, made: Choices) -> Choices:
-    """What was chosen before, with what is chosen now. A budget belongs to the mode that it was chosen with."""
-    kept = {key: value for key, value in choices.items() if key != _BUDGET or "thinking.mode" not in made}
-    return {**kept, **made}
+    """Return the former choices with the new ones. A budget belongs to the mode that it was chosen with, `ultra` brings
+    its own effort and ends with another one, and the model `auto` takes the choice of a model back."""
+    kept = {**choices, **made}
+    if _MODE in made and _BUDGET not in made:
+        kept.pop(_BUDGET, None)
+    if made.get(_MODE) == "ultra":
+        kept.pop("effort", None)
+    elif kept.get(_MODE) == "ultra" and "effort" in made:
+        kept[_MODE] = _AUTO
+    if kept.get("model") == _AUTO:
+        del kept["model"]
+    return kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,39 +100,43 @@ def status(engine: Engine, editor: EditorSettings, connection: Choices, session:
     return Status(model.id or "the server's first model", plan.thinking.effort or settings.effort, thinking)
 
 
-def _meant(key: str, value: str) -> Choices:
+def _meant(engine: Engine, former: Settings, key: str, value: str) -> Choices:
     if key == "model":
+        if value.strip().lower() == _AUTO:
+            return {"model": _AUTO}
         if not 0 < len(value) <= 200:
             raise SettingsError("model", "The model must be the id of a model.")
         return {"model": value}
     if key == "thinking" and (manual := _MANUAL.fullmatch(value)):
-        return {"thinking.mode": "manual", _BUDGET: _budget(manual["budget"])}
+        return {_MODE: "manual", _BUDGET: _budget(engine, former, int(manual["budget"]))}
     if value not in _CHOICES[key]:
         raise SettingsError(key, f"{key} must be one of {', '.join(_CHOICES[key])}.")
-    if key == "thinking":
-        return _PRESETS.get(value, {"thinking.mode": value})
-    return {key: value}
+    return {_MODE if key == "thinking" else key: value}
 
 
-def _budget(written: str) -> int:
-    budget = int(written)
+def _budget(engine: Engine, former: Settings, budget: int) -> int:
+    """Return the budget if the setting allows it. Raises SettingsError."""
     try:
-        nested({_BUDGET: budget})
-    except ValidationError as error:
-        raise SettingsError(_BUDGET, sentence(_BUDGET, budget, error)) from None
+        provider: Provider = engine.target(former)[0]
+    except ThinkLspError:
+        provider = "auto"
+    if (refused := wrong_value(_BUDGET, budget, provider)) is not None:
+        raise SettingsError(_BUDGET, refused)
     return budget
 
 
-def _value(key: str, settings: Settings) -> str | None:
+def _value(key: str, settings: Settings) -> str:
     """As it can be chosen again."""
     match key:
         case "effort":
             return settings.effort
         case "thinking":
-            own_budget = settings.thinking.mode == "manual" and "budget_tokens" in settings.thinking.model_fields_set
-            return f"manual {settings.thinking.budget_tokens}" if own_budget else settings.thinking.mode
+            mode = settings.thinking.mode
+            if mode == "manual" and "budget_tokens" in settings.thinking.model_fields_set:
+                return f"manual {settings.thinking.budget_tokens}"
+            return _AUTO if mode == "ultra" and settings.effort != "max" else mode
         case _:
-            return settings.model
+            return settings.model or _AUTO
 
 
 def _effective(key: str, model: ModelInfo, plan: ThinkingPlan) -> str | None:
@@ -147,5 +151,34 @@ def _effective(key: str, model: ModelInfo, plan: ThinkingPlan) -> str | None:
 
 def _choices(engine: Engine, key: str, settings: Settings) -> list[str]:
     if key == "model":
-        return list(engine.model_choices(settings.provider))
+        return [_AUTO, *engine.model_choices(settings.provider)]
     return list(_CHOICES[key])
+
+
+def _models(engine: Engine) -> Iterator[dict[str, Any]]:
+    """Describe every model that the catalogue lists or the user's server has named. Prices are US dollars for a million
+    tokens; a figure that is not known is null."""
+    keyed = engine.keyed()
+    for provider in PROVIDERS:
+        told = engine.models.told(engine.host(provider)) if provider in keyed else None
+        named = () if told is None else told.models or ()
+        for model_id in dict.fromkeys((*engine.catalogue.known_models(provider), *named)):
+            model = engine.catalogue.lookup(provider, model_id, on=datetime.now(UTC).date())
+            window = model.context_window or (None if told is None else told.window_of(model_id))
+            yield {
+                "id": model_id,
+                "provider": provider,
+                "title": model_id,
+                "hasKey": provider in keyed,
+                "window": window,
+                "price": None if model.price is None else _price(model.price),
+            }
+
+
+def _price(price: Price) -> dict[str, float | None]:
+    return {
+        "input": price.input,
+        "output": price.output,
+        "cacheRead": price.cache_read,
+        "cacheWrite": price.cache_write,
+    }

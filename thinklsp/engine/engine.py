@@ -7,6 +7,7 @@ import logging
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from hashlib import sha256
@@ -19,15 +20,17 @@ from thinklsp.agent.budget import DaySpending
 from thinklsp.agent.context_meter import ContextMeter
 from thinklsp.agent.model_call import HttpModelCaller, ModelCaller
 from thinklsp.agent.turn_state import TurnConfig
-from thinklsp.core.errors import SessionError, SettingsError, TurnRefused
+from thinklsp.core.errors import SessionError, SettingsError, ThinkLspError, TurnRefused
 from thinklsp.core.remedies import Remedy
 from thinklsp.engine.adapters import PROVIDERS, adapter_for, endpoint_of, on_server
+from thinklsp.engine.cached_prefix import LastSent, Sent, dropped_cache
 from thinklsp.engine.commands import MakeRunner, UserCommands, sandbox
 from thinklsp.engine.instructions import ProjectInstructions
 from thinklsp.engine.server_models import ServerModels
 from thinklsp.engine.turn import Choices, Turn
 from thinklsp.engine.turn_config import config_for, not_kept, plan_for
-from thinklsp.engine.turn_spec import ActionTask, TurnSpec, user_text
+from thinklsp.engine.turn_settings import overrides_of
+from thinklsp.engine.turn_spec import TurnSpec, user_text
 from thinklsp.providers.base import Endpoint
 from thinklsp.providers.catalog import Catalogue
 from thinklsp.providers.model_info import ModelInfo
@@ -82,6 +85,7 @@ class Engine:
         self._one_command = asyncio.Lock()
         self._busy: dict[str, str] = {}
         self._meters: dict[str, ContextMeter] = {}
+        self._last_sent = LastSent()
         self._make_runner = make_runner
         self._granted: dict[str, set[Approval]] = {}
         self._simulator: Simulator | None = None
@@ -150,6 +154,9 @@ class Engine:
             config_for, settings=settings, mode=spec.mode, commands=runner is not None, tested=spec.tested
         )
         session = known or await self.session(None, spec.workspace)
+        usual = self._settings(replace(spec, effort=None, model=None, thinking=None), editor, choices, known)
+        dropped = await self._dropped_cache(spec, usual, session, (model, plan.thinking))
+        granted = self._granted.setdefault(session.id, set())
         release = self.claim(session.id, turn_id)
         return Turn(
             id=turn_id,
@@ -159,7 +166,7 @@ class Engine:
             config=configured(model, plan=plan),
             display=settings.thinking.display,
             review=settings.edits.review,
-            notices=(*plan.notices, *not_kept(settings, model)),
+            notices=(*plan.notices, *not_kept(settings, model), *dropped),
             connect=lambda known: self._connect(provider, known),
             service=self._service(provider),
             instructions=self._instructions,
@@ -168,11 +175,8 @@ class Engine:
             store=self.store,
             meter=self.meter(session.id),
             release=release,
-            commands=None if runner is None else UserCommands(runner, self.user, self._grants(session.id)),
+            commands=None if runner is None else UserCommands(runner, self.user, granted),
         )
-
-    def _grants(self, session_id: str) -> set[Approval]:
-        return self._granted.setdefault(session_id, set())
 
     async def _runner(self) -> Runner | None:
         """Of one turn; None where the user has not enabled commands or nothing can contain them."""
@@ -240,15 +244,26 @@ class Engine:
                 self._printed[command] = await run_key_command(provider, command)
         return provider_access(provider, self.user, printed=self._printed[command])
 
+    def sent(self, settings: Settings) -> Sent:
+        """Return what a turn with these settings sends about model and thinking. Raises ThinkLspError."""
+        _, model = self.target(settings)
+        return model, plan_for(settings, model).thinking
+
+    async def _dropped_cache(self, spec: TurnSpec, usual: Settings, session: Session, now: Sent) -> tuple[str, ...]:
+        """Return a notice if the command's own effort, thinking or model makes the service forget the session. `usual`:
+        the settings without them."""
+        former = self._last_sent.swap(session.id, now)
+        if not spec.chosen:
+            return ()
+        try:
+            dropped = await dropped_cache(self.store, session.id, former or self.sent(usual), now)
+        except ThinkLspError:
+            return ()
+        return () if dropped is None else (dropped,)
+
     def _settings(self, spec: TurnSpec, editor: EditorSettings, choices: Choices, session: Session | None) -> Settings:
-        session_choices = {} if session is None else session.choices
-        command = {key: value for key, value in (("effort", spec.effort), ("model", spec.model)) if value is not None}
-        by_action: Choices = {}
-        if isinstance(spec.task, ActionTask):
-            wanted = {} if spec.task.own is None else spec.task.own.model_dump(include={"effort", "model"})
-            wanted["effort"] = self.resolved(editor).settings.effort_by_action.get(spec.task.name, wanted.get("effort"))
-            by_action = {key: value for key, value in wanted.items() if value is not None}
-        overrides = (("action", by_action), ("choice", choices), ("session", session_choices), ("command", command))
+        by_action = self.resolved(editor).settings.effort_by_action
+        overrides = overrides_of(spec, by_action, choices, {} if session is None else session.choices)
         try:
             return self.resolved(editor, *overrides).settings
         except ValidationError as error:

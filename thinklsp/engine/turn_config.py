@@ -16,9 +16,11 @@ from thinklsp.tools.registry import TOOLS, WITH_COMMANDS, Mode
 def plan_for(settings: Settings, model: ModelInfo) -> ThinkingPlan:
     """Without notices for a model that only the server can name: they are said when it has."""
     thinking = settings.thinking
+    mode = thinking.mode
     plan = plan_thinking(
         model,
-        mode=thinking.mode,
+        # Of `ultra` the effort is left, which `resolve` has set.
+        mode="auto" if mode == "normal" or mode == "ultra" else mode,
         budget_tokens=thinking.budget_tokens,
         budget_explicit="budget_tokens" in thinking.model_fields_set,
         effort=None if settings.effort == "auto" else settings.effort,

@@ -61,7 +61,8 @@ class CompactTask:
 class TurnSpec:
     """What is asked for. `workspace` is the key that sessions are found by; `session_id` None begins a new session.
 
-    `title` names the turn's edit for people. `effort` and `model` are the command's own arguments and beat settings.
+    `title` names the turn's edit for people. `effort`, `model` and `thinking` (a value of `thinking.mode`) are the
+    command's own arguments and beat settings.
     """
 
     title: str
@@ -71,6 +72,13 @@ class TurnSpec:
     session_id: str | None = None
     effort: str | None = None
     model: str | None = None
+    thinking: str | None = None
+
+    @property
+    def chosen(self) -> Mapping[str, str]:
+        """The settings that the command's own arguments set."""
+        named = {"effort": self.effort, "model": self.model, "thinking.mode": self.thinking}
+        return {key: value for key, value in named.items() if value is not None}
 
     @property
     def mode(self) -> Mode:

@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
 Provider = Literal["auto", "anthropic", "openai", "google", "openai-compatible", "simulator"]
 EffortWish = Literal["auto", "low", "medium", "high", "xhigh", "max"]
-ThinkingMode = Literal["auto", "off", "adaptive", "manual"]
+ThinkingMode = Literal["auto", "off", "adaptive", "manual", "normal", "ultra"]
 Display = Literal["status", "summary", "off"]
 Review = Literal["auto", "always", "never"]
+
+
+def _named_model(value: object) -> object:
+    """Return None for `auto`, the provider's default: no service has a model of this name."""
+    return None if isinstance(value, str) and value.strip().lower() == "auto" else value
 
 
 class _Group(BaseModel):
@@ -29,7 +34,8 @@ class _Group(BaseModel):
 class ThinkingGroup(_Group):
     mode: ThinkingMode = Field(
         "auto",
-        description="`auto` thinks adaptively where the model can, else with the budget, else as the model does.",
+        description="`auto` thinks adaptively if the model can, else with the budget, else as the model does. "
+        "`normal` is the same; `ultra` is the same with effort `max`.",
     )
     budget_tokens: int = Field(
         10_000,
@@ -101,8 +107,8 @@ class Settings(_Group):
     """All settings of one turn, resolved."""
 
     provider: Provider = Field("auto", description="`auto` takes the first provider, in this order, that has a key.")
-    model: str | None = Field(
-        None, min_length=1, max_length=200, description="Model id; default: the provider's default."
+    model: Annotated[Annotated[str, Field(min_length=1, max_length=200)] | None, BeforeValidator(_named_model)] = Field(
+        None, description="Model id; default, and with `auto`: the provider's default."
     )
     effort: EffortWish = Field(
         "auto",

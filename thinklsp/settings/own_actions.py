@@ -13,7 +13,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from thinklsp.settings.model import EffortWish
+from thinklsp.settings.model import EffortWish, ThinkingMode
 
 BUILT_IN = frozenset(
     (
@@ -57,6 +57,7 @@ class ActionSection(BaseModel):
         "goes to a chat document.",
     )
     effort: EffortWish | None = Field(None, description="Its own effort; `effortByAction` counts before it.")
+    thinking: ThinkingMode | None = Field(None, description="Its own value of `thinking.mode`.")
     model: str | None = Field(None, min_length=1, max_length=200, description="Its own model.")
 
 

@@ -128,23 +128,19 @@ def resolve(
 
     `overrides` are (source name, values), weakest first: the session's, then the command's.
     """
-    values: dict[str, Any] = {}
-    sources: dict[str, str] = {}
-    layers: list[tuple[str, Flat]] = [
+    chosen = {} if editor is None else editor.values
+    counting = {key: value for key, value in chosen.items() if _counts(key, value, _own(user, key), keyed)}
+    layers = [
         ("user file", user.from_file),
         ("environment", user.from_environment),
+        ("editor settings", counting),
+        *overrides,
     ]
-    for name, flat in layers:
-        values |= flat
-        sources |= dict.fromkeys(flat, name)
-    for key, value in (editor.values if editor else {}).items():
-        if _counts(key, value, _own(user, key), keyed):
-            values[key] = value
-            sources[key] = "editor settings"
-    for name, flat in overrides:
-        values |= flat
-        sources |= dict.fromkeys(flat, name)
-    return Resolved(nested(values), sources)
+    ranks = {key: rank for rank, (_, flat) in enumerate(layers) for key in flat}
+    values = {key: layers[rank][1][key] for key, rank in ranks.items()}
+    if values.get("thinking.mode") == "ultra" and ranks.get("effort", -1) <= ranks["thinking.mode"]:
+        values["effort"], ranks["effort"] = "max", ranks["thinking.mode"]
+    return Resolved(nested(values), {key: layers[rank][0] for key, rank in ranks.items()})
 
 
 def ignored(
@@ -200,6 +196,11 @@ def _used(asked: str | None, user: UserSettings | None, keyed: frozenset[str]) -
         own = said
     name = own if asked is None or not _counts("provider", asked, own, keyed) else asked
     return next((each for each in get_args(Provider) if each in keyed), "") if name == "auto" else name
+
+
+def wrong_value(key: str, value: object, provider: str) -> str | None:
+    """Return the sentence for a value that a setting does not allow with this provider."""
+    return _checked({key: value}, provider)[1].get(key)
 
 
 def _checked(

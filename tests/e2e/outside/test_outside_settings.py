@@ -112,6 +112,38 @@ async def test_what_is_asked_for_one_turn_beats_the_settings(begin: Begin) -> No
     assert bodies[2]["thinking"]["type"] == "enabled"
 
 
+async def test_thinking_can_be_chosen_for_one_turn(begin: Begin) -> None:
+    """A-15."""
+    outside = await begin(options={"model": MODEL, "effort": "low", "effortByAction": {"explain": "high"}})
+    outside.provider.say(*(answer(Thinking(), Text("Yes.")) for _ in range(3)))
+    uri = outside.open("a.py", "x = 1\n")
+    await outside.turn("thinklsp.chat", {"prompt": "?", "thinking": "ultra"})
+    await outside.turn("thinklsp.chat", {"prompt": "?", "thinking": "off"})
+    await outside.turn("thinklsp.action", {"name": "explain", "uri": uri, "thinking": "off"})
+    bodies = [request.body for request in outside.provider.requests]
+    asked = [(body.get("thinking", {}).get("type"), body.get("output_config", {}).get("effort")) for body in bodies]
+    assert asked == [("adaptive", "max"), ("disabled", "low"), ("disabled", "high")]
+    with pytest.raises(ResponseError, match="thinking") as wrong:
+        await outside.turn("thinklsp.chat", {"prompt": "?", "thinking": "on"})
+    assert wrong.value.code == -32602
+
+
+async def test_what_one_turn_costs_of_the_cache_is_told(begin: Begin) -> None:
+    """N14: as the commands tell it; a turn that asks for the same again loses nothing."""
+    prompt = "Look. " + "These are the rules that you follow. " * 400
+    outside = await begin(*(answer(Thinking(), Text("Seen.")) for _ in range(5)), options={"model": MODEL})
+    first = await outside.turn("thinklsp.chat", {"prompt": prompt})
+
+    async def notices(**more: str) -> str:
+        more = {"prompt": "And?", "sessionId": first["sessionId"], **more}
+        return " ".join((await outside.turn("thinklsp.chat", more))["notices"])
+
+    assert "cached tokens" not in await notices()
+    assert "cached tokens anew, about $" in await notices(effort="low")
+    assert "cached tokens" not in await notices(effort="low")
+    assert "cached tokens anew, about $" in await notices(thinking="off")
+
+
 WRONG: list[tuple[Any, str]] = [
     ({"effort": "enormous"}, "effort"),
     ({"maxSteps": "many"}, "maxSteps"),

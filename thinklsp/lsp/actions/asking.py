@@ -56,6 +56,7 @@ class Asking:
             chat.session_id,
             chat.effort,
             chat.model,
+            chat.thinking,
         )
         token = chat.partial_result_token
         shows = progress is not None or token is not None
@@ -85,6 +86,7 @@ class Asking:
             self._snapshots.key,
             effort=action.effort,
             model=action.model,
+            thinking=action.thinking,
         )
         token = action.partial_result_token
         # An explanation is there to be read: it goes to a chat document unless the caller takes the text itself.
@@ -121,7 +123,15 @@ class Asking:
             instruction=action.instruction or "",
             changes="all" if whole else "of the place",
         )
-        spec = TurnSpec(f"review {name}", task, view, self._snapshots.key, effort=action.effort, model=action.model)
+        spec = TurnSpec(
+            f"review {name}",
+            task,
+            view,
+            self._snapshots.key,
+            effort=action.effort,
+            model=action.model,
+            thinking=action.thinking,
+        )
         token = action.partial_result_token
         words = action.instruction or "review"
         prompt = f"{words}: {name}" if uri is None or whole else f"{words} {mention_of(uri, view, None)}"

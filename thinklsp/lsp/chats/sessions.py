@@ -9,13 +9,13 @@ from collections import OrderedDict
 from dataclasses import replace
 from typing import Any
 
-from thinklsp.core.errors import SessionError
+from thinklsp.core.errors import SessionError, ThinkLspError
 from thinklsp.engine import Choices, Engine
 from thinklsp.engine.cached_prefix import dropped_cache
 from thinklsp.engine.choices import Status, choose, merged, status
 from thinklsp.lsp.editor.snapshots import Snapshots
 from thinklsp.sessions.session import Session
-from thinklsp.settings import EditorSettings
+from thinklsp.settings import EditorSettings, Settings
 
 _REMEMBERED = 1_000
 
@@ -76,7 +76,14 @@ class Sessions:
         before = (self.choices, known.choices)
         by_session = (self.choices, merged(known.choices, made))
         after = (merged(self.choices, made), known.choices) if session is None else by_session
-        return await dropped_cache(self._engine, self.editor, known, before, after)
+        try:
+            then, now = (self._engine.sent(self._resolved(*chosen)) for chosen in (before, after))
+        except ThinkLspError:
+            return None
+        return await dropped_cache(self._engine.store, known.id, then, now)
+
+    def _resolved(self, connection: Choices, session: Choices) -> Settings:
+        return self._engine.resolved(self.editor, ("choice", connection), ("session", session)).settings
 
     def is_remembered(self, session_id: str) -> bool:
         """Whether it has been looked for, and so what `status` says is right."""

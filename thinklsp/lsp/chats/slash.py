@@ -42,7 +42,7 @@ SLASH_COMMANDS = (
         "how the model thinks; N is a budget in tokens",
         ("off", "normal", "ultra", "adaptive", "manual", "auto"),
     ),
-    SlashCommand("model", "word", "/model [id]", "which model answers"),
+    SlashCommand("model", "word", "/model [id]", "which model answers; `auto` takes your choice back"),
     SlashCommand("compact", "text", "/compact [instructions]", "shortens the conversation and keeps its thread"),
     SlashCommand("clear", "none", "/clear", "begins a new session in this document"),
     SlashCommand("usage", "none", "/usage", "what this session has used"),

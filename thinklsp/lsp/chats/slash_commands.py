@@ -93,7 +93,7 @@ class SlashCommands:
     async def _choose(self, key: str, wish: str, session_id: str) -> str:
         """The answer of the command in a sentence or two; the choices, too, where none was made."""
         answer = await self._sessions.choose(key, wish or None, session_id)
-        value, effective = answer["value"] or "the provider's default", answer["effective"]
+        value, effective = answer["value"], answer["effective"]
         used = f" ({effective} is used)" if effective not in (None, value, value.partition(" ")[0]) else ""
         choices = "" if wish else f"It can be {', '.join(answer['choices'][:_CHOICES_TOLD])}."
         return " ".join(filter(None, (f"{key.capitalize()}: {value}{used}.", choices, answer["notice"])))

@@ -10,6 +10,7 @@ from pydantic.alias_generators import to_camel
 
 from thinklsp.lsp.protocol.envelope import is_id
 from thinklsp.lsp.protocol.errors import InvalidParams
+from thinklsp.settings.model import EffortWish, ThinkingMode
 
 
 class _Arguments(BaseModel):
@@ -55,9 +56,6 @@ class Location(_Arguments):
     range: Range | None = None
 
 
-EffortWish = Literal["auto", "low", "medium", "high", "xhigh", "max"]
-
-
 class ChatArguments(_Arguments):
     prompt: str | None = None
     session_id: Name | None = None
@@ -66,6 +64,7 @@ class ChatArguments(_Arguments):
     references: list[Annotated[Location, BeforeValidator(_place)]] = []
     mode: Literal["agent", "ask", "plan"] = "agent"
     effort: EffortWish | None = None
+    thinking: ThinkingMode | None = None
     model: Name | None = Field(None, min_length=1, max_length=200)
     partial_result_token: Token | None = None
 
@@ -78,6 +77,7 @@ class ActionArguments(_Arguments):
     instruction: str | None = None
     version: int | None = None
     effort: EffortWish | None = None
+    thinking: ThinkingMode | None = None
     model: Name | None = Field(None, min_length=1, max_length=200)
     partial_result_token: Token | None = None
 
