@@ -34,7 +34,7 @@ WRONG: list[tuple[str, str]] = [
     (ACTION + 'tools = ["read_file"]', 'in the action "Add types" at tools: input should be'),
     (ACTION + 'effort = "huge"', 'in the action "Add types" at effort: input should be'),
     (ACTION + 'model = ""', 'in the action "Add types" at model: string should have at least 1'),
-    (ACTION + f'base_url = "{SECRET}"', 'in the action "Add types" at base_url: extra inputs are not permitted'),
+    (ACTION + f'base_url = "{SECRET}"', 'in the action "Add types" at base_url: there is no such key'),
     (ACTION + 'name = "Fix it"', 'in the action "Add types" at name: give it one of small letters'),
     (ACTION.replace("Add types", "Fix"), 'in the action "Fix" at name: fix is an action of thinklsp'),
     (ACTION + ACTION, 'in the action "Add types" at name: add-types is another action\'s name'),

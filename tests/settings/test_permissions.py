@@ -177,5 +177,5 @@ WRONG = [
 def test_what_cannot_stand_in_the_users_file(tmp_path: Path, text: str) -> None:
     path = tmp_path / "config.toml"
     path.write_text(text)
-    with pytest.raises(SettingsError, match=r"mistake at (commands|permissions)\."):
+    with pytest.raises(SettingsError, match=r"(mistake at |setting `)(commands|permissions)\."):
         load(path)

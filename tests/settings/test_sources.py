@@ -455,6 +455,77 @@ def test_small_budgets_of_the_users_own(
         assert ["thinking.budgetTokens" in problem for problem in made.problems] == [True] * (not counts)
 
 
+# What an editor sends, and what is said of it.
+UNKNOWN: list[tuple[Any, list[str]]] = [
+    ({"efort": "low"}, ["Unknown setting `efort`. Did you mean `effort`?"]),
+    ({"thinklsp": {"efort": "low"}}, ["Unknown setting `efort`. Did you mean `effort`?"]),
+    ({"thinklsp.efort": "low"}, ["Unknown setting `efort`. Did you mean `effort`?"]),
+    ({"temperature": 1}, ["Unknown setting `temperature`. `thinklsp config table` lists all settings."]),
+    ({"thinking": {"dispaly": "off"}}, ["Unknown setting `thinking.dispaly`. Did you mean `thinking.display`?"]),
+    ({"thinkin": {"mode": "off"}}, ["Unknown setting `thinkin.mode`. Did you mean `thinking.mode`?"]),
+    ({"budgetTokens": 9}, ["Unknown setting `budgetTokens`. Did you mean `thinking.budgetTokens`?"]),
+    ({"max_tokens": 9}, ["Unknown setting `max_tokens`. Did you mean `maxTokens`?"]),
+    ({"thinklsp": {"other": {"deep": [SECRET]}}}, ["`other.deep`. `thinklsp config"]),
+    ({"model": "m", "other": {"deep": SECRET}}, ["`other.deep`. `thinklsp config"]),
+    ({"x`\u202e": SECRET}, ["Unknown setting `x??`. `thinklsp"]),
+    # Of the editor's own side, or of another server.
+    ({"thinklsp": {"ui": {"server": {"path": "x"}}, "trace": {"server": "off"}, "model": "m"}}, []),
+    ({"pylsp": {"plugins": {"efort": 1}}, "gopls.efort": 1}, []),
+    ({"thinklsp": {"model": "m"}, "efort": 1}, []),
+    ({"efort": None}, []),
+]
+
+
+@pytest.mark.parametrize(("raw", "said"), UNKNOWN)
+def test_an_unknown_key_of_an_editor_is_named_once_with_the_nearest(raw: Any, said: list[str]) -> None:
+    """A-6, D8."""
+    made, sentences = EditorSettings().updated(raw)
+    assert len(sentences) == len(said)
+    assert all(words in sentence for words, sentence in zip(said, sentences, strict=True))
+    assert made.unknown == sentences
+    assert SECRET not in f"{made!r}{sentences}"
+    again, silence = made.updated(raw)
+    assert (again.unknown, silence) == (sentences, ())
+
+
+def test_thousands_of_unknown_keys_are_a_few_sentences() -> None:
+    """A-6: settings may come from an opened repository."""
+    raw = {f"{'k' * 500}{number}": {"x": 1} for number in range(20_000)} | {"model": "m"}
+    _, sentences = EditorSettings().updated(raw)
+    assert len(sentences) == 9
+    assert max(map(len, sentences)) < 200
+    assert sentences[-1] == "19992 more settings are unknown."
+
+
+VARIABLES: list[tuple[str, str | None]] = [
+    ("THINKLSP_MAXTOKENS", "`THINKLSP_MAX_TOKENS`"),
+    ("THINKLSP_MODLE", "`THINKLSP_MODEL`"),
+    ("THINKLSP_THINKINGMODE", "`THINKLSP_THINKING_MODE`"),
+    ("THINKLSP_XYZ", "lists all settings"),
+    *((f"THINKLSP_{name}", None) for name in ("CONFIG", "STATE_DIR", "ADMIN_CONFIG", "STORE_URL", "LOG_LEVEL")),
+    ("THINKLSP_COMPATIBLE_API_KEY", None),
+    ("THINKLSP_EFFORT_BY_ACTION_FIX", None),
+    ("THINKLSP_MY_KEY", None),
+    ("OTHER_MAXTOKENS", None),
+]
+
+
+@pytest.mark.parametrize(("name", "meant"), VARIABLES)
+def test_an_unknown_variable_is_named_with_the_nearest(tmp_path: Path, name: str, meant: str | None) -> None:
+    """A-6, P-D12."""
+    config = tmp_path / "config.toml"
+    config.write_text('[providers.openai]\napi_key_env = "THINKLSP_MY_KEY"')
+    valid = {"THINKLSP_EFFORT_BY_ACTION_FIX": "low", "THINKLSP_LOG_LEVEL": "error", "THINKLSP_STATE_DIR": "/x"}
+    value = valid.get(name, "a-value")
+    problems = load_user_settings({name: value} | {"THINKLSP_CONFIG": str(config)}).problems
+    assert len(problems) == (0 if meant is None else 1)
+    for problem in problems:
+        assert problem.startswith(f"Unknown setting `{name}` in the environment. ")
+        assert meant is not None
+        assert meant in problem
+        assert "a-value" not in problem
+
+
 POWER: list[Any] = [
     "base_url", "baseUrl", "BASE-URL", "anthropic.base_url", "providers.anthropic.baseUrl", "openai.apiKey", "api_key",
     "proxy", "caBundle", "ca_bundle", "headers", "commands.enabled", "permissions", "mcp.servers", "mcpServers",
@@ -544,7 +615,7 @@ _json = st.recursive(
 def test_any_json_gives_settings_and_sentences(first: Any, second: Any) -> None:
     one, _ = EditorSettings().updated(first)
     two, sentences = one.updated(second)
-    assert all(sentence.endswith(".") for sentence in sentences)
+    assert all(sentence.endswith((".", "?")) for sentence in sentences)
     assert isinstance(resolve(user(), two).settings, Settings)
 
 

@@ -61,7 +61,7 @@ async def report(engine: Engine, editor: EditorSettings, choices: Choices, *, pr
 
     `canRun`: a turn that begins now would get through, as far as can be told without a model call.
     """
-    problems: list[str] = list(engine.user.problems)
+    problems: list[str] = [*engine.user.problems, *editor.unknown]
     resolved = engine.resolved(editor, ("choice", choices))
     found: dict[str, Any] = {
         **await _surroundings(engine.user.environment, engine.store, problems),

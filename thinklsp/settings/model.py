@@ -167,6 +167,10 @@ def value_of(settings: Settings, key: str) -> Any:
     return value
 
 
+MAPPINGS: tuple[str, ...] = tuple(key for key in KEYS if isinstance(value_of(Settings(), key), dict))
+"""Settings that are objects with entries of the user's choice."""
+
+
 def schema() -> dict[str, Any]:
     """JSON Schema of every setting, in the nesting and spelling that editors use."""
     made = Settings.model_json_schema(by_alias=True)

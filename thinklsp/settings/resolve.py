@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, get_args
 
@@ -13,18 +11,17 @@ from platformdirs import user_config_path
 from pydantic import ValidationError
 
 from thinklsp.settings.access import keyed_providers
-from thinklsp.settings.model import KEYS, STAYS, Provider, Settings, nested, refusal, sentence, value_of
+from thinklsp.settings.environment import environment_values, unknown_variables, variable_of
+from thinklsp.settings.model import KEYS, MAPPINGS, STAYS, Provider, Settings, nested, refusal, sentence, value_of
 from thinklsp.settings.own_folder import own_path, unused_path
 from thinklsp.settings.power import is_power
 from thinklsp.settings.toml_file import read_toml
+from thinklsp.settings.unknown import nearest, shown, unknown_settings
 from thinklsp.settings.user_file import UserFile, UserSettings
 
 Flat = Mapping[str, Any]
 
 _DEFAULTS = Settings()
-
-# Settings that are objects with entries of the user's choice.
-_MAPPINGS = tuple(key for key in KEYS if isinstance(value_of(_DEFAULTS, key), dict))
 
 # Settings whose values are more or less strict, the loosest first. An editor may go only to the right.
 _STRICTNESS: Mapping[str, tuple[str, ...]] = {
@@ -38,19 +35,26 @@ _BUDGET = "thinking.budgetTokens"
 _LEAST_BUDGET, _LEAST_WORD = 1024, -1
 _WITH_SMALL_BUDGETS = "google"
 
+_GROUPS = tuple({key.partition(".")[0]: None for key in KEYS if "." in key})
+# Groups of the section that belong to the editor's own side: our extension's, and those of its client library.
+_OF_EDITORS = ("ui", "trace")
+_MAX_GROUPS = 32
+
 # Nobody nests settings any deeper.
 _DEEPEST = 16
 
 
 @dataclass(frozen=True, slots=True)
 class EditorSettings:
-    """The editor's settings as last accepted, and what was said of them: `told` holds the names of ignored keys, for
-    good; `refused` and `loosening` the values that were left out of the latest configuration, by key."""
+    """The editor's settings as last accepted, and what was said of them: `told` holds the names of ignored and unknown
+    keys, for good; `refused` and `loosening` the values that were left out of the latest configuration, by key;
+    `unknown` is a sentence for each unknown key of it."""
 
     values: Flat = field(default_factory=dict)
     told: frozenset[str] = frozenset()
     refused: Mapping[str, str] = field(default_factory=dict, repr=False)
     loosening: Mapping[str, str] = field(default_factory=dict, repr=False)
+    unknown: tuple[str, ...] = ()
 
     def updated(
         self, raw: object, user: UserSettings | None = None, *, keyed: frozenset[str] = frozenset()
@@ -63,7 +67,8 @@ class EditorSettings:
         """
         if not isinstance(raw, Mapping):
             return self, ()
-        flat = _collected((key.removeprefix("thinklsp."), value) for key, value in _flatten(_own_part(raw)))
+        part = _own_part(raw)
+        flat = _collected((key.removeprefix("thinklsp."), value) for key, value in _flatten(part))
         # Of a provider that is refused the former one stays.
         asked = next((at["provider"] for at in (flat, self.values) if at.get("provider") in get_args(Provider)), None)
         provider = _used(None if "provider" not in flat else asked, user, keyed)
@@ -75,13 +80,17 @@ class EditorSettings:
                 values.setdefault(key, former)
         refused = {key: repr(flat[key]) for key in said}
         sentences = [sentence for key, sentence in said.items() if self.refused.get(key) != refused[key]]
-        ignored = {_shown(name) for name in _powers(flat.items())} - self.told
+        ignored = {shown(name) for name in _powers(flat.items())} - self.told
         if ignored:
             sentences.append(
                 "These editor settings were ignored, because an opened folder could set them: "
                 f"{', '.join(sorted(ignored))}. Set them in your own config.toml or the environment."
             )
-        return replace(self, values=values, told=self.told | ignored, refused=refused), tuple(sentences)
+        strange = _unknown(flat) if part is raw else {shown(key) for key in flat if not _is_known(key)}
+        unknown = unknown_settings(strange, KEYS)
+        sentences += unknown_settings(strange - self.told, KEYS)
+        told = self.told | ignored | strange
+        return replace(self, values=values, told=told, refused=refused, unknown=unknown), tuple(sentences)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,15 +114,17 @@ def load_user_settings(environment: Mapping[str, str]) -> UserSettings:
     file = UserFile.parse(raw)
     own = {key: value for key, value in raw.items() if not UserFile.holds(key, value)}
     rest = _collected(_flatten(own, spell=_camel))
-    unknown = [f"Your config.toml sets {_shown(key)}, which this version does not know." for key in rest.keys() - KEYS]
+    strange = {_snake(key) for key in rest.keys() - KEYS if not key.startswith("$")}
+    unknown = unknown_settings(strange, [_snake(key) for key in KEYS], " in your config.toml")
     flat = {key: value for key, value in rest.items() if key in KEYS}
-    variables = _collected(_environment_values(environment))
+    variables = _collected(environment_values(environment))
     unchecked = UserSettings(file, path, flat, variables, environment)
     provider = _used(None, unchecked, frozenset(keyed_providers(unchecked)))
     from_file, wrong = _checked(flat, provider, lambda _: "Change it in your config.toml.")
     from_environment, more = _checked(variables, provider, lambda key: f"Change {variable_of(key)}.")
     refused = (*wrong.values(), *more.values())
-    told = (*filter(None, unused), *sorted(unknown), *refused)
+    named = filter(None, (section.api_key_env for section in file.providers.values()))
+    told = (*filter(None, unused), *unknown, *unknown_variables(environment, named), *refused)
     return UserSettings(file, path, from_file, from_environment, environment, told, refused)
 
 
@@ -232,6 +243,22 @@ def _own_part(raw: Mapping[str, Any]) -> Mapping[str, Any]:
     return {key: value for key, value in raw.items() if (top := str(key).split(".")[0]) == "thinklsp" or is_power(top)}
 
 
+def _unknown(flat: Flat) -> set[str]:
+    """Return the keys of an editor that mean nothing. Without any key of ours they may be those of other servers: then
+    only groups that resemble ours count."""
+    names = {shown(key) for key in flat if not _is_known(key)}
+    if not names or any(key in KEYS or _holds_settings(key.partition(".")[0]) for key in flat):
+        return names
+    groups = sorted({name.partition(".")[0] for name in names if "." in name})
+    ours = {group for group in groups[:_MAX_GROUPS] if nearest(group, _GROUPS) is not None}
+    return {name for name in names if "." not in name or name.partition(".")[0] in ours}
+
+
+def _is_known(key: str) -> bool:
+    group = key.partition(".")[0]
+    return key in KEYS or key == "thinklsp" or group in _OF_EDITORS or _holds_settings(key) or is_power(key)
+
+
 def _flatten(
     raw: object, prefix: str = "", depth: int = 0, *, spell: Callable[[str], str] = str
 ) -> Iterator[tuple[str, Any]]:
@@ -256,7 +283,7 @@ def _collected(leaves: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     entries: dict[str, Any] = {}
     for key, value in leaves:
-        owner = next((name for name in _MAPPINGS if f"{key}.".startswith(f"{name}.")), None)
+        owner = next((name for name in MAPPINGS if f"{key}.".startswith(f"{name}.")), None)
         if owner is None or (key == owner and not isinstance(value, Mapping)):
             flat[key] = value
         elif key == owner:
@@ -277,7 +304,7 @@ def _powers(leaves: Iterable[tuple[str, Any]], place: str = "", depth: int = 0) 
         key = f"{place}{name}"
         if key not in KEYS and is_power(name):
             yield key
-        elif key in _MAPPINGS or depth > _DEEPEST:
+        elif key in MAPPINGS or depth > _DEEPEST:
             continue
         elif isinstance(value, list):
             yield from _powers((("", each) for each in value), f"{key}[]", depth + 1)
@@ -285,40 +312,8 @@ def _powers(leaves: Iterable[tuple[str, Any]], place: str = "", depth: int = 0) 
             yield from _powers(_flatten(value, depth=depth), f"{key}.", depth + 1)
 
 
-def _shown(key: str) -> str:
-    """The name of a key as it may stand in a message: bounded, printable. Its end says most."""
-    return "".join(c if c.isprintable() else "?" for c in key)[-80:]
-
-
-def variable_of(key: str) -> str:
-    """Return the environment variable of a setting."""
-    return "THINKLSP_" + re.sub(r"(?<=[a-z0-9])(?=[A-Z])|\.", "_", key).upper()
-
-
-def _environment_values(environment: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
-    for key in KEYS:
-        name = variable_of(key)
-        text = environment.get(name)
-        if text:
-            yield key, _from_text(key, text)
-        if key in _MAPPINGS:
-            for longer in sorted(environment):
-                if longer.startswith(f"{name}_") and environment[longer]:
-                    yield f"{key}.{longer.removeprefix(f'{name}_').lower()}", environment[longer]
-
-
-def _from_text(key: str, text: str) -> Any:
-    """JSON where it is JSON for this key, else the text itself; lists may be written with commas."""
-    try:
-        value = json.loads(text)
-    except ValueError:
-        value = text
-    for meant in (value, [part.strip() for part in text.split(",")] if key == "actions.disabled" else text):
-        with suppress(ValidationError):
-            nested({key: meant})
-            return meant
-    # What is refused is the number, not that it is none.
-    return value
+def _snake(key: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", key).lower()
 
 
 def _camel(name: str) -> str:

@@ -4,7 +4,7 @@ them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
@@ -14,6 +14,7 @@ from pydantic_core import PydanticCustomError
 from thinklsp.core.errors import SettingsError
 from thinklsp.settings.model import Settings
 from thinklsp.settings.own_actions import ActionSection, action_mistake, named_actions, taken_name
+from thinklsp.settings.unknown import nearest, unknown_settings
 
 Rule = Annotated[tuple[str, ...], Field(min_length=1)]
 KeyedProvider = Literal["anthropic", "openai", "google", "openai-compatible"]
@@ -119,8 +120,13 @@ class UserFile(_Section):
             first = error.errors(include_url=False, include_input=False)[0]
             parts = [str(part) for part in first["loc"]]
             said = first["msg"].lower()
+            if first["type"] == "extra_forbidden" and parts[0] == "actions":
+                meant = nearest(parts[-1], ActionSection.model_fields)
+                said = "there is no such key" + (f" (did you mean `{meant}`?)" if meant else "")
             if parts[:1] == ["actions"] and len(parts) > 1:
                 raise SettingsError("actions", action_mistake(own["actions"], parts[1:], said)) from None
+            if first["type"] == "extra_forbidden":
+                raise SettingsError(".".join(parts), _unknown(parts)) from None
             if parts[-1:] == ["[key]"]:
                 parts.pop()
                 said = said.replace("input should be", "there is no such provider; it is")
@@ -129,6 +135,14 @@ class UserFile(_Section):
         if (taken := taken_name(file.actions)) is not None:
             raise SettingsError("actions", taken)
         return file
+
+
+def _unknown(parts: Sequence[str]) -> str:
+    """Return the sentence for a key that its section does not have."""
+    *place, _ = parts
+    section: Any = ProviderSection if place[0] == "providers" else UserFile.model_fields[place[0]].annotation
+    known = [".".join((*place, name)) for name in section.model_fields]
+    return " ".join(unknown_settings([".".join(parts)], known, " in your config.toml"))
 
 
 def file_schema() -> dict[str, Any]:

@@ -163,6 +163,24 @@ async def test_a_wrong_value_is_named_and_the_rest_still_counts(begin: Begin) ->
         assert outside.provider.requests[-1].body["model"] == model
 
 
+async def test_an_unknown_key_is_named_once_and_in_the_report(begin: Begin) -> None:
+    """A-6, P-D12, D8: `efort` and `temperature` were ignored without a word."""
+    strange = {"model": MODEL, "efort": "low", "temperature": 1}
+    announce = capabilities(workspace__configuration=None)
+    outside = await begin(options=strange, announce=announce, env={"THINKLSP_MAXTOKENS": "5000"})
+    await outside.until_told("Unknown setting `temperature`.")
+    assert [said.partition(".")[2] for said in outside.client.messages()[:2]] == [
+        " Did you mean `THINKLSP_MAX_TOKENS`?",
+        " Did you mean `effort`?",
+    ]
+    outside.client.configure({"thinklsp": strange})
+    assert await wire(outside) == ({"type": "adaptive"}, None)
+    assert outside.told() == []
+    problems = (await outside.client.command("thinklsp.doctor"))["problems"]
+    for name in ("`efort`", "`temperature`", "`THINKLSP_MAXTOKENS`"):
+        assert [name in problem for problem in problems].count(True) == 1
+
+
 async def test_what_would_loosen_is_ignored_and_told_once(begin: Begin) -> None:
     loose = {"model": MODEL, "maxSteps": 99, "edits": {"review": "never"}}
     outside = await begin(options=loose, announce=capabilities(workspace__configuration=None))
