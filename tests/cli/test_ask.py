@@ -127,6 +127,7 @@ async def test_changes_are_written_only_on_demand(cli):
         assert applied["edits"]["files"][0] == {
             "uri": (cli.folder / "a.py").as_uri(),
             "status": "applied",
+            "hunks": {"applied": 1, "waiting": 0},
             "reason": None,
         }
         assert applied["thinking"] == "Two changes."

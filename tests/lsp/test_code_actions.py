@@ -125,7 +125,7 @@ DRESS: dict[str, tuple[str, str]] = {
     "send": ("refactor.rewrite.thinklsp.send", "thinklsp: send"),
     "apply": ("refactor.rewrite.thinklsp.apply", "thinklsp: apply"),
     "stop": ("refactor.rewrite.thinklsp.stop", "thinklsp: stop"),
-    "undo": ("refactor.rewrite.thinklsp.undo", "thinklsp: undo fix a.py"),
+    "undo": ("refactor.rewrite.thinklsp.undo", "thinklsp: undo: fix a.py"),
 }
 
 

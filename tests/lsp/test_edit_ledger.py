@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,8 +15,9 @@ from tests.support.in_process import InProcess, in_process
 from tests.support.stored_sessions import full_session, opened
 from thinklsp.core.edits import FileEdit
 from thinklsp.core.errors import SessionError
-from thinklsp.lsp.editor.client import ApplyReply
 from thinklsp.lsp.editor.present import Present
+from thinklsp.lsp.editor.snapshots import Snapshots
+from thinklsp.lsp.edits.arrival import Arrivals
 from thinklsp.lsp.edits.drafts import Draft, Proposal
 from thinklsp.lsp.edits.ledger import EditLedger, standing
 from thinklsp.lsp.edits.proposals import Kept
@@ -61,6 +63,7 @@ def test_what_the_files_say_about_an_edit(written: LedgerEntry, now: tuple[str |
 class Desk:
     editor: InProcess
     ledger: EditLedger
+    snapshots: Snapshots
     store: Any
     folder: Path
     session_id: str = ""
@@ -81,7 +84,8 @@ class Desk:
         def never(*_: object) -> Any:
             raise AssertionError("it was sent")
 
-        return SentEdit(state, self.ledger, self.kept(), made, {self.file.uri: present}, {}, never, never)
+        arrivals = Arrivals(state, self.snapshots)
+        return SentEdit(state, self.ledger, arrivals, self.kept(), made, {self.file.uri: present}, {}, never, never)
 
     def warnings(self) -> list[str]:
         shown = (message for message in self.editor.received if message.get("method") == "window/showMessage")
@@ -99,7 +103,8 @@ async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
         face = await editor.server.state.load_face()
         # The server's own has begun by then, and says nothing any more.
         await face.begin()
-        made = Desk(editor, EditLedger(editor.server.state, face._snapshots, face.engine), face.engine.store, folder)
+        ledger = EditLedger(editor.server.state, face._snapshots, face.engine)
+        made = Desk(editor, ledger, face._snapshots, face.engine.store, folder)
         session = await made.store.create(workspace_key(folder.as_uri()))
         made.session_id = (await made.store.update(session.id, full_session)).id
         yield made
@@ -164,7 +169,7 @@ async def test_an_undo_that_was_on_its_way_when_its_process_died(desk: Desk, arr
     turn = await desk.ledger.to_undo("t")
     await desk.editor.settled()
     [told] = desk.warnings()
-    assert told.startswith("The undo of “First prompt.” was on its way when thinklsp ended: it ")
+    assert re.match(r"The undo of “a\.py \(\d\d:\d\d\)” was on its way when thinklsp ended: it ", told)
     assert ("looks applied in a.py" in told, turn is None) == (arrived, arrived)
 
 
@@ -176,13 +181,15 @@ async def test_without_its_store_the_ledger_costs_nothing_else(desk: Desk, caplo
     await desk.ledger.begin()
     with pytest.raises(SessionError):
         await desk.ledger.to_undo("t")
-    reply = await desk.sent().run()
-    assert isinstance(reply, ApplyReply)
-    assert (reply.applied, reply.reason) == (False, "The session store is closed. Start the server again.")
+    with pytest.raises(SessionError, match=r"The session store is closed\. Start the server again\."):
+        await desk.sent().run()
+    never_sent = desk.sent()
+    await never_sent.settle({})
+    assert never_sent.intent is None
     await desk.ledger.settle(Intent("e", desk.session_id), {desk.file.uri: "applied"})
     await desk.ledger.found(desk.kept(), (desk.file,))
     assert desk.ledger.written_for(desk.file.uri) is None
-    assert await desk.ledger.title_of(turn) == f"the turn of {turn.edits[0].entries[0].made.astimezone():%H:%M}"
+    assert desk.ledger.title_of(turn) == f"a.py ({turn.edits[0].entries[0].made.astimezone():%H:%M})"
     await desk.ledger.undone(undo_of(turn, "it"), [desk.file.uri])
     await desk.editor.settled()
     assert desk.warnings()[-1].startswith("The session of the undone turn could not be told of the undo: ")

@@ -1,4 +1,4 @@
-"""What a turn sees: the values of the moment in which it began, and texts that only the editor holds so far."""
+"""What a turn sees: the values of the moment in which it began."""
 
 from __future__ import annotations
 
@@ -51,42 +51,6 @@ async def test_a_snapshot_taken_before_the_first_await_stays_as_it_was(editor: I
     editor.notify("textDocument/didClose", {"textDocument": {"uri": uri}})
     assert read(view, "a.py") == "buffer\n"
     assert read(snapshots.view(), "a.py") == "disk\n"
-
-
-async def test_a_text_that_was_applied_is_read_until_disk_has_it(editor: InProcess) -> None:
-    snapshots = Snapshots(editor.server.state)
-    path = folder_of(editor) / "a.py"
-    snapshots.settle(path.as_uri(), "applied\n")
-    assert read(snapshots.view(), "a.py") == "applied\n"
-    assert snapshots.unsaved() == ("a.py",)
-    path.write_text("applied\n")
-    assert read(snapshots.view(), "a.py") == "applied\n"
-    assert snapshots.unsaved() == ()
-    path.write_text("somebody else\n")
-    assert read(snapshots.view(), "a.py") == "somebody else\n"
-
-
-async def test_a_text_that_was_applied_is_forgotten_when_the_file_is_opened(editor: InProcess) -> None:
-    snapshots = Snapshots(editor.server.state)
-    uri = (folder_of(editor) / "a.py").as_uri()
-    snapshots.settle(uri, "applied\n")
-    open_document(editor, "a.py", "opened\n")
-    assert read(snapshots.view(), "a.py") == "opened\n"
-    editor.notify("textDocument/didClose", {"textDocument": {"uri": uri}})
-    assert read(snapshots.view(), "a.py") == "disk\n"
-    # For a file that is open already, the document itself says what it holds.
-    open_document(editor, "a.py", "opened\n")
-    snapshots.settle(uri, "applied\n")
-    assert snapshots.unsaved() == ()
-
-
-async def test_a_new_file_can_be_read_before_it_is_saved(editor: InProcess) -> None:
-    snapshots = Snapshots(editor.server.state)
-    uri = (folder_of(editor) / "new.py").as_uri()
-    snapshots.settle(uri, "new\n")
-    assert read(snapshots.view(), "new.py") == "new\n"
-    snapshots.settle(uri, None)
-    assert read(snapshots.view(), "new.py") is None
 
 
 async def test_folders_come_and_go_and_one_that_cannot_be_used_is_said_once(editor: InProcess, tmp_path: Path) -> None:

@@ -310,7 +310,7 @@ def test_what_a_hover_says() -> None:
         "It was **off** by one. Now it [counts](https://evil.example). ``` x ``` Third one!\n"
         "claude, 2026-11-22 09:05\n"
         "Verified: `pytest` – 3 passed in 1.3 s.\n"
-        "To undo: the action “thinklsp: undo fix a.py”, or thinklsp.undo with turn t1.",
+        "To undo: the action “thinklsp: undo: fix a.py”, or thinklsp.undo with turn t1.",
     }
     marked = hover(origin, "markdown")["contents"]
     first, *inside, last = marked["value"].split("\n")

@@ -278,8 +278,9 @@ def check_turn_result(result: Json) -> None:
         assert set(result["edits"]) == {"applied", "files", "proposalId"}
         assert result["edits"]["applied"] in {"all", "some", "none"}
         for file in result["edits"]["files"]:
-            assert set(file) == {"uri", "status", "reason"}
-            assert file["status"] in {"applied", "conflict", "refused", "held", "unknown"}
+            assert set(file) == {"uri", "status", "hunks", "reason"}
+            assert set(file["hunks"]) == {"applied", "waiting"}
+            assert file["status"] in {"applied", "some", "conflict", "refused", "held", "unknown"}
 
 
 def check_sentence(text: str) -> None:

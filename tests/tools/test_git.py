@@ -45,10 +45,10 @@ class Repository:
         self.git("add", "-A")
         self.git("commit", "-q", "-m", "one", "--allow-empty")
 
-    def view(self, *, settled: dict[str, str] | None = None, **documents: str) -> WorkspaceView:
+    def view(self, **documents: str) -> WorkspaceView:
         self.roots.append(root := Root(str(self.folder)))
         opened = [DocumentSnapshot((self.folder / name).as_uri(), 1, text) for name, text in documents.items()]
-        return WorkspaceView([(WorkspaceFolder(self.folder.as_uri(), "w"), root)], opened, settled=settled)
+        return WorkspaceView([(WorkspaceFolder(self.folder.as_uri(), "w"), root)], opened)
 
 
 @pytest.fixture
@@ -81,9 +81,8 @@ async def test_every_state_of_a_file(repository: Repository) -> None:
     repository.write(".env", "SECRET=1\n")
     repository.git("add", ".env")
     os.symlink("/etc/passwd", repository.folder / "link")
-    unborn = (repository.folder / "made.txt").as_uri()
     view = repository.view(
-        unsaved="unsaved\n", same="1\n", settled={unborn: "made\n"}, **{"ignored.py": "x\n", "scratch.py": "y\n"}
+        unsaved="unsaved\n", same="1\n", **{"made.txt": "made\n", "ignored.py": "x\n", "scratch.py": "y\n"}
     )
     found = await changes(view)
     assert sorted(marked(found)) == sorted(

@@ -64,15 +64,15 @@ PATTERNS = ["foo", "^foo", "bar$", "fo+ b", "(?i)foo", "é"]
 
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    disk=files, opened=files, written=files, settled=files, pattern=st.sampled_from(PATTERNS),
+    disk=files, opened=files, written=files, pattern=st.sampled_from(PATTERNS),
     deleted=st.sets(st.sampled_from(["a.py", "d/c.py", "g"])),
 )  # fmt: skip
-async def test_it_finds_what_python_finds(search, disk, opened, written, settled, deleted, pattern):
+async def test_it_finds_what_python_finds(search, disk, opened, written, deleted, pattern):
     for old in search.path.rglob("*"):
         if old.is_file():
             old.unlink()
-    search.start(disk, opened, settled={(search.path / name).as_uri(): text for name, text in settled.items()})
-    texts = disk | settled | opened
+    search.start(disk, opened)
+    texts = disk | opened
     for name, text in written.items():
         await search.ok("write_file", path=name, content=text)
         texts = texts | {name: search.overlay.read(search.overlay.view.resolve(name)).text}

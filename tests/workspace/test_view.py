@@ -19,7 +19,7 @@ def ws(tmp_path):
 
 @pytest.fixture
 def view(ws):
-    """`make(folders, documents, settled)`; roots are closed afterwards."""
+    """`make(folders, documents)`; roots are closed afterwards."""
     roots = []
 
     def make(folders=(("", "ws"),), documents=(), **more):
@@ -90,20 +90,14 @@ def test_a_folder_reached_through_a_link_is_one_folder(view, ws):
     assert linked.resolve("a.py").uri == (ws.parent / "alias/a.py").as_uri()
 
 
-def test_open_documents_win_over_settled_texts_and_those_over_disk(view, ws):
-    uris = {name: (ws / name).as_uri() for name in ("a.py", "src/b.py", "new.py")}
-    mixed = view(
-        documents=[doc(uris["a.py"].replace("a.py", "%61.py"))], settled={uris["a.py"]: "s", uris["src/b.py"]: "s"}
-    )
+def test_open_documents_win_over_disk(view, ws):
+    uris = {name: (ws / name).as_uri() for name in ("a.py", "src/b.py")}
+    mixed = view(documents=[doc(uris["a.py"].replace("a.py", "%61.py"))])
     a, b = (mixed.read(mixed.resolve(name)) for name in ("a.py", "src/b.py"))
     assert (a.text, a.source, a.version) == ("buffer", "document", 7)
-    assert (b.text, b.source, b.version) == ("s", "settled", None)
+    assert (b.text, b.source, b.version) == ("disk b", "disk", None)
     assert mixed.resolve("a.py").uri.endswith("%61.py")
-    assert mixed.unsaved() == {uris["src/b.py"]: "s"}
-    (ws / "src/b.py").write_text("s")
-    assert view(settled={uris["src/b.py"]: "s"}).unsaved() == {}
-    assert view(settled={uris["new.py"]: "made"}).unsaved() == {uris["new.py"]: "made"}
-    assert [place.shown for place in mixed.unlike_disk()] == ["a.py", "src/b.py"]
+    assert [place.shown for place in mixed.unlike_disk()] == ["a.py"]
 
 
 def test_disk_is_read_once_and_a_look_in_passing_is_not_kept(view, ws):
@@ -170,7 +164,7 @@ def test_what_a_listing_names_lies_where_a_path_says(view, ws, more, start):
     folders = ((str(ws.parent / "alias") if start else "", "ws"), *more)
     names = ["plain.py", "a b%20.py", "é🙂.py", "half\udc80", "a:b", "~x", "(1)#?.py", "line\nend", "-", "x" * 255]
     uris = {name: path_to_uri(str(ws / "src") + "/" + name) for name in ("plain.py", "a b%20.py")}
-    some = view(folders, [doc(uris["plain.py"].replace("plain", "%70lain"))], settled={uris["a b%20.py"]: "s"})
+    some = view(folders, [doc(uris["plain.py"].replace("plain", "%70lain")), doc(uris["a b%20.py"])])
     root = some.folders[0].root
     for parts in ((), ("src",), ("src", "ü in")):
         for named in (names, ["plain.py", "other.py"], []):
@@ -208,16 +202,6 @@ def test_where_a_search_begins(view, ws):
     assert (none.kind(document), none.listing(document), view().kind(document)) == ("file", None, None)
     with pytest.raises(PathRefused, match="has been closed"):
         several.place_in(one.folders[0].root, ("src",))
-
-
-def test_texts_that_disk_does_not_hold_yet(view, ws):
-    (ws / "link.py").symlink_to("a.py")
-    settled = {"a.py": "settled", "src/b.py": "disk b", "link.py": "disk a", "new.py": "new", "src/in/c.py": "settled"}
-    elsewhere = (ws.parent / "elsewhere.py").as_uri()
-    texts = {(ws / name).as_uri(): text for name, text in settled.items()} | {elsewhere: "settled"}
-    one = view(documents=[doc((ws / "src/in/c.py").as_uri())], settled=texts)
-    waiting = [(ws / name).as_uri() for name in ("a.py", "link.py", "new.py")]
-    assert sorted(one.unsaved()) == sorted([*waiting, elsewhere])
 
 
 def test_a_document_opened_through_a_link_from_outside_is_the_file_of_the_folder(tmp_path):

@@ -28,13 +28,14 @@ from thinklsp.core.events import TurnFinished
 from thinklsp.core.unified import diff
 from thinklsp.engine import ChatTask, Choices, Engine, Reference, Turn, TurnSpec
 from thinklsp.engine.sessions import Reach, SessionCommands
-from thinklsp.lsp.edits.drafts import FileStatus
+from thinklsp.lsp.edits.comparing import Hunks, hunk_count
+from thinklsp.lsp.edits.drafts import FileStatus, not_sent
 from thinklsp.lsp.edits.outcome import Outcome
 from thinklsp.lsp.turns.results import turn_result
 from thinklsp.sessions.state_folder import state_folder
 from thinklsp.sessions.store import SqliteStore
 from thinklsp.settings import EditorSettings
-from thinklsp.workspace.apply import apply_to_disk
+from thinklsp.workspace.apply import FileOutcome, apply_to_disk
 from thinklsp.workspace.paths import Root, workspace_key
 from thinklsp.workspace.protected import ProtectedPaths
 from thinklsp.workspace.uri import path_to_uri
@@ -239,9 +240,16 @@ def _written(edit_set: EditSet, view: WorkspaceView, finished: TurnFinished, arg
 
 
 def _all(edit_set: EditSet, status: Literal["held", "refused"], reason: str) -> Outcome:
-    return Outcome(tuple(FileStatus(file.uri, status, reason) for file in edit_set.files))
+    return Outcome(tuple(FileStatus(file.uri, status, reason, not_sent(file)) for file in edit_set.files))
 
 
 def _apply(edit_set: EditSet, view: WorkspaceView) -> Outcome:
     made = apply_to_disk(edit_set, view)
-    return Outcome(tuple(FileStatus(o.uri, "applied" if o.reason is None else "refused", o.reason) for o in made))
+    hunks = {file.uri: hunk_count(file) for file in edit_set.files}
+    return Outcome(tuple(_status(one, hunks[one.uri]) for one in made))
+
+
+def _status(made: FileOutcome, hunks: int) -> FileStatus:
+    if made.reason is None:
+        return FileStatus(made.uri, "applied", hunks=Hunks(hunks, 0))
+    return FileStatus(made.uri, "refused", made.reason, Hunks(0, hunks))

@@ -72,6 +72,7 @@ class Turn:
     for the user. `connect` is given what the service is known to refuse. `store` keeps the session; a step is announced
     only after it has been stored. `service` is the name under which it keeps what the service refuses; without one that
     is forgotten. `text` and `thinking` are those of the steps so far; `usage` is what has been booked.
+    `waiting` tells the model which edits of its session are not applied.
     """
 
     id: str
@@ -95,6 +96,7 @@ class Turn:
     answers: Said = field(default_factory=Said)
     text: str = ""
     thinking: str = ""
+    waiting: str = ""
     commands: UserCommands | None = None
     verified: Verified | None = None
     shortened: Shortened | None = None
@@ -125,7 +127,7 @@ class Turn:
             if asked:
                 prompt = f"{asked}\n\n{instructions}" if instructions else asked
                 about = about_of(self.spec) or asked
-                await self._update(lambda session: session.with_user(prompt, about))
+                await self._update(lambda session: session.with_user(prompt, about, self.waiting))
             if self.choose_model is not None:
                 self.config, said = await self.choose_model()
                 for notice in self._told(said):

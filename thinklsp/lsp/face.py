@@ -56,9 +56,7 @@ class Face:
         self._files = FileNames(state, self._snapshots)
         self._problems_told = 0
         self._turns = Turns(state, self.applying, self._begin, self._turn_changed)
-        services = Services(
-            self.engine, self._snapshots, self._turns, self.applying, lambda: self.settings.edits.review
-        )
+        services = Services(self.engine, self._snapshots, self._turns, self.applying)
         commands = SlashCommands(self._sessions, services)
         self._sending = Sending(state, self._snapshots, self.engine, self._sessions, self._chat, self._turns, commands)
         for problem in self.engine.user.problems:
@@ -237,7 +235,7 @@ class Face:
     async def undo(self, given: Arguments) -> dict[str, Any]:
         """What a turn wrote, the newest that wrote where none is named, is taken back in all files."""
         turn_id = args.parsed(args.TurnArguments, given).turn_id
-        outcome = await self.applying.undo(turn_id, review=self.settings.edits.review)
+        outcome = await self.applying.undo(turn_id)
         return {"applied": outcome.applied, "files": [file.json() for file in outcome.files]}
 
     async def choose(self, key: str, given: Arguments) -> dict[str, Any]:

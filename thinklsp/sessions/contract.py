@@ -124,8 +124,8 @@ class SessionStore(Protocol):
         """Before an edit is sent. `undo`: it takes back what the turn wrote."""
         ...
 
-    async def settle(self, intent: Intent, outcomes: Mapping[str, Outcome]) -> None:
-        """After the editor's answer: the outcome by URI."""
+    async def settle(self, intent: Intent, outcomes: Mapping[str, Outcome], parts: Sequence[PlannedWrite] = ()) -> None:
+        """Store what the editor made of an edit: the outcome by URI, and the parts of files that were written."""
         ...
 
     async def unknown_edits(self, workspace: str) -> tuple[LedgerEdit, ...]:

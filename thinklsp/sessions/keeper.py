@@ -250,8 +250,8 @@ class Keeper:
         self._holding.wait(session_id, edit.intent.id)
         return edit.intent
 
-    def settle(self, intent: Intent, outcomes: Mapping[str, Outcome]) -> None:
-        self.places.write(intent.session_id, lambda place: ledger.settle(place, intent, outcomes))
+    def settle(self, intent: Intent, outcomes: Mapping[str, Outcome], parts: Sequence[PlannedWrite] = ()) -> None:
+        self.places.write(intent.session_id, lambda place: ledger.settle(place, intent, outcomes, parts))
         self._holding.settle(intent.session_id, intent.id)
 
     def unknown_edits(self, workspace: str) -> tuple[LedgerEdit, ...]:

@@ -135,11 +135,22 @@ def write_intent(
         )
 
 
-def settle(connection: Connection, intent: Intent, outcomes: Mapping[str, Outcome]) -> None:
-    """Outcomes by URI. A file that is not named there stays without one."""
+def settle(
+    connection: Connection, intent: Intent, outcomes: Mapping[str, Outcome], parts: Sequence[PlannedWrite] = ()
+) -> None:
+    """Store outcomes by URI. A file that is not named there stays without one. `parts` replace what was planned for
+    files of which only a part was written.
+    """
     for uri, outcome in outcomes.items():
         connection.execute(
             "UPDATE ledger SET outcome = ? WHERE edit = ? AND uri = ?", (outcome, intent.id, storable(uri))
+        )
+    for part in parts:
+        after = None if part.after is None else to_bytes(part.after)
+        new_uri = None if part.new_uri is None else storable(part.new_uri)
+        connection.execute(
+            "UPDATE ledger SET kind = ?, new_uri = ?, after = ?, after_sha256 = ? WHERE edit = ? AND uri = ?",
+            (part.kind, new_uri, after, sha256(part.after), intent.id, storable(part.uri)),
         )
 
 

@@ -39,10 +39,12 @@ class Session:
     interrupted: bool = False
     undone: bool = False
 
-    def with_user(self, text: str, about: str = "") -> Session:
+    def with_user(self, text: str, about: str = "", waiting: str = "") -> Session:
         """The user's text goes to the end of the conversation; the first one names the session, by what it is `about`
-        where its own first words would say little."""
-        notes = [note for note, said in ((INTERRUPTED, self.interrupted), (UNDONE, self.undone)) if said]
+        where its own first words would say little. `waiting`: which edits are not in the files, if that is known."""
+        unapplied = f"<note>Not applied: {waiting}.</note>" if waiting else ""
+        told = ((INTERRUPTED, self.interrupted), (UNDONE, self.undone), (unapplied, self.undone and bool(unapplied)))
+        notes = [note for note, said in told if said]
         conversation = (*self.conversation, UserMessage((*map(TextBlock, notes), TextBlock(text))))
         title = self.title or title_of(about or text)
         return replace(self, conversation=conversation, title=title, unanswered=True, interrupted=False, undone=False)

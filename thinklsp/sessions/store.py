@@ -121,8 +121,8 @@ class _Store:
     ) -> Intent:
         return await self._run(lambda keeper: keeper.intend(session_id, workspace, turn_id, writes, undo=undo))
 
-    async def settle(self, intent: Intent, outcomes: Mapping[str, Outcome]) -> None:
-        await self._run(lambda keeper: keeper.settle(intent, outcomes))
+    async def settle(self, intent: Intent, outcomes: Mapping[str, Outcome], parts: Sequence[PlannedWrite] = ()) -> None:
+        await self._run(lambda keeper: keeper.settle(intent, outcomes, parts))
 
     async def unknown_edits(self, workspace: str) -> tuple[LedgerEdit, ...]:
         return await self._run(lambda keeper: keeper.unknown_edits(workspace))

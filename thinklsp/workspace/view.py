@@ -1,14 +1,14 @@
 """What one turn may read: folders, open documents and disk, as they were when the turn began.
 
-Reading order: open document, text that the editor has applied but not saved, disk. A `WorkspaceView` does not change
-after it is made; files are read from disk once and then kept. It writes nothing and never follows a link.
+Reading order: open document, disk. A `WorkspaceView` does not change after it is made; files are read from disk once
+and then kept. It writes nothing and never follows a link.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Literal, NamedTuple
@@ -20,7 +20,7 @@ from thinklsp.workspace.relpath import RelPath, nameable, quoted
 from thinklsp.workspace.uri import escaped, path_parts, path_to_uri, uri_key, uri_to_path
 from thinklsp.workspace.whereabouts import Whereabouts, key_of
 
-Source = Literal["document", "settled", "disk", "turn"]
+Source = Literal["document", "disk", "turn"]
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 # A URI of another kind. A plain name may hold a colon, too, but no slash behind it or `untitled` before it.
 _FOREIGN = re.compile(r"untitled:|[A-Za-z][A-Za-z0-9+.-]+:/")
@@ -86,17 +86,16 @@ class FolderView:
 
 
 class WorkspaceView:
-    """Made before the first `await` of a turn. `documents` and `settled` are copied; roots are only borrowed."""
+    """Made before the first `await` of a turn. `documents` are copied; roots are only borrowed."""
 
     def __init__(
         self,
         folders: Iterable[tuple[WorkspaceFolder, Root]] = (),
         documents: Iterable[DocumentSnapshot] = (),
         *,
-        settled: Mapping[str, str] | None = None,
         protected: ProtectedPaths | None = None,
     ) -> None:
-        """`settled`: URI to text. `protected`: the rules for documents outside every folder."""
+        """`protected`: the rules for documents outside every folder."""
         self.folders = _named(list(folders))
         self._protected = protected or ProtectedPaths()
         self._disk: dict[str, FileText | None] = {}
@@ -104,10 +103,8 @@ class WorkspaceView:
         # Of two that are one file the one under the file's own name counts.
         opened = sorted(documents, key=lambda document: not self._where.add_document(document.uri))
         self._documents = {self._where.key(document.uri): document for document in opened}
-        self._settled = {self._where.key(uri): (uri, text) for uri, text in (settled or {}).items()}
-        # How the editor writes the URIs of both.
-        self._spelled = {key: uri for key, (uri, _) in self._settled.items()}
-        self._spelled |= {key: document.uri for key, document in self._documents.items()}
+        # How the editor writes their URIs.
+        self._spelled = {key: document.uri for key, document in self._documents.items()}
 
     @property
     def documents(self) -> tuple[DocumentSnapshot, ...]:
@@ -181,7 +178,7 @@ class WorkspaceView:
         return self._text(place, keep=False)
 
     def kind(self, place: Place) -> Literal["file", "directory", "link", "other"] | None:
-        if place.key in self._documents or place.key in self._settled:
+        if place.key in self._documents:
             return "file"
         found = None if place.root is None or place.path is None else place.root.stat(place.path)
         return None if found is None else found.kind
@@ -214,31 +211,13 @@ class WorkspaceView:
         return tuple(self._known_place(key) for key in self._documents)
 
     def unlike_disk(self) -> tuple[Place, ...]:
-        """Places below a folder whose text may differ from disk: open documents and settled ones."""
-        keys = dict.fromkeys((*self._documents, *self._settled))
-        places = (self._known_place(key) for key in keys)
-        return tuple(place for place in places if place.root is not None)
-
-    def unsaved(self) -> dict[str, str]:
-        """The settled texts, by URI, that disk does not hold yet and no open document has taken over."""
-        waiting: dict[str, str] = {}
-        for key, (uri, text) in self._settled.items():
-            if key in self._documents:
-                continue
-            try:
-                on_disk = self._from_disk(self._known_place(key))
-            except PathRefused:
-                on_disk = None
-            if on_disk is None or on_disk.text != text:
-                waiting[uri] = text
-        return waiting
+        """Places below a folder whose text may differ from disk: open documents."""
+        return tuple(place for place in self.document_places() if place.root is not None)
 
     def _text(self, place: Place, *, keep: bool) -> FileText | None:
         self.check_readable(place)
         if (document := self._documents.get(place.key)) is not None:
             return FileText(document.text, "document", document.version)
-        if (settled := self._settled.get(place.key)) is not None:
-            return FileText(settled[1], "settled")
         if place.key in self._disk:
             return self._disk[place.key]
         found = self._from_disk(place)

@@ -12,6 +12,8 @@ const APPLY = 'Apply';
 const DIFF = 'Show diff';
 const READ = 'Read it';
 const SHORT = 160;
+/** What the server says of a change that the editor was asked to make and did not make. */
+const WAITING = 'it is waiting to be applied';
 
 export class Outcomes {
     constructor(
@@ -28,21 +30,20 @@ export class Outcomes {
             }
             return;
         }
-        const left = result.edits.files.filter(file => file.status !== 'applied');
-        if (left.length > 0) {
-            await this.offer(result.turnId, left, uri);
+        if (result.edits.applied !== 'all') {
+            await this.offer(result.turnId, result.edits.files, uri);
         }
     }
 
     async tellApplied(applied: Applied): Promise<void> {
-        const left = applied.files.filter(file => file.status !== 'applied');
-        if (left.length > 0) {
-            await window.showWarningMessage(why(left));
+        if (applied.applied !== 'all') {
+            await shown(applied.files);
         }
     }
 
-    private async offer(turnId: string, left: EditedFile[], uri?: string): Promise<void> {
-        const chosen = await window.showWarningMessage(why(left), APPLY, DIFF);
+    private async offer(turnId: string, files: EditedFile[], uri?: string): Promise<void> {
+        const left = files.filter(file => file.status !== 'applied');
+        const chosen = await shown(files, APPLY, DIFF);
         if (chosen === APPLY) {
             const applied = await told(() => this.turns.ask<Applied>('thinklsp.apply', { turnId }));
             if (applied !== undefined) {
@@ -51,7 +52,7 @@ export class Outcomes {
         } else if (chosen === DIFF) {
             const first = left.find(file => file.uri === uri) ?? left[0];
             await told(() => this.compare(turnId, first?.uri ?? uri ?? ''));
-            await this.offer(turnId, left, uri);
+            await this.offer(turnId, files, uri);
         }
     }
 
@@ -97,8 +98,32 @@ export class Outcomes {
     }
 }
 
-function why(left: EditedFile[]): string {
-    return left.map(file => `${nameOf(file.uri)} was not changed: ${file.reason ?? file.status}.`).join(' ');
+/** Edits that wait because the user left them out are no reason for a warning. */
+function shown(files: EditedFile[], ...choices: string[]): Thenable<string | undefined> {
+    const others = files.filter(file => file.status !== 'applied' && !isWaiting(file));
+    const show = others.length > 0 ? window.showWarningMessage : window.showInformationMessage;
+    return show([...waiting(files), ...others.map(why)].join(' '), ...choices);
+}
+
+function waiting(files: EditedFile[]): string[] {
+    const left = files.filter(isWaiting);
+    if (left.length === 0) {
+        return [];
+    }
+    const names = left.map(file => nameOf(file.uri));
+    const listed = names.length > 1 ? `${names.slice(0, -1).join(', ')} and ${names.at(-1)} are` : `${names[0]} is`;
+    const changed = files.filter(file => file.status === 'applied' || file.status === 'some').length;
+    const count = changed === 0 ? 'Nothing was changed' : `${changed} of ${files.length} file${files.length > 1 ? 's' : ''} changed`;
+    const reasons = new Set(left.filter(file => file.reason !== WAITING && file.status === 'refused').map(why));
+    return [`${count}; ${listed} waiting.`, ...reasons];
+}
+
+function isWaiting(file: EditedFile): boolean {
+    return file.status === 'some' || file.status === 'refused';
+}
+
+function why(file: EditedFile): string {
+    return `${nameOf(file.uri)} was not changed: ${file.reason ?? file.status}.`;
 }
 
 function nameOf(uri: string): string {

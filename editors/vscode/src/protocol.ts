@@ -51,7 +51,8 @@ export interface Usage {
 
 export interface EditedFile {
     uri: string;
-    status: 'applied' | 'conflict' | 'refused' | 'held' | 'unknown';
+    status: 'applied' | 'some' | 'conflict' | 'refused' | 'held' | 'unknown';
+    hunks: { applied: number; waiting: number };
     reason: string | null;
 }
 

@@ -89,7 +89,7 @@ test('a turn without a result has failed', () => {
 });
 
 test('what apply has done stands at the files', () => {
-    const held = { uri: 'file:///a.py', status: 'held' as const, reason: 'the turn was cancelled' };
+    const held = { uri: 'file:///a.py', status: 'held' as const, hunks: { applied: 0, waiting: 1 }, reason: 'the turn was cancelled' };
     const other = { ...held, uri: 'file:///b.py' };
     const edits = { applied: 'none' as const, files: [held, other], proposalId: 't1' };
     const turn = run([{ kind: 'finished', result: { ...RESULT, edits } }, 10]);

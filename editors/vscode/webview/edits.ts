@@ -11,8 +11,9 @@ export interface EditActs {
 
 const STATES: Record<ChangedFile['status'], string> = {
     applied: '',
+    some: 'partly applied',
     conflict: 'conflict',
-    refused: 'refused',
+    refused: 'not applied',
     held: 'not applied',
     unknown: 'perhaps applied',
 };

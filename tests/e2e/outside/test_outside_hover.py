@@ -43,8 +43,8 @@ async def test_a_hover_tells_why_until_the_text_is_rewritten_or_undone(begin: Be
     assert first == "Written by thinklsp: edit stats.py"
     assert why == "The mean was divided by one too few. See [the proof](https://evil.example/?q=1)! Third."
     assert made.startswith(f"{MODEL}, 20")
-    assert ("thinklsp: undo edit stats.py" in back, result["turnId"] in back) == (True, True)
-    assert named(await client.code_actions(uri, "mean"), "undo edit stats.py")
+    assert ("thinklsp: undo: edit stats.py" in back, result["turnId"] in back) == (True, True)
+    assert named(await client.code_actions(uri, "mean"), "undo: edit stats.py")
     for elsewhere in ("def mean", "x = 0"):
         assert await hover(outside, uri, elsewhere) is None
     client.change(uri, "def mean", "# typed above\n\ndef mean")
@@ -78,7 +78,7 @@ async def test_lenses_stand_above_each_group_until_the_document_is_saved(begin: 
     await client.wait_for(lambda: client.calls("workspace/codeLens/refresh"), what="the lenses to be asked for")
     lenses = await client.lenses(uri)
     assert [lens["range"]["start"]["line"] for lens in lenses] == [1, 34]
-    assert {lens["command"]["title"] for lens in lenses} == {"thinklsp: undo edit stats.py"}
+    assert {lens["command"]["title"] for lens in lenses} == {"thinklsp: undo: edit stats.py"}
     assert {lens["command"]["command"] for lens in lenses} == {"thinklsp.undo"}
     before = len(client.calls("workspace/codeLens/refresh"))
     client.notify("textDocument/didSave", {"textDocument": {"uri": uri}})

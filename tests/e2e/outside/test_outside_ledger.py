@@ -112,7 +112,8 @@ async def test_an_edit_that_can_be_seen_is_not_sent_again(begin: Begin, is_open:
         client.change(outside.uri("a.py"), "l9\n", "mine\n")
     assert named(await client.code_actions(outside.uri("a.py"), "l1"), "apply") == [] if is_open else True
     result = await client.command("thinklsp.apply", turn)
-    assert result == {"applied": "all", "files": [{"uri": outside.uri("a.py"), "status": "applied", "reason": None}]}
+    file = {"uri": outside.uri("a.py"), "status": "applied", "hunks": {"applied": 1, "waiting": 0}, "reason": None}
+    assert result == {"applied": "all", "files": [file]}
     assert (len(client.edits()), outcomes(outside)) == (1, ["applied"])
     del client.editor.handlers["workspace/applyEdit"]
     assert (await client.command("thinklsp.undo", turn))["applied"] == "all"
@@ -163,7 +164,6 @@ async def test_a_server_that_is_killed_before_the_answer(begin: Begin, case: str
     client = await outside.reopen()
     client.open(a, text)
     told = await outside.until_told("on its way", sentence)
-    assert "Add a line." in told
     assert "not sent again" in told
     assert outcomes(outside) == [settled_as, settled_as]
     assert (client.text(a), client.text(b), client.edits()) == (text, text, [])

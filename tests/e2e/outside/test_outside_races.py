@@ -253,8 +253,8 @@ async def test_an_edit_that_the_editor_drops_but_reports_as_applied(begin: Begin
     uri = outside.open("a.py")
     client.editor.handlers["workspace/applyEdit"] = lambda params: {"applied": True}
     result = await outside.turn("thinklsp.chat", {"prompt": "go"})
-    assert statuses(result) == {"a.py": "applied"}
-    assert any("a.py" in notice and "does not show it" in notice for notice in result["notices"])
+    assert statuses(result) == {"a.py": "refused"}
+    assert "Nothing was changed; a.py is waiting." in result["notices"]
     assert client.text(uri) == "x = 1\n"
     del client.editor.handlers["workspace/applyEdit"]
     [action] = named(await client.code_actions(uri, "x"), "apply")
@@ -283,7 +283,7 @@ async def test_a_conflict_that_was_not_told_is_told_before_the_proposal_wins(beg
     assert outside.client.text(uri) == expected
 
 
-async def test_a_cancel_after_the_editor_has_applied_changes_nothing(begin: Begin) -> None:
+async def test_a_cancel_while_the_edit_is_looked_for_ends_the_looking(begin: Begin) -> None:
     outside = await begin(
         answer(
             tool("edit_file", path="a.py", old_text="x = 1", new_text="x = 2"),
@@ -301,8 +301,11 @@ async def test_a_cancel_after_the_editor_has_applied_changes_nothing(begin: Begi
     await client.code_actions(uri, "x")
     client.notify("window/workDoneProgress/cancel", {"token": "late"})
     result = await outside.result(turn)
-    assert set(statuses(result).values()) == {"applied"}
+    assert set(statuses(result).values()) == {"refused"}
     assert len(client.edits()) == 1
+    del client.editor.handlers["workspace/applyEdit"]
+    assert (await client.command("thinklsp.apply"))["applied"] == "all"
+    assert client.text(uri) == "x = 2\n"
 
 
 async def test_a_failed_or_cancelled_turn_ends_on_the_partial_token_too(begin: Begin) -> None:

@@ -97,7 +97,7 @@ async def one_kind(outside: Outside, kind: str, *, is_open: bool, typed: bool) -
         assert client.text(now) == ("mine\n" if kind == "delete" else mine), "what the user has stays"
     else:
         assert (client.text(old), client.text(new)) == (None if kind == "create" else mine, None)
-        assert client.edits()[-1]["label"] == "thinklsp: undo Change it."
+        assert client.edits()[-1]["label"] == "thinklsp: undo: Change it."
     if is_open and not conflict and kind in ("create", "rename"):
         client.notify("textDocument/didClose", {"textDocument": {"uri": now}})
     first, *undos = [row for row in rows(outside.home) if row.name == name]
@@ -132,7 +132,7 @@ async def test_all_files_of_a_turn_by_the_action_and_the_session_learns_of_it(be
         [action] = named(await client.code_actions(uri, "l1"), "undo")
         took.append(time.monotonic() - start)
     assert sorted(took)[10] < 0.010
-    assert action["title"] == "thinklsp: undo Change it."
+    assert action["title"] == "thinklsp: undo: Change it."
     assert (action["kind"], action["command"]["command"]) == ("refactor.rewrite.thinklsp.undo", "thinklsp.undo")
     assert action["command"]["arguments"] == [{"turnId": turn["turnId"]}]
     assert "edit" not in action

@@ -140,7 +140,7 @@ def _running(situation: Situation) -> Iterator[Offer]:
         )
     if (written := situation.written) is not None:
         kind = f"{REWRITE}.thinklsp.undo"
-        yield Offer("undo", f"undo {written.title}", kind, "thinklsp.undo", {"turnId": written.turn_id})
+        yield Offer("undo", f"undo: {written.title}", kind, "thinklsp.undo", {"turnId": written.turn_id})
 
 
 def _rewrite(

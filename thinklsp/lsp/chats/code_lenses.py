@@ -46,7 +46,7 @@ def lenses_of_text(turn: Written, lines: Sequence[int]) -> list[dict[str, Any]]:
     """One for each group of changes; any of them takes back the whole turn."""
     title = turn.title if len(turn.title) <= _LONGEST else turn.title[: _LONGEST - 1] + "…"
     shown = lines[:_MOST]
-    return [_lens(line, f"thinklsp: undo {title}", "thinklsp.undo", {"turnId": turn.turn_id}) for line in shown]
+    return [_lens(line, f"thinklsp: undo: {title}", "thinklsp.undo", {"turnId": turn.turn_id}) for line in shown]
 
 
 def _lens(line: int, title: str, command: str, argument: dict[str, Any]) -> dict[str, Any]:

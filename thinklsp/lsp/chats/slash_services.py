@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from thinklsp.engine import CompactTask, Engine, TurnSpec
 from thinklsp.engine.sessions import Reach, SessionCommands, sessions_told
 from thinklsp.engine.usage import usage_report, usage_told
@@ -12,25 +10,16 @@ from thinklsp.lsp.edits.applying import Applying
 from thinklsp.lsp.edits.drafts import FileStatus
 from thinklsp.lsp.turns.running import Running
 from thinklsp.lsp.turns.turns import Asked, Turns
-from thinklsp.settings.model import Review
 
 
 class Services:
     """Satisfies `SessionServices`. Its caller holds the session that it works on."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        snapshots: Snapshots,
-        turns: Turns,
-        applying: Applying,
-        review: Callable[[], Review],
-    ) -> None:
+    def __init__(self, engine: Engine, snapshots: Snapshots, turns: Turns, applying: Applying) -> None:
         self._engine = engine
         self._snapshots = snapshots
         self._turns = turns
         self._applying = applying
-        self._review = review
 
     async def compact(self, running: Running, session_id: str, instructions: str) -> str:
         spec = TurnSpec("compact", CompactTask(instructions), self._snapshots.view(), self._snapshots.key, session_id)
@@ -45,7 +34,7 @@ class Services:
         return sessions_told(await SessionCommands(self._engine.store, reach, self._engine).list())
 
     async def undo(self, session_id: str) -> str:
-        outcome = await self._applying.undo(None, session_id=session_id, review=self._review())
+        outcome = await self._applying.undo(None, session_id=session_id)
         return "\n".join(_told(file) for file in outcome.files)
 
 

@@ -1,37 +1,33 @@
-"""Brings a turn's edit set into the editor: merged, sent once, sent once more after a version race, else kept."""
+"""Brings a turn's edit set into the editor: merged, sent once, sent once more after a version race. What the editor and
+the disk do not show then is not applied: it waits under `apply`, hunk by hunk.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from thinklsp.core.errors import TurnRefused
-from thinklsp.lsp.editor.client import ApplyReply
+from thinklsp.core.edits import FileEdit
+from thinklsp.core.errors import SessionError, TurnRefused
 from thinklsp.lsp.editor.present import Present
 from thinklsp.lsp.editor.snapshots import Snapshots
 from thinklsp.lsp.editor.state import State
-from thinklsp.lsp.edits.arrival import Arrival
-from thinklsp.lsp.edits.drafts import (
-    Draft,
-    FileStatus,
-    Proposal,
-    Review,
-    Scope,
-    Status,
-    draft,
-)
+from thinklsp.lsp.edits.arrival import Arrivals
+from thinklsp.lsp.edits.drafts import Draft, FileStatus, Review, Scope, Status, draft, not_sent
 from thinklsp.lsp.edits.ledger import EditLedger
-from thinklsp.lsp.edits.outcome import Outcome
+from thinklsp.lsp.edits.outcome import Outcome, statuses, waiting_sentence
 from thinklsp.lsp.edits.proposals import Kept, Proposals
 from thinklsp.lsp.edits.reviewing import NOT_AGREED, Reviewing
-from thinklsp.lsp.edits.sent_edit import SentEdit
+from thinklsp.lsp.edits.sent_edit import Answered, SentEdit
+from thinklsp.lsp.edits.unanswered import Unanswered
 from thinklsp.lsp.edits.undoing import undo_of
 from thinklsp.lsp.edits.workspace_edits import workspace_edit
-from thinklsp.sessions.ledger import Outcome as LedgerOutcome
+from thinklsp.tools.shown import visible
 
-_LONGEST_ARRIVAL = 1.5
 _MOST_REDRAFTS = 5
 
 _NOTHING = "There is nothing to undo: no turn has changed a file here, or all such turns are undone."
@@ -39,18 +35,6 @@ _NOTHING_OF_TURN = "There is nothing to undo of this turn: it has changed no fil
 _NOTHING_OF_SESSION = (
     "There is nothing to undo in this session: none of its turns has changed a file here, or all of them are undone. "
     "`thinklsp.undo` takes back the newest turn of all sessions."
-)
-_UNDO_IN_DOUBT = (
-    "The editor has not said whether it made the undo that was cancelled, and not all files show it. Look at them, or "
-    "ask again to have it sent once more."
-)
-_OPEN = (
-    "the editor has not said whether it made this change, and the document does not show it; ask again to have it sent "
-    "once more"
-)
-_NOT_OPEN = (
-    "the editor has not said whether it made this change, and the file on disk does not show it, but the editor may "
-    "hold it unsaved; open the file to see, or ask again to have it sent once more"
 )
 
 
@@ -62,17 +46,17 @@ class Applying:
         self._state = state
         self._snapshots = snapshots
         self._ledger = ledger
-        self._arrival = Arrival(state, snapshots)
+        self._arrivals = Arrivals(state, snapshots)
         self._turnstile = asyncio.Lock()
-        # By turn: what was sent when it was ended, and the editor has not answered.
-        self._unsure: dict[str, SentEdit] = {}
         self.proposals = Proposals(state)
+        self._unanswered = Unanswered(state, ledger, self._arrivals, self.proposals)
         self._reviewing = Reviewing(state, snapshots, self.proposals)
 
     def hold(self, proposed: Kept, reason: str, *, status: Status = "held") -> Outcome:
         """Keeps finished edits of a turn that did not end well; `apply` offers them."""
         self.proposals.keep(replace(proposed, unsure=status == "unknown"))
-        return Outcome(tuple(FileStatus(file.uri, status, reason) for file in proposed.files), proposed.turn_id)
+        statuses = (FileStatus(file.uri, status, reason, not_sent(file)) for file in proposed.files)
+        return Outcome(tuple(statuses), proposed.turn_id)
 
     async def send(
         self,
@@ -97,14 +81,10 @@ class Applying:
         """As `send`, for a user who asks for it. An edit that may have arrived already is looked for first, and sent
         again only if they ask once more after they have been told."""
         async with self._turnstile:
-            sending = self._unsure.get(kept.turn_id)
-            if sending is not None:
-                kept, there = await self._look(sending, kept)
-                if not kept.files or not sending.told:
-                    sending.told = True
-                    return Outcome(there + self._in_doubt(sending, kept), kept.turn_id if kept.files else None)
-                del self._unsure[kept.turn_id]
-            return await self._taken(kept, review)
+            left, outcome = await self._unanswered.before_apply(kept)
+            if outcome is not None:
+                return outcome
+            return await self._taken(left, review)
 
     async def _taken(self, kept: Kept, review: Review) -> Outcome:
         outcome = await self._send(replace(kept, unsure=False), review)
@@ -118,9 +98,9 @@ class Applying:
         self._ledger.forget(session_id)
 
     async def settle_arrived(self) -> None:
-        """Writes down what users brought in by the edit of an action alone: a client that takes no edits is given no
-        command to come after it."""
-        if self._state.client.can.apply_edit:
+        """Record what documents show of edits that wait: the edit of an action was taken by a client that is sent no
+        command after it, or the editor showed a change late."""
+        if not self.proposals.may_arrive():
             return
         # What is there is looked for behind the turnstile: editors ask at every move, and each asking comes to this.
         async with self._turnstile:
@@ -129,27 +109,25 @@ class Applying:
             for kept in self.proposals.arrived():
                 await self._taken(kept, "never")
 
-    async def undo(self, turn_id: str | None, *, review: Review, session_id: str | None = None) -> Outcome:
-        """Takes back what a turn wrote, the newest that wrote where none is named: of the session, or of all. What the
-        user has typed since stays.
+    async def undo(self, turn_id: str | None, *, session_id: str | None = None) -> Outcome:
+        """Take back what a turn wrote, the newest that wrote if none is named: of the session, or of all. The text that
+        the user typed since then stays. The user asked for it by name, so nothing is reviewed.
 
         Raises TurnRefused where there is nothing to undo.
         """
         await self.settle_arrived()
         async with self._turnstile:
-            for sending in [one for one in self._unsure.values() if turn_id in (None, one.kept.turn_id)]:
-                if sending.kept.undoes is None and session_id in (None, sending.kept.session_id):
-                    await self._look(sending, self.proposals.get(sending.kept.turn_id) or sending.kept)
+            await self._unanswered.look_for(turn_id, session_id)
             turn = await self._ledger.to_undo(turn_id, session_id)
             if turn is None and session_id is not None:
                 raise TurnRefused(_NOTHING_OF_SESSION)
             if turn is None:
                 raise TurnRefused(_NOTHING if turn_id is None else _NOTHING_OF_TURN)
-            title = await self._ledger.title_of(turn)
+            title = self._ledger.title_of(turn)
             undo = undo_of(turn, title)
-            self._refuse_in_doubt(f"undo-{turn.turn_id}")
-            kept = Kept(f"undo-{turn.turn_id}", turn.session_id, f"undo {title}", undo.files, undoes=undo)
-            outcome = await self._send(kept, review) if undo.files else Outcome(())
+            await self._unanswered.refuse_undo(f"undo-{turn.turn_id}")
+            kept = Kept(f"undo-{turn.turn_id}", turn.session_id, f"undo: {title}", undo.files, undoes=undo)
+            outcome = await self._send(kept, "never") if undo.files else Outcome(())
             return replace(outcome, files=(*outcome.files, *undo.left_out))
 
     async def _send(
@@ -171,24 +149,39 @@ class Applying:
                 refused = _refused(made, "the editor takes no edits from a server; use the action to apply it")
                 return self._outcome(proposed, refused, present)
             edit = await self._edit(made, proposed, review=review, scope=scope())
-
-            def answered(sending: SentEdit, reply: ApplyReply) -> Mapping[str, LedgerOutcome]:
-                return self._answered(sending, reply, applied)
-
-            sending = SentEdit(self._state, self._ledger, proposed, made, present, edit, sent, answered)
-            reply = await self._reply(sending)
-            if reply is None and races < _MOST_REDRAFTS:
+            sending = SentEdit(
+                self._state,
+                self._ledger,
+                self._arrivals,
+                proposed,
+                made,
+                present,
+                edit,
+                sent,
+                partial(self._answered, applied),
+            )
+            try:
+                answered = await self._answer(sending)
+            except SessionError as error:
+                return self._outcome(proposed, _refused(made, str(error)), present)
+            if answered is None and races >= _MOST_REDRAFTS:
+                return self._outcome(proposed, _refused(made, "the text kept changing"), present)
+            if answered is None:
                 races += 1
-                continue
-            if reply is not None and reply.applied:
-                return await self._seen(self._outcome_of(proposed, made, present), proposed, made.ready)
-            if reply is None or again or not sending.has_moved():
-                reason = "the text kept changing" if reply is None else reply.reason
-                refused = self._not_applied(made, reason or "the editor did not apply the edit")
-                return self._outcome(proposed, refused, present)
-            again = True
+            elif answered.reply.applied or answered.is_seen or again or not sending.has_moved():
+                return self._conclude(sending, answered)
+            else:
+                again = True
 
-    async def _reply(self, sending: SentEdit) -> ApplyReply | None:
+    def _answered(self, applied: Callable[[Outcome], None], sending: SentEdit, answered: Answered) -> None:
+        """Called at once, before anything can be cancelled. An edit that nothing shows may be sent once more."""
+        is_late = self._unanswered.has(sending)
+        if answered.reply.applied or answered.is_seen or is_late:
+            outcome = self._conclude(sending, answered)
+            if not is_late:
+                applied(outcome)
+
+    async def _answer(self, sending: SentEdit) -> Answered | None:
         """The editor is asked from a task of its own: a cancel ends the waiting and not the keeping of the ledger."""
         asking = self._state.spawn(sending.run(), awaited=True)
         try:
@@ -196,87 +189,43 @@ class Applying:
         except asyncio.CancelledError:
             # With the connection at its end the intent stays open: the next process looks what came of it.
             if not asking.done() and not asking.cancelling():
+                if sending.stage == "answered":
+                    sending.hurry.set()
+                    await asyncio.shield(asking)
+                    raise
                 sending.abandoned = True
                 if sending.stage == "sent":
-                    self._unsure[sending.kept.turn_id] = sending
+                    self._unanswered.add(sending)
                 self._state.spawn(sending.abandon())
             raise
 
-    def _answered(
-        self, sending: SentEdit, reply: ApplyReply, applied: Callable[[Outcome], None]
-    ) -> Mapping[str, LedgerOutcome]:
-        """What the ledger is to say. Called at the moment of the answer, which may come long after a cancel."""
-        made, kept = sending.made, sending.kept
-        late = self._unsure.get(kept.turn_id) is sending
-        if late:
-            del self._unsure[kept.turn_id]
-        if not reply.applied:
-            if late and (held := self.proposals.get(kept.turn_id)) is not None:
-                self.proposals.keep(replace(held, unsure=False))
-            statuses = self._not_applied(made, "")
-            there = {status.uri for status in statuses if status.status == "applied"}
-            self._ledger.wrote(kept, [item.file for item in made.ready if item.file.uri in there])
-            return {i.file.uri: "applied" if i.file.uri in there else "refused" for i in made.ready}
-        self._settle_texts(made.ready)
-        self._ledger.wrote(kept, [item.file for item in made.ready])
-        outcome = self._outcome_of(kept, made, sending.present)
-        if late:
-            names = ", ".join(item.file.path for item in made.ready)
+    def _conclude(self, sending: SentEdit, answered: Answered) -> Outcome:
+        """Keep what did not arrive and remember what did, once. The answer may come long after a cancel."""
+        if sending.outcome is not None:
+            return sending.outcome
+        kept, arrived = sending.kept, answered.arrived
+        late = self._unanswered.drop(sending)
+        written = [arrival.written for arrival in arrived.values() if arrival.written is not None]
+        self._ledger.wrote(kept, written)
+        reason = answered.reply.reason
+        done = statuses(arrived, reason, undo=kept.undoes is not None)
+        rests = {uri: arrival.rest for uri, arrival in arrived.items() if arrival.rest is not None}
+        outcome = self._outcome(kept, (*done, *sending.made.left_out), sending.present, rests)
+        if kept.undoes is None:
+            outcome = replace(outcome, waiting=waiting_sentence(outcome.files, _names(kept.files), reason))
+        if late and written:
+            names = ", ".join(file.path for file in written)
             said = f"The editor has made the edit of “{kept.title}” after it was cancelled: {names}."
             back = "" if kept.undoes else " thinklsp.undo takes it back."
             self._state.client.show_message("info", said + back)
-        else:
-            applied(outcome)
-        return {item.file.uri: "applied" for item in made.ready}
-
-    async def _look(self, sending: SentEdit, kept: Kept) -> tuple[Kept, tuple[FileStatus, ...]]:
-        """What of an edit without an answer can be seen. Gives what is left of the proposal."""
-        there = tuple(item for item in sending.made.ready if self._arrival.is_there(item))
-        if there and sending.intent is not None:
-            self._settle_texts(there)
-            self._ledger.wrote(kept, [item.file for item in there])
-            await self._ledger.settle(sending.intent, {item.file.uri: "applied" for item in there})
-        uris = {item.file.uri for item in there}
-        kept = replace(kept, files=tuple(file for file in kept.files if file.uri not in uris))
-        if kept.files:
-            self.proposals.keep(kept)
-        else:
-            self.proposals.drop(kept.turn_id)
-            self._unsure.pop(kept.turn_id, None)
-        return kept, tuple(FileStatus(uri, "applied") for uri in uris)
-
-    def _refuse_in_doubt(self, undo_id: str) -> None:
-        """The same undo was asked for and cancelled, and the editor may be making it. Told once."""
-        sending = self._unsure.pop(undo_id, None)
-        if sending is None or sending.told or all(map(self._arrival.is_there, sending.made.ready)):
-            return
-        sending.told = True
-        self._unsure[undo_id] = sending
-        raise TurnRefused(_UNDO_IN_DOUBT)
-
-    def _in_doubt(self, sending: SentEdit, kept: Kept) -> tuple[FileStatus, ...]:
-        sent = {item.file.uri for item in sending.made.ready}
-        return tuple(
-            FileStatus(file.uri, "unknown", _OPEN if self._state.documents.get(file.uri) else _NOT_OPEN)
-            if file.uri in sent
-            else FileStatus(file.uri, "held", "it waits until it is known what came of the other files")
-            for file in kept.files
-        )
+        sending.outcome = replace(outcome, notices=self._arrivals.unsaved(sending.made.ready, arrived))
+        return sending.outcome
 
     async def _note_undone(self, proposed: Kept, made: Draft) -> None:
         """Files that are as they were before the turn, though nothing was sent."""
         done = [status.uri for status in made.left_out if status.status == "applied"]
         if done and proposed.undoes is not None:
             await self._ledger.undone(proposed.undoes, done)
-
-    def _not_applied(self, made: Draft, reason: str) -> tuple[FileStatus, ...]:
-        """An editor may stop in the middle of several files: then some of them have their change."""
-        if len(made.ready) == 1:
-            return _refused(made, reason)
-        there = {item.file.uri for item in made.ready if self._arrival.is_there(item)}
-        return tuple(
-            FileStatus(status.uri, "applied") if status.uri in there else status for status in _refused(made, reason)
-        )
 
     async def _draft(self, proposed: Kept) -> tuple[Draft, Mapping[str, Present]]:
         """In a thread: the lines of large files are many. Whether texts have moved on is looked at before sending."""
@@ -298,45 +247,39 @@ class Applying:
             verified="" if kept.verified is None else kept.verified.sentence(),
         )
 
-    def _settle_texts(self, ready: Sequence[Proposal]) -> None:
-        for item in ready:
-            if item.file.new_uri is not None:
-                self._snapshots.settle(item.file.uri, None)
-            self._snapshots.settle(item.file.new_uri or item.file.uri, item.after)
-
-    def _outcome_of(self, proposed: Kept, made: Draft, present: Mapping[str, Present]) -> Outcome:
-        done = tuple(FileStatus(item.file.uri, "applied") for item in made.ready)
-        outcome = self._outcome(proposed, (*done, *made.left_out), present)
-        names = ", ".join(sorted(self._snapshots.unsaved()))
-        said = (f"Changed but not saved yet: {names}. Save all files to keep the change.",) if names else ()
-        return replace(outcome, notices=said)
-
-    async def _seen(self, outcome: Outcome, proposed: Kept, ready: Sequence[Proposal]) -> Outcome:
-        """The editor's word counts, but what it shows is looked at again: the action stays until the text is there."""
-        lost = await self._arrival.missing(ready)
-        if not lost:
-            return outcome
-        kept = self.proposals.get(proposed.turn_id) or replace(proposed, files=())
-        self.proposals.keep(replace(kept, files=(*kept.files, *(item.file for item in lost))))
-        said = (f"The editor reported the change of {item.file.path} but does not show it." for item in lost)
-        return Outcome(outcome.files, proposed.turn_id, (*outcome.notices, *said))
-
-    def _outcome(self, proposed: Kept, statuses: Sequence[FileStatus], present: Mapping[str, Present]) -> Outcome:
-        """In the order of the edit set; what was not applied is kept, what was is no longer."""
-        by_uri = {status.uri: status for status in statuses}
-        left = tuple(file for file in proposed.files if by_uri[file.uri].status != "applied")
+    def _outcome(
+        self,
+        proposed: Kept,
+        found: Sequence[FileStatus],
+        present: Mapping[str, Present],
+        rests: Mapping[str, FileEdit] | None = None,
+    ) -> Outcome:
+        """In the order of the edit set. What was not applied is kept: of a file in `rests` the rest."""
+        by_uri = {status.uri: status for status in found}
+        files = tuple(by_uri[file.uri] for file in proposed.files)
+        left = tuple(
+            (rests or {}).get(file.uri, file) for file in proposed.files if by_uri[file.uri].status != "applied"
+        )
         if proposed.undoes is not None and self._state.client.can.apply_edit:
             # Whoever wants it again asks for the undo again.
             left = ()
         if left:
-            texts = {file.uri: present[file.uri].text for file in left if by_uri[file.uri].status == "conflict"}
+            texts = {file.uri: present[file.uri].text for file in files if file.status == "conflict"}
             told = {uri: text for uri, text in texts.items() if text is not None}
-            self.proposals.keep(replace(proposed, files=left, told=told))
+            asked = any(file.waits for file in files)
+            self.proposals.keep(replace(proposed, files=left, told=told, unsure=False, asked=asked))
         else:
             self.proposals.drop(proposed.turn_id)
-        files = tuple(by_uri[file.uri] for file in proposed.files)
         return Outcome(files, proposed.turn_id if left else None)
 
 
+def _names(files: Sequence[FileEdit]) -> dict[str, str]:
+    """What people call the files: the last part of the path, or the whole path if two files have the same name."""
+    short = {file.uri: file.path.rpartition("/")[2] for file in files}
+    doubled = {name for name, count in Counter(short.values()).items() if count > 1}
+    return {file.uri: visible(file.path if short[file.uri] in doubled else short[file.uri]) for file in files}
+
+
 def _refused(made: Draft, reason: str) -> tuple[FileStatus, ...]:
-    return (*(FileStatus(item.file.uri, "refused", reason) for item in made.ready), *made.left_out)
+    refused = (FileStatus(item.file.uri, "refused", reason, not_sent(item.file)) for item in made.ready)
+    return (*refused, *made.left_out)

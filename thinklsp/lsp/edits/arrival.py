@@ -1,54 +1,113 @@
-"""Whether an edit can be seen where it was sent to: in the open document, or in the file."""
+"""What became of a sent edit, by what the open documents and the disk show. The editor's own word is not enough: some
+answer `applied: true` after a part of an edit, or after none of it.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from contextlib import suppress
+import time
+from collections.abc import Mapping, Sequence
 
+from thinklsp.core.errors import PathRefused
 from thinklsp.lsp.editor.snapshots import Snapshots
 from thinklsp.lsp.editor.state import State
-from thinklsp.lsp.edits.drafts import Proposal
-from thinklsp.workspace.forms import merge_onto
-from thinklsp.workspace.merge import Merged
+from thinklsp.lsp.edits.comparing import Arrival, Shown, compare
+from thinklsp.lsp.edits.drafts import Proposal, sent
+from thinklsp.workspace.forms import same_but_for_form
+from thinklsp.workspace.uri import uri_key
+from thinklsp.workspace.view import WorkspaceView
 
-_LONGEST_ARRIVAL = 1.5
+# Editors write files before they answer. Notifications may come later: Neovim holds them back for 0.15 s. What takes
+# longer waits as a proposal, and is found there as soon as a document shows it.
+_MAX_WAIT_SECONDS = 1.5
+_LOOK_SECONDS = 0.1
 
 
-class Arrival:
+class Arrivals:
+    """Edits are sent one after the other: `watch` begins with the next one."""
+
     def __init__(self, state: State, snapshots: Snapshots) -> None:
         self._state = state
         self._snapshots = snapshots
+        self._watched: frozenset[str] = frozenset()
+        # The last texts of watched documents that were closed, by `uri_key`.
+        self._closed: dict[str, str] = {}
+        state.documents.on_close.append(self._on_close)
 
-    def is_there(self, item: Proposal) -> bool:
-        """Now. A file that is not open must hold exactly what was sent; an open document may have been typed in."""
+    def watch(self, ready: Sequence[Proposal]) -> None:
+        self._watched = frozenset(uri_key(item.file.uri) for item in ready)
+        self._closed.clear()
+
+    def unsaved(self, ready: Sequence[Proposal], arrived: Mapping[str, Arrival]) -> tuple[str, ...]:
+        """A sentence about files that the editor opened for the edit and did not save."""
+        disk = self._snapshots.disk()
+        names = []
+        for item in ready:
+            written = arrived[item.file.uri].written
+            document = None if written is None else self._state.documents.get(written.new_uri or written.uri)
+            if written is None or document is None or item.present.version is not None:
+                continue
+            if not same_but_for_form(self._snapshots.on_disk(document.uri, disk), document.text):
+                names.append(written.new_path or written.path)
+        listed = ", ".join(sorted(names))
+        return (f"Changed but not saved yet: {listed}. Save all files to keep the change.",) if names else ()
+
+    def _on_close(self, uri: str) -> None:
+        document = self._state.documents.get(uri)
+        if document is not None and uri_key(uri) in self._watched:
+            self._closed[uri_key(uri)] = document.text
+
+    async def now(self, ready: Sequence[Proposal]) -> dict[str, Arrival]:
+        """By URI, what can be seen of an edit. Large files are compared in a thread."""
         view = self._snapshots.view()
-        now = self._snapshots.present(item.file.new_uri or item.file.uri, view)
-        if item.file.new_uri is not None:
-            return now.text == item.after and self._snapshots.present(item.file.uri, view).text is None
-        if now.refusal is not None or item.after is None or now.text is None:
-            return now.refusal is None and now.text == item.after
-        if now.version is None or item.present.text is None:
-            return now.text == item.after
-        return not self._lacks(item)
+        shown = [self._shown(item, view) for item in ready]
+        return await asyncio.to_thread(_compared, ready, shown)
 
-    async def missing(self, ready: Sequence[Proposal]) -> tuple[Proposal, ...]:
-        """Open documents that do not hold their change a moment after the editor said so. Some editors drop an edit
-        that meets typing and still report it as applied."""
-        waiting = tuple(item for item in ready if self._lacks(item))
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_LONGEST_ARRIVAL):
-                while waiting:
-                    self._state.documents.touched.clear()
-                    await self._state.documents.touched.wait()
-                    waiting = tuple(item for item in waiting if self._lacks(item))
-        return waiting
+    async def awaited(self, ready: Sequence[Proposal], hurry: asyncio.Event) -> dict[str, Arrival]:
+        """The same, as soon as everything can be seen, `hurry` is set, or 1.5 s have passed."""
+        end = time.monotonic() + _MAX_WAIT_SECONDS
+        arrived: dict[str, Arrival] = {}
+        waiting = tuple(ready)
+        while True:
+            self._state.documents.touched.clear()
+            arrived |= await self.now(waiting)
+            waiting = tuple(item for item in waiting if arrived[item.file.uri].rest is not None)
+            if not waiting or hurry.is_set() or time.monotonic() > end:
+                return arrived
+            await self._touched(hurry)
 
-    def _lacks(self, item: Proposal) -> bool:
-        document = self._state.documents.get(item.file.uri)
-        if document is None or item.present.text is None or item.after is None:
-            return False
-        if document.text == item.after:
-            return False
-        merged = merge_onto(document.text, item.present.text, item.after)
-        return isinstance(merged, Merged) and merged.text != document.text
+    async def _touched(self, hurry: asyncio.Event) -> None:
+        """Until a document changes, or until it is time to look at the disk again."""
+        waits = [asyncio.ensure_future(event.wait()) for event in (self._state.documents.touched, hurry)]
+        try:
+            await asyncio.wait(waits, timeout=_LOOK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+    def _shown(self, item: Proposal, view: WorkspaceView) -> tuple[Shown, ...]:
+        file, disk = item.file, self._snapshots.disk()
+        here = self._snapshots.present(file.uri, view).text
+        if file.after is None:
+            return (Shown((here or "") if _is_on_disk(disk, file.uri) else None),)
+        if file.new_uri is not None:
+            there = self._snapshots.present(file.new_uri, view).text
+            moved = there is not None and not _is_on_disk(disk, file.uri)
+            return (Shown(there if moved else here, moved),)
+        closed = self._closed.get(uri_key(file.uri))
+        return (Shown(here),) if closed is None else (Shown(here), Shown(closed))
+
+
+def _compared(ready: Sequence[Proposal], shown: Sequence[Sequence[Shown]]) -> dict[str, Arrival]:
+    """A document that was closed has shown what it last held, too."""
+    return {
+        item.file.uri: max((compare(sent(item), one) for one in texts), key=lambda arrival: arrival.hunks.applied)
+        for item, texts in zip(ready, shown, strict=True)
+    }
+
+
+def _is_on_disk(disk: WorkspaceView, uri: str) -> bool:
+    try:
+        return disk.kind(disk.resolve(uri)) is not None
+    except PathRefused:
+        return False

@@ -6,27 +6,32 @@ Pure: present texts and client abilities in, proposals out; `workspace_edits` ma
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from thinklsp.core.edits import FileEdit
 from thinklsp.lsp.editor.client import Abilities
 from thinklsp.lsp.editor.present import Present
+from thinklsp.lsp.edits.comparing import Hunks, hunk_count
 from thinklsp.workspace.forms import merge_onto, same_but_for_form
 from thinklsp.workspace.merge import Conflict, Merged
 
-Status = Literal["applied", "conflict", "refused", "held", "unknown"]
+Status = Literal["applied", "some", "conflict", "refused", "held", "unknown"]
 Review = Literal["auto", "always", "never"]
 
 
 @dataclass(frozen=True, slots=True)
 class FileStatus:
+    """`waits`: the editor was asked to make the change and did not make all of it."""
+
     uri: str
     status: Status
     reason: str | None = None
+    hunks: Hunks = field(default_factory=Hunks)
+    waits: bool = False
 
     def json(self) -> dict[str, Any]:
-        return {"uri": self.uri, "status": self.status, "reason": self.reason}
+        return {"uri": self.uri, "status": self.status, "hunks": self.hunks.json(), "reason": self.reason}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +52,11 @@ class Proposal:
     file: FileEdit
     present: Present
     after: str | None
+
+
+def sent(item: Proposal) -> FileEdit:
+    """The change as the editor is asked to make it."""
+    return replace(item.file, before=item.present.text, after=item.after, version=item.present.version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +83,14 @@ def draft(
         if isinstance(made, Proposal):
             ready.append(made)
         else:
-            left_out.append(made)
+            left_out.append(replace(made, hunks=not_sent(file, is_there=made.status == "applied")))
     return Draft(tuple(ready), tuple(left_out))
+
+
+def not_sent(file: FileEdit, *, is_there: bool = False) -> Hunks:
+    """The hunks of a file that is not sent, because its change is there already or must wait."""
+    count = hunk_count(file)
+    return Hunks(count, 0) if is_there else Hunks(0, count)
 
 
 def _ready(
@@ -93,7 +109,8 @@ def _ready(
     if (missing := _missing_ability(file, can)) is not None:
         return FileStatus(file.uri, "refused", f"the editor cannot {missing} files on a server's request")
     if file.before is None:
-        if now.text is None or now.text == told:
+        # An empty file holds nothing that could be lost: an editor creates it before it asks about the text.
+        if not now.text or now.text == told:
             return Proposal(file, now, file.after)
         if same_but_for_form(now.text, file.after):
             return FileStatus(file.uri, "applied")

@@ -33,7 +33,7 @@ def told(origin: Origin) -> str:
     """Lines of plain text; nothing invisible in them."""
     title = _one_line(origin.turn.title)
     made = ", ".join(filter(None, (_one_line(origin.model), f"{origin.at:%Y-%m-%d %H:%M}")))
-    back = f"To undo: the action “thinklsp: undo {title}”, or thinklsp.undo with turn {origin.turn.turn_id}."
+    back = f"To undo: the action “thinklsp: undo: {title}”, or thinklsp.undo with turn {origin.turn.turn_id}."
     lines = (f"Written by thinklsp: {title}", first_sentences(origin.why), made, _one_line(origin.verified), back)
     return "\n".join(filter(None, lines))
 

@@ -9,18 +9,19 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from urllib.parse import unquote
 
 from thinklsp.core.edits import FileEdit
 from thinklsp.core.errors import SessionError
 from thinklsp.engine import Engine
 from thinklsp.lsp.editor.snapshots import Snapshots
 from thinklsp.lsp.editor.state import State
-from thinklsp.lsp.edits.drafts import Proposal
+from thinklsp.lsp.edits.drafts import Proposal, sent
 from thinklsp.lsp.edits.proposals import Kept
 from thinklsp.lsp.edits.standing import Written
 from thinklsp.lsp.edits.undoing import Undo
 from thinklsp.lsp.edits.written_text import Origin, WrittenText
-from thinklsp.sessions.ledger import Intent, LedgerEdit, LedgerEntry, Outcome, PlannedWrite, WrittenTurn
+from thinklsp.sessions.ledger import Intent, LedgerEdit, LedgerEntry, Outcome, PlannedWrite, WrittenFile, WrittenTurn
 from thinklsp.workspace.forms import same_but_for_form
 from thinklsp.workspace.uri import uri_key
 
@@ -37,6 +38,8 @@ class EditLedger:
         self._engine = engine
         # By document, then by turn, oldest first.
         self._written: dict[str, dict[str, Written]] = {}
+        # Edits of this connection that are in the ledger.
+        self._known: set[tuple[str, str, int]] = set()
         self._beginning: asyncio.Future[None] | None = None
         self.texts = WrittenText(state)
 
@@ -65,29 +68,25 @@ class EditLedger:
             _log.warning("the ledger of edits cannot be read: %s", error)
             return
         newer, self._written = self._written, {}
+        titles = _titles(known)
         for file in known:
-            self._remember(file.uri, Written(file.turn_id, file.title, file.session_id))
+            self._remember(file.uri, Written(file.turn_id, titles[file.turn_id], file.session_id))
         for key, turns in newer.items():
             self._written.setdefault(key, {}).update(turns)
 
     async def intend(self, kept: Kept, ready: Sequence[Proposal]) -> Intent:
         """The edit is in the ledger and may be sent. Raises SessionError."""
-        writes = [
-            PlannedWrite(
-                item.file.uri, item.file.path, item.present.text, item.after, item.present.version, item.file.new_uri
-            )
-            for item in ready
-        ]
-        return await self._intend(kept, writes)
+        return await self._intend(kept, [_planned(sent(item)) for item in ready])
 
     async def _intend(self, kept: Kept, writes: Sequence[PlannedWrite]) -> Intent:
         turn_id = kept.turn_id if kept.undoes is None else kept.undoes.turn.turn_id
         undo = kept.undoes is not None
         return await self._engine.store.intend(kept.session_id, self._snapshots.key, turn_id, writes, undo=undo)
 
-    async def settle(self, intent: Intent, outcomes: Mapping[str, Outcome]) -> None:
+    async def settle(self, intent: Intent, outcomes: Mapping[str, Outcome], written: Iterable[FileEdit] = ()) -> None:
+        """`written`: the applied files as far as they were written."""
         try:
-            await self._engine.store.settle(intent, outcomes)
+            await self._engine.store.settle(intent, outcomes, [_planned(file) for file in written])
         except SessionError:
             _log.exception("the outcome of an edit could not be kept")
 
@@ -99,18 +98,17 @@ class EditLedger:
         verified = "" if kept.verified is None else kept.verified.sentence()
         origin = Origin(written, kept.why, kept.model, verified, datetime.now().astimezone())
         for file in files:
+            self._known.add(_mark(kept, file))
             self._remember(file.new_uri or file.uri, written)
             self.texts.wrote(origin, file)
 
     async def found(self, kept: Kept, files: Sequence[FileEdit]) -> None:
         """Edits that were not sent and are there all the same: the user took them by an action that carried them."""
-        known = {key for key, turns in self._written.items() if kept.turn_id in turns}
-        new = [file for file in files if uri_key(file.new_uri or file.uri) not in known]
+        new = [file for file in files if _mark(kept, file) not in self._known]
         if not new or kept.undoes is not None:
             return
-        writes = [PlannedWrite(f.uri, f.path, f.before, f.after, f.version, f.new_uri) for f in new]
         try:
-            intent = await self._intend(kept, writes)
+            intent = await self._intend(kept, [_planned(file) for file in new])
         except SessionError:
             _log.exception("an edit that the user took could not be kept")
             return
@@ -156,16 +154,13 @@ class EditLedger:
             said = f"The session of the undone turn could not be told of the undo: {error}"
             self._state.client.show_message("warning", said)
 
-    async def title_of(self, turn: WrittenTurn) -> str:
-        """How people know the turn: as it was sent, or by its session."""
+    def title_of(self, turn: WrittenTurn) -> str:
+        """How people know the turn: as it was sent, or by its files."""
         for turns in self._written.values():
             if turn.turn_id in turns and turns[turn.turn_id].title:
                 return turns[turn.turn_id].title
-        try:
-            title = (await self._engine.store.get(turn.session_id, None)).title
-        except SessionError:
-            title = ""
-        return title or f"the turn of {turn.edits[-1].entries[-1].made.astimezone():%H:%M}"
+        entries = [entry for edit in turn.edits for entry in edit.entries]
+        return _title([entry.write.path for entry in entries], entries[-1].made)
 
     def _remember(self, uri: str, written: Written) -> None:
         turns = self._written.setdefault(uri_key(uri), {})
@@ -190,10 +185,10 @@ class EditLedger:
         if undo and arrived and (turn := await self._written_by(edit.turn_id)) is not None:
             known = {entry.write.uri: entry.write.new_uri or entry.write.uri for e in turn.edits for entry in e.entries}
             await self._engine.store.mark_undone(turn, [uri for uri, now in known.items() if now in arrived])
-        self._state.client.show_message("warning", await self._sentence(edit, names, undo=undo))
+        self._state.client.show_message("warning", self._sentence(edit, names, undo=undo))
 
-    async def _sentence(self, edit: LedgerEdit, names: Mapping[Outcome, list[str]], *, undo: bool) -> str:
-        title = await self.title_of(WrittenTurn(edit.turn_id, edit.intent.session_id, (edit,)))
+    def _sentence(self, edit: LedgerEdit, names: Mapping[Outcome, list[str]], *, undo: bool) -> str:
+        title = self.title_of(WrittenTurn(edit.turn_id, edit.intent.session_id, (edit,)))
         what = f"The undo of “{title}”" if undo else f"The edit of “{title}”"
         said = {
             "applied": "looks applied in",
@@ -218,6 +213,27 @@ def standing(entry: LedgerEntry, text: str | None, new_text: str | None = None) 
     if seen == "as after" or (seen == "other" and same_but_for_form(text, write.after)):
         return "applied"
     return "refused" if seen == "as before" or same_but_for_form(text, write.before) else "unknown"
+
+
+def _titles(known: Iterable[WrittenFile]) -> dict[str, str]:
+    """By turn. The title of a session is that of its first turn only."""
+    files: dict[str, list[WrittenFile]] = {}
+    for file in known:
+        files.setdefault(file.turn_id, []).append(file)
+    return {turn: _title([unquote(one.uri) for one in group], group[-1].made) for turn, group in files.items()}
+
+
+def _title(paths: Iterable[str], made: datetime) -> str:
+    names = dict.fromkeys(path.rpartition("/")[2] for path in paths)
+    return f"{_listed(list(names))} ({made.astimezone():%H:%M})"
+
+
+def _mark(kept: Kept, file: FileEdit) -> tuple[str, str, int]:
+    return kept.turn_id, uri_key(file.new_uri or file.uri), hash(file.after)
+
+
+def _planned(file: FileEdit) -> PlannedWrite:
+    return PlannedWrite(file.uri, file.path, file.before, file.after, file.version, file.new_uri)
 
 
 def _listed(files: Sequence[str]) -> str:

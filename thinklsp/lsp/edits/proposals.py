@@ -13,21 +13,27 @@ from thinklsp.core.problems import Verified
 from thinklsp.lsp.documents.open_documents import Document
 from thinklsp.lsp.editor.present import Present
 from thinklsp.lsp.editor.state import State
+from thinklsp.lsp.edits.comparing import described
 from thinklsp.lsp.edits.drafts import draft
 from thinklsp.lsp.edits.undoing import Undo
 from thinklsp.lsp.edits.workspace_edits import workspace_edit
 
 _KEPT = 50
+_MAX_TOLD = 40
 # Lines above which a look at a document no longer makes the edit of a proposal.
 _LARGE = 2_000
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A turn's edit as the user can take it. `told`: by URI, the text in which they were told of a conflict, so that
-    asking again means the turn's text. `known_as`: the name for its undo, where that is not the title. `unsure`: it was
-    sent, and the editor has not said what came of it. `undoes`: it takes back what an earlier turn wrote. `why`: what
-    the turn said at its end. `verified`: the tests of this edit, None where none ran."""
+    """A turn's edit as the user can take it.
+
+    `known_as`: the name of this turn among those of its session, empty if it is the title.
+    `told`: by URI, the text in which they were told of a conflict, so that asking again means the turn's text.
+    `unsure`: it was sent, and the editor has not said what came of it. `asked`: the editor did not make all of it.
+    `undoes`: it takes back what an earlier turn wrote. `why`: what the turn said at its end. `verified`: the tests of
+    this edit, None where none ran.
+    """
 
     turn_id: str
     session_id: str
@@ -36,6 +42,7 @@ class Kept:
     told: Mapping[str, str] = field(default_factory=dict)
     known_as: str = ""
     unsure: bool = False
+    asked: bool = False
     undoes: Undo | None = None
     why: str = ""
     model: str = ""
@@ -93,6 +100,19 @@ class Proposals:
         for kept in [kept for kept in self._kept.values() if kept.session_id == session_id]:
             self.drop(kept.turn_id)
 
+    def told_of(self, session_id: str) -> str:
+        """What waits of a session's edits, as words for the model; empty if nothing does."""
+        waiting = [kept for kept in self._kept.values() if kept.session_id == session_id and kept.undoes is None]
+        files = [described(file) for kept in waiting for file in kept.files]
+        more = f" and {len(files) - _MAX_TOLD} more files" if len(files) > _MAX_TOLD else ""
+        return ", ".join(files[:_MAX_TOLD]) + more
+
+    def may_arrive(self) -> bool:
+        """Whether an edit can come into a document without an answer to a request of ours."""
+        if not self._state.client.can.apply_edit:
+            return bool(self._kept)
+        return any(kept.asked for kept in self._kept.values())
+
     def arrived(self) -> list[Kept]:
         """Those that a look has found in their document though nothing can be sent: the edit of an action was taken."""
         return [self._kept[turn_id] for turn_id in self._there]
@@ -127,7 +147,7 @@ class Proposals:
         if not made.ready:
             if made.left_out[0].status != "applied":
                 return Offered(kept, None)
-            if not can.apply_edit:
+            if not can.apply_edit or kept.asked:
                 self._there.add(kept.turn_id)
             return None
         self._there.discard(kept.turn_id)

@@ -5,68 +5,99 @@ It runs as a task of its own, so that an answer which comes after a cancel is re
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from thinklsp.core.errors import SessionError
 from thinklsp.lsp.editor.client import ApplyReply
 from thinklsp.lsp.editor.present import Present
 from thinklsp.lsp.editor.state import State
+from thinklsp.lsp.edits.arrival import Arrivals
+from thinklsp.lsp.edits.comparing import Arrival
 from thinklsp.lsp.edits.drafts import Draft
 from thinklsp.lsp.edits.ledger import EditLedger
+from thinklsp.lsp.edits.outcome import Outcome as EditOutcome
 from thinklsp.lsp.edits.proposals import Kept
 from thinklsp.sessions.ledger import Intent, Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The editor's answer, and by URI what can be seen of the edit."""
+
+    reply: ApplyReply
+    arrived: Mapping[str, Arrival]
+
+    @property
+    def is_seen(self) -> bool:
+        return any(arrival.written is not None for arrival in self.arrived.values())
 
 
 @dataclass(slots=True)
 class SentEdit:
     """`present` are the texts that `made` was drafted for. `on_sent` is called when the editor is asked, `on_answer`
-    when it has answered: at once, before anything can be cancelled. It gives the outcome by URI.
+    when it has answered and the documents and the disk were looked at.
 
-    `told`: the user has heard that nobody knows what came of the edit.
+    `told`: the user was told that the outcome of the edit is unknown.
     """
 
     state: State
     ledger: EditLedger
+    arrivals: Arrivals
     kept: Kept
     made: Draft
     present: Mapping[str, Present]
     edit: Mapping[str, Any]
     on_sent: Callable[[], None]
-    on_answer: Callable[[SentEdit, ApplyReply], Mapping[str, Outcome]]
+    on_answer: Callable[[SentEdit, Answered], None]
     stage: Literal["made", "sent", "answered"] = "made"
     abandoned: bool = False
     told: bool = False
+    outcome: EditOutcome | None = None
     intent: Intent | None = None
+    hurry: asyncio.Event = field(default_factory=asyncio.Event)
     _number: list[int] = field(default_factory=list)
 
-    async def run(self) -> ApplyReply | None:
+    async def run(self) -> Answered | None:
         """The editor's answer. None: it was not sent, as the text moved on or nobody wanted it any more.
 
         When it is cancelled, the connection ends: the intent then stays open, and the next process looks what came of
-        it.
+        it. Raises SessionError if the ledger cannot be written; nothing was sent then.
         """
-        try:
-            intent = self.intent = await self.ledger.intend(self.kept, self.made.ready)
-        except SessionError as error:
-            return ApplyReply(False, str(error))
+        intent = self.intent = await self.ledger.intend(self.kept, self.made.ready)
         if self.abandoned or self.has_moved():
-            await self._settle(intent, dict.fromkeys(self._uris(), "refused"))
+            await self.ledger.settle(intent, dict.fromkeys(self._uris(), "refused"))
             return None
         self.stage = "sent"
+        self.arrivals.watch(self.made.ready)
         self.on_sent()
         label = f"thinklsp: {self.kept.title}"
         reply = await self.state.client.apply_edit(label, self.edit, self._number.append)
         self.stage = "answered"
-        await self._settle(intent, self.on_answer(self, reply))
-        return reply
+        answered = Answered(reply, await self._arrived(reply))
+        self.on_answer(self, answered)
+        await self.settle(answered.arrived)
+        return answered
 
-    async def _settle(self, intent: Intent, outcomes: Mapping[str, Outcome]) -> None:
-        await self.ledger.settle(intent, outcomes)
-        applied = [uri for uri, outcome in outcomes.items() if outcome == "applied"]
-        if self.kept.undoes is not None and applied:
-            await self.ledger.undone(self.kept.undoes, applied)
+    async def _arrived(self, reply: ApplyReply) -> Mapping[str, Arrival]:
+        """An editor that says no may have stopped in the middle: then some files have their change already."""
+        if reply.applied:
+            return await self.arrivals.awaited(self.made.ready, self.hurry)
+        return await self.arrivals.now(self.made.ready)
+
+    async def settle(self, arrived: Mapping[str, Arrival], otherwise: Outcome | None = "refused") -> None:
+        """Store what can be seen of the edit. `otherwise`: the outcome of a file that shows nothing; None: open."""
+        if self.intent is None:
+            return
+        written = {uri: arrival.written for uri, arrival in arrived.items() if arrival.written is not None}
+        outcomes: dict[str, Outcome] = dict.fromkeys(written, "applied")
+        if otherwise is not None:
+            outcomes = {uri: outcomes.get(uri, otherwise) for uri in arrived}
+        await self.ledger.settle(self.intent, outcomes, written.values())
+        whole = [uri for uri in written if arrived[uri].rest is None]
+        if self.kept.undoes is not None and whole:
+            await self.ledger.undone(self.kept.undoes, whole)
 
     async def abandon(self) -> None:
         """Whoever asked for the edit no longer waits, and `abandoned` was set. The editor may take its preview away;

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from thinklsp.core.edits import FileEdit
+from thinklsp.lsp.edits.comparing import Hunks
 from thinklsp.lsp.edits.drafts import FileStatus
 from thinklsp.sessions.ledger import LedgerEntry, PlannedWrite, WrittenTurn
 from thinklsp.workspace.forms import merge_onto
@@ -46,7 +47,7 @@ def undo_of(turn: WrittenTurn, title: str) -> Undo:
     nets = tuple(_nets(entry for edit in turn.edits for entry in edit.entries))
     files = {net: _back(net) for net in nets if net.sound}
     reason = "the turn changed it more than once, with changes of yours between that touch them"
-    left_out = tuple(FileStatus(net.uri, "conflict", reason) for net in nets if not net.sound)
+    left_out = tuple(FileStatus(net.uri, "conflict", reason, Hunks(0, 1)) for net in nets if not net.sound)
     places = {file.uri: net.places for net, file in files.items()}
     return Undo(turn, title, tuple(files.values()), left_out, places)
 

@@ -25,7 +25,7 @@ def turn_result(turn: Turn, finished: TurnFinished, outcome: Outcome | None, mor
         "edits": None if outcome is None else outcome.json(),
         "verified": None if finished.verified is None else finished.verified.json(),
         "usage": usage_json(finished.usage),
-        "notices": [*turn.said, *(outcome.notices if outcome is not None else ()), *more],
+        "notices": [*turn.said, *(outcome.sentences if outcome is not None else ()), *more],
     }
 
 
@@ -76,8 +76,8 @@ def outcome_told(result: Result) -> str:
         return _reason(result) if edits is None else f"{_reason(result)}; the edit {_became(edits)}"
     if edits is None:
         return "done"
-    applied = sum(file["status"] == "applied" for file in edits["files"])
-    left = len(edits["files"]) - applied
+    applied = sum(file["status"] in ("applied", "some") for file in edits["files"])
+    left = sum(file["status"] != "applied" for file in edits["files"])
     files = "1 file" if applied == 1 else f"{applied} files"
     return f"done, changed {files}" + (f"; {left} left: see the action to apply" if left else "")
 

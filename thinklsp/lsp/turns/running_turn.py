@@ -22,6 +22,7 @@ from thinklsp.lsp.edits.proposals import Kept
 from thinklsp.lsp.protocol.errors import spoken
 from thinklsp.lsp.turns.results import Result, turn_result
 from thinklsp.lsp.turns.running import Running
+from thinklsp.sessions.titles import title_of
 from thinklsp.tools.editor import Editor
 
 _BUDGET_ANSWERS: dict[str, Literal["continue", "raise", "stop"]] = {
@@ -116,6 +117,7 @@ class RunningTurn:
             finished = await self._finished()
             if finished.stop_reason == "end_turn":
                 self.outcome = await self._send(finished)
+                self._tell_of_waiting()
             else:
                 self.outcome = self._hold(_WHY[finished.stop_reason])
             if self.deliver is not None:
@@ -177,9 +179,15 @@ class RunningTurn:
     def _notices(self) -> tuple[str, ...]:
         """What the user should know beside the answer: sentences, files that were not changed first."""
         outcome = self.outcome or Outcome(())
-        left = [file for file in outcome.files if file.status != "applied"]
+        left = [file for file in outcome.files if file.status != "applied" and not file.waits]
         names = (f"{file.uri.rpartition('/')[2]} was not changed: {file.reason}." for file in left)
         return (*names, *self.turn.said, *outcome.notices)
+
+    def _tell_of_waiting(self) -> None:
+        """One message about what the editor did not change. A caller that shows the answer has it in the result."""
+        if self.deliver is not None and self.outcome is not None and self.outcome.waiting:
+            said = f"{self.outcome.waiting} The code action `thinklsp: apply` applies the rest."
+            self.client.show_message("info", said)
 
     async def _finished(self) -> TurnFinished:
         async with aclosing(self.turn.events(self._ask, self._ask_budget, self.editor)) as events:
@@ -221,8 +229,9 @@ class RunningTurn:
     def _kept(self, files: tuple[FileEdit, ...]) -> Kept:
         if self.asked_in is not None:
             self.applying.proposals.offer_in(self.turn.id, self.asked_in)
-        # Chats all have one title; what was asked for tells them apart.
-        name = self.turn.session.title if isinstance(self.turn.spec.task, ChatTask) else ""
+        # Chats all have one title; the prompt of this turn tells it apart.
+        task = self.turn.spec.task
+        name = title_of(task.prompt) if isinstance(task, ChatTask) else ""
         turn, model = self.turn, self.turn.config.model.id
         title = turn.spec.title
         return Kept(turn.id, turn.session.id, title, files, known_as=name, model=model, verified=turn.verified)

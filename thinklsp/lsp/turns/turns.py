@@ -85,6 +85,7 @@ class Turns:
         """`turn_id`: what has claimed its session before and runs it."""
         turn = await self._begin(asked.spec, turn_id)
         turn.said.extend(asked.notices)
+        turn.waiting = self._applying.proposals.told_of(turn.session.id)
         progress.use(asked.partial_token, turn.display)
         client, editor = self._state.client, self._editor
         return RunningTurn(turn, client, editor, self._applying, progress, asked.scope, asked.deliver, asked.uri)

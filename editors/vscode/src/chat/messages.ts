@@ -22,7 +22,8 @@ const level = oneOf(...LEVELS);
 const planEntry = object({ text: string, status: string });
 const changedFile = object({
     uri: string,
-    status: oneOf('applied', 'conflict', 'refused', 'held', 'unknown'),
+    status: oneOf('applied', 'some', 'conflict', 'refused', 'held', 'unknown'),
+    hunks: object({ applied: number, waiting: number }),
     reason: nullable(string),
 });
 const edits = object({ applied: oneOf('all', 'some', 'none'), files: list(changedFile), proposalId: nullable(string) });

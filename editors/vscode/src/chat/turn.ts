@@ -49,8 +49,9 @@ export function applied(turn: Turn, files: readonly ChangedFile[]): Turn {
     if (turn.edits === null) return turn;
     const now = new Map(files.map((file) => [file.uri, file]));
     const merged = turn.edits.files.map((file) => now.get(file.uri) ?? file);
-    const done = merged.filter((file) => file.status === 'applied').length;
-    const whole = done === merged.length ? 'all' : done > 0 ? 'some' : 'none';
+    const all = merged.every((file) => file.status === 'applied');
+    const some = merged.some((file) => file.status === 'applied' || file.status === 'some');
+    const whole = all ? 'all' : some ? 'some' : 'none';
     return { ...turn, edits: { ...turn.edits, files: merged, applied: whole } };
 }
 
