@@ -17,7 +17,7 @@ from thinklsp.lsp.protocol import errors
 from thinklsp.lsp.protocol.dispatch import Protocol
 from thinklsp.lsp.protocol.envelope import is_id
 from thinklsp.lsp.protocol.errors import InvalidParams
-from thinklsp.lsp.protocol.forms import ActionsAsked, Beginning, Command, Folders, Place
+from thinklsp.lsp.protocol.forms import ActionsAsked, Beginning, Command, Place
 
 if TYPE_CHECKING:
     from thinklsp.lsp.editor.progress import TurnProgress
@@ -46,7 +46,7 @@ class Server:
         self.process_id = beginning.process_id
         state.client.can = Abilities.of(state.protocol.capabilities)
         state.documents.encoding = state.protocol.encoding
-        state.set_folders(Folders(beginning.folders, []))
+        state.begin_with(beginning.folders, beginning.root)
         if beginning.options is not None:
             state.raw_configurations.append(beginning.options)
 

@@ -60,9 +60,13 @@ class Snapshots:
 
     @property
     def key(self) -> str:
-        """What sessions of this workspace are found by: its first folder, kept when others come and go."""
+        """What sessions of this workspace are found by: its first folder, kept when others come and go, unless it is a
+        root that the first real folder replaces."""
         if self._key is None and (first := next(iter(self._state.folders), None)) is not None:
-            self._key = workspace_key(first)
+            key = workspace_key(first)
+            if first == self._state.root:
+                return key
+            self._key = key
         return self._key or "no folder"
 
     def _folders(self) -> list[tuple[WorkspaceFolder, Root]]:

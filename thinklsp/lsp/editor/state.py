@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from thinklsp.lsp import late
 from thinklsp.lsp.documents.open_documents import Documents, Seen
 from thinklsp.lsp.editor.client import Client
 from thinklsp.lsp.protocol.dispatch import Protocol
-from thinklsp.lsp.protocol.forms import Folders, Range
+from thinklsp.lsp.protocol.forms import Folder, Folders, Range
 
 if TYPE_CHECKING:
     from thinklsp.lsp.editor.progress import TurnProgress
@@ -37,13 +37,15 @@ class ActionContext:
 class State:
     """`raw_configurations` are editor settings that came before the engine was loaded, oldest first.
     `starting` are the progresses of commands that run, by token. `last_place` is the newest action context outside of
-    chat documents: what a chat can refer to. `stopped`: the connection ends, nothing new may begin."""
+    chat documents: what a chat can refer to. `root`: the folder of a client that has named no list of folders.
+    `stopped`: the connection ends, nothing new may begin."""
 
     protocol: Protocol
     client: Client
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     documents: Documents = field(default_factory=Documents)
     folders: dict[str, str] = field(default_factory=dict)
+    root: str | None = None
     raw_configurations: list[object] = field(default_factory=list)
     last_action: ActionContext | None = None
     last_place: ActionContext | None = None
@@ -113,7 +115,15 @@ class State:
         for task in list(self.tasks):
             task.cancel()
 
+    def begin_with(self, folders: Sequence[Folder], root: Folder | None) -> None:
+        """Set the folders of `initialize`. `root` counts until the client adds a folder."""
+        self.root = None if root is None else root.uri
+        self.folders = {folder.uri: folder.name for folder in (*folders, *([root] if root else ()))}
+
     def set_folders(self, changed: Folders) -> None:
+        if changed.added and self.root is not None:
+            self.folders.pop(self.root, None)
+            self.root = None
         for folder in changed.removed:
             self.folders.pop(folder.uri, None)
         for folder in changed.added:

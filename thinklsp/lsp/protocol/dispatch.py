@@ -31,6 +31,9 @@ _log = logging.getLogger(__name__)
 _MAX_RUNNING = 64
 _MAX_WAITING = 100
 _LONGEST_ECHO = 100
+# Vim before 9.0.1927 takes a request with the id of one of its own for the answer to that one (vim/vim#13133), and it
+# cannot answer ids that are strings (vim/vim#14091).
+_FIRST_ID = 1_000_000
 
 
 class Protocol:
@@ -58,7 +61,7 @@ class Protocol:
         self._shutdown = False
         self._running: dict[envelope.Id, asyncio.Task[_Guard]] = {}
         self._waiting: dict[int, asyncio.Future[Any]] = {}
-        self._numbers = itertools.count(1)
+        self._numbers = itertools.count(_FIRST_ID)
 
     def receive(self, frame: bytes | BadFrame) -> None:
         """One message. Never raises."""

@@ -78,10 +78,11 @@ class Folders(NamedTuple):
 
 
 class Beginning(NamedTuple):
-    """What `initialize` says beside capabilities."""
+    """What `initialize` says beside capabilities. `root`: the folder of a client that names no list of folders."""
 
     process_id: int | None
     folders: list[Folder]
+    root: Folder | None
     options: Any
 
 
@@ -208,10 +209,11 @@ def _folders(params: Any) -> Folders:
 
 def beginning(params: Mapping[str, Any]) -> Beginning:
     """Of `initialize` in its usual form."""
-    folders = [Folder(one["uri"], one["name"]) for one in params.get("workspaceFolders") or ()]
-    if not folders and params.get("rootUri"):
-        folders = [Folder(params["rootUri"], "")]
-    return Beginning(params.get("processId"), folders, params.get("initializationOptions"))
+    named, root = params.get("workspaceFolders"), params.get("rootUri")
+    folders = [Folder(one["uri"], one["name"]) for one in named or ()]
+    # An empty list says that no folder is open, whatever `rootUri` says: Kate names the home folder there.
+    fallback = Folder(root, "") if named is None and root else None
+    return Beginning(params.get("processId"), folders, fallback, params.get("initializationOptions"))
 
 
 _INVOKED = 1
