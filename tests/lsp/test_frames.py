@@ -131,12 +131,37 @@ def test_frames_of_many_threads_are_whole() -> None:
 
 def test_a_client_that_does_not_read_keeps_nobody_waiting() -> None:
     reading, writing = os.pipe()
-    writer = FrameWriter(writing, Outbox(most_waiting=100_000, patience=0.0))
+    writer = FrameWriter(writing, Outbox(max_bytes=500_000))
+    assert not writer.is_full
     for _ in range(100):
         writer.write(b"x" * 10_000)  # Far more than the pipe holds: a writer that waited would stop here for ever.
     assert writer.lost
     os.close(reading)
     writer.close()
+
+
+# What is put, and how it is replaced -> whether the outbox is full then, and whether its client is lost.
+OUTBOXES: dict[str, tuple[list[tuple[int, str | None]], bool, bool]] = {
+    "little": ([(1_000, None)] * 5, False, False),
+    "more than full": ([(1_000, None)] * 9, True, False),
+    "more than may wait": ([(1_000, None)] * 20, True, True),
+    "at once": ([(20_000, None)], True, True),
+    "small ones take room, too": ([(1, None)] * 100, True, True),
+    "reports that are replaced": ([(1_000, "a")] * 100, False, False),
+}
+
+
+@pytest.mark.parametrize("case", OUTBOXES)
+def test_an_outbox_is_full_and_then_lost(case: str) -> None:
+    """H-F6"""
+    frames, full, lost = OUTBOXES[case]
+    outbox = Outbox(full_bytes=8_000, max_bytes=16_000)
+    seen = False
+    for size, replaces in frames:
+        outbox.put(b"x" * size, replaces)
+        seen |= outbox.is_full or outbox.lost
+    assert (seen, outbox.lost) == (full, lost)
+    assert (outbox.take() is None) == lost
 
 
 def test_what_was_written_before_the_end_arrives() -> None:

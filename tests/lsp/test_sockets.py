@@ -119,24 +119,48 @@ async def test_who_says_nothing_is_left(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_no_more_than_so_many(kind: str) -> None:
-    connections = Connections(most=2)
+    connections = Connections(max_clients=2)
     _, connect = KINDS[kind]
     async with listening(kind, connections) as port:
         first, second = [await served(await connect(port)) for _ in range(2)]
-        assert await until_closed(await Client.open(port)) == b""
+        third = await connect(port)
+        third.write(INITIALIZE)
+        told = await until_closed(third)
+        assert b"as many clients as it can serve" in told if kind == "tcp" else third.closed == 1013
         first.write(b'{"jsonrpc":"2.0","method":"exit"}')
         await until_closed(first)
         async with asyncio.timeout(10):
             # Its place is free for the next one, as soon as all of it has ended.
-            while (third := await perhaps(KINDS[kind][1], port)) is None:
+            while (fourth := await perhaps(connect, port)) is None:
                 pass
         second.close()
-        third.close()
+        fourth.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_strangers_take_no_place_of_a_client(kind: str) -> None:
+    """H-F12: those who say nothing, and more new ones all the time."""
+    connections = Connections(max_clients=3, max_strangers=3)
+    _, connect = KINDS[kind]
+    async with listening(kind, connections) as port:
+        strangers = [await Client.open(port) for _ in range(12)]
+        clients = []
+        for _ in range(3):
+            clients.append(await served(await connect(port)))
+            strangers += [await Client.open(port) for _ in range(12)]
+        # The oldest were left, and no client was.
+        for stranger in strangers[:-3]:
+            assert await until_closed(stranger) == b""
+        for number, client in enumerate(clients):
+            client.write(INITIALIZE.replace(b'"id": 0', b'"id": %d' % (number + 1)))
+            assert b"already" in await client.read()
+        for client in (*strangers[-3:], *clients):
+            client.close()
 
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_who_does_not_read_is_left_and_no_other(kind: str) -> None:
-    connections = Connections(outbox=lambda: Outbox(most_waiting=100_000, patience=0.0))
+    connections = Connections(outbox=lambda: Outbox(max_bytes=100_000))
     _, connect = KINDS[kind]
     async with listening(kind, connections) as port:
         deaf, other = await served(await connect(port)), await served(await connect(port))
@@ -159,8 +183,7 @@ async def test_who_does_not_read_is_left_and_no_other(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_long_message_arrives_whole_while_the_client_reads(kind: str) -> None:
-    """In pieces, each of which shows that it does: the whole is more than may wait, and there is no patience at all."""
-    connections = Connections(outbox=lambda: Outbox(most_waiting=2_000_000, patience=5.0))
+    connections = Connections()
     async with listening(kind, connections) as port:
         client = await served(await KINDS[kind][1](port))
         for connection in connections._served:

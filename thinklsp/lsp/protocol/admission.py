@@ -47,6 +47,14 @@ def admitted(first: bytes | BadFrame, token: str | None) -> bytes:
     return json.dumps({**message.message, "params": params}).encode()
 
 
+def full(admitted_request: bytes) -> Refused:
+    """The refusal of a client with the token for which there is no place."""
+    request_id = json.loads(admitted_request)["id"]
+    return Refused(
+        request_id, errors.REQUEST_FAILED, "This server has as many clients as it can serve. Try again later."
+    )
+
+
 def _without_token(params: Any) -> tuple[Any, list[object]]:
     """Settings come with or without the outer key, and so may the token."""
     options = params.get("initializationOptions") if isinstance(params, dict) else None

@@ -31,6 +31,9 @@ _log = logging.getLogger(__name__)
 _MAX_RUNNING = 64
 _MAX_WAITING = 100
 _LONGEST_ECHO = 100
+# A larger one would count as a client that does not read, see Outbox.
+_MAX_RESULT_BYTES = 32 * 1024 * 1024
+_TOO_LARGE = "The result is larger than 32 MB and cannot be sent."
 # Vim before 9.0.1927 takes a request with the id of one of its own for the answer to that one (vim/vim#13133), and it
 # cannot answer ids that are strings (vim/vim#14091).
 _FIRST_ID = 1_000_000
@@ -110,8 +113,12 @@ class Protocol:
             return errors.INVALID_REQUEST, "The server has been initialized already."
         if request.id in self._running:
             return errors.INVALID_REQUEST, "A request with this id is still running."
-        if len(self._running) >= _MAX_RUNNING and not _makes_room(request):
+        if _makes_room(request):
+            return None
+        if len(self._running) >= _MAX_RUNNING:
             return errors.REQUEST_FAILED, "The server is busy with too many requests. Wait for one of them."
+        if self._out.is_full:
+            return errors.REQUEST_FAILED, "Too many messages of the server wait to be read. Read them, then ask again."
         return None
 
     def _start(self, request: envelope.Request, handler: Callable[[Any], Awaitable[Any]]) -> None:
@@ -188,20 +195,20 @@ class Protocol:
             self._waiting.pop(number, None)
 
     def _send(self, message: Any, replaces: Hashable = None) -> None:
-        """Raises TypeError or ValueError, and sends nothing, where the message cannot be JSON."""
-        text = json.dumps(message, allow_nan=False, separators=(",", ":"))
-        body = text.encode("ascii")
-        if b"\\ud" in body:
-            # Half of a surrogate pair, from a buffer or a model, would be no JSON to many editors.
-            body = json_bytes(json.loads(text))
-        self._out.write(body, replaces=replaces)
+        """Raises TypeError or ValueError, and sends nothing, if the message cannot be JSON."""
+        self._out.write(_body(message), replaces=replaces)
 
     def _reply(self, request_id: envelope.Id, result: Any) -> None:
         try:
-            self._send({"jsonrpc": "2.0", "id": request_id, "result": result})
+            body = _body({"jsonrpc": "2.0", "id": request_id, "result": result})
         except Exception:  # noqa: BLE001 - a result of any kind passes through converters of any kind
             _log.exception("a result could not be written as JSON")
             self._reply_error(request_id, errors.INTERNAL_ERROR, "The result cannot be sent as JSON.")
+            return
+        if len(body) > _MAX_RESULT_BYTES:
+            self._reply_error(request_id, errors.REQUEST_FAILED, _TOO_LARGE)
+        else:
+            self._out.write(body)
 
     def _reply_error(self, request_id: Any, code: int, text: str, **more: object) -> None:
         self._send({"jsonrpc": "2.0", "id": request_id, "error": {"code": code, "message": text, **more}})
@@ -266,6 +273,13 @@ class _Guard:
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
         self.error = error
         return True
+
+
+def _body(message: Any) -> bytes:
+    text = json.dumps(message, allow_nan=False, separators=(",", ":"))
+    body = text.encode("ascii")
+    # Half of a surrogate pair, from a buffer or a model, would be no JSON to many editors.
+    return json_bytes(json.loads(text)) if b"\\ud" in body else body
 
 
 def _makes_room(request: envelope.Request) -> bool:

@@ -43,6 +43,10 @@ class SocketWriter:
         self._changed = asyncio.Event()
         self._task = asyncio.get_running_loop().create_task(self._bring_out())
 
+    @property
+    def is_full(self) -> bool:
+        return self._outbox.is_full
+
     def write(self, body: bytes, *, replaces: Hashable = None) -> None:
         self._outbox.put(body, replaces)
         self._changed.set()

@@ -1,23 +1,33 @@
-"""What goes out to a client: whole frames, in order, and never more of them waiting than the client deserves."""
+"""Whole frames to a client, in order. A client that does not read is first refused requests and then given up."""
 
 from __future__ import annotations
 
+import logging
 import os
 import select
 import threading
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Hashable
-from time import monotonic
 from typing import Protocol
 
 PIECE = 64 * 1024
 LAST_WORDS_SECONDS = 0.5
-_MOST_WAITING = 8 * 1024 * 1024
-_PATIENCE_SECONDS = 30.0
+FULL_BYTES = 8 * 1024 * 1024
+MAX_BYTES = 64 * 1024 * 1024
+# What waiting frames take in memory beside their bytes, measured with frames of 100 bytes and of 3 kB.
+_FRAME_OVERHEAD_BYTES = 256
+_HEAP_OVERHEAD = 1 / 8
+
+_log = logging.getLogger(__name__)
 
 
 class Writer(Protocol):
     """How the dispatcher reaches the client. `write` never waits."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so much waits for the client that its new requests should be refused."""
+        ...
 
     def write(self, body: bytes, *, replaces: Hashable = None) -> None:
         """A body with the same `replaces` that still waits is dropped: the new one says more."""
@@ -29,18 +39,17 @@ def header_of(body: bytes) -> bytes:
 
 
 class Outbox:
-    """The frames that wait to be brought out. Whoever shares it between threads guards it.
+    """The frames that wait for one client, in order. Callers on several threads hold a lock of their own.
 
-    `lost` is true once the client is gone, or has read nothing for `patience` seconds while more than `most_waiting`
-    bytes lay ready for it: nothing more is taken in then.
+    Limits, in bytes of memory: with more than `full_bytes` waiting the outbox is full, with more than `max_bytes` the
+    client is lost: all frames are dropped and no more are taken. A client that has gone is lost, too.
     """
 
-    def __init__(self, most_waiting: int = _MOST_WAITING, patience: float = _PATIENCE_SECONDS) -> None:
-        self._most_waiting = most_waiting
-        self._patience = patience
-        self._frames: deque[tuple[Hashable, bytes]] = deque()
-        self._waiting = 0
-        self._moved = monotonic()
+    def __init__(self, full_bytes: int = FULL_BYTES, max_bytes: int = MAX_BYTES) -> None:
+        self._full_bytes = full_bytes
+        self._max_bytes = max_bytes
+        self._frames: OrderedDict[Hashable, bytes] = OrderedDict()
+        self._unsent_bytes = 0
         self._closed = False
         self.lost = False
 
@@ -52,32 +61,34 @@ class Outbox:
     @property
     def idle(self) -> bool:
         """All that was taken in has been brought out, and more may come."""
-        return not (self._waiting or self._closed or self.lost)
+        return not (self._unsent_bytes or self._closed or self.lost)
+
+    @property
+    def is_full(self) -> bool:
+        return self._memory_bytes > self._full_bytes
+
+    @property
+    def _memory_bytes(self) -> float:
+        """What waits takes in memory, with the rest of a frame that is being sent."""
+        return self._unsent_bytes * (1 + _HEAP_OVERHEAD) + len(self._frames) * _FRAME_OVERHEAD_BYTES
 
     def put(self, frame: bytes, replaces: Hashable) -> None:
-        if not self._waiting:
-            self._moved = monotonic()
-        if self._closed or self.is_lost():
+        if self._closed or self.lost:
             return
-        if replaces is not None:
-            self._drop(replaces)
-        self._frames.append((replaces, frame))
-        self._waiting += len(frame)
+        key = object() if replaces is None else replaces
+        self._unsent_bytes += len(frame) - len(self._frames.pop(key, b""))
+        self._frames[key] = frame
+        if self._memory_bytes > self._max_bytes:
+            _log.warning("the client is given up: it leaves more than %d bytes unread", self._max_bytes)
+            self.give_up()
 
     def take(self) -> bytes | None:
         """The oldest frame; None where none waits."""
-        return self._frames.popleft()[1] if self._frames else None
+        return self._frames.popitem(last=False)[1] if self._frames else None
 
     def went(self, size: int) -> None:
         """So much of a frame that was taken has been brought out."""
-        self._waiting -= size
-        self._moved = monotonic()
-
-    def is_lost(self) -> bool:
-        """Looks at the clock too: a client may have stopped to read when nothing more was to be said."""
-        if self._waiting > self._most_waiting and monotonic() - self._moved > self._patience:
-            self.give_up()
-        return self.lost
+        self._unsent_bytes -= size
 
     def close(self) -> None:
         """What waits may still go."""
@@ -86,13 +97,6 @@ class Outbox:
     def give_up(self) -> None:
         self.lost = True
         self._frames.clear()
-
-    def _drop(self, replaces: Hashable) -> None:
-        for index, (key, frame) in enumerate(self._frames):
-            if key == replaces:
-                del self._frames[index]
-                self._waiting -= len(frame)
-                return
 
 
 class FrameWriter:
@@ -114,7 +118,12 @@ class FrameWriter:
     @property
     def lost(self) -> bool:
         with self._changed:
-            return self._outbox.is_lost()
+            return self._outbox.lost
+
+    @property
+    def is_full(self) -> bool:
+        with self._changed:
+            return self._outbox.is_full
 
     def write(self, body: bytes, *, replaces: Hashable = None) -> None:
         frame = header_of(body) + body

@@ -21,7 +21,8 @@ from thinklsp.lsp.serving.connection import GOODBYE_SECONDS, Connection, on_sign
 
 _log = logging.getLogger(__name__)
 
-_MOST_CLIENTS = 64
+_MAX_CLIENTS = 64
+_MAX_STRANGERS = 64
 _ADMISSION_SECONDS = 10.0
 
 
@@ -42,34 +43,51 @@ class Client(Protocol):
 
 
 class Connections:
-    """All clients of the process, at most `most`. Those who are not admitted yet count too, and have `patience`
-    seconds for it."""
+    """All clients of the process: at most `max_clients` that were admitted, and `max_strangers` that were not yet.
+
+    A stranger has `patience` seconds. One too many takes the place of the oldest, so that a client with the token gets
+    in, however many others say nothing.
+    """
 
     def __init__(
         self,
-        most: int = _MOST_CLIENTS,
+        max_clients: int = _MAX_CLIENTS,
+        max_strangers: int = _MAX_STRANGERS,
         patience: float = _ADMISSION_SECONDS,
         outbox: Callable[[], Outbox] = Outbox,
     ) -> None:
-        self._most = most
+        self._max_clients = max_clients
+        self._max_strangers = max_strangers
         self.patience = patience
         self._outbox = outbox
-        self._present: set[Client] = set()
+        # Oldest first.
+        self._strangers: dict[Client, None] = {}
+        self._admitted: set[Client] = set()
         self._served: set[Connection] = set()
         self._all_gone = asyncio.Event()
         self.ending = False
 
-    def enter(self, client: Client) -> bool:
-        """Whether there is a place for it."""
-        # Those whose socket has gone may still be busy with ending what they began.
-        if self.ending or max(len(self._present), len(self._served)) >= self._most:
-            _log.info("a client was turned away: no more than %d are served", self._most)
+    def enter(self, stranger: Client) -> None:
+        """Take in a socket that was accepted."""
+        if len(self._strangers) >= self._max_strangers:
+            oldest = next(iter(self._strangers))
+            del self._strangers[oldest]
+            oldest.abort()
+        self._strangers[stranger] = None
+
+    def admit(self, client: Client) -> bool:
+        """Give a stranger one of the places of clients. False if there is none, or the server ends."""
+        self._strangers.pop(client, None)
+        # A client whose socket has gone may still be busy with ending what it began.
+        if self.ending or max(len(self._admitted), len(self._served)) >= self._max_clients:
+            _log.info("a client was turned away: no more than %d are served", self._max_clients)
             return False
-        self._present.add(client)
+        self._admitted.add(client)
         return True
 
     def leave(self, client: Client) -> None:
-        self._present.discard(client)
+        self._strangers.pop(client, None)
+        self._admitted.discard(client)
 
     async def serve(self, wire: Wire, first: Sequence[bytes | BadFrame] = ()) -> None:
         """One client that was admitted, to its end; what it began has ended then. `first` are messages that have been
@@ -105,7 +123,7 @@ class Connections:
                     await self._all_gone.wait()
         except TimeoutError:
             _log.warning("some work did not end in time and was left behind")
-        for client in tuple(self._present):
+        for client in (*self._strangers, *self._admitted):
             client.abort()
 
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 
-from thinklsp.lsp.protocol.admission import Refused, admitted
+from thinklsp.lsp.protocol.admission import Refused, admitted, full
 from thinklsp.lsp.protocol.frames import BadFrame, FrameDecoder, FramingError
 from thinklsp.lsp.protocol.socket_writer import Gone
 from thinklsp.lsp.protocol.writer import LAST_WORDS_SECONDS, PIECE, header_of
@@ -37,21 +37,25 @@ async def _client(
     entrance: Entrance, connections: Connections, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> None:
     wire = TcpWire(reader, writer)
+    connections.enter(wire)
     try:
-        if connections.enter(wire) and (first := await _admitted(wire, entrance, connections.patience)):
+        if first := await _admitted(wire, entrance, connections):
             await connections.serve(wire, first)
     finally:
         await wire.close()
         connections.leave(wire)
 
 
-async def _admitted(wire: TcpWire, entrance: Entrance, patience: float) -> list[bytes | BadFrame]:
+async def _admitted(wire: TcpWire, entrance: Entrance, connections: Connections) -> list[bytes | BadFrame]:
     """The first messages of a client that may come in; none of one that may not, which has been told."""
     try:
-        async with asyncio.timeout(patience):
+        async with asyncio.timeout(connections.patience):
             first, *others = await wire.read(_MOST_OF_A_STRANGER)
             try:
-                return [admitted(first, entrance.token), *others]
+                request = admitted(first, entrance.token)
+                if connections.admit(wire):
+                    return [request, *others]
+                raise full(request)
             except Refused as refused:
                 await wire.send(refused.answer)
     except (Gone, TimeoutError):

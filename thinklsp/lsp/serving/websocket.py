@@ -32,7 +32,7 @@ PROTOCOL = Subprotocol("lsp")
 _TOKEN_PROTOCOL = "token."  # noqa: S105 - what stands before one
 _PING_SECONDS = 30.0
 _PONG_SECONDS = 60.0
-_GOOD_BYE, _GOING_AWAY = 1000, 1001
+_GOOD_BYE, _GOING_AWAY, _TRY_AGAIN_LATER = 1000, 1001, 1013
 
 
 @asynccontextmanager
@@ -105,7 +105,10 @@ def _chosen(_: ServerConnection, offered: Sequence[Subprotocol]) -> Subprotocol 
 
 
 async def _client(connections: Connections, connection: ServerConnection) -> None:
-    await connections.serve(WebSocketWire(connection))
+    if connections.admit(connection.transport):
+        await connections.serve(WebSocketWire(connection))
+    else:
+        await connection.close(_TRY_AGAIN_LATER, "This server has as many clients as it can serve.")
 
 
 class _Visitor(ServerConnection):
@@ -117,15 +120,11 @@ class _Visitor(ServerConnection):
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        if not self._connections.enter(self):
-            self.abort()
+        self._connections.enter(transport)
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._connections.leave(self)
+        self._connections.leave(self.transport)
         super().connection_lost(error)
-
-    def abort(self) -> None:
-        self.transport.abort()
 
 
 class WebSocketWire:
