@@ -233,6 +233,7 @@ def test_an_error_is_one_sentence(inside, args, env, words):
 WRONG = {
     "THINKLSP_THINKING_MODE": ("on", "The setting thinking.mode was refused: it must be one of 'auto', 'off'"),
     "THINKLSP_MAX_STEPS": ("many", "it must be a whole number. Change THINKLSP_MAX_STEPS."),
+    "THINKLSP_LOG_LEVEL": ("loud", "one of debug, info, warning, error. Change THINKLSP_LOG_LEVEL."),
     "THINKLSP_PROVIDER": ("gemini", "For Gemini it is google."),
 }
 

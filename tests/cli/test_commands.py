@@ -48,7 +48,7 @@ block = [{ text = "Done." }]
 WRONG = [
     ["nonsense"], ["--nonsense"], ["--stdio", "more"], ["config"], ["config", "nonsense"], ["demo", "--nonsense"],
     ["doctor", "more"], ["ask", "a", "b"], ["ask", "a", "--effort", "huge"], ["simulate", "--port", "70000"],
-    ["simulate", "--port", "many"],
+    ["simulate", "--port", "many"], ["--log-level"], ["--log-level", "loud"], ["--stdio", "--log-level", "critical"],
 ]  # fmt: skip
 
 

@@ -33,9 +33,11 @@ FAULTS = {
 }
 
 
-def left_behind(place: Path, code: str, function: str = "set_up_logs", *, read: bool = True) -> tuple[str, str]:
+def left_behind(
+    place: Path, code: str, function: str = "set_up_logs", *, read: bool = True, **more: str
+) -> tuple[str, str]:
     """What stands on standard error and in the log."""
-    env = {"PYTHONPATH": str(ROOT), "HOME": str(place), "THINKLSP_STATE_DIR": str(place / "state")}
+    env = {"PYTHONPATH": str(ROOT), "HOME": str(place), "THINKLSP_STATE_DIR": str(place / "state")} | more
     argv = [sys.executable, "-c", BEGIN.format(function, function) + code]
     done = subprocess.run(argv, env=env, cwd=place, capture_output=True, text=True, umask=0, check=False, timeout=30)
     log = place / "state/thinklsp.log"
@@ -52,6 +54,33 @@ def test_a_fault_is_told_by_its_kind_and_place(tmp_path: Path, fault: str) -> No
         assert SECRET not in told
     told, _ = left_behind(tmp_path, FAULTS[fault], "log_to_stderr")
     assert ("KeyError in " in told, SECRET in told) == (True, False)
+
+
+LEVELS = {"debug": 3, "INFO": 2, "warning": 1, "error": 0, "loud": 1, "": 1}
+
+
+@pytest.mark.parametrize(("level", "told"), LEVELS.items())
+def test_the_environment_chooses_the_level(tmp_path: Path, level: str, told: int) -> None:
+    """A-13."""
+    code = "log = logging.getLogger('thinklsp.x'); log.debug('one'); log.info('two'); log.warning('three')"
+    lines = left_behind(tmp_path, code, THINKLSP_LOG_LEVEL=level)
+    assert [text.splitlines()[-told:] if told else text for text in lines] == [lines[0].splitlines() or ""] * 2
+    assert lines[0].count(" thinklsp.x: ") == told
+
+
+def test_libraries_stay_silent_at_any_level(tmp_path: Path) -> None:
+    """A-13: they would log addresses and bodies."""
+    code = "logging.getLogger('httpcore.connection').debug('x'); logging.getLogger('asyncio').debug('y')"
+    assert left_behind(tmp_path, code, THINKLSP_LOG_LEVEL="debug") == ("", "")
+
+
+@pytest.mark.parametrize("name", ["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "MY_PASSWORD"])
+def test_keys_are_masked_at_any_level(tmp_path: Path, name: str) -> None:
+    """A-13."""
+    code = f"logging.getLogger('thinklsp.x').debug('sent %s', '{SECRET}')"
+    for told in left_behind(tmp_path, code, THINKLSP_LOG_LEVEL="debug", **{name: SECRET}):
+        assert told.endswith("sent [hidden]\n")
+        assert SECRET[4:12] not in told
 
 
 def test_a_recursion_without_end_is_a_short_line(tmp_path: Path) -> None:

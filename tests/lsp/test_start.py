@@ -140,6 +140,28 @@ def test_the_first_code_action_is_served_before_anything_heavy_is_loaded(tmp_pat
         assert code == 0
 
 
+LEVEL_WITNESS = WITNESS.replace(
+    'real(2, ("loaded: " + " ".join(sorted(sys.modules)) + "\\n").encode())',
+    "real(2, f\"level: {__import__('logging').getLogger('thinklsp').level}\\n\".encode())",
+).replace('["thinklsp"]', '["thinklsp", "--stdio", "--log-level", "debug"]')
+
+
+def test_the_command_line_chooses_the_level_of_the_log(tmp_path: Path) -> None:
+    """A-13: over the environment and the user's file."""
+    (tmp_path / "thinklsp").mkdir()
+    (tmp_path / "thinklsp" / "config.toml").write_text('[log]\nlevel = "info"\n')
+    for server in _running(["-c", LEVEL_WITNESS], tmp_path, THINKLSP_LOG_LEVEL="error"):
+        server.initialize()
+        assert server.ask(1, "workspace/executeCommand", {"command": "thinklsp.effort"})["result"]["value"] == "auto"
+        document = {"uri": "file:///ws/a.py", "languageId": "python", "version": 1, "text": "def f(): pass\n"}
+        server.tell("textDocument/didOpen", {"textDocument": document})
+        place = {"line": 0, "character": 0}
+        asked = {"textDocument": document, "range": {"start": place, "end": place}, "context": {"diagnostics": []}}
+        server.ask(2, "textDocument/codeAction", asked)
+        server.tell("exit")
+        assert "level: 10\n" in server.end()[1]
+
+
 def _loaded(errors: str) -> list[set[str]]:
     lines = [line.split()[1:] for line in errors.splitlines() if line.startswith("loaded: ")]
     return [{name.split(".")[0] for name in line} for line in lines]

@@ -656,6 +656,7 @@ LIMITS: list[tuple[str, str, str, str]] = [
     ("THINKLSP_COMPACTION_THRESHOLD", "1", "compaction.threshold", "at most 0.95."),
     ("THINKLSP_COMPACTION_AUTO", "1", "compaction.auto", "true or false."),
     ("THINKLSP_EFFORT", "3", "effort", "one of 'auto', 'low'"),
+    ("THINKLSP_LOG_LEVEL", "loud", "log.level", "one of debug, info, warning, error. Change THINKLSP_LOG_LEVEL."),
 ]
 
 

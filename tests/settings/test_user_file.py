@@ -73,7 +73,7 @@ WRONG: dict[str, tuple[str, str]] = {
     "a model of nobody": (f'[models.other."{SECRET}"]\nmanual = true', "models.other: there is no such provider; it"),
     "a model that is no table": (f'[models]\nopenai = "{SECRET}"', "models.openai"),
     "a row that is no table": (f'[models.openai]\ngpt = "{SECRET}"', "models.openai.gpt"),
-    "a log level": ('[log]\nlevel = "debug"', "log.level"),
+    "a log level": ('[log]\nlevel = "loud"', "log.level"),
 }
 
 

@@ -13,6 +13,8 @@ from io import TextIOWrapper
 from types import TracebackType
 from typing import Any
 
+from thinklsp.core.log_level import log_level
+from thinklsp.core.secrets import hide
 from thinklsp.sessions.state_folder import LOG_NAME, closed, is_mine, state_folder
 
 if sys.platform != "win32":
@@ -22,6 +24,7 @@ _LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 # Windows has neither of the last two: no link is followed, and nobody waited for who would read a pipe.
 _ADD = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 _LOG_LIMIT = 1_000_000
+_SECRETS = ("KEY", "TOKEN", "SECRET", "PASSWORD")
 # The last ones, where it happened: a recursion without end has a thousand.
 _MOST_PLACES = 12
 # Libraries that would log message bodies or addresses.
@@ -29,8 +32,8 @@ _PINNED = ("pygls", "httpcore", "asyncio", "websockets")
 
 
 def set_up_logs() -> None:
-    """Warnings and worse; the file is made when the first one comes. Whatever is made from here on can be read by the
-    user alone, and nothing is left of our memory should we crash."""
+    """Log to standard error and to a file, which is made with the first line. Whatever is made from here on can be read
+    by the user alone, and nothing is left of our memory should we crash."""
     os.umask(0o077)
     if sys.platform != "win32":
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -39,12 +42,14 @@ def set_up_logs() -> None:
 
 
 def log_to_stderr() -> None:
-    """Also what nobody has caught."""
+    """Log to standard error at the level that the environment chooses, uncaught faults included. The engine sets the
+    level of the user's file when it has read it."""
     # A log on a full disk would put a traceback of its own on standard error for every line.
     logging.raiseExceptions = False
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Discreet(_LINE))
     logging.basicConfig(handlers=[handler], level=logging.WARNING)
+    logging.getLogger("thinklsp").setLevel((log_level(os.environ) or "warning").upper())
     for name in _PINNED:
         logging.getLogger(name).setLevel(logging.CRITICAL)
     sys.excepthook = lambda _, error, __: _tell_uncaught(error)
@@ -115,6 +120,12 @@ def _private_file(path: str) -> int:
 
 
 class _Discreet(logging.Formatter):
+    """Lines without the keys of the environment, at any level, and faults without their words."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        held = (value for name, value in os.environ.items() if name.endswith(_SECRETS))
+        return hide(super().format(record), held)
+
     def formatException(self, ei: Any) -> str:  # noqa: N802 - the name is logging's
         return "\n".join(("Traceback, the first fault first, without their words:", *_faults(ei[1])))
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
+
+from thinklsp.core.log_level import LOG_LEVEL_VARIABLE, LOG_LEVELS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,10 +32,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     sockets.add_argument(
         "--listen-publicly", action="store_true", help="let HOST be an address that other machines can reach"
     )
+    parser.add_argument(
+        "--log-level",
+        choices=LOG_LEVELS,
+        help=f"what the log tells (default: warning); beats {LOG_LEVEL_VARIABLE} and the user's file",
+    )
     parser.set_defaults(wrong=parser.error)
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.log_level is not None:
+        os.environ[LOG_LEVEL_VARIABLE] = args.log_level
     # Nothing is imported that is not needed: one kind of server knows nothing of the other, the terminal of neither.
     if args.tcp is not None or args.ws is not None:
         from thinklsp.cli.serve_sockets import serve  # noqa: PLC0415 - see above

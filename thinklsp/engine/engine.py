@@ -21,6 +21,7 @@ from thinklsp.agent.context_meter import ContextMeter
 from thinklsp.agent.model_call import HttpModelCaller, ModelCaller
 from thinklsp.agent.turn_state import TurnConfig
 from thinklsp.core.errors import SessionError, SettingsError, ThinkLspError, TurnRefused
+from thinklsp.core.log_level import log_level
 from thinklsp.core.remedies import Remedy
 from thinklsp.engine.adapters import PROVIDERS, adapter_for, endpoint_of, on_server
 from thinklsp.engine.cached_prefix import LastSent, Sent, dropped_cache
@@ -61,6 +62,8 @@ from thinklsp.workspace.overlay import EditOverlay
 if TYPE_CHECKING:
     from thinklsp.simulator.server import Simulator
 
+_log = logging.getLogger(__name__)
+
 _MOST_METERS = 16
 _BUSY = "This session is busy with another turn. Wait for it or stop it first."
 
@@ -74,7 +77,7 @@ class Engine:
         self, environment: Mapping[str, str], store: SessionStore | None = None, *, make_runner: MakeRunner = sandbox
     ) -> None:
         self.user = load_user_settings(environment)
-        logging.getLogger("thinklsp").setLevel(self.user.file.log.level.upper())
+        logging.getLogger("thinklsp").setLevel((log_level(environment) or self.user.file.log.level).upper())
         self.store: SessionStore = MemoryStore() if store is None else store
         network = self.user.file.network
         self.transport = Transport(proxy=network.proxy, ca_bundle=network.ca_bundle)
@@ -158,6 +161,7 @@ class Engine:
         dropped = await self._dropped_cache(spec, usual, session, (model, plan.thinking))
         granted = self._granted.setdefault(session.id, set())
         release = self.claim(session.id, turn_id)
+        _log.debug("turn %s: %s, model %s, thinking %s", turn_id, provider, model.id, plan.thinking)
         return Turn(
             id=turn_id,
             session=session,

@@ -10,6 +10,7 @@ from typing import Any, get_args
 from platformdirs import user_config_path
 from pydantic import ValidationError
 
+from thinklsp.core.log_level import LOG_LEVEL_VARIABLE, LOG_LEVELS, has_wrong_level
 from thinklsp.settings.access import keyed_providers
 from thinklsp.settings.environment import environment_values, unknown_variables, variable_of
 from thinklsp.settings.model import KEYS, MAPPINGS, STAYS, Provider, Settings, nested, refusal, sentence, value_of
@@ -122,10 +123,15 @@ def load_user_settings(environment: Mapping[str, str]) -> UserSettings:
     provider = _used(None, unchecked, frozenset(keyed_providers(unchecked)))
     from_file, wrong = _checked(flat, provider, lambda _: "Change it in your config.toml.")
     from_environment, more = _checked(variables, provider, lambda key: f"Change {variable_of(key)}.")
-    refused = (*wrong.values(), *more.values())
+    refused = (*wrong.values(), *more.values(), *_wrong_level(environment))
     named = filter(None, (section.api_key_env for section in file.providers.values()))
     told = (*filter(None, unused), *unknown, *unknown_variables(environment, named), *refused)
     return UserSettings(file, path, from_file, from_environment, environment, told, refused)
+
+
+def _wrong_level(environment: Mapping[str, str]) -> Iterator[str]:
+    if has_wrong_level(environment):
+        yield refusal("log.level", f"one of {', '.join(LOG_LEVELS)}", f"Change {LOG_LEVEL_VARIABLE}.")
 
 
 def resolve(

@@ -77,7 +77,7 @@ class CommandRules(_Section):
 class LogSection(_Section):
     """`[log]`."""
 
-    level: Literal["error", "warning", "info"] = "warning"
+    level: Literal["debug", "info", "warning", "error"] = "warning"
 
 
 class UserFile(_Section):

@@ -257,7 +257,7 @@ async def test_hosts_and_keys_do_not_come_from_the_editor(begin: Begin, decoy: t
 BROKEN = {
     "open to others": ('effort = "low"', 0o666, "Run chmod 600"),
     "no TOML": ("effort = ", 0o600, "not valid TOML"),
-    "a level that there is not": ('[log]\nlevel = "debug"', 0o600, "log.level"),
+    "a level that there is not": ('[log]\nlevel = "loud"', 0o600, "log.level"),
 }
 
 
