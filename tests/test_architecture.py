@@ -23,7 +23,7 @@ LONGEST_FUNCTION = 60
 VAGUE = {"utils", "util", "helpers", "helper", "common", "manager", "managers", "misc"}
 # Heavy imports wait here: the commands of the terminal, the scripts' entry, the room behind the first answer, and the
 # simulator behind the first turn that asks for it.
-LATE_IMPORTS = ("thinklsp/__main__.py", "thinklsp/cli/", "thinklsp/lsp/late.py", "thinklsp/engine/engine.py")
+LATE_IMPORTS = ("thinklsp/__main__.py", "thinklsp/cli/", "thinklsp/lsp/late.py", "thinklsp/engine/connections.py")
 
 
 def name_of(path: Path) -> str:
@@ -92,7 +92,7 @@ def test_own_modules_are_not_imported_inside_functions() -> None:
                 "thinklsp.lsp.chats",
             ],
         ),
-        ("engine/engine.py", ["thinklsp.simulator.scenario", "thinklsp.simulator.server"]),
+        ("engine/connections.py", ["thinklsp.simulator.scenario", "thinklsp.simulator.server"]),
     ):
         tree = ast.parse((PACKAGE / module).read_text())
         inside = [node for outer in functions(tree) for node in ast.walk(outer) if isinstance(node, ast.ImportFrom)]

@@ -76,7 +76,7 @@ class ChatMachine(RuleBasedStateMachine):
         access = await face.engine.access("anthropic")
         assert access is not None
         self.model = HeldModel(self.editor)
-        face.engine._callers[endpoint_of(access)] = self.model
+        face.engine.connections.callers[endpoint_of(access)] = self.model
         for name in NAMES:
             self.editor.open(self.uri(name), "Hello?" if name != "c" else "")
 

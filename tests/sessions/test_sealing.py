@@ -82,7 +82,7 @@ def test_a_working_keyring_is_used_and_its_key_kept() -> None:
 @pytest.mark.parametrize(
     ("vault", "said"),
     [
-        (NoVault, "Install thinklsp[keyring]"),
+        (NoVault, "pip install"),
         (Locked, "(RuntimeError)"),
         (Hanging, "did not answer"),
         (broken, "(RuntimeError)"),

@@ -30,7 +30,7 @@ from thinklsp.providers.model_info import ModelInfo
 from thinklsp.sessions.contract import SessionStore
 from thinklsp.sessions.state_folder import StateReport, inspect, state_folder
 from thinklsp.sessions.store import MemoryStore, SqliteStore
-from thinklsp.settings import Access, EditorSettings, Provider, Resolved, keyed_providers
+from thinklsp.settings import Access, EditorSettings, Provider, Resolved, keyed_providers, keyring_entry
 from thinklsp.tools.ripgrep import find_ripgrep
 from thinklsp.tools.shadow_runner import sandbox_problem
 
@@ -61,7 +61,7 @@ async def report(engine: Engine, editor: EditorSettings, choices: Choices, *, pr
 
     `canRun`: a turn that begins now would get through, as far as can be told without a model call.
     """
-    problems: list[str] = [*engine.user.problems, *editor.unknown]
+    problems: list[str] = [*filter(None, [engine.config.problem]), *engine.user.problems, *editor.unknown]
     resolved = engine.resolved(editor, ("choice", choices))
     found: dict[str, Any] = {
         **await _surroundings(engine.user.environment, engine.store, problems),
@@ -215,13 +215,19 @@ async def _has_key(engine: Engine, provider: Provider, problems: list[str]) -> b
         async with asyncio.timeout(_PROBE_SECONDS):
             await engine.access(provider)
     except TimeoutError:
-        said = f"The key command for {provider} did not end within {_PROBE_SECONDS:.0f} seconds."
-        problems.append(f"{said} Run it in a terminal to see why.")
+        problems.append(_late_key(engine, provider))
         return False
     except ThinkLspError as error:
         problems.append(str(error))
         return False
     return True
+
+
+def _late_key(engine: Engine, provider: Provider) -> str:
+    if provider != "auto" and provider != "simulator" and keyring_entry(provider, engine.user) is not None:
+        return f"The keyring did not answer within {_PROBE_SECONDS:.0f} seconds. Unlock it and try again."
+    said = f"The key command for {provider} did not end within {_PROBE_SECONDS:.0f} seconds."
+    return f"{said} Run it in a terminal to see why."
 
 
 async def _not_tried() -> None:

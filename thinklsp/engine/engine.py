@@ -2,37 +2,31 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from hashlib import sha256
-from random import Random
-from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
 from thinklsp.agent.budget import DaySpending
 from thinklsp.agent.context_meter import ContextMeter
-from thinklsp.agent.model_call import HttpModelCaller, ModelCaller
 from thinklsp.agent.turn_state import TurnConfig
 from thinklsp.core.errors import SessionError, SettingsError, ThinkLspError, TurnRefused
-from thinklsp.core.log_level import log_level
-from thinklsp.core.remedies import Remedy
-from thinklsp.engine.adapters import PROVIDERS, adapter_for, endpoint_of, on_server
+from thinklsp.engine.adapters import PROVIDERS, adapter_for, on_server
 from thinklsp.engine.cached_prefix import LastSent, Sent, dropped_cache
 from thinklsp.engine.commands import MakeRunner, UserCommands, sandbox
+from thinklsp.engine.connections import Connections, host_of
 from thinklsp.engine.instructions import ProjectInstructions
 from thinklsp.engine.server_models import ServerModels
 from thinklsp.engine.turn import Choices, Turn
 from thinklsp.engine.turn_config import config_for, not_kept, plan_for
 from thinklsp.engine.turn_settings import overrides_of
 from thinklsp.engine.turn_spec import TurnSpec, user_text
-from thinklsp.providers.base import Endpoint
+from thinklsp.engine.user_config import UserConfig
 from thinklsp.providers.catalog import Catalogue
 from thinklsp.providers.model_info import ModelInfo
 from thinklsp.sessions.contract import SessionStore
@@ -44,23 +38,16 @@ from thinklsp.settings import (
     Provider,
     Resolved,
     Settings,
-    key_command,
+    UserSettings,
     keyed_providers,
-    load_user_settings,
-    provider_access,
     resolve,
-    run_key_command,
 )
 from thinklsp.settings.model import limit_of
 from thinklsp.settings.permissions import Permissions
 from thinklsp.tools.commands import Runner
 from thinklsp.tools.permission import Approval
-from thinklsp.wire.retry import RetryPolicy
 from thinklsp.wire.transport import Transport
 from thinklsp.workspace.overlay import EditOverlay
-
-if TYPE_CHECKING:
-    from thinklsp.simulator.server import Simulator
 
 _log = logging.getLogger(__name__)
 
@@ -69,39 +56,42 @@ _BUSY = "This session is busy with another turn. Wait for it or stop it first."
 
 
 class Engine:
-    """Mutable state: the store, the transport, the in-process simulator once it is asked for, who is busy, what key
-    commands have printed, which models a server has, how full the sessions are, which commands were allowed in them,
-    what the day has cost, and what was answered about the workspace's instructions."""
+    """Mutable state: the user's settings, the store, the connections to providers, who is busy, which models a server
+    has, how full the sessions are, which commands were allowed in them, what the day has cost, and what was answered
+    about the workspace's instructions."""
 
     def __init__(
         self, environment: Mapping[str, str], store: SessionStore | None = None, *, make_runner: MakeRunner = sandbox
     ) -> None:
-        self.user = load_user_settings(environment)
-        logging.getLogger("thinklsp").setLevel((log_level(environment) or self.user.file.log.level).upper())
+        self.config = UserConfig(environment)
         self.store: SessionStore = MemoryStore() if store is None else store
-        network = self.user.file.network
-        self.transport = Transport(proxy=network.proxy, ca_bundle=network.ca_bundle)
-        self.catalogue = Catalogue({str(name): rows for name, rows in self.user.file.models.items()})
-        self._random = Random()  # noqa: S311 - it only spreads retries in time
+        self.connections = Connections()
         self._spending = DaySpending()
-        self._printed: dict[tuple[str, ...], str] = {}
-        self._one_command = asyncio.Lock()
         self._busy: dict[str, str] = {}
         self._meters: dict[str, ContextMeter] = {}
         self._last_sent = LastSent()
         self._make_runner = make_runner
         self._granted: dict[str, set[Approval]] = {}
-        self._simulator: Simulator | None = None
-        self._callers: dict[Endpoint, HttpModelCaller] = {}
-        self.models = ServerModels(self.transport)
+        self.models = ServerModels(self.config)
         self.permissions = Permissions.beside(self.user.path)
         self._instructions = ProjectInstructions(self.permissions)
-        self._resources = AsyncExitStack()
 
     async def aclose(self) -> None:
-        await self._resources.aclose()
+        await self.connections.aclose()
         await self.store.aclose()
-        await self.transport.aclose()
+        await self.config.aclose()
+
+    @property
+    def user(self) -> UserSettings:
+        return self.config.now.user
+
+    @property
+    def catalogue(self) -> Catalogue:
+        return self.config.now.catalogue
+
+    @property
+    def transport(self) -> Transport:
+        return self.config.now.transport
 
     def keyed(self) -> frozenset[str]:
         return frozenset(keyed_providers(self.user))
@@ -145,6 +135,8 @@ class Engine:
         """
         user_text(spec)
         turn_id = turn_id or secrets.token_hex(8)
+        news = await self.config.refresh()
+        now = self.config.now
         known = None if spec.session_id is None else await self.session(spec.session_id, spec.workspace)
         if known is not None and self._busy.get(known.id, turn_id) != turn_id:
             raise SessionError(_BUSY)
@@ -170,8 +162,8 @@ class Engine:
             config=configured(model, plan=plan),
             display=settings.thinking.display,
             review=settings.edits.review,
-            notices=(*plan.notices, *not_kept(settings, model), *dropped),
-            connect=lambda known: self._connect(provider, known),
+            notices=(*news, *plan.notices, *not_kept(settings, model), *dropped),
+            connect=lambda known: self.connections.connect(now, provider, known),
             service=self._service(provider),
             instructions=self._instructions,
             choose_model=self._chooser(provider, model, settings, configured),
@@ -232,21 +224,12 @@ class Engine:
         return tuple(model for name in names or PROVIDERS for model in self.catalogue.known_models(name))
 
     def host(self, provider: Provider) -> Access | None:
-        """As `access`, but at once and without what a key command prints. Raises SettingsError."""
-        return None if provider == "simulator" or provider == "auto" else provider_access(provider, self.user)
+        """As `access`, but at once and without a key that has to be read. Raises SettingsError."""
+        return host_of(provider, self.user)
 
     async def access(self, provider: Provider) -> Access | None:
-        """Host and key; None for the simulator, which has neither before it runs.
-
-        A key command runs once in the life of the engine and may take seconds. Raises SettingsError.
-        """
-        if provider == "simulator" or provider == "auto" or (command := key_command(provider, self.user)) is None:
-            return self.host(provider)
-        # Turns that begin together would else make the command ask for its password twice.
-        async with self._one_command:
-            if command not in self._printed:
-                self._printed[command] = await run_key_command(provider, command)
-        return provider_access(provider, self.user, printed=self._printed[command])
+        """Host and key as they are now; None for the simulator. Raises SettingsError."""
+        return await self.connections.access(provider, self.user)
 
     def sent(self, settings: Settings) -> Sent:
         """Return what a turn with these settings sends about model and thinking. Raises ThinkLspError."""
@@ -280,26 +263,6 @@ class Engine:
         if host is None:
             return ""
         return sha256(f"{host.provider} {host.base_url}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
-
-    async def _connect(self, provider: Provider, known: Iterable[Remedy]) -> ModelCaller:
-        access = await self.access(provider)
-        if access is None:
-            simulator = await self._running_simulator()
-            endpoint = Endpoint(provider, simulator.base_url, "simulator")
-        else:
-            endpoint = endpoint_of(access)
-        # One caller per endpoint for the life of the engine: it remembers what the service has refused.
-        if endpoint not in self._callers:
-            self._callers[endpoint] = HttpModelCaller(
-                adapter_for(provider, access),
-                endpoint,
-                self.transport,
-                policy=RetryPolicy(),
-                rng=self._random.random,
-            )
-        caller = self._callers[endpoint]
-        caller.learn(known)
-        return caller
 
     def _chooser(
         self, provider: Provider, model: ModelInfo, settings: Settings, configured: Callable[..., TurnConfig]
@@ -339,15 +302,6 @@ class Engine:
         if access is None:
             raise AssertionError("a compatible server has an address")
         return access
-
-    async def _running_simulator(self) -> Simulator:
-        if self._simulator is None:
-            # Hardly anybody's turn talks to the simulator, and everybody would wait for it to be loaded.
-            from thinklsp.simulator.scenario import load  # noqa: PLC0415 - see above
-            from thinklsp.simulator.server import Simulator  # noqa: PLC0415 - see above
-
-            self._simulator = await self._resources.enter_async_context(Simulator(load("sample")))
-        return self._simulator
 
     def _release(self, session_id: str, turn_id: str) -> None:
         if self._busy.get(session_id) == turn_id:

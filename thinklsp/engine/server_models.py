@@ -6,9 +6,9 @@ import asyncio
 
 from thinklsp.core.errors import Overloaded, ThinkLspError, TransportFailed, TurnRefused
 from thinklsp.engine.adapters import DESCRIBERS, adapter_for, endpoint_of
+from thinklsp.engine.user_config import UserConfig
 from thinklsp.providers.capabilities import Capabilities
 from thinklsp.settings import Access, Provider
-from thinklsp.wire.transport import Transport
 
 _SECONDS = 10.0
 # Where a turn can do without.
@@ -19,8 +19,8 @@ _BYTES = 4 * 1024 * 1024
 class ServerModels:
     """Mutable, owned by the engine: by base URL, what each server has told."""
 
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
+    def __init__(self, config: UserConfig) -> None:
+        self._config = config
         self._told: dict[str, Capabilities] = {}
 
     def told(self, host: Access | None) -> Capabilities | None:
@@ -39,7 +39,7 @@ class ServerModels:
         endpoint = endpoint_of(access)
         url, headers = DESCRIBERS[provider].question(endpoint, "")
         try:
-            async with asyncio.timeout(seconds), self._transport.get(url, headers) as answer:
+            async with asyncio.timeout(seconds), self._config.now.transport.get(url, headers) as answer:
                 status, said, body = answer.status, answer.headers, await answer.read(_BYTES)
         except TimeoutError:
             sentence = f"The server at {endpoint.host} did not say within {seconds:.0f} s which models it has."

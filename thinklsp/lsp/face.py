@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -35,8 +36,12 @@ from thinklsp.sessions.session import Session
 from thinklsp.sessions.state_folder import state_folder
 from thinklsp.sessions.store import SqliteStore
 from thinklsp.settings import EditorSettings, ignored
+from thinklsp.settings.own_actions import ActionSection
 
 Arguments = Sequence[Any] | None
+
+# Between two looks at the user's file that nobody waits for.
+_LOOK_SECONDS = 1.0
 
 
 class Face:
@@ -52,9 +57,10 @@ class Face:
         self.applying = Applying(state, self._snapshots, self._ledger)
         self._sessions = Sessions(self.engine, self._snapshots)
         self._chat = ChatDocuments(state, self._snapshots, self._sessions)
-        self._asking = Asking(state, self._snapshots, self._chat, self.engine.user.file.actions)
+        self._asking = Asking(state, self._snapshots, self._chat, self._own_actions)
         self._files = FileNames(state, self._snapshots)
         self._problems_told = 0
+        self._user, self._looked_at = self.engine.user, 0.0
         self._turns = Turns(state, self.applying, self._begin, self._turn_changed)
         services = Services(self.engine, self._snapshots, self._turns, self.applying)
         commands = SlashCommands(self._sessions, services)
@@ -70,11 +76,34 @@ class Face:
         editor, sentences = self._sessions.editor.updated(raw, user, keyed=keyed)
         editor, loosening = ignored(user, editor, keyed=keyed)
         self._sessions.editor = editor
-        self.settings = self.engine.resolved(editor).settings
-        self._chat.suffix = self.settings.chat.file_suffix
+        self._resolve()
         for sentence in (*sentences, *loosening):
             self._state.client.show_message("warning", sentence)
         self._changed()
+
+    def _resolve(self) -> None:
+        self._user = self.engine.user
+        self.settings = self.engine.resolved(self._sessions.editor).settings
+        self._chat.suffix = self.settings.chat.file_suffix
+
+    def look(self) -> None:
+        """See in the background whether the user has changed their file. From memory: called by what must not wait."""
+        now = asyncio.get_running_loop().time()
+        if now - self._looked_at > _LOOK_SECONDS:
+            self._looked_at = now
+            self._state.spawn(self.refresh())
+
+    async def refresh(self) -> None:
+        """Read the user's file again if it has changed, and tell what is wrong with it."""
+        for problem in await self.engine.config.refresh():
+            self._state.client.show_message("warning", problem)
+        if self.engine.user is not self._user:
+            self._resolve()
+            self._changed()
+
+    async def _own_actions(self) -> Sequence[ActionSection]:
+        await self.refresh()
+        return self.engine.user.file.actions
 
     async def begin(self) -> None:
         """The first activity of a workspace: what an earlier process has left open is said."""
@@ -185,6 +214,7 @@ class Face:
                 wish = args.parsed(args.UsageArguments, given).session_id
                 return await session_commands.usage(self.engine, self._snapshots.key, wish)
             case "thinklsp.doctor":
+                await self.refresh()
                 return await self.doctor(given)
             case "thinklsp.effort" | "thinklsp.thinking" | "thinklsp.model":
                 return await self.choose(command.removeprefix("thinklsp."), given)
@@ -241,6 +271,7 @@ class Face:
     async def choose(self, key: str, given: Arguments) -> dict[str, Any]:
         """Effort, thinking or model: for a session, or for everything from now on."""
         wish = args.parsed(args.ChoiceArguments, given)
+        await self.refresh()
         answer = await self._sessions.choose(key, wish.value, wish.session_id)
         self._changed()
         return answer
@@ -256,6 +287,7 @@ class Face:
         return await report(self.engine, self._sessions.editor, self._sessions.choices)
 
     async def _begin(self, spec: TurnSpec, turn_id: str | None) -> Turn:
+        await self.refresh()
         return await self.engine.begin(spec, self._sessions.editor, self._sessions.choices, turn_id=turn_id)
 
     def _turn_changed(self) -> None:

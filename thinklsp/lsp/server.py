@@ -139,6 +139,8 @@ def _code_actions(state: State, asked: ActionsAsked) -> list[dict[str, Any]]:
     if not is_chat:
         state.last_place = state.last_action
     face = state.face
+    if face is not None:
+        face.look()
     situation = code_actions.Situation(
         document=document,
         range=asked.range,
@@ -185,6 +187,7 @@ def _hover(state: State, place: Place) -> dict[str, Any] | None:
 def _saved(state: State, uri: str) -> None:
     if state.face is not None:
         state.face.saved(uri)
+        state.face.look()
 
 
 async def _completion(state: State, place: Place) -> Any:

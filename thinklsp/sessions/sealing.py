@@ -13,11 +13,13 @@ import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
+from thinklsp.core.installation import install_command
 from thinklsp.core.messages import OpaqueState, Origin
 from thinklsp.sessions.codec import contents, crc, origin_id, to_text
 
 _PLAIN, _AES_GCM = 0, 1
 _NONCE = 12
+_REQUIREMENTS = ("cryptography>=44.0.1", "keyring>=25")
 _SERVICE, _NAME = "thinklsp", "session store"
 KEYRING_PATIENCE = 5.0
 BY_MODE = "Signatures and encrypted thinking lie unencrypted in files that only you can read."
@@ -100,7 +102,7 @@ def load_seals(vault: Callable[[], Vault] = KeyringVault, patience: float = KEYR
         opened = vault()
         aead: Any = importlib.import_module("cryptography.hazmat.primitives.ciphers.aead")
     except ImportError:
-        return Seals(protection=f"{BY_MODE} Install thinklsp[keyring] to encrypt them.")
+        return Seals(protection=f"{BY_MODE} To encrypt them, run {install_command(*_REQUIREMENTS)}.")
     except Exception as error:  # noqa: BLE001 - keyring's parts raise errors of their own; the store must open anyway
         return Seals(protection=f"{BY_MODE} The keyring cannot be used ({type(error).__name__}).")
     answer: list[bytes | str] = []

@@ -3,18 +3,12 @@ the environment comes first: a variable that the file names is part of it."""
 
 from __future__ import annotations
 
-import asyncio
-import subprocess
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from thinklsp.core.errors import SettingsError
 from thinklsp.settings.user_file import KeyedProvider, ProviderSection, UserSettings
-
-# Between two looks whether a key command has ended that has not closed its output.
-_LOOK_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +63,7 @@ def keyed_providers(user: UserSettings) -> tuple[KeyedProvider, ...]:
 def provider_access(name: KeyedProvider, user: UserSettings, *, printed: str = "") -> Access:
     """Host and key of a provider. Raises SettingsError that says what to set.
 
-    `printed`: what the provider's key command has said, where there is one. This function runs no command.
+    `printed`: the key that the provider's keyring entry holds or its command prints. This function asks neither.
     """
     variables, section = _PROVIDERS[name], _section(name, user)
     base_url, where = _base_url(variables, section, user.environment)
@@ -125,7 +119,8 @@ def _mistake(base_url: str) -> str | None:
 def _is_keyed(name: KeyedProvider, user: UserSettings) -> bool:
     if name == "openai-compatible":
         return bool(_base_url(_PROVIDERS[name], _section(name, user), user.environment)[0])
-    return _key_variable(name, user) is not None or key_command(name, user) is not None
+    sources = (_key_variable(name, user), keyring_entry(name, user), key_command(name, user))
+    return any(source is not None for source in sources)
 
 
 def _key_variables(name: KeyedProvider, user: UserSettings) -> tuple[str, ...]:
@@ -145,6 +140,8 @@ def _key(name: KeyedProvider, user: UserSettings, printed: str) -> tuple[str, st
     if (variable := _key_variable(name, user)) is not None:
         bearer = variable == _PROVIDERS[name].bearer
         return user.environment[variable].strip(), f"the environment variable {variable}", bearer
+    if (entry := keyring_entry(name, user)) is not None:
+        return printed, f"the keyring entry {entry} of the user file", False
     if key_command(name, user) is not None:
         return printed, "the key command of the user file", False
     if name == "openai-compatible":
@@ -152,53 +149,13 @@ def _key(name: KeyedProvider, user: UserSettings, printed: str) -> tuple[str, st
     raise SettingsError("key", f"{name} has no key. Set {_key_variables(name, user)[0]} in the environment.")
 
 
+def keyring_entry(name: KeyedProvider, user: UserSettings) -> str | None:
+    """Return the entry that holds the key, SERVICE/USER; None if there is none or the environment has a key."""
+    return None if _key_variable(name, user) is not None else _section(name, user).api_key_keyring
+
+
 def key_command(name: KeyedProvider, user: UserSettings) -> tuple[str, ...] | None:
-    """What to run for the key; None where there is nothing to run, or the environment has a key already."""
-    return None if _key_variable(name, user) is not None else _section(name, user).api_key_command
-
-
-async def run_key_command(name: KeyedProvider, argv: tuple[str, ...], *, seconds: float = 10.0) -> str:
-    """The key that the user's command prints. It may wait for the user; it does not outlive this call.
-
-    Raises SettingsError with a sentence when it fails, prints nothing or takes longer than `seconds`.
-    """
-    failed = SettingsError("key", f"The key command for {name} failed. Run it in a terminal to see why.")
-    try:
-        process = subprocess.Popen(  # noqa: ASYNC220 - starting is quick; its end is waited for in a thread
-            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-        )
-    except (OSError, ValueError):
-        raise failed from None
-    try:
-        # Shielded, so that the thread always comes to close what belongs to the process.
-        output = await asyncio.shield(asyncio.to_thread(_output, process, seconds))
-    finally:
-        process.kill()
-    if output is None:
-        said = f"The key command for {name} did not end within {seconds:.0f} seconds."
-        raise SettingsError("key", f"{said} Run it in a terminal to see why.")
-    if process.returncode:
-        raise failed
-    if not (key := output.decode("utf-8", "replace").strip()):
-        raise SettingsError("key", f"The key command for {name} printed nothing.")
-    return key
-
-
-def _output(process: subprocess.Popen[bytes], seconds: float) -> bytes | None:
-    """What it has printed when it has ended; None when it takes too long, and it is ended then. An agent that it leaves
-    behind may hold its output open for long: nobody waits for that."""
-    end = time.monotonic() + seconds
-    with process:
-        try:
-            while True:
-                # Asked first: all that it wrote can be read then.
-                has_ended = process.poll() is not None
-                try:
-                    return process.communicate(timeout=_LOOK_SECONDS)[0]
-                except subprocess.TimeoutExpired as so_far:
-                    if has_ended:
-                        return so_far.output or b""
-                    if time.monotonic() > end:
-                        return None
-        finally:
-            process.kill()
+    """What to run for the key; None where there is nothing to run, or the environment or a keyring entry has it."""
+    if keyring_entry(name, user) is not None or _key_variable(name, user) is not None:
+        return None
+    return _section(name, user).api_key_command

@@ -10,7 +10,7 @@ _NAMES = frozenset(
     (
         *("baseurl", "host", "url", "endpoint", "headers", "extraheaders", "network", "providers"),
         *("proxy", "httpproxy", "httpsproxy", "cabundle", "cafile", "verifytls"),
-        *("apikey", "apikeyenv", "apikeycommand", "keysource", "keycommand", "keyring", "key"),
+        *("apikey", "apikeyenv", "apikeykeyring", "apikeycommand", "keysource", "keycommand", "keyring", "key"),
         *("authtoken", "token", "secret", "password"),
         *("commands", "permissions", "sandbox", "mcp", "mcpservers", "trust", "actions", "models"),
         *("env", "environment", "roots", "extraroots", "allowprotected", "allowhome", "log", "loglevel"),

@@ -25,7 +25,8 @@ class _Section(BaseModel):
 
 
 class ProviderSection(_Section):
-    """`[providers.NAME]`. The key itself never stands in the file: name a variable or a command that prints it.
+    """`[providers.NAME]`. The file never holds the key itself: name a variable, an entry of the system's keyring, or a
+    command that prints it.
 
     For `openai-compatible` alone: `server`, the kind of server that stands there; `reasoning`, the field in which its
     thinking goes back to it; `think_tags`, whether it writes its thinking into the text between tags.
@@ -33,6 +34,11 @@ class ProviderSection(_Section):
 
     base_url: str | None = None
     api_key_env: str | None = None
+    api_key_keyring: str | None = Field(
+        None,
+        pattern=r"^[^/\x00-\x1f]+/[^\x00-\x1f]+$",
+        description="Entry of the system's keyring that holds the key: SERVICE/USER.",
+    )
     api_key_command: tuple[str, ...] | None = Field(None, min_length=1)
     headers: dict[str, str] = {}
     server: str | None = None

@@ -115,6 +115,25 @@ async def test_a_commit_message_is_made_of_what_is_staged(begin: Begin, config: 
     assert not (outside.root / "run-by-git").exists()
 
 
+def write(config: dict[str, str], text: str) -> None:
+    Path(config["THINKLSP_CONFIG"]).write_text(text)
+
+
+async def test_an_action_that_is_new_in_the_file_needs_no_new_server(begin: Begin, config: dict[str, str]) -> None:
+    """A-16."""
+    outside = await begin(answer(Text("Done.")), files={"app.py": TEXT}, env=config)
+    uri = outside.open("app.py")
+    await outside.client.command("thinklsp.effort")
+    write(config, '[[actions]]\ntitle = "whistle"\nprompt = "Whistle."\ntools = "none"\nscope = "file"\n')
+    await outside.turn("thinklsp.action", {"name": "whistle", "uri": uri})
+    assert "Whistle." in str(outside.provider.requests[-1].body["messages"])
+    assert named(await outside.client.code_actions(uri, "def f(x)"), "whistle")
+    write(config, "actions = 5")
+    assert (await outside.client.command("thinklsp.effort"))["value"] == "auto"
+    await outside.until_told("actions", "Your former settings stay in force.")
+    assert named(await outside.client.code_actions(uri, "def f(x)"), "whistle")
+
+
 async def test_a_comment_that_asks_changes_nothing(begin: Begin) -> None:
     text = "# is this\n# fast enough? AI?\nx = 1\n"
     outside = await begin(

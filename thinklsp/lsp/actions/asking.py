@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
+from thinklsp.agent.prompts import ACTIONS
 from thinklsp.core.errors import TurnRefused
 from thinklsp.core.problems import Problem
 from thinklsp.engine import ActionTask, ChatTask, Reference, TurnSpec
@@ -31,9 +32,15 @@ _NOWHERE_TO_WRITE = "A chat document to write it in needs an open folder, and an
 
 class Asking:
     """Each answers None where there are no words yet: then a chat document with the place waits for them. They read
-    what the user has open before their first `await`. `own`: the actions of the user's file."""
+    what the user has open before their first `await`. `own`: reads the actions of the user's file."""
 
-    def __init__(self, state: State, snapshots: Snapshots, chat: ChatDocuments, own: Sequence[ActionSection]) -> None:
+    def __init__(
+        self,
+        state: State,
+        snapshots: Snapshots,
+        chat: ChatDocuments,
+        own: Callable[[], Awaitable[Sequence[ActionSection]]],
+    ) -> None:
         self._state = state
         self._snapshots = snapshots
         self._chat = chat
@@ -65,7 +72,6 @@ class Asking:
         return Asked(spec, progress, token, scope=scope, deliver=deliver)
 
     async def action(self, action: args.ActionArguments, progress: TurnProgress | None) -> Asked | None:
-        own = own_action(action.name, self._own)
         if action.name == "review":
             return self._review(action, progress)
         subject = required_subject(self._state, action.uri, action.range, action.version)
@@ -76,9 +82,12 @@ class Asking:
         problems = problems_of(action.diagnostics or ())
         if name == "fix" and not problems:
             problems = self._known(action, subject)
-        changes: Wanted = "staged" if own is not None and own.scope == "staged" else ""
         place = Reference(subject.uri, lines_of(subject.range, subject.line_count))
         view = self._snapshots.view()
+        scope = self._scope(subject.uri, None if name == "fix" else subject.range)
+        # All that the user has open has been read; their file is read again only for an action of their own.
+        own = None if name in ACTIONS else own_action(name, await self._own())
+        changes: Wanted = "staged" if own is not None and own.scope == "staged" else ""
         spec = TurnSpec(
             f"{name} {view.resolve(subject.uri).shown}",
             ActionTask(name, place, problems, action.instruction or "", own, changes),
@@ -93,7 +102,6 @@ class Asking:
         shows = token is not None or (progress is not None and not only_reads(name, own))
         words = action.instruction or name
         deliver = None if shows else self._delivery(f"{words} {mention_of(subject.uri, view, place.lines)}")
-        scope = self._scope(subject.uri, None if name == "fix" else subject.range)
         return Asked(spec, progress, token, subject.uri, scope, deliver)
 
     def _known(self, action: args.ActionArguments, subject: Subject) -> tuple[Problem, ...]:

@@ -9,10 +9,10 @@ from thinklsp.lsp.protocol.errors import InvalidParams
 from thinklsp.settings.own_actions import ActionSection
 
 
-def own_action(name: str | None, own: Sequence[ActionSection]) -> ActionSection | None:
-    """The user's action of this name; None for one of ours. Raises InvalidParams for a name that nobody knows."""
+def own_action(name: str, own: Sequence[ActionSection]) -> ActionSection:
+    """Return the user's action of this name. Raises InvalidParams if there is none."""
     found = next((action for action in own if action.name == name), None)
-    if found is None and name is not None and name not in ACTIONS:
+    if found is None:
         known = ", ".join((*ACTIONS, *(action.name for action in own)))
         raise InvalidParams(f"The field name must be one of {known}; {name[:40]!r} is none of them.")
     return found
