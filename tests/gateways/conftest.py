@@ -1,0 +1,29 @@
+"""`litellm`: one proxy for all tests of a run, as its start takes longer than a test.
+
+LiteLLM has pins of its own, so it lives in an environment of its own:
+
+    python -m venv litellm && litellm/bin/pip install -r tests/gateways/requirements.txt
+    LITELLM=litellm/bin/litellm pytest tests/gateways -n 0
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.gateways.litellm_proxy import LiteLlm, program
+
+
+def pytest_configure() -> None:
+    """Say what is missing once, and not in every test."""
+    try:
+        program()
+    except RuntimeError as error:
+        raise pytest.UsageError(str(error)) from None
+
+
+@pytest.fixture(scope="session")
+def litellm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiteLlm]:
+    with LiteLlm(tmp_path_factory.mktemp("litellm")) as proxy:
+        yield proxy
