@@ -28,10 +28,11 @@ from thinklsp.tools.registry import TOOLS
 from thinklsp.workspace.apply import apply_to_disk
 from thinklsp.workspace.overlay import EditOverlay
 from thinklsp.workspace.paths import Root
-from thinklsp.workspace.protected import GUARDED, SECRET, ProtectedPaths
+from thinklsp.workspace.protected import ProtectedPaths, listed
 from thinklsp.workspace.uri import path_to_uri
 from thinklsp.workspace.view import WorkspaceFolder, WorkspaceView
 
+ALL_PATTERNS = (*listed("secret"), *listed("secret_files"), *listed("guarded"))
 OLD, NEW = "old\n", "new\n"
 ALL = Abilities(apply_edit=True, document_changes=True, resource_operations=frozenset(("create", "rename", "delete")))
 
@@ -160,13 +161,13 @@ class LetterByLetter(ProtectedPaths):
     """Rules that know one spelling of each name."""
 
     def writing_refused(self, parts: Any) -> str | None:
-        known = [pattern for pattern in (*SECRET, *GUARDED) if "/" not in pattern]
+        known = [pattern for pattern in ALL_PATTERNS if "/" not in pattern]
         return "is protected." if any(fnmatchcase(part, pattern) for part in parts for pattern in known) else None
 
     reading_refused = writing_refused
 
 
-@pytest.mark.parametrize("rules", [LetterByLetter(), ProtectedPaths((*SECRET, *GUARDED))], ids=["letters", "none"])
+@pytest.mark.parametrize("rules", [LetterByLetter(), ProtectedPaths(ALL_PATTERNS)], ids=["letters", "none"])
 async def test_rules_with_a_hole_are_found_by_tools_and_on_disk(folder: Path, rules: ProtectedPaths) -> None:
     taken = Tries(folder, rules)
     for form in spellings(".vscode/settings.json"):
@@ -178,7 +179,7 @@ async def test_rules_with_a_hole_are_found_by_tools_and_on_disk(folder: Path, ru
 
 
 async def test_an_editor_that_is_sent_everything_is_found(folder: Path, editor: InProcess) -> None:
-    taken, snapshots = Tries(folder), Snapshots(editor.server.state, (*SECRET, *GUARDED))
+    taken, snapshots = Tries(folder), Snapshots(editor.server.state, ALL_PATTERNS)
     taken.by_editor(".vscode/settings.json", editor, snapshots)
     assert {("editor", how) for how in EDITS} | {("editor, open", "edit"), ("editor, open", "delete")} <= {
         (way, how) for way, how, _ in taken.through

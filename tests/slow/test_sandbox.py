@@ -201,7 +201,48 @@ async def test_a_daemon_does_not_outlive_the_command_that_left_it(machine, overl
 
 HOGS = "import os, time\nfor _ in range(7): os.fork()\nx = bytearray(20 * 1024**2)\ntime.sleep(20)"
 CROWD = "import os, time\nfor _ in range(1000):\n    os.fork() or time.sleep(20)\ntime.sleep(20)"
+SHARED = "import mmap, time\nmmap.mmap(-1, 900 << 20).write(bytes(900 << 20))\ntime.sleep(20)"
+MEMFD = """import mmap, os, time
+fd = os.memfd_create("x")
+os.truncate(fd, 900 << 20)
+if {mapped}:
+    mapped = mmap.mmap(fd, 900 << 20)
+    os.close(fd)
+for at in range(900):
+    mapped.write(bytes(1 << 20)) if {mapped} else os.write(fd, bytes(1 << 20))
+time.sleep(20)"""
+THREAD = """import subprocess, sys, threading, time
+code = "x = bytearray(900 << 20); import time; time.sleep(20)"
+threading.Thread(target=lambda: subprocess.run([sys.executable, "-c", code])).start()
+time.sleep(20)"""
+UNREADABLE = "import ctypes\nctypes.CDLL(None).prctl(4, 0)\nx = bytearray(900 << 20)\nimport time\ntime.sleep(20)"
+FILES = "n = 0\nwhile True:\n    open(f'f{n}', 'wb').write(bytes(1 << 20))\n    n += 1"
+UNNAMED = """import os
+kept = []
+while True:
+    kept.append(open("x", "wb", 0))
+    os.unlink("x")
+    kept[-1].write(bytes(20 << 20))"""
+DEEP = """import os
+for n in range(1000):
+    os.mkdir("d" * 100)
+    os.chdir("d" * 100)
+while True:
+    open(f"f{n}", "wb").write(bytes(1 << 20))
+    n += 1"""
+CLOSED = "import os\nos.mkdir('d')\nos.chdir('d')\nos.chmod('.', 0o300)\n" + FILES
+TINY = "n = 0\nwhile True:\n    open(f'{n}', 'w').close()\n    n += 1"
 GREEDY = {
+    "shared memory": ("memory", SHARED),
+    "memfd": ("memory", MEMFD.format(mapped=False)),
+    "mapped memfd": ("memory", MEMFD.format(mapped=True)),
+    "child of a thread": ("memory", THREAD),
+    "not dumpable": ("memory", UNREADABLE),
+    "files without end": ("disk", FILES),
+    "files without a name": ("disk", UNNAMED),
+    "deep files": ("disk", DEEP),
+    "files in a closed folder": ("disk", CLOSED),
+    "empty files without end": ("disk", TINY),
     "one hog": ("memory", "x = bytearray(3000 * 1024**2)\nimport time\ntime.sleep(20)"),
     "many hogs": ("memory", HOGS),
     "1 GB of words": ("output", "import os\nwhile True: os.write(1, b'x' * 65536)"),
@@ -214,13 +255,13 @@ GREEDY = {
 async def test_a_limit_ends_it(machine, overlays, name):
     above, environment = machine
     ended, words = GREEDY[name]
-    limits = Limits(memory=400 * MEGABYTE, processes=300 if "hogs" in name else 100, output=MEGABYTE)
+    limits = Limits(400 * MEGABYTE, 300 if "hogs" in name else 100, MEGABYTE, disk=200 * MEGABYTE)
     async with shadowed(
         above / "ws", state=above / "state", overlays=overlays, environment=environment, limits=limits
     ) as shadow:
         begun = time.monotonic()
-        ran = await shadow.run(PYTHON, "-c", words, seconds=20)
-        assert time.monotonic() - begun < 10
+        ran = await shadow.run(PYTHON, "-c", words, seconds=40 if name == "empty files without end" else 20)
+        assert name == "empty files without end" or time.monotonic() - begun < 10
         # As a user, the kernel refuses more processes before we do.
         assert ran.ended == ended or (ended == "processes" and ran.ended in ("exit", "memory"))
         assert len(ran.output) <= MEGABYTE

@@ -106,7 +106,13 @@ TOLD = [
     (RAN, "`x -y` ended with exit status 0 after 1.0 s.\nIt printed nothing."),
     (replace(RAN, ended="signal", status=9), "`x -y` was ended by signal 9 after 1.0 s.\nIt printed nothing."),
     (replace(RAN, ended="timeout"), "`x -y` took too long and was ended after 1.0 s.\nIt printed nothing."),
-    (replace(RAN, ended="memory"), "`x -y` passed the limit of memory and was ended after 1.0 s.\nIt printed nothing."),
+    (
+        replace(RAN, ended="memory"),
+        (
+            "`x -y` passed the limit of memory (`memory_mb` in `[commands]`) and was ended after 1.0 s.\n"
+            "It printed nothing."
+        ),
+    ),
     (
         replace(RAN, changed=("a", "b c", "d\ne")),
         (

@@ -220,6 +220,7 @@ async def test_no_link_of_a_command_leads_out(ws, tmp_path, overlays):
     assert not (Path.home() / "old.py").exists()
 
 
+CERTIFICATE = "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n"
 SECRETS = {
     ".env": "SECRET", ".env.local": "SECRET", "deep/er/id_rsa": "SECRET", "certs/server.pem": "SECRET",
     "built/.env": "SECRET", "built/.ssh/id": "SECRET", ".aws/credentials": "SECRET", "a key, with: all\\.pem": "SECRET",
@@ -228,13 +229,13 @@ SECRETS = {
 
 @BOTH
 async def test_secrets_are_not_there(ws, tmp_path, overlays):
-    tree(ws, {**SECRETS, "env/pyvenv.cfg": "", "env/lib/certifi/cacert.pem": "public\n"})
-    certificates = tree(ws, {".venv/lib/python3/site-packages/certifi/cacert.pem": "public\n"})
+    tree(ws, {**SECRETS, "env/pyvenv.cfg": "", "env/lib/certifi/cacert.pem": CERTIFICATE})
+    certificates = tree(ws, {".venv/lib/python3/site-packages/certifi/cacert.pem": CERTIFICATE})
     (certificates / ".gitignore").write_text("built/\n.venv/\n")
     async with shadowed(ws, state=tmp_path / "state", overlays=overlays) as shadow:
         overlay = EditOverlay(shadow.view({".env": "SECRET typed", "new/.env": "SECRET typed"}))
         assert "SECRET" not in await shadow.sh("grep -rs SECRET . ; cat .env new/.env built/.env", overlay)
-        assert await shadow.sh("cat .venv/lib/python3/site-packages/certifi/cacert.pem", overlay) == "public\n"
+        assert await shadow.sh("cat .venv/lib/python3/site-packages/certifi/cacert.pem", overlay) == CERTIFICATE
         # One that the user makes while the turn runs.
         tree(ws, {"late/.env": "SECRET", "built/late.key": "SECRET"})
         assert "SECRET" not in await shadow.sh("grep -rs SECRET .", overlay)

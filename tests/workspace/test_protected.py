@@ -1,19 +1,48 @@
 """Every entry of the list, in every spelling that some disk takes for the same name, for every operation."""
 
+import re
+
 import pytest
 
 from tests.support.protected_names import PROMISED, parts_of, spellings
 from thinklsp.core.errors import PathRefused
 from thinklsp.workspace.overlay import EditOverlay
 from thinklsp.workspace.paths import Root
-from thinklsp.workspace.protected import GUARDED, OWN, SECRET, ProtectedPaths
+from thinklsp.workspace.protected import OWN, ProtectedPaths, listed
 from thinklsp.workspace.relpath import RelPath
 from thinklsp.workspace.view import WorkspaceFolder, WorkspaceView
 
-SECRETS = [".env", ".env.local", ".ssh/config", ".aws/credentials", ".netrc", ".gnupg/x", "keys/server.pem", "id_rsa"]
+SECRETS = [
+    ".env", ".env.local", ".ssh/config", ".aws/credentials", ".netrc", ".gnupg/x", "keys/server.pem", "id_rsa",
+    ".cargo/credentials.toml", ".config/gh/hosts.yml", "prod.tfvars", "terraform.tfstate", "terraform.tfstate.backup",
+    ".my.cnf", ".s3cfg", ".gem/credentials", ".composer/auth.json", "id_rsa.old", ".netrc.bak", ".bash_history",
+    ".streamlit/secrets.toml", "kubeconfig", ".kube/config", ".pgpass", ".htpasswd", "passwords.kdbx",
+    ".git-credentials", ".docker/config.json", ".npmrc", ".pypirc", ".m2/settings.xml", ".zsh_history", ".psql_history",
+    ".vault-token",
+    "credentials.json", "service-account.json", "id_ed25519.bak", "prod.env", ".envrc", "wp-config.php", "master.key",
+]  # fmt: skip
+# Names that a program takes in by itself.
+TAKEN_IN = [
+    ".neoconf.json", ".lazy.lua", ".nlsp-settings/lua_ls.json", ".luarc.json", ".pylintrc", ".rubocop.yml",
+    ".ycm_extra_conf.py", ".mvn/extensions.xml", "Directory.Build.props", "Directory.Build.targets",
+    ".settings/org.eclipse.jdt.core.prefs", "opencode.json", "crush.json", "Jenkinsfile", ".travis.yml",
+    "azure-pipelines.yml", ".drone.yml", ".buildkite/pipeline.yml", ".gitpod.yml", ".gitpod.Dockerfile", ".mcp.json",
+    ".cursor/rules/x.mdc", ".aider.conf.yml", ".project", ".classpath", ".clangd", ".solargraph.yml",
+    ".vimspector.json",
+    "appveyor.yml", ".cirrus.yml", "bitbucket-pipelines.yml", ".woodpecker.yml", ".overcommit.yml",
+    ".yarn/releases/y.cjs",
+    "bunfig.toml", "NuGet.config", ".vs/tasks.vs.json", ".metals/x", ".kilocode/rules", "lefthook.yml",
+    ".run/x.run.xml",
+]  # fmt: skip
 FREE = [
     "src/app.py", "README.md", "git/config", "env.py", "src/environment.ts", ".github/dependabot.yml", ".gitignore",
     "docs/agents.rst", "gitattributes", "a/mcp.jsonl", ".github/CODEOWNERS", "workflows/ci.yml", "x.pth.py",
+    "tests/test_env.py", "environment.yml", "id_utils.py", "secrets.py", "src/secrets/store.go", "credentials.py",
+    "kubeconfig/main.go", "locales/en/auth.json", "keys.py", "config", "config.py", "settings.py", "settings.json",
+    "history.py", "token.ts", "src/tfvars.rs", "netrc.py", "travis.py", "jenkins.py", "conftest.py", "Makefile",
+    "Dockerfile", "docker-compose.yml", "package.json", "pyproject.toml", "tsconfig.json", ".eslintrc.json",
+    ".prettierrc", ".editorconfig", ".dockerignore", "Cargo.toml", "go.mod", "build.gradle", "pom.xml", "rubocop.rb",
+    "gitpod.go", "main.tf", "variables.tf", "opencode.py", "project.json", "run/main.c", "CONTRIBUTING.md", "rules.md",
 ]  # fmt: skip
 
 
@@ -23,18 +52,31 @@ def test_promised_names_cannot_be_written_in_any_spelling(path):
     assert [form for form in spellings(path) if rules.writing_refused(parts_of(form)) is None] == []
 
 
-@pytest.mark.parametrize("pattern", [*OWN, *SECRET, *GUARDED])
+@pytest.mark.parametrize("pattern", [*OWN, *listed("secret"), *listed("secret_files"), *listed("guarded")])
 def test_every_entry_of_the_list_works(pattern):
-    example = pattern.replace("[0-9]", "1").replace("*", "x")
+    """H-F15, H-F16."""
+    example = re.sub(r"\[(.).*?\]", r"\1", pattern.replace("[0-9]", "1")).replace("*", "x")
     rules = ProtectedPaths()
-    for form in (*spellings(example), f"{example}/below"):
+    for form in spellings(example):
         assert rules.writing_refused(parts_of(form)) is not None, form
-    assert (rules.reading_refused(parts_of(example)) is not None) == (pattern in (*OWN, *SECRET))
+    is_secret = pattern not in listed("guarded")
+    assert (rules.reading_refused(parts_of(example)) is not None) == is_secret
+    below = rules.writing_refused((*parts_of(example), "below"))
+    assert (below is None) == (pattern in listed("secret_files"))
+    assert rules.is_candidate(parts_of(example)[-1]) or not is_secret
 
 
 @pytest.mark.parametrize("path", SECRETS)
 def test_secrets_cannot_be_read(path):
     assert all(ProtectedPaths().reading_refused(parts_of(form)) for form in spellings(path))
+
+
+@pytest.mark.parametrize("path", TAKEN_IN)
+def test_what_programs_take_in_can_be_read_and_not_written(path):
+    """H-F15."""
+    rules = ProtectedPaths()
+    assert rules.writing_refused(parts_of(path)) is not None
+    assert rules.reading_refused(parts_of(path)) is None
 
 
 @pytest.mark.parametrize("path", FREE)

@@ -1,13 +1,11 @@
 """The plain copy, where a system has no overlays: what git lists, within bounds."""
 
-import time
-
 import pytest
 
 from tests.support.shadowing import tree
 from thinklsp.core.errors import PathRefused
 from thinklsp.workspace.paths import Root
-from thinklsp.workspace.shadow import copy, secrets
+from thinklsp.workspace.shadow import copy
 
 
 def test_a_copy_holds_what_git_lists(tmp_path):
@@ -36,12 +34,3 @@ def test_a_copy_has_a_bound_and_an_end(tmp_path):
         with pytest.raises(PathRefused, match="more than 0 MB"):
             copy(root, str(tmp_path / "one"), limit=10_000)
         assert copy(root, str(tmp_path / "two"), stopped=lambda: True).files == 0
-
-
-def test_secrets_are_found_quickly(tmp_path):
-    names = [f"d{number // 100}/f{number}.py" for number in range(2_000)]
-    folder = tree(tmp_path / "ws", {**dict.fromkeys(names, ""), "d1/.env": "", ".aws/x": "", "venv/cacert.pem": ""})
-    with Root(str(folder)) as root:
-        begun = time.perf_counter()
-        assert sorted(secrets(root)) == [".aws/", "d1/.env"]
-        assert time.perf_counter() - begun < 2

@@ -30,7 +30,7 @@ ONCE, SESSION, DENY = "Run once", "Allow in this session", "Don't run"
 async def sandbox(limits: CommandsSection, environment: Mapping[str, str]) -> Runner | None:
     if await asyncio.to_thread(sandbox_problem) is not None:
         return None
-    most = Limits(limits.memory_mb * 1024**2, limits.processes, limits.output_kb * 1024)
+    most = Limits(limits.memory_mb * 1024**2, limits.processes, limits.output_kb * 1024, limits.disk_mb * 1024**2)
     return ShadowRunner(environment, state_folder(environment), most)
 
 

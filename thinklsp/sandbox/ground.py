@@ -41,6 +41,15 @@ class Ground:
         os.makedirs(path, mode=0o700, exist_ok=True)
         return path
 
+    def file(self, data: bytes, *names: str) -> str:
+        """A file in it that holds `data`, readable only."""
+        path = os.path.join(self.folder(*names[:-1]), names[-1])
+        with suppress(FileNotFoundError):
+            os.unlink(path)
+        with open(os.open(path, _NEW, 0o444), "wb") as file:
+            file.write(data)
+        return path
+
     def close(self) -> None:
         remove(self.path)
         os.close(self._lock)

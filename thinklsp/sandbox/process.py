@@ -8,14 +8,15 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from thinklsp.sandbox import enter
+from thinklsp.sandbox.usage import Meter, Usage, Writable, children
 
-Ended = Literal["exit", "signal", "timeout", "memory", "output", "processes"]
+Ended = Literal["exit", "signal", "timeout", "memory", "output", "processes", "disk"]
 
 _CHUNK = 1 << 16
 _LOOK_SECONDS = 0.05
@@ -23,17 +24,22 @@ _LOOK_SECONDS = 0.05
 _GOING_SECONDS = 1.0
 # What a killed command may take to be gone.
 _GONE_SECONDS = 5.0
+# A command can write so much between two looks.
+_AHEAD_BYTES = 256 * 1024**2
 # A command that says so many times more than is kept says nothing any more.
 _TOO_MUCH = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """`memory`: bytes of all its processes together; `output`: bytes that are kept of what it says."""
+    """`memory`: bytes of all its processes together; `output`: bytes that are kept of what it says; `disk`: bytes that
+    it may write; `free`: bytes that it must leave on the disk."""
 
     memory: int = 4 * 1024**3
     processes: int = 512
     output: int = 1024**2
+    disk: int = 2 * 1024**3
+    free: int = 500 * 1024**2
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +81,7 @@ class _Said:
         return bytes(self.head) + tail, self.total - len(self.head) - len(tail)
 
 
-async def run(task: Mapping[str, Any], limits: Limits, seconds: float) -> Outcome:
+async def run(task: Mapping[str, Any], writable: Writable, limits: Limits, seconds: float) -> Outcome:
     """`task` as `enter` takes it, without `status` and `parent`. What was started is gone when this ends, cancelled or
     not.
 
@@ -97,7 +103,7 @@ async def run(task: Mapping[str, Any], limits: Limits, seconds: float) -> Outcom
             os.close(told)
         try:
             words = json.dumps({**task, "status": told, "parent": os.getpid()}).encode()
-            ended = await _watched(process, words, said, limits, seconds)
+            ended = await _watched(process, words, said, _Watch(Meter(process.pid, writable), limits), seconds)
         finally:
             await _in_any_case(_end(process, pipe.fileno(), reports, by_itself=ended is None))
     output, cut = said.kept()
@@ -108,23 +114,23 @@ async def run(task: Mapping[str, Any], limits: Limits, seconds: float) -> Outcom
 
 
 async def _watched(
-    process: asyncio.subprocess.Process, task: bytes, said: _Said, limits: Limits, seconds: float
+    process: asyncio.subprocess.Process, task: bytes, said: _Said, watch: _Watch, seconds: float
 ) -> Ended | None:
     """Which limit it has reached; None where it ended by itself."""
     if process.stdin is None or process.stdout is None:
         raise AssertionError("both are pipes")
-    watch = asyncio.ensure_future(_over(process.pid, limits))
-    listen = asyncio.ensure_future(_listen(process.stdout, said, limits.output * _TOO_MUCH))
+    over = asyncio.ensure_future(watch.over())
+    listen = asyncio.ensure_future(_listen(process.stdout, said, watch.limits.output * _TOO_MUCH))
     tell = asyncio.ensure_future(_tell(process.stdin, task))
     try:
-        done, _ = await asyncio.wait((watch, listen), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        done, _ = await asyncio.wait((over, listen), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         if not done:
             return "timeout"
-        return watch.result() if watch in done else ("output" if listen.result() else None)
+        return over.result() if over in done else ("output" if listen.result() else None)
     finally:
-        for task_of_ours in (watch, listen, tell):
+        for task_of_ours in (over, listen, tell):
             task_of_ours.cancel()
-        await asyncio.gather(watch, listen, tell, return_exceptions=True)
+        await asyncio.gather(over, listen, tell, return_exceptions=True)
 
 
 async def _tell(stream: asyncio.StreamWriter, task: bytes) -> None:
@@ -144,49 +150,37 @@ async def _listen(stream: asyncio.StreamReader, said: _Said, most: int) -> bool:
     return False
 
 
-async def _over(pid: int, limits: Limits) -> Ended:
-    """Which limit the tree of processes has passed, once it has."""
-    while True:
-        await asyncio.sleep(_LOOK_SECONDS)
-        try:
-            count, memory = await asyncio.to_thread(_taken_up, pid, limits.processes)
-        except RuntimeError:
-            # Not one thread can be made any more.
+@dataclass(frozen=True, slots=True)
+class _Watch:
+    """The limits of one command."""
+
+    meter: Meter
+    limits: Limits
+
+    async def over(self) -> Ended:
+        """Return the limit that the command has passed, once it has."""
+        pause = _LOOK_SECONDS
+        while True:
+            await asyncio.sleep(pause)
+            began = time.monotonic()
+            try:
+                usage = await asyncio.to_thread(self.meter.read, self.limits.processes, self.limits.disk)
+            except RuntimeError:
+                # The machine is so full of processes that not even a thread can be started.
+                return "processes"
+            if (passed := self._passed(usage)) is not None:
+                return passed
+            # Never busy for more than half of the time, however much there is to look at.
+            pause = max(_LOOK_SECONDS, time.monotonic() - began)
+
+    def _passed(self, usage: Usage) -> Ended | None:
+        if usage.processes > self.limits.processes:
             return "processes"
-        if count > limits.processes:
-            return "processes"
-        if memory > limits.memory:
+        if usage.memory > self.limits.memory:
             return "memory"
-
-
-def _taken_up(pid: int, most: int) -> tuple[int, int]:
-    """Processes below this one, and the memory of all of them in bytes. Where the kernel does not tell: none."""
-    count, pages = 0, 0
-    for below in _tree(pid):
-        count += 1
-        if count > most:
-            break
-        with suppress(OSError, ValueError, IndexError), open(f"/proc/{below}/statm", "rb") as file:
-            _, resident, shared, *_ = map(int, file.read().split())
-            # Programs and libraries are there once, however many run them.
-            pages += resident - shared
-    return count, pages * os.sysconf("SC_PAGE_SIZE")
-
-
-def _tree(pid: int) -> Iterator[int]:
-    waiting = [pid]
-    while waiting:
-        at = waiting.pop()
-        yield at
-        waiting += _children(at)
-
-
-def _children(pid: int) -> list[int]:
-    try:
-        with open(f"/proc/{pid}/task/{pid}/children", "rb") as file:
-            return [int(child) for child in file.read().split()]
-    except (OSError, ValueError):
-        return []
+        if usage.disk > self.limits.disk or usage.free < self.limits.free + _AHEAD_BYTES:
+            return "disk"
+        return None
 
 
 async def _in_any_case(what: Coroutine[Any, Any, None]) -> None:
@@ -207,7 +201,7 @@ async def _end(process: asyncio.subprocess.Process, pipe: int, reports: dict[str
         async with asyncio.timeout(_GOING_SECONDS if by_itself else 0):
             await process.wait()
     if process.returncode is None:
-        below = _children(process.pid)
+        below = children(process.pid)
         with suppress(ProcessLookupError):
             process.kill()
         # Had it died in a moment in which it has not told them yet that they die with it.

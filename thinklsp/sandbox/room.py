@@ -50,12 +50,14 @@ _PRIVATE_MARK, _PRIVATE_NAME = ".git", ".local"
 @dataclass(frozen=True, slots=True)
 class Folder:
     """One folder of the workspace: `copy` stands at `place`. `shown`: paths below it that the copy lacks and that are
-    shown as they are; `masked`: paths below it with nothing in them, those of folders ending in a slash."""
+    shown as they are; `masked`: paths below it with nothing in them, those of folders ending in a slash; `replaced`:
+    paths below it, and the file that is shown in the place of each."""
 
     place: str
     copy: str
     shown: tuple[str, ...] = ()
     masked: tuple[str, ...] = ()
+    replaced: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,7 @@ def options(machine: Machine, folders: Sequence[Folder], cwd: str, *, memory: in
     made += ["--hostname", "sandbox"]
     for place in _SYSTEM:
         made += _shown_as_it_is(place)
-    made += ["--proc", "/proc", "--dev", "/dev"]
+    made += ["--proc", "/proc", "--dev", "/dev", "--remount-ro", "/dev"]
     for place in (os.path.join("/proc", name) for name in _SETTINGS):
         made += ["--ro-bind-try", place, place]
     for place in (os.path.join("/proc", name) for name in _KERNEL):
@@ -92,19 +94,31 @@ def options(machine: Machine, folders: Sequence[Folder], cwd: str, *, memory: in
     for mask in _masks(machine):
         made += _masked(mask, machine.nothing)
     for folder in sorted(folders, key=lambda one: one.place):
-        made += ["--bind", folder.copy, folder.place]
-        for path in folder.shown:
-            made += ["--ro-bind", os.path.join(folder.place, path), os.path.join(folder.place, path)]
-            for door in _doors(os.path.join(folder.place, path)):
-                made += ["--ro-bind", machine.nothing, door]
-        for path in folder.masked:
-            made += _masked(os.path.join(folder.place, path), machine.nothing)
+        made += _workspace_folder(folder, machine.nothing)
     for place in machine.hidden:
         if os.path.isdir(place) and _is_visible(place, places):
-            made += ["--tmpfs", place]
+            made += ["--tmpfs", place, "--remount-ro", place]
     for name, value in variables(machine).items():
         made += ["--setenv", name, value]
     return [*made, "--remount-ro", "/", "--chdir", cwd]
+
+
+def _workspace_folder(folder: Folder, nothing: str) -> list[str]:
+    made = ["--bind", folder.copy, folder.place]
+    for path in (os.path.join(folder.place, each) for each in folder.shown):
+        made += ["--ro-bind", path, path]
+        for door in _doors(path):
+            made += ["--ro-bind", nothing, door]
+    for path in folder.masked:
+        made += _masked(os.path.join(folder.place, path), nothing)
+    for path, file in folder.replaced:
+        made += ["--ro-bind", file, os.path.join(folder.place, path)]
+    return made
+
+
+def in_memory(machine: Machine) -> tuple[str, ...]:
+    """Return the places where files in memory can be written."""
+    return (*_MEMORY, machine.home)
 
 
 def variables(machine: Machine) -> dict[str, str]:
@@ -189,5 +203,6 @@ def _masked(place: str, nothing: str) -> list[str]:
     if os.path.islink(bare) or not os.path.lexists(bare):
         return []
     if os.path.isdir(bare):
-        return ["--perms", "0555", "--tmpfs", bare] if place.endswith("/") else []
+        # Its owner could change the mode, and fill the memory of the machine.
+        return ["--tmpfs", bare, "--remount-ro", bare] if place.endswith("/") else []
     return ["--ro-bind", nothing, bare]

@@ -66,8 +66,12 @@ class CommandsSection(_Section):
     model_config = ConfigDict(strict=True)
 
     enabled: bool = False
+    sandbox: Literal["auto", "bubblewrap"] = Field(
+        "auto", description="The sandbox that commands run in. auto: the best one that this machine has."
+    )
     timeout_seconds: int = Field(300, ge=1, le=3_600)
     memory_mb: int = Field(4_096, ge=64, le=1_048_576)
+    disk_mb: int = Field(2_048, ge=64, le=1_048_576, description="What a command may write; 500 MB always stay free.")
     output_kb: int = Field(1_024, ge=1, le=65_536)
     processes: int = Field(512, ge=1, le=32_768)
 

@@ -15,6 +15,7 @@ from thinklsp.tools.test_counts import plain_text
 
 _HEAD, _TAIL = 8_000, 24_000
 _MOST_CHANGED = 30
+_LIMITS = {"memory": "memory_mb", "output": "output_kb", "processes": "processes"}
 
 
 class RunCommandArguments(Arguments):
@@ -74,9 +75,10 @@ def ending(ran: Ran) -> str:
             return f"was ended by signal {ran.status}"
         case "timeout":
             return "took too long and was ended"
+        case "disk":
+            return "wrote more than `disk_mb` in `[commands]` allows, or nearly filled the disk, and was ended"
         case "memory" | "output" | "processes" as limit:
-            words = {"memory": "memory", "output": "output", "processes": "processes"}[limit]
-            return f"passed the limit of {words} and was ended"
+            return f"passed the limit of {limit} (`{_LIMITS[limit]}` in `[commands]`) and was ended"
 
 
 def shown_output(ran: Ran, head: int = _HEAD, tail: int = _TAIL) -> str:

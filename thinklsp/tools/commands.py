@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 from thinklsp.core.errors import ToolFailed
 from thinklsp.workspace.overlay import EditOverlay
 
-Ended = Literal["exit", "signal", "timeout", "memory", "output", "processes"]
+Ended = Literal["exit", "signal", "timeout", "memory", "output", "processes", "disk"]
 
 
 @dataclass(frozen=True, slots=True)

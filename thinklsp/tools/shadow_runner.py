@@ -16,12 +16,14 @@ from typing import Any
 from thinklsp.core.errors import PathRefused, ToolFailed
 from thinklsp.sandbox.bubblewrap import is_deep, machine_name, why_not
 from thinklsp.sandbox.process import Limits, Outcome, SandboxFailed, run
-from thinklsp.sandbox.room import Machine, options
+from thinklsp.sandbox.room import Machine, in_memory, options
 from thinklsp.sandbox.seccomp import program
+from thinklsp.sandbox.usage import Writable, free_bytes
 from thinklsp.tools.commands import Ran
 from thinklsp.tools.programs import find_program
 from thinklsp.tools.shadows import Shadows
 from thinklsp.workspace.overlay import EditOverlay
+from thinklsp.workspace.relpath import quoted
 from thinklsp.workspace.view import WorkspaceView
 
 _NO_PROGRAM = re.compile(r"execvp (.*): ([^:]*)", re.DOTALL)
@@ -103,21 +105,24 @@ class ShadowRunner:
         is_clean = not shadows.littered
         # Until somebody has looked at what the command has left.
         shadows.spoiled = True
-        outcome = await run(task, self._limits, seconds)
+        writable = Writable(shadows.written, in_memory(self._machine(shadows)), shadows.given)
+        outcome = await run(task, writable, self._limits, seconds)
         changed = await asyncio.to_thread(shadows.changed, overlay)
+        if outcome.ended == "disk":
+            # The user's sessions lie on the same disk: make room at once.
+            await self._forget()
         return _ran(outcome, changed, clean=is_clean)
 
     def _task(self, bwrap: str, argv: Sequence[str], overlay: EditOverlay, cwd: str) -> dict[str, Any]:
         """All that blocks: the shadow is made, if there is none, and what it lacks is collected."""
-        home = _home(self._environment)
-        _check_room(overlay.view, home, os.path.realpath(self._state_folder))
+        _check_room(overlay.view, _home(self._environment), os.path.realpath(self._state_folder))
         if self._shadows is None:
             self._shadows = Shadows(
                 overlay.view, self._state_folder, overlays=self._overlays, stopped=lambda: self._closed
             )
         shadows = self._shadows
-        hidden = (os.path.realpath(self._state_folder),)
-        machine = Machine(self._environment, home, shadows.nothing, (sys.base_prefix, sys.prefix), hidden)
+        _check_disk(self._state_folder, self._limits.free)
+        machine = self._machine(shadows)
         memory = self._limits.memory // 4
         return {
             "overlays": shadows.overlays(),
@@ -128,6 +133,11 @@ class ShadowRunner:
             "filter": base64.b64encode(program(machine_name())).decode(),
             "argv": [bwrap, *argv],
         }
+
+    def _machine(self, shadows: Shadows) -> Machine:
+        hidden = (os.path.realpath(self._state_folder),)
+        prefixes = (sys.base_prefix, sys.prefix)
+        return Machine(self._environment, _home(self._environment), shadows.nothing, prefixes, hidden)
 
 
 def _told(failed: SandboxFailed) -> ToolFailed:
@@ -161,6 +171,14 @@ def _check_room(view: WorkspaceView, home: str, state_folder: str) -> None:
             raise PathRefused("No command is run where the workspace is the whole home folder.")
         if _holds(folder.root.path, state_folder):
             raise PathRefused(f"No command is run where the workspace holds thinklsp's own folder, {state_folder}.")
+
+
+def _check_disk(state_folder: str, least: int) -> None:
+    if free_bytes(state_folder) < least:
+        raise ToolFailed(
+            f"No command is run while less than {least // 1024**2} MB are free on the disk that holds "
+            f"{quoted(state_folder)}. Make room there first."
+        )
 
 
 def _working_folder(overlay: EditOverlay, folder: str | None) -> str:

@@ -15,10 +15,12 @@ from typing import Any
 from thinklsp.core.errors import PathRefused
 from thinklsp.sandbox.ground import Ground, Seen, seen
 from thinklsp.sandbox.room import Folder
+from thinklsp.sandbox.usage import size_of
 from thinklsp.workspace.ignore import IgnoreRules
+from thinklsp.workspace.masks import Masks, find_masks
 from thinklsp.workspace.overlay import EditOverlay
 from thinklsp.workspace.paths import Root
-from thinklsp.workspace.shadow import content, copy, secrets, wanted
+from thinklsp.workspace.shadow import content, copy, wanted
 from thinklsp.workspace.view import Place, WorkspaceView
 
 _MOST_TOLD = 50
@@ -38,6 +40,7 @@ class _Shadow:
     overlay: Mapping[str, str] | None = None
     shown: tuple[str, ...] = ()
     before: Seen = field(default_factory=dict)
+    given: int = 0
 
 
 class Shadows:
@@ -68,11 +71,30 @@ class Shadows:
         """An empty file."""
         return self._ground.nothing
 
+    @property
+    def written(self) -> list[str]:
+        """The folders on disk that hold what commands write."""
+        return [shadow.made for shadow in self._shadows]
+
+    @property
+    def given(self) -> int:
+        """The bytes that those folders held before the first command."""
+        return sum(shadow.given for shadow in self._shadows)
+
     def overlays(self) -> list[Mapping[str, str]]:
         return [shadow.overlay for shadow in self._shadows if shadow.overlay is not None]
 
     def folders(self) -> list[Folder]:
-        return [Folder(one.root.path, one.copy, one.shown, tuple(_masked(one))) for one in self._shadows]
+        """Looked at again for each command: the user may have made secrets in the meantime. Raises PathRefused."""
+        return [self._folder(shadow, str(index)) for index, shadow in enumerate(self._shadows)]
+
+    def _folder(self, shadow: _Shadow, name: str) -> Folder:
+        masks = _seen_masks(shadow, find_masks(shadow.root))
+        replaced = [
+            (path, self._ground.file(data, name, "shown", str(number)))
+            for number, (path, data) in enumerate(masks.replaced.items())
+        ]
+        return Folder(shadow.root.path, shadow.copy, shadow.shown, tuple(masks.hidden), tuple(replaced))
 
     def sync(self, overlay: EditOverlay) -> list[dict[str, Any]]:
         """What has to be written and deleted before a command, as `sandbox.enter` takes it."""
@@ -131,14 +153,21 @@ class Shadows:
     def _copied(self, root: Root, name: str, stopped: Callable[[], bool]) -> _Shadow:
         target = self._ground.folder(name, "copy")
         copied = copy(root, target, stopped=stopped)
-        return _Shadow(root, target, target, shown=tuple(copied.left_out), before=seen(target))
+        return _Shadow(
+            root, target, target, shown=tuple(copied.left_out), before=seen(target), given=size_of(target)[0]
+        )
 
 
-def _masked(shadow: _Shadow) -> Iterator[str]:
-    """Anew for each command: the user may have made some meanwhile. A copy has only those in what is shown as it is."""
-    for path in secrets(shadow.root):
-        if shadow.overlay is not None or any(path.startswith(f"{shown}/") for shown in shadow.shown):
-            yield path
+def _seen_masks(shadow: _Shadow, found: Masks) -> Masks:
+    """Of a copy, only those in folders that are shown as they are: the copy itself holds no secrets."""
+    if shadow.overlay is not None:
+        return found
+
+    def is_shown(path: str) -> bool:
+        return any(path.startswith(f"{folder}/") for folder in shadow.shown)
+
+    replaced = {path: data for path, data in found.replaced.items() if is_shown(path)}
+    return Masks(list(filter(is_shown, found.hidden)), replaced)
 
 
 def _touched(shadow: _Shadow) -> Iterator[tuple[str, ...]]:

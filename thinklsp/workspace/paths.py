@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from thinklsp.core.errors import PathRefused
-from thinklsp.workspace.protected import ProtectedPaths
+from thinklsp.workspace.git_config import is_config_name, is_git_config, without_logins
+from thinklsp.workspace.protected import ProtectedPaths, folded
 from thinklsp.workspace.refusals import NO_LINKS, refuse
 from thinklsp.workspace.relpath import RelPath, quoted
 from thinklsp.workspace.uri import path_to_uri, uri_key, uri_to_path
@@ -99,6 +100,10 @@ class Root(AbstractContextManager["Root"]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def opened(self) -> AbstractContextManager[int]:
+        """A descriptor of the folder itself, for a walk that opens no file of it."""
+        return self._folder((), self.written)
+
     def stat(self, path: RelPath) -> FileStat | None:
         """None where nothing has this name; a link is named as one and not followed."""
         try:
@@ -112,7 +117,8 @@ class Root(AbstractContextManager["Root"]):
             refuse(quoted(path.shown), error)
 
     def read(self, path: RelPath, *, limit: int = READ_LIMIT) -> bytes | None:
-        """The bytes of a regular file, None where there is none. Secrets, links and special files are refused."""
+        """The bytes of a regular file, None where there is none. Secrets, links and special files are refused, and
+        git's configuration is given without logins."""
         if (reason := self.protected.reading_refused(path.parts)) is not None:
             raise PathRefused(f"{quoted(path.shown)} {reason}")
         if not path.parts:
@@ -121,13 +127,19 @@ class Root(AbstractContextManager["Root"]):
             with self._parent(path) as folder:
                 descriptor = os.open(path.parts[-1], _FILE, dir_fd=folder)
             try:
-                return _read(descriptor, path.shown, limit)
+                data = _read(descriptor, path.shown, limit)
             finally:
                 os.close(descriptor)
         except FileNotFoundError:
             return None
         except OSError as error:
             refuse(quoted(path.shown), error)
+        return without_logins(data) if self.is_git_config(path.parts) else data
+
+    def is_git_config(self, parts: tuple[str, ...]) -> bool:
+        """Whether a path names git's configuration, in a git directory of whatever name."""
+        names = folded(parts)
+        return is_git_config(names) or (is_config_name(names[-1]) and self._is_git_directory(parts[:-1]))
 
     def list(self, path: RelPath) -> Listing | None:
         """None where there is no such folder."""

@@ -1,4 +1,5 @@
-"""Names that tools may not touch, whatever folder they stand in and whether or not the file exists.
+"""Names that tools may not touch, whatever folder they stand in and whether or not the file exists. `protected.toml`
+lists them.
 
 A written file on this list would be run, or believed, by an editor, a version control system, a shell, a package
 manager or another assistant. Secrets may not be read either. Names are compared as the most forgiving disk would:
@@ -9,50 +10,26 @@ to is decided elsewhere, by descriptor.
 from __future__ import annotations
 
 import re
+import tomllib
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase, translate
-from functools import lru_cache
+from functools import cache, lru_cache
+from importlib.resources import files
+from typing import Literal
 
 # Never to be touched by a tool, not even where the user's file allows it: the server's own documents.
 OWN = (".thinklsp",)
 
-# Refused for reading and for every change. A pattern without a slash matches any one component of a path.
-SECRET = (
-    ".env*", ".ssh", ".aws", ".gnupg", ".netrc", "_netrc", ".pypirc", ".npmrc", ".git-credentials",
-    ".pgpass", ".docker/config.json", ".kube/config", ".azure", ".config/gcloud", ".htpasswd", ".vault-token",
-    "id_rsa", "id_dsa", "id_ecdsa", "id_ecdsa_sk", "id_ed25519", "id_ed25519_sk",
-    "*.pem", "*.key", "*.p12", "*.pfx", "*.jks", "*.keystore", "*.kdbx", "*.ppk",
-)  # fmt: skip
+Kind = Literal["secret", "secret_files", "guarded"]
 
-# Refused for writing, creating, renaming and deleting; free to read.
-GUARDED = (
-    # Version control
-    ".git", "git~[0-9]", ".gitmodules", ".gitattributes", ".gitconfig", ".hg", ".hgrc", ".svn", ".jj", ".bzr",
-    # Editors
-    ".vscode", ".vscode-*", "*.code-workspace", ".idea", ".fleet", ".zed", ".helix", ".nvim.lua", ".nvimrc", ".nvim",
-    ".exrc", ".vimrc", ".gvimrc", ".lvimrc", "_vimrc", "_exrc", ".vim", ".dir-locals*.el", ".emacs", ".emacs.d",
-    "*.sublime-project", "*.sublime-workspace", ".kateproject*", ".vs", ".theia",
-    # Other assistants, and files that are read as instructions
-    ".mcp.json", "mcp.json", ".cursor*", ".claude*", ".codex", ".gemini", ".windsurf*", ".kiro", ".amazonq", ".roo",
-    ".roomodes", ".roorules*",
-    ".cline*", ".aider*", ".continue*", ".junie", ".goosehints", ".opencode", ".augment*", ".trae", ".qwen",
-    "AGENTS.md", "AGENTS.*.md", "AGENT.md", "CLAUDE.md", "CLAUDE.*.md", "GEMINI.md", "QWEN.md", ".rules",
-    ".github/copilot-*", ".github/instructions", ".github/prompts", ".github/chatmodes", ".github/agents",
-    # Continuous integration, containers, hooks
-    ".github/workflows", ".github/actions", ".gitlab-ci.yml", ".gitlab-ci.yaml", ".gitea/workflows",
-    ".forgejo/workflows", ".circleci", ".devcontainer", ".devcontainer.json", ".husky", ".githooks",
-    ".pre-commit-config.yaml", ".pre-commit-hooks.yaml", "lefthook*.y*ml", ".lefthook*",
-    # Package managers and interpreters
-    "pip.conf", "pip.ini", ".condarc", ".yarnrc*", "*.pth", "sitecustomize.py", "usercustomize.py", ".pythonstartup",
-    ".cargo/config", ".cargo/config.toml", ".bundle", ".gemrc", ".irbrc", ".pryrc", ".Rprofile", ".pnpmfile.*js",
-    # Shells and tools that read a file of the folder they run in
-    ".ripgreprc", ".mise.toml", "mise.toml", ".tool-versions", ".bashrc", ".bash_profile", ".bash_login",
-    ".bash_logout", ".bash_aliases", ".profile", ".zshrc", ".zshenv", ".zprofile", ".zlogin", ".zlogout", ".kshrc",
-    ".cshrc", ".tcshrc", ".login", ".inputrc", ".config/fish", ".tmux.conf", ".screenrc", ".curlrc", ".wgetrc",
-    ".gdbinit", ".lldbinit", ".watchmanconfig",
-)  # fmt: skip
+
+@cache
+def listed(kind: Kind) -> tuple[str, ...]:
+    """Return the patterns of `protected.toml`."""
+    groups = tomllib.loads(files(__package__).joinpath("protected.toml").read_text("utf-8"))[kind]
+    return tuple(pattern for group in groups.values() for pattern in group)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,15 +56,23 @@ class _Rules:
             for text in texts
             if text.strip("/*")
         )
-        # An empty alternative would match every name.
-        firsts = {translate(pattern.parts[0]) for pattern in self.patterns} or {r"(?!)"}
-        self._first_part = re.compile("|".join(sorted(firsts)))
+        self._is_first = _any_of(pattern.parts[0] for pattern in self.patterns)
+        self.is_last = _any_of(pattern.parts[-1] for pattern in self.patterns)
 
     def spans(self, folded: Sequence[tuple[str, ...]]) -> Iterator[tuple[str, range]]:
-        if any(self._first_part.match(name) for names in folded for name in names):
+        if any(self._is_first(name) for names in folded for name in names):
             for pattern in self.patterns:
                 for span in pattern.spans(folded):
                     yield pattern.text, span
+
+
+def _any_of(parts: Iterable[str]) -> Callable[[str], bool]:
+    """Return the test whether a name matches one of the patterns: most are plain names, which a set finds at once."""
+    patterns = set(parts)
+    plain = frozenset(part for part in patterns if not set(part) & set("*?["))
+    # An empty alternative would match every name.
+    wild = re.compile("|".join(sorted(translate(part) for part in patterns - plain)) or "(?!)")
+    return lambda name: name in plain or wild.match(name) is not None
 
 
 @lru_cache(maxsize=8)
@@ -105,16 +90,18 @@ class ProtectedPaths:
 
     def __init__(self, allow: Iterable[str] = ()) -> None:
         self._own = _rules(OWN)
-        self._secret = _rules(SECRET)
-        self._guarded = _rules(GUARDED)
+        self._secret = _rules(listed("secret"))
+        self._secret_files = _rules(listed("secret_files"))
+        self._guarded = _rules(listed("guarded"))
         self._allow = _rules(tuple(allow))
 
     def reading_refused(self, parts: Sequence[str]) -> str | None:
         """What follows the path in a sentence of refusal, or None where it may be read. Components, not a path."""
-        folded = [_folded(part) for part in parts]
-        if any(self._own.spans(folded)):
+        names = [_folded(part) for part in parts]
+        if any(self._own.spans(names)):
             return "belongs to thinklsp itself and is closed to tools."
-        if (pattern := self._refusing(self._secret, folded)) is not None:
+        pattern = self._refusing(self._secret, names) or self._refusing(self._secret_files, names, at_end=True)
+        if pattern is not None:
             return f"may hold secrets (`{pattern}`) and is not read. The user can allow it in the user's own settings."
         return None
 
@@ -127,12 +114,25 @@ class ProtectedPaths:
             return None
         return f"is protected (`{pattern}`) and cannot be changed by tools. Tell the user what should stand in it."
 
-    def _refusing(self, rules: _Rules, folded: Sequence[tuple[str, ...]]) -> str | None:
+    def is_candidate(self, name: str) -> bool:
+        """Whether `reading_refused` could refuse a path for its last component. Fast."""
+        return any(
+            rules.is_last(form) for form in _folded(name) for rules in (self._secret, self._secret_files, self._own)
+        )
+
+    def _refusing(self, rules: _Rules, folded: Sequence[tuple[str, ...]], *, at_end: bool = False) -> str | None:
         allowed = [span for _, span in self._allow.spans(folded)]
         for text, span in rules.spans(folded):
+            if at_end and span.stop < len(folded):
+                continue
             if not any(span.start in cover and span[-1] in cover for cover in allowed):
                 return text
         return None
+
+
+def folded(parts: Sequence[str]) -> tuple[str, ...]:
+    """Return the components as a forgiving disk would compare them."""
+    return tuple(_fold(part) for part in parts)
 
 
 def _folded(name: str) -> tuple[str, ...]:
@@ -143,6 +143,8 @@ def _folded(name: str) -> tuple[str, ...]:
 
 
 def _fold(name: str) -> str:
+    if name.isascii() and name.isprintable():
+        return name.lower().rstrip(". ")
     visible = "".join(char for char in name if unicodedata.category(char) != "Cf")
     folded = unicodedata.normalize("NFC", unicodedata.normalize("NFD", visible).casefold())
     return folded.rstrip(". ")

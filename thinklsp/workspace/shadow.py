@@ -1,5 +1,5 @@
-"""What a shadow of the workspace is made of: the files that differ from disk, what of it nobody may see, and a plain
-copy where the system cannot lay an overlay over it. Reads through the gate; writes only into a folder of ours."""
+"""What a shadow of the workspace is made of: the files that differ from disk, and a plain copy where the system cannot
+lay an overlay over it. Reads through the gate; writes only into a folder of ours."""
 
 from __future__ import annotations
 
@@ -16,19 +16,12 @@ from thinklsp.workspace.relpath import RelPath
 from thinklsp.workspace.view import Place
 
 COPY_LIMIT = 200 * 1024 * 1024
-_MOST_MASKED = 2_000
 _MOST_SHOWN = 200
 _BOM = "\ufeff"
 _NEW_MODE = 0o644
-# Other people's packages: what looks like a secret there is none, and is needed (certificates above all).
-_DEPENDENCIES = frozenset(
-    (".git", "node_modules", "site-packages", "dist-packages", ".venv", "venv", ".tox", ".nox", "__pycache__")
-)
 # What is built anew where it lacks. A build writes into it, so that it cannot be shown as it is.
 _BUILT = frozenset(("target", "build", "dist", "out", "obj", "coverage", ".next", ".nuxt", ".gradle", ".cache"))
 _BOM_BYTES = _BOM.encode()
-# By this file a folder is a virtual environment, whatever it is called.
-_ENVIRONMENT_MARK = "pyvenv.cfg"
 
 Parts = tuple[str, ...]
 
@@ -79,29 +72,6 @@ def _mode(place: Place) -> int:
     with suppress(PathRefused):
         found = None if place.root is None or place.path is None else place.root.stat(place.path)
     return _NEW_MODE if found is None or found.kind != "file" else found.mode
-
-
-def secrets(root: Root) -> tuple[str, ...]:
-    """Paths below the folder that hold secrets, those of folders ending in a slash. Raises PathRefused where there are
-    more than anybody can hide."""
-    found: list[str] = []
-    waiting: list[Parts] = [()]
-    while waiting:
-        folder = waiting.pop()
-        listing = _listing(root, folder)
-        files = ((*folder, name) for name in listing.files)
-        found += ["/".join(parts) for parts in files if root.protected.reading_refused(parts) is not None]
-        for name in listing.directories:
-            below = (*folder, name)
-            if name in _DEPENDENCIES or _is_environment(root, below):
-                continue
-            if root.protected.reading_refused(below) is not None:
-                found.append("/".join(below) + "/")
-            else:
-                waiting.append(below)
-        if len(found) > _MOST_MASKED:
-            raise PathRefused(f"The folder holds more than {_MOST_MASKED} files with secrets; no command is run in it.")
-    return tuple(found)
 
 
 @dataclass(slots=True)
@@ -161,13 +131,6 @@ def _copy_file(root: Root, parts: Parts, target: str, done: Copied, limit: int) 
     with suppress(OSError):
         if os.stat(os.path.join(root.path, *parts), follow_symlinks=False).st_mode & 0o100:
             os.chmod(path, 0o700)
-
-
-def _is_environment(root: Root, parts: Parts) -> bool:
-    try:
-        return root.stat(RelPath.of((*parts, _ENVIRONMENT_MARK))) is not None
-    except PathRefused:
-        return False
 
 
 def _listing(root: Root, folder: Parts) -> Listing:

@@ -14,8 +14,9 @@ from itertools import repeat
 from typing import Literal, NamedTuple
 
 from thinklsp.core.errors import PathRefused
+from thinklsp.workspace.git_config import is_git_config, without_logins
 from thinklsp.workspace.paths import Listing, Root
-from thinklsp.workspace.protected import ProtectedPaths
+from thinklsp.workspace.protected import ProtectedPaths, folded
 from thinklsp.workspace.relpath import RelPath, nameable, quoted
 from thinklsp.workspace.uri import escaped, path_parts, path_to_uri, uri_key, uri_to_path
 from thinklsp.workspace.whereabouts import Whereabouts, key_of
@@ -217,13 +218,21 @@ class WorkspaceView:
     def _text(self, place: Place, *, keep: bool) -> FileText | None:
         self.check_readable(place)
         if (document := self._documents.get(place.key)) is not None:
-            return FileText(document.text, "document", document.version)
+            return FileText(self._without_logins(place, document.text), "document", document.version)
         if place.key in self._disk:
             return self._disk[place.key]
         found = self._from_disk(place)
         if keep:
             self._disk[place.key] = found
         return found
+
+    def _without_logins(self, place: Place, text: str) -> str:
+        """What `Root.read` does for files, done for an open document."""
+        if place.root is not None and place.path is not None:
+            is_config = place.root.is_git_config(place.path.parts)
+        else:
+            is_config = is_git_config(folded(path_parts(place.uri)))
+        return without_logins(text.encode()).decode() if is_config else text
 
     def _from_disk(self, place: Place) -> FileText | None:
         if place.root is None or place.path is None:
