@@ -232,7 +232,9 @@ class WorkspaceView:
             is_config = place.root.is_git_config(place.path.parts)
         else:
             is_config = is_git_config(folded(path_parts(place.uri)))
-        return without_logins(text.encode()).decode() if is_config else text
+        if not is_config:
+            return text
+        return without_logins(text.encode("utf-8", "surrogatepass")).decode("utf-8", "surrogatepass")
 
     def _from_disk(self, place: Place) -> FileText | None:
         if place.root is None or place.path is None:
