@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from thinklsp.providers.catalog import lookup
 from thinklsp.providers.google.adapter import GoogleAdapter
 from thinklsp.providers.openai_chat.adapter import OpenAiChatAdapter
 from thinklsp.providers.openai_chat.servers import server_for
+from thinklsp.providers.openai_responses.adapter import OpenAiResponsesAdapter
 from thinklsp.settings import EditorSettings
 from thinklsp.simulator.journal import RecordedRequest
 from thinklsp.simulator.scenario import Scenario
@@ -95,9 +97,10 @@ class Talk:
             self.error = error
         self.notices = [event.text for event in self.seen if isinstance(event, Notice)]
         retries = [event for event in self.seen if isinstance(event, RetryScheduled)]
-        assert [(retry.delay, retry.restart, retry.reason) for retry in retries] == [
-            (0.0, False, said) for said in self.notices
-        ]
+        assert all((retry.delay, retry.restart) == (0.0, False) for retry in retries)
+        for event, following in pairwise(self.seen):
+            if isinstance(event, Notice) and event.remedy is not None and isinstance(following, RetryScheduled):
+                assert following.reason == event.text
         return bool(self.seen) and isinstance(self.seen[-1], CallFinished)
 
 
@@ -349,17 +352,100 @@ async def test_a_form_may_be_refused_after_another_but_none_is_tried_twice(trans
         assert len(server.received) == 2, "round in a circle it does not go"
 
 
-async def test_efforts_are_refused_one_by_one(transport: Transport) -> None:
-    """What was said about one level says nothing about the next that the user chooses."""
-    async with SseServer([NO_EFFORT, GOOD, GOOD, GOOD]) as server:
+async def test_a_refused_effort_steps_down_one_level_and_is_told_each_time(transport: Transport) -> None:
+    """A-3: the level was dropped, silently from the second turn on."""
+    wish = replace(PLAIN, thinking=Thinking("adaptive", effort="max"))
+    levels = PLAIN.model.efforts
+    said = f"{PLAIN.model.id} does not accept effort"
+    assert levels[-1] == "max"
+    async with SseServer([NO_EFFORT, NO_EFFORT, GOOD, GOOD, GOOD]) as server:
         one = talk(server, transport)
-        assert await one.ask(replace(PLAIN, thinking=Thinking("adaptive", effort="max")))
-        [notice] = one.notices
-        assert "max" in notice
-        assert await one.ask(replace(PLAIN, thinking=Thinking("adaptive", effort="max")))
-        assert await one.ask(replace(PLAIN, thinking=Thinking("adaptive", effort="high")))
+        assert await one.ask(wish)
+        assert one.notices == [
+            f"{said} max with adaptive thinking; effort {levels[-2]} is used.",
+            f"{said} {levels[-2]} with adaptive thinking; effort {levels[-3]} is used.",
+        ]
+        assert await one.ask(wish)
+        assert one.notices == [f"{said} max with adaptive thinking; effort {levels[-3]} is used."]
+        assert one.caller.accepted_effort(PLAIN.model, wish.thinking) == levels[-3]
+        assert await one.ask(replace(PLAIN, thinking=Thinking("adaptive", effort="low")))
         assert one.notices == []
-        assert [effort for _, effort in asked_for(server)] == ["max", None, None, "high"]
+        sent_levels = ["max", levels[-2], levels[-3], levels[-3], "low"]
+        assert [effort for _, effort in asked_for(server)] == sent_levels
+
+
+async def test_an_effort_refused_without_thinking_is_still_sent_with_thinking(transport: Transport) -> None:
+    """A-3: the refusal of one form counted for all forms, for 30 days."""
+    no = refusal("output_config.effort 'max' is not supported when thinking is disabled on this model.")
+    async with SseServer([no, GOOD, GOOD]) as server:
+        one = talk(server, transport)
+        assert await one.ask(replace(PLAIN, thinking=Thinking("off", effort="max")))
+        assert await one.ask(replace(PLAIN, thinking=Thinking("adaptive", effort="max")))
+        assert one.notices == []
+        assert [effort for _, effort in asked_for(server)][-1] == "max"
+
+
+async def test_without_any_accepted_effort_the_model_chooses(transport: Transport) -> None:
+    async with SseServer([NO_EFFORT, NO_EFFORT, GOOD]) as server:
+        one = talk(server, transport)
+        request = replace(PLAIN, thinking=Thinking("adaptive", effort=PLAIN.model.efforts[1]))
+        assert await one.ask(request)
+        assert one.notices[-1].endswith("it chooses its own effort.")
+        assert [effort for _, effort in asked_for(server)] == [*reversed(PLAIN.model.efforts[:2]), None]
+
+
+ODD = refusal("messages.1: something that no rule knows")
+
+
+async def test_a_refusal_that_nothing_explains_is_tried_once_without_earlier_thinking(transport: Transport) -> None:
+    """P-D2, issue 17 item 6: the attempt succeeds, the session goes on, and a notice says so."""
+    async with SseServer([ODD, GOOD]) as server:
+        one = talk(server, transport)
+        first = replace(PLAIN, conversation=loop(host=server.url), thinking=ADAPTIVE)
+        assert await one.ask(first)
+        assert one.notices == [BARE]
+        assert await one.ask(replace(first, conversation=longer(server)))
+        assert one.notices == []
+        assert [sent(request) for request in server.received] == [WHOLE, NONE, Sent(["Sig3"], drops=False)]
+
+
+@pytest.mark.parametrize("second", [ODD, INVALID, NO_EFFORT], ids=["the same", "thinking", "effort"])
+async def test_if_the_attempt_without_thinking_fails_too_the_first_error_is_reported(
+    transport: Transport, second: list[Step]
+) -> None:
+    async with SseServer([ODD, second, ODD, GOOD]) as server:
+        one = talk(server, transport)
+        request = replace(PLAIN, conversation=loop(host=server.url), thinking=ADAPTIVE)
+        assert not await one.ask(request)
+        assert "something that no rule knows" in str(one.error)
+        assert one.notices == []
+        assert [sent(request) for request in server.received] == [WHOLE, NONE], "exactly one attempt"
+        assert await one.ask(request)
+        assert sent(server.received[2]) == WHOLE, "nothing was remembered"
+
+
+async def test_a_refusal_that_nothing_explains_is_final_without_earlier_thinking(transport: Transport) -> None:
+    async with SseServer([ODD]) as server:
+        one = talk(server, transport)
+        assert not await one.ask(PLAIN)
+        assert len(server.received) == 1
+
+
+async def test_a_refused_cache_hint_is_left_out_from_then_on(transport: Transport) -> None:
+    """P-D5: LiteLLM refuses `prompt_cache_key` for Claude and Gemini."""
+    words = b"litellm.UnsupportedParamsError: gemini does not support parameters: ['prompt_cache_key']"
+    no = answer(b'{"error":{"message":"' + words + b'"}}', 400)
+    done = b'data: {"type":"response.completed","response":{"id":"r","status":"completed","output":[]}}\n\n'
+    async with SseServer([no, [head(), done], [head(), done]]) as server:
+        endpoint = replace(ENDPOINT, provider="openai", base_url=server.url)
+        caller = HttpModelCaller(OpenAiResponsesAdapter(), endpoint, transport, policy=RetryPolicy(), rng=lambda: 0.0)
+        one = Talk(caller)
+        assert await one.ask(PLAIN)
+        [notice] = one.notices
+        assert "prompt cache" in notice
+        assert await one.ask(PLAIN)
+        assert one.notices == []
+        assert ["prompt_cache_key" in received.json for received in server.received] == [True, False, False]
 
 
 async def test_form_then_effort_then_thinking_are_refused_in_turn(transport: Transport) -> None:
@@ -373,7 +459,9 @@ async def test_form_then_effort_then_thinking_are_refused_in_turn(transport: Tra
         assert len(one.notices) == 4
         assert [sent(received).signatures for received in server.received][-1] == []
         assert await one.ask(request)
-        assert one.notices == []
+        assert [notice.partition(";")[0] for notice in one.notices] == [
+            f"{PLAIN.model.id} does not accept effort max with adaptive thinking"
+        ]
         assert len(server.received) == 6
 
 

@@ -100,7 +100,11 @@ async def test_a_form_of_thinking_and_a_level_of_effort(tmp_path: Path) -> None:
                     async with aclosing(turn.events(_nobody, _nobody)) as events:
                         async for _ in events:
                             pass
-        learning, known, else_ = [("enabled", "high"), ("adaptive", "high")], ("adaptive", None), ("enabled", "high")
+        learning, known, else_ = (
+            [("enabled", "high"), ("adaptive", "high")],
+            ("adaptive", "medium"),
+            ("enabled", "high"),
+        )
         assert asked_for(server) == [*learning, known, else_, known, else_, known, else_]
         assert asked_for(other) == [*learning, else_]
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from thinklsp.core.errors import (
     AuthenticationFailed,
@@ -17,7 +20,12 @@ from thinklsp.core.errors import (
     RateLimited,
 )
 from thinklsp.providers.anthropic.adapter import AnthropicAdapter
+from thinklsp.providers.google.adapter import GoogleAdapter
+from thinklsp.providers.openai_chat.adapter import OpenAiChatAdapter
+from thinklsp.providers.openai_chat.servers import server_for
+from thinklsp.providers.openai_responses.adapter import OpenAiResponsesAdapter
 from thinklsp.providers.service_errors import (
+    CacheHintRefused,
     EffortRefused,
     ThinkingFormRefused,
     ThinkingRejected,
@@ -92,6 +100,8 @@ CASES = [
             "output_config.effort 'xhigh' is not supported when thinking is disabled on this model.",
             "This model does not support the effort parameter.",
             "output_config: Extra inputs are not permitted",
+            "litellm.BadRequestError: plain-local doesn't support `reasoning.effort`",
+            "litellm.UnsupportedParamsError: openai does not support parameters: ['reasoning_effort']",
         )
     ),
     *(
@@ -225,10 +235,61 @@ def test_what_nobody_sees_hides_no_secret(between: str) -> None:
         "thinking-binding-controls-2026-08-01",
         "ANTHROPIC_BASE_URL_OF_THE_SERVICE",
         "messages.1.content.0: tool_use ids were found without tool_result blocks immediately after",
+        "Qwen/Qwen3-Coder-480B-A35B-Instruct",
+        "litellm.ContextWindowExceededError: context_window_fallbacks=None",
+        "java.lang.IllegalArgumentException",
     ],
 )
 def test_ordinary_words_are_not_masked(plain: str) -> None:
+    """P-D9: names of models and of classes were hidden as if they were keys."""
     assert mask(plain) == plain
+
+
+@pytest.mark.parametrize("model", ["accounts/deepseekV3instruct20250101", "MixedCaseModel20250101Distilled70B"])
+def test_the_model_that_was_asked_for_is_never_masked(model: str) -> None:
+    """P-D9, by the sentence that a person reads."""
+    body = json.dumps({"error": {"message": f"no model={model} but {SIGNATURE}"}}).encode()
+    error = AnthropicAdapter().failure(400, {}, body, model)
+    assert model in str(error)
+    assert SIGNATURE[:24] not in str(error)
+    assert mask(model) == "[hidden]" or "/" in model
+
+
+@given(st.binary(min_size=48, max_size=90), st.sampled_from(["", "a", "claude-opus-5-5", "Qwen/Qwen3-Coder-480B"]))
+def test_random_keys_are_masked_whatever_the_model_is_called(secret: bytes, model: str) -> None:
+    """Sixty-four characters of base64 without a short part in a row."""
+    run = b64encode(secret).decode("ascii").replace("/", "a").rstrip("=")
+    if run.isupper() or run.islower() or run.isdigit():
+        return
+    assert run not in mask(f"key {run} end", model)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Item 'rs_1' of type 'reasoning' was provided without its required following item.",
+        "Invalid thought signature.",
+        "messages.1.content.0.type: Expected `thinking` or `redacted_thinking`, but found `text`",
+        "The encrypted content gAAA could not be verified.",
+        "Function call is missing a thought_signature in functionCall parts.",
+        "The `reasoning_content` in the thinking mode must be passed back to the API.",
+    ],
+)
+def test_every_dialect_knows_the_refusals_of_thinking_of_all_services(words: str) -> None:
+    """P-D2: a gateway hands on what the service behind it says."""
+    body = json.dumps({"error": {"message": words, "type": INVALID}}).encode()
+    chat = server_for("http://localhost:1/v1", kind=None, echo=None, think_tags=False)
+    for adapter in (AnthropicAdapter(), GoogleAdapter(), OpenAiResponsesAdapter(), OpenAiChatAdapter(chat)):
+        assert isinstance(adapter.failure(400, {}, body), ThinkingRejected), adapter
+
+
+def test_every_dialect_knows_a_refused_cache_hint() -> None:
+    """P-D5."""
+    words = "litellm.UnsupportedParamsError: gemini does not support parameters: ['prompt_cache_key']"
+    body = json.dumps({"error": {"message": words}}).encode()
+    chat = server_for("http://localhost:1/v1", kind=None, echo=None, think_tags=False)
+    for adapter in (AnthropicAdapter(), OpenAiResponsesAdapter(), OpenAiChatAdapter(chat)):
+        assert isinstance(adapter.failure(400, {}, body), CacheHintRefused), adapter
 
 
 def test_excerpts_are_short_single_printable_lines() -> None:

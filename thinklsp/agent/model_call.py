@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Protocol
 
-from thinklsp.agent.remedies import Remedies
+from thinklsp.agent.remedies import Remedies, effort_notice
 from thinklsp.core.accumulator import MessageAccumulator
 from thinklsp.core.errors import AuthenticationFailed, ProviderError, StreamProtocolError
 from thinklsp.core.events import Notice, RetryScheduled, TextStreamed, ThinkingStreamed, ThinkingTick
@@ -28,13 +28,15 @@ from thinklsp.core.stream import (
     ThinkingDelta,
 )
 from thinklsp.core.usage import Usage
-from thinklsp.providers.base import Adapter, Endpoint, HttpRequest, ModelRequest, StreamDecoder
+from thinklsp.providers.base import Adapter, Endpoint, HttpRequest, ModelRequest, StreamDecoder, Thinking
+from thinklsp.providers.model_info import Effort, ModelInfo
 from thinklsp.wire.retry import CallHistory, GiveUp, RetryPolicy, after, decide
 from thinklsp.wire.sse import ServerSentEvent, SseDecoder
 from thinklsp.wire.transport import HttpResponse, Transport
 
 _ERROR_BODY = 64 * 1024
 _WHOLE_BODY = 16 * 1024 * 1024
+_WITHOUT_OPAQUE_STATE = "Asking once more without the model's earlier thinking."
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,9 +141,17 @@ class HttpModelCaller:
         for remedy in remedies:
             self._remedies.learn(remedy)
 
+    def accepted_effort(self, model: ModelInfo, thinking: Thinking) -> Effort | None:
+        """Return the level of effort that a request would be sent with, as far as refusals are known."""
+        return self._remedies.accepted_effort(model, thinking)
+
     async def stream(self, request: ModelRequest) -> AsyncGenerator[CallEvent, None]:
         history = CallHistory()
         whole, request = request, self._remedies.applied(request)
+        # The first refusal, while one attempt runs without the opaque state that may be its cause.
+        refused: ProviderError | None = None
+        if request.thinking.effort != whole.thinking.effort:
+            yield Notice("warning", effort_notice(request, whole.thinking.effort))
         while True:
             attempt = _Attempt(MessageAccumulator(self._endpoint.origin(request.model.id)))
             try:
@@ -152,14 +162,19 @@ class HttpModelCaller:
             except ProviderError as error:
                 error.args = (self._endpoint.without_secrets(str(error)),)
                 self._name_source(error)
-                remedy = self._remedies.after(error, whole, request)
+                remedy = None if refused is not None else self._remedies.after(error, whole, request)
                 if remedy is not None:
                     request, notice = remedy
                     yield notice
                     retry = RetryScheduled(0.0, notice.text, attempt.had_content)
+                elif refused is None and (bare := self._remedies.without_opaque_state(error, request)) is not None:
+                    refused, request = error, bare
+                    retry = RetryScheduled(0.0, f"{error} {_WITHOUT_OPAQUE_STATE}", attempt.had_content)
                 else:
-                    retry, history = self._next_try(error, attempt, history)
+                    retry, history = self._next_try(error, attempt, history, refused)
             else:
+                if refused is not None:
+                    yield self._remedies.confirm(whole)
                 for said in attempt.notices:
                     yield Notice("warning", said)
                 yield finished
@@ -168,11 +183,13 @@ class HttpModelCaller:
             await self._sleep(retry.delay)
 
     def _next_try(
-        self, error: ProviderError, attempt: _Attempt, history: CallHistory
+        self, error: ProviderError, attempt: _Attempt, history: CallHistory, refused: ProviderError | None
     ) -> tuple[RetryScheduled, CallHistory]:
-        """What to announce and to remember. Raises the error where trying again is over."""
+        """Return what to announce and to remember. Raises `refused`, else the error, if no further try makes sense."""
         verdict = decide(self._policy, error, history=history, had_content=attempt.had_content, roll=self._rng())
         if isinstance(verdict, GiveUp):
+            if refused is not None:
+                raise refused
             if verdict.addition:
                 error.args = (f"{error} {verdict.addition}",)
             raise error
@@ -184,7 +201,7 @@ class HttpModelCaller:
         async with self._transport.post(wire.url, wire.headers, wire.body) as response:
             if response.status != 200:
                 body = await response.read(_ERROR_BODY)
-                raise self._adapter.failure(response.status, response.headers, body)
+                raise self._adapter.failure(response.status, response.headers, body, request.model.id)
             async with aclosing(_decoded(response, decoder)) as batches:
                 async for events in batches:
                     for piece in _joined(attempt.take(events)):

@@ -4,7 +4,8 @@ Where thinking is bound to everything before it and that has changed, the servic
 fits. Otherwise the thinking so far stays away whole: a gap in the middle would be refused just as well. Either is tried
 once and then kept for the conversation; a refusal after both is the end. A service that takes no thinking back at all
 is not sent any again. A form of thinking or a level of effort that the model does not take, because the catalogue was
-wrong about it, is changed and the change kept for the model; no form and no level is tried again that was refused.
+wrong about it, is changed and the change kept for the model: another form replaces a refused one, the next lower level
+of effort a refused one. No refused form or level is tried again.
 Nor is a service asked again to shorten what a model reads once it has refused to.
 What is found out goes up with its notice, and comes back by `learn` in another process.
 """
@@ -17,12 +18,20 @@ from dataclasses import replace
 from typing import assert_never, get_args
 
 from thinklsp.core.bare import bare_message
-from thinklsp.core.errors import ProviderError
+from thinklsp.core.errors import BadRequest, ProviderError
 from thinklsp.core.events import Notice
 from thinklsp.core.messages import AssistantMessage, Conversation
 from thinklsp.core.remedies import Remedy
-from thinklsp.providers.base import ModelRequest, ThinkingForm
-from thinklsp.providers.service_errors import CompactionRefused, EffortRefused, ThinkingFormRefused, ThinkingRejected
+from thinklsp.providers.base import ModelRequest, Thinking, ThinkingForm
+from thinklsp.providers.model_info import Effort, ModelInfo
+from thinklsp.providers.service_errors import (
+    CacheHintRefused,
+    CompactionRefused,
+    EffortRefused,
+    ThinkingFormRefused,
+    ThinkingRejected,
+)
+from thinklsp.providers.thinking import EFFORTS
 
 _REMEMBERED = 16
 DROPPING = (
@@ -33,6 +42,13 @@ _NAMES: Mapping[ThinkingForm, str] = {
     "unset": "thinking",
     "off": "thinking switched off",
     "between_tools": "thinking between tools alone",
+    "adaptive": "adaptive thinking",
+    "manual": "a thinking budget",
+}
+_FORM_NAMES: Mapping[ThinkingForm, str] = {
+    "unset": "its default thinking",
+    "off": "thinking off",
+    "between_tools": "thinking between tools",
     "adaptive": "adaptive thinking",
     "manual": "a thinking budget",
 }
@@ -58,9 +74,11 @@ class Remedies:
         self._forms: dict[tuple[str, str], ThinkingForm] = {}
         # What was tried where a form was asked for, so that refusals that point at each other are no circle.
         self._tried: dict[tuple[str, ThinkingForm], set[ThinkingForm]] = {}
+        # Model, and form of thinking with level.
         self._refused_efforts: set[tuple[str, str]] = set()
         self._bare: set[str] = set()
         self._uncompacted: set[str] = set()
+        self._without_cache_hints: set[str] = set()
 
     def learn(self, remedy: Remedy) -> None:
         match remedy.kind:
@@ -73,6 +91,8 @@ class Remedies:
                 self._bare.add(remedy.model)
             case "compaction":
                 self._uncompacted.add(remedy.model)
+            case "cache":
+                self._without_cache_hints.add(remedy.model)
             case "drop" | "bare":
                 if remedy not in self._known:
                     self._known.appendleft(remedy)
@@ -84,17 +104,24 @@ class Remedies:
         form = self._forms.get((request.model.id, request.thinking.form))
         if form is not None:
             request = _in_form(request, form)
-        effort = request.thinking.effort
-        if effort is not None and (request.model.id, effort) in self._refused_efforts:
-            request = _without_effort(request)
+        request = _with_effort(request, self.accepted_effort(request.model, request.thinking))
         if request.model.id in self._uncompacted:
             request = replace(request, compact_at=None)
+        if request.model.id in self._without_cache_hints:
+            request = replace(request, cache_hints=False)
         if request.model.id in self._bare:
             return _bare(request)
         for remedy in self._known:
             if request.conversation[: len(remedy.beginning)] == remedy.beginning:
                 return _treated(request, remedy)
         return request
+
+    def accepted_effort(self, model: ModelInfo, thinking: Thinking) -> Effort | None:
+        """Return the highest level at or below the wanted one that was not refused, None if there is none."""
+        effort = thinking.effort
+        while effort is not None and (model.id, f"{thinking.form}:{effort}") in self._refused_efforts:
+            effort = _next_lower(model, effort)
+        return effort
 
     def after(
         self, error: ProviderError, whole: ModelRequest, sent: ModelRequest
@@ -104,9 +131,9 @@ class Remedies:
         `whole` is the request as it was before anything was left out of it.
         """
         if isinstance(error, ThinkingRejected):
-            # As the model takes it, if that has been found out meanwhile.
+            # Keep what was learned since: the form and the fields that the model accepts.
             asked = replace(sent.thinking, drop_mismatched=whole.thinking.drop_mismatched)
-            whole = replace(whole, thinking=asked, compact_at=sent.compact_at)
+            whole = replace(whole, thinking=asked, compact_at=sent.compact_at, cache_hints=sent.cache_hints)
             return self._after_rejection(error, whole, sent)
         if isinstance(error, ThinkingFormRefused):
             return self._after_form(error.instead, whole, sent)
@@ -115,15 +142,34 @@ class Remedies:
         if isinstance(error, CompactionRefused) and sent.compact_at is not None:
             said = f"The service does not shorten conversations with {sent.model.id}; thinklsp does it when it is due."
             return replace(sent, compact_at=None), self._learned(Remedy(sent.model.id, "compaction"), said)
+        if isinstance(error, CacheHintRefused) and sent.cache_hints:
+            said = f"The service does not accept hints for its prompt cache with {sent.model.id}; none are sent."
+            return replace(sent, cache_hints=False), self._learned(Remedy(sent.model.id, "cache"), said)
         return None
 
+    def without_opaque_state(self, error: ProviderError, sent: ModelRequest) -> ModelRequest | None:
+        """Return the request to try once after a refusal that nothing explains: `sent` without earlier thinking.
+
+        None if the error is explained or the request carries no earlier thinking. Nothing is remembered before
+        `confirm` says that the attempt succeeded.
+        """
+        if not (isinstance(error, BadRequest) and error.unexplained):
+            return None
+        bare = _bare(sent)
+        return None if bare == sent else bare
+
+    def confirm(self, whole: ModelRequest) -> Notice:
+        """Remember that the service accepts the conversation without its earlier thinking, and return the notice."""
+        return self._learned(Remedy(whole.model.id, "bare", beginning=whole.conversation), BARE)
+
     def _after_effort(self, whole: ModelRequest, sent: ModelRequest) -> tuple[ModelRequest, Notice] | None:
-        effort = sent.thinking.effort
-        if effort is not None:
-            said = f"{sent.model.id} does not take effort {effort}; it decides itself."
-            return _without_effort(sent), self._learned(Remedy(sent.model.id, "effort", effort), said)
-        # Some services have no other word for thinking switched off than a level.
-        return self._after_form("adaptive", whole, sent) if sent.thinking.form == "off" else None
+        refused = sent.thinking.effort
+        if refused is not None:
+            learned = self._learned(Remedy(sent.model.id, "effort", f"{sent.thinking.form}:{refused}"), "")
+            lower = _with_effort(sent, self.accepted_effort(sent.model, sent.thinking))
+            return lower, replace(learned, text=effort_notice(lower, refused))
+        # Some services switch thinking off by a level, and gateways translate every form into one.
+        return self._after_form("adaptive" if sent.thinking.form == "off" else "unset", whole, sent)
 
     def _after_form(
         self, instead: ThinkingForm, whole: ModelRequest, sent: ModelRequest
@@ -164,8 +210,21 @@ def _in_form(request: ModelRequest, form: ThinkingForm) -> ModelRequest:
     return replace(request, thinking=replace(request.thinking, form=form, budget_tokens=None))
 
 
-def _without_effort(request: ModelRequest) -> ModelRequest:
-    return replace(request, thinking=replace(request.thinking, effort=None))
+def effort_notice(sent: ModelRequest, refused: Effort | None) -> str:
+    """Say which level is sent instead of one that the service refused."""
+    used = sent.thinking.effort
+    instead = f"effort {used} is used" if used is not None else "it chooses its own effort"
+    return f"{sent.model.id} does not accept effort {refused} with {_FORM_NAMES[sent.thinking.form]}; {instead}."
+
+
+def _next_lower(model: ModelInfo, effort: Effort) -> Effort | None:
+    """Return the level below, of those that the model is known to have, else of the whole scale."""
+    levels = [level for level in model.efforts or EFFORTS if EFFORTS.index(level) < EFFORTS.index(effort)]
+    return levels[-1] if levels else None
+
+
+def _with_effort(request: ModelRequest, effort: Effort | None) -> ModelRequest:
+    return replace(request, thinking=replace(request.thinking, effort=effort))
 
 
 def _bare(request: ModelRequest) -> ModelRequest:

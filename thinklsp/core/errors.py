@@ -47,7 +47,9 @@ class AuthenticationFailed(ProviderError):
 
 
 class BadRequest(ProviderError):
-    pass
+    """`unexplained`: the service refused the request in words that no rule knows."""
+
+    unexplained = False
 
 
 class ContextWindowExceeded(ProviderError):

@@ -13,7 +13,7 @@ from thinklsp.engine.adapters import PROVIDERS
 from thinklsp.engine.engine import Engine
 from thinklsp.engine.turn import Choices
 from thinklsp.engine.turn_config import plan_for
-from thinklsp.providers.model_info import ModelInfo, Price
+from thinklsp.providers.model_info import Effort, ModelInfo, Price
 from thinklsp.providers.thinking import ThinkingPlan
 from thinklsp.sessions.session import Session
 from thinklsp.settings import EditorSettings, Provider, Settings
@@ -46,9 +46,10 @@ def choose(
     before, after = (connection, merged(chosen, made)) if session is not None else (merged(connection, made), {})
     settings = engine.resolved(editor, ("choice", before), ("session", after)).settings
     try:
-        _, model = engine.target(settings)
+        provider, model = engine.target(settings)
         plan = plan_for(settings, model)
-        effective, notice = _effective(key, model, plan), " ".join(plan.notices) or None
+        accepted = engine.accepted_effort(provider, model, plan.thinking)
+        effective, notice = _effective(key, model, plan, accepted), " ".join(plan.notices) or None
     except ThinkLspError as error:
         effective, notice = None, str(error)
     answer: dict[str, Any] = {
@@ -139,10 +140,10 @@ def _value(key: str, settings: Settings) -> str:
             return settings.model or _AUTO
 
 
-def _effective(key: str, model: ModelInfo, plan: ThinkingPlan) -> str | None:
+def _effective(key: str, model: ModelInfo, plan: ThinkingPlan, effort: Effort | None) -> str | None:
     match key:
         case "effort":
-            return plan.thinking.effort or model.default_effort
+            return effort or model.default_effort
         case "thinking":
             return plan.thinking.form
         case _:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,8 @@ from thinklsp.agent.model_call import HttpModelCaller, ModelCaller
 from thinklsp.core.remedies import Remedy
 from thinklsp.engine.adapters import adapter_for, endpoint_of
 from thinklsp.engine.user_config import Current
-from thinklsp.providers.base import Endpoint
+from thinklsp.providers.base import Endpoint, Thinking
+from thinklsp.providers.model_info import Effort, ModelInfo
 from thinklsp.settings import (
     Access,
     Provider,
@@ -93,6 +95,16 @@ class Connections:
         caller = self.callers[endpoint]
         caller.learn(known)
         return caller
+
+    def accepted_effort(
+        self, provider: Provider, base_url: str | None, model: ModelInfo, thinking: Thinking
+    ) -> Effort | None:
+        """Return the level of effort that the provider is sent, as far as its refusals are known in this process."""
+        effort = thinking.effort
+        for endpoint, caller in self.callers.items():
+            if endpoint.provider == provider and base_url in (None, endpoint.base_url):
+                effort = caller.accepted_effort(model, replace(thinking, effort=effort))
+        return effort
 
     async def _running_simulator(self) -> Simulator:
         if self._simulator is None:

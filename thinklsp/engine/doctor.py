@@ -278,7 +278,7 @@ async def _described(
     except (ThinkLspError, TimeoutError):
         # It could be reached a moment ago; a server that is slow to describe its models may answer turns well.
         return None, True
-    failure = adapter_for(provider, access).failure(status, headers, body) if status >= 400 else None
+    failure = adapter_for(provider, access).failure(status, headers, body, model.id) if status >= 400 else None
     if (isinstance(failure, AuthenticationFailed) and status != 403) or describer.is_unknown_model(
         status, body, model.id
     ):

@@ -27,8 +27,9 @@ from thinklsp.engine.turn_config import config_for, not_kept, plan_for
 from thinklsp.engine.turn_settings import overrides_of
 from thinklsp.engine.turn_spec import TurnSpec, user_text
 from thinklsp.engine.user_config import UserConfig
+from thinklsp.providers.base import Thinking
 from thinklsp.providers.catalog import Catalogue
-from thinklsp.providers.model_info import ModelInfo
+from thinklsp.providers.model_info import Effort, ModelInfo
 from thinklsp.sessions.contract import SessionStore
 from thinklsp.sessions.session import Session
 from thinklsp.sessions.store import MemoryStore
@@ -263,6 +264,11 @@ class Engine:
         if host is None:
             return ""
         return sha256(f"{host.provider} {host.base_url}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+    def accepted_effort(self, provider: Provider, model: ModelInfo, thinking: Thinking) -> Effort | None:
+        """Return the level of effort that the service is sent, as far as its refusals are known in this process."""
+        host = self.host(provider)
+        return self.connections.accepted_effort(provider, None if host is None else host.base_url, model, thinking)
 
     def _chooser(
         self, provider: Provider, model: ModelInfo, settings: Settings, configured: Callable[..., TurnConfig]

@@ -196,6 +196,8 @@ class Turn:
                     await self._replace(event)
                     self.said.append(event.text)
                 elif isinstance(event, Notice):
+                    if event.text in self.said:
+                        continue  # Each model call of the turn says it.
                     self.said.append(event.text)
                     await self._keep_remedy(event)
                 yield event

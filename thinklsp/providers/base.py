@@ -79,7 +79,8 @@ class ModelRequest:
     """One model call as a value: equal requests encode to identical bytes.
 
     `max_tokens` None: nothing is said, and the service decides. `compact_at`: tokens at which the service is asked to
-    shorten what the model reads, None: not at all; only for models that offer it.
+    shorten what the model reads, None: not at all; only for models that offer it. `cache_hints`: send the fields that
+    help a service to find its prompt cache.
     """
 
     model: ModelInfo
@@ -89,6 +90,7 @@ class ModelRequest:
     thinking: Thinking
     max_tokens: int | None
     compact_at: int | None = None
+    cache_hints: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +119,10 @@ class Adapter(Protocol):
 
     def decoder(self) -> StreamDecoder: ...
 
-    def failure(self, status: int, headers: Mapping[str, str], body: bytes) -> ProviderError:
-        """An HTTP answer that is no stream, as an error. Header names are lower case; `body` is cut by the caller."""
+    def failure(self, status: int, headers: Mapping[str, str], body: bytes, model: str = "") -> ProviderError:
+        """Return the error for an HTTP answer that is not a stream.
+
+        Header names are lower case; the caller cuts `body`. `model` is the id that the request asked for: the sentence
+        shows it as it is.
+        """
         ...

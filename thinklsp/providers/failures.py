@@ -5,6 +5,7 @@ What a service says in words of its own stands in its `errors` module, which loo
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from thinklsp.core.errors import (
@@ -15,12 +16,36 @@ from thinklsp.core.errors import (
     ProviderError,
     RateLimited,
 )
-from thinklsp.providers.service_errors import ThinkingRejected, excerpt
+from thinklsp.providers.service_errors import CacheHintRefused, ThinkingRejected, excerpt
+
+# Phrases by which services refuse earlier thinking: it is missing, changed, damaged, or another service's. A gateway
+# passes on the phrases of every service behind it, so all dialects look for all of them. Sources: the vendors'
+# documentation of errors, and LiteLLM 1.106 in front of Claude, GPT and Gemini.
+_EARLIER_THINKING = re.compile(
+    r"invalid `?signature`? in `?thinking|thinking`? blocks .*cannot be modified|bound to a different conversation"
+    r"|expected `?thinking`? or `?redacted_thinking|must be passed back"
+    r"|encrypted[ _]content\b.*could not be verified|invalid_encrypted_content"
+    r"|was provided without its required|item with id '[^']*' not found"
+    r"|thought[_ ]?signature|continuation[_ ]token",
+    re.DOTALL,
+)
+_CACHE_HINTS = re.compile(r"prompt_cache_key|cache_control")
+_REFUSED_FIELD = (
+    "not support",
+    "not permitted",
+    "unsupported",
+    "unknown",
+    "unrecognized",
+    "unexpected",
+    "extra_forbidden",
+    "additional properties",
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What the service said, brought into one form. `code` is its own name for the error, `wait` in seconds.
+    """What the service said, brought into one form. `code` is its own name for the error, `wait` in seconds, `model`
+    the id that the request asked for.
 
     `said` is a sentence with a blank before it, or empty.
     """
@@ -29,10 +54,11 @@ class Report:
     message: str
     code: str
     wait: float | None
+    model: str = ""
 
     @property
     def said(self) -> str:
-        line = excerpt(self.message)
+        line = excerpt(self.message, self.model)
         return f" The service says: {line}{'' if line[-1] in '.!?…' else '.'}" if line else ""
 
 
@@ -67,8 +93,25 @@ def failure_by_status(report: Report) -> ProviderError:
             return BadRequest(
                 f"The address answered, but not with a message ({status}): check the base URL.{report.said}"
             )
+        case 400 | 422:
+            refused = BadRequest(f"The service refused the request ({report.status}).{report.said}")
+            refused.unexplained = True
+            return refused
         case _:
             return BadRequest(f"The service refused the request ({report.status}).{report.said}")
+
+
+def refuses_earlier_thinking(text: str) -> bool:
+    """Whether an error's text, in lower case, says that the thinking in the conversation is not accepted."""
+    return _EARLIER_THINKING.search(text) is not None
+
+
+def cache_hint_refused(report: Report) -> CacheHintRefused | None:
+    """Return the error for a refused `prompt_cache_key` or `cache_control`, None if something else was refused."""
+    text = report.message.lower()
+    if _CACHE_HINTS.search(text) is None or not any(phrase in text for phrase in _REFUSED_FIELD):
+        return None
+    return CacheHintRefused(f"The service does not accept hints for its prompt cache.{report.said}")
 
 
 def too_long(report: Report) -> ContextWindowExceeded:

@@ -16,6 +16,12 @@ _EXCERPT = 300
 _KEY = re.compile(r"\bsk[-_][\w-]{8,}|\bAIza[\w-]{16,}|(?i:\bbearer)\s+\S+|\b[0-9a-fA-F]{32,}\b")
 # Signatures and encrypted blocks: a long run of base64.
 _BASE64 = re.compile(r"[A-Za-z0-9+/=_-]{24,}")
+# Names are made of short parts; a part of base64 between these characters is hardly ever as short.
+_BETWEEN_PARTS = re.compile(r"[-_/=]")
+_MAX_PART = 12
+_CAMEL_CASE = re.compile(r"[a-z]{0,12}(?:[A-Z]{1,5}[a-z]{2,14})+")
+# A shorter model id could split a key that happens to contain it.
+_MIN_SPARED = 8
 _MASK = "[hidden]"
 
 
@@ -32,6 +38,10 @@ class ThinkingRejected(BadRequest):
 
 class CompactionRefused(BadRequest):
     """The service does not shorten what this model reads."""
+
+
+class CacheHintRefused(BadRequest):
+    """The service does not accept the field that helps it to find its prompt cache."""
 
 
 class EffortRefused(BadRequest):
@@ -70,19 +80,23 @@ def should_retry(headers: Mapping[str, str]) -> bool | None:
     return {"true": True, "false": False}.get(headers.get("x-should-retry", "").strip().lower())
 
 
-def mask(text: str) -> str:
-    """The text without anything that looks like a key, a signature or encrypted thinking."""
-    return _BASE64.sub(_mask_run, _KEY.sub(_MASK, text))
+def mask(text: str, model: str = "") -> str:
+    """Replace everything that looks like a key, a signature or encrypted thinking.
+
+    `model` is the id that the request asked for; it is never masked. Keys that the process holds are not known here:
+    `Endpoint.without_secrets` replaces those whatever they look like.
+    """
+    return _BASE64.sub(lambda run: _mask_run(run[0], model), _KEY.sub(_MASK, text))
 
 
-def excerpt(text: str) -> str:
-    """One line for people: printable, masked, at most 300 characters. Empty for HTML."""
+def excerpt(text: str, model: str = "") -> str:
+    """Return one line for people: printable, masked (see `mask`), at most 300 characters. Empty for HTML."""
     if text.lstrip()[:1] == "<":
         return ""
     # Masked before it is cut, so that no half of a key slips through, and after what nobody sees is gone, so that it
     # hides none; bounded first, so that it stays cheap.
     line = " ".join(text[: 20 * _EXCERPT].split())
-    line = mask("".join(char for char in line if char.isprintable()))
+    line = mask("".join(char for char in line if char.isprintable()), model)
     return line if len(line) <= _EXCERPT else line[: _EXCERPT - 1] + "…"
 
 
@@ -95,10 +109,17 @@ def json_object(body: bytes | str) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _mask_run(run: re.Match[str]) -> str:
-    """Mixed case tells base64 from identifiers, model ids and host names."""
-    text = run[0]
-    return text if text.islower() or text.isupper() or text.isdigit() else _MASK
+def _mask_run(run: str, model: str) -> str:
+    if len(model) >= _MIN_SPARED and model in run:
+        return model.join(_BASE64.sub(lambda part: _mask_run(part[0], ""), part) for part in run.split(model))
+    return run if _is_name(run) else _MASK
+
+
+def _is_name(run: str) -> bool:
+    """Whether a run is an identifier, a model id or a host name rather than base64: base64 mixes cases and digits."""
+    if run.islower() or run.isupper() or run.isdigit() or _CAMEL_CASE.fullmatch(run) is not None:
+        return True
+    return all(len(part) <= _MAX_PART for part in _BETWEEN_PARTS.split(run))
 
 
 def _number(value: str | None) -> float | None:

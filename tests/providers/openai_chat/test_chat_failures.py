@@ -19,6 +19,7 @@ from thinklsp.core.errors import (
     RateLimited,
 )
 from thinklsp.providers.openai_chat.adapter import OpenAiChatAdapter
+from thinklsp.providers.openai_chat.servers import ChatServer, server_for
 from thinklsp.providers.service_errors import EffortRefused, ThinkingFormRefused, ThinkingRejected
 
 
@@ -66,7 +67,12 @@ TOO_LONG: dict[str, Any] = {
 }
 NO_MODEL: dict[str, tuple[int, Any, str]] = {
     "Ollama": (404, said('model "qwen9" not found, try pulling it first', type="api_error"), "ollama pull qwen9"),
-    "Ollama's chat": (404, said("model 'qwen9:32b' not found", type="not_found_error"), "ollama pull qwen9:32b"),
+    "llama.cpp's router": (404, said("model 'nosuch' not found", type="not_found_error"), "with `model`. The service"),
+    "LiteLLM": (
+        400,
+        said("/chat/completions: Invalid model name passed in model=x. Call `/v1/models`"),
+        "no such model",
+    ),
     "OpenAI": (404, said("The model `gpt-9` does not exist", code="model_not_found"), "no model gpt-9"),
     "vLLM": (404, {"object": "error", "message": "The model `m` does not exist.", "code": 404}, "no model m"),
     "DeepSeek": (400, said("Model Not Exist", type="invalid_request_error"), "no such model"),
@@ -256,3 +262,17 @@ def test_secrets_in_messages_are_masked(secret: str) -> None:
         assert "[hidden]" in str(error)
     shown = OpenAiChatAdapter(server()).failure(404, {}, json.dumps(said(f'model "{secret}" not found')).encode())
     assert secret not in str(shown)
+
+
+def test_only_ollama_is_said_to_fetch_a_model() -> None:
+    """P-D10: the router of llama.cpp uses the same words."""
+    body = json.dumps(said("model 'qwen9:32b' not found", type="not_found_error")).encode()
+    sentences = {
+        kind: str(OpenAiChatAdapter(_of_kind(kind)).failure(404, {}, body)) for kind in ("ollama", "llama.cpp")
+    }
+    assert "ollama pull qwen9:32b" in sentences["ollama"]
+    assert "ollama" not in sentences["llama.cpp"]
+
+
+def _of_kind(kind: str) -> ChatServer:
+    return server_for("http://localhost:1/v1", kind=kind, echo=None, think_tags=False)

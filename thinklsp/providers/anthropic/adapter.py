@@ -72,8 +72,8 @@ class AnthropicAdapter:
     def decoder(self) -> StreamDecoder:
         return AnthropicDecoder()
 
-    def failure(self, status: int, headers: Mapping[str, str], body: bytes) -> ProviderError:
-        return failure_of_answer(status, headers, body)
+    def failure(self, status: int, headers: Mapping[str, str], body: bytes, model: str = "") -> ProviderError:
+        return failure_of_answer(status, headers, body, model)
 
 
 def _max_tokens(request: ModelRequest) -> int:

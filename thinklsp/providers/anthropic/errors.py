@@ -7,11 +7,21 @@ Wording of the service is matched on short fragments, since it is documented to 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from thinklsp.core.errors import ProviderError
 from thinklsp.providers.base import ThinkingForm
-from thinklsp.providers.failures import Report, failure_by_status, no_credit, spend_limit, thinking_rejected, too_long
+from thinklsp.providers.failures import (
+    Report,
+    cache_hint_refused,
+    failure_by_status,
+    no_credit,
+    refuses_earlier_thinking,
+    spend_limit,
+    thinking_rejected,
+    too_long,
+)
 from thinklsp.providers.service_errors import (
     EffortRefused,
     ThinkingFormRefused,
@@ -44,17 +54,17 @@ _REFUSED_FORMS: Mapping[str, ThinkingForm] = {
 }
 # What services that speak this dialect say where they know only some of the forms: the tag, or a field in it.
 _UNKNOWN_FORM = ("thinking: input tag", "thinking.adaptive.", "thinking.between_tools.")
-_EFFORT = ("output_config", "effort parameter")
+# The last two: gateways that translate for other services use those services' names.
+_EFFORT = ("output_config", "effort parameter", "reasoning.effort", "reasoning_effort")
 _BOUND = "bound to a different conversation"
-_FOREIGN_THINKING = ("invalid `signature` in `thinking` block", "cannot be modified", _BOUND)
 
 
-def failure_of_answer(status: int, headers: Mapping[str, str], body: bytes) -> ProviderError:
-    """An HTTP answer that is no stream."""
+def failure_of_answer(status: int, headers: Mapping[str, str], body: bytes, model: str = "") -> ProviderError:
+    """Classify an HTTP answer that is not a stream. `model`: the id that the request asked for."""
     content = json_object(body)
     error = content.get("error")
     plain = "" if content else body[:10_000].decode("utf-8", "replace")
-    failure = _classify(_report(status, error, plain, retry_after(headers)))
+    failure = _classify(replace(_report(status, error, plain, retry_after(headers)), model=model))
     override = should_retry(headers)
     if override is not None:
         failure.retryable = override
@@ -89,7 +99,7 @@ def _bad_request(report: Report) -> ProviderError:
     text = report.message.lower()
     if any(fragment in text for fragment in _TOO_LONG):
         return too_long(report)
-    if any(fragment in text for fragment in _FOREIGN_THINKING):
+    if refuses_earlier_thinking(text):
         return thinking_rejected(bound=_BOUND in text)
     for fragment, instead in _REFUSED_FORMS.items():
         if fragment in text:
@@ -100,6 +110,8 @@ def _bad_request(report: Report) -> ProviderError:
         return ThinkingFormRefused(
             f"The service does not know this way to ask for thinking: change thinking.mode.{report.said}", "unset"
         )
+    if (refused := cache_hint_refused(report)) is not None:
+        return refused
     if any(fragment in text for fragment in _EFFORT):
         return EffortRefused(f"The model does not take this effort: change `effort`.{report.said}")
     if "credit balance is too low" in text:

@@ -48,8 +48,8 @@ class GoogleAdapter:
     def decoder(self) -> StreamDecoder:
         return GoogleDecoder()
 
-    def failure(self, status: int, headers: Mapping[str, str], body: bytes) -> ProviderError:
-        return failure_of_answer(status, headers, body)
+    def failure(self, status: int, headers: Mapping[str, str], body: bytes, model: str = "") -> ProviderError:
+        return failure_of_answer(status, headers, body, model)
 
 
 def _headers(endpoint: Endpoint) -> dict[str, str]:

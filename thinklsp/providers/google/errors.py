@@ -9,11 +9,19 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from thinklsp.core.errors import AuthenticationFailed, BadRequest, Overloaded, ProviderError
 from thinklsp.providers.base import ThinkingForm
-from thinklsp.providers.failures import Report, failure_by_status, spent_for_today, thinking_rejected, too_long
+from thinklsp.providers.failures import (
+    Report,
+    failure_by_status,
+    refuses_earlier_thinking,
+    spent_for_today,
+    thinking_rejected,
+    too_long,
+)
 from thinklsp.providers.service_errors import EffortRefused, ThinkingFormRefused, retry_after
 
 _STATUS_OF_NAME = {
@@ -33,8 +41,6 @@ _STATUS_OF_NAME = {
 _BROKEN_OFF = 499
 _BAD_KEY = ("api key not valid", "api key expired", "api_key_invalid")
 _TOO_LONG = ("exceeds the maximum number of tokens", "input token count", "request payload size exceeds")
-# Signatures that are missing, foreign or damaged, and tokens of paused answers that are no longer known.
-_SEALED = ("thought_signature", "thought signature", "thoughtsignature", "continuation_token", "continuation token")
 _LEVEL = ("thinking level", "thinking_level", "thinkinglevel")
 # What the service says about a form of thinking -> the form that the model takes instead. The first that fits counts.
 _REFUSED_FORMS: Mapping[str, ThinkingForm] = {
@@ -54,12 +60,12 @@ _DAY = "PerDay"
 _DELAY = re.compile(r"(\d+(?:\.\d+)?)s")
 
 
-def failure_of_answer(status: int, headers: Mapping[str, str], body: bytes) -> ProviderError:
-    """An HTTP answer that is no stream."""
+def failure_of_answer(status: int, headers: Mapping[str, str], body: bytes, model: str = "") -> ProviderError:
+    """Classify an HTTP answer that is not a stream. `model`: the id that the request asked for."""
     content = _content(body)
     error = content.get("error")
     plain = "" if content else body[:10_000].decode("utf-8", "replace")
-    return _classify(_report(status, error, plain, retry_after(headers)))
+    return _classify(replace(_report(status, error, plain, retry_after(headers)), model=model))
 
 
 def failure_in_stream(content: Mapping[str, Any]) -> ProviderError:
@@ -134,7 +140,7 @@ def _bad_request(report: Report) -> ProviderError:
         )
     if _any_of(_TOO_LONG, text):
         return too_long(report)
-    if _any_of(_SEALED, text):
+    if refuses_earlier_thinking(text):
         return thinking_rejected()
     toolless = _TOOLLESS.search(report.message)
     if toolless is not None:

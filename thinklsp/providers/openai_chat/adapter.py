@@ -51,8 +51,8 @@ class OpenAiChatAdapter:
     def decoder(self) -> StreamDecoder:
         return ChatDecoder(self._server)
 
-    def failure(self, status: int, headers: Mapping[str, str], body: bytes) -> ProviderError:
-        return failure_of_answer(status, headers, body)
+    def failure(self, status: int, headers: Mapping[str, str], body: bytes, model: str = "") -> ProviderError:
+        return failure_of_answer(status, headers, body, model, server=self._server.name)
 
 
 def _headers(endpoint: Endpoint) -> dict[str, str]:

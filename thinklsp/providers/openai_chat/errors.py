@@ -12,7 +12,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from thinklsp.core.errors import AuthenticationFailed, BadRequest, ContextWindowExceeded, Overloaded, ProviderError
-from thinklsp.providers.failures import Report, failure_by_status, no_credit, thinking_rejected
+from thinklsp.providers.failures import (
+    Report,
+    cache_hint_refused,
+    failure_by_status,
+    no_credit,
+    refuses_earlier_thinking,
+    thinking_rejected,
+)
 from thinklsp.providers.service_errors import (
     EffortRefused,
     ThinkingFormRefused,
@@ -65,7 +72,7 @@ _NO_THINKING = (
 )
 _NO_MODEL = re.compile(
     r"model_not_found|model not exist|not found the model|not a valid model|no models loaded|no endpoints found for"
-    r"|\bmodel \S+ (?:is |was )?(?:not found|does not exist)|\bmodel \S+, try pulling"
+    r"|\bmodel \S+ (?:is |was )?(?:not found|does not exist)|\bmodel \S+, try pulling|invalid model name"
 )
 _NO_TOOLS = ("does not support tools", "does not support tool", "support tool use", "does not support function calling")
 _NO_CREDIT = ("insufficient_quota", "insufficient balance", "exceeded_current_quota")
@@ -80,20 +87,14 @@ _UNKNOWN_KEY = (
     "unknown name",
     "is unsupported",
 )
-# Thinking that is missing; sealed thinking that a gateway has handed to a service that did not issue it.
-_SEALED = re.compile(
-    r"must be passed back|invalid `?signature`? in `?thinking|thinking`? blocks .*cannot be modified"
-    r"|(?:invalid|corrupted|missing a) `?thought[_ ]signature|encrypted content\b.*could not be verified"
-    r"|invalid_encrypted_content|was provided without its required",
-    re.DOTALL,
-)
 _REPLAYED = re.compile(r"\breasoning(?:_content|_details)\b|\bmessages\b.*\breasoning\b", re.DOTALL)
 _KNOB = re.compile(r"\breasoning(?:[_.]effort)?\b|\bthinking\b|\bchat_template_kwargs\b|\bthinking_token_budget\b")
 _EFFORT = re.compile(r"\breasoning(?:[_. ]effort| value)\b")
 _LEVEL_REFUSED = ("invalid", "unsupported", "not support", "must be", "should be")
 _OFF_REFUSED = re.compile(r"""(?:does not support|value:?|'input':|"input":) ?['"]none['"]""")
 _QUOTED_MODEL = re.compile(r"""\bmodel ["'`]([^"'`]+)["'`]""")
-_OLLAMA_LACKS = re.compile(r"try pulling|^model '\S+' not found")
+_OLLAMA = "ollama"
+_TRY_PULLING = "try pulling"
 _LOADING = re.compile(r"\bloading (?:the )?model\b|\bmodel\b.*\b(?:is|still|currently|being) load(?:ing|ed)\b")
 _LOADING_SECONDS = 10.0
 _TOOLLESS_MODEL = re.compile(r"(\S+) does not support tool")
@@ -104,12 +105,15 @@ def holds_error(content: Mapping[str, Any]) -> bool:
     return bool(content.get("error")) or "error" in (content.get("object"), content.get("type"))
 
 
-def failure_of_answer(status: int, headers: Mapping[str, str], body: bytes) -> ProviderError:
-    """An HTTP answer that is no stream."""
+def failure_of_answer(
+    status: int, headers: Mapping[str, str], body: bytes, model: str = "", *, server: str = ""
+) -> ProviderError:
+    """Classify an HTTP answer that is not a stream. `model`: the id that the request asked for; `server`: the kind of
+    the server, a name of servers.toml."""
     content = _body(body)
     plain = "" if content else body[:10_000].decode("utf-8", "replace")
     message, names = _said(content)
-    failure = _classify(Report(status, message or plain, " ".join(names), retry_after(headers)))
+    failure = _classify(Report(status, message or plain, " ".join(names), retry_after(headers), model), server)
     override = should_retry(headers)
     if override is not None:
         failure.retryable = override
@@ -121,7 +125,7 @@ def failure_in_stream(content: Mapping[str, Any]) -> ProviderError:
     message, names = _said(content)
     statuses = (int(name) if name.isdigit() else _STATUS_OF_NAME.get(name, 0) for name in names)
     status = next((status for status in statuses if 400 <= status < 600), 500)
-    return _classify(Report(status, message, " ".join(names), None))
+    return _classify(Report(status, message, " ".join(names), None), "")
 
 
 def _body(body: bytes) -> Mapping[str, Any]:
@@ -152,22 +156,20 @@ def _cause(metadata: object) -> str:
     return _said(inner)[0] if inner else raw
 
 
-def _classify(report: Report) -> ProviderError:
+def _classify(report: Report, server: str) -> ProviderError:
     if report.status == 401:
         return AuthenticationFailed(
             "The server wants an API key, or another one (401): set THINKLSP_COMPATIBLE_API_KEY, or check the key that "
             f"you have configured for this server.{report.said}"
         )
     text = f"{report.message} {report.code}".lower()
-    for rule in (_thinking, _model, _account):
-        if (failure := rule(report, text)) is not None:
-            return failure
-    return _by_status(report)
+    failure = _thinking(report, text) or _model(report, text, server) or _account(report, text)
+    return failure or cache_hint_refused(report) or _by_status(report)
 
 
 def _thinking(report: Report, text: str) -> ProviderError | None:
     """About thinking that goes back, and about how it was asked for."""
-    if _SEALED.search(text):
+    if refuses_earlier_thinking(text):
         return thinking_rejected()
     if any(fragment in text for fragment in _UNKNOWN_KEY):
         if _REPLAYED.search(text):
@@ -195,7 +197,7 @@ def _form_refused(report: Report) -> ProviderError:
     )
 
 
-def _model(report: Report, text: str) -> ProviderError | None:
+def _model(report: Report, text: str, server: str) -> ProviderError | None:
     """What this model is not, or cannot do."""
     if any(fragment in text for fragment in _TOO_LONG):
         return ContextWindowExceeded(
@@ -207,7 +209,8 @@ def _model(report: Report, text: str) -> ProviderError | None:
         return BadRequest(f"{name} cannot call tools, which thinklsp needs: choose another with `model`.{report.said}")
     if _NO_MODEL.search(text):
         name = _named(_QUOTED_MODEL, report, "")
-        fetch = f" or fetch it first (ollama pull {name})" if _OLLAMA_LACKS.search(text) else ""
+        is_ollama = _TRY_PULLING in text or server == _OLLAMA
+        fetch = f" or fetch it first (ollama pull {name})" if name and is_ollama else ""
         missing = f"no model {name}" if name else "no such model"
         return BadRequest(f"The server has {missing}: choose another with `model`{fetch}.{report.said}")
     for flags in ("--jinja", "--enable-auto-tool-choice and --tool-call-parser"):
@@ -247,4 +250,4 @@ def _by_status(report: Report) -> ProviderError:
 def _named(pattern: re.Pattern[str], report: Report, otherwise: str) -> str:
     """The model that the message speaks of, as it can be shown."""
     found = pattern.search(report.message)
-    return excerpt(found[1].rsplit("/library/", 1)[-1][:200]) if found else otherwise
+    return excerpt(found[1].rsplit("/library/", 1)[-1][:200], report.model) if found else otherwise

@@ -40,7 +40,8 @@ class OpenAiResponsesAdapter:
             body["max_output_tokens"] = request.max_tokens
         if request.compact_at is not None:
             body["context_management"] = [{"type": "compaction", "compact_threshold": request.compact_at}]
-        body["prompt_cache_key"] = _cache_key(request)
+        if request.cache_hints:
+            body["prompt_cache_key"] = _cache_key(request)
         if request.tools:
             body["parallel_tool_calls"] = True
             body["tools"] = [_tool(tool) for tool in request.tools]
@@ -55,8 +56,8 @@ class OpenAiResponsesAdapter:
     def decoder(self) -> StreamDecoder:
         return OpenAiResponsesDecoder()
 
-    def failure(self, status: int, headers: Mapping[str, str], body: bytes) -> ProviderError:
-        return failure_of_answer(status, headers, body)
+    def failure(self, status: int, headers: Mapping[str, str], body: bytes, model: str = "") -> ProviderError:
+        return failure_of_answer(status, headers, body, model)
 
 
 def request_headers(endpoint: Endpoint) -> dict[str, str]:

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from thinklsp.core.errors import BadRequest, ProviderError, RateLimited
 from thinklsp.providers.failures import (
     Report,
+    cache_hint_refused,
     failure_by_status,
     no_credit,
+    refuses_earlier_thinking,
     spend_limit,
     thinking_rejected,
     too_long,
@@ -49,21 +52,17 @@ _STATUS_OF_CODE = {
 }
 _OF_THE_REQUEST = re.compile(r"invalid|unsupported|image|policy|violation|context_length|billing")
 _TOO_LONG = ("context window", "maximum context length", "available context size")
-_FOREIGN_THINKING = (
-    re.compile(r"encrypted content\b.*could not be verified", re.DOTALL),
-    re.compile(r"was provided without its required"),
-    re.compile(r"item with id '[^']*' not found"),
-)
 _REFUSED_VALUE = re.compile(r"value: '([a-z]+)'|does not support '([a-z]+)'")
 _TRY_AGAIN = re.compile(r"try again in (\d+(?:\.\d+)?)\s?(ms|s|m)\b")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0}
 
 
-def failure_of_answer(status: int, headers: Mapping[str, str], body: bytes) -> ProviderError:
-    """An HTTP answer that is no stream."""
+def failure_of_answer(status: int, headers: Mapping[str, str], body: bytes, model: str = "") -> ProviderError:
+    """Classify an HTTP answer that is not a stream. `model`: the id that the request asked for."""
     content = json_object(body)
     plain = "" if content else body[:10_000].decode("utf-8", "replace")
-    failure = _classify(*_report(status, _error_in(content), plain, retry_after(headers)))
+    report, param = _report(status, _error_in(content), plain, retry_after(headers))
+    failure = _classify(replace(report, model=model), param)
     override = should_retry(headers)
     if override is not None:
         failure.retryable = override
@@ -128,8 +127,10 @@ def _bad_request(report: Report, param: str, text: str) -> ProviderError:
         )
     if any(fragment in text for fragment in _TOO_LONG):
         return too_long(report)
-    if any(fragment.search(text) for fragment in _FOREIGN_THINKING):
+    if refuses_earlier_thinking(text):
         return thinking_rejected()
+    if (refused := cache_hint_refused(report)) is not None:
+        return refused
     if param == "reasoning.summary" or "reasoning summaries" in text or "reasoning.summary" in text:
         return BadRequest(
             "The service gives no readable summaries of thinking to this account or with this model: set "
