@@ -17,7 +17,6 @@ from thinklsp.lsp.actions.code_actions import (
     Offer,
     Situation,
     Written,
-    disabled_in,
     dressed,
     offers,
     wanted,
@@ -238,25 +237,6 @@ ONLY: list[tuple[list[str] | None, list[str]]] = [
 @pytest.mark.parametrize(("only", "names"), ONLY)
 def test_kinds_are_hierarchical(only: list[str] | None, names: list[str]) -> None:
     assert [name for name in ("fix", "edit") if wanted(DRESS[name][0], only)] == names
-
-
-DISABLED: list[tuple[Any, set[str]]] = [
-    ({"actions": {"disabled": ["fix"]}}, {"fix"}),
-    ({"actions.disabled": ["fix"]}, {"fix"}),
-    ({"thinklsp": {"actions": {"disabled": ["fix", 5]}}}, {"fix"}),
-    ({"thinklsp.actions.disabled": ["fix"]}, {"fix"}),
-    ({"thinklsp": {"actions.disabled": ["fix"]}}, {"fix"}),
-    ({"actions": {"disabled": "fix"}}, set()),
-    ({"actions": [1]}, set()),
-    ({}, set()),
-    (None, set()),
-    (["fix"], set()),
-]
-
-
-@pytest.mark.parametrize(("raw", "names"), DISABLED)
-def test_settings_that_nobody_has_read_yet_already_count(raw: Any, names: set[str]) -> None:
-    assert disabled_in(raw) == names
 
 
 async def test_no_action_costs_a_model_call_or_a_look_at_the_disk() -> None:

@@ -121,7 +121,12 @@ def test_nothing_heavy_is_loaded_before_initialize_has_been_answered(tmp_path: P
 
 
 def test_the_first_code_action_is_served_before_anything_heavy_is_loaded(tmp_path: Path) -> None:
-    """The engine comes after `initialized`, which this client leaves out."""
+    """The engine comes after `initialized`, which this client leaves out. A-11: what the user's file says of the menu
+    counts already."""
+    (tmp_path / "thinklsp").mkdir()
+    (tmp_path / "thinklsp" / "config.toml").write_text(
+        '[chat]\nfile_suffix = ".talk.md"\n[[actions]]\ntitle = "whistle"\nprompt = "Whistle."\nscope = "file"\n'
+    )
     for server in _running(["-c", WITNESS], tmp_path):
         server.ask(0, "initialize", INITIALIZE)
         document = {"uri": "file:///ws/a.py", "languageId": "python", "version": 1, "text": "def f(): pass\n"}
@@ -130,11 +135,15 @@ def test_the_first_code_action_is_served_before_anything_heavy_is_loaded(tmp_pat
         context = {"diagnostics": [{"range": {"start": place, "end": place}, "message": "wrong"}]}
         asked = {"textDocument": document, "range": {"start": place, "end": place}, "context": context}
         titles = [action["title"] for action in server.ask(1, "textDocument/codeAction", asked)["result"]]
-        assert "thinklsp: fix wrong" in titles
+        assert {"thinklsp: fix wrong", "thinklsp: whistle"} <= set(titles)
+        chat = document | {"uri": "file:///ws/a.talk.md", "text": "## You\n\nHello.\n"}
+        server.tell("textDocument/didOpen", {"textDocument": chat})
+        asked = {"textDocument": chat, "range": {"start": place, "end": place}, "context": {"diagnostics": []}}
+        assert server.ask(3, "textDocument/codeAction", asked)["result"][0]["title"] == "thinklsp: send"
         server.ask(2, "shutdown")
         server.tell("exit")
         code, errors = server.end()
-        _, loaded = _loaded(errors)
+        *_, loaded = _loaded(errors)
         assert "asyncio" in loaded
         assert loaded & (HEAVY | PROTOCOL) == set()
         assert code == 0

@@ -10,7 +10,7 @@ from tests.settings.test_sources import SECRET, user
 from thinklsp.agent.prompts import ACTIONS
 from thinklsp.core.errors import SettingsError
 from thinklsp.settings import EditorSettings, resolve
-from thinklsp.settings.own_actions import BUILT_IN
+from thinklsp.settings.action_names import BUILT_IN
 
 ACTION = '[[actions]]\ntitle = "Add types"\nprompt = "Add types."\n'
 

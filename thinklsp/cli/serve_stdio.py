@@ -33,9 +33,13 @@ def _serve(greeting: Greeting) -> int:
 
     set_up_logs()
     with uncollected():
+        from thinklsp.settings.early import EarlyReading  # noqa: PLC0415 - see above
+
+        # A thread reads the user's file while the libraries are loaded.
+        early = EarlyReading(os.environ)
         from thinklsp.lsp.serving.stdio import serve_stdio  # noqa: PLC0415 - see above
 
-    return serve_stdio(greeting)
+    return serve_stdio(greeting, early)
 
 
 def _end_on_signals() -> None:

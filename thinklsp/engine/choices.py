@@ -18,7 +18,7 @@ from thinklsp.providers.thinking import ThinkingPlan
 from thinklsp.sessions.session import Session
 from thinklsp.settings import EditorSettings, Provider, Settings
 from thinklsp.settings.model import EffortWish, ThinkingMode
-from thinklsp.settings.resolve import wrong_value
+from thinklsp.settings.sources import wrong_value
 
 _BUDGET, _MODE = "thinking.budgetTokens", "thinking.mode"
 _MANUAL = re.compile(r"manual\s+(?P<budget>-?\d{1,9})", re.ASCII)

@@ -42,6 +42,7 @@ Arguments = Sequence[Any] | None
 
 # Between two looks at the user's file that nobody waits for.
 _LOOK_SECONDS = 1.0
+_LOOK_DELAY_SECONDS = 0.1
 
 
 class Face:
@@ -87,10 +88,14 @@ class Face:
         self._chat.suffix = self.settings.chat.file_suffix
 
     def look(self) -> None:
-        """See in the background whether the user has changed their file. From memory: called by what must not wait."""
-        now = asyncio.get_running_loop().time()
-        if now - self._looked_at > _LOOK_SECONDS:
-            self._looked_at = now
+        """See soon whether the user has changed their file. Nothing is done now: the caller answers from memory."""
+        loop = asyncio.get_running_loop()
+        if loop.time() - self._looked_at > _LOOK_SECONDS:
+            self._looked_at = loop.time()
+            loop.call_later(_LOOK_DELAY_SECONDS, self._look_now)
+
+    def _look_now(self) -> None:
+        if not self._state.stopped:
             self._state.spawn(self.refresh())
 
     async def refresh(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -18,17 +19,18 @@ from thinklsp.lsp.protocol.dispatch import Protocol
 from thinklsp.lsp.protocol.envelope import is_id
 from thinklsp.lsp.protocol.errors import InvalidParams
 from thinklsp.lsp.protocol.forms import ActionsAsked, Beginning, Command, Place
+from thinklsp.settings.early import Early, EarlyReading
 
 if TYPE_CHECKING:
     from thinklsp.lsp.editor.progress import TurnProgress
 
 
 class Server:
-    """`process_id`: the client's, where it has told."""
+    """`process_id`: the client's, where it has told. `early`: the reading of the user's file, if it has begun."""
 
-    def __init__(self) -> None:
+    def __init__(self, early: EarlyReading | None = None) -> None:
         self.protocol = Protocol()
-        self.state = State(self.protocol, Client(self.protocol))
+        self.state = State(self.protocol, Client(self.protocol), early or EarlyReading(os.environ))
         self.process_id: int | None = None
         self.protocol.handlers |= _handlers(self.state)
         self.protocol.on_shutdown = self.state.stop
@@ -150,8 +152,8 @@ def _code_actions(state: State, asked: ActionsAsked) -> list[dict[str, Any]]:
         written=None if face is None else face.written_for(document.uri),
         running=[] if face is None else face.running_for(document.uri),
         is_chat=is_chat,
-        disabled=_disabled(state) if face is None else frozenset(face.settings.actions.disabled),
-        own=() if face is None else face.engine.user.file.actions,
+        disabled=_early(state).disabled if face is None else frozenset(face.settings.actions.disabled),
+        own=_early(state).own if face is None else face.engine.user.file.actions,
         not_sent=face.not_sent(document) if face is not None and is_chat else "",
     )
     can = state.client.can
@@ -163,7 +165,7 @@ def _code_actions(state: State, asked: ActionsAsked) -> list[dict[str, Any]]:
 
 
 def _is_chat(state: State, uri: str) -> bool:
-    return uri.endswith(".chat.md") if state.face is None else state.face.is_chat(uri)
+    return uri.endswith(_early(state).file_suffix) if state.face is None else state.face.is_chat(uri)
 
 
 def _code_lenses(state: State, uri: str) -> list[dict[str, Any]]:
@@ -202,9 +204,10 @@ async def _completion(state: State, place: Place) -> Any:
     return await face.complete(document, place.position)
 
 
-def _disabled(state: State) -> frozenset[str]:
-    """While the engine is still loading, the newest settings count as they came."""
-    return code_actions.disabled_in(state.raw_configurations[-1]) if state.raw_configurations else frozenset()
+def _early(state: State) -> Early:
+    """What counts while the engine is still loading: the newest settings of the editor as they came."""
+    newest = state.raw_configurations[-1] if state.raw_configurations else None
+    return state.early.now.under(newest)
 
 
 async def _execute(state: State, command: Command) -> Any:

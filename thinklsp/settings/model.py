@@ -8,6 +8,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
+from thinklsp.settings.early import SUFFIX
+
 Provider = Literal["auto", "anthropic", "openai", "google", "openai-compatible", "simulator"]
 EffortWish = Literal["auto", "low", "medium", "high", "xhigh", "max"]
 ThinkingMode = Literal["auto", "off", "adaptive", "manual", "normal", "ultra"]
@@ -98,7 +100,7 @@ class ChatGroup(_Group):
     file_suffix: str = Field(
         ".chat.md",
         # An opened folder can set it: an ending like `.py` would take the actions away from the user's code.
-        pattern=r"^\.[^/\\\s]{1,37}\.md$",
+        pattern=SUFFIX,
         description="File name ending of documents in which chat works; it ends in `.md` with something before it.",
     )
 

@@ -7,23 +7,13 @@ prompt = "Add type annotations to the selected code. Change nothing else."
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from thinklsp.settings.action_names import BUILT_IN, NAME
 from thinklsp.settings.model import EffortWish, ThinkingMode
-
-BUILT_IN = frozenset(
-    (
-        *("fix", "edit", "ask", "complete", "document", "test", "simplify", "explain", "review"),
-        *("send", "apply", "stop", "undo"),
-    )
-)
-"""Names that are taken."""
-
-_NAME = r"^[a-z0-9][a-z0-9_-]*$"
 
 
 class ActionSection(BaseModel):
@@ -39,7 +29,7 @@ class ActionSection(BaseModel):
     )
 
     name: str = Field(
-        pattern=_NAME,
+        pattern=NAME,
         max_length=40,
         description="What `thinklsp.action`, `effortByAction` and `actions.disabled` call it: small letters, digits, "
         "`-` and `_`. Made from the title where it is missing.",
@@ -59,18 +49,6 @@ class ActionSection(BaseModel):
     effort: EffortWish | None = Field(None, description="Its own effort; `effortByAction` counts before it.")
     thinking: ThinkingMode | None = Field(None, description="Its own value of `thinking.mode`.")
     model: str | None = Field(None, min_length=1, max_length=200, description="Its own model.")
-
-
-def named_actions(raw: object) -> object:
-    """The same with names made from titles, where one is missing and the other is there."""
-    if not isinstance(raw, list):
-        return raw
-    return [
-        {"name": _slug(each["title"]), **each}
-        if isinstance(each, Mapping) and "name" not in each and isinstance(each.get("title"), str)
-        else each
-        for each in raw
-    ]
 
 
 def taken_name(actions: Sequence[ActionSection]) -> str | None:
@@ -98,7 +76,3 @@ def action_mistake(raw: object, where: Sequence[str], said: str) -> str:
         said = "give it one of small letters, digits, - and _"
     field = f" at {where[1]}" if len(where) > 1 else ""
     return f"Your config.toml has a mistake in the action {name}{field}: {said}."
-
-
-def _slug(title: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", title.casefold()).strip("-")[:40].strip("-")

@@ -6,6 +6,8 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 
+from platformdirs import user_config_path
+
 
 def make_private(folder: str) -> None:
     """With all above it that is missing, for this user alone: `os.makedirs` leaves what is above to the umask, and with
@@ -25,6 +27,11 @@ def own_path(environment: Mapping[str, str], variable: str) -> str | None:
     was started in, perhaps a repository."""
     given = os.path.expanduser(environment.get(variable, "").strip())
     return given if os.path.isabs(given) else None
+
+
+def config_path(environment: Mapping[str, str]) -> str:
+    """Where the user's file is, or would be."""
+    return own_path(environment, "THINKLSP_CONFIG") or str(user_config_path("thinklsp") / "config.toml")
 
 
 def unused_path(environment: Mapping[str, str], variable: str) -> str | None:

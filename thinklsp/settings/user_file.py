@@ -12,8 +12,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from pydantic_core import PydanticCustomError
 
 from thinklsp.core.errors import SettingsError
+from thinklsp.settings.action_names import named_actions
 from thinklsp.settings.model import Settings
-from thinklsp.settings.own_actions import ActionSection, action_mistake, named_actions, taken_name
+from thinklsp.settings.own_actions import ActionSection, action_mistake, taken_name
 from thinklsp.settings.unknown import nearest, unknown_settings
 
 Rule = Annotated[tuple[str, ...], Field(min_length=1)]

@@ -70,8 +70,6 @@ async def test_own_actions_are_offered_like_others_and_edit(begin: Begin, config
     outside = await begin(answer(Thinking(), change), answer(Text("Done.")), files={"app.py": TEXT}, env=config)
     uri = outside.open("app.py")
     caret = {"start": {"line": 2, "character": 0}, "end": {"line": 2, "character": 0}}
-    # A turn loads what checks the user's file; until then a look at the menu is answered without it.
-    await outside.client.command("thinklsp.sessions")
     assert await offered(outside, caret) == {"Write a commit message": "commit"}
     assert await offered(outside, "def f(x)") == OWN
     assert await offered(outside, "# zähle") == {title: OWN[title] for title in OWN if title != "Add types"}

@@ -15,6 +15,7 @@ from thinklsp.lsp.documents.unfinished import is_unfinished
 from thinklsp.lsp.editor.client import Abilities
 from thinklsp.lsp.edits.standing import Held, Written
 from thinklsp.lsp.protocol.forms import Range
+from thinklsp.settings.early import EarlyAction
 
 if TYPE_CHECKING:
     # It checks the user's file, and code actions are answered before that is loaded.
@@ -57,7 +58,7 @@ class Situation:
     running: Sequence[str]
     is_chat: bool
     disabled: frozenset[str]
-    own: Sequence[ActionSection] = ()
+    own: Sequence[EarlyAction | ActionSection] = ()
     not_sent: str = ""
 
 
@@ -195,20 +196,6 @@ def dressed(offer: Offer, can: Abilities) -> dict[str, Any]:
     if _LLM_GENERATED in can.code_action_tags:
         action["tags"] = [_LLM_GENERATED]
     return action
-
-
-def disabled_in(raw: object) -> frozenset[str]:
-    """`actions.disabled` in editor settings that nobody has validated yet, in any nesting of the key."""
-    found: frozenset[str] = frozenset()
-    for key, value in raw.items() if isinstance(raw, Mapping) else ():
-        match str(key).removeprefix("thinklsp.").split("."):
-            case ["actions", "disabled"] | ["disabled"] if isinstance(value, list):
-                found |= {name for name in value if isinstance(name, str)}
-            case ["thinklsp"] | ["actions"]:
-                found |= disabled_in(value)
-            case _:
-                pass
-    return found
 
 
 def _cut(title: str) -> str:

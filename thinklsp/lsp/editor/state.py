@@ -14,6 +14,7 @@ from thinklsp.lsp.documents.open_documents import Documents, Seen
 from thinklsp.lsp.editor.client import Client
 from thinklsp.lsp.protocol.dispatch import Protocol
 from thinklsp.lsp.protocol.forms import Folder, Folders, Range
+from thinklsp.settings.early import EarlyReading
 
 if TYPE_CHECKING:
     from thinklsp.lsp.editor.progress import TurnProgress
@@ -35,13 +36,15 @@ class ActionContext:
 
 @dataclass(slots=True)
 class State:
-    """`raw_configurations` are editor settings that came before the engine was loaded, oldest first.
-    `starting` are the progresses of commands that run, by token. `last_place` is the newest action context outside of
-    chat documents: what a chat can refer to. `root`: the folder of a client that has named no list of folders.
-    `stopped`: the connection ends, nothing new may begin."""
+    """`early`: the reading of what code actions need of the user's file. `raw_configurations` are editor settings
+    that came before the engine was loaded, oldest first. `starting` are the progresses of commands that run, by
+    token. `last_place` is the newest action context outside of chat documents: what a chat can refer to. `root`:
+    the folder of a client that has named no list of folders. `stopped`: the connection ends, nothing new may
+    begin."""
 
     protocol: Protocol
     client: Client
+    early: EarlyReading
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     documents: Documents = field(default_factory=Documents)
     folders: dict[str, str] = field(default_factory=dict)

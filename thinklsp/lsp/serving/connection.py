@@ -13,6 +13,7 @@ from thinklsp.lsp.protocol.errors import NO_THREAD, is_no_thread
 from thinklsp.lsp.protocol.frames import BadFrame
 from thinklsp.lsp.protocol.writer import Writer
 from thinklsp.lsp.server import Server
+from thinklsp.settings.early import EarlyReading
 
 _log = logging.getLogger(__name__)
 
@@ -23,8 +24,8 @@ GOODBYE_SECONDS = 1.0
 class Connection:
     """Whoever notices that it ends calls `leave`: the client's `exit`, the end of its input, a signal."""
 
-    def __init__(self, writer: Writer) -> None:
-        self.server = Server()
+    def __init__(self, writer: Writer, early: EarlyReading | None = None) -> None:
+        self.server = Server(early)
         self._left: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self.server.protocol.connect(writer)
         self.server.protocol.on_exit = self.leave

@@ -16,6 +16,7 @@ from thinklsp.lsp.protocol.frames import FrameDecoder, FramingError
 from thinklsp.lsp.protocol.greeting import Greeting
 from thinklsp.lsp.protocol.writer import FrameWriter
 from thinklsp.lsp.serving.connection import GOODBYE_SECONDS, Connection, on_signals, run_to_its_end
+from thinklsp.settings.early import EarlyReading
 
 _log = logging.getLogger(__name__)
 
@@ -23,19 +24,21 @@ _CHUNK = 64 * 1024
 _CLIENT_CHECK_SECONDS = 3.0
 
 
-def serve_stdio(greeting: Greeting) -> NoReturn:
+def serve_stdio(greeting: Greeting, early: EarlyReading) -> NoReturn:
     """Serves one client until it leaves, and ends the process: 0 after `shutdown` and `exit`, 1 without, 128 and the
     number after a signal."""
     # The protocol gets a descriptor of its own; whatever prints to standard output goes to the log instead.
     sys.stdout.flush()
     out = os.dup(1)
     os.dup2(2, 1)
-    run_to_its_end(_serve(out, greeting))
+    # What the client has sent with its first message is answered with the user's settings.
+    early.wait()
+    run_to_its_end(_serve(out, greeting, early))
 
 
-async def _serve(out: int, greeting: Greeting) -> int:
+async def _serve(out: int, greeting: Greeting, early: EarlyReading) -> int:
     writer = FrameWriter(out)
-    connection = Connection(writer)
+    connection = Connection(writer, early)
     connection.server.protocol.is_greeted = greeting.answered
     on_signals(connection.leave)
     _Input(connection).follow(greeting.read)

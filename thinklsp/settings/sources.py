@@ -7,14 +7,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, get_args
 
-from platformdirs import user_config_path
 from pydantic import ValidationError
 
 from thinklsp.core.log_level import LOG_LEVEL_VARIABLE, LOG_LEVELS, has_wrong_level
 from thinklsp.settings.access import keyed_providers
 from thinklsp.settings.environment import environment_values, unknown_variables, variable_of
 from thinklsp.settings.model import KEYS, MAPPINGS, STAYS, Provider, Settings, nested, refusal, sentence, value_of
-from thinklsp.settings.own_folder import own_path, unused_path
+from thinklsp.settings.own_folder import config_path, unused_path
 from thinklsp.settings.power import is_power
 from thinklsp.settings.toml_file import read_toml
 from thinklsp.settings.unknown import nearest, shown, unknown_settings
@@ -100,11 +99,6 @@ class Resolved:
 
     settings: Settings
     sources: Mapping[str, str]
-
-
-def config_path(environment: Mapping[str, str]) -> str:
-    """Where the user's file is, or would be."""
-    return own_path(environment, "THINKLSP_CONFIG") or str(user_config_path("thinklsp") / "config.toml")
 
 
 def load_user_settings(environment: Mapping[str, str]) -> UserSettings:
