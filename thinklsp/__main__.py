@@ -14,8 +14,13 @@ def main() -> int:
         return serve()
     from thinklsp.cli.logs import log_to_stderr  # noqa: PLC0415 - see above
     from thinklsp.cli.main import run  # noqa: PLC0415 - see above
+    from thinklsp.cli.streams import prepare_streams  # noqa: PLC0415 - see above
 
+    can_answer = prepare_streams()
     log_to_stderr()
+    if not can_answer:
+        sys.stderr.write("thinklsp: standard output is closed, so nothing can be answered.\n")
+        return 1
     return run(sys.argv[1:])
 
 

@@ -10,7 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thinklsp.cli.terminal import console_for, diff_lines, harmless, is_live, paragraph, size_told, usage_line
+from thinklsp.cli.terminal import (
+    HarmlessStream,
+    console_for,
+    diff_lines,
+    harmless,
+    is_live,
+    paragraph,
+    size_told,
+    usage_line,
+)
 
 
 class Terminal(io.StringIO):
@@ -23,8 +32,23 @@ def test_nothing_steers_the_terminal(text: str) -> None:
     console = console_for(io.StringIO())
     whole = "\n".join(line.plain for line in paragraph(console, text))
     for shown in (harmless(text), whole):
-        assert [char for char in shown if unicodedata.category(char) == "Cc" and char not in "\n\t"] == []
+        left = {char for char in shown if unicodedata.category(char) in ("Cc", "Cf", "Cs", "Zl", "Zp")}
+        assert left <= {"\n", "\t", "\u200d"}
     assert harmless("a\r\nb\tc\x1b[2J\x9b") == "a\nb\tc<U+001B>[2J<U+009B>"
+
+
+MARKS = "\u202e\u2066\u200b\U000e0041\x1b\x00\x85\u2028\ufeff\x07"
+
+
+def test_no_mark_reaches_the_terminal_as_it_is() -> None:
+    """H-F19."""
+    assert harmless(MARKS) == "".join(f"<U+{ord(mark):04X}>" for mark in MARKS)
+
+
+@given(st.lists(st.text(alphabet="a\u202e\r\n👩💻❤\ufe0f\u200d", max_size=4), max_size=8))
+def test_a_text_in_pieces_is_shown_as_the_whole(pieces: list[str]) -> None:
+    stream = HarmlessStream()
+    assert "".join([*map(stream.take, pieces), stream.end()]) == harmless("".join(pieces))
 
 
 def test_a_paragraph_is_wrapped_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,14 +63,6 @@ def test_a_paragraph_is_wrapped_on_a_terminal_only(monkeypatch: pytest.MonkeyPat
     assert kept == ["    seven words that are too long for it", "", "    end<U+202E>"]
     monkeypatch.setenv("TERM", "dumb")
     assert not is_live(console_for(Terminal()))
-
-
-def test_what_a_file_cannot_hold_is_replaced() -> None:
-    written = io.BytesIO()
-    console = console_for(io.TextIOWrapper(written, encoding="ascii"))
-    console.print("naïve")
-    console.file.flush()
-    assert written.getvalue() == b"na?ve\n"
 
 
 def test_a_diff_has_its_colours() -> None:

@@ -19,6 +19,7 @@ from thinklsp.lsp.actions.code_actions import (
     Written,
     dressed,
     offers,
+    title_of,
     wanted,
 )
 from thinklsp.lsp.documents.diagnostics import problem_of
@@ -272,3 +273,34 @@ async def test_no_action_costs_a_model_call_or_a_look_at_the_disk() -> None:
         answers = [await editor.answer(line) for line in range(7)]
     assert touched == []
     assert all(code_actions.QUICKFIX in [action["kind"] for action in answer["result"]] for answer in answers)
+
+
+MARKS = "\u202e\u2066\u200b\U000e0041\x1b\x00\x85"
+ESCAPED = "".join(f"<U+{ord(mark):04X}>" for mark in MARKS[:-1])
+
+
+def titles(found: Situation) -> list[str]:
+    return [dressed(offer, LITERALS)["title"] for offer in offers(found)]
+
+
+def test_titles_show_what_a_message_hides() -> None:
+    """H-F13."""
+    [title, *_] = titles(situation(diagnostics=[problem(message=f"a{MARKS}\nb")]))
+    assert title == f"thinklsp: fix a{ESCAPED} b"
+
+
+@pytest.mark.parametrize(("mark", "words"), [("AI!", "edit as the comment says"), ("AI?", "edit: answer the comment")])
+def test_a_comment_that_hides_something_says_so_before_its_words(mark: str, words: str) -> None:
+    """H-F13."""
+    text = f"# make it\u202e two {'and more ' * 20}\u200b\U000e0041 {mark}\n"
+    document = Document(Opened(URI, "python", 4, text), "utf-16")
+    [title, *_] = titles(replace(situation(0), document=document))
+    assert title.startswith(f"thinklsp: {words}: (3 hidden characters) make it<U+202E> two"[:79])
+    one = replace(situation(0), document=Document(Opened(URI, "python", 4, f"# make\u200b it {mark}\n"), "utf-16"))
+    assert "(1 hidden character) make<U+200B> it" in titles(one)[0]
+
+
+def test_the_button_of_a_held_edit_shows_what_its_title_hides() -> None:
+    """H-F13."""
+    assert title_of(f"apply: {MARKS}x\ny" + "z" * 10_000).startswith(f"thinklsp: apply: {ESCAPED}"[:79])
+    assert len(title_of("z" * 1_000_000)) == 80

@@ -211,8 +211,21 @@ async def test_plan_and_question(bench):
         output = await bench.call("ask_user", **arguments)
         assert output.is_error == expected
     assert output.text == "The user chose: B"
-    assert bench.asked == [("Which?", ("A", "B"))] * 3
-    assert "distinct" in await bench.fails("ask_user", question="Which?", options=["A", "A "])
+    assert bench.asked == [("The model asks: Which?", ("A", "B"))] * 3
+    for options in (["A", "A "], ["A", " "], ["A\nB", "A B"]):
+        assert "distinct" in await bench.fails("ask_user", question="Which?", options=options)
+
+
+async def test_options_hide_nothing_and_are_short(bench):
+    """H-F14."""
+    bench.start()
+    hostile = "Don't\u202e run\nit\x1b\u200b"
+    bench.answer = "Don't<U+202E> run it<U+001B><U+200B>"
+    output = await bench.call("ask_user", question="Run once?", options=[hostile, "x" * 60])
+    assert bench.asked[-1] == ("The model asks: Run once?", (bench.answer, "x" * 60))
+    assert output.text == "The user chose: " + "Don't<U+202E> run\nit<U+001B><U+200B>"
+    assert "60 characters" in await bench.fails("ask_user", question="?", options=["x" * 61])
+    assert "60 characters" in await bench.fails("ask_user", question="?", options=["\u202e" * 8])
 
 
 values = st.recursive(

@@ -20,7 +20,7 @@ from typing import Any, Literal
 from rich.console import Console
 
 from thinklsp.cli.ask_screen import AskScreen
-from thinklsp.cli.terminal import console_for, current_folder, diff_lines, usage_line
+from thinklsp.cli.terminal import console_for, current_folder, diff_lines, harmless, usage_line
 from thinklsp.cli.terminal_question import can_ask, choose, confirm
 from thinklsp.core.edits import EditSet
 from thinklsp.core.errors import PathRefused, ThinkLspError
@@ -107,7 +107,7 @@ def run(args: argparse.Namespace) -> int:
 def _exit_code(result: Mapping[str, Any], args: argparse.Namespace) -> int:
     if (ending := _ENDINGS.get(result["stopReason"])) is not None:
         said = result["text"] if result["stopReason"] == "refusal" else ""
-        sys.stderr.write(f"thinklsp ask: {ending} {said}".rstrip() + "\n")
+        sys.stderr.write(harmless(f"thinklsp ask: {ending} {said}".rstrip()) + "\n")
         return 1
     edits = result["edits"]
     return 1 if args.apply and edits is not None and edits["applied"] != "all" else 0
@@ -185,7 +185,7 @@ async def _begun(engine: Engine, spec: TurnSpec, choices: Choices, aside: Consol
     except ThinkLspError:
         # What is wrong with the settings may be why it cannot begin.
         for text in engine.user.problems:
-            aside.print(text, style="yellow", soft_wrap=True)
+            aside.print(harmless(text), style="yellow", soft_wrap=True)
         raise
 
 
@@ -233,9 +233,9 @@ def _written(edit_set: EditSet, view: WorkspaceView, finished: TurnFinished, arg
         outcome = _all(edit_set, "refused", "nothing was written; give --apply to write")
     for file in outcome.files:
         if file.status == "applied":
-            aside.print(f"written: {view.resolve(file.uri).shown}", style="green", soft_wrap=True)
+            aside.print(f"written: {harmless(view.resolve(file.uri).shown)}", style="green", soft_wrap=True)
     for reason in dict.fromkeys(file.reason for file in outcome.files if file.reason is not None):
-        aside.print(reason[0].upper() + reason[1:].rstrip(".") + ".", style="yellow", soft_wrap=True)
+        aside.print(harmless(reason[0].upper() + reason[1:].rstrip(".") + "."), style="yellow", soft_wrap=True)
     return outcome
 
 

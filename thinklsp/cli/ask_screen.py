@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.status import Status
 from rich.text import Text
 
-from thinklsp.cli.terminal import harmless, is_live
+from thinklsp.cli.terminal import HarmlessStream, harmless, is_live
 from thinklsp.core.events import (
     CompactionStarted,
     ContextCompacted,
@@ -49,6 +49,7 @@ class AskScreen:
         self._begun = time.monotonic()
         self._tokens_done = self._tokens_now = 0
         self._open_line: IO[str] | None = None
+        self._stream = HarmlessStream()
         self._answered = self._new_paragraph = self._goes_on = False
         self._pulse: asyncio.Task[None] | None = None
 
@@ -121,7 +122,7 @@ class AskScreen:
             self._status.stop()
             self._status = None
         if self._open_line is not None:
-            self._open_line.write("\n")
+            self._open_line.write(self._stream.end() + "\n")
             self._open_line.flush()
             self._open_line = None
 
@@ -165,14 +166,14 @@ class AskScreen:
                 self._answer.write("\n")
             self._answered, self._new_paragraph = True, False
             self._open_line = self._answer
-        self._answer.write(harmless(delta))
+        self._answer.write(self._stream.take(delta))
         self._answer.flush()
 
     def _stream_thinking(self, delta: str) -> None:
         if self._open_line is not self._aside.file:
             self.pause()
             self._open_line = self._aside.file
-        self._aside.print(Text(harmless(delta), style="dim italic"), end="", soft_wrap=True)
+        self._aside.print(Text(self._stream.take(delta), style="dim italic"), end="", soft_wrap=True)
         self._aside.file.flush()
 
     def _tool(self, event: ToolFinished) -> None:

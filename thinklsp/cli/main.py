@@ -12,6 +12,7 @@ from thinklsp import __version__
 from thinklsp.cli import serve
 from thinklsp.core.errors import ThinkLspError
 from thinklsp.core.loading import uncollected
+from thinklsp.tools.shown import visible
 
 # Subcommand -> its module, which has `add_arguments(parser)` and `run(args) -> exit code`, and its help line.
 COMMANDS = {
@@ -26,7 +27,19 @@ _INTERRUPTED = 130
 
 
 def run(argv: Sequence[str]) -> int:
-    """The exit code. Wrong usage raises SystemExit(2), as argparse does."""
+    """The exit code. Wrong usage raises SystemExit(2), as argparse does, and so does a help text, with 0."""
+    try:
+        return _run(argv)
+    except SystemExit:
+        # A help text or version that could not be written is not a success.
+        try:
+            sys.stdout.flush()
+        except OSError as error:
+            return _unwritten("thinklsp", error)
+        raise
+
+
+def _run(argv: Sequence[str]) -> int:
     if argv and argv[0] in COMMANDS:
         return _guarded(argv[0], argv[1:])
     parser = argparse.ArgumentParser(
@@ -54,7 +67,8 @@ def _guarded(name: str, argv: Sequence[str]) -> int:
         sys.stdout.flush()
         return code
     except ThinkLspError as error:
-        sys.stderr.write(f"thinklsp {name}: {error}\n")
+        # The sentence may quote a name of a file or a word of a server.
+        sys.stderr.write(f"thinklsp {name}: {visible(str(error))}\n")
         return 1
     except KeyboardInterrupt:
         sys.stderr.write(f"\nthinklsp {name}: stopped.\n")
@@ -63,12 +77,16 @@ def _guarded(name: str, argv: Sequence[str]) -> int:
         # One with a name is about a file that we should have looked after.
         if error.filename is not None:
             raise
-        # What we print cannot be written. Nothing must be flushed there at the exit either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        # Whoever read it has enough, such as `head`, or has to hear that it is not whole.
-        if not isinstance(error, BrokenPipeError):
-            sys.stderr.write(f"thinklsp {name}: it could not go on: {error.strerror}.\n")
-        return 1
+        return _unwritten(f"thinklsp {name}", error)
+
+
+def _unwritten(name: str, error: OSError) -> int:
+    """What we print cannot be written. Nothing must be flushed there at the exit either."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    # Whoever read it has enough, such as `head`, or has to hear that it is not whole.
+    if not isinstance(error, BrokenPipeError):
+        sys.stderr.write(f"{name}: it could not go on: {error.strerror}.\n")
+    return 1
 
 
 def _entry(name: str, argv: Sequence[str]) -> int:

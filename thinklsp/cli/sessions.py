@@ -210,7 +210,8 @@ async def _export(commands: SessionCommands, args: argparse.Namespace) -> int:
     if args.output is not None:
         _write(args.output, text)
     else:
-        sys.stdout.write(harmless(text) if sys.stdout.isatty() else text)
+        # Markdown is for people, also through a pager. JSON spells these characters anyway.
+        sys.stdout.write(harmless(text))
     return 0
 
 

@@ -3,9 +3,7 @@ same text without colour, without cursor movements and without line breaks of ou
 
 from __future__ import annotations
 
-import io
 import os
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any, TextIO
 
@@ -15,14 +13,15 @@ from rich.text import Text
 from thinklsp.core.errors import ThinkLspError
 from thinklsp.tools.shown import visible
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+# What they mean depends on the next character.
+_UNDECIDED = ("\r", "\u200d")
+# Characters before a joiner that decide whether it belongs to a picture.
+_CONTEXT = 2
 
 
 def console_for(stream: TextIO) -> Console:
     """Colour and movement only where `stream` is a terminal, whatever FORCE_COLOR says."""
     terminal = stream.isatty()
-    if isinstance(stream, io.TextIOWrapper):
-        stream.reconfigure(errors="replace")
     return Console(
         file=stream,
         force_terminal=terminal,
@@ -49,8 +48,30 @@ def is_live(console: Console) -> bool:
 
 
 def harmless(text: str) -> str:
-    """Streamed text without anything that would steer a terminal; tabs and line feeds stay."""
-    return _CONTROL.sub(lambda found: f"<U+{ord(found[0]):04X}>", text.replace("\r\n", "\n"))
+    """Text without anything that steers a terminal, hides or reorders; tabs and line feeds stay."""
+    return visible(text.replace("\r\n", "\n"))
+
+
+class HarmlessStream:
+    """`harmless` for a text that comes in pieces."""
+
+    def __init__(self) -> None:
+        self._before = self._held = ""
+
+    def take(self, piece: str) -> str:
+        """Return what can be shown now."""
+        text = self._held + piece
+        self._held = text[-1:] if text.endswith(_UNDECIDED) else ""
+        return self._shown(text.removesuffix(self._held))
+
+    def end(self) -> str:
+        """Return what was held back."""
+        text, self._held = self._held, ""
+        return self._shown(text)
+
+    def _shown(self, text: str) -> str:
+        before, self._before = self._before, (self._before + text)[-_CONTEXT:]
+        return harmless(before + text)[len(harmless(before)) :]
 
 
 def paragraph(console: Console, text: str, *, style: str = "", indent: int = 0) -> list[Text]:

@@ -30,6 +30,16 @@ def invisible(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(f"<U+{code}>" for code in _SHOWN.findall(visible(_SHOWN.sub("", text)))))
 
 
+def hidden_count(text: str) -> int:
+    """Return how many characters `visible` would spell out."""
+    return len(_SHOWN.findall(visible(_SHOWN.sub("", text))))
+
+
+def one_line(text: str) -> str:
+    """A title or a button: visible, on one line."""
+    return visible(" ".join(text.split()))
+
+
 def unescaped(text: str) -> str:
     """The inverse: what a model copied from a result, as it stands in the file."""
     return _SHOWN.sub(lambda match: chr(min(int(match[1], 16), 0x10FFFF)), text)

@@ -9,6 +9,10 @@ from pydantic import Field
 from thinklsp.core.errors import ToolFailed
 from thinklsp.core.events import PlanEntry
 from thinklsp.tools.base import Arguments, Tool, ToolContext, ToolOutput
+from thinklsp.tools.shown import one_line
+
+# What fits on a button.
+_LONGEST_OPTION = 60
 
 
 class PlanStep(Arguments):
@@ -42,7 +46,7 @@ class Plan(Tool[PlanArguments]):
 class AskUserArguments(Arguments):
     question: str = Field(min_length=1, max_length=2000, description="One question that can be answered by a choice.")
     options: list[str] = Field(
-        min_length=1, max_length=8, description="The answers to choose from, short and distinct."
+        min_length=1, max_length=8, description="The answers to choose from, distinct, at most 60 characters each."
     )
 
 
@@ -60,12 +64,14 @@ class AskUser(Tool[AskUserArguments]):
         return f"ask: {args.question}"
 
     async def run(self, args: AskUserArguments, context: ToolContext) -> ToolOutput:
-        options = tuple(option.strip() for option in args.options)
-        if not all(options) or len(set(options)) != len(options):
+        options = {one_line(option): option.strip() for option in args.options}
+        if not all(options) or len(options) != len(args.options):
             raise ToolFailed("The options must be distinct and not empty.")
-        answer = await context.ask(args.question, options)
+        if max(map(len, options)) > _LONGEST_OPTION:
+            raise ToolFailed(f"An option is longer than {_LONGEST_OPTION} characters. Shorten it and ask again.")
+        answer = await context.ask(f"The model asks: {args.question}", tuple(options))
         if answer is None or answer not in options:
             raise ToolFailed(
                 "The user gave no answer. Choose the safest reading yourself and say so, or end with the question."
             )
-        return ToolOutput(f"The user chose: {answer}")
+        return ToolOutput(f"The user chose: {options[answer]}")

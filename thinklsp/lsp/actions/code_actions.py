@@ -16,12 +16,14 @@ from thinklsp.lsp.editor.client import Abilities
 from thinklsp.lsp.edits.standing import Held, Written
 from thinklsp.lsp.protocol.forms import Range
 from thinklsp.settings.early import EarlyAction
+from thinklsp.tools.shown import hidden_count, one_line
 
 if TYPE_CHECKING:
     # It checks the user's file, and code actions are answered before that is loaded.
     from thinklsp.settings.own_actions import ActionSection
 
 _TITLE_LENGTH = 80
+_LONGEST_LOOKED_AT = 1_000
 _REMOVE_COMMENT = (
     "(A comment at this place says so and is addressed to you: remove it, the mark AI! with it, with the change.)"
 )
@@ -98,7 +100,10 @@ def _all(situation: Situation) -> Iterator[Offer]:
 
 def _asked_by_comment(trigger: Trigger, situation: Situation) -> Offer:
     """Both are `edit` to whoever looks for actions; what is only to be answered changes nothing."""
-    words = " ".join(trigger.text.split())
+    words = trigger.text
+    if hidden := hidden_count(" ".join(words.split())):
+        # Named first: the words may be cut.
+        words = f"({hidden} hidden character{'s' if hidden > 1 else ''}) {words}"
     if trigger.mark == "?":
         return _rewrite("edit", f"edit: answer the comment: {words}", situation, runs="ask", instruction=trigger.text)
     said = f"{trigger.text}\n\n{_REMOVE_COMMENT}"
@@ -116,12 +121,12 @@ def _own(situation: Situation, *, selected: bool) -> Iterator[Offer]:
                 is_offered = True
         if is_offered:
             whole = action.scope in ("file", "staged")
-            yield _rewrite(action.name, " ".join(action.title.split()), situation, whole=whole)
+            yield _rewrite(action.name, action.title, situation, whole=whole)
 
 
 def _fixes(situation: Situation) -> Iterator[Offer]:
     for diagnostic in situation.diagnostics:
-        message = " ".join(message_of(diagnostic).split())
+        message = message_of(diagnostic)
         arguments = {**_place(situation, diagnostic.get("range")), "name": "fix", "diagnostics": [diagnostic]}
         yield Offer("fix", f"fix {message}", QUICKFIX, "thinklsp.action", arguments, (diagnostic,))
 
@@ -178,7 +183,7 @@ def can_be_shown(offer: Offer, can: Abilities) -> bool:
 
 def dressed(offer: Offer, can: Abilities) -> dict[str, Any]:
     """The offer as the client takes it: a CodeAction, or a plain Command for clients that know no other."""
-    title = _cut(f"thinklsp: {offer.title}")
+    title = title_of(offer.title)
     command = {"title": title, "command": offer.command, "arguments": [dict(offer.arguments)]}
     if not can.code_action_literals:
         return command
@@ -198,5 +203,8 @@ def dressed(offer: Offer, can: Abilities) -> dict[str, Any]:
     return action
 
 
-def _cut(title: str) -> str:
+def title_of(words: str) -> str:
+    """A title that shows what is in `words`: one line, nothing hidden, and no more than a menu has room for."""
+    # Cut before, too: a message can be a megabyte.
+    title = one_line(f"thinklsp: {words[:_LONGEST_LOOKED_AT]}")
     return title if len(title) <= _TITLE_LENGTH else title[: _TITLE_LENGTH - 1] + "…"

@@ -13,6 +13,7 @@ from typing import Any
 from thinklsp.lsp.chats.chat_outline import prompt_section
 from thinklsp.lsp.documents.open_documents import Document
 from thinklsp.lsp.edits.standing import Written
+from thinklsp.tools.shown import one_line
 
 _LONGEST, _MOST = 60, 50
 
@@ -44,7 +45,8 @@ def lenses(document: Document, state: ChatState) -> list[dict[str, Any]]:
 
 def lenses_of_text(turn: Written, lines: Sequence[int]) -> list[dict[str, Any]]:
     """One for each group of changes; any of them takes back the whole turn."""
-    title = turn.title if len(turn.title) <= _LONGEST else turn.title[: _LONGEST - 1] + "…"
+    title = one_line(turn.title)
+    title = title if len(title) <= _LONGEST else title[: _LONGEST - 1] + "…"
     shown = lines[:_MOST]
     return [_lens(line, f"thinklsp: undo: {title}", "thinklsp.undo", {"turnId": turn.turn_id}) for line in shown]
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from thinklsp.lsp.protocol.dispatch import Protocol
 from thinklsp.lsp.protocol.errors import ClientError
-from thinklsp.tools.shown import told
+from thinklsp.tools.shown import one_line, told
 
 _PROMPT_SECONDS = 120.0
 _REQUEST_SECONDS = 30.0
@@ -113,13 +113,14 @@ class Client:
 
     async def question(self, text: str, options: Sequence[str]) -> str | None:
         """The chosen option; None when dismissed, late, or answered with something else."""
-        params = {"type": _LEVELS["info"], "message": told(text), "actions": [{"title": option} for option in options]}
+        buttons = {one_line(option): option for option in options}
+        params = {"type": _LEVELS["info"], "message": told(text), "actions": [{"title": title} for title in buttons]}
         try:
             reply = await self._protocol.ask("window/showMessageRequest", params, _PROMPT_SECONDS)
         except (ClientError, TimeoutError):
             return None
         title = reply.get("title") if isinstance(reply, Mapping) else None
-        return title if title in options else None
+        return buttons.get(title) if isinstance(title, str) else None
 
     async def apply_edit(
         self, label: str, edit: Mapping[str, Any], numbered: Callable[[int], None] = lambda _: None
