@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import runpy
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -52,3 +55,28 @@ def test_nothing_runs_at_start_up_and_no_key_is_a_setting(package: dict[str, Any
         for key, part in group["properties"].items()
     }
     assert {key: scopes[key] for key in powers} == dict.fromkeys(powers, "machine")
+
+
+# The name on an index that nobody of the project owns, whatever program installs it.
+_FROM_AN_INDEX = re.compile(
+    r"(?:pipx?3?|uv(?: tool| pip)?|uvx|poetry|conda|brew|python3? -m pip)\s+(?:install|add|run|tool install)\s+"
+    r"(?:-\S+\s+)*[\"'`]?thinklsp|\b(?:uvx|pipx run)\s+thinklsp"
+)
+_TEXTS = (".md", ".py", ".ts", ".tsx", ".js", ".mjs", ".json", ".lua", ".el", ".vim", ".toml", ".yml", ".html", ".svg")
+
+_BUILT = (".git", "node_modules", "dist", "build", ".venv", "__pycache__", ".hypothesis", ".mypy_cache", ".ruff_cache")
+
+
+def _sources(root: Path) -> Iterator[Path]:
+    for above, folders, names in os.walk(root):
+        folders[:] = [name for name in folders if name not in _BUILT]
+        yield from (Path(above, name) for name in names if name.endswith(_TEXTS))
+
+
+def test_no_text_installs_a_package_that_nobody_owns() -> None:
+    """T-B2."""
+    texts = {path: path.read_text("utf-8", "replace") for path in _sources(VSCODE.parents[1])}
+    assert len(texts) > 300
+    assert [path for path, text in texts.items() if _FROM_AN_INDEX.search(text)] == []
+    for words in ("pipx install {}", "pip install '{}[keyring]'", "uv tool install {}", "uvx {}", "pip install -U {}"):
+        assert _FROM_AN_INDEX.search(words.format("thinklsp"))

@@ -14,7 +14,7 @@ async def missing_server(trial: Trial, window: Workbench, picture: Callable[[str
     await window.set(thinklsp__ui__server__path="/nowhere/thinklsp")
     await window.command("thinklsp: Restart the Server")
     toast = window.toast("The thinklsp server was not found")
-    for button in ("Install with pipx", "Choose…", "Show log"):
+    for button in ("How to install", "Choose…", "Show log"):
         await toast.locator("a", has_text=button).wait_for()
     await until(lambda: window.status.get_attribute("aria-label"), "a label")
     await window.shows("thinklsp$")

@@ -40,6 +40,7 @@ export function activate(context: ExtensionContext): void {
         'thinklsp.ui.openChat': () => commands.executeCommand(`${CHAT_VIEW}.focus`),
         'thinklsp.ui.showLog': () => running.showLog(),
         'thinklsp.ui.install': () => running.install(),
+        'thinklsp.ui.choose': () => running.choose(),
         'thinklsp.ui.restart': () => running.restart(),
         'thinklsp.ui.doctor': () =>
             told(async () => pages.read('doctor.md', doctorPage(await turns.ask('thinklsp.doctor')))),

@@ -129,7 +129,7 @@ export class Server implements Disposable {
     }
 
     private async offerInstall(sentence: string): Promise<void> {
-        const install = 'Install with pipx';
+        const install = 'How to install';
         const choose = 'Choose…';
         const log = 'Show log';
         switch (await window.showErrorMessage(sentence, install, choose, log)) {
@@ -143,19 +143,13 @@ export class Server implements Disposable {
         }
     }
 
-    /** In a terminal, so that its user sees what is done. */
+    /** Show the page that says how to install the server. No package index is asked: nobody owns the name there yet. */
     async install(): Promise<void> {
-        const terminal = window.createTerminal(NAME);
-        terminal.show();
-        terminal.sendText('pipx install thinklsp');
-        const start = 'Start';
-        const said = 'When pipx has installed thinklsp in the terminal, start it here.';
-        if ((await window.showInformationMessage(said, start)) === start) {
-            await this.restart();
-        }
+        await commands.executeCommand('markdown.showPreview', Uri.joinPath(this.context.extensionUri, 'README.md'));
     }
 
-    private async choose(): Promise<void> {
+    /** Ask where the server is, remember it and start it. */
+    async choose(): Promise<void> {
         const picked = await window.showOpenDialog({
             title: 'The thinklsp program, or a Python in which it is installed',
             openLabel: 'Choose',

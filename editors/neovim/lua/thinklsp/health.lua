@@ -34,7 +34,7 @@ end
 local function check_program()
   local cmd = client.options.cmd
   if vim.fn.executable(cmd[1]) == 0 then
-    local advice = "Install it with `pipx install thinklsp`, or name it: setup({ cmd = { '/path/to/thinklsp' } })."
+    local advice = "Run `pip install .` in the folder of the project, or name it: setup({ cmd = { '/path/to/thinklsp' } })."
     vim.health.error(('there is no program %s'):format(cmd[1]), advice)
     return false
   end
