@@ -85,6 +85,8 @@ def test_own_modules_are_not_imported_inside_functions() -> None:
         (
             "lsp/late.py",
             [
+                "thinklsp.lsp.editor.checked_settings",
+                "thinklsp.settings",
                 "thinklsp.engine.prepared",
                 "thinklsp.lsp.face",
                 "thinklsp.lsp.protocol",

@@ -22,6 +22,7 @@ from thinklsp.lsp.chats.slash_commands import SlashCommands
 from thinklsp.lsp.chats.slash_services import Services
 from thinklsp.lsp.documents.open_documents import Document
 from thinklsp.lsp.editor import arguments as args
+from thinklsp.lsp.editor.checked_settings import CheckedSettings
 from thinklsp.lsp.editor.progress import Token, TurnProgress
 from thinklsp.lsp.editor.snapshots import Snapshots
 from thinklsp.lsp.editor.state import State
@@ -35,7 +36,7 @@ from thinklsp.lsp.turns.turns import Asked, Turns
 from thinklsp.sessions.session import Session
 from thinklsp.sessions.state_folder import state_folder
 from thinklsp.sessions.store import SqliteStore
-from thinklsp.settings import EditorSettings, ignored
+from thinklsp.settings import EditorSettings
 from thinklsp.settings.own_actions import ActionSection
 
 Arguments = Sequence[Any] | None
@@ -48,8 +49,9 @@ _LOOK_DELAY_SECONDS = 0.1
 class Face:
     """One per connection. Owns its running turns; everything else has an owner of its own."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, checked: CheckedSettings) -> None:
         self._state = state
+        self._checked = checked
         self.engine = Engine(state.environment, SqliteStore(state_folder(state.environment)))
         self.settings = self.engine.resolved(EditorSettings()).settings
         workspace = self.engine.user.file.workspace
@@ -66,24 +68,19 @@ class Face:
         services = Services(self.engine, self._snapshots, self._turns, self.applying)
         commands = SlashCommands(self._sessions, services)
         self._sending = Sending(state, self._snapshots, self.engine, self._sessions, self._chat, self._turns, commands)
-        for problem in self.engine.user.problems:
-            state.client.show_message("warning", problem)
-        for raw in state.raw_configurations:
-            self.configure(raw)
+        checked.tell_problems(self.engine.user)
+        for raw in state.unchecked():
+            checked.configure(raw, self.engine.user)
+        self._resolve()
 
     def configure(self, raw: object) -> None:
-        """New editor settings; what was refused or ignored is said once."""
-        user, keyed = self.engine.user, self.engine.keyed()
-        editor, sentences = self._sessions.editor.updated(raw, user, keyed=keyed)
-        editor, loosening = ignored(user, editor, keyed=keyed)
-        self._sessions.editor = editor
+        """Take new editor settings. What is refused or ignored is told once."""
+        self._checked.configure(raw, self.engine.user)
         self._resolve()
-        for sentence in (*sentences, *loosening):
-            self._state.client.show_message("warning", sentence)
         self._changed()
 
     def _resolve(self) -> None:
-        self._user = self.engine.user
+        self._user, self._sessions.editor = self.engine.user, self._checked.editor
         self.settings = self.engine.resolved(self._sessions.editor).settings
         self._chat.suffix = self.settings.chat.file_suffix
 

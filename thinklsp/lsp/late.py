@@ -9,10 +9,21 @@ from typing import TYPE_CHECKING
 from thinklsp.core.loading import aside, uncollected
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from types import ModuleType
 
+    from thinklsp.lsp.editor.checked_settings import CheckedSettings
     from thinklsp.lsp.editor.progress import TurnProgress
     from thinklsp.lsp.face import Face
+    from thinklsp.settings import UserSettings
+
+
+def checked_settings(environment: Mapping[str, str]) -> tuple[type[CheckedSettings], UserSettings]:
+    """Load what checks settings, a small part of the engine, and read the user's. In a thread. Raises SettingsError."""
+    with _loading("thinklsp.lsp.editor.checked_settings"), aside():
+        from thinklsp.lsp.editor.checked_settings import CheckedSettings  # noqa: PLC0415 - see above
+        from thinklsp.settings import load_user_settings  # noqa: PLC0415 - see above
+    return CheckedSettings, load_user_settings(environment)
 
 
 def face() -> type[Face]:

@@ -17,6 +17,7 @@ from thinklsp.lsp.protocol.forms import Folder, Folders, Range
 from thinklsp.settings.early import EarlyReading
 
 if TYPE_CHECKING:
+    from thinklsp.lsp.editor.checked_settings import CheckedSettings
     from thinklsp.lsp.editor.progress import TurnProgress
     from thinklsp.lsp.face import Face
 
@@ -56,6 +57,8 @@ class State:
     starting: dict[str | int, TurnProgress] = field(default_factory=dict)
     stopped: bool = False
     _face: Face | None = None
+    _checked: CheckedSettings | None = None
+    _checked_count: int = 0
     _loading: asyncio.Task[Face] | None = None
     _refreshing: asyncio.Task[None] | None = None
     _lenses_are_old: bool = False
@@ -82,11 +85,28 @@ class State:
         return self._face
 
     async def _load(self) -> Face:
+        checked = await self._check_settings()
         make = await asyncio.to_thread(late.face)
-        self._face = make(self)
+        self._face = make(self, checked)
         self.refresh_lenses()
         self.spawn(self._face.begin())
         return self._face
+
+    async def _check_settings(self) -> CheckedSettings:
+        """Tell at once what is wrong with the settings: the engine takes a second longer."""
+        make, user = await asyncio.to_thread(late.checked_settings, self.environment)
+        if self._checked is None:
+            self._checked = make(self.client)
+        self._checked.tell_problems(user)
+        for raw in self.unchecked():
+            self._checked.configure(raw, user)
+        return self._checked
+
+    def unchecked(self) -> list[object]:
+        """Return the editor settings that came since the last call."""
+        found = self.raw_configurations[self._checked_count :]
+        self._checked_count += len(found)
+        return found
 
     def spawn(self, work: Coroutine[Any, Any, Any], *, awaited: bool = False) -> asyncio.Task[Any]:
         """A task that belongs to the connection and ends with it. `awaited`: somebody else takes its errors."""
