@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.editors import emacs, helix, neovim, vim, vscode, vscode_chat, web_client
+from tests.editors import emacs, helix, neovim, vim, vscode, vscode_chat, vscode_parts, web_client
 from tests.editors.trial import Trial
 
 
@@ -33,6 +33,8 @@ EDITORS: tuple[Editor, ...] = (
     Editor("VS Code", vscode.install, vscode.drive),
     Editor("VS Code chat", vscode.install, vscode_chat.drive, room="VS Code"),
     Editor("web client", web_client.install, web_client.drive),
+    Editor("VS Code parts", vscode.install, vscode_parts.drive, room="VS Code"),
+    Editor("Neovim 0.12 parts", neovim.installer("sid"), neovim.drive_parts, required=False, room="Neovim 0.12"),
     Editor("Emacs eglot", emacs.installer(emacs.EGLOT), emacs.driver(emacs.EGLOT)),
     Editor("Emacs 30 eglot", emacs.installer(emacs.EGLOT_30), emacs.driver(emacs.EGLOT_30), required=False),
     Editor("Emacs lsp-mode", emacs.installer(emacs.LSP_MODE), emacs.driver(emacs.LSP_MODE)),

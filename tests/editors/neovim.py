@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.editors import neovim_bridge, neovim_own
+from tests.editors import neovim_bridge, neovim_own, neovim_parts
 from tests.editors.neovim_rpc import Neovim
 from tests.editors.neovim_seat import Seat
 from tests.editors.pages import ROOT, pasted
@@ -46,6 +46,15 @@ async def drive(trial: Trial, room: Path) -> None:
         await seat.nvim.quit()
     trial.file.write_text(BROKEN)
     await _without_the_plugin(trial, room)
+
+
+async def drive_parts(trial: Trial, room: Path) -> None:
+    """Neovim asks about change annotations from 0.12 on."""
+    with_plugin = pasted("editors/neovim/README.md", "lua", "setup({").replace("/path/to/thinklsp", str(ROOT))
+    async with _opened(trial, room, "config", with_plugin) as seat:
+        await seat.until("vim.tbl_contains(trial.servers(), 'thinklsp')", "the server")
+        await neovim_parts.rows(seat)
+        await seat.nvim.quit()
 
 
 @asynccontextmanager

@@ -18,13 +18,12 @@ from tests.editors.vscode_beginning import missing_server, walked_through
 from tests.editors.vscode_bridge import another_server_is_heard
 from tests.editors.vscode_host import in_the_host
 from tests.editors.waiting import until
-from tests.editors.workbench import Workbench, browser
+from tests.editors.workbench import IDLE, Workbench, browser
 
 if TYPE_CHECKING:
     from thinklsp.simulator.journal import RecordedRequest
 
 _LARGEST = 1_000_000  # bytes of the package
-_IDLE = r"claude-[\w.-]+ · "
 _THINKING = r"thinking · \d+ s"
 _CHAT = "talk.chat.md"
 _KEY = "ANTHROPIC_API_KEY"
@@ -160,17 +159,9 @@ class _Driven:
         await page.locator(".workspace-trust-editor").wait_for(state="detached")
 
     async def key(self) -> None:
-        await self.give_key()
+        await self.window.give_key(self.trial.service.key)
         assert self.planted.exists(), "in a folder that is trusted the PATH counts"
         await self.picture("idle")
-
-    async def give_key(self) -> None:
-        await self.window.command("thinklsp: Set an API Key")
-        await self.window.row("Anthropic").click()
-        await self.window.fill(self.trial.service.key)
-        assert await self.window.input.get_attribute("type") == "password"
-        await self.window.page.keyboard.press("Enter")
-        await self.window.shows(_IDLE)
 
     async def action(self) -> None:
         await self.window.go_to(2, 32)
@@ -184,7 +175,7 @@ class _Driven:
 
     async def edit(self) -> None:
         await self.window.reads(FIXED)
-        await self.window.shows(_IDLE)
+        await self.window.shows(IDLE)
         assert self.trial.file.read_text() == BROKEN, "the server writes no file"
 
     async def undo(self) -> None:
@@ -203,7 +194,7 @@ class _Driven:
         await page.locator(".notification-list-item", has_text="thinklsp").locator("a", has_text="Cancel").click()
         request = self.trial.requests[-1]
         await until(lambda: request.closed_by_client, "the end of the connection")
-        await self.window.shows(_IDLE)
+        await self.window.shows(IDLE)
         # The same from our own item.
         await self.ask_to("think forever, please")
         await self.window.shows(_THINKING)
@@ -211,7 +202,7 @@ class _Driven:
         await self.window.row("Stop").click()
         request = self.trial.requests[-1]
         await until(lambda: request.closed_by_client, "the end of the connection")
-        await self.window.shows(_IDLE)
+        await self.window.shows(IDLE)
         assert (await self.window.text()).rstrip("\n") == FIXED.rstrip("\n")
 
     async def effort(self) -> None:
@@ -235,7 +226,7 @@ class _Driven:
 
     async def knows(self) -> None:
         await another_server_is_heard(self.trial, self.window, self.ask_to)
-        await self.window.shows(_IDLE)
+        await self.window.shows(IDLE)
         await self.window.command("File: Revert File")
         await self.window.open(FILE)
 
@@ -257,7 +248,7 @@ class _Driven:
         await page.locator(".bulk-edit-panel .edit-checkbox, .bulk-edit-panel .monaco-custom-toggle").first.click()
         await page.locator(".bulk-edit-panel .monaco-button", has_text="Apply").click()
         await self.window.reads(FIXED)
-        await self.window.shows(_IDLE)
+        await self.window.shows(IDLE)
         await self.window.set(thinklsp__edits__review=None)
 
     async def conflict(self) -> None:
@@ -289,9 +280,9 @@ class _Driven:
         kept = self.trial.workspace / _CHAT
         await until(lambda: "heliotrope" in kept.read_text(), "the saved chat document")
         await self.window.page.reload()
-        await self.window.shows("thinklsp$|" + _IDLE)
+        await self.window.shows("thinklsp$|" + IDLE)
         # In a browser secrets last as long as the page.
-        await self.give_key()
+        await self.window.give_key(self.trial.service.key)
         await self.window.open(_CHAT)
         await self.window.page.keyboard.press("Control+End")
         await self.window.page.keyboard.type("what did I ask first?")
@@ -304,7 +295,7 @@ class _Driven:
 
     async def missing(self) -> None:
         await missing_server(self.trial, self.window, self.picture)
-        await self.window.shows(_IDLE)
+        await self.window.shows(IDLE)
 
     async def walkthrough(self) -> None:
         await walked_through(self.window)
@@ -326,7 +317,7 @@ class _Driven:
         await self.ask_to(instruction)
         request = self.trial.requests[-1]
         assert instruction in prompt_of(request)
-        await self.window.shows(_IDLE)
+        await self.window.shows(IDLE)
         return request
 
     async def write(self, text: str) -> None:

@@ -22,6 +22,7 @@ _TEXT = """() => {
   const shown = [...lines].sort((one, other) => top(one) - top(other));
   return shown.map(line => line.textContent.replace(/\\u00a0/g, ' ').replace(/\\u200c/g, '')).join('\\n');
 }"""
+IDLE = r"claude-[\w.-]+ · "
 _STATUS = "#thinklsp\\.thinklsp\\.thinklsp"
 
 
@@ -46,6 +47,15 @@ class Workbench:
         asked.write_text(json.dumps(settings))
         await self.command("Trial: Take Settings")
         await until(lambda: not asked.exists(), "the settings")
+
+    async def give_key(self, key: str) -> None:
+        """Into the editor's secret storage, by our command."""
+        await self.command("thinklsp: Set an API Key")
+        await self.row("Anthropic").click()
+        await self.fill(key)
+        assert await self.input.get_attribute("type") == "password"
+        await self.page.keyboard.press("Enter")
+        await self.shows(IDLE)
 
     async def open(self, name: str) -> None:
         async def found() -> bool:

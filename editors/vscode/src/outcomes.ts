@@ -112,7 +112,7 @@ function waiting(files: EditedFile[]): string[] {
     }
     const names = left.map(file => nameOf(file.uri));
     const listed = names.length > 1 ? `${names.slice(0, -1).join(', ')} and ${names.at(-1)} are` : `${names[0]} is`;
-    const changed = files.filter(file => file.status === 'applied' || file.status === 'some').length;
+    const changed = files.filter(file => file.status === 'applied' || file.hunks.applied > 0).length;
     const count = changed === 0 ? 'Nothing was changed' : `${changed} of ${files.length} file${files.length > 1 ? 's' : ''} changed`;
     const reasons = new Set(left.filter(file => file.reason !== WAITING && file.status === 'refused').map(why));
     return [`${count}; ${listed} waiting.`, ...reasons];

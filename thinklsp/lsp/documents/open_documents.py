@@ -193,6 +193,7 @@ class Documents:
         self.encoding: Encoding = "utf-16"
         self.touched = asyncio.Event()
         self.on_open: list[Callable[[str], None]] = []
+        self.on_change: list[Callable[[str], None]] = []
         self.on_close: list[Callable[[str], None]] = []
         self._open: dict[str, Document] = {}
         self._uses = count(1)
@@ -236,6 +237,8 @@ class Documents:
             document.desynced = True
             _log.exception("a change could not be applied; the document is out of step")
         self.use(document)
+        for tell in self.on_change:
+            tell(changed.uri)
         self.touched.set()
 
     def closed(self, uri: str) -> None:

@@ -84,13 +84,7 @@ class Applying:
             left, outcome = await self._unanswered.before_apply(kept)
             if outcome is not None:
                 return outcome
-            return await self._taken(left, review)
-
-    async def _taken(self, kept: Kept, review: Review) -> Outcome:
-        outcome = await self._send(replace(kept, unsure=False), review)
-        done = {status.uri for status in outcome.files if status.status == "applied"}
-        await self._ledger.found(kept, [file for file in kept.files if file.uri in done])
-        return outcome
+            return await self._send(replace(left, unsure=False), review, records=True)
 
     def forget(self, session_id: str) -> None:
         """The session was deleted: nothing of it waits any more, and nothing of it can be undone."""
@@ -107,7 +101,7 @@ class Applying:
             for document in self._state.documents.all():
                 self.proposals.offered(document.uri)
             for kept in self.proposals.arrived():
-                await self._taken(kept, "never")
+                await self._send(replace(kept, unsure=False), "never", records=True)
 
     async def undo(self, turn_id: str | None, *, session_id: str | None = None) -> Outcome:
         """Take back what a turn wrote, the newest that wrote if none is named: of the session, or of all. The text that
@@ -137,12 +131,15 @@ class Applying:
         scope: Callable[[], Scope | None] = lambda: None,
         sent: Callable[[], None] = lambda: None,
         applied: Callable[[Outcome], None] = lambda _: None,
+        *,
+        records: bool = False,
     ) -> Outcome:
+        """`records`: changes that are there already are the turn's, too: an action has carried them."""
         await self._state.documents.quiet(file.uri for file in proposed.files)
         races, again = 0, False
         while True:
             made, present = await self._draft(proposed)
-            await self._note_undone(proposed, made)
+            await self._note_found(proposed, made, records=records)
             if not made.ready:
                 return self._outcome(proposed, made.left_out, present)
             if not self._state.client.can.apply_edit:
@@ -168,18 +165,17 @@ class Applying:
                 return self._outcome(proposed, _refused(made, "the text kept changing"), present)
             if answered is None:
                 races += 1
-            elif answered.reply.applied or answered.is_seen or again or not sending.has_moved():
+            elif answered.reply.applied or again or not sending.has_moved():
                 return self._conclude(sending, answered)
             else:
                 again = True
 
     def _answered(self, applied: Callable[[Outcome], None], sending: SentEdit, answered: Answered) -> None:
-        """Called at once, before anything can be cancelled. An edit that nothing shows may be sent once more."""
+        """Called at once, before anything can be cancelled. An edit that was refused may be sent once more."""
         is_late = self._unanswered.has(sending)
-        if answered.reply.applied or answered.is_seen or is_late:
-            outcome = self._conclude(sending, answered)
-            if not is_late:
-                applied(outcome)
+        outcome = self._conclude(sending, answered)
+        if answered.reply.applied and not is_late:
+            applied(outcome)
 
     async def _answer(self, sending: SentEdit) -> Answered | None:
         """The editor is asked from a task of its own: a cancel ends the waiting and not the keeping of the ledger."""
@@ -221,11 +217,13 @@ class Applying:
         sending.outcome = replace(outcome, notices=self._arrivals.unsaved(sending.made.ready, arrived))
         return sending.outcome
 
-    async def _note_undone(self, proposed: Kept, made: Draft) -> None:
-        """Files that are as they were before the turn, though nothing was sent."""
+    async def _note_found(self, proposed: Kept, made: Draft, *, records: bool) -> None:
+        """Record files that are as they were to be, though nothing was sent."""
         done = [status.uri for status in made.left_out if status.status == "applied"]
         if done and proposed.undoes is not None:
             await self._ledger.undone(proposed.undoes, done)
+        elif done and records:
+            await self._ledger.found(proposed, [file for file in proposed.files if file.uri in done])
 
     async def _draft(self, proposed: Kept) -> tuple[Draft, Mapping[str, Present]]:
         """In a thread: the lines of large files are many. Whether texts have moved on is looked at before sending."""

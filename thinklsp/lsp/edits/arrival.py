@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 
 from thinklsp.core.errors import PathRefused
@@ -20,6 +21,9 @@ from thinklsp.workspace.view import WorkspaceView
 # Editors write files before they answer. Notifications may come later: Neovim holds them back for 0.15 s. What takes
 # longer waits as a proposal, and is found there as soon as a document shows it.
 _MAX_WAIT_SECONDS = 1.5
+# Notifications about one edit come together: when a part of it is there, so is the rest, or it was left out.
+_REST_SECONDS = 0.4
+_MAX_TEXTS = 8
 _LOOK_SECONDS = 0.1
 
 
@@ -29,14 +33,12 @@ class Arrivals:
     def __init__(self, state: State, snapshots: Snapshots) -> None:
         self._state = state
         self._snapshots = snapshots
-        self._watched: frozenset[str] = frozenset()
-        # The last texts of watched documents that were closed, by `uri_key`.
-        self._closed: dict[str, str] = {}
-        state.documents.on_close.append(self._on_close)
+        # By `uri_key`, texts that watched documents had since the edit was sent: the user may type on at once.
+        self._texts: dict[str, deque[str]] = {}
+        state.documents.on_change.append(self._on_change)
 
     def watch(self, ready: Sequence[Proposal]) -> None:
-        self._watched = frozenset(uri_key(item.file.uri) for item in ready)
-        self._closed.clear()
+        self._texts = {uri_key(item.file.uri): deque(maxlen=_MAX_TEXTS) for item in ready}
 
     def unsaved(self, ready: Sequence[Proposal], arrived: Mapping[str, Arrival]) -> tuple[str, ...]:
         """A sentence about files that the editor opened for the edit and did not save."""
@@ -52,26 +54,31 @@ class Arrivals:
         listed = ", ".join(sorted(names))
         return (f"Changed but not saved yet: {listed}. Save all files to keep the change.",) if names else ()
 
-    def _on_close(self, uri: str) -> None:
-        document = self._state.documents.get(uri)
-        if document is not None and uri_key(uri) in self._watched:
-            self._closed[uri_key(uri)] = document.text
+    def _on_change(self, uri: str) -> None:
+        texts, document = self._texts.get(uri_key(uri)), self._state.documents.get(uri)
+        if texts is not None and document is not None:
+            texts.append(document.text)
 
-    async def now(self, ready: Sequence[Proposal]) -> dict[str, Arrival]:
-        """By URI, what can be seen of an edit. Large files are compared in a thread."""
+    async def now(self, ready: Sequence[Proposal], *, exact: bool = False) -> dict[str, Arrival]:
+        """By URI, what can be seen of an edit. Large files are compared in a thread. `exact`: what the user may have
+        typed counts for nothing.
+        """
         view = self._snapshots.view()
-        shown = [self._shown(item, view) for item in ready]
-        return await asyncio.to_thread(_compared, ready, shown)
+        shown = [self._shown(item, view, exact=exact) for item in ready]
+        return await asyncio.to_thread(_compared, ready, shown, exact=exact)
 
     async def awaited(self, ready: Sequence[Proposal], hurry: asyncio.Event) -> dict[str, Arrival]:
-        """The same, as soon as everything can be seen, `hurry` is set, or 1.5 s have passed."""
+        """The same, as soon as everything can be seen, `hurry` is set, or nothing more is to be expected."""
         end = time.monotonic() + _MAX_WAIT_SECONDS
         arrived: dict[str, Arrival] = {}
         waiting = tuple(ready)
+        seen = 0
         while True:
             self._state.documents.touched.clear()
             arrived |= await self.now(waiting)
             waiting = tuple(item for item in waiting if arrived[item.file.uri].rest is not None)
+            if (shown := _shown_count(arrived)) > seen:
+                seen, end = shown, min(end, time.monotonic() + _REST_SECONDS)
             if not waiting or hurry.is_set() or time.monotonic() > end:
                 return arrived
             await self._touched(hurry)
@@ -85,7 +92,7 @@ class Arrivals:
             for wait in waits:
                 wait.cancel()
 
-    def _shown(self, item: Proposal, view: WorkspaceView) -> tuple[Shown, ...]:
+    def _shown(self, item: Proposal, view: WorkspaceView, *, exact: bool) -> tuple[Shown, ...]:
         file, disk = item.file, self._snapshots.disk()
         here = self._snapshots.present(file.uri, view).text
         if file.after is None:
@@ -94,16 +101,22 @@ class Arrivals:
             there = self._snapshots.present(file.new_uri, view).text
             moved = there is not None and not _is_on_disk(disk, file.uri)
             return (Shown(there if moved else here, moved),)
-        closed = self._closed.get(uri_key(file.uri))
-        return (Shown(here),) if closed is None else (Shown(here), Shown(closed))
+        earlier = () if exact else self._texts.get(uri_key(file.uri), ())
+        return (Shown(here), *map(Shown, earlier))
 
 
-def _compared(ready: Sequence[Proposal], shown: Sequence[Sequence[Shown]]) -> dict[str, Arrival]:
-    """A document that was closed has shown what it last held, too."""
+def _compared(ready: Sequence[Proposal], shown: Sequence[Sequence[Shown]], *, exact: bool) -> dict[str, Arrival]:
+    """By URI, the text that shows most of the change counts."""
     return {
-        item.file.uri: max((compare(sent(item), one) for one in texts), key=lambda arrival: arrival.hunks.applied)
+        item.file.uri: max(
+            (compare(sent(item), one, exact=exact) for one in texts), key=lambda arrival: arrival.hunks.applied
+        )
         for item, texts in zip(ready, shown, strict=True)
     }
+
+
+def _shown_count(arrived: Mapping[str, Arrival]) -> int:
+    return sum(arrival.hunks.applied + (arrival.written is not None) for arrival in arrived.values())
 
 
 def _is_on_disk(disk: WorkspaceView, uri: str) -> bool:

@@ -77,30 +77,38 @@ def described(file: FileEdit) -> str:
     return f"{file.path} ({'; '.join(parts) or 'its line ends'})"
 
 
-def compare(sent: FileEdit, shown: Shown) -> Arrival:
-    """Divide a sent change. `sent.before` is the text for which it was made, with the user's own typing."""
+def compare(sent: FileEdit, shown: Shown, *, exact: bool = False) -> Arrival:
+    """Divide a sent change. `sent.before` is the text for which it was made, with the user's own typing.
+
+    `exact`: a text that shows anything but parts of the change shows none.
+    """
     if sent.after is None:
         return _whole(sent, done=shown.text is None)
     if sent.before is None:
-        return _creation(sent, sent.after, shown.text)
-    return _change(sent, sent.before, sent.after, shown)
+        return _creation(sent, sent.after, shown.text, exact=exact)
+    return _change(sent, sent.before, sent.after, shown, exact=exact)
 
 
 def _whole(sent: FileEdit, *, done: bool) -> Arrival:
     return Arrival(Hunks(1, 0), sent, None) if done else Arrival(Hunks(0, 1), None, sent)
 
 
-def _creation(sent: FileEdit, after: str, now: str | None) -> Arrival:
-    """An empty file was created without its text."""
-    if now or now == after:
-        bodies = _bodies(after)
-        return _whole(sent, done=not bodies or bool(_accepted([], bodies, [(0, 0, 0, len(bodies))], _bodies(now))))
+def _creation(sent: FileEdit, after: str, now: str | None, *, exact: bool) -> Arrival:
+    """A file that was created without its text is empty; Neovim calls it one empty line."""
+    if now == after or not is_blank(now):
+        bodies, text = _bodies(after), _bodies(now or "")
+        return _whole(sent, done=not bodies or bool(_accepted([], bodies, [(0, 0, 0, len(bodies))], text, exact=exact)))
     if now is None:
         return _whole(sent, done=False)
-    return Arrival(Hunks(0, 1), replace(sent, after=""), sent)
+    return Arrival(Hunks(0, 1), replace(sent, after=now), sent)
 
 
-def _change(sent: FileEdit, before: str, after: str, shown: Shown) -> Arrival:
+def is_blank(text: str | None) -> bool:
+    """Whether a file has no text, and so nothing that could be lost."""
+    return not (text or "").strip("\r\n")
+
+
+def _change(sent: FileEdit, before: str, after: str, shown: Shown, *, exact: bool) -> Arrival:
     if shown.text is None:
         return Arrival(Hunks(0, hunk_count(sent)), None, sent)
     old, new = _bodies(before), _bodies(after)
@@ -109,7 +117,7 @@ def _change(sent: FileEdit, before: str, after: str, shown: Shown) -> Arrival:
         accepted, total = frozenset({0} if shown.text == after else ()), 1
         part = after if accepted else before
     else:
-        accepted, total = _accepted(old, new, blocks, _bodies(shown.text)), len(blocks)
+        accepted, total = _accepted(old, new, blocks, _bodies(shown.text), exact=exact), len(blocks)
         part = _part(before, after, blocks, accepted)
     renames = sent.new_uri is not None
     applied, all_hunks = len(accepted) + (renames and shown.moved), total + renames
@@ -142,10 +150,14 @@ def _part(before: str, after: str, blocks: Sequence[_Block], accepted: frozenset
     return "".join((*lines, *old[at:]))
 
 
-def _accepted(old: list[str], new: list[str], blocks: Sequence[_Block], now: list[str]) -> frozenset[int]:
+def _accepted(
+    old: list[str], new: list[str], blocks: Sequence[_Block], now: list[str], *, exact: bool
+) -> frozenset[int]:
     """The numbers of the blocks that a text shows."""
-    exact = _parsed(old, new, blocks, now)
-    return exact if exact is not None else _estimated(old, new, blocks, now)
+    parsed = _parsed(old, new, blocks, now)
+    if parsed is not None or exact:
+        return parsed or frozenset()
+    return _estimated(old, new, blocks, now)
 
 
 def _parsed(old: list[str], new: list[str], blocks: Sequence[_Block], now: list[str]) -> frozenset[int] | None:

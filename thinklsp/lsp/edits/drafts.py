@@ -12,7 +12,7 @@ from typing import Any, Literal
 from thinklsp.core.edits import FileEdit
 from thinklsp.lsp.editor.client import Abilities
 from thinklsp.lsp.editor.present import Present
-from thinklsp.lsp.edits.comparing import Hunks, hunk_count
+from thinklsp.lsp.edits.comparing import Hunks, hunk_count, is_blank
 from thinklsp.workspace.forms import merge_onto, same_but_for_form
 from thinklsp.workspace.merge import Conflict, Merged
 
@@ -109,8 +109,8 @@ def _ready(
     if (missing := _missing_ability(file, can)) is not None:
         return FileStatus(file.uri, "refused", f"the editor cannot {missing} files on a server's request")
     if file.before is None:
-        # An empty file holds nothing that could be lost: an editor creates it before it asks about the text.
-        if not now.text or now.text == told:
+        # Editors create a file before they ask about its text.
+        if is_blank(now.text) or now.text == told:
             return Proposal(file, now, file.after)
         if same_but_for_form(now.text, file.after):
             return FileStatus(file.uri, "applied")
@@ -118,7 +118,7 @@ def _ready(
     if now.text is None:
         return FileStatus(file.uri, "conflict", "the file was deleted meanwhile")
     if file.after is None:
-        if same_but_for_form(now.text, file.before) or now.text == told:
+        if _is_same(now.text, file.before) or now.text == told:
             return Proposal(file, now, None)
         return FileStatus(file.uri, "conflict", "the file was changed meanwhile, so it was not deleted")
     merged = _merged(file.before, file.after, now.text, told)
@@ -129,6 +129,10 @@ def _ready(
     if merged.text == now.text and target is None:
         return FileStatus(file.uri, "applied")
     return Proposal(file, now, merged.text)
+
+
+def _is_same(one: str, other: str) -> bool:
+    return same_but_for_form(one, other) or (is_blank(one) and is_blank(other))
 
 
 def _merged(before: str, after: str, now: str, told: str | None) -> Merged | Conflict:

@@ -63,7 +63,7 @@ def waiting_sentence(files: Sequence[FileStatus], names: Mapping[str, str], reas
     waiting = [names[file.uri] for file in files if file.waits]
     if not waiting:
         return ""
-    changed = sum(file.status in ("applied", "some") for file in files)
+    changed = sum(file.status == "applied" or file.hunks.applied > 0 for file in files)
     count = f"{changed} of {len(files)} files changed" if changed else "Nothing was changed"
     if changed and len(files) == 1:
         hunks = files[0].hunks

@@ -29,10 +29,6 @@ class Answered:
     reply: ApplyReply
     arrived: Mapping[str, Arrival]
 
-    @property
-    def is_seen(self) -> bool:
-        return any(arrival.written is not None for arrival in self.arrived.values())
-
 
 @dataclass(slots=True)
 class SentEdit:
@@ -84,7 +80,7 @@ class SentEdit:
         """An editor that says no may have stopped in the middle: then some files have their change already."""
         if reply.applied:
             return await self.arrivals.awaited(self.made.ready, self.hurry)
-        return await self.arrivals.now(self.made.ready)
+        return await self.arrivals.now(self.made.ready, exact=True)
 
     async def settle(self, arrived: Mapping[str, Arrival], otherwise: Outcome | None = "refused") -> None:
         """Store what can be seen of the edit. `otherwise`: the outcome of a file that shows nothing; None: open."""
