@@ -83,6 +83,7 @@ class _Parts:
         await self.saved(OTHER_FILE, UNUSED.replace("return len", "return 2 * len"))
 
     async def apply(self) -> None:
+        await self.window.command("Notifications: Show Notifications")
         await self.window.toast(WAITING).locator("a", has_text="Apply").click()
         await self.saved(OTHER_FILE, BOTH)
         await self.saved(f"tests/{NEW_FILE}", NEW_TEXT)
@@ -140,11 +141,17 @@ class _Parts:
         assert await box.is_checked() == wanted
 
     def box(self, name: str) -> Locator:
-        return self.window.page.locator(_ROWS, has_text=name).locator("input.edit-checkbox").first
+        return self.window.page.locator(_ROWS, has_text=name).locator(".monaco-custom-toggle").first
 
     async def saved(self, name: str, text: str) -> None:
-        await self.window.command("File: Save All Files")
-        await until(lambda: (self.trial.workspace / name).read_text() == text, f"the saved {name}")
+        path = self.trial.workspace / name
+
+        async def holds() -> bool:
+            # An edit of a file that is not shown arrives a little later.
+            await self.window.command("File: Save All Files")
+            return path.exists() and path.read_text() == text
+
+        await until(holds, f"the saved {name}")
 
     async def write(self, text: str) -> None:
         self.trial.file.write_text(text)

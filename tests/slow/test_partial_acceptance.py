@@ -3,24 +3,48 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests.slow.running import running, say
+from tests.support.outside import Connect, server_with
 from tests.support.partial_cases import PartialCase, Round
 from tests.support.sizes import SEED, tries
 
 PER_TURN = 10
 
 
-async def test_random_parts_of_edits_with_random_typing_between(tmp_path: Path) -> None:
-    """T-B1."""
-    total, done, rounds = tries("A-36"), 0, 0
-    async with running(tmp_path) as outside:
+async def played(place: Path, total: int, servers: Connect) -> int:
+    done = rounds = 0
+    async with running(place, connect=servers) as outside:
         while done < total:
             chance = random.Random(f"{SEED}-{rounds}")
             cases = [PartialCase(f"r{rounds}-{number}.py", chance) for number in range(PER_TURN)]
-            played = Round(outside, cases, chance)
-            await played.play()
-            done += played.acceptances
+            turn = Round(outside, cases, chance)
+            await turn.play()
+            done += turn.acceptances
             rounds += 1
     say(f"{done} acceptances in {rounds} turns")
+    return done
+
+
+async def test_random_parts_of_edits_with_random_typing_between(
+    tmp_path: Path, servers: Connect, tally: Callable[[str, int], None]
+) -> None:
+    """T-B1."""
+    tally("A-37", await played(tmp_path, tries("A-37"), servers))
+
+
+# The editor's word is enough, as it was.
+BELIEVES = """
+from thinklsp.lsp.edits import arrival
+from thinklsp.lsp.edits.comparing import Arrival, Hunks, hunk_count
+arrival.compare = lambda sent, shown, exact=False: Arrival(Hunks(hunk_count(sent), 0), sent, None)
+"""
+
+
+async def test_a_server_that_believes_the_editor_is_found(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError):
+        await played(tmp_path, PER_TURN, server_with(BELIEVES))

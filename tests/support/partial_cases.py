@@ -99,7 +99,7 @@ class PartialCase(Case):
         """Everything that waits is applied. False: a conflict with the user's typing, so that nothing is changed."""
         if self.kind == "delete":
             fits = self.now == self.base
-            self.now = None if fits else self.now
+            self.now, self.part = (None, None) if fits else (self.now, self.part)
             return fits
         if not self.part:
             fits = not self.now
