@@ -30,7 +30,7 @@ sys.addaudithook(note)
 EVERYTHING = (
     "import importlib, pkgutil, thinklsp\n"
     "for module in pkgutil.walk_packages(thinklsp.__path__, 'thinklsp.'):\n"
-    "    if not module.name.endswith(('__main__', 'sandbox.enter', 'line_matcher')):\n"
+    "    if not module.name.endswith(('__main__', 'sandbox.enter')):\n"
     "        importlib.import_module(module.name)"
 )
 STARTS: dict[str, list[str]] = {

@@ -37,7 +37,7 @@ from tests.support.tracing import Started, Trace, read_trace, traced, why_not
 Json = Any
 SAFE_OPTIONS = {"--no-config", "--no-follow"}
 UNSAFE_OPTIONS = ("--pre", "--search-zip", "-z", "--hostname-bin", "--follow", "-L")
-MATCHER = ["-I", "-S", str(ROOT / "thinklsp/tools/line_matcher.py")]
+WORKER = ["-I", "-S", str(ROOT / "thinklsp/workers/child.py")]
 BARE_ENVIRONMENT = {"PATH", "LANG", "LC_ALL"}
 GIT_OPTIONS = {"--no-pager", "--no-optional-locks", "core.fsmonitor=false", "core.hooksPath=/dev/null"}
 GIT_VARIABLES = {"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_NO_LAZY_FETCH=1"}
@@ -173,7 +173,7 @@ def is_our_own(program: Started, ripgrep: str) -> bool:
     if first != program.program or {entry.partition("=")[0] for entry in program.environment} != BARE_ENVIRONMENT:
         return False
     if Path(first).parent == Path(sys.executable).parent and Path(first).name.startswith("python"):
-        return rest == MATCHER
+        return rest == WORKER
     options = rest[: rest.index("--")] if "--" in rest else rest
     return first == ripgrep and set(options) >= SAFE_OPTIONS and not any(o.startswith(UNSAFE_OPTIONS) for o in options)
 

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from tests.support.python_definitions import definitions, standard_library
 from thinklsp.core.lines import split_lines
-from thinklsp.symbols.grammars import ParsingStopped
 from thinklsp.symbols.languages import language_of, languages
 from thinklsp.symbols.mentions import mentions
 from thinklsp.symbols.outline import outline
@@ -151,16 +150,6 @@ def test_a_file_of_5_mb():
     text = "def f():\n    return 1\n# " + "x" * 5_000 + "\n"
     symbols = outline(text * 1_000, languages()["python"])
     assert [each.last_line for each in symbols] == list(range(2, 3_000, 3))
-
-
-@pytest.mark.parametrize("name", sorted(SOURCES))
-def test_it_stops_when_it_is_told_to(name):
-    asked = iter([False] * 3)
-    text = SOURCES[name] * 500
-    with pytest.raises(ParsingStopped):
-        outline(text, languages()[name], lambda: next(asked, True))
-    with pytest.raises(ParsingStopped):
-        mentions(text, languages()[name], "x", lambda: True)
 
 
 def test_python_as_python_itself_sees_it():

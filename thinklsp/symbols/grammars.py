@@ -1,5 +1,8 @@
 """Grammars and queries, loaded when a language is first asked for, and the parsing itself.
 
+Parser and queries are native code that keeps the interpreter lock: a query over 300 kB of brackets takes minutes. The
+server runs them in worker processes (`symbols/answers`).
+
 A text is parsed as bytes in which every line ends as editors count lines: lone carriage returns become line feeds and
 NULs, which grammars take for the end, become blanks. Neither moves anything: offsets are those of the text.
 """
@@ -8,7 +11,6 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
@@ -18,21 +20,9 @@ from thinklsp.symbols.languages import Language
 if TYPE_CHECKING:
     import tree_sitter
 
-Stop = Callable[[], bool]
-"""Asked time and again while a text is parsed; true ends it."""
-
-_CHUNK = 1 << 16
 _LONE_RETURN = re.compile(rb"\r(?!\n)")
 # Python's grammar takes a line end behind a dot for the end of the statement, even between brackets.
 _DOT_AT_END = re.compile(rb"^([^#\n]*[^\W\d]\w*[ \t]*\.[ \t]*\r?)\n", re.MULTILINE)
-
-
-class ParsingStopped(Exception):
-    """The time was up, or nobody waits for the answer any more."""
-
-
-def never() -> bool:
-    return False
 
 
 class Rows:
@@ -51,29 +41,15 @@ def source_bytes(text: str) -> bytes:
     return _LONE_RETURN.sub(b"\n", data)
 
 
-def parse(data: bytes, language: Language, stop: Stop) -> tree_sitter.Tree:
-    """Raises ParsingStopped. Rows of the tree mean nothing; its offsets are those of `data`."""
-    tree = _parse(data, language, stop)
-    if language.name == "python" and tree.root_node.has_error and _DOT_AT_END.search(data):
-        return _parse(_DOT_AT_END.sub(rb"\1 ", data), language, stop)
-    return tree
-
-
-def _parse(data: bytes, language: Language, stop: Stop) -> tree_sitter.Tree:
-    """Lets other threads run: the parser comes back here every few steps."""
+def parse(data: bytes, language: Language) -> tree_sitter.Tree:
+    """Rows of the tree mean nothing; its offsets are those of `data`."""
     from tree_sitter import Parser  # noqa: PLC0415 - native code, loaded when a symbol is first asked for.
 
-    def chunk(offset: int, point: object) -> bytes:  # noqa: ARG001 - the parser gives both.
-        return data[offset : offset + _CHUNK]
-
-    def progress(offset: int, failed: bool) -> bool:  # noqa: ARG001 - the same.
-        return stop()
-
-    try:
-        return Parser(_grammar(language.name)).parse(chunk, progress_callback=progress)
-    except ValueError:
-        # The only way that it fails for: the callback has ended it.
-        raise ParsingStopped from None
+    parser = Parser(_grammar(language.name))
+    tree = parser.parse(data)
+    if language.name == "python" and tree.root_node.has_error and _DOT_AT_END.search(data):
+        return parser.parse(_DOT_AT_END.sub(rb"\1 ", data))
+    return tree
 
 
 @cache

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import re
 
-from thinklsp.symbols.grammars import ParsingStopped, Rows, Stop, never, parse, source_bytes
+from thinklsp.symbols.grammars import Rows, parse, source_bytes
 from thinklsp.symbols.languages import Language
 
 _PROSE = ("comment", "string", "char_literal", "character", "heredoc", "regex", "text")
 
 
-def mentions(text: str, language: Language, name: str, stop: Stop = never) -> tuple[int, ...]:
-    """Lines from 1, in order. Raises ParsingStopped."""
+def mentions(text: str, language: Language, name: str) -> tuple[int, ...]:
+    """Lines from 1, in order."""
     data = source_bytes(text)
-    root, rows = parse(data, language, stop).root_node, Rows(data)
+    root, rows = parse(data, language).root_node, Rows(data)
     lines: dict[int, None] = {}
     for match in word(name).finditer(data):
-        if stop():
-            raise ParsingStopped
         row = rows.at(match.start())
         if row not in lines:
             node = root.descendant_for_byte_range(match.start(), match.end())

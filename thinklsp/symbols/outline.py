@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from thinklsp.symbols.grammars import ParsingStopped, Rows, Stop, definitions_query, never, parse, source_bytes
+from thinklsp.symbols.grammars import Rows, definitions_query, parse, source_bytes
 from thinklsp.symbols.languages import Language
 
 if TYPE_CHECKING:
@@ -44,14 +44,14 @@ class _Found:
     end: int
 
 
-def outline(text: str, language: Language, stop: Stop = never) -> tuple[Symbol, ...]:
-    """In the order of their beginnings. Broken text gives what can be made out. Raises ParsingStopped, nothing else."""
+def outline(text: str, language: Language) -> tuple[Symbol, ...]:
+    """In the order of their beginnings. Broken text gives what can be made out."""
     data = source_bytes(text)
-    found = _definitions(parse(data, language, stop).root_node, data, language, stop)
+    found = _definitions(parse(data, language).root_node, data, language)
     return tuple(_nested(sorted(found, key=lambda each: (each.start, -each.end))))
 
 
-def _definitions(root: Node, data: bytes, language: Language, stop: Stop) -> Iterable[_Found]:
+def _definitions(root: Node, data: bytes, language: Language) -> Iterable[_Found]:
     from tree_sitter import QueryCursor  # noqa: PLC0415 - native code, loaded when a symbol is first asked for.
 
     rows = Rows(data)
@@ -60,8 +60,6 @@ def _definitions(root: Node, data: bytes, language: Language, stop: Stop) -> Ite
     cursor = QueryCursor(definitions_query(language))
     cursor.set_max_start_depth(_DEEPEST)
     for rank, captures in cursor.matches(root):
-        if stop():
-            raise ParsingStopped
         name, scopes = captures.pop("name")[0], captures.pop("scope", ())
         # Patterns stand in the order of their rank: what an earlier one has named is not taken again.
         if ranks.get(name.start_byte, rank + 1) <= rank or not (text := _text(name, data)):

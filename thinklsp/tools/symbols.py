@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from itertools import islice
 from typing import ClassVar
 
 from pydantic import Field
 
 from thinklsp.core.errors import PathRefused, ToolFailed
 from thinklsp.core.lines import split_lines
-from thinklsp.symbols.grammars import ParsingStopped
-from thinklsp.symbols.outline import Symbol, outline
+from thinklsp.symbols.answers import outline_rows, symbol_of
+from thinklsp.symbols.outline import Symbol
 from thinklsp.tools.base import Arguments, Tool, ToolContext, ToolOutput
 from thinklsp.tools.editor import Point, Target
 from thinklsp.tools.read import existing_text
 from thinklsp.tools.search import SearchText
 from thinklsp.tools.shown import RESULT_LIMIT, shown_name, visible
-from thinklsp.tools.symbol_search import SECONDS, Asked, Hits, SymbolSearch, in_time, language_at
+from thinklsp.tools.symbol_search import FILE_SECONDS, Asked, Hits, SymbolSearch, language_at
+from thinklsp.tools.threads import in_thread
+from thinklsp.workers.pool import WorkFailed, run_in_worker
 from thinklsp.workspace.overlay import EditOverlay
 from thinklsp.workspace.relpath import quoted
 from thinklsp.workspace.uri import uri_to_path
@@ -30,6 +33,9 @@ _MOST_REFERENCES = 400
 _LINES_OF_DEFINITION = 4
 # How often one name on a line is asked about.
 _MOST_POINTS = 3
+# What stands before a name and its dot. Each place of the text costs the square of a word's length.
+_QUALIFIER = re.compile(r"([\w$]+)\s*(?:\.|::|->)\s*$")
+_LONGEST_QUALIFIER = 200
 _BY_EDITOR = "from the editor's language server"
 _BY_SYNTAX = "by syntax, names only: check the hits"
 
@@ -57,13 +63,15 @@ class Outline(Tool[OutlineArguments]):
         if language is None:
             raise ToolFailed(f"No grammar here reads {quoted(place.shown)}; search_text finds names in it.")
         try:
-            symbols = await in_time(lambda stop: outline(text, language, stop))
-        except ParsingStopped:
+            count, rows = await run_in_worker(FILE_SECONDS, outline_rows, text, language.name)
+        except WorkFailed:
             raise ToolFailed(
-                f"{quoted(place.shown)} could not be read within {SECONDS:.0f} s; search_text finds names in it."
+                f"The definitions of {quoted(place.shown)} were not found within {FILE_SECONDS:.0f} s; search_text "
+                "finds names in it."
             ) from None
         head = f"{shown_name(place.shown)}, {language.name}, {len(split_lines(text))} lines"
-        return ToolOutput(_bounded(head, [_entry(symbol) for symbol in symbols] or ["No definitions."]))
+        entries = (_entry(symbol_of(row)) for row in rows) if rows else ["No definitions."]
+        return ToolOutput(_bounded(head, entries, count))
 
 
 class SymbolArguments(Arguments):
@@ -91,11 +99,11 @@ class Definition(_SymbolTool):
     )
 
     async def run(self, args: SymbolArguments, context: ToolContext) -> ToolOutput:
-        asked, points = _asked(args, context.overlay)
+        asked, points = await in_thread(_asked, args, context.overlay)
         targets = await _from_editor(context.editor.definition, points)
         if targets:
             head = _head(len(targets), "definition", asked.name, _BY_EDITOR)
-            return ToolOutput(_bounded(head, _targets(targets, context.overlay, _LINES_OF_DEFINITION)))
+            return ToolOutput(_bounded(head, _targets(targets, context.overlay, _LINES_OF_DEFINITION), len(targets)))
         hits = await SymbolSearch(asked, context.overlay, self._search).definitions()
         if not hits.found:
             hint = f"search_text finds where it is mentioned. ({_BY_SYNTAX})"
@@ -103,7 +111,7 @@ class Definition(_SymbolTool):
         head = _head(len(hits.found), "definition", asked.name, _BY_SYNTAX)
         shown = hits.found[:_MOST_DEFINITIONS]
         blocks = [_definition(place, symbol, hits.lines[place.key]) for place, _, symbol in shown if symbol is not None]
-        return ToolOutput(_bounded(head, [*blocks, *_more(hits, len(shown))]))
+        return ToolOutput(_bounded(head, [*blocks, *_more(hits, len(shown))], len(hits.found)))
 
 
 class References(_SymbolTool):
@@ -114,16 +122,16 @@ class References(_SymbolTool):
     )
 
     async def run(self, args: SymbolArguments, context: ToolContext) -> ToolOutput:
-        asked, points = _asked(args, context.overlay)
+        asked, points = await in_thread(_asked, args, context.overlay)
         targets = await _from_editor(context.editor.references, points)
         if targets:
             head = _head(len(targets), "reference", asked.name, _BY_EDITOR)
-            return ToolOutput(_bounded(head, _targets(targets, context.overlay, 1)))
+            return ToolOutput(_bounded(head, _targets(targets, context.overlay, 1), len(targets)))
         hits = await SymbolSearch(asked, context.overlay, self._search).references()
         head = _head(len(hits.found), "reference", asked.name, _BY_SYNTAX)
         shown = hits.found[:_MOST_REFERENCES]
         lines = [_line(place.shown, number, hits.lines[place.key]) for place, number, _ in shown]
-        return ToolOutput(_bounded(head, [*lines, *_more(hits, len(shown))]))
+        return ToolOutput(_bounded(head, [*lines, *_more(hits, len(shown))], len(hits.found)))
 
 
 def _asked(args: SymbolArguments, overlay: EditOverlay) -> tuple[Asked, tuple[Point, ...]]:
@@ -134,7 +142,7 @@ def _asked(args: SymbolArguments, overlay: EditOverlay) -> tuple[Asked, tuple[Po
     if args.line > len(lines):
         raise ToolFailed(f"{quoted(place.shown)} has {len(lines)} lines; line {args.line} does not exist.")
     line, symbol = lines[args.line - 1].rstrip("\r\n"), args.symbol.strip()
-    columns = [match.start() for match in _word(symbol).finditer(line)] if symbol else []
+    columns = [match.start() for match in islice(_word(symbol).finditer(line), _MOST_POINTS)] if symbol else []
     if not columns:
         raise ToolFailed(
             f"{quoted(args.symbol)} does not stand on line {args.line} of {quoted(place.shown)}. {_near(lines, symbol)}"
@@ -142,14 +150,16 @@ def _asked(args: SymbolArguments, overlay: EditOverlay) -> tuple[Asked, tuple[Po
     # A dotted name is asked about by its last part.
     name = re.split(r"\.|::|->|\\|#", symbol)[-1] or symbol
     at = symbol.rindex(name)
-    before = re.search(r"([\w$]+)\s*(?:\.|::|->)\s*$", line[: columns[0] + at])
+    end = columns[0] + at
+    before = _QUALIFIER.search(line, max(0, end - _LONGEST_QUALIFIER), end)
     asked = Asked(place, found.text, args.line, name, before[1] if before else "")
-    points = [Point(place.uri, found.text, args.line, column + at) for column in columns[:_MOST_POINTS]]
+    points = [Point(place.uri, found.text, args.line, column + at) for column in columns]
     return asked, () if found.source == "turn" else tuple(points)
 
 
 def _near(lines: Sequence[str], symbol: str) -> str:
-    numbers = [str(number) for number, line in enumerate(lines, 1) if symbol and _word(symbol).search(line)]
+    word = _word(symbol) if symbol else None
+    numbers = [str(number) for number, line in enumerate(lines, 1) if word and word.search(line)]
     if not numbers:
         return "It does not occur in the file; search_text finds it elsewhere."
     return f"It stands on line {', '.join(numbers[:10])}."
@@ -242,7 +252,7 @@ def _line(shown: str, number: int, lines: Sequence[str]) -> str:
 
 
 def _cut(line: str) -> str:
-    text = visible(line.rstrip("\r\n"))
+    text = visible(line.rstrip("\r\n")[: _LONGEST_LINE + 1])
     return text if len(text) <= _LONGEST_LINE else f"{text[:_LONGEST_LINE]} [line cut]"
 
 
@@ -255,12 +265,13 @@ def _more(hits: Hits, shown: int) -> list[str]:
     return [*left, *hits.notes]
 
 
-def _bounded(head: str, blocks: Sequence[str]) -> str:
+def _bounded(head: str, blocks: Iterable[str], count: int) -> str:
+    """`count`: of all blocks there are, of which `blocks` may hold only the first."""
     room = RESULT_LIMIT - _NOTE_ROOM - len(head)
     shown: list[str] = []
     for block in blocks:
         room -= len(block) + 1
         if room < 0:
-            return "\n".join((head, *shown, f"[cut: {len(shown)} of {len(blocks)} entries]"))
+            return "\n".join((head, *shown, f"[cut: {len(shown)} of {count} entries]"))
         shown.append(block)
     return "\n".join((head, *shown))
