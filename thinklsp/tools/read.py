@@ -49,15 +49,19 @@ class ReadFile(Tool[ReadFileArguments]):
 
     async def run(self, args: ReadFileArguments, context: ToolContext) -> ToolOutput:
         place = context.overlay.view.resolve(args.path)
-        lines = split_lines(existing_text(context.overlay, place).text)
+        text = existing_text(context.overlay, place).text
+        return ToolOutput(await in_thread(self._shown, place, text, args))
+
+    def _shown(self, place: Place, text: str, args: ReadFileArguments) -> str:
+        lines = split_lines(text)
         first, last = args.start_line or 1, min(args.end_line or len(lines), len(lines))
         if not lines:
-            return ToolOutput(f"{shown_name(place.shown)} is empty.")
+            return f"{shown_name(place.shown)} is empty."
         if first > len(lines):
             raise ToolFailed(f"{quoted(place.shown)} has {len(lines)} lines; line {first} does not exist.")
         if first > last:
             raise ToolFailed(f"start_line {first} is behind end_line {last}; give them the other way round.")
-        return ToolOutput(_numbered(place, lines, first, last))
+        return _numbered(place, lines, first, last)
 
 
 def existing_text(overlay: EditOverlay, place: Place) -> FileText:
@@ -75,9 +79,10 @@ def _numbered(place: Place, lines: list[str], first: int, last: int) -> str:
     room = RESULT_LIMIT - _NOTE_ROOM - len(visible(place.shown))
     number = first
     while number <= last:
-        line = visible(lines[number - 1].rstrip("\r\n"))
+        raw = lines[number - 1].rstrip("\r\n")
+        line = visible(raw[: _LONGEST_LINE + 1])
         if len(line) > _LONGEST_LINE:
-            line = f"{line[:_LONGEST_LINE]} [line cut: {len(line)} characters]"
+            line = f"{line[:_LONGEST_LINE]} [line cut: {len(raw)} characters]"
         line = f"{number:>5}\t{line}"
         room -= len(line) + 1
         if room < 0:
@@ -147,12 +152,14 @@ class FileWalk:
 
     async def run(self) -> list[Place]:
         """At most `limit` places. A cancelled call stops its thread at the next folder."""
-        found = [place for place in self._afloat() if self._takes(place)][: self._limit]
         try:
-            found += await in_thread(self._walk, self._limit - len(found))
+            return await in_thread(self._found)
         finally:
             self._stopped.set()
-        return found
+
+    def _found(self) -> list[Place]:
+        found = [place for place in self._afloat() if self._takes(place)][: self._limit]
+        return found + self._walk(self._limit - len(found))
 
     def _afloat(self) -> list[Place]:
         places = {place.key: place for place in (*self._overlay.view.unlike_disk(), *self._overlay.changed())}
@@ -179,6 +186,10 @@ class FileWalk:
 
     def _walk(self, limit: int) -> list[Place]:
         view, deadline = self._overlay.view, time.monotonic() + _LISTING_SECONDS
+
+        def stopped() -> bool:
+            return time.monotonic() > deadline or self._stopped.is_set()
+
         found: list[Place] = []
         rules = {
             start.key: IgnoreRules(start.root, start.path.parts)
@@ -189,7 +200,7 @@ class FileWalk:
         waiting = deque((start, start) for start in self._starts)
         while waiting:
             start, folder = waiting.popleft()
-            if len(found) > limit or time.monotonic() > deadline or self._stopped.is_set():
+            if len(found) > limit or stopped():
                 self.complete = False
                 self.unopened += [place.shown for place in (folder, *(entry[1] for entry in waiting))]
                 break
@@ -197,14 +208,14 @@ class FileWalk:
             if listing is None or folder.path is None or start.path is None:
                 continue
             above = folder.path.parts
-            kept = rules[start.key].kept(above, listing)
+            kept = rules[start.key].kept(above, listing, stopped)
             for place in self._places(folder, self._matching(start, above, kept.files)):
                 if place.key not in self._seen:
                     self._seen.add(place.key)
                     found.append(place)
             # A workspace folder inside another one is walked under its own name.
             waiting += ((start, below) for below in self._places(folder, kept.directories) if below.key not in own)
-        self.complete = self.complete and len(found) <= limit
+        self.complete = self.complete and len(found) <= limit and not stopped()
         return found[:limit]
 
     def _places(self, folder: Place, names: Sequence[str]) -> list[Place]:

@@ -134,7 +134,7 @@ class SearchText(Tool[SearchTextArguments]):
         return f'search "{args.pattern}"{place}'
 
     async def run(self, args: SearchTextArguments, context: ToolContext) -> ToolOutput:
-        return ToolOutput(_report(await self.find(args, context.overlay), args.context))
+        return ToolOutput(await in_thread(_report, await self.find(args, context.overlay), args.context))
 
     async def find(self, args: SearchTextArguments, overlay: EditOverlay) -> Found:
         """Within the bounds of time and size, which the notes tell of."""
@@ -150,7 +150,7 @@ class SearchText(Tool[SearchTextArguments]):
         return found
 
     async def _search(self, args: SearchTextArguments, overlay: EditOverlay, found: Found) -> None:
-        search = _Search(args, overlay, found)
+        search = await in_thread(_Search, args, overlay, found)
         note = "[searched without ripgrep: patterns are Python's]"
         for program in self._find(folder.root.path for folder in overlay.view.folders):
             try:
@@ -218,7 +218,7 @@ class _Search:
             return
         globs = first_sieve(self._glob, below.parts, self._overlay.view.shown_above(root))
         query = Query(self._query.pattern, self._query.literal, globs)
-        rules = IgnoreRules(root, below.parts)
+        rules = await in_thread(IgnoreRules, root, below.parts)
         known = root.stat(RelPath.of((".gitignore",))) if below.parts and not rules.start_ignored else None
         ignore_file = known is not None and known.kind == "file"
         texts: dict[str, FoundText | None] = {}
@@ -227,7 +227,7 @@ class _Search:
             async for match in stream:
                 name = match.path.removeprefix("./")
                 if name not in texts:
-                    texts[name] = self._through_gate(start, tuple(name.split("/")), rules)
+                    texts[name] = await in_thread(self._through_gate, start, tuple(name.split("/")), rules)
                 text = texts[name]
                 if text is not None and text.has(match):
                     self._found.add(text, match)
@@ -310,7 +310,8 @@ def _block(text: FoundText, context: int) -> list[str]:
     for number in sorted(n for n in near if 1 <= n <= len(text.lines)):
         if context and last and number != last + 1:
             lines.append("--")
-        line = visible(text.lines[number - 1].rstrip("\r\n"))
+        raw = text.lines[number - 1].rstrip("\r\n")
+        line = visible(raw[: _LONGEST_LINE + 1])
         if len(line) > _LONGEST_LINE:
             line = f"{line[:_LONGEST_LINE]} [line cut]"
         lines.append(f"{number}{':' if number in text.numbers else '-'} {line}")

@@ -7,31 +7,29 @@ list are outside of what tools may read.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-
-from pathspec import GitIgnoreSpec
+from collections.abc import Callable, Iterable
 
 from thinklsp.core.errors import PathRefused
 from thinklsp.workspace.paths import Listing, Root
 from thinklsp.workspace.relpath import RelPath, quoted
+from thinklsp.workspace.wildmatch import Pattern, Patterns, parse_line, parse_pattern
 
 # Never listed and never searched: they hold no text of the project.
 PRUNED = (".git", ".thinklsp")
 _FILE_NAME = ".gitignore"
 _MOST_ALTERNATIVES = 64
-_MOST_WILDCARDS = 3
 _LARGEST_FILE = 256 * 1024
-# How pathspec marks, in the regular expression of a pattern, the slash behind a folder that matches.
-_FOLDER_GROUP = "ps_d"
-_FOLDER_MARK = f"(?P<{_FOLDER_GROUP}>/)"
-_FILE_OR_FOLDER = f"(?:{_FOLDER_MARK}|$)"
-# How its expression begins for a pattern that matches at any depth.
-_BELOW_ANY = "^(?:.+/)?"
+# Names with `?` or sets in the patterns of one file.
+_MOST_COMPILED = 500
 _BRACES = re.compile(r"(?<!\\)\{([^{}]*)\}")
-# How a glob ends with wildcards in its last name.
-_WILD_NAME = re.compile(r"(?<!\\)[*?[][^/]*$")
 # What stands for itself in a glob: an escaped character, or one of several between brackets.
 _PLAIN_IN_GLOB = re.compile(r"\\.|\[[!^]?\]?[^]]*\]")
+
+Stopped = Callable[[], bool]
+
+
+def never() -> bool:
+    return False
 
 
 class IgnoreRules:
@@ -43,51 +41,60 @@ class IgnoreRules:
 
     def __init__(self, root: Root, start: tuple[str, ...] = ()) -> None:
         self._root = root
-        self._specs: dict[tuple[str, ...], _IgnoreFile | None] = {}
+        self._specs: dict[tuple[str, ...], Patterns | None] = {}
         self._highest = 0
         self._wanted = len(start)
-        self.start_ignored = any(self._excluded(start[: depth + 1], "/") for depth in range(len(start)))
+        self.start_ignored = any(self._excluded(start[: depth + 1], True) for depth in range(len(start)))
         if self.start_ignored:
             self._highest = len(start)
 
     def ignored(self, parts: tuple[str, ...]) -> bool:
         """Whether a file, or a folder between it and the start, is left out."""
         return any(
-            self._excluded(parts[:depth], "/" if depth < len(parts) else "")
-            for depth in range(self._wanted + 1, len(parts) + 1)
+            self._excluded(parts[:depth], depth < len(parts)) for depth in range(self._wanted + 1, len(parts) + 1)
         )
 
-    def kept(self, folder: tuple[str, ...], listing: Listing) -> Listing:
-        """What of a folder is not left out, for a walk that goes into no ignored folder."""
+    def kept(self, folder: tuple[str, ...], listing: Listing, stopped: Stopped = never) -> Listing:
+        """What of a folder is not left out, for a walk that goes into no ignored folder. Once `stopped`, the names that
+        were not looked at are left out too: many of them and many patterns take long."""
         if _FILE_NAME not in listing.files:
             self._specs[folder] = None
-        ignored = self._left_out(folder, listing.directories, "/"), self._left_out(folder, listing.files, "")
+        ignored = (
+            self._left_out(folder, listing.directories, True, stopped),
+            self._left_out(folder, listing.files, False, stopped),
+        )
         return Listing(
             tuple([name for name in listing.directories if name not in ignored[0]]),
             tuple([name for name in listing.files if name not in ignored[1]]),
         )
 
-    def _excluded(self, parts: tuple[str, ...], end: str) -> bool:
-        return parts[-1] in self._left_out(parts[:-1], parts[-1:], end)
+    def _excluded(self, parts: tuple[str, ...], is_folder: bool) -> bool:
+        return parts[-1] in self._left_out(parts[:-1], parts[-1:], is_folder)
 
-    def _left_out(self, folder: tuple[str, ...], names: Iterable[str], end: str) -> set[str]:
-        """Names in a folder: some of `names`, and those that always are. `end`: what closes the path of each, a slash
-        where they are folders.
+    def _left_out(
+        self, folder: tuple[str, ...], names: Iterable[str], is_folder: bool, stopped: Stopped = never
+    ) -> set[str]:
+        """Names in a folder: some of `names`, and those that always are.
 
         The deepest file with a pattern for an entry decides, and in there the last pattern.
         """
-        verdicts: dict[str, bool] = {}
-        for depth in range(self._highest, len(folder) + 1):
-            if (spec := self._spec(folder[:depth])) is not None:
-                verdicts |= spec.verdicts("".join(f"{part}/" for part in folder[depth:]), names, end)
-        return {name for name, ignored in verdicts.items() if ignored}.union(PRUNED)
+        depths = range(len(folder), self._highest - 1, -1)
+        specs = [(folder[depth:], spec) for depth in depths if (spec := self._spec(folder[:depth])) is not None]
 
-    def _spec(self, folder: tuple[str, ...]) -> _IgnoreFile | None:
+        def is_left_out(name: str) -> bool:
+            if stopped():
+                return True
+            verdicts = (spec.verdict(above, name, is_folder=is_folder) for above, spec in specs)
+            return next((verdict for verdict in verdicts if verdict is not None), False)
+
+        return {name for name in names if is_left_out(name)}.union(PRUNED)
+
+    def _spec(self, folder: tuple[str, ...]) -> Patterns | None:
         if folder not in self._specs:
             self._specs[folder] = self._load(folder)
         return self._specs[folder]
 
-    def _load(self, folder: tuple[str, ...]) -> _IgnoreFile | None:
+    def _load(self, folder: tuple[str, ...]) -> Patterns | None:
         try:
             data = self._root.read(RelPath.of((*folder, _FILE_NAME)), limit=_LARGEST_FILE)
         except PathRefused:
@@ -95,42 +102,8 @@ class IgnoreRules:
         if data is None:
             return None
         lines = data.decode("utf-8", "replace").removeprefix("\ufeff").split("\n")
-        return _IgnoreFile(line.removesuffix("\r") for line in lines if _usable(line))
-
-
-class _IgnoreFile:
-    """The patterns of one file, asked about entries of a walk.
-
-    pathspec's own answer takes in what lies below a matching folder. Here the folders above an entry have had their
-    turn already, and a pattern must be about the entry itself: else `!*/` would bring back every file in a folder.
-    """
-
-    def __init__(self, lines: Iterable[str]) -> None:
-        self._patterns = [
-            (pattern.regex, bool(pattern.include))
-            for pattern in reversed(list(GitIgnoreSpec.from_lines(lines).patterns))
-            if pattern.regex is not None
-        ]
-        # One look for the many entries that no pattern is about.
-        self._any = _union(regex for regex, _ in self._patterns)
-
-    def verdicts(self, above: str, names: Iterable[str], end: str) -> dict[str, bool]:
-        """Of names in the folder `above`. True: left out; False: taken back in; a name that no pattern
-        is about has none."""
-        mentioned = [name for name in names if self._any.search(f"{above}{name}{end}")]
-        found = {name: self._verdict(above + name, end) for name in mentioned}
-        return {name: verdict for name, verdict in found.items() if verdict is not None}
-
-    def _verdict(self, path: str, end: str) -> bool | None:
-        """The last pattern wins."""
-        closed = path + end
-        for regex, include in self._patterns:
-            if _FOLDER_GROUP not in regex.groupindex:
-                if regex.search(path):
-                    return include
-            elif any(match.end() == len(closed) for match in regex.finditer(closed)):
-                return include
-        return None
+        parsed = (parse_line(line.removesuffix("\r")) for line in lines)
+        return Patterns(_affordable(pattern for pattern in parsed if pattern is not None))
 
 
 class GlobFilter:
@@ -146,17 +119,24 @@ class GlobFilter:
                 raise PathRefused(
                     f"The glob {quoted(glob)} cannot be used: {fault}. Write it like `*.py` or `src/**/*.ts`."
                 )
-        self._any = _union(_compiled(pattern, files_only=not self.leaves_out) for pattern in self.patterns)
+        self._parsed = [each for each in map(parse_pattern, self.patterns) if each is not None]
 
     def takes(self, parts: tuple[str, ...], *, below: int = 0, above: tuple[str, ...] = ()) -> bool:
         """A glob may be meant from the workspace folder on, from the folder `below` components into it, or as paths are
         shown, with what stands `above` them."""
-        found = (
-            self._any.search("/".join(parts))
-            or (below and self._any.search("/".join(parts[below:])))
-            or (above and self._any.search("/".join((*above, *parts))))
-        )
-        return bool(found) != self.leaves_out
+        meant = (tuple(parts), *((parts[below:],) if below else ()), *(((*above, *parts),) if above else ()))
+        found = any(self._matches(pattern, path) for pattern in self._parsed for path in meant if path)
+        return found != self.leaves_out
+
+    def _matches(self, pattern: Pattern, parts: tuple[str, ...]) -> bool:
+        """Whether the pattern means the file or a folder above it."""
+        if not pattern.folders_only and pattern.matches(parts):
+            return True
+        named = pattern.last is not None and pattern.last.literal is not None
+        if not (self.leaves_out or named or pattern.folders_only):
+            # A name with wildcards is that of a file.
+            return False
+        return any(pattern.matches(parts[:depth]) for depth in range(1, len(parts)))
 
 
 def _fault(pattern: str) -> str | None:
@@ -169,19 +149,7 @@ def _fault(pattern: str) -> str | None:
         return "it names nothing"
     if ".." in pattern.split("/"):
         return "it holds `..`, and nothing above the workspace folder can be used"
-    if _is_slow(pattern):
-        return f"it holds more than {_MOST_WILDCARDS} `**`, or more than {_MOST_WILDCARDS} `*` in one name"
-    return None if _compiled(pattern) is not None else "no file can match it"
-
-
-def _compiled(pattern: str, *, files_only: bool = False) -> re.Pattern[str] | None:
-    """None for one that cannot be used. `files_only`: a name with wildcards is that of a file."""
-    # A leading sign would turn a pattern around; as a glob it is a plain character.
-    plain = re.sub(r"^([!#])", r"\\\1", pattern)
-    regex = next((one.regex for one in GitIgnoreSpec.from_lines([plain]).patterns), None) if _usable(plain) else None
-    if regex is None or not (files_only and _WILD_NAME.search(pattern)):
-        return regex
-    return re.compile(regex.pattern.replace(_FILE_OR_FOLDER, "$"))
+    return None if parse_pattern(pattern) is not None else "no file can match it"
 
 
 def expand_braces(glob: str) -> tuple[str, ...]:
@@ -200,27 +168,12 @@ def expand_braces(glob: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(done))
 
 
-def _union(patterns: Iterable[re.Pattern[str] | None]) -> re.Pattern[str]:
-    """One expression for all; of none it matches nothing."""
-    bare = [regex.pattern.replace(_FOLDER_MARK, "/") for regex in patterns if regex is not None]
-    # Going through the folders of a path once, not for each pattern, takes a quarter of the time.
-    below_any = "|".join(f"(?:{text.removeprefix(_BELOW_ANY)})" for text in bare if text.startswith(_BELOW_ANY))
-    whole = [f"(?:{text})" for text in bare if not text.startswith(_BELOW_ANY)]
-    return re.compile("|".join((*whole, f"{_BELOW_ANY}(?:{below_any or '(?!)'})")))
-
-
-def _usable(line: str) -> bool:
-    """One line that no matcher understands must not take the others down, nor one that takes for ever."""
-    if _is_slow(line):
-        return False
-    try:
-        GitIgnoreSpec.from_lines([line])
-    except (ValueError, re.error):
-        return False
-    return True
-
-
-def _is_slow(line: str) -> bool:
-    """Python tries every way to share a name out among its wildcards, so their number is bounded."""
-    parts = line.split("/")
-    return parts.count("**") > _MOST_WILDCARDS or any(part.count("*") > _MOST_WILDCARDS for part in parts)
+def _affordable(patterns: Iterable[Pattern]) -> list[Pattern]:
+    """Pass over the patterns with `?` or sets that are too many: each is compiled, which takes 0.1 ms."""
+    kept, left = [], _MOST_COMPILED
+    for pattern in patterns:
+        compiled = sum(not segment.is_plain for group in pattern.groups for segment in group)
+        left -= compiled
+        if not compiled or left >= 0:
+            kept.append(pattern)
+    return kept
