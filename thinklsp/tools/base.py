@@ -21,11 +21,13 @@ from thinklsp.core.events import PlanEntry
 from thinklsp.core.messages import ToolSpec, ToolUseBlock
 from thinklsp.tools.commands import Commands
 from thinklsp.tools.editor import Editor, NoEditor
-from thinklsp.tools.shown import bounded, visible
+from thinklsp.tools.shown import RESULT_LIMIT, bounded, visible
+from thinklsp.tools.threads import in_thread
 from thinklsp.workspace.overlay import EditOverlay
 
 _LOG = logging.getLogger(__name__)
 _LONGEST_TITLE = 120
+_LONGEST_SOURCE = 1_000
 
 Ask = Callable[[str, tuple[str, ...]], Awaitable[str | None]]
 """Question and options to the user; None when it was dismissed or not answered in time."""
@@ -96,12 +98,13 @@ def describe(tool_use: ToolUseBlock, tools: Sequence[AnyTool]) -> str:
     """The title of a call, before it runs; its name where the arguments make no sense."""
     tool = _find(tool_use.name, tools)
     if tool is None or tool_use.input is None:
-        return bounded(visible(tool_use.name), _LONGEST_TITLE)
+        return bounded(visible(tool_use.name[:_LONGEST_SOURCE]), _LONGEST_TITLE)
     try:
         title = tool.title(tool.arguments.model_validate(tool_use.input))
     except ValidationError:
         title = tool.name
-    line = " ".join(visible(title).split())
+    # The path in it may be a megabyte long.
+    line = " ".join(visible(title[:_LONGEST_SOURCE]).split())
     return line if len(line) <= _LONGEST_TITLE else line[: _LONGEST_TITLE - 1] + "…"
 
 
@@ -124,7 +127,7 @@ async def call(tool_use: ToolUseBlock, tools: Sequence[AnyTool], context: ToolCo
     except Exception as error:  # noqa: BLE001 - one faulty tool must not end the turn; the log has the kind of it.
         _LOG.error("tool %s failed", tool.name, exc_info=error)
         return _failure(f"`{tool.name}` failed because of a fault in thinklsp. Try another way.")
-    return replace(output, text=bounded(visible(output.text)))
+    return replace(output, text=bounded(await in_thread(visible, output.text)))
 
 
 @cache
@@ -167,7 +170,7 @@ def _find(name: str, tools: Sequence[AnyTool]) -> AnyTool | None:
 
 
 def _failure(sentence: str) -> ToolOutput:
-    return ToolOutput(bounded(visible(sentence)), is_error=True)
+    return ToolOutput(bounded(visible(sentence[:RESULT_LIMIT])), is_error=True)
 
 
 def _sentences(error: ValidationError, tool: AnyTool) -> list[str]:

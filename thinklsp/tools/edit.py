@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, islice
 from typing import ClassVar
 
 from pydantic import Field
@@ -12,11 +15,12 @@ from thinklsp.core.lines import split_lines
 from thinklsp.tools.base import Arguments, Tool, ToolContext, ToolOutput
 from thinklsp.tools.read import existing_text
 from thinklsp.tools.shown import invisible, shown_name, unescaped, visible
+from thinklsp.tools.threads import in_thread
+from thinklsp.workspace.paths import EDIT_LIMIT
 from thinklsp.workspace.relpath import quoted
 from thinklsp.workspace.view import Place
 
-_LINE_END = re.compile(r"\r\n|\r|\n")
-_NUMBERS_NAMED = 20
+_MAX_NAMED = 20
 _WORD = re.compile(r"\w+")
 _LIKE = 0.5
 _PATH = "Path of the file, relative to the workspace folder, or the URI of an open document."
@@ -50,22 +54,9 @@ class EditFile(Tool[EditFileArguments]):
         text = existing_text(overlay, place).text
         if not text:
             raise ToolFailed(f"{quoted(place.shown)} is empty; write_file gives it a text.")
-        old, new = _as_in_file(text, args.old_text, args.new_text)
-        starts = _occurrences(text, old)
-        if not starts:
-            raise ToolFailed(_not_found(place, text, args.old_text))
-        if len(starts) > 1 and not args.replace_all:
-            named = ", ".join(map(str, _line_numbers(text, starts[:_NUMBERS_NAMED])))
-            raise ToolFailed(
-                f"old_text occurs {len(starts)} times in {quoted(place.shown)}, at lines {named}. Add lines around "
-                "the one that you mean, or set replace_all."
-            )
-        if old == new:
-            raise ToolFailed("old_text and new_text are the same, so nothing was changed.")
-        overlay.write(place, text.replace(old, new))
-        count = text.count(old)
-        where = f"at line {_line_numbers(text, starts)[0]}" if count == 1 else f"at {count} places"
-        return ToolOutput(f"Edited {shown_name(place.shown)} {where}.{_warning(args.new_text, text)}")
+        new_text, done = await in_thread(_edited, place, text, args)
+        overlay.write(place, new_text)
+        return ToolOutput(done)
 
 
 class WriteFileArguments(Arguments):
@@ -92,18 +83,9 @@ class WriteFile(Tool[WriteFileArguments]):
             raise ToolFailed(f"{quoted(place.shown)} is a folder; give the path of a file.")
         overlay.view.check_writable(place)
         known = overlay.read(place)
-        content = args.content.removeprefix("\ufeff")
-        if known is not None:
-            content = _with_line_ends(content, _line_end(known.text))
-            # A mark that the editor shows as part of its document is kept; one that it hides is kept for it.
-            content = "\ufeff" + content if known.text.startswith("\ufeff") else content
+        content, done = await in_thread(_rewritten, place, None if known is None else known.text, args.content)
         overlay.write(place, content)
-        verb = "Created" if known is None else "Rewrote"
-        count = len(split_lines(content))
-        old = "" if known is None else known.text
-        return ToolOutput(
-            f"{verb} {shown_name(place.shown)} ({count} line{'' if count == 1 else 's'}).{_warning(content, old)}"
-        )
+        return ToolOutput(done)
 
 
 class RenameFileArguments(Arguments):
@@ -149,54 +131,99 @@ class DeleteFile(Tool[DeleteFileArguments]):
         return ToolOutput(f"Deleted {shown_name(place.shown)}.")
 
 
+def _edited(place: Place, text: str, args: EditFileArguments) -> tuple[str, str]:
+    """Return the new text and the sentence about it. Raises ToolFailed; takes time by the length of the texts."""
+    old, new = _as_in_file(text, args.old_text, args.new_text)
+    starts = list(islice(_occurrences(text, old), 1 if args.replace_all else _MAX_NAMED + 1))
+    if not starts:
+        raise ToolFailed(_not_found(place, text, args.old_text))
+    if len(starts) > 1:
+        raise ToolFailed(_ambiguous(place, text, starts))
+    if old == new:
+        raise ToolFailed("old_text and new_text are the same, so nothing was changed.")
+    count = text.count(old) if args.replace_all else 1
+    if len(text) + count * (len(new) - len(old)) > EDIT_LIMIT:
+        raise ToolFailed(
+            f"After this edit {quoted(place.shown)} would hold more than {EDIT_LIMIT // 1024} KiB, the limit of tools."
+        )
+    where = f"at line {_line_numbers(text, starts)[0]}" if count == 1 else f"at {count} places"
+    done = f"Edited {shown_name(place.shown)} {where}.{_warning(args.new_text, text)}"
+    return text.replace(old, new, count), done
+
+
+def _rewritten(place: Place, old: str | None, content: str) -> tuple[str, str]:
+    """Return the text to write and the sentence about it."""
+    content = content.removeprefix("\ufeff")
+    if old is not None:
+        content = _with_line_ends(content, _line_end(old))
+        # A mark that the editor shows as part of its document is kept; one that it hides is kept for it.
+        content = "\ufeff" + content if old.startswith("\ufeff") else content
+    verb = "Created" if old is None else "Rewrote"
+    count = len(split_lines(content))
+    lines = f"{count} line{'' if count == 1 else 's'}"
+    return content, f"{verb} {shown_name(place.shown)} ({lines}).{_warning(content, old or '')}"
+
+
+def _ambiguous(place: Place, text: str, starts: list[int]) -> str:
+    count = f"{len(starts)} times" if len(starts) <= _MAX_NAMED else f"more than {_MAX_NAMED} times"
+    named = ", ".join(map(str, _line_numbers(text, starts[:_MAX_NAMED])))
+    return (
+        f"old_text occurs {count} in {quoted(place.shown)}, at lines {named}. Add lines around the one that you mean, "
+        "or set replace_all."
+    )
+
+
 def _as_in_file(text: str, old: str, new: str) -> tuple[str, str]:
     """Both texts as the file would spell them: its line ends, and the characters that results spell out."""
     for spelled_old, spelled_new in ((old, new), (unescaped(old), unescaped(new))):
+        ends = [end for end, count in _line_ends(spelled_old).items() if count]
         # A text that is in the file as it stands is taken so: a file may mix its line ends.
-        if spelled_old in text and _LINE_END.search(spelled_old):
-            ends = set(_LINE_END.findall(spelled_old))
-            return spelled_old, _with_line_ends(spelled_new, ends.pop()) if len(ends) == 1 else spelled_new
-        for end in (_line_end(text), "\n", "\r\n", "\r"):
+        if ends and spelled_old in text:
+            return spelled_old, _with_line_ends(spelled_new, ends[0]) if len(ends) == 1 else spelled_new
+        for end in (_line_end(text), *_line_ends(text)):
             adapted = _with_line_ends(spelled_old, end)
             if adapted in text:
                 return adapted, _with_line_ends(spelled_new, end)
     return old, new
 
 
+def _line_ends(text: str) -> dict[str, int]:
+    """How many lines end in each way."""
+    both = text.count("\r\n")
+    return {"\n": text.count("\n") - both, "\r\n": both, "\r": text.count("\r") - both}
+
+
 def _line_end(text: str) -> str:
     """The one that most lines of the text have."""
-    ends = _LINE_END.findall(text)
-    return max(("\n", "\r\n", "\r"), key=ends.count)
+    ends = _line_ends(text)
+    return max(ends, key=ends.__getitem__)
 
 
 def _with_line_ends(text: str, end: str) -> str:
-    return _LINE_END.sub(lambda _: end, text)
+    plain = text.replace("\r\n", "\n").replace("\r", "\n")
+    return plain if end == "\n" else plain.replace("\n", end)
 
 
-def _occurrences(text: str, old: str) -> list[int]:
+def _occurrences(text: str, old: str) -> Iterator[int]:
     """Offsets, overlapping ones included: two ways to read a text are not one."""
-    starts: list[int] = []
     at = text.find(old)
     while at >= 0:
-        starts.append(at)
+        yield at
         at = text.find(old, at + 1)
-    return starts
 
 
-def _line_numbers(text: str, starts: list[int]) -> list[int]:
-    return [len(split_lines(text[:start] + "x")) for start in starts]
+def _line_numbers(text: str, starts: Sequence[int]) -> list[int]:
+    ends = list(accumulate(map(len, split_lines(text))))
+    return [bisect_right(ends, start) + 1 for start in starts]
 
 
 def _not_found(place: Place, text: str, old: str) -> str:
     head = f"old_text is not in {quoted(place.shown)}."
     lines, wanted = split_lines(text), split_lines(old)
-    stripped = [line.split() for line in lines]
-    pieces = [line.split() for line in wanted]
-    for first in range(len(lines) - len(wanted) + 1):
-        if stripped[first : first + len(wanted)] == pieces:
-            last = first + len(wanted)
-            where = f"Line {last} differs" if len(wanted) == 1 else f"Lines {first + 1}-{last} differ"
-            return f"{head} {where} from it in white space only; copy the text exactly."
+    if (first := _but_for_blanks(lines, wanted)) is not None:
+        last = first + len(wanted)
+        where = f"Line {last} differs" if len(wanted) == 1 else f"Lines {first + 1}-{last} differ"
+        return f"{head} {where} from it in white space only; copy the text exactly."
     sought = next((set(_WORD.findall(line)) for line in wanted if line.strip()), set())
     score, number = max(
         ((_likeness(sought, set(_WORD.findall(line))), -n) for n, line in enumerate(lines, 1)), default=(0.0, 0)
@@ -206,6 +233,16 @@ def _not_found(place: Place, text: str, old: str) -> str:
     return f"{head} The nearest line is {-number}: {lines[-number - 1].strip()[:200]}"
 
 
+def _but_for_blanks(lines: list[str], wanted: list[str]) -> int | None:
+    """Return the index of the first of `lines` from which they equal `wanted` except for white space.
+
+    One search in a joined text, whose lines no other line contains: `str.find` is linear for any texts.
+    """
+    joined, sought = ("\n".join(("", *(" ".join(line.split()) for line in each), "")) for each in (lines, wanted))
+    at = joined.find(sought) if wanted else -1
+    return None if at < 0 else joined.count("\n", 0, at)
+
+
 def _likeness(a: set[str], b: set[str]) -> float:
     """Share of common words, 0 to 1: linear, where a comparison by characters would hold everything up."""
     return 2 * len(a & b) / max(1, len(a) + len(b))
@@ -213,6 +250,7 @@ def _likeness(a: set[str], b: set[str]) -> float:
 
 def _warning(new: str, old: str) -> str:
     """Said to the model and, through it, to the user: characters that nobody would see in the editor."""
-    known = ("<U+000D>", *invisible(old))
-    added = [char for char in invisible(new) if char not in known]
+    shown = invisible(new)
+    known = ("<U+000D>", *(invisible(old) if shown else ()))
+    added = [char for char in shown if char not in known]
     return f" Note: the new text holds invisible characters: {visible(' '.join(added[:10]))}." if added else ""
