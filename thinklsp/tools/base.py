@@ -22,7 +22,7 @@ from thinklsp.core.messages import ToolSpec, ToolUseBlock
 from thinklsp.tools.commands import Commands
 from thinklsp.tools.editor import Editor, NoEditor
 from thinklsp.tools.shown import RESULT_LIMIT, bounded, visible
-from thinklsp.tools.threads import in_thread
+from thinklsp.tools.threads import in_thread_if_long
 from thinklsp.workspace.overlay import EditOverlay
 
 _LOG = logging.getLogger(__name__)
@@ -127,7 +127,7 @@ async def call(tool_use: ToolUseBlock, tools: Sequence[AnyTool], context: ToolCo
     except Exception as error:  # noqa: BLE001 - one faulty tool must not end the turn; the log has the kind of it.
         _LOG.error("tool %s failed", tool.name, exc_info=error)
         return _failure(f"`{tool.name}` failed because of a fault in thinklsp. Try another way.")
-    return replace(output, text=bounded(await in_thread(visible, output.text)))
+    return replace(output, text=bounded(await in_thread_if_long(len(output.text), visible, output.text)))
 
 
 @cache

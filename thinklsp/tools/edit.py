@@ -15,7 +15,7 @@ from thinklsp.core.lines import split_lines
 from thinklsp.tools.base import Arguments, Tool, ToolContext, ToolOutput
 from thinklsp.tools.read import existing_text
 from thinklsp.tools.shown import invisible, shown_name, unescaped, visible
-from thinklsp.tools.threads import in_thread
+from thinklsp.tools.threads import in_thread_if_long
 from thinklsp.workspace.paths import EDIT_LIMIT
 from thinklsp.workspace.relpath import quoted
 from thinklsp.workspace.view import Place
@@ -54,7 +54,8 @@ class EditFile(Tool[EditFileArguments]):
         text = existing_text(overlay, place).text
         if not text:
             raise ToolFailed(f"{quoted(place.shown)} is empty; write_file gives it a text.")
-        new_text, done = await in_thread(_edited, place, text, args)
+        length = len(text) + len(args.old_text) + len(args.new_text)
+        new_text, done = await in_thread_if_long(length, _edited, place, text, args)
         overlay.write(place, new_text)
         return ToolOutput(done)
 
@@ -83,7 +84,9 @@ class WriteFile(Tool[WriteFileArguments]):
             raise ToolFailed(f"{quoted(place.shown)} is a folder; give the path of a file.")
         overlay.view.check_writable(place)
         known = overlay.read(place)
-        content, done = await in_thread(_rewritten, place, None if known is None else known.text, args.content)
+        old = None if known is None else known.text
+        length = len(args.content) + len(old or "")
+        content, done = await in_thread_if_long(length, _rewritten, place, old, args.content)
         overlay.write(place, content)
         return ToolOutput(done)
 

@@ -14,7 +14,7 @@ from thinklsp.core.errors import PathRefused, ToolFailed
 from thinklsp.core.lines import split_lines
 from thinklsp.tools.base import Arguments, Tool, ToolContext, ToolOutput
 from thinklsp.tools.shown import RESULT_LIMIT, shown_name, visible
-from thinklsp.tools.threads import in_thread
+from thinklsp.tools.threads import in_thread, in_thread_if_long
 from thinklsp.workspace.ignore import GlobFilter, IgnoreRules
 from thinklsp.workspace.overlay import EditOverlay
 from thinklsp.workspace.relpath import quoted
@@ -50,7 +50,7 @@ class ReadFile(Tool[ReadFileArguments]):
     async def run(self, args: ReadFileArguments, context: ToolContext) -> ToolOutput:
         place = context.overlay.view.resolve(args.path)
         text = existing_text(context.overlay, place).text
-        return ToolOutput(await in_thread(self._shown, place, text, args))
+        return ToolOutput(await in_thread_if_long(len(text), self._shown, place, text, args))
 
     def _shown(self, place: Place, text: str, args: ReadFileArguments) -> str:
         lines = split_lines(text)
