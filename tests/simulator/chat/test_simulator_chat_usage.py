@@ -57,7 +57,7 @@ def figures(talk: Talk, body: dict[str, Any]) -> tuple[int, int, dict[str, Any]]
     return usage["prompt_tokens"], usage["prompt_tokens_details"]["cached_tokens"], answer["choices"][0]["message"]
 
 
-@pytest.mark.parametrize("model", ["compatible-1", "deepseek-reasoner", "anthropic/claude-opus-5.5"])
+@pytest.mark.parametrize("model", ["compatible-1", "deepseek-reasoner", "openai/gpt-6-sol"])
 def test_a_loop_reads_what_the_step_before_sent(model: str) -> None:
     talk = Talk()
     body = request("loop", model)
@@ -69,6 +69,19 @@ def test_a_loop_reads_what_the_step_before_sent(model: str) -> None:
         held = prompt
         body = continued(body, message)
     assert figures(talk, body)[1] == held
+
+
+def test_prompts_of_claude_are_cached_up_to_a_mark_only() -> None:
+    """P-D3: the simulator hid that no request had a mark."""
+    model = "anthropic/claude-opus-5.5"
+    plain, talk = request("plain", model), Talk()
+    assert [figures(talk, plain)[1] for _ in range(2)] == [0, 0]
+    *head, last = plain["messages"]
+    part = {"type": "text", "text": last["content"], "cache_control": {"type": "ephemeral"}}
+    marked = {**plain, "messages": [*head, {**last, "content": [part]}]}
+    prompt, cached, _ = figures(talk, marked)
+    assert (cached, figures(talk, marked)[1]) == (0, prompt)
+    assert figures(talk, plain)[1] == 0
 
 
 @pytest.mark.parametrize(

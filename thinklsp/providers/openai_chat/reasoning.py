@@ -1,8 +1,8 @@
-"""The thinking in a stream of chat completions: one of three fields, or a part of the content.
+"""The thinking in a stream of chat completions: one of four fields, or a part of the content.
 
 Gateways may send the same text under several names. One of them is read, the first that brings text, in the order
-`reasoning_details`, `reasoning`, `reasoning_content`; under that name it can go back. Details are kept whole, whatever
-else comes, since they may be signed.
+`reasoning_details`, `reasoning`, `reasoning_content`, `thinking_blocks`; under that name it can go back. Details and
+blocks are kept whole, whatever else comes, since they may be signed.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ from typing import Any
 
 from thinklsp.core.pieces import Pieces
 from thinklsp.core.stream import BlockDelta, BlockStarted, BlockStopped, StreamEvent, ThinkingDelta
+from thinklsp.providers.openai_chat.thinking_blocks import ThinkingBlocks
 
 DETAILS = "reasoning_details"
-FIELDS = (DETAILS, "reasoning", "reasoning_content")
+BLOCKS = "thinking_blocks"
+FIELDS = (DETAILS, "reasoning", "reasoning_content", BLOCKS)
 # What is appended where a detail comes in pieces; everything else in it is set.
 _APPENDED = {"reasoning.text": "text", "reasoning.summary": "summary"}
 
@@ -53,6 +55,7 @@ class Reasoning:
         self._pieces = Pieces()
         self._details: list[_Detail] = []
         self._places: dict[tuple[str, int], _Detail] = {}
+        self._blocks = ThinkingBlocks()
         self._open = False
 
     @property
@@ -67,7 +70,8 @@ class Reasoning:
         """What of the delta is thinking."""
         entries = delta.get(DETAILS)
         found = {DETAILS: self._merge(entries) if isinstance(entries, list) else ""}
-        found |= {name: text for name in FIELDS[1:] if isinstance(text := delta.get(name), str)}
+        found |= {name: text for name in FIELDS[1:3] if isinstance(text := delta.get(name), str)}
+        found[BLOCKS] = self._blocks.take(delta.get(BLOCKS))
         return self._show(found)
 
     def tell(self, source: str, text: str) -> list[StreamEvent]:
@@ -82,19 +86,18 @@ class Reasoning:
     def stop(self) -> list[StreamEvent]:
         if not self._open:
             return []
-        raw: dict[str, Any] = (
-            {DETAILS: [detail.whole() for detail in self._details]}
-            if self._details
-            else {self._source or FIELDS[1]: self.text}
-        )
-        return [BlockStopped(self._index, raw)]
+        raw: dict[str, Any] = {DETAILS: [detail.whole() for detail in self._details]} if self._details else {}
+        if blocks := self._blocks.whole():
+            raw[BLOCKS] = blocks
+        text = {self._source or FIELDS[1]: self.text} if self._source != BLOCKS else {}
+        return [BlockStopped(self._index, raw or text)]
 
     def _show(self, found: Mapping[str, str]) -> list[StreamEvent]:
         if self._source is None:
             self._source = next((name for name, text in found.items() if text), None)
         text = found.get(self._source or "", "")
         events: list[StreamEvent] = []
-        if not self._open and (text or self._details):
+        if not self._open and (text or self._details or self._blocks.whole()):
             self._open = True
             events.append(BlockStarted(self._index, "thinking", {}))
         if text:

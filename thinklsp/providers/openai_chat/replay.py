@@ -24,7 +24,7 @@ from thinklsp.core.messages import (
     ToolUseBlock,
     UserMessage,
 )
-from thinklsp.providers.openai_chat.reasoning import DETAILS, FIELDS
+from thinklsp.providers.openai_chat.reasoning import BLOCKS, DETAILS, FIELDS
 from thinklsp.providers.openai_chat.servers import ChatServer
 from thinklsp.providers.written import written_once
 
@@ -133,7 +133,7 @@ class _Replay:
             case "none":
                 return {}
             case "auto" | "reasoning_details":
-                names = FIELDS if self._server.echo == "auto" else (DETAILS,)
+                names = FIELDS if self._server.echo == "auto" else (DETAILS, BLOCKS)
                 return {name: raw[name] for name in names if name in raw}
             case "reasoning" | "reasoning_content":
                 return {self._server.echo: block.text} if raw and block.text else {}

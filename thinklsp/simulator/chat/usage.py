@@ -1,6 +1,7 @@
 """What a chat request costs in tokens, whether it fits into the window, and the usage figures of each server.
 
-Estimates, but steady ones. Servers cache prefixes unasked, so every message is a place up to which one can be kept.
+Estimates, but steady ones. Servers cache prefixes unasked, so every message is a place up to which one can be kept;
+those of Claude are cached only up to a mark.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from thinklsp.simulator.prompt_cache import InputUsage, Item, text_tokens
 from thinklsp.simulator.scenario import UsageOverride
 
 _IMAGE_TOKENS = 1200
+_MARK = "cache_control"
 _USD_PER_TOKEN = 2e-6
 
 
@@ -25,18 +27,24 @@ def items(body: Mapping[str, Any], conversation: Conversation) -> tuple[Item, ..
     """The request as cacheable units: tools, then messages."""
     key = str(body["model"])
     result: list[Item] = []
-    for content, tokens in _units(body, conversation):
+    needs_mark = "claude" in key
+    for content, tokens, is_marked in _units(body, conversation):
         key = hashlib.sha256(f"{key}{content}".encode("utf-8", "surrogatepass")).hexdigest()
-        result.append(Item(key, tokens, "5m"))
+        result.append(Item(key, tokens, "5m" if is_marked or not needs_mark else None))
     return tuple(result)
 
 
-def _units(body: Mapping[str, Any], conversation: Conversation) -> Iterator[tuple[str, int]]:
+def _units(body: Mapping[str, Any], conversation: Conversation) -> Iterator[tuple[str, int, bool]]:
+    """Yield each unit, its tokens, and whether it is marked for the cache. A mark changes nothing in the unit."""
     for tool in body.get("tools") or ():
         content = json.dumps(tool)
-        yield content, 3 + text_tokens(content)
+        yield content, 3 + text_tokens(content), _MARK in tool
     for message in conversation.messages:
-        yield json.dumps(message), 3 + _message_tokens(message)
+        parts = message["content"] if isinstance(message.get("content"), list) else []
+        is_marked = _MARK in message or any(_MARK in part for part in parts)
+        text_only = all(part["type"] == "text" for part in parts)
+        unit = {**message, "content": text_of(message)} if text_only else message
+        yield json.dumps(unit), 3 + _message_tokens(message), is_marked
 
 
 def _message_tokens(message: Message) -> int:
