@@ -115,7 +115,7 @@ OPENERS = (
 # By argv each, which they check: the sandbox, search and git, the user's own key command, the demo's server.
 STARTERS = (
     "thinklsp/sandbox/enter.py", "thinklsp/sandbox/process.py", "thinklsp/sandbox/bubblewrap.py",
-    "thinklsp/tools/child.py", "thinklsp/settings/access.py", "thinklsp/cli/demo_client.py",
+    "thinklsp/tools/child.py", "thinklsp/settings/key_sources.py", "thinklsp/cli/demo_client.py",
     "thinklsp/cli/demo_project.py",
 )  # fmt: skip
 
