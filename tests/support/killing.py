@@ -75,7 +75,7 @@ class Killing:
         self._heard()
         await outside.restart(kill=True)
         self.moments[moment] += 1
-        await self._goes_on(number, told)
+        await self._goes_on(number, told, sure=moment != "begun")
 
     def _heard(self) -> None:
         """An edit whose answer a kill cut off is told of; nothing else has been said."""
@@ -100,8 +100,11 @@ class Killing:
         watched: Any = provider if moment in ("asked", "answered") else client
         await watched.wait_for(lambda: turn.answered or seen[moment](), what=f"{moment} {nth}")
 
-    async def _goes_on(self, number: int, told: int) -> None:
-        """Nothing that was told of is lost, nothing is torn, and the service takes what there is."""
+    async def _goes_on(self, number: int, told: int, *, sure: bool) -> None:
+        """Nothing that was told of is lost, nothing is torn, and the service takes what there is.
+
+        `sure`: the prompt was stored before the kill.
+        """
         outside, client = self.outside, self.outside.client
         # The engine is loaded first: the time is that of the store.
         await client.command("thinklsp.effort")
@@ -122,10 +125,10 @@ class Killing:
         assert (result["sessionId"], result["text"]) == (self.session, "Here I am.")
         assert provider.violations == []
         [request] = provider.requests[asked:]
-        # A prompt that nothing has answered is gone with its turn; one that was begun stays with its steps.
+        # A prompt stays with its steps; one that no step has answered is quoted with the next prompt.
         stays = f"Round <{number}>." in said(request.body)
-        assert stays is (kept > 0), (number, kept)
-        assert (f"Round <{number}>." in shown["text"]) is stays or kept == 0
+        assert stays or not (sure or kept), (number, kept)
+        assert (f"Round <{number}>." in shown["text"]) is stays
         assert client.edits() == []
         self._heard()
         self.steps = entry["steps"] + 1

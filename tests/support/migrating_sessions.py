@@ -21,12 +21,14 @@ from thinklsp.sessions.migrations import released
 
 MIGRATING = (sys.executable, "-m", "tests.support.migrating_sessions")
 FIXTURES = sorted((Path(__file__).parents[1] / "fixtures" / "sessions").glob("version_*.sql"))
+_NEXT = max(released()) + 1
 # Stands for three later versions.
 LATER = {
     **released(),
-    3: "ALTER TABLE session ADD COLUMN colour TEXT;\nUPDATE session SET colour = 'red';",
-    4: "CREATE TABLE more (id INTEGER PRIMARY KEY);\nINSERT INTO more SELECT rowid FROM session;",
-    5: "ALTER TABLE more ADD COLUMN name TEXT;\nUPDATE more SET name = 'x';\nCREATE INDEX more_by_name ON more (name);",
+    _NEXT: "ALTER TABLE session ADD COLUMN colour TEXT;\nUPDATE session SET colour = 'red';",
+    _NEXT + 1: "CREATE TABLE more (id INTEGER PRIMARY KEY);\nINSERT INTO more SELECT rowid FROM session;",
+    _NEXT + 2: "ALTER TABLE more ADD COLUMN name TEXT;\nUPDATE more SET name = 'x';\n"
+    "CREATE INDEX more_by_name ON more (name);",
 }
 
 

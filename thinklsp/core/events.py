@@ -10,7 +10,9 @@ from thinklsp.core.problems import Verified
 from thinklsp.core.remedies import Remedy
 from thinklsp.core.usage import Usage
 
-TurnStopReason = Literal["end_turn", "cancelled", "refusal", "max_tokens", "max_steps", "budget", "context_window"]
+TurnStopReason = Literal[
+    "end_turn", "cancelled", "refusal", "max_tokens", "max_steps", "budget", "context_window", "error"
+]
 PlanStatus = Literal["pending", "in_progress", "completed"]
 
 

@@ -77,6 +77,9 @@ class SessionCommands:
         elsewhere = await self._store.in_use([summary.id for summary in summaries])
         return [_entry(summary, summary.id in elsewhere or self._claims.is_busy(summary.id)) for summary in summaries]
 
+    async def _is_busy(self, session_id: str) -> bool:
+        return self._claims.is_busy(session_id) or bool(await self._store.in_use([session_id]))
+
     async def find(self, wish: str | None) -> Summary:
         """None and `last`: the newest of the workspace. Raises SessionError."""
         summaries = await self._store.list(self._reach.workspace)
@@ -108,6 +111,9 @@ class SessionCommands:
         summary = await self.find(wish)
         if archive_id is None:
             session = await self._store.transcript(summary.id, self._reach.workspace)
+            if not await self._is_busy(summary.id):
+                # What a process left that ended in the middle of a turn.
+                session = session.recovered()
         else:
             session = await self._store.get(summary.id, self._reach.workspace)
             session = _as_it_was(session, await self._store.archived(summary.id, archive_id))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
@@ -17,18 +18,26 @@ from thinklsp.agent.instructions import telling, told_in
 from thinklsp.agent.model_call import CallEvent, CallFinished, ModelCaller
 from thinklsp.agent.turn import run_turn
 from thinklsp.agent.turn_state import TurnConfig
-from thinklsp.core.errors import SessionError
-from thinklsp.core.events import ContextCompacted, Notice, Reminded, StepCommitted, TurnEvent, TurnFinished
+from thinklsp.core.errors import SessionError, ThinkLspError
+from thinklsp.core.events import (
+    ContextCompacted,
+    Notice,
+    Reminded,
+    StepCommitted,
+    TurnEvent,
+    TurnFinished,
+    TurnStopReason,
+)
 from thinklsp.core.problems import Verified
 from thinklsp.core.remedies import Remedy
 from thinklsp.core.said import Said
 from thinklsp.core.usage import Usage
 from thinklsp.engine.commands import UserCommands
 from thinklsp.engine.instructions import ProjectInstructions
-from thinklsp.engine.turn_spec import ChatTask, CompactTask, TurnSpec, about_of, changes_for, user_text
+from thinklsp.engine.turn_spec import ChatTask, CompactTask, TurnSpec, about_of, changes_for, prompt_of, user_text
 from thinklsp.providers.base import ModelRequest
 from thinklsp.sessions.contract import SessionStore
-from thinklsp.sessions.session import Session
+from thinklsp.sessions.session import PromptOutcome, Session
 from thinklsp.sessions.values import Purpose, Spent
 from thinklsp.settings.model import Display, Review
 from thinklsp.tools.base import Ask, ToolContext
@@ -120,10 +129,12 @@ class Turn:
         try:
             self.spending.is_at((await self.store.spent_on(self.spending.day)).cost_usd)
             asked = user_text(self.spec, await changes_for(self.spec))
+            begun = True
+            if asked:
+                await self._update(lambda session: session.with_prompt(prompt_of(self.spec)))
             instructions, said = await self._instructed(ask)
             for notice in self._told(said):
                 yield notice
-            begun = True
             if asked:
                 prompt = f"{asked}\n\n{instructions}" if instructions else asked
                 about = about_of(self.spec) or asked
@@ -146,11 +157,11 @@ class Turn:
                     if isinstance(event, TurnFinished):
                         finished = True
                         self.verified = event.verified
-                        await self._leave(caller.used, complete=True)
+                        await self._leave(caller.used, event.stop_reason, "")
                     yield event
         finally:
             if begun and not finished:
-                await self._leave(Usage() if caller is None else caller.used, complete=False)
+                await self._leave(Usage() if caller is None else caller.used, *_outcome(sys.exception()))
             try:
                 await self.store.release(self.session.id)
             finally:
@@ -255,16 +266,21 @@ class Turn:
         if notice.remedy is not None and self.service:
             await self.store.keep_remedy(self.session.id, self.service, notice.remedy)
 
-    async def _leave(self, used: Usage, *, complete: bool) -> None:
-        """Books what its model calls have used beyond its steps: an answer that was declined or cut, or whose tools
-        were still running when the turn was stopped, is no step, yet costs."""
+    async def _leave(self, used: Usage, ended: TurnStopReason, reason: str) -> None:
+        """Store how the turn ended, and book what its model calls have used beyond its steps.
+
+        An answer that was declined or cut, or whose tools were still running when the turn was stopped, is not a step,
+        yet costs. `reason`: the sentence of a failure.
+        """
         lost = used.without(self.usage)
         costs = bool(lost.input_tokens or lost.output_tokens)
-        cut = self.session.unanswered or not (complete or isinstance(self.spec.task, CompactTask))
+        is_cut = ended in ("cancelled", "error") and not isinstance(self.spec.task, CompactTask)
+        outcome: PromptOutcome = "error" if ended == "end_turn" else ended
+        cut = is_cut or self.session.unanswered or self.session.running_prompt is not None
 
         def change(session: Session) -> Session:
             session = session.with_usage(lost) if costs else session
-            return session.cut_short() if cut else session
+            return session.cut_short(outcome, reason) if cut else session
 
         if costs or cut:
             # In one go: it may be cancelled once more.
@@ -278,3 +294,10 @@ class Turn:
 
     async def _update(self, change: Callable[[Session], Session], spent: Spent | None = None) -> None:
         self.session = await self.store.update(self.session.id, change, spent)
+
+
+def _outcome(error: BaseException | None) -> tuple[TurnStopReason, str]:
+    """Return how a turn ended that did not finish, with the sentence of a failure."""
+    if not isinstance(error, Exception):
+        return "cancelled", ""
+    return "error", str(error) if isinstance(error, ThinkLspError) else ""

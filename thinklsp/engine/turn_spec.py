@@ -113,6 +113,13 @@ def about_of(spec: TurnSpec) -> str:
     return f"{spec.title}: {spec.task.instruction}" if spec.task.instruction else spec.title
 
 
+def prompt_of(spec: TurnSpec) -> str:
+    """Return what the user asked for, in their own words; empty if the turn asks nothing of the model."""
+    if isinstance(spec.task, ChatTask):
+        return spec.task.prompt
+    return about_of(spec)
+
+
 async def changes_for(spec: TurnSpec) -> str:
     """What is told of the changes that belong to the task. Raises TurnRefused where there must be some and are none."""
     if not isinstance(spec.task, ActionTask):

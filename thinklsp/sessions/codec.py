@@ -9,6 +9,7 @@ Text goes through UTF-8 with halves of character pairs let pass, so that whateve
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import zlib
@@ -17,6 +18,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, NamedTuple, assert_never, get_args
+
+from pydantic import TypeAdapter
 
 from thinklsp.core.messages import (
     AssistantMessage,
@@ -35,6 +38,7 @@ from thinklsp.core.messages import (
     UserMessage,
 )
 from thinklsp.core.usage import Usage
+from thinklsp.sessions.session import UnansweredPrompt
 
 USAGE_COLUMNS = (
     "input_tokens",
@@ -44,6 +48,7 @@ USAGE_COLUMNS = (
     "cache_write_tokens",
     "cost_usd",
 )
+_PROMPTS = TypeAdapter(tuple[UnansweredPrompt, ...])
 # In characters.
 _LONG = 100
 _OURS = (TextBlock, ToolResultBlock)
@@ -207,6 +212,18 @@ def _text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError("not a text")
     return value
+
+
+def encode_prompts(prompts: tuple[UnansweredPrompt, ...]) -> str:
+    return storable(json.dumps([dataclasses.asdict(prompt) for prompt in prompts], ensure_ascii=False))
+
+
+def decode_prompts(text: object) -> tuple[UnansweredPrompt, ...]:
+    """Return the prompts of a column; none if the column is damaged."""
+    try:
+        return _PROMPTS.validate_json(str(text))
+    except ValueError:
+        return ()
 
 
 def usage_values(usage: Usage) -> tuple[int | float | None, ...]:

@@ -14,8 +14,8 @@ _UNREADABLE = (sqlite3.Error, UnicodeError)
 
 
 def copy_session(source: Connection, target: Connection, session_id: str) -> None:
-    """Every row of a session, as it is, in place of what the target has of it. The source may be of an older version,
-    whose tables have the same columns."""
+    """Copy every row of a session in place of what the target has of it. The source may be of an older version, whose
+    tables lack the newest columns."""
     present = {name for (name,) in source.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
     _forget(target, session_id)
     _copy(source, target, "SELECT * FROM origin", (), "origin")
@@ -66,6 +66,7 @@ def _forget(target: Connection, session_id: str) -> None:
 def _copy(source: Connection, target: Connection, query: str, values: tuple[str, ...], table: str) -> None:
     """Row by row: when one cannot be read, those before it are there."""
     rows = source.execute(query, values)
+    columns = ", ".join('"' + name.replace('"', '""') + '"' for name, *_ in rows.description)
     marks = ", ".join("?" * len(rows.description))
     for row in rows:
-        target.execute(f"INSERT OR IGNORE INTO {table} VALUES ({marks})", row)  # noqa: S608 - constants
+        target.execute(f"INSERT OR IGNORE INTO {table} ({columns}) VALUES ({marks})", row)  # noqa: S608 - names of columns

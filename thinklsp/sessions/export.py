@@ -44,8 +44,17 @@ def to_markdown(
     """Every prompt and answer as it was said; calls and results in blocks of code, long ones cut. `answered`: what
     becomes of the model's own words, which may be previewed."""
     parts = [f"# {session.title or 'Session'}", "\n".join(_facts(session, summary))]
-    parts += [part for message in session.conversation for part in _message(message, thinking, answered)]
+    parts += _conversation(session, thinking, answered)
     return storable("\n\n".join(parts)) + "\n"
+
+
+def _conversation(session: Session, thinking: bool, answered: Callable[[str], str]) -> Iterator[str]:
+    prompts = list(session.placed_prompts())
+    for at in range(len(session.conversation) + 1):
+        for _, prompt in (placed for placed in prompts if placed[0] == at):
+            yield from ("## You", prompt.text, f"*No answer: {prompt.reason or prompt.why}*")
+        if at < len(session.conversation):
+            yield from _message(session.conversation[at], thinking, answered)
 
 
 def _facts(session: Session, summary: Summary | None) -> Iterator[str]:
@@ -110,6 +119,10 @@ def to_json(session: Session, summary: Summary | None = None, *, thinking: bool 
     if summary is not None:
         data |= {"model": summary.model, "created": summary.created.isoformat(), "updated": summary.updated.isoformat()}
     data["messages"] = [_message_data(message, thinking) for message in session.conversation]
+    data["unanswered"] = [
+        {"text": prompt.text, "messages": at, "outcome": prompt.outcome, "reason": prompt.reason}
+        for at, prompt in session.placed_prompts()
+    ]
     return json.dumps(data, indent=2) + "\n"
 
 

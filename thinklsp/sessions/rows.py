@@ -16,7 +16,9 @@ from thinklsp.core.messages import Conversation, Origin
 from thinklsp.sessions.codec import (
     USAGE_COLUMNS,
     as_time,
+    decode_prompts,
     encode,
+    encode_prompts,
     message_crc,
     number,
     storable,
@@ -32,9 +34,11 @@ from thinklsp.sessions.values import Summary
 
 _USAGE = ", ".join(USAGE_COLUMNS)
 _SESSION = (
-    f"workspace, title, choices, steps, unanswered, interrupted, undone, messages, generation, revision, {_USAGE}"
+    "workspace, title, choices, steps, unanswered, interrupted, undone, prompts, messages, generation, revision, "
+    f"{_USAGE}"
 )
 _SUMMARY = f"id, title, workspace, model, steps, messages, size, created, updated, {_USAGE}"
+_SAID = "(messages > 0 OR prompts != '[]')"
 # In an order in which rows may be added although they refer to each other.
 SESSION_TABLES = ("session", "message", "opaque", "archive", "ledger", "remedy")
 
@@ -70,19 +74,21 @@ def read_session(connection: Connection, session_id: str, seals: Seals) -> Store
     row = connection.execute(f"SELECT {_SESSION} FROM session WHERE id = ?", (session_id,)).fetchone()  # noqa: S608 - a constant
     if row is None:
         return None
-    workspace, title, choices, steps, unanswered, interrupted, undone, messages, generation, revision, *usage = row
+    workspace, title, choices, steps, *states, prompts, messages, generation, revision = row[: -len(USAGE_COLUMNS)]
+    unanswered, interrupted, undone = map(bool, states)
     history = read_history(connection, session_id, number(generation), seals)
     session = Session(
         session_id,
         str(workspace),
         str(title),
         history.conversation,
-        usage_of(tuple(usage)),
+        usage_of(tuple(row[-len(USAGE_COLUMNS) :])),
         _choices(choices),
         number(steps),
-        bool(unanswered),
-        bool(interrupted),
-        bool(undone),
+        unanswered,
+        interrupted,
+        undone,
+        decode_prompts(prompts),
     )
     sound = history.sound and history.rows == messages
     if not sound:
@@ -175,8 +181,8 @@ def _update_session(connection: Connection, stored: Stored, size: int, model: st
     usage = ", ".join(f"{column} = ?" for column in USAGE_COLUMNS)
     connection.execute(
         "UPDATE session SET title = ?, model = coalesce(?, model), choices = ?, steps = ?, unanswered = ?, "  # noqa: S608 - constants
-        "interrupted = ?, undone = ?, messages = ?, size = size + ?, generation = ?, revision = ?, updated = ?, "
-        f"{usage} WHERE id = ?",
+        "interrupted = ?, undone = ?, prompts = ?, messages = ?, size = size + ?, generation = ?, revision = ?, "
+        f"updated = ?, {usage} WHERE id = ?",
         (
             storable(session.title),
             model,
@@ -185,6 +191,7 @@ def _update_session(connection: Connection, stored: Stored, size: int, model: st
             session.unanswered,
             session.interrupted,
             session.undone,
+            encode_prompts(session.prompts),
             len(session.conversation),
             size,
             stored.generation,
@@ -251,10 +258,10 @@ def _cut(connection: Connection, session_id: str, generation: int, kept: int) ->
 
 
 def summaries(connection: Connection, workspace: str | None) -> Iterator[Summary]:
-    """Newest first. A session in which nothing was said is none."""
+    """Yield the sessions in which something was said, newest first."""
     place, values = ("", ()) if workspace is None else ("workspace = ? AND ", (storable(workspace),))
     rows = connection.execute(
-        f"SELECT {_SUMMARY} FROM session WHERE {place}messages > 0 ORDER BY updated DESC",  # noqa: S608 - constants
+        f"SELECT {_SUMMARY} FROM session WHERE {place}{_SAID} ORDER BY updated DESC",  # noqa: S608 - constants
         values,
     )
     for session_id, title, of_workspace, model, steps, messages, size, created, updated, *usage in rows:
@@ -265,7 +272,7 @@ def summaries(connection: Connection, workspace: str | None) -> Iterator[Summary
 
 def count_sessions(connection: Connection) -> int:
     """As many as `summaries` gives."""
-    [(count,)] = connection.execute("SELECT count(*) FROM session WHERE messages > 0")
+    [(count,)] = connection.execute(f"SELECT count(*) FROM session WHERE {_SAID}")  # noqa: S608 - a constant
     return number(count)
 
 

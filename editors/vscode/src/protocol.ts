@@ -37,6 +37,7 @@ export type StopReason =
     | 'max_tokens'
     | 'max_steps'
     | 'budget'
+    | 'error'
     | 'context_window';
 
 /** A figure that the service does not give is null. `inputTokens` is the whole input, cached parts included. */

@@ -156,7 +156,7 @@ async def test_what_a_cancelled_turn_had_said_stays_in_the_document(begin: Begin
     await cancel(outside, way, turn, "t")
     told = (
         "## You\n\nHello?\n\n## thinklsp\n\nHalf a sen\n\n> - The turn was cancelled.\n"
-        "> - The conversation holds neither the prompt nor this text.\n\n## You\n\nHello?\n"
+        "> - The session keeps your prompt, but not this text.\n\n## You\n\nHello?\n"
     )
     await client.wait_for(lambda: told in (client.text(uri) or ""), what="what was said")
     assert (client.text(uri) or "").endswith("Typed meanwhile.\n")
@@ -168,7 +168,7 @@ async def test_what_a_cancelled_turn_had_said_stays_in_the_document(begin: Begin
     await cancel(outside, way, turn, "u")
     told = (
         "## thinklsp\n\nI look.\n\nIt hol\n\n> - The turn was cancelled.\n"
-        "> - The conversation does not hold the last words of this text.\n"
+        "> - The session does not keep the last words of this text.\n"
         "> - a.py was not changed: the turn was cancelled.\n\n## You\n\n"
     )
     await client.wait_for(lambda: (client.text(uri) or "").endswith(told), what="what was said")
@@ -213,12 +213,12 @@ async def test_a_failed_turn_is_told_of_in_the_document(begin: Begin, watched: b
     await client.wait_for(lambda: (client.text(uri) or "").endswith("\n## You\n\nHello?\n"), what="the prompt again")
     sentence = r"> - The [^\n]*\.\n"
     line = r"<!-- thinklsp session: \w+ -->\n\n"
-    not_held = r"> - The conversation does not hold the prompt\.\n"
+    not_held = r"> - The session keeps your prompt without an answer\.\n"
     nothing = rf"Hello\?\n\n## thinklsp\n\n{sentence}{not_held}\n## You\n\nHello\?\n"
     assert re.fullmatch(line + nothing, client.text(uri) or "")
 
     await failing("u")
-    neither = r"> - The conversation holds neither the prompt nor this text\.\n"
+    neither = r"> - The session keeps your prompt, but not this text\.\n"
     half = rf"\n## thinklsp\n\nHalf a sen\n\n{sentence}(> - [^\n]+\n)*{neither}(> - [^\n]+\n)*\n## You\n\nHello\?\n"
     await client.wait_for(lambda: re.search(half + r"\Z", client.text(uri) or ""), what="what was said")
     await outside.turn("thinklsp.send", {"uri": uri})

@@ -112,7 +112,8 @@ async def test_the_provider_refuses_the_key(begin: Begin) -> None:
 async def test_a_turn_that_fails_says_where_to_go_on(begin: Begin) -> None:
     outside = await begin(
         answer(Thinking(), tool("read_file", path="a.py")),
-        Failure(400, "invalid_request_error", "No."),
+        # The second refusal answers the attempt without earlier thinking.
+        *[Failure(400, "invalid_request_error", "No.")] * 2,
         answer(Text("Here again.")),
         files={"a.py": "x = 1\n"},
     )

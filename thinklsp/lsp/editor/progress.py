@@ -159,10 +159,10 @@ class TurnProgress:
             self._send_partial({"kind": "usage", **usage_json(event.usage)})
             self._notice("info", event.text)
 
-    def failed(self, sentence: str) -> None:
-        """The turn has no result; the caller is told why instead."""
-        self._notice("error", sentence)
-        self._send_partial({"kind": "finished", "result": None})
+    def failed(self, result: Mapping[str, Any]) -> None:
+        """Send the result of a failed turn, after its sentence as a notice."""
+        self._notice("error", result["text"])
+        self.finished(result)
 
     def finished(self, result: Mapping[str, Any]) -> None:
         self._send_partial({"kind": "finished", "result": result})

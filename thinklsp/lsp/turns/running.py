@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
+from thinklsp.core.events import TurnStopReason
 from thinklsp.core.usage import Usage, usage_json
 from thinklsp.lsp.editor.progress import TurnProgress
 from thinklsp.lsp.protocol.errors import spoken
@@ -21,7 +22,8 @@ class Running:
     """`work` gives the TurnResult, `shape` makes of it what the command answers. `free` lets go of the session. `uri`:
     the document that it works for, if any. `stopped`: the user ended it, so that it answers `cancelled`.
 
-    What its turns leave here: `usage` and `notices` of those so far, and as `cut` the result of one that was cancelled.
+    What its turns leave here: `usage` and `notices` of those so far, and as `cut` the result of one that was cancelled
+    or failed.
     """
 
     id: str
@@ -64,13 +66,13 @@ class Running:
             return shaped
         except asyncio.CancelledError:
             # Whoever watches did not cancel the request: for them it has ended like any other.
-            cancelled = self._cancelled()
+            cancelled = self._cut_off("cancelled")
             outcome = outcome_told(cancelled)
             self.progress.finished(cancelled)
             raise
         except Exception as error:
             outcome = spoken(error)
-            self.progress.failed(outcome)
+            self.progress.failed(self._cut_off("error", outcome))
             raise
         finally:
             self.progress.end(outcome)
@@ -78,7 +80,7 @@ class Running:
     async def _result(self) -> Result:
         try:
             # Stopped before its first step, it has nothing to do.
-            result = self._cancelled() if self.stopped else await self.work(self)
+            result = self._cut_off("cancelled") if self.stopped else await self.work(self)
             return result | {"usage": usage_json(self.usage)}
         except asyncio.CancelledError:
             if not self.stopped:
@@ -86,10 +88,11 @@ class Running:
             # The cancel has been answered here: it was meant for this, not for whoever waits for it.
             if (task := asyncio.current_task()) is not None and task.cancelling():
                 task.uncancel()
-            return self._cancelled()
+            return self._cut_off("cancelled")
         finally:
             self.release()
 
-    def _cancelled(self) -> Result:
-        cut = self.cut or plain_result(self.id, self.session_id, "cancelled", notices=self.notices)
+    def _cut_off(self, reason: TurnStopReason, text: str = "") -> Result:
+        """Return the result of what was cancelled or failed; `text` is the sentence of a failure."""
+        cut = self.cut or plain_result(self.id, self.session_id, reason, text, self.notices)
         return cut | {"usage": usage_json(self.usage)}

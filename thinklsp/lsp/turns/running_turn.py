@@ -39,8 +39,9 @@ _WHY: dict[TurnStopReason, str] = {
     "max_steps": "the turn reached its limit of steps",
     "budget": "the turn reached its budget",
     "context_window": "the conversation outgrew the model's context window",
+    "error": "the turn failed",
 }
-_NOT_HEARD = "The conversation does not hold the prompt."
+_NOT_ANSWERED = "The session keeps your prompt without an answer."
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +136,10 @@ class RunningTurn:
             running.cut = turn_result(self.turn, cancelled, self.outcome, self._unheard(steps))
             raise
         except Exception as error:
-            self.outcome = self.outcome or self._hold("the turn failed")
+            self.outcome = self.outcome or self._hold(_WHY["error"])
             self._cut(spoken(error), finished, steps)
+            failed = TurnFinished("error", spoken(error), self.turn.thinking, self.turn.usage)
+            running.cut = turn_result(self.turn, failed, self.outcome, self._unheard(steps))
             raise
         finally:
             running.usage += self.turn.usage if finished is None else finished.usage
@@ -152,7 +155,7 @@ class RunningTurn:
     def _unheard(self, steps: int) -> tuple[str, ...]:
         """For who goes on in the session."""
         asked = not isinstance(self.turn.spec.task, CompactTask)
-        return (_NOT_HEARD,) if asked and not self._heard(steps) else ()
+        return (_NOT_ANSWERED,) if asked and not self._heard(steps) else ()
 
     def _cut(self, why: str, finished: TurnFinished | None, steps: int) -> None:
         if self.deliver is None or self.delivered:
@@ -163,7 +166,7 @@ class RunningTurn:
         self._deliver(self.deliver, text, notices, heard=heard, cut=True)
 
     def _lost(self, finished: TurnFinished | None, *, heard: bool) -> str:
-        """What of the text the conversation does not hold."""
+        """Name the part of the text that the session does not keep."""
         if finished is not None or not self.streamed.text:
             return ""
         if not heard:
@@ -249,9 +252,9 @@ class RunningTurn:
 
 
 def _sentences(why: str, *, heard: bool, lost: str = "") -> tuple[str, ...]:
-    """Why the turn has not come to its end, and what of it the conversation does not hold."""
+    """Say why the turn has not come to its end, and what of it the session does not keep."""
     said = f"{why[:1].upper()}{why[1:]}"
     first = (said if said.endswith((".", "!", "?", "…")) else f"{said}.",) if said else ()
     if heard:
-        return (*first, f"The conversation does not hold {lost}.") if lost else first
-    return (*first, f"The conversation holds neither the prompt nor {lost}." if lost else _NOT_HEARD)
+        return (*first, f"The session does not keep {lost}.") if lost else first
+    return (*first, f"The session keeps your prompt, but not {lost}." if lost else _NOT_ANSWERED)
