@@ -21,6 +21,7 @@ ALLOWED = {
     "tools/shadow_runner.py": "where the home folder is; no file",
     "tools/programs.py": "finds rg, git and bwrap outside the workspace",
     "tools/shadows.py": "looks at what a command has left in the copy, which lies in the state folder",
+    "workspace/extra_roots.py": "where the home folder is; no file",
     "workspace/masks.py": "looks for secrets from a descriptor of the gate, to hide them; shows nothing that it reads",
     "workspace/protected.py": "the list of names, which ships in the package",
     "workspace/shadow.py": "writes the copy into the state folder; what it reads comes through the gate",

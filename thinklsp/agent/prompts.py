@@ -7,7 +7,7 @@ Everything that changes stands in the user's message.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from thinklsp.agent.instructions import without_project_instructions
@@ -136,6 +136,12 @@ def chat_prompt(text: str, excerpts: Sequence[Excerpt], mode: Mode, diagnosed: D
     if diagnosed is not None:
         parts.append(f"Diagnostics of {diagnosed.path}:\n{_listed(diagnosed.problems)}")
     return "\n\n".join([*parts, *(_quoted(excerpt) for excerpt in excerpts)])
+
+
+def readable_folders(folders: Mapping[str, str]) -> str:
+    """What the model is told of folders beside the workspace, name to path. It is no part of the user's words."""
+    listed = "\n".join(f"{name}/ is {path}" for name, path in folders.items())
+    return f"Folders beside the workspace that you can read and not change:\n<excerpt>\n{listed}\n</excerpt>"
 
 
 def own_prompt(text: str, mode: Mode, *, excerpt: Excerpt | None = None, changes: str = "") -> str:

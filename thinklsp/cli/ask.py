@@ -36,6 +36,7 @@ from thinklsp.sessions.state_folder import state_folder
 from thinklsp.sessions.store import SqliteStore
 from thinklsp.settings import EditorSettings
 from thinklsp.workspace.apply import FileOutcome, apply_to_disk
+from thinklsp.workspace.extra_roots import open_extra_roots
 from thinklsp.workspace.paths import Root, workspace_key
 from thinklsp.workspace.protected import ProtectedPaths
 from thinklsp.workspace.uri import path_to_uri
@@ -133,7 +134,11 @@ def _view(engine: Engine, stack: ExitStack) -> tuple[WorkspaceView, str | None]:
         root = stack.enter_context(Root(folder, protected=protected, allow_wide=workspace.allow_home))
     except PathRefused as refused:
         return WorkspaceView(protected=protected), f"No files are used. {refused}"
-    return WorkspaceView([(WorkspaceFolder(path_to_uri(folder), ""), root)], protected=protected), None
+    extra, problems = open_extra_roots(workspace.extra_roots, [root], protected, allow_wide=workspace.allow_home)
+    folders = [(WorkspaceFolder(path_to_uri(folder), ""), root)]
+    for problem in problems:
+        sys.stderr.write(f"{harmless(problem)}\n")
+    return WorkspaceView(folders, protected=protected, extra=extra), None
 
 
 def _reference(written: str) -> Reference:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from thinklsp.agent.prompts import READING, TESTED, Excerpt, action_prompt, chat_prompt, own_prompt
+from thinklsp.agent.prompts import READING, TESTED, Excerpt, action_prompt, chat_prompt, own_prompt, readable_folders
 from thinklsp.core.errors import TurnRefused
 from thinklsp.core.lines import split_lines
 from thinklsp.core.problems import Diagnosed, Problem
 from thinklsp.engine.changes import Wanted, changes_of
 from thinklsp.settings.own_actions import ActionSection
 from thinklsp.tools.registry import Mode
-from thinklsp.tools.shown import visible
+from thinklsp.tools.shown import shown_name, visible
 from thinklsp.workspace.view import WorkspaceView
 
 _EXCERPT_LINES = 400
@@ -151,6 +151,9 @@ def user_text(spec: TurnSpec, changes: str = "") -> str:
         else:
             words = "\n\nInstruction: ".join(filter(None, (task.own.prompt, task.instruction)))
             text = own_prompt(words, spec.mode, excerpt=place, changes=changes)
+    if spec.view.extra:
+        folders = {folder.name: shown_name(folder.root.path) for folder in spec.view.extra}
+        text = f"{text}\n\n{readable_folders(folders)}"
     # Editors can send half of a character pair; a service refuses it, now and in every later request of the session.
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 

@@ -55,7 +55,7 @@ class Face:
         self.engine = Engine(state.environment, SqliteStore(state_folder(state.environment)))
         self.settings = self.engine.resolved(EditorSettings()).settings
         workspace = self.engine.user.file.workspace
-        self._snapshots = Snapshots(state, workspace.allow_protected, workspace.allow_home)
+        self._snapshots = Snapshots(state, workspace.allow_protected, workspace.allow_home, workspace.extra_roots)
         self._ledger = EditLedger(state, self._snapshots, self.engine)
         self.applying = Applying(state, self._snapshots, self._ledger)
         self._sessions = Sessions(self.engine, self._snapshots)

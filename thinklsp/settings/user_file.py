@@ -59,6 +59,9 @@ class WorkspaceSection(_Section):
 
     allow_protected: tuple[str, ...] = ()
     allow_home: bool = False
+    extra_roots: tuple[Annotated[str, Field(pattern=r"\A(/|~/)")], ...] = Field(
+        (), max_length=20, description="Folders beside the workspace that tools may read, never change; / or ~/ first."
+    )
 
 
 class CommandsSection(_Section):

@@ -181,8 +181,7 @@ def _touched(shadow: _Shadow) -> Iterator[tuple[str, ...]]:
 
 
 def _shown(view: WorkspaceView, root: Root, parts: tuple[str, ...]) -> str:
-    name = next((folder.name for folder in view.folders if folder.root is root), "")
-    path = "/".join(parts if len(view.folders) == 1 else (name, *parts))
+    path = "/".join((*view.shown_above(root), *parts))
     return path.encode("utf-8", "replace").decode()
 
 

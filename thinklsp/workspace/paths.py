@@ -80,10 +80,13 @@ class Root(AbstractContextManager["Root"]):
     and never again. After `close` every operation is refused, also those of turns that still run.
     """
 
-    def __init__(self, path: str, *, protected: ProtectedPaths | None = None, allow_wide: bool = False) -> None:
+    def __init__(
+        self, path: str, *, protected: ProtectedPaths | None = None, allow_wide: bool = False, read_only: bool = False
+    ) -> None:
         self.written = os.path.normpath(path)
         self.path = real_path(path)
         self.protected = protected or ProtectedPaths()
+        self.read_only = read_only
         if not allow_wide and _holds_home(self.path):
             raise PathRefused(
                 f"{quoted(self.path)} holds the whole home folder; open a project folder, "
@@ -162,6 +165,8 @@ class Root(AbstractContextManager["Root"]):
         """Raises PathRefused unless a file may be made here, or the regular file that is here may be changed."""
         if not path.parts:
             raise PathRefused("A workspace folder is not a file.")
+        if self.read_only:
+            raise PathRefused(f"{quoted(path.shown)} is in a folder that tools may read, not change (`extra_roots`).")
         if (reason := self.protected.writing_refused(path.parts)) is not None:
             raise PathRefused(f"{quoted(path.shown)} {reason}")
         for depth in range(len(path.parts)):

@@ -95,12 +95,17 @@ class WorkspaceView:
         documents: Iterable[DocumentSnapshot] = (),
         *,
         protected: ProtectedPaths | None = None,
+        extra: Iterable[Root] = (),
     ) -> None:
-        """`protected`: the rules for documents outside every folder."""
-        self.folders = _named(list(folders))
+        """`protected`: the rules for documents outside every folder. `extra`: folders beside the workspace that can be
+        read; paths begin with their names, too."""
+        workspace = list(folders)
+        beside = [(WorkspaceFolder(path_to_uri(root.path), ""), root) for root in extra]
+        self._all = _named([*workspace, *beside])
+        self.folders, self.extra = self._all[: len(workspace)], self._all[len(workspace) :]
         self._protected = protected or ProtectedPaths()
         self._disk: dict[str, FileText | None] = {}
-        self._where = Whereabouts([folder.root for folder in self.folders])
+        self._where = Whereabouts([folder.root for folder in self._all])
         # Of two that are one file the one under the file's own name counts.
         opened = sorted(documents, key=lambda document: not self._where.add_document(document.uri))
         self._documents = {self._where.key(document.uri): document for document in opened}
@@ -141,7 +146,7 @@ class WorkspaceView:
 
     def place_in(self, root: Root, parts: tuple[str, ...]) -> Place:
         """The place of components below a root of this view."""
-        if not any(folder.root is root for folder in self.folders):
+        if not any(folder.root is root for folder in self._all):
             raise PathRefused("The workspace folder has been closed; its files can no longer be used.")
         shown = "/".join((*self.shown_above(root), *parts)) or "."
         key = key_of(root, parts)
@@ -150,7 +155,7 @@ class WorkspaceView:
 
     def shown_above(self, root: Root) -> tuple[str, ...]:
         """What paths in a folder are shown with: its name where there are several."""
-        return () if len(self.folders) == 1 else tuple(one.name for one in self.folders if one.root is root)[:1]
+        return () if len(self._all) == 1 else tuple(one.name for one in self._all if one.root is root)[:1]
 
     def places_below(self, folder: Place, names: Sequence[str]) -> list[Place]:
         """The places of what a listing of the folder has named: as `place_in` says, but what they share is worked out
@@ -253,15 +258,23 @@ class WorkspaceView:
     def _relative(self, written: str) -> Place:
         parts = tuple(part for part in written.split("/") if part not in ("", "."))
         if ".." in parts:
-            raise PathRefused(f"{quoted(written)} holds `..`; give the path from the workspace folder on.")
-        if not self.folders:
+            return self._beside(written)
+        if not self._all:
             raise PathRefused(f"No folder is open, so {quoted(written)} names nothing.{self._open_ones()}")
-        if len(self.folders) == 1:
-            return self._below(self.folders[0].root, parts)
-        folder = next((folder for folder in self.folders if parts and folder.name == parts[0]), None)
+        if len(self._all) == 1:
+            return self._below(self._all[0].root, parts)
+        folder = next((folder for folder in self._all if parts and folder.name == parts[0]), None)
         if folder is None:
             raise PathRefused(f"{quoted(written)} is in none of the workspace folders.{self._advice()}")
         return self._below(folder.root, parts[1:])
+
+    def _beside(self, written: str) -> Place:
+        """A path with `..`, which can name a file of an extra folder, from the first workspace folder on."""
+        if self.folders and self.extra:
+            found = self._where.of_path(os.path.normpath(os.path.join(self.folders[0].root.path, written)))
+            if found is not None and any(found[0] is folder.root for folder in self.extra):
+                return self.place_in(*found)
+        raise PathRefused(f"{quoted(written)} holds `..`; give the path from the workspace folder on.")
 
     def _absolute(self, path: str) -> Place:
         found = self._where.of_path(path)
@@ -293,10 +306,10 @@ class WorkspaceView:
 
     def _advice(self) -> str:
         """A sentence that says which paths there are."""
-        if not self.folders:
+        if not self._all:
             return self._open_ones()
-        names = ", ".join(f"{folder.name}/" for folder in self.folders)
-        how = "is relative to the workspace folder" if len(self.folders) == 1 else f"begins with one of {names}"
+        names = ", ".join(f"{folder.name}/" for folder in self._all)
+        how = "is relative to the workspace folder" if len(self._all) == 1 else f"begins with one of {names}"
         return f" The path of a file {how}.{self._open_ones()}"
 
     def _open_ones(self) -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from thinklsp.core.errors import PathRefused
 from thinklsp.lsp.editor.present import Present
 from thinklsp.lsp.editor.state import State
+from thinklsp.workspace.extra_roots import open_extra_roots
 from thinklsp.workspace.paths import Root, workspace_key
 from thinklsp.workspace.protected import ProtectedPaths
 from thinklsp.workspace.uri import uri_to_path
@@ -14,10 +17,19 @@ from thinklsp.workspace.view import DocumentSnapshot, WorkspaceFolder, Workspace
 class Snapshots:
     """The opened workspace folders, and views of them together with the open documents."""
 
-    def __init__(self, state: State, allow_protected: tuple[str, ...] = (), allow_home: bool = False) -> None:
+    def __init__(
+        self,
+        state: State,
+        allow_protected: tuple[str, ...] = (),
+        allow_home: bool = False,
+        extra_roots: tuple[str, ...] = (),
+    ) -> None:
         self._state = state
         self._protected = ProtectedPaths(allow_protected)
         self._allow_home = allow_home
+        self._extra_roots = extra_roots
+        # Those beside the workspace, for the folders that it had when they were opened.
+        self._beside: tuple[tuple[Root, ...], list[Root]] | None = None
         self._roots: dict[str, Root] = {}
         self._refused: set[str] = set()
         self._key: str | None = None
@@ -28,11 +40,11 @@ class Snapshots:
             DocumentSnapshot(document.uri, document.version, document.text, document.language_id)
             for document in self._state.documents.all()
         ]
-        return WorkspaceView(self._folders(), documents, protected=self._protected)
+        return self._view(documents)
 
     def disk(self) -> WorkspaceView:
         """The same without the open documents."""
-        return WorkspaceView(self._folders(), protected=self._protected)
+        return self._view()
 
     def present(self, uri: str, view: WorkspaceView) -> Present:
         """The file as it is in `view`, which should be fresh. Tools have asked whether it may be written, too; whatever
@@ -69,6 +81,27 @@ class Snapshots:
             self._key = key
         return self._key or "no folder"
 
+    def _view(self, documents: Iterable[DocumentSnapshot] = ()) -> WorkspaceView:
+        folders = self._folders()
+        return WorkspaceView(folders, documents, protected=self._protected, extra=self._extra(folders))
+
+    def _extra(self, folders: Iterable[tuple[WorkspaceFolder, Root]]) -> list[Root]:
+        workspace = tuple(root for _, root in folders)
+        if self._beside is None or self._beside[0] != workspace:
+            opened, problems = open_extra_roots(
+                self._extra_roots, workspace, self._protected, allow_wide=self._allow_home
+            )
+            self._beside = workspace, opened
+            for problem in problems:
+                self._warn(problem)
+        return self._beside[1]
+
+    def _warn(self, problem: str) -> None:
+        """Each problem once."""
+        if problem not in self._refused:
+            self._refused.add(problem)
+            self._state.client.show_message("warning", problem)
+
     def _folders(self) -> list[tuple[WorkspaceFolder, Root]]:
         folders: list[tuple[WorkspaceFolder, Root]] = []
         for uri, name in self._state.folders.items():
@@ -77,9 +110,7 @@ class Snapshots:
                     uri_to_path(uri), protected=self._protected, allow_wide=self._allow_home
                 )
             except PathRefused as refused:
-                if uri not in self._refused:
-                    self._refused.add(uri)
-                    self._state.client.show_message("warning", f"{refused} Tools see open documents only.")
+                self._warn(f"{refused} Tools see open documents only.")
                 continue
             self._roots[uri] = root
             folders.append((WorkspaceFolder(uri, name), root))

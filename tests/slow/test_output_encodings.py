@@ -55,8 +55,9 @@ def test_every_command_ends_well_in_every_encoding(tmp_path: Path, encoding: str
         assert done.returncode == 0, (words, done.stderr)
         assert b"Traceback" not in done.stderr, words
         assert b"fault" not in done.stderr, words
-        if words.startswith("ask caf") and encoding != "UTF-8":
-            assert b"\\u2713" in done.stdout
+        if words.startswith("ask caf"):
+            # In a plain locale not even the word of the command line can be read.
+            assert (b"\\u" in done.stdout) == (encoding != "UTF-8")
 
 
 @pytest.mark.parametrize("words", CLOSED)
