@@ -16,7 +16,7 @@ async def in_the_host(trial: Trial, room: Path) -> None:
     trial.file.write_text(BROKEN)
     profile = trial.room / "vscode-host"
     report = trial.room / "host.json"
-    variables = {**trial.variables, "THINKLSP_TRIAL_REPORT": str(report)}
+    variables = {**trial.variables, "TRIAL_REPORT": str(report)}
     flags = ("--disable-workspace-trust", "--vscode-option", "enable-smoke-test-driver")
     with trial.check("its tests in the extension host run to their end"):
         async with code_server.started(room, profile, variables, {}, *flags) as address:

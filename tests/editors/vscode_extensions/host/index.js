@@ -1,4 +1,4 @@
-// Runs in the extension host; leaves {name: {error, note}} where THINKLSP_TRIAL_REPORT says.
+// Runs in the extension host; leaves {name: {error, note}} where TRIAL_REPORT says.
 const assert = require('node:assert/strict');
 const { readdirSync, readFileSync, writeFileSync } = require('node:fs');
 const { homedir } = require('node:os');
@@ -131,7 +131,7 @@ exports.run = async () => {
         } catch (error) {
             report[name] = { error: String(error.stack ?? error).split('\n').slice(0, 3).join(' ') };
         }
-        writeFileSync(process.env.THINKLSP_TRIAL_REPORT, JSON.stringify(report));
+        writeFileSync(process.env.TRIAL_REPORT, JSON.stringify(report));
     }
 };
 
