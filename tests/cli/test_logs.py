@@ -56,7 +56,7 @@ def test_a_fault_is_told_by_its_kind_and_place(tmp_path: Path, fault: str) -> No
     assert ("KeyError in " in told, SECRET in told) == (True, False)
 
 
-LEVELS = {"debug": 3, "INFO": 2, "warning": 1, "error": 0, "loud": 1, "": 1}
+LEVELS = {"debug": 3, "INFO": 2, "error": 0, "loud": 1}
 
 
 @pytest.mark.parametrize(("level", "told"), LEVELS.items())
@@ -68,19 +68,16 @@ def test_the_environment_chooses_the_level(tmp_path: Path, level: str, told: int
     assert lines[0].count(" thinklsp.x: ") == told
 
 
-def test_libraries_stay_silent_at_any_level(tmp_path: Path) -> None:
-    """A-13: they would log addresses and bodies."""
-    code = "logging.getLogger('httpcore.connection').debug('x'); logging.getLogger('asyncio').debug('y')"
-    assert left_behind(tmp_path, code, THINKLSP_LOG_LEVEL="debug") == ("", "")
-
-
-@pytest.mark.parametrize("name", ["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "MY_PASSWORD"])
-def test_keys_are_masked_at_any_level(tmp_path: Path, name: str) -> None:
-    """A-13."""
-    code = f"logging.getLogger('thinklsp.x').debug('sent %s', '{SECRET}')"
-    for told in left_behind(tmp_path, code, THINKLSP_LOG_LEVEL="debug", **{name: SECRET}):
-        assert told.endswith("sent [hidden]\n")
-        assert SECRET[4:12] not in told
+def test_libraries_stay_silent_and_keys_are_masked_at_any_level(tmp_path: Path) -> None:
+    """A-13: libraries would log addresses and bodies."""
+    keys = {name: f"sk-{name}-0123456789" for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "MY_PASSWORD")}
+    code = (
+        "logging.getLogger('httpcore.connection').debug('x'); logging.getLogger('asyncio').debug('y')\n"
+        f"logging.getLogger('thinklsp.x').debug('sent %s', {list(keys.values())})"
+    )
+    for told in left_behind(tmp_path, code, THINKLSP_LOG_LEVEL="debug", **keys):
+        [line] = told.splitlines()
+        assert line.endswith("sent ['[hidden]', '[hidden]', '[hidden]']")
 
 
 def test_a_recursion_without_end_is_a_short_line(tmp_path: Path) -> None:
