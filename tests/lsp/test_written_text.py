@@ -233,6 +233,19 @@ _typed = st.lists(st.sampled_from(["x", "é", "😀", "\n", "\r\n", "\r", "yz"])
 _change = st.tuples(st.floats(0, 1), st.floats(0, 1), _typed, st.booleans())
 
 
+async def test_lenses_go_when_the_file_is_reverted(desk: Desk) -> None:
+    """T-m4"""
+    desk.open(AFTER)
+    desk.texts.wrote(FIX, edit())
+    assert desk.lenses() == ("t1", [1])
+    desk.replace("TWO", "two")
+    assert desk.lenses() == ("t1", [3]), "the other change is still there"
+    desk.replace("FOUR", "fOUR")
+    assert desk.lenses() == ("t1", [3])
+    desk.replace("fOUR\nFIVE\n", "four\n")
+    assert desk.lenses() is None
+
+
 def is_capital(char: str) -> bool:
     return char in "DEFGÄ"
 

@@ -204,6 +204,23 @@ def test_a_linked_root_is_resolved_once(tmp_path):
         assert root.read(RelPath.of(("f",))) == b"one"
 
 
+@pytest.mark.parametrize("instead", ["a link", "another folder", "nothing"])
+def test_nothing_is_changed_in_a_folder_that_was_replaced(tmp_path, instead):
+    """H-F20"""
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "f").write_text(name)
+    with Root(str(tmp_path / "one")) as root:
+        root.check_writable(RelPath.of(("f",)))
+        (tmp_path / "one").rename(tmp_path / "moved")
+        if instead == "a link":
+            (tmp_path / "one").symlink_to("two")
+        elif instead == "another folder":
+            (tmp_path / "two").rename(tmp_path / "one")
+        with pytest.raises(PathRefused, match="moved or replaced"):
+            root.check_writable(RelPath.of(("f",)))
+
+
 def test_listings_at_one_time_are_whole(tmp_path):
     """Of the root, too: descriptors of one opening share the place up to which a folder has been read."""
     names = tuple(sorted(f"{number}.txt" for number in range(3000)))

@@ -20,7 +20,7 @@ from typing import Literal
 from thinklsp.core.errors import PathRefused
 from thinklsp.workspace.git_config import is_config_name, is_git_config, without_logins
 from thinklsp.workspace.protected import ProtectedPaths, folded
-from thinklsp.workspace.refusals import NO_LINKS, refuse
+from thinklsp.workspace.refusals import check_regular, refuse
 from thinklsp.workspace.relpath import RelPath, quoted
 from thinklsp.workspace.uri import path_to_uri, uri_key, uri_to_path
 
@@ -174,7 +174,12 @@ class Root(AbstractContextManager["Root"]):
                 raise PathRefused(f"{quoted(path.shown)} is inside a git directory and cannot be changed by tools.")
         found = self.stat(path)
         if found is not None:
-            _check_regular(found, path.shown)
+            check_regular(found.kind, found.links, path.shown)
+        # Editors open files by their path: an edit must not follow it into a folder that took this one's place.
+        with self.opened() as folder, suppress(OSError):
+            if os.path.samestat(os.stat(self.written), os.fstat(folder)):
+                return
+        raise PathRefused(f"{quoted(path.shown)} is in a folder that was moved or replaced. Open the folder again.")
 
     def create(self, path: RelPath, data: bytes) -> None:
         """A new file, and the folders above it. Never takes the place of one that exists."""
@@ -191,7 +196,8 @@ class Root(AbstractContextManager["Root"]):
             descriptor = os.open(path.parts[-1], _FILE, dir_fd=folder)
             try:
                 status = os.fstat(descriptor)
-                _check_regular(_stat(status), path.shown)
+                found = _stat(status)
+                check_regular(found.kind, found.links, path.shown)
                 if expected is not None and _read(descriptor, path.shown, READ_LIMIT) != expected:
                     raise PathRefused(f"{quoted(path.shown)} has changed on disk meanwhile and was left as it is.")
             finally:
@@ -330,19 +336,6 @@ def _stat(status: os.stat_result) -> FileStat:
     kinds: dict[int, Kind] = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link"}
     kind = kinds.get(stat.S_IFMT(status.st_mode), "other")
     return FileStat(kind, status.st_size, status.st_nlink, status.st_mtime_ns, stat.S_IMODE(status.st_mode) & 0o777)
-
-
-def _check_regular(found: FileStat, shown: str) -> None:
-    match found.kind:
-        case "file":
-            if found.links > 1:
-                raise PathRefused(f"{quoted(shown)} has a second name (hard link) and cannot be changed by tools.")
-        case "directory":
-            raise PathRefused(f"{quoted(shown)} is a folder, not a file.")
-        case "link":
-            raise PathRefused(f"{quoted(shown)} is a symbolic link, {NO_LINKS}")
-        case _:
-            raise PathRefused(f"{quoted(shown)} is not a regular file.")
 
 
 def _holds_home(path: str) -> bool:

@@ -80,11 +80,10 @@ async def test_the_next_turn_reads_and_edits_the_text_that_is_there(begin: Begin
     assert (outside.root / "shop/money.py").read_text() == expected
 
 
-@pytest.mark.parametrize("is_open", [False, True])
-async def test_hunks_that_were_left_out_are_sent_again_onto_the_present_text(begin: Begin, is_open: bool) -> None:
+async def test_hunks_that_were_left_out_are_sent_again_onto_the_present_text(begin: Begin) -> None:
     calls = [tool("edit_file", path="a.py", old_text=f"l{n}\n", new_text=f"L{n}\n") for n in (2, 5, 8)]
     outside = await begin(answer(*calls), DONE, files={"a.py": TEN})
-    uri = outside.open("a.py") if is_open else outside.uri("a.py")
+    uri = outside.open("a.py")
     accept_hunks(outside.client, 1)
     result = await outside.turn("thinklsp.chat", {"prompt": "Change three lines."})
     del outside.client.editor.handlers["workspace/applyEdit"]
@@ -93,10 +92,7 @@ async def test_hunks_that_were_left_out_are_sent_again_onto_the_present_text(beg
     half = TEN.replace("l5", "L5")
     assert outside.client.text(uri) == half
     half = half.replace("l10\n", "mine\n")
-    if is_open:
-        outside.client.change(uri, "l10\n", "mine\n")
-    else:
-        (outside.root / "a.py").write_text(half)
+    outside.client.change(uri, "l10\n", "mine\n")
     assert (await outside.client.command("thinklsp.apply"))["applied"] == "all"
     assert outside.client.text(uri) == half.replace("l2", "L2").replace("l8", "L8")
     assert (await outside.client.command("thinklsp.undo"))["applied"] == "all"
@@ -135,40 +131,6 @@ async def test_a_file_that_was_made_without_its_text_is_named_completed_or_remov
     assert outside.client.text(outside.uri("new.py")) == (TEN if way == "apply" else None)
 
 
-RENAME = answer(
-    tool("edit_file", path="old.py", old_text="l2\n", new_text="TWO\n"),
-    tool("rename_file", path="old.py", new_path="new.py"),
-)
-TWO = TEN.replace("l2\n", "TWO\n")
-# What of a rename with a change of the text arrives -> the texts of both names then, after `apply` and after `undo`.
-RENAMES: dict[str, tuple[set[str], tuple[str | None, str | None]]] = {
-    "only the text": ({"edit"}, (TWO, None)),
-    "only the name": ({"rename"}, (None, TEN)),
-    "nothing": (set(), (TEN, None)),
-}
-
-
-@pytest.mark.parametrize("case", RENAMES)
-async def test_a_rename_and_its_changes_arrive_one_by_one(begin: Begin, case: str) -> None:
-    kinds, there = RENAMES[case]
-    outside = await begin(RENAME, DONE, files={"old.py": TEN})
-    client, old, new = outside.client, outside.uri("old.py"), outside.uri("new.py")
-
-    def part(params: Any) -> Any:
-        changes = [c for c in params["edit"]["documentChanges"] if c.get("kind", "edit") in kinds]
-        return client.editor.apply_edit({"edit": {**params["edit"], "documentChanges": changes}})
-
-    client.editor.handlers["workspace/applyEdit"] = part
-    result = await outside.turn("thinklsp.chat", {"prompt": "Rename it."})
-    del client.editor.handlers["workspace/applyEdit"]
-    assert (client.text(old), client.text(new)) == there
-    assert file_of(result, "old.py")["hunks"] == {"applied": len(kinds), "waiting": 2 - len(kinds)}
-    assert (await client.command("thinklsp.apply"))["applied"] == "all"
-    assert (client.text(old), client.text(new)) == (None, TWO)
-    assert (await client.command("thinklsp.undo"))["applied"] == "all"
-    assert (client.text(old), client.text(new)) == (TEN, None)
-
-
 async def test_a_client_that_gave_no_token_gets_one_message(begin: Begin) -> None:
     outside = await begin(EDIT_ALL, DONE, files=FILES)
     outside.open("shop/invoice.py")
@@ -179,19 +141,20 @@ async def test_a_client_that_gave_no_token_gets_one_message(begin: Begin) -> Non
     assert message.startswith("1 of 3 files changed; money.py and test_money.py are waiting. The code action ")
 
 
-async def test_a_discarded_edit_is_said_to_wait_and_nothing_else(begin: Begin) -> None:
-    """T-m6."""
-    outside = await begin(EDIT_ALL, DONE, files=FILES)
-    outside.client.editor.handlers["workspace/applyEdit"] = lambda _: {"applied": False}
-    result = await outside.turn("thinklsp.chat", {"prompt": "Use Decimal."})
-    assert {file["reason"] for file in result["edits"]["files"]} == {"it is waiting to be applied"}
-    assert "Nothing was changed; invoice.py, money.py and test_money.py are waiting." in result["notices"]
+# What the editor answers -> the reason that each file has, and the one sentence about them all.
+REFUSALS: list[tuple[Any, str, str]] = [
+    ({"applied": False}, "it is waiting to be applied", "are waiting."),
+    ({"applied": False, "failureReason": "disk full"}, "disk full", "are waiting. The editor says: disk full"),
+]
 
 
-async def test_the_reason_of_the_editor_is_shown(begin: Begin) -> None:
-    """m15."""
+@pytest.mark.parametrize(("reply", "reason", "end"), REFUSALS)
+async def test_a_refused_edit_waits_with_the_words_of_the_editor(
+    begin: Begin, reply: Any, reason: str, end: str
+) -> None:
+    """T-m6, m15: *Discard* is no failure, and a reason is not dropped."""
     outside = await begin(EDIT_ALL, DONE, files=FILES)
-    outside.client.editor.handlers["workspace/applyEdit"] = lambda _: {"applied": False, "failureReason": "disk full"}
+    outside.client.editor.handlers["workspace/applyEdit"] = lambda _: reply
     result = await outside.turn("thinklsp.chat", {"prompt": "Use Decimal."})
-    assert {file["reason"] for file in result["edits"]["files"]} == {"disk full"}
-    assert any("disk full" in notice for notice in result["notices"])
+    assert {file["reason"] for file in result["edits"]["files"]} == {reason}
+    assert f"Nothing was changed; invoice.py, money.py and test_money.py {end}" in result["notices"]

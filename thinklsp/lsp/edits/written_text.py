@@ -9,13 +9,14 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from thinklsp.core.edits import FileEdit
 from thinklsp.lsp.documents.open_documents import Document
 from thinklsp.lsp.documents.spans import Span, first_lines, followed, trimmed, written
 from thinklsp.lsp.editor.state import State
+from thinklsp.lsp.edits.comparing import Shown, compare
 from thinklsp.lsp.edits.standing import Written
 from thinklsp.workspace.forms import merge_onto
 from thinklsp.workspace.merge import Merged
@@ -40,11 +41,15 @@ class Origin:
 
 @dataclass(slots=True)
 class _Text:
-    """What one turn wrote in one document. `new`: the document was not saved since, so that lenses show it."""
+    """What one turn wrote in one document. `new`: the document was not saved since, so that lenses show it. `touched`:
+    its text was changed since somebody last looked whether it is still there.
+    """
 
     origin: Origin
     spans: list[Span]
+    file: FileEdit
     new: bool = True
+    touched: bool = False
 
 
 @dataclass(slots=True)
@@ -86,10 +91,21 @@ class WrittenText:
 
     def newest(self, document: Document) -> tuple[Origin, list[int]] | None:
         """The newest turn with text in a document that was not saved since, and the lines where groups of it begin."""
-        texts = self._open.get(uri_key(document.uri))
+        texts = self._without_reverted(document)
         if not texts or not texts[-1].new:
             return None
         return texts[-1].origin, first_lines(texts[-1].spans, document.lines, _NEAR)
+
+    def _without_reverted(self, document: Document) -> list[_Text]:
+        """What the user has taken back by hand, or by reverting the file, is no turn's any more."""
+        key = uri_key(document.uri)
+        texts = self._open.get(key, [])
+        for text in [text for text in texts if text.touched]:
+            text.touched = False
+            if not compare(text.file, Shown(document.text)).hunks.applied:
+                texts = [other for other in texts if other is not text]
+                self._keep(key, texts)
+        return texts
 
     def saved(self, uri: str) -> None:
         """The user has accepted what stands there: lenses go, the hover stays."""
@@ -125,7 +141,7 @@ class WrittenText:
             return False
         if spans := written(before, after, now)[:_MOST_SPANS]:
             key = uri_key(document.uri)
-            self._keep(key, [*self._open.get(key, ()), _Text(origin, spans)])
+            self._keep(key, [*self._open.get(key, ()), _Text(origin, spans, _as_change(file))])
             self._state.refresh_lenses()
         return True
 
@@ -142,6 +158,7 @@ class WrittenText:
     def _changed(self, key: str, start: int, end: int, length: int) -> None:
         texts = self._open.get(key, [])
         for text in texts:
+            text.touched |= any(first <= end and start <= last for first, last in text.spans)
             text.spans = list(followed(text.spans, start, end, length))[:_MOST_SPANS]
         if not all(text.spans for text in texts):
             self._keep(key, texts)
@@ -173,3 +190,8 @@ class WrittenText:
         while len(self._closed) > _MOST_CLOSED:
             self._closed.popitem(last=False)
         return closed
+
+
+def _as_change(file: FileEdit) -> FileEdit:
+    """The change of the text alone: an empty document is one before which there was none."""
+    return replace(file, before=file.before or "", new_uri=None, new_path=None)
