@@ -110,13 +110,13 @@ STARTING = (
 OPENERS = (
     "thinklsp/workspace/paths.py", "thinklsp/workspace/shadow.py", "thinklsp/settings/permissions.py",
     "thinklsp/settings/toml_file.py", "thinklsp/sessions/folder.py", "thinklsp/sandbox/", "thinklsp/tools/shadows.py",
-    "thinklsp/engine/own_files.py", "thinklsp/cli/",
+    "thinklsp/engine/own_files.py", "thinklsp/cli/", "thinklsp/workspace/masks.py",
 )  # fmt: skip
-# By argv each, which they check: the sandbox, search and git, the user's own key command, the demo's server.
+# By argv each, which they check: the sandbox, search and git, the user's own key command, the demo's server, workers.
 STARTERS = (
     "thinklsp/sandbox/enter.py", "thinklsp/sandbox/process.py", "thinklsp/sandbox/bubblewrap.py",
     "thinklsp/tools/child.py", "thinklsp/settings/key_sources.py", "thinklsp/cli/demo_client.py",
-    "thinklsp/cli/demo_project.py",
+    "thinklsp/cli/demo_project.py", "thinklsp/workers/pool.py",
 )  # fmt: skip
 
 RULES = {

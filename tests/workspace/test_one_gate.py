@@ -27,6 +27,8 @@ ALLOWED = {
     "workspace/shadow.py": "writes the copy into the state folder; what it reads comes through the gate",
     "sandbox": "mounts and copies in the state folder, and the system that is shown to commands",
     "engine/own_files.py": "who can read and write the user's own files",
+    "workers/pool.py": "starts this interpreter as a worker process; no file",
+    "workers/child.py": "the standard streams of a worker process; no file",
     "settings": "the user's own configuration file",
     "sessions": "the session store in the state folder",
     "simulator": "scenario files of the package or named by the user",
@@ -103,6 +105,5 @@ def test_planted_faults_are_found(source):
 
 
 def test_what_is_allowed_exists():
-    assert [
-        name for name in ALLOWED if name.startswith(("workspace/", "tools/")) and not (PACKAGE / name).exists()
-    ] == []
+    packages = ("workspace/", "tools/", "workers/")
+    assert [name for name in ALLOWED if name.startswith(packages) and not (PACKAGE / name).exists()] == []

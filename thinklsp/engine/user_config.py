@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -12,9 +11,8 @@ from thinklsp.core.errors import ThinkLspError
 from thinklsp.core.log_level import log_level
 from thinklsp.providers.catalog import Catalogue
 from thinklsp.settings import UserSettings, config_path, load_user_settings
+from thinklsp.settings.toml_file import Stamp, file_stamp
 from thinklsp.wire.transport import Transport
-
-Stamp = tuple[int, ...] | None
 
 _QUIET_SECONDS = 0.05
 _MAX_WAITS = 10
@@ -38,7 +36,7 @@ class UserConfig:
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._path = config_path(environment)
         # Taken before the file is read: a change after that is seen by the next look.
-        self._stamp = _stamp(self._path)
+        self._stamp = file_stamp(self._path)
         user, catalogue = _read(environment)
         self._transports = [_transport(user)]
         self._looking = asyncio.Lock()
@@ -53,7 +51,7 @@ class UserConfig:
         """Read the file again if it has changed. Return what there is to tell of it: the problems that are new, or why
         the former settings stay. The event loop never waits for the disk."""
         async with self._looking:
-            stamp = await asyncio.to_thread(_stamp, self._path)
+            stamp = await asyncio.to_thread(file_stamp, self._path)
             if stamp == self._stamp:
                 return ()
             self._stamp = await self._settled(stamp)
@@ -74,7 +72,7 @@ class UserConfig:
         """Wait until nobody has written the file for a moment: editors empty a file before they fill it."""
         for _ in range(_MAX_WAITS):
             await asyncio.sleep(_QUIET_SECONDS)
-            former, stamp = stamp, await asyncio.to_thread(_stamp, self._path)
+            former, stamp = stamp, await asyncio.to_thread(file_stamp, self._path)
             if stamp == former:
                 break
         return stamp
@@ -91,12 +89,3 @@ def _read(environment: Mapping[str, str]) -> tuple[UserSettings, Catalogue]:
 
 def _transport(user: UserSettings) -> Transport:
     return Transport(proxy=user.file.network.proxy, ca_bundle=user.file.network.ca_bundle)
-
-
-def _stamp(path: str) -> Stamp:
-    """Return what changes with the file; None if there is none."""
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_ino, found.st_dev, found.st_size, found.st_mtime_ns, found.st_ctime_ns

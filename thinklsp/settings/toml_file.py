@@ -10,6 +10,8 @@ from typing import Any
 
 from thinklsp.core.errors import SettingsError
 
+Stamp = tuple[int, ...] | None
+
 
 def read_toml(path: str, name: str) -> Mapping[str, Any]:
     """The file's content; empty when there is none. `name` is what people call it. Raises SettingsError."""
@@ -38,6 +40,15 @@ def read_text(path: str, name: str) -> str:
             return file.read().decode()
         except UnicodeDecodeError as error:
             raise SettingsError("config", f"Your {name} is not valid TOML: {error}.") from None
+
+
+def file_stamp(path: str) -> Stamp:
+    """Return values that change with the file; None if there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_ino, found.st_dev, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def distrusted(status: os.stat_result, path: str, name: str) -> str | None:
