@@ -43,7 +43,7 @@ async def test_an_edit_that_is_never_answered(tmp_path: Path) -> None:
         asked = silent(client, "workspace/applyEdit")
         turn = client.command("thinklsp.action", {"name": "edit", "uri": uri, "instruction": "Go."}, token="t")
         await asked.wait()
-        await client.wait_for(lambda: any("waiting for you" in str(value) for value in client.progress("t")))
+        await client.wait_for(lambda: any("applying" in str(value) for value in client.progress("t")))
         told = len(client.progress("t"))
         # More than a minute of the server's time.
         await client.wait_for(lambda: len(client.progress("t")) > told + 35)

@@ -126,6 +126,45 @@ async def test_no_answer_is_no_yes(begin: Begin, reply: str) -> None:
     assert outside.client.text(uri) == APP.replace("return 1", "return 11")
 
 
+# what the editor can do, calls -> the phase when the question is shown, and the phase when the edit is sent
+PHASES: list[tuple[Any, tuple[Tool, ...], str | None, str]] = [
+    (None, (HERE,), None, "applying"),
+    (None, (HERE, THERE), None, "waiting for you"),
+    (PLAIN, (HERE, THERE), "waiting for you", "applying"),
+]
+
+
+@pytest.mark.parametrize(("announce", "calls", "asked", "sent"), PHASES)
+async def test_the_phase_names_the_user_only_if_the_user_is_asked(
+    begin: Begin, announce: Any, calls: tuple[Tool, ...], asked: str | None, sent: str
+) -> None:
+    """P-D13: an editor that applies an edit by itself is not the user."""
+    outside, uri = await editing(begin, *calls, announce=announce)
+    client, seen = outside.client, []
+
+    async def reach(phase: str) -> None:
+        def shown() -> bool:
+            reports = [value["message"] for value in client.progress("t") if value["kind"] == "report"]
+            return bool(reports) and reports[-1].startswith(f"{phase} · ")
+
+        await client.wait_for(shown, what=f"the phase {phase}")
+        seen.append(phase)
+
+    async def question(_: Any) -> Any:
+        await reach(str(asked))
+        return {"title": "Apply"}
+
+    async def apply(params: Any) -> Any:
+        await reach(sent)
+        return client.editor.apply_edit(params)
+
+    client.editor.handlers |= {QUESTION: question, "workspace/applyEdit": apply}
+    argument = {"name": "edit", "uri": uri, "instruction": "Return more.", "range": RANGE, "version": 1}
+    result = await outside.turn("thinklsp.action", argument, token="t")
+    assert result["edits"]["applied"] == "all"
+    assert seen == [phase for phase in (asked, sent) if phase is not None]
+
+
 async def test_a_cancel_while_the_question_stands_holds_the_edit(begin: Begin) -> None:
     outside, uri = await editing(begin, OTHER, announce=PLAIN)
     client = outside.client

@@ -104,8 +104,12 @@ class TurnProgress:
             self._client.progress(token, value)
         self._partials.append(token)
 
+    def applying(self) -> None:
+        """Show that the editor applies the edit by itself."""
+        self._enter("applying")
+
     def waiting(self) -> None:
-        """The turn waits for the user: a prompt, or an edit under review."""
+        """Show that a person is asked: by a prompt, or by the editor's review of an edit."""
         self._interrupted = self._phase
         self._enter("waiting for you")
 

@@ -64,15 +64,18 @@ class Applying:
         *,
         review: Review,
         scope: Callable[[], Scope | None] = lambda: None,
-        sent: Callable[[], None] = lambda: None,
+        asked: Callable[[], None] = lambda: None,
+        sent: Callable[[bool], None] = lambda _: None,
         applied: Callable[[Outcome], None] = lambda _: None,
     ) -> Outcome:
         """One workspace edit for all files that can be changed; the others are named and kept.
 
-        `sent` is called when the editor is asked, `applied` when it has said yes: no cancel changes that any more.
-        Where the user has to be asked first and does not agree, the edit is held.
+        `asked` is called when the server asks the user. `sent` is called when the edit goes to the editor, with
+        whether the editor asks the user about it; `applied` when the editor has said yes: no cancel changes that any
+        more. Where the user has to be asked first and does not agree, the edit is held.
         """
-        if not await self._reviewing.agreed(proposed, (await self._draft(proposed))[0], review, scope()):
+        made = (await self._draft(proposed))[0]
+        if not await self._reviewing.agreed(proposed, made, review, scope(), asked):
             return self.hold(proposed, NOT_AGREED)
         async with self._turnstile:
             return await self._send(proposed, review, scope, sent, applied)
@@ -129,7 +132,7 @@ class Applying:
         proposed: Kept,
         review: Review,
         scope: Callable[[], Scope | None] = lambda: None,
-        sent: Callable[[], None] = lambda: None,
+        sent: Callable[[bool], None] = lambda _: None,
         applied: Callable[[Outcome], None] = lambda _: None,
         *,
         records: bool = False,

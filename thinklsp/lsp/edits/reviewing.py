@@ -6,6 +6,7 @@ held, and the action `apply` offers it, in the files that it would change and in
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from thinklsp.core.edits import EditSet
@@ -31,14 +32,18 @@ class Reviewing:
         self._proposals = proposals
         self._files = MadeFiles(state, snapshots, _FOLDER, "review")
 
-    async def agreed(self, proposed: Kept, made: Draft, review: Review, scope: Scope | None) -> bool:
-        """Whether the edit may be sent. Where nothing wants a look, or the editor asks by itself, nobody is asked."""
+    async def agreed(
+        self, proposed: Kept, made: Draft, review: Review, scope: Scope | None, asked: Callable[[], None]
+    ) -> bool:
+        """Whether the edit may be sent. Where nothing wants a look, or the editor asks by itself, nobody is asked.
+        `asked` is called before the user is."""
         can = self._state.client.can
         asks_itself = can.change_annotations and can.document_changes
         if asks_itself or not can.apply_edit or not wants_look(made.ready, review, scope):
             return True
         question = f"thinklsp: “{proposed.title}” {_told(made, review, scope)}. Apply it?"
         options = (_APPLY, _SHOW, _LATER) if self._files.possible else (_APPLY, _LATER)
+        asked()
         answer = await self._state.client.question(question, options)
         if answer == _SHOW and await self._show(proposed, made):
             answer = await self._state.client.question(question, (_APPLY, _LATER))

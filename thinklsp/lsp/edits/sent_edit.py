@@ -32,8 +32,8 @@ class Answered:
 
 @dataclass(slots=True)
 class SentEdit:
-    """`present` are the texts that `made` was drafted for. `on_sent` is called when the editor is asked, `on_answer`
-    when it has answered and the documents and the disk were looked at.
+    """`present` are the texts that `made` was drafted for. `on_sent` is called when the editor is asked, with whether
+    it asks the user in turn, `on_answer` when it has answered and the documents and the disk were looked at.
 
     `told`: the user was told that the outcome of the edit is unknown.
     """
@@ -45,7 +45,7 @@ class SentEdit:
     made: Draft
     present: Mapping[str, Present]
     edit: Mapping[str, Any]
-    on_sent: Callable[[], None]
+    on_sent: Callable[[bool], None]
     on_answer: Callable[[SentEdit, Answered], None]
     stage: Literal["made", "sent", "answered"] = "made"
     abandoned: bool = False
@@ -67,7 +67,7 @@ class SentEdit:
             return None
         self.stage = "sent"
         self.arrivals.watch(self.made.ready)
-        self.on_sent()
+        self.on_sent(self._is_reviewed())
         label = f"thinklsp: {self.kept.title}"
         reply = await self.state.client.apply_edit(label, self.edit, self._number.append)
         self.stage = "answered"
@@ -102,6 +102,10 @@ class SentEdit:
             for number in self._number:
                 self.state.client.withdraw(number)
             await self.ledger.settle(self.intent, dict.fromkeys(self._uris(), "unknown"))
+
+    def _is_reviewed(self) -> bool:
+        """Whether the editor asks the user about a change of this edit."""
+        return any(note["needsConfirmation"] for note in self.edit.get("changeAnnotations", {}).values())
 
     def has_moved(self) -> bool:
         """Whether a document has moved on since the edit was made for it. One that was closed and opened again counts

@@ -205,17 +205,21 @@ class RunningTurn:
         files = self.turn.overlay.edit_set().files
         if not files:
             return None
-        self.progress.waiting()
         return await self.applying.send(
             replace(self._kept(files), why=finished.text),
             review=self.turn.review,
             scope=self.scope,
+            asked=self.progress.waiting,
             sent=self._edit_is_sent,
             applied=self._edit_is_applied,
         )
 
-    def _edit_is_sent(self) -> None:
+    def _edit_is_sent(self, is_reviewed: bool) -> None:
         self.edit_sent = True
+        if is_reviewed:
+            self.progress.waiting()
+        else:
+            self.progress.applying()
 
     def _edit_is_applied(self, outcome: Outcome) -> None:
         self.outcome = outcome
