@@ -24,6 +24,8 @@ PLAIN = {"processId": None, "rootUri": None, "capabilities": {}}
 class Collected:
     """What the server writes, body by body."""
 
+    is_full = False
+
     def __init__(self) -> None:
         self.bodies: list[bytes] = []
 

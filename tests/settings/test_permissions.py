@@ -161,6 +161,7 @@ def test_the_sections_of_the_users_file(tmp_path: Path) -> None:
     file = load(path).file
     assert file.commands.model_dump() == {
         "enabled": True, "timeout_seconds": 60, "memory_mb": 512, "output_kb": 64, "processes": 32,
+        "disk_mb": 2048, "sandbox": "auto",
     }  # fmt: skip
     assert (file.permissions.allow, file.permissions.deny) == ((("pytest",),), (("rm",),))
 

@@ -38,7 +38,7 @@ from thinklsp.core.stream import (
     ThinkingDelta,
 )
 from thinklsp.core.strict_json import is_shallow, read_json
-from thinklsp.core.usage import Usage
+from thinklsp.core.usage import Usage, as_reported
 
 _ARGUMENT_DEPTH = 64
 
@@ -94,7 +94,7 @@ class MessageAccumulator:
                 self._delta(event)
             case MessageStarted():
                 self._started = True
-                self.usage = event.usage
+                self.usage = as_reported(event.usage)
             case BlockStarted():
                 self._start(event)
             case BlockStopped():
@@ -137,7 +137,7 @@ class MessageAccumulator:
         if self._drafts:
             raise StreamProtocolError("The service ended the message while a block of it was still open.")
         self._stop_reason = event.stop_reason
-        self.usage = event.usage
+        self.usage = as_reported(event.usage)
 
 
 def _apply_delta(draft: _Draft, delta: Delta) -> bool:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
+
+# No call reads or writes as much, and the store and other programs count with 64 bits.
+_LARGEST_FIGURE = 10**12
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,33 @@ class Usage:
             _left(self.cache_write_tokens, part.cache_write_tokens),
             None if self.cost_usd is None else self.cost_usd - (part.cost_usd or 0.0),
         )
+
+
+def as_reported(usage: Usage) -> Usage:
+    """Return what can be believed of the figures of one model call.
+
+    A figure that is negative, not finite or above 10^12 is unknown. Where a service counts neither input nor output,
+    it does not count at all, and every figure is unknown.
+    """
+    if not usage.input_tokens and not usage.output_tokens:
+        return Usage()
+    return Usage(
+        _believed(usage.input_tokens),
+        _believed(usage.output_tokens),
+        _believed(usage.thinking_tokens),
+        _believed(usage.cache_read_tokens),
+        _believed(usage.cache_write_tokens),
+        _believed(usage.cost_usd),
+    )
+
+
+_Figure = TypeVar("_Figure", int, float)
+
+
+def _believed(figure: _Figure | None) -> _Figure | None:
+    if figure is None or not math.isfinite(figure) or not 0 <= figure <= _LARGEST_FIGURE:
+        return None
+    return figure
 
 
 def _sum(a: int | None, b: int | None) -> int | None:

@@ -201,7 +201,7 @@ async def test_shutdown_ends_turns_that_nobody_waits_for(begin: Begin) -> None:
     assert outside.client.edits() == []
 
 
-async def test_a_prompt_that_was_never_answered_is_not_sent_again(begin: Begin) -> None:
+async def test_prompts_of_stopped_turns_are_told_with_the_next_prompt_and_stay(begin: Begin) -> None:
     hold = Hold()
     outside = await begin(
         answer(Text("half"), hold),
@@ -221,7 +221,8 @@ async def test_a_prompt_that_was_never_answered_is_not_sent_again(begin: Begin) 
     assert (await outside.result(second))["stopReason"] == "cancelled"
     await outside.turn("thinklsp.chat", {"prompt": "and now?", "sessionId": session})
     bodies = [json.dumps(request.body["messages"]) for request in outside.provider.requests]
-    assert ["delete all tests" in body for body in bodies] == [True, False, False, False]
+    assert ["delete all tests" in body for body in bodies] == [True, True, True, True]
+    assert ["An earlier prompt of the user has no answer" in body for body in bodies] == [False, True, True, True]
     assert "stopped before it had finished" in bodies[3]
     assert "what is x?" in bodies[3]
 

@@ -40,7 +40,7 @@ async def test_the_next_server_goes_on_with_the_whole_history(begin: Begin, by: 
     assert sent[2]["output_config"]["effort"] == "low"
 
 
-async def test_a_prompt_that_a_kill_left_unanswered_is_not_answered_later(begin: Begin) -> None:
+async def test_a_prompt_that_a_kill_left_unanswered_is_told_with_the_next_one(begin: Begin) -> None:
     hold = Hold()
     outside = await begin(answer(Text("One.")), answer(Text("Two."), before=hold), answer(Text("Three.")))
     first = await outside.turn("thinklsp.chat", {"prompt": "First prompt."})
@@ -52,7 +52,8 @@ async def test_a_prompt_that_a_kill_left_unanswered_is_not_answered_later(begin:
     assert (third["sessionId"], third["text"]) == (first["sessionId"], "Three.")
     told = said(outside.provider.requests[-1].body)
     assert "First prompt." in told
-    assert "Second prompt." not in told
+    assert "An earlier prompt of the user has no answer" in told
+    assert told.index("has no answer") < told.index("Second prompt.") < told.index("Third prompt.")
 
 
 async def test_two_servers_take_turns(begin: Begin) -> None:

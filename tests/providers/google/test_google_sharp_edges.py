@@ -248,17 +248,15 @@ async def test_a_missing_signature_ends_in_a_request_without_any() -> None:
         assert [part["thoughtSignature"] for part in _signed(bodies[1])] == [DUMMY, DUMMY]
 
 
-async def test_a_level_and_a_budget_that_are_refused_are_left_out() -> None:
+async def test_a_refused_level_steps_down_and_a_refused_budget_is_left_out() -> None:
     level = {"error": {"code": 400, "message": "Thinking level HIGH is not supported for this model."}}
     budget = {"error": {"code": 400, "message": "Budget 0 is invalid. This model only works in thinking mode."}}
-    requests = {
-        json.dumps(level): PLAIN,
-        json.dumps(budget): replace(PLAIN, model=BUDGET, thinking=Thinking("off")),
-    }
-    for said_by_service, request in requests.items():
-        _, bodies = await called([answer(said_by_service.encode(), 400), [head(), stream("text")]], request)
-        assert "thinkingConfig" in bodies[0]["generationConfig"]
-        assert "thinkingConfig" not in bodies[1]["generationConfig"]
+    for refusal, request, sent in (
+        (level, PLAIN, [{"thinkingLevel": "HIGH"}, {"thinkingLevel": "MEDIUM"}]),
+        (budget, replace(PLAIN, model=BUDGET, thinking=Thinking("off")), [{"thinkingBudget": 0}, None]),
+    ):
+        _, bodies = await called([answer(json.dumps(refusal).encode(), 400), [head(), stream("text")]], request)
+        assert [body["generationConfig"].get("thinkingConfig") for body in bodies] == sent
 
 
 async def test_a_truncated_answer_is_a_failure() -> None:
