@@ -88,7 +88,7 @@ SENT = {
     "`claude-sonnet-5-5`": "adaptive | between tools | adaptive, effort low | adaptive, effort medium | "
     "adaptive, effort high | adaptive, effort xhigh | adaptive, effort max",
     "`gpt-6-sol`": "nothing | effort none | effort low | effort medium | effort high | effort xhigh | effort max",
-    "`gpt-5.1`": "effort medium | effort none | effort low | effort medium | effort high | effort high | effort high",
+    "`gpt-5.1`": "nothing | effort none | effort low | effort medium | effort high | effort high | effort high",
     "`gpt-5`": "nothing | effort minimal | effort low | effort medium | effort high | effort high | effort high",
     "`gpt-4.1`": "nothing | nothing | nothing | nothing | nothing | nothing | nothing",
     "`gemini-4-hydrogen`": "nothing | level LOW | level LOW | level MEDIUM | level HIGH | level XHIGH | level XHIGH",

@@ -61,7 +61,7 @@ def test_rows_make_sense(provider: str, model_id: str) -> None:
     assert (model.provider, model.id, model.known) == (provider, model_id, model_id in known_models(provider))
     assert list(model.efforts) == [effort for effort in EFFORTS if effort in model.efforts]
     assert model.default_effort in (None, *model.efforts)
-    assert model.starting_effort is None or (model.starting_effort in model.efforts and not model.on_when_unset)
+    assert not model.on_by_effort or (model.efforts and model.adaptive and not model.on_when_unset)
     assert model.effort_cap_when_off is None or (model.effort_when_off and model.effort_cap_when_off in model.efforts)
     assert not model.effort_when_off or provider == "anthropic"
     if model.off is not None or model.efforts:
@@ -194,7 +194,7 @@ def test_forms_and_levels_of_the_other_services() -> None:
     assert {model.id: model.efforts for model in models} == {
         model_id: levels for levels, ids in LEVELS.items() for model_id in ids.split()
     }
-    opt_in = {model.id for model in models if model.starting_effort}
+    opt_in = {model.id for model in models if model.on_by_effort}
     assert opt_in == {f"gpt-5.{version}" for version in (1, 2, 3, 4)} | {"gpt-5.4-mini", "gpt-5.4-nano"}
     assert {model.id for model in models if not model.on_when_unset and model.adaptive} == {
         *opt_in,

@@ -6,6 +6,7 @@ The judge is the simulator, whose tables of models and servers are kept apart fr
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -143,6 +144,28 @@ def check_loop(where: Place, plan: ThinkingPlan, answers: Sequence[Answer]) -> N
     assert [thought(answer) for answer in answers] == [on] * len(answers), plan
     readable = plan.thinking.summarized or where.model.display == "always"
     assert [bool(answer.message.thinking) for answer in answers] == [on and readable] * len(answers), plan
+
+
+EFFORT_FIELDS = {"effort", "reasoning_effort", "thinkingLevel"}
+
+
+def fields_of(value: object) -> set[str]:
+    """Return the names of all fields of a JSON value, at any depth."""
+    if isinstance(value, Mapping):
+        return {*value}.union(*map(fields_of, value.values()))
+    return set[str]().union(*map(fields_of, value)) if isinstance(value, list) else set()
+
+
+@pytest.mark.parametrize(("provider", "model_id"), ROWS, ids=[name for _, name in ROWS])
+def test_effort_auto_sends_no_effort(provider: Provider, model_id: str) -> None:
+    """Issue 17 point 11: contract §2, "`auto` sends nothing". In mode `off` a level is the form of thinking least."""
+    where = place(provider, model_id)
+    corners = (*CORNERS, *OF_GOOGLE) if provider == "google" else CORNERS
+    for mode, display, corner in product(("auto", "normal", "adaptive", "manual"), DISPLAYS, corners):
+        wish = nested({"thinking.mode": mode, "effort": "auto", "thinking.display": display, **corner})
+        body = json.loads(bytes(where.encode(request_of(where, plan_for(wish, where.model))).body))
+        del body["tools"]
+        assert fields_of(body) & EFFORT_FIELDS == set(), (mode, display, corner)
 
 
 @pytest.mark.parametrize(("provider", "model_id"), ALIASES, ids=[name for _, name in ALIASES])

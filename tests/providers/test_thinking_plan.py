@@ -61,7 +61,7 @@ def check_accepted(model: ModelInfo, result: ThinkingPlan) -> None:
         cap = model.effort_cap_when_off
         assert thinking.effort is None or model.effort_when_off
         assert thinking.effort is None or cap is None or EFFORTS.index(thinking.effort) <= EFFORTS.index(cap)
-    if thinking.form == "adaptive" and model.starting_effort is not None:
+    if thinking.form == "adaptive" and model.on_by_effort:
         assert thinking.effort is not None
 
 
@@ -84,7 +84,7 @@ def check_said(model: ModelInfo, result: ThinkingPlan, wishes: dict[str, Any]) -
             assert thinking.form == "manual"
             assert thinking.budget_tokens == budget or budget is None
         case _:
-            assert not thinks or thinking.form in ("adaptive", "manual")
+            assert not thinks or thinking.form in ("adaptive", "manual") or (model.on_by_effort and effort is None)
     budget_speaks = thinking.form == "manual" or spoken is not None
     assert thinking.effort == effort or effort is None or budget_speaks
     assert wishes["max_tokens"] in (None, result.max_tokens)
@@ -343,10 +343,11 @@ CASES = [
     Case("reasoning cannot be off", "gpt-6.1-sol", {"mode": "off"}, "adaptive", "low", notices=("cannot stop",)),
     Case("off is the lowest level", "gpt-5", {"mode": "off"}, "adaptive", "minimal", notices=("cannot stop",)),
     Case("low is not minimal", "gpt-5", {"effort": "low"}, "adaptive", "low"),
-    Case("opt-in models are asked to reason", "gpt-5.1", {}, "adaptive", "medium"),
-    Case("in mode adaptive too", "gpt-5.4", {"mode": "adaptive"}, "adaptive", "medium"),
-    Case("unless the user says how much", "gpt-5.4", {"effort": "low"}, "adaptive", "low"),
-    Case("or not at all", "gpt-5.4", {"mode": "off"}, "off"),
+    Case("on by effort alone: auto", "gpt-5.1", {}, "unset"),
+    Case("on by effort alone: adaptive", "gpt-5.4", {"mode": "adaptive"}, "unset", notices=("if `effort` is set",)),
+    Case("on by effort alone: manual", "gpt-5.4", {"mode": "manual"}, "unset", notices=("if `effort` is set",)),
+    Case("on by effort alone: effort", "gpt-5.4", {"effort": "low"}, "adaptive", "low"),
+    Case("on by effort alone: off", "gpt-5.4", {"mode": "off"}, "off"),
     Case("max becomes xhigh", "gpt-5.4", {"effort": "max"}, "adaptive", "xhigh", None, 64_000, ("xhigh is used",)),
     Case("low becomes medium", "gpt-5.5-pro", {"effort": "low"}, "adaptive", "medium", notices=("medium is used",)),
     Case("one level", "gpt-5-pro", {"effort": "low"}, "adaptive", "high", notices=("high is used",)),

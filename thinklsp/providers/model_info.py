@@ -50,8 +50,8 @@ class ModelInfo:
     between `budget_least` and `budget_most` (None: below its output cap). `budget_steers`: it has no levels but
     budgets, in adaptive mode too: 0 and -1 (as it likes) are budgets as well. `off`: how thinking is switched off, None
     where it cannot be. `on_when_unset`: it thinks when nothing is said. `efforts`: the levels it takes, lowest first,
-    empty where it takes none; `default_effort`: its own when none is sent; `starting_effort`: the level to send where
-    it would else not think at all. `effort_when_off`: it takes a level with thinking off too, `effort_cap_when_off`
+    empty where it takes none; `default_effort`: its own when none is sent; `on_by_effort`: it thinks only if a level
+    is sent. `effort_when_off`: it takes a level with thinking off too, `effort_cap_when_off`
     being the highest. `display`: whether readable summaries come never, on request or always. `sampling`: when it takes
     temperature and its relatives. `forced_tool`: whether a tool can be forced (`not_manual`: not with a manual budget).
     `interleaved`: whether a manual budget thinks between tool calls, `header` where only on request. `prefix_bound`:
@@ -69,7 +69,7 @@ class ModelInfo:
     context_window: int | None = None
     output_cap: int | None = None
     default_effort: Effort | None = None
-    starting_effort: Effort | None = None
+    on_by_effort: bool = False
     effort_when_off: bool = False
     effort_cap_when_off: Effort | None = None
     off: Literal["off", "between_tools"] | None = None

@@ -50,7 +50,7 @@ class ModelRow(_Checked):
     on_when_unset: bool
     efforts: tuple[Effort, ...] = Field(strict=False)
     default_effort: Effort | None = None
-    starting_effort: Effort | None = None
+    on_by_effort: bool = False
     effort_when_off: bool = False
     effort_cap_when_off: Effort | None = None
     off: Literal["off", "between_tools"] | None = None

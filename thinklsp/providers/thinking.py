@@ -77,7 +77,7 @@ def plan_thinking(
     wish = _Wish(mode, effort, budget_tokens if budget_explicit else None, budget_tokens)
     if model.budget_steers:
         wish = _steered(wish)
-    form = _form(model, wish.mode, notices)
+    form = _form(model, wish, notices)
     capped = _cap_output(model, max_tokens, notices)
     if form == "manual" and capped is not None and capped <= model.budget_least:
         form = _form_without_budget(model)
@@ -114,7 +114,12 @@ def _steered(wish: _Wish) -> _Wish:
             assert_never(wish.mode)
 
 
-def _form(model: ModelInfo, mode: ThinkingMode, notices: list[str]) -> ThinkingForm:
+def _form(model: ModelInfo, wish: _Wish, notices: list[str]) -> ThinkingForm:
+    mode = wish.mode
+    if model.on_by_effort and wish.effort is None and mode != "off":
+        if mode != "auto":
+            notices.append(f"{model.id} thinks only if `effort` is set; the thinking mode {mode} has no effect on it.")
+        return "unset"
     thinks: ThinkingForm = "adaptive" if model.adaptive else "manual" if model.manual else "unset"
     if mode in ("adaptive", "manual") and thinks == "unset":
         notices.append(f"{model.id} does not think; the thinking mode {mode} has no effect on it.")
@@ -156,8 +161,7 @@ def _level(model: ModelInfo, form: ThinkingForm, wish: _Wish, notices: list[str]
     if wish.stops and not is_off and model.efforts:
         return model.efforts[0]
     if wish.effort is None:
-        starting = model.starting_effort if form == "adaptive" and model.efforts else None
-        return starting and nearest_effort(model.efforts, starting)
+        return None
     if not model.efforts:
         if form != "manual":
             notices.append(f"{model.id} has no effort levels; effort {wish.effort} has no effect on it here.")
