@@ -18,7 +18,8 @@ from tests.support.scripted_model import says
 from thinklsp.agent.model_call import CallEvent, CallFinished
 from thinklsp.core.events import TextStreamed
 from thinklsp.core.remedies import Remedy
-from thinklsp.providers.base import ModelRequest
+from thinklsp.providers.base import ModelRequest, Thinking
+from thinklsp.providers.model_info import Effort, ModelInfo
 
 Json = Any
 _SESSION_LINE = re.compile(r"\ufeff?<!-- thinklsp session:[^\r\n]*")
@@ -48,6 +49,9 @@ class HeldModel:
 
     def learn(self, remedies: Iterable[Remedy]) -> None:
         """It refuses nothing."""
+
+    def accepted_effort(self, _: ModelInfo, thinking: Thinking) -> Effort | None:
+        return thinking.effort
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[CallEvent, None]:
         future: asyncio.Future[str | Exception] = asyncio.get_running_loop().create_future()
