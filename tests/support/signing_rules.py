@@ -125,6 +125,7 @@ def _check_messages(messages: list[Json]) -> None:
     if not messages or messages[0]["role"] != "user":
         raise Refused("messages: first message must use the user role")
     waiting: list[str] = []
+    called: set[str] = set()
     for number, message in enumerate(messages):
         blocks = blocks_of(message["content"])
         if not blocks:
@@ -140,20 +141,31 @@ def _check_messages(messages: list[Json]) -> None:
         if any(b["type"] != "tool_result" for b in blocks[: len(results)]):
             raise Refused(f"messages.{number}: `tool_result` blocks must come first")
         waiting = [b["id"] for b in blocks if b["type"] == "tool_use"]
+        for name in waiting:
+            if not name or name in called:
+                raise Refused(f"messages.{number}: `tool_use` ids must be unique")
+            called.add(name)
 
 
 @dataclass
 class Issued:
-    """One answer: the request that it was given to and the content that has to come back."""
+    """One answer: the request that it was given to and the content that has to come back. `renames`: under other ids of
+    its calls."""
 
     body: Json
     content: list[Json]
     reason: str
     complete: bool = False
+    renames: bool = False
 
     @property
     def prefix(self) -> list[str]:
         return [exact(m) for m in without_cache_control(self.body["messages"])]
+
+    def is_replayed_by(self, content: list[Json]) -> bool:
+        if self.renames:
+            return exact(_without_call_ids(self.content)) == exact(_without_call_ids(content))
+        return exact(self.content) == exact(content)
 
 
 @dataclass
@@ -181,8 +193,8 @@ class Conversations:
         return any(issued.reason == "pause_turn" and exact(issued.content) == content for issued in self.issued)
 
     def _check_replay(self, body: Json, texts: list[str], place: int, message: Json) -> None:
-        content = exact(blocks_of(message["content"]))
-        same = [i for i in self.issued if exact(i.content) == content]
+        content = blocks_of(message["content"])
+        same = [i for i in self.issued if i.is_replayed_by(content)]
         if not same and self.elsewhere and self._is_foreign(body, texts[:place], message):
             return
         if not same:
@@ -234,6 +246,10 @@ class Conversations:
 def _prompts(message: Json) -> bool:
     """Beside the results of tools, a remark in tags belongs to the loop that goes on; other text begins a new turn."""
     return any(b["type"] == "text" and not b["text"].startswith("<") for b in blocks_of(message["content"]))
+
+
+def _without_call_ids(blocks: list[Json]) -> list[Json]:
+    return [{k: v for k, v in b.items() if k != "id"} if b["type"] == "tool_use" else b for b in blocks]
 
 
 def _unsealed(blocks: list[Json]) -> list[Json]:

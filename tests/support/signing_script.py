@@ -38,11 +38,13 @@ class Text:
 
 @dataclass(frozen=True)
 class Tool:
-    """A tool call. `cut`: the JSON of the input stops half way, as at max_tokens."""
+    """A tool call. `cut`: the JSON of the input stops half way, as at max_tokens. `id`: given as it is, as gateways do
+    that repeat ids or give none; None: a new one."""
 
     name: str
     input: dict[str, Any]
     cut: bool = False
+    id: str | None = None
 
 
 @dataclass(frozen=True)
@@ -110,6 +112,11 @@ class Answer:
     before: Hold | None = None
     letters: int = 7
     cut_behind: int | None = None
+
+    @property
+    def repeats_ids(self) -> bool:
+        """Whether its calls come back under other ids, since these may not be unique."""
+        return any(isinstance(item, Tool) and item.id is not None for item in self.items)
 
     @property
     def reason(self) -> str:
@@ -183,7 +190,7 @@ class Signer:
             case Text():
                 return {"type": "text", "text": item.text, "citations": None}
             case Tool():
-                name = f"toolu_{secrets.token_hex(12)}"
+                name = f"toolu_{secrets.token_hex(12)}" if item.id is None else item.id
                 caller = {"type": "direct"}
                 return {"type": "tool_use", "id": name, "name": item.name, "input": item.input, "caller": caller}
             case Raw():

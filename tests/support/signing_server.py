@@ -192,7 +192,7 @@ class SigningServer(Watched):
     async def _stream(self, wire: HttpWire, seen: Seen, script: Answer) -> None:
         if script.before is not None:
             await script.before.wait()
-        issued = Issued(seen.body, [], script.reason)
+        issued = Issued(seen.body, [], script.reason, renames=script.repeats_ids)
         self.conversations.issued.append(issued)
         wire.cut_behind(script.cut_behind)
         await wire.begin_stream()

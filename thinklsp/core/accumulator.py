@@ -202,7 +202,7 @@ def _block(
         case "redacted_thinking":
             return RedactedThinkingBlock(state)
         case "tool_use":
-            return ToolUseBlock(str(raw.get("id", "")), str(raw.get("name", "")), tool_input, state)
+            return ToolUseBlock(str(raw.get("id") or ""), str(raw.get("name") or ""), tool_input, state)
         case "server_tool":
             return ServerToolBlock(str(raw.get("name", "")), state)
         case "opaque":

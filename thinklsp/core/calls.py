@@ -8,8 +8,9 @@ from thinklsp.core.messages import AssistantMessage, ContentBlock, Conversation,
 
 
 def with_unique_calls(message: AssistantMessage, conversation: Conversation) -> AssistantMessage:
-    """The message with a name of its own for every call. Some services give no ids, or the same ones in every answer;
-    others refuse a conversation in which an id stands twice. What a service called a call stays in its raw block."""
+    """Return the message with an id of its own for every call. Some services give no ids, or the same ones in every
+    answer; others refuse a conversation in which an id stands twice. The id of the service stays in the raw block; what
+    is sent back has ours, so that it is unique there too."""
     taken = {call.id for earlier in conversation if isinstance(earlier, AssistantMessage) for call in earlier.tool_uses}
     blocks: list[ContentBlock] = []
     for block in message.blocks:

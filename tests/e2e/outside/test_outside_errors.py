@@ -181,3 +181,24 @@ async def test_a_break_in_the_stream_is_asked_again_and_nothing_of_it_counts(beg
     result = await outside.edit(uri)
     assert (result["stopReason"], outside.client.text(uri)) == ("end_turn", "x = 2\n")
     assert "Half" not in said(outside.provider.requests[-1].body)
+
+
+async def test_calls_with_one_id_get_a_result_each(begin: Begin) -> None:
+    """H-F10: a gateway gives two calls of a message one id, none to others, and the same again later."""
+    one, two, three = (
+        Tool("read_file", {"path": f"{n}.txt"}, id=name) for n, name in ((1, "same"), (2, "same"), (3, ""))
+    )
+    outside = await begin(
+        answer(Thinking(), one, two, three),
+        answer(Thinking(), one),
+        answer(Text("Read.")),
+        answer(Text("Still here.")),
+        files={f"{n}.txt": f"number {n}\n" for n in (1, 2, 3)},
+    )
+    result = await outside.turn("thinklsp.chat", {"prompt": "Read them."})
+    assert (result["stopReason"], result["text"]) == ("end_turn", "Read.")
+    first, second = (outside.provider.requests[number].tool_results() for number in (1, 2))
+    assert [f"number {n}" in block["content"] for n, block in enumerate(first, 1)] == [True] * 3
+    assert ["number 1" in block["content"] for block in second] == [True]
+    result = await outside.turn("thinklsp.chat", {"prompt": "And now?", "sessionId": result["sessionId"]})
+    assert (result["text"], outside.provider.violations) == ("Still here.", [])

@@ -16,6 +16,7 @@ from typing import Any, assert_never
 
 from thinklsp.core.errors import ProviderError
 from thinklsp.core.messages import (
+    AssistantMessage,
     ContentBlock,
     Conversation,
     Message,
@@ -163,32 +164,42 @@ def _messages(conversation: Conversation, origin: Origin) -> list[_Wire]:
     A paused answer at the end goes back as it came: what the model adds to it is bound to exactly that.
     """
     messages: list[_Wire] = []
-    calls: Sequence[Message] = ()
+    taken: set[str] = set()
+    names: dict[str, str] = {}
     for role, following in groupby(conversation, attrgetter("role")):
         run, is_user = list(following), role == "user"
+        if not is_user:
+            names = _name_calls(run, origin, taken)
         if len(run) > 1 or (not is_user and run[0] is conversation[-1]):
-            messages.append(_joined(run, calls, origin, paused=run[-1] is conversation[-1]))
+            messages.append(_joined(run, names, origin, paused=run[-1] is conversation[-1]))
         else:
-            key = (origin, calls) if is_user else origin
-            messages.append(written_once(run[0], _HERE, key, _joined, run, calls, origin))
-        calls = () if is_user else run
+            messages.append(written_once(run[0], _HERE, (origin, *names.items()), _joined, run, names, origin))
     return messages
 
 
-def _joined(run: Sequence[Message], calls: Sequence[Message], origin: Origin, *, paused: bool = False) -> _Wire:
-    """One message from those of a run. `calls`: the answers right before it, whose calls its results belong to."""
-    ids = {
-        block.id: wire["id"]
-        for answer in calls
-        for block in answer.blocks
-        if isinstance(block, ToolUseBlock) and (wire := _assistant_block(block, origin))
-    }
+def _name_calls(run: Sequence[Message], origin: Origin, taken: set[str]) -> dict[str, str]:
+    """Return the id on the wire for each call of these answers, and add the ids to `taken`: none stands twice."""
+    names: dict[str, str] = {}
+    for call in (call for message in run if isinstance(message, AssistantMessage) for call in message.tool_uses):
+        is_own = call.raw is not None and call.raw.belongs_to(origin)
+        stem = call.id if is_own and call.id else _wire_id(call.id)
+        name, number = stem, 1
+        while name in taken:
+            number += 1
+            name = f"{stem}-{number}"
+        taken.add(name)
+        names[call.id] = name
+    return names
+
+
+def _joined(run: Sequence[Message], names: Mapping[str, str], origin: Origin, *, paused: bool = False) -> _Wire:
+    """One message from those of a run. `names`: ids on the wire of the calls in it, or of those that it answers."""
     content: list[_Wire] = []
     for message in run:
         if isinstance(message, UserMessage):
-            made = [_user_block(block, ids) for block in message.blocks]
+            made = [_user_block(block, names) for block in message.blocks]
         else:
-            made = [_assistant_block(block, origin) for block in message.blocks]
+            made = [_assistant_block(block, origin, names) for block in message.blocks]
         content += filter(None, made)
     role = run[0].role
     return {"role": role, "content": _whole_content(role, content, paused=paused)}
@@ -201,28 +212,29 @@ def _whole_content(role: str, content: list[_Wire], *, paused: bool) -> list[_Wi
     return content if content and (paused or not ends_in_thinking) else [*content, {"type": "text", "text": _EMPTY}]
 
 
-def _user_block(block: ToolResultBlock | TextBlock, ids: Mapping[str, str]) -> _Wire | None:
+def _user_block(block: ToolResultBlock | TextBlock, names: Mapping[str, str]) -> _Wire | None:
     match block:
         case TextBlock():
             return _text(block)
         case ToolResultBlock():
-            return _result(block, ids.get(block.tool_use_id) or _wire_id(block.tool_use_id))
+            return _result(block, names.get(block.tool_use_id) or _wire_id(block.tool_use_id))
         case _:
             assert_never(block)
 
 
-def _assistant_block(block: ContentBlock, origin: Origin) -> _Wire | None:
-    """What this endpoint and model issued goes back as it came; the rest is rebuilt from what anybody may read."""
-    return _issued(block, origin) or _rebuilt(block)
+def _assistant_block(block: ContentBlock, origin: Origin, names: Mapping[str, str]) -> _Wire | None:
+    """What this endpoint and model issued goes back as it came; the rest is rebuilt from what anybody may read.
+
+    A call goes back under the id of ours: a service may have given none, or the same one to several calls.
+    """
+    wire = _issued(block, origin) or _rebuilt(block)
+    return wire | {"id": names[block.id]} if wire and isinstance(block, ToolUseBlock) else wire
 
 
 def _issued(block: ContentBlock, origin: Origin) -> _Wire | None:
     if block.raw is None or not block.raw.belongs_to(origin) or _is_blank(block):
         return None
     raw: _Wire = json.loads(block.raw.open_for(origin))
-    if isinstance(block, ToolUseBlock):
-        # Some services that speak this dialect give no ids; nobody takes a call without one back.
-        raw["id"] = str(raw.get("id") or _wire_id(block.id))
     return raw
 
 
@@ -232,7 +244,7 @@ def _rebuilt(block: ContentBlock) -> _Wire | None:
             return _text(block)
         case ToolUseBlock():
             name = _wire_id(block.name)[:_LONGEST_NAME]
-            return {"type": "tool_use", "id": _wire_id(block.id), "name": name, "input": block.input or {}}
+            return {"type": "tool_use", "id": block.id, "name": name, "input": block.input or {}}
         case ThinkingBlock() | RedactedThinkingBlock() | ServerToolBlock() | OpaqueBlock():
             return None
         case _:

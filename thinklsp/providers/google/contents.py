@@ -138,14 +138,17 @@ def _model_parts(message: AssistantMessage, origin: Origin, calls: dict[str, _Ca
 
     `calls` learns what the calls are called on the wire."""
     is_own = all(block.raw is not None and block.raw.belongs_to(origin) for block in message.blocks)
-    parts = (_part(block, origin if is_own else None, calls) for block in message.blocks)
+    taken: set[str] = set()
+    parts = (_part(block, origin if is_own else None, calls, taken) for block in message.blocks)
     return [part for part in parts if part is not None]
 
 
-def _part(block: ContentBlock, origin: Origin | None, calls: dict[str, _Call]) -> _Wire | None:
+def _part(block: ContentBlock, origin: Origin | None, calls: dict[str, _Call], taken: set[str]) -> _Wire | None:
+    """`taken`: ids that the service gave to earlier calls of the message."""
     if block.raw is not None and origin is not None:
         state = block.raw
-        return _own_part(block, written_once(block, _HERE, origin, lambda: json.loads(state.open_for(origin))), calls)
+        raw = written_once(block, _HERE, origin, lambda: json.loads(state.open_for(origin)))
+        return _own_part(block, raw, calls, taken)
     match block:
         case TextBlock():
             return written_once(block, _HERE, None, _text, block) if block.text.strip() else None
@@ -164,9 +167,14 @@ def _text(block: TextBlock) -> _Wire:
     return {"text": block.text}
 
 
-def _own_part(block: ContentBlock, raw: _Wire, calls: dict[str, _Call]) -> _Wire | None:
+def _own_part(block: ContentBlock, raw: _Wire, calls: dict[str, _Call], taken: set[str]) -> _Wire | None:
     if isinstance(block, ToolUseBlock):
         call = raw.get("functionCall") or {}
+        if call.get("id") in taken and not raw.get("thoughtSignature"):
+            call = {**call, "id": block.id}
+            raw = {**raw, "functionCall": call}
+        if call.get("id"):
+            taken.add(call["id"])
         calls[block.id] = _Call(len(calls), call.get("id"), str(call.get("name") or ""))
         return raw
     if isinstance(block, OpaqueBlock):
