@@ -10,6 +10,7 @@ import pytest
 from anthropic.types.model import Model
 from google.genai._gaos.types.interactions.model import Model as GoogleModel
 from openai.types.shared.chat_model import ChatModel
+from openai.types.shared.responses_model import ResponsesModel
 
 from thinklsp.core.errors import SettingsError
 from thinklsp.core.usage import Usage
@@ -32,18 +33,24 @@ def test_every_id_of_the_vendors_client_is_known() -> None:
 # What OpenAI's client names beside the rows: what has gone, makes sound or pictures, or was never for tools.
 NOT_LISTED = ("gpt-3.5", "gpt-4-", "gpt-4o-audio", "gpt-4o-mini-", "chatgpt-4o", "gpt-audio", "codex-", "o1-")
 NOT_LISTED_IDS = {
-    *("gpt-4", "gpt-5-chat-latest", "gpt-5.1-mini", "gpt-5.1-codex"),
+    *("gpt-4", "gpt-5-chat-latest", "gpt-5.1-mini"),
     *("gpt-4o-search-preview", "gpt-4o-search-preview-2025-03-11"),
 }
-# Rows that the client does not name: newer than it, or named by the Responses API alone.
-NOT_IN_THE_CLIENT = {"gpt-5.3", "gpt-5.4-pro", "gpt-5.5-pro", "gpt-5-pro"}
+# Rows that the client's lists do not name.
+IN_A_DOCSTRING_OF_THE_CLIENT = {"gpt-5.3-codex"}
+PRICED_ELSEWHERE = {"gpt-5.4-pro", "gpt-5.2-codex", "gpt-5.1-codex-mini"}
+# What the Responses API has beside: models for research, for screens, and for few.
+NOT_FOR_CODE = ("deep-research", "computer-use", "daybreak", "cyber", "rosalind", "o1-pro")
 
 
 def test_openais_client_and_the_rows_name_the_same_models() -> None:
-    named = {name for name in get_args(ChatModel) if lookup("openai", name).known}
-    rest = set(get_args(ChatModel)) - named
+    """A-5: codex and pro models are listed, and no id that neither the client nor `genai-prices` names as a model."""
+    responses = get_args(ResponsesModel)[-1]
+    every = {*get_args(ChatModel), *get_args(responses)}
+    named = {name for name in every if lookup("openai", name).known}
+    rest = {name for name in every - named if not any(word in name for word in NOT_FOR_CODE)}
     assert {name for name in rest if not name.startswith(NOT_LISTED)} == NOT_LISTED_IDS
-    assert set(known_models("openai")) - named == NOT_IN_THE_CLIENT
+    assert set(known_models("openai")) - named == IN_A_DOCSTRING_OF_THE_CLIENT | PRICED_ELSEWHERE
 
 
 def test_googles_client_and_the_rows_name_the_same_models() -> None:
@@ -147,10 +154,10 @@ def test_forms_bindings_and_forced_tools_are_those_of_the_service() -> None:
 OTHER_FORMS = {
     "openai": {
         "adaptive off": "gpt-6-sol gpt-6-luna gpt-6.1-terra gpt-5.6-sol gpt-5.6-terra gpt-5.6-luna gpt-5.5 gpt-5.4 "
-        "gpt-5.4-mini gpt-5.4-nano gpt-5.3 gpt-5.2 gpt-5.1",
+        "gpt-5.4-mini gpt-5.4-nano gpt-5.2 gpt-5.1",
         "adaptive": "gpt-6.2-astra gpt-6.2-sol gpt-6.1-sol gpt-6-astra gpt-5.5-pro gpt-5.4-pro gpt-5.2-pro gpt-5-pro "
         "gpt-5.3-chat-latest gpt-5.2-chat-latest gpt-5.1-chat-latest gpt-5 gpt-5-mini gpt-5-nano o1 o3 o3-mini "
-        "o4-mini",
+        "o3-pro o4-mini gpt-5.3-codex gpt-5.2-codex gpt-5.1-codex-max gpt-5.1-codex gpt-5.1-codex-mini gpt-5-codex",
         "": "gpt-4.1 gpt-4.1-mini gpt-4.1-nano gpt-4o gpt-4o-mini",
     },
     "google": {
@@ -167,10 +174,11 @@ _UP_TO = {"high": EFFORTS[1:4], "xhigh": EFFORTS[1:5], "max": EFFORTS[1:]}
 LEVELS: dict[tuple[str, ...], str] = {
     _UP_TO["max"]: "gpt-6.2-astra gpt-6.2-sol gpt-6.1-sol gpt-6.1-terra gpt-6-astra gpt-6-sol gpt-6-luna gpt-5.6-sol "
     "gpt-5.6-terra gpt-5.6-luna",
-    _UP_TO["xhigh"]: "gpt-5.5 gpt-5.4 gpt-5.4-mini gpt-5.4-nano gpt-5.3 gpt-5.2 gemini-4-hydrogen",
+    _UP_TO["xhigh"]: "gpt-5.5 gpt-5.4 gpt-5.4-mini gpt-5.4-nano gpt-5.2 gemini-4-hydrogen "
+    "gpt-5.3-codex gpt-5.2-codex gpt-5.1-codex-max",
     _UP_TO["xhigh"][1:]: "gpt-5.5-pro gpt-5.4-pro gpt-5.2-pro",
-    _UP_TO["high"]: "gpt-5.1 o1 o3 o3-mini o4-mini gemini-4-carbon gemini-4-argon gemini-3.8-flash gemini-3.7-flash "
-    "gemini-3.1-pro-preview",
+    _UP_TO["high"]: "gpt-5.1 gpt-5.1-codex gpt-5.1-codex-mini gpt-5-codex o1 o3 o3-mini o3-pro o4-mini "
+    "gemini-4-carbon gemini-4-argon gemini-3.8-flash gemini-3.7-flash gemini-3.1-pro-preview",
     EFFORTS[:4]: "gpt-5 gpt-5-mini gpt-5-nano gemini-3.6-flash gemini-3.5-flash gemini-3.5-flash-lite "
     "gemini-3.1-flash-lite gemini-3-flash-preview",
     ("low", "high"): "gemini-3-pro-preview",
@@ -195,7 +203,7 @@ def test_forms_and_levels_of_the_other_services() -> None:
         model_id: levels for levels, ids in LEVELS.items() for model_id in ids.split()
     }
     opt_in = {model.id for model in models if model.on_by_effort}
-    assert opt_in == {f"gpt-5.{version}" for version in (1, 2, 3, 4)} | {"gpt-5.4-mini", "gpt-5.4-nano"}
+    assert opt_in == {f"gpt-5.{version}" for version in (1, 2, 4)} | {"gpt-5.4-mini", "gpt-5.4-nano"}
     assert {model.id for model in models if not model.on_when_unset and model.adaptive} == {
         *opt_in,
         "gemini-2.5-flash-lite",
@@ -216,6 +224,8 @@ VERSIONS = [
     ("openai", "gpt-5.2-2025-12-11", "gpt-5.2"),
     ("openai", "gpt-5.2-pro-2025-12-11", "gpt-5.2-pro"),
     ("openai", "gpt-5.6", "gpt-5.6-sol"),
+    ("openai", "gpt-6.2-astra-law", "gpt-6.2-astra"),
+    ("openai", "o3-pro-2025-06-10", "o3-pro"),
     ("openai", "gpt-5.2-chat-latest", "gpt-5.2-chat-latest"),
     ("google", "models/gemini-2.5-pro", "gemini-2.5-pro"),
     ("google", "gemini-2.5-flash-001", "gemini-2.5-flash"),

@@ -17,14 +17,15 @@ _FROM_NONE = ("none", *_TO_HIGH)
 _ALWAYS_ON = ("low", "medium", "high", "xhigh", "max")
 _SWITCHED = ("none", *_ALWAYS_ON)
 _PRO = ("medium", "high", "xhigh")
+_CODEX = ("low", "medium", "high", "xhigh")
 _LONG, _BROAD, _OLD = 1_050_000, 400_000, 200_000
 # Named only as a family so far: any member of it is played.
-_NEWEST = re.compile(r"gpt-6\.2-[a-z]+")
+_NEWEST = re.compile(r"gpt-6\.2-[a-z]+(-law)?")
 _DATED = {
     "gpt-5": "2025-08-07", "gpt-5-mini": "2025-08-07", "gpt-5-nano": "2025-08-07", "gpt-5-pro": "2025-10-06",
     "gpt-5.1": "2025-11-13", "gpt-5.2": "2025-12-11", "gpt-5.2-pro": "2025-12-11", "gpt-5.4-mini": "2026-03-17",
     "gpt-5.4-nano": "2026-03-17", "gpt-5.5": "2026-04-23", "gpt-5.5-pro": "2026-04-23", "gpt-4.1": "2025-04-14",
-    "o1": "2024-12-17", "o3": "2025-04-16", "o4-mini": "2025-04-16",
+    "o1": "2024-12-17", "o3": "2025-04-16", "o3-pro": "2025-06-10", "o4-mini": "2025-04-16",
 }  # fmt: skip
 
 
@@ -95,19 +96,25 @@ _ROWS = (
     ModelTraits("gpt-5.4-mini", (5, 4), (*_FROM_NONE, "xhigh"), "none"),
     ModelTraits("gpt-5.4-nano", (5, 4), (*_FROM_NONE, "xhigh"), "none"),
     ModelTraits("gpt-5.4-pro", (5, 4), _PRO, window=_LONG),
-    ModelTraits("gpt-5.3", (5, 3), (*_FROM_NONE, "xhigh"), "none"),
+    ModelTraits("gpt-5.3-codex", (5, 3), _CODEX),
     ModelTraits("gpt-5.3-chat-latest", (5, 3), ("medium",)),
     ModelTraits("gpt-5.2", (5, 2), (*_FROM_NONE, "xhigh"), "none"),
+    ModelTraits("gpt-5.2-codex", (5, 2), _CODEX),
     ModelTraits("gpt-5.2-chat-latest", (5, 2), ("medium",)),
     ModelTraits("gpt-5.2-pro", (5, 2), _PRO),
     ModelTraits("gpt-5.1", (5, 1), _FROM_NONE, "none"),
+    ModelTraits("gpt-5.1-codex-max", (5, 1), _CODEX),
+    ModelTraits("gpt-5.1-codex", (5, 1), _TO_HIGH),
+    ModelTraits("gpt-5.1-codex-mini", (5, 1), _TO_HIGH),
     ModelTraits("gpt-5.1-chat-latest", (5, 1), ("medium",)),
     ModelTraits("gpt-5-pro", (5, 0), ("high",), "high"),
     ModelTraits("gpt-5", (5, 0), ("minimal", *_TO_HIGH)),
+    ModelTraits("gpt-5-codex", (5, 0), _TO_HIGH),
     ModelTraits("gpt-5-mini", (5, 0), ("minimal", *_TO_HIGH)),
     ModelTraits("gpt-5-nano", (5, 0), ("minimal", *_TO_HIGH)),
     ModelTraits("o4-mini", (4, 9), _TO_HIGH, window=_OLD),
     ModelTraits("o3", (4, 9), _TO_HIGH, window=_OLD),
+    ModelTraits("o3-pro", (4, 9), _TO_HIGH, window=_OLD),
     ModelTraits("o3-mini", (4, 9), _TO_HIGH, window=_OLD),
     ModelTraits("o1", (4, 9), _TO_HIGH, window=_OLD),
     ModelTraits("gpt-4.1", (4, 1), window=_LONG),
