@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from thinklsp.core.messages import AssistantMessage, ContentBlock, Conversation, ToolUseBlock
@@ -15,15 +16,17 @@ def with_unique_calls(message: AssistantMessage, conversation: Conversation) -> 
     blocks: list[ContentBlock] = []
     for block in message.blocks:
         if isinstance(block, ToolUseBlock):
-            if not block.id or block.id in taken:
-                block = replace(block, id=_free(block.id or "call", taken))
+            block = with_free_id(block, taken)
             taken.add(block.id)
         blocks.append(block)
     return replace(message, blocks=tuple(blocks))
 
 
-def _free(stem: str, taken: set[str]) -> str:
-    number = len(taken) + 1
+def with_free_id(call: ToolUseBlock, taken: Collection[str]) -> ToolUseBlock:
+    """Return the call with an id that is neither empty nor in `taken`: its own, if possible."""
+    if call.id and call.id not in taken:
+        return call
+    stem, number = call.id or "call", len(taken) + 1
     while f"{stem}-{number}" in taken:
         number += 1
-    return f"{stem}-{number}"
+    return replace(call, id=f"{stem}-{number}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+from thinklsp.core.calls import with_free_id
 from thinklsp.core.messages import (
     AssistantMessage,
     ContentBlock,
@@ -25,6 +26,7 @@ from thinklsp.core.messages import (
 
 LOST_BEGINNING = "<note>The beginning of this conversation was lost.</note>"
 LOST_RESULT = "The result of this call was lost. Call the tool again if it is needed."
+_ISSUED_ONCE = (ThinkingBlock, RedactedThinkingBlock, OpaqueBlock)
 _STRAY = "<note>The result of a tool call that was lost:</note>\n"
 
 
@@ -74,7 +76,7 @@ def mend(conversation: Conversation) -> Repair:
 
 
 def _said_before(bench: _Bench, message: Message | None) -> bool:
-    """Whether these results have all been seen: some services name no calls, and two steps may look the same."""
+    """Return whether all these results have been seen before."""
     blocks = () if message is None else message.blocks
     return all(block in bench.answered for block in blocks if isinstance(block, ToolResultBlock))
 
@@ -86,7 +88,8 @@ def _take_answer(bench: _Bench, number: int, message: AssistantMessage) -> None:
             bench.found(number, "an empty answer was left out")
         return
     _close_calls(bench, number)
-    if message.tool_uses:
+    if message.tool_uses and any(isinstance(block, _ISSUED_ONCE) for block in message.blocks):
+        # Without such a block, two steps may look the same: some services give the same ids in every answer.
         bench.acting.add(message)
     named: list[ContentBlock] = []
     for block in blocks:
@@ -99,15 +102,16 @@ def _take_answer(bench: _Bench, number: int, message: AssistantMessage) -> None:
 
 
 def _kept(bench: _Bench, number: int, message: AssistantMessage) -> Iterator[ContentBlock]:
-    """What can be sent: no thinking without its opaque state, nothing twice that a service issues once."""
+    """Yield what can be sent: no thinking without its opaque state, nothing twice that a service issues once.
+
+    Equal calls stay: a model may ask for the same thing twice, and each call has its own result."""
     seen: set[ContentBlock] = set()
     for block in message.blocks:
         if isinstance(block, ThinkingBlock) and block.raw is None:
             bench.found(number, "thinking without its signature was left out")
             continue
-        if isinstance(block, ThinkingBlock | RedactedThinkingBlock | OpaqueBlock | ToolUseBlock):
-            # Calls without an id may well be meant twice.
-            if block in seen and not (isinstance(block, ToolUseBlock) and not block.id):
+        if isinstance(block, _ISSUED_ONCE):
+            if block in seen:
                 bench.found(number, f"a block that stood there twice ({block.kind}) was left out")
                 continue
             seen.add(block)
@@ -115,15 +119,12 @@ def _kept(bench: _Bench, number: int, message: AssistantMessage) -> Iterator[Con
 
 
 def _with_own_id(bench: _Bench, number: int, block: ToolUseBlock) -> ToolUseBlock:
-    if block.id not in bench.taken:
-        bench.taken.add(block.id)
-        return block
-    stem, count = block.id or "call", len(bench.taken) + 1
-    while (name := f"{stem}-{count}") in bench.taken:
-        count += 1
-    bench.taken.add(name)
-    bench.found(number, f"a call had the same id as an earlier one and is {name} now")
-    return replace(block, id=name)
+    named = with_free_id(block, bench.taken)
+    if named.id != block.id:
+        why = "had the same id as an earlier one" if block.id else "had no id"
+        bench.found(number, f"a call {why} and is {named.id} now")
+    bench.taken.add(named.id)
+    return named
 
 
 def _take_user(bench: _Bench, number: int, message: UserMessage) -> None:
