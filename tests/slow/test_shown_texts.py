@@ -24,7 +24,7 @@ from tests.support.sizes import SEED, sized, tries
 from tests.tools.test_visible import IGNORABLE
 from thinklsp.core.edits import TextEdit
 from thinklsp.core.messages import ToolUseBlock
-from thinklsp.lsp.chats.chat_documents import Answer, made_inert, new_document, with_answer, with_exchange
+from thinklsp.lsp.chats.chat_documents import Answer, make_answer_inert, new_document, with_answer, with_exchange
 from thinklsp.lsp.edits.hover import hover
 from thinklsp.lsp.edits.standing import Written
 from thinklsp.lsp.edits.written_text import Origin
@@ -97,6 +97,11 @@ def faults(text: str) -> list[str]:
 
 
 Make = Callable[[Answer], Answer]
+
+
+def made_inert(answer: Answer) -> Answer:
+    return asyncio.run(make_answer_inert(answer))
+
 
 # How a text of a model gets into a document: new, below what is there, between prompts, as an exchange of another turn.
 # The user's own part holds a reference, which words of an answer must not turn into an image of anybody else's.

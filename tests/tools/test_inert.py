@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
 
-from thinklsp.tools.inert import inert
+from thinklsp.tools.inert import inert, make_inert, plain
 
 BECOMES = {
     "an image": ("See ![x](https://e/?d=1).", "See !\\[x](https://e/?d=1)."),
@@ -73,3 +74,11 @@ def tower(height: int) -> str:
 @pytest.mark.parametrize("height", [1, 2, 7, 12, 100])
 def test_what_is_hidden_many_times_over_becomes_text(height: int) -> None:
     assert len(re.findall(r"\\<\?", inert(tower(height)))) == height
+
+
+async def test_a_long_text_is_read_in_a_worker_process() -> None:
+    """H-F21: the result is the same, and no Markdown at all if the worker gives none."""
+    long = "An honest [page](https://e) and ![an image](https://e).\n\n" * 500
+    assert len(long) > 20_000
+    assert await make_inert(long) == inert(long)
+    assert await make_inert(long, json.loads) == plain(long)

@@ -20,11 +20,11 @@ from thinklsp.core.messages import Conversation, UserMessage
 from thinklsp.core.usage import usage_json
 from thinklsp.engine.usage import cost_told
 from thinklsp.sessions.contract import SessionStore
-from thinklsp.sessions.export import to_json, to_markdown
+from thinklsp.sessions.export import model_texts, to_json, to_markdown
 from thinklsp.sessions.repair import mend
 from thinklsp.sessions.session import Session
 from thinklsp.sessions.values import Archive, Archived, Summary
-from thinklsp.tools.inert import inert
+from thinklsp.tools.inert import make_inert
 
 Form = Literal["markdown", "json"]
 _SHORTEST = 4
@@ -117,7 +117,10 @@ class SessionCommands:
         else:
             session = await self._store.get(summary.id, self._reach.workspace)
             session = _as_it_was(session, await self._store.archived(summary.id, archive_id))
-        write = to_json if form == "json" else partial(to_markdown, answered=inert)
+        write: Callable[..., str] = to_json
+        if form == "markdown":
+            inert = {text: await make_inert(text) for text in model_texts(session, thinking=thinking)}
+            write = partial(to_markdown, answered=inert.__getitem__)
         text = await asyncio.to_thread(write, session, summary, thinking=thinking)
         return {
             "sessionId": summary.id,

@@ -48,6 +48,14 @@ def to_markdown(
     return storable("\n\n".join(parts)) + "\n"
 
 
+def model_texts(session: Session, *, thinking: bool = False) -> Iterator[str]:
+    """Yield every text that `to_markdown` gives to `answered`."""
+    for message in session.conversation:
+        if isinstance(message, AssistantMessage):
+            kinds = TextBlock | ThinkingBlock if thinking else TextBlock
+            yield from (block.text for block in message.blocks if isinstance(block, kinds))
+
+
 def _conversation(session: Session, thinking: bool, answered: Callable[[str], str]) -> Iterator[str]:
     prompts = list(session.placed_prompts())
     for at in range(len(session.conversation) + 1):

@@ -11,14 +11,16 @@ which something was found are changed, by a backslash that a preview does not sh
 
 from __future__ import annotations
 
+import asyncio
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from thinklsp.core.lines import split_lines
+from thinklsp.workers.pool import WorkFailed, run_in_worker
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -54,6 +56,9 @@ _SIGNS: dict[Kind, str] = {
 }
 _UNESCAPED = {kind: re.compile(rf"(?<!\\)((?:\\\\)*)({sign})") for kind, sign in _SIGNS.items()}
 _ROUNDS = 8
+# The parser reads 50 kB a second and keeps 600 bytes for each of a nested list.
+_FEW_CHARACTERS = 20_000
+_MAX_SECONDS = 10.0
 
 
 def inert(text: str) -> str:
@@ -69,6 +74,17 @@ def inert(text: str) -> str:
                 return text
             text = _spelled_out(text, found)
     return plain(text)
+
+
+async def make_inert(text: str, work: Callable[[str], str] = inert) -> str:
+    """Return `work(text)`. A long text is read in a worker process; if that takes more than 10 s or too much memory,
+    the text comes back without any Markdown."""
+    if len(text) <= _FEW_CHARACTERS:
+        return await asyncio.to_thread(work, text)
+    try:
+        return await run_in_worker(_MAX_SECONDS, work, text)
+    except WorkFailed:
+        return await asyncio.to_thread(plain, text)
 
 
 def plain(text: str) -> str:

@@ -17,7 +17,8 @@ import sys
 from typing import Any, BinaryIO
 
 IDLE_SECONDS = 60.0
-MAX_MEMORY_BYTES = 256 * 1024 * 1024
+# A grammar needs 20 MB for ordinary files of 1 MB.
+MAX_MEMORY_BYTES = 128 * 1024 * 1024
 # The parent decodes an answer in one step, in which nothing else of it runs.
 MAX_ANSWER_BYTES = 8 * 1024 * 1024
 

@@ -19,7 +19,7 @@ from thinklsp.lsp.chats.chat_documents import (
     NO_TEXT,
     Answer,
     inert_text,
-    made_inert,
+    make_answer_inert,
     new_document,
     with_answer,
     with_exchange,
@@ -31,6 +31,7 @@ from thinklsp.lsp.editor.snapshots import Snapshots
 from thinklsp.lsp.editor.state import State
 from thinklsp.lsp.edits.made_files import MadeFiles
 from thinklsp.lsp.protocol.convert import Lines
+from thinklsp.tools.inert import make_inert
 
 _RACES = 5
 # Seconds until an editor that has made an edit has told of it.
@@ -159,7 +160,7 @@ class ChatDocuments:
         return exchange.writing
 
     async def _answer(self, exchange: Exchange, session_id: str, answer: Answer) -> None:
-        answer = await asyncio.to_thread(made_inert, answer)
+        answer = await make_answer_inert(answer)
 
         def edits(document: Document, text: str) -> tuple[TextEdit, ...]:
             return with_answer(text, session_id, answer, self._end_of_prompt(exchange, document, text))
@@ -209,8 +210,8 @@ class ChatDocuments:
         """The answer of a turn whose caller shows no text: into the session's document, made if need be, and shown."""
         if not answer or self._state.stopped:
             return
-        answer = await asyncio.to_thread(made_inert, answer)
-        prompt = await asyncio.to_thread(inert_text, prompt)
+        answer = await make_answer_inert(answer)
+        prompt = await make_inert(prompt, inert_text)
         known = self._by_session.get(session_id)
 
         def edits(_: Document, text: str) -> tuple[TextEdit, ...]:

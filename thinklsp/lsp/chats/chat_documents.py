@@ -26,7 +26,7 @@ from thinklsp.lsp.chats.chat_outline import (
     outside_fences,
     session_of,
 )
-from thinklsp.tools.inert import fenced_lines, inert, plain
+from thinklsp.tools.inert import fenced_lines, inert, make_inert, plain
 
 _FENCE = re.compile("`{3,}|~{3,}")
 # More of them that are odd are no mistake.
@@ -51,10 +51,10 @@ class Answer:
         return bool(self.text.strip() or self.notices)
 
 
-def made_inert(answer: Answer) -> Answer:
-    """As it may stand in a document that is previewed. Of a hostile text it takes long enough for a thread."""
-    notices = tuple(inert(_one_line(notice)) for notice in answer.notices)
-    return replace(answer, text=inert_text(answer.text), notices=notices)
+async def make_answer_inert(answer: Answer) -> Answer:
+    """Return the answer as it may stand in a document that is previewed."""
+    notices = tuple([await make_inert(_one_line(notice)) for notice in answer.notices])
+    return replace(answer, text=await make_inert(answer.text, inert_text), notices=notices)
 
 
 def inert_text(text: str) -> str:
