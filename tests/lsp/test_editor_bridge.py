@@ -17,11 +17,12 @@ from tests.support.sizes import examples
 from thinklsp.core.problems import Problem
 from thinklsp.lsp.editor.bridge import EditorBridge
 from thinklsp.lsp.editor.bridge_answers import targets_of, told_of
-from thinklsp.tools.editor import DiagnosedDocument, Diagnostics, Point, Target
+from thinklsp.lsp.editor.bridge_symbols import parse_hover, parse_symbols
+from thinklsp.tools.editor import DiagnosedDocument, Diagnostics, NamedTarget, NamedTargets, Point, Target
 
 A, B = "file:///ws/a%20b.py", "file:///ws/b.py"
 TEXT = "import os\n🙂 = name\nlast\n"
-NAMES = ["definition", "references", "diagnostics", "hover"]
+NAMES = ["definition", "references", "diagnostics", "hover", "symbols"]
 Json = Any
 
 
@@ -152,6 +153,28 @@ async def test_an_editor_that_sees_another_text_is_not_asked() -> None:
             assert await seat.bridge.definition(point()) is None
             assert await seat.bridge.diagnostics(None) == Diagnostics((), complete=False)
             assert seat.asked() == []
+
+
+async def test_a_file_that_is_not_open_is_asked_about_by_its_text_on_disk() -> None:
+    """A-14: `definition` and the others were asked for open documents only."""
+    async with seated() as seat:
+        on_disk = Point(B, "a\x0cb\r\n🙂 = x\n", 2, 4, is_open=False)
+        for number, what in enumerate(("definition", "references", "hover", "symbols"), start=1):
+            ask = seat.bridge.outline if what == "symbols" else getattr(seat.bridge, what)
+            asking = asyncio.create_task(ask(on_disk))
+            request = await seat.request(number)
+            place = {"textDocument": {"uri": B}, "position": {"line": 1, "character": 5}}
+            assert request["params"] == ({"uri": B} if what == "symbols" else place)
+            seat.answer(request, None)
+            assert await asking == {"hover": None, "symbols": NamedTargets(())}.get(what, ())
+        # It was opened meanwhile, with this text or another.
+        asking = asyncio.create_task(seat.bridge.hover(on_disk))
+        request = await seat.request(5)
+        seat.open(B)
+        seat.answer(request, {"contents": "old"})
+        assert await asking is None
+        assert await seat.bridge.outline(on_disk) is None
+        assert len(seat.asked()) == 5
 
 
 async def test_an_answer_about_a_text_that_has_changed_meanwhile_is_none() -> None:
@@ -344,13 +367,115 @@ async def test_without_the_bridge_it_is_what_came_with_code_actions() -> None:
         assert await known() == []
 
 
+HOVERS: dict[str, tuple[Json, str | None]] = {
+    "markup": ({"contents": {"kind": "markdown", "value": " *x*\n"}}, "*x*"),
+    "a text": ({"contents": "x", "range": 3}, "x"),
+    "marked strings, some empty, some wrong": (
+        {"contents": [{"language": "c", "value": "int x"}, "", 3, None, {"value": []}, "of it"]},
+        "int x\n\nof it",
+    ),
+    "a megabyte": ({"contents": "x" * 1_000_000}, "x" * 2_994 + " [cut]"),
+    "a megabyte of parts": ({"contents": ["x"] * 500_000}, "\n\n".join(["x"] * 50)),
+    "blank": ({"contents": " \n"}, None),
+    "nothing": (None, None),
+    "no contents": ({}, None),
+    "a number": ({"contents": 3}, None),
+    "a list": (["x"], None),
+}
+BOX = {"name": "box", "kind": 5, "range": at(0, 0, 4, 0), "selectionRange": at(0, 0, 0, 3)}
+LID = {"name": "lid", "kind": 26, "containerName": "box", "location": {"uri": A, "range": at(1, 0, 1, 2)}}
+NAMED_BOX, NAMED_LID = (
+    NamedTarget("box", "class", Target(A, 1, 4)),
+    NamedTarget("lid", "type parameter", Target(A, 2, 2), "box"),
+)
+SYMBOLS: dict[str, tuple[Json, NamedTargets | None]] = {
+    "nested": (
+        [BOX | {"children": [BOX | {"name": "in", "children": [BOX]}]}],
+        NamedTargets(
+            (
+                NAMED_BOX,
+                NamedTarget("in", "class", Target(A, 1, 4), "box", 1),
+                NamedTarget("box", "class", Target(A, 1, 4), "in", 2),
+            )
+        ),
+    ),
+    "flat, one of another document": (
+        [
+            LID,
+            LID | {"location": {"uri": B, "range": at(1, 0, 1, 2)}},
+            LID | {"location": {"uri": "file:///ws/a b.py", "range": at(1, 0, 1, 2)}},
+        ],
+        NamedTargets((NAMED_LID, NamedTarget("lid", "type parameter", Target("file:///ws/a b.py", 2, 2), "box"))),
+    ),
+    "kinds that nobody knows": (
+        [BOX | {"kind": kind} for kind in (0, 27, None, "5", True, -1, 2**40)],
+        NamedTargets((NamedTarget("box", "symbol", Target(A, 1, 4)),) * 7),
+    ),
+    "some that cannot be read": (
+        [
+            None,
+            BOX | {"name": ""},
+            BOX | {"range": at(2, 0, 1, 0)},
+            {"name": "x", "location": {"uri": A}},
+            BOX | {"children": [3]},
+        ],
+        NamedTargets((NAMED_BOX,), unread=5),
+    ),
+    "none of them can be read": ([3, {}], None),
+    "a name without end": (
+        [BOX | {"name": "x" * 1_000_000}],
+        NamedTargets((NamedTarget("x" * 200, "class", Target(A, 1, 4)),)),
+    ),
+    "a megabyte": ([BOX] * 20_000, NamedTargets((NAMED_BOX,) * 2_000, is_cut=True)),
+    "a megabyte of nothing": ([0] * 500_000, None),
+    "children that are none": ([BOX | {"children": {"name": "x"}}], NamedTargets((NAMED_BOX,))),
+    "none": ([], NamedTargets(())),
+    "null": (None, NamedTargets(())),
+    "a mapping": (BOX, None),
+    "a number": (7, None),
+}
+
+
+def test_hovers_and_symbols_of_any_size_are_parsed() -> None:
+    """A-14."""
+    assert {case: parse_hover(answer) for case, (answer, _) in HOVERS.items()} == {
+        case: expected for case, (_, expected) in HOVERS.items()
+    }
+    for case, (answer, expected) in SYMBOLS.items():
+        assert parse_symbols(answer, A) == expected, case
+    # Those of the workspace have a place of their own.
+    assert parse_symbols([LID, BOX], None) == NamedTargets((NAMED_LID,), unread=1)
+    deep = BOX
+    for _ in range(5_000):
+        deep = BOX | {"children": [deep]}
+    found = parse_symbols([deep], A)
+    assert found is not None
+    assert (len(found.symbols), found.is_cut) == (2_000, True)
+
+
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=6),
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
             st.sampled_from(
-                ["uri", "range", "start", "end", "line", "character", "version", "diagnostics", "message", "x"]
+                [
+                    "uri",
+                    "range",
+                    "start",
+                    "end",
+                    "line",
+                    "character",
+                    "version",
+                    "diagnostics",
+                    "message",
+                    "x",
+                    "name",
+                    "location",
+                    "children",
+                    "contents",
+                    "value",
+                ]
             ),
             inner,
             max_size=4,
@@ -365,3 +490,5 @@ json_values = st.recursive(
 def test_no_answer_breaks_anything(answer: Json) -> None:
     for read in (targets_of(answer), told_of(answer)):
         assert read is None or isinstance(read, tuple)
+    assert isinstance(parse_hover(answer), str | None)
+    assert isinstance(parse_symbols(answer, A), NamedTargets | None)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from thinklsp.core.problems import Diagnosed
-from thinklsp.tools.editor import Point, Target
+from thinklsp.tools.editor import NamedTargets, Point, Target
 
 
 @dataclass
@@ -15,10 +15,21 @@ class KnowingEditor:
 
     texts: dict[str, str]
     answers: tuple[Target, ...] | None = None
+    shown: str | None = None
+    named: NamedTargets | None = None
     asked: list[tuple[int, int]] = field(default_factory=list)
 
     async def diagnostics(self, uris: Sequence[str] | None) -> tuple[Diagnosed, ...] | None:
         return None
+
+    async def hover(self, point: Point) -> str | None:
+        return self.shown if self.texts.get(point.uri) == point.text else None
+
+    async def outline(self, document: Point) -> NamedTargets | None:
+        return self.named if self.texts.get(document.uri) == document.text else None
+
+    async def symbols(self, query: str) -> NamedTargets | None:
+        return self.named
 
     async def definition(self, point: Point) -> tuple[Target, ...] | None:
         return self._answer(point)

@@ -8,7 +8,7 @@ import pytest
 from tests.support.knowing_editor import KnowingEditor
 from thinklsp.core.messages import ToolUseBlock
 from thinklsp.tools.base import ToolContext, call
-from thinklsp.tools.editor import NoEditor, Target
+from thinklsp.tools.editor import NamedTarget, NamedTargets, NoEditor, Target
 from thinklsp.tools.registry import TOOLS
 from thinklsp.tools.shown import RESULT_LIMIT
 
@@ -142,6 +142,67 @@ async def test_the_editor_is_asked_first_where_its_text_is_the_models(bench):
     await bench.ok("edit_file", path="app.py", old_text="def main", new_text="def start")
     assert "by syntax" in await told(bench, "definition", "app.py", 8, "Circle", editor)
     assert editor.asked == []
+
+
+async def test_what_the_editor_shows_goes_with_every_definition(bench):
+    """A-14: `hover`."""
+    bench.start(TREE)
+    uri = (bench.path / "app.py").as_uri()
+    editor = KnowingEditor({uri: TREE["app.py"]}, (Target(uri, 4, 4),), "(function) def main() -> int\n\nDoes it.")
+    shown = "The editor shows for it:\n| (function) def main() -> int\n| \n| Does it.\n"
+    text = await told(bench, "definition", "app.py", 4, "main", editor)
+    assert text.startswith(f"1 definition of `main` (from the editor's language server)\n{shown}app.py:4\n")
+    editor.answers = None
+    text = await told(bench, "definition", "app.py", 4, "main", editor)
+    assert text.startswith(
+        f"1 definition of `main` (by syntax, names only: check the hits)\n{shown}app.py:4-8 (function)\n"
+    )
+    text = await told(bench, "definition", "app.py", 4, "def", editor)
+    assert text.startswith("No definition of `def` was found; ")
+    assert text.endswith(shown.rstrip())
+
+
+async def test_symbols_of_the_editor_where_no_grammar_finds_any(bench):
+    """A-14: `symbols` of a document and of the workspace."""
+    bench.start(TREE | {"a.zz": "box\n  lid\n", "empty.py": "", "use.py": "import lib\nlib.Pump()\n"})
+    uris = {name: (bench.path / name).as_uri() for name in ("a.zz", "empty.py", "use.py")}
+    uri = uris["a.zz"]
+    named = NamedTargets(
+        (
+            NamedTarget("box", "class", Target(uri, 1, 2)),
+            NamedTarget("lid\u202e", "field", Target(uri, 2, 2), "box", 1),
+            NamedTarget("flat", "function", Target(uri, 2, 2), "box"),
+        ),
+        unread=2,
+        is_cut=True,
+    )
+    editor = KnowingEditor({uri: "box\n  lid\n", uris["empty.py"]: ""}, named=named)
+    expected = (
+        "a.zz, from the editor's language server\n[left out: 2 in a form that cannot be read]\nclass box 1-2\n"
+        "  field lid<U+202E> 2\nfunction box.flat 2\n[there are more]"
+    )
+    output = await ask(bench, editor, "outline", path="a.zz")
+    assert output.text == expected
+    assert "class box 1-2" in (await ask(bench, editor, "outline", path="empty.py")).text
+    assert "class Circle 1-3" in (await ask(bench, editor, "outline", path="geo/shapes.py")).text
+    for named in (None, NamedTargets(())):
+        editor.named = named
+        output = await ask(bench, editor, "outline", path="a.zz")
+        assert output.text == "No grammar here reads `a.zz`; search_text finds names in it."
+        assert output.is_error
+        assert (await ask(bench, editor, "outline", path="empty.py")).text.endswith("No definitions.")
+
+    library = "file:///usr/lib/lib.py"
+    names = ("Pump", "lib.Pump", "Pump(int)", "ns::Pump", "Pumps", "pump", "a.Pumper()")
+    found = [NamedTarget(name, "class", Target(library, line, line)) for line, name in enumerate(names, start=1)]
+    editor.named = NamedTargets(tuple(found))
+    text = await told(bench, "definition", "use.py", 2, "lib.Pump", editor)
+    assert text.startswith("4 definitions of `Pump` (symbols of that name from the editor's language servers: check")
+    assert re.findall(r"lib.py:(\d)", text) == ["1", "2", "3", "4"]
+    # What this turn has changed, the editor has not seen; its own syntax is found first.
+    await bench.ok("edit_file", path="a.zz", old_text="lid", new_text="top")
+    assert (await ask(bench, editor, "outline", path="a.zz")).is_error
+    assert "by syntax" in await told(bench, "definition", "app.py", 8, "Circle", editor)
 
 
 async def test_what_the_editor_names_is_read_through_the_gate_alone(bench, tmp_path):

@@ -12,12 +12,14 @@ from thinklsp.core.problems import Problem
 @dataclass(frozen=True, slots=True)
 class Point:
     """A place in a document. `line` counts from 1, `column` from 0 in code points of `text`, the text of the document
-    that the caller sees: an editor whose text differs is not asked."""
+    that the caller sees: an editor whose text differs is not asked. `is_open`: the text is that of an open document,
+    else of the file on disk."""
 
     uri: str
     text: str
     line: int
     column: int
+    is_open: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,28 @@ class Target:
     uri: str
     first_line: int
     last_line: int
+
+
+@dataclass(frozen=True, slots=True)
+class NamedTarget:
+    """A symbol that the editor's language servers name. `container`: the name of the symbol around it, empty if the
+    answer has none; `depth`: how many symbols of the same answer contain it."""
+
+    name: str
+    kind: str
+    target: Target
+    container: str = ""
+    depth: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class NamedTargets:
+    """At most 2,000 symbols, in the editor's order. `unread`: how many before the last of them cannot be read;
+    `is_cut`: there are more."""
+
+    symbols: tuple[NamedTarget, ...]
+    unread: int = 0
+    is_cut: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +89,15 @@ class Editor(Protocol):
 
     async def references(self, point: Point) -> tuple[Target, ...] | None: ...
 
+    async def hover(self, point: Point) -> str | None:
+        """Return at most 3,000 characters that the editor shows about a symbol; None also if it shows nothing."""
+
+    async def outline(self, document: Point) -> NamedTargets | None:
+        """Return the symbols of a document. Line and column of `document` do not matter."""
+
+    async def symbols(self, query: str) -> NamedTargets | None:
+        """Return the symbols of the workspace that match a query, in the way each language server matches."""
+
 
 class NoEditor:
     """The terminal, and editors that answer no questions."""
@@ -76,4 +109,13 @@ class NoEditor:
         return None
 
     async def references(self, point: Point) -> tuple[Target, ...] | None:  # noqa: ARG002 - see Editor
+        return None
+
+    async def hover(self, point: Point) -> str | None:  # noqa: ARG002 - see Editor
+        return None
+
+    async def outline(self, document: Point) -> NamedTargets | None:  # noqa: ARG002 - see Editor
+        return None
+
+    async def symbols(self, query: str) -> NamedTargets | None:  # noqa: ARG002 - see Editor
         return None

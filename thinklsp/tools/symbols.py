@@ -2,42 +2,46 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from typing import ClassVar
 
 from pydantic import Field
 
-from thinklsp.core.errors import PathRefused, ToolFailed
+from thinklsp.core.errors import ToolFailed
 from thinklsp.core.lines import split_lines
-from thinklsp.symbols.answers import outline_rows, symbol_of
-from thinklsp.symbols.outline import Symbol
+from thinklsp.symbols.answers import Row, outline_rows, symbol_of
 from thinklsp.tools.base import Arguments, Tool, ToolContext, ToolOutput
-from thinklsp.tools.editor import Point, Target
+from thinklsp.tools.editor import Point
+from thinklsp.tools.editor_symbols import BY_EDITOR, ask_editor, hover_block, is_named, outline_text, target_blocks
 from thinklsp.tools.read import existing_text
 from thinklsp.tools.search import SearchText
-from thinklsp.tools.shown import RESULT_LIMIT, shown_name, visible
+from thinklsp.tools.shown import shown_name
 from thinklsp.tools.symbol_search import FILE_SECONDS, Asked, Hits, SymbolSearch, language_at
+from thinklsp.tools.symbol_text import (
+    LINES_OF_DEFINITION,
+    bounded_text,
+    definition_text,
+    entry_text,
+    head_line,
+    line_text,
+)
 from thinklsp.tools.threads import in_thread
 from thinklsp.workers.pool import WorkFailed, run_in_worker
 from thinklsp.workspace.overlay import EditOverlay
 from thinklsp.workspace.relpath import quoted
-from thinklsp.workspace.uri import uri_to_path
-from thinklsp.workspace.view import Place
 
-_NOTE_ROOM = 300
-_LONGEST_LINE = 300
-_MOST_DEFINITIONS = 20
+_MAX_DEFINITIONS = 20
 _MOST_REFERENCES = 400
-_LINES_OF_DEFINITION = 4
 # How often one name on a line is asked about.
 _MOST_POINTS = 3
 # What stands before a name and its dot. Each place of the text costs the square of a word's length.
 _QUALIFIER = re.compile(r"([\w$]+)\s*(?:\.|::|->)\s*$")
 _LONGEST_QUALIFIER = 200
-_BY_EDITOR = "from the editor's language server"
 _BY_SYNTAX = "by syntax, names only: check the hits"
+_BY_NAME = "symbols of that name from the editor's language servers: check the hits"
 
 
 class OutlineArguments(Arguments):
@@ -58,20 +62,27 @@ class Outline(Tool[OutlineArguments]):
 
     async def run(self, args: OutlineArguments, context: ToolContext) -> ToolOutput:
         place = context.overlay.view.resolve(args.path)
-        text = existing_text(context.overlay, place).text
+        found = existing_text(context.overlay, place)
+        text = found.text
         language = language_at(place, text, context.overlay)
-        if language is None:
-            raise ToolFailed(f"No grammar here reads {quoted(place.shown)}; search_text finds names in it.")
-        try:
-            count, rows = await run_in_worker(FILE_SECONDS, outline_rows, text, language.name)
-        except WorkFailed:
-            raise ToolFailed(
-                f"The definitions of {quoted(place.shown)} were not found within {FILE_SECONDS:.0f} s; search_text "
-                "finds names in it."
-            ) from None
+        count, rows = 0, list[Row]()
+        failure = f"No grammar here reads {quoted(place.shown)}"
+        if language is not None:
+            try:
+                count, rows = await run_in_worker(FILE_SECONDS, outline_rows, text, language.name)
+                failure = ""
+            except WorkFailed:
+                failure = f"The definitions of {quoted(place.shown)} were not found within {FILE_SECONDS:.0f} s"
+        # Language servers also list parameters, imports and local variables: they are asked only if the grammar fails.
+        if not rows and found.source != "turn":
+            told = await context.editor.outline(Point(place.uri, text, 1, 0, found.source == "document"))
+            if told is not None and told.symbols:
+                return ToolOutput(outline_text(place, told))
+        if failure or language is None:
+            raise ToolFailed(f"{failure}; search_text finds names in it.")
         head = f"{shown_name(place.shown)}, {language.name}, {len(split_lines(text))} lines"
-        entries = (_entry(symbol_of(row)) for row in rows) if rows else ["No definitions."]
-        return ToolOutput(_bounded(head, entries, count))
+        entries = (entry_text(symbol_of(row)) for row in rows) if rows else ["No definitions."]
+        return ToolOutput(bounded_text(head, entries, count))
 
 
 class SymbolArguments(Arguments):
@@ -100,18 +111,35 @@ class Definition(_SymbolTool):
 
     async def run(self, args: SymbolArguments, context: ToolContext) -> ToolOutput:
         asked, points = await in_thread(_asked, args, context.overlay)
-        targets = await _from_editor(context.editor.definition, points)
+        targets, hover = await asyncio.gather(
+            ask_editor(context.editor.definition, points), hover_block(context.editor, points)
+        )
         if targets:
-            head = _head(len(targets), "definition", asked.name, _BY_EDITOR)
-            return ToolOutput(_bounded(head, _targets(targets, context.overlay, _LINES_OF_DEFINITION), len(targets)))
+            head = head_line(len(targets), "definition", asked.name, BY_EDITOR)
+            blocks = target_blocks(targets, context.overlay, LINES_OF_DEFINITION)
+            return ToolOutput(bounded_text(head, [*hover, *blocks], len(targets)))
         hits = await SymbolSearch(asked, context.overlay, self._search).definitions()
         if not hits.found:
+            return ToolOutput(await self._by_name(asked.name, hits, hover, context))
+        head = head_line(len(hits.found), "definition", asked.name, _BY_SYNTAX)
+        shown = hits.found[:_MAX_DEFINITIONS]
+        blocks = [
+            definition_text(place, symbol, hits.lines[place.key]) for place, _, symbol in shown if symbol is not None
+        ]
+        return ToolOutput(bounded_text(head, [*hover, *blocks, *_more(hits, len(shown))], len(hits.found)))
+
+    async def _by_name(self, name: str, hits: Hits, hover: Sequence[str], context: ToolContext) -> str:
+        """Tell of the symbols that the editor knows by this name: of libraries, or of languages without a grammar."""
+        told = await context.editor.symbols(name)
+        named = [] if told is None else [each.target for each in told.symbols if is_named(each.name, name)]
+        if not named:
             hint = f"search_text finds where it is mentioned. ({_BY_SYNTAX})"
-            return ToolOutput("\n".join((f"No definition of {quoted(asked.name)} was found; {hint}", *hits.notes)))
-        head = _head(len(hits.found), "definition", asked.name, _BY_SYNTAX)
-        shown = hits.found[:_MOST_DEFINITIONS]
-        blocks = [_definition(place, symbol, hits.lines[place.key]) for place, _, symbol in shown if symbol is not None]
-        return ToolOutput(_bounded(head, [*blocks, *_more(hits, len(shown))], len(hits.found)))
+            return "\n".join((f"No definition of {quoted(name)} was found; {hint}", *hover, *hits.notes))
+        targets = tuple(dict.fromkeys(named))[:_MAX_DEFINITIONS]
+        head = head_line(len(targets), "definition", name, _BY_NAME)
+        return bounded_text(
+            head, [*hover, *target_blocks(targets, context.overlay, LINES_OF_DEFINITION), *hits.notes], len(targets)
+        )
 
 
 class References(_SymbolTool):
@@ -123,15 +151,15 @@ class References(_SymbolTool):
 
     async def run(self, args: SymbolArguments, context: ToolContext) -> ToolOutput:
         asked, points = await in_thread(_asked, args, context.overlay)
-        targets = await _from_editor(context.editor.references, points)
+        targets = await ask_editor(context.editor.references, points)
         if targets:
-            head = _head(len(targets), "reference", asked.name, _BY_EDITOR)
-            return ToolOutput(_bounded(head, _targets(targets, context.overlay, 1), len(targets)))
+            head = head_line(len(targets), "reference", asked.name, BY_EDITOR)
+            return ToolOutput(bounded_text(head, target_blocks(targets, context.overlay, 1), len(targets)))
         hits = await SymbolSearch(asked, context.overlay, self._search).references()
-        head = _head(len(hits.found), "reference", asked.name, _BY_SYNTAX)
+        head = head_line(len(hits.found), "reference", asked.name, _BY_SYNTAX)
         shown = hits.found[:_MOST_REFERENCES]
-        lines = [_line(place.shown, number, hits.lines[place.key]) for place, number, _ in shown]
-        return ToolOutput(_bounded(head, [*lines, *_more(hits, len(shown))], len(hits.found)))
+        lines = [line_text(place.shown, number, hits.lines[place.key]) for place, number, _ in shown]
+        return ToolOutput(bounded_text(head, [*lines, *_more(hits, len(shown))], len(hits.found)))
 
 
 def _asked(args: SymbolArguments, overlay: EditOverlay) -> tuple[Asked, tuple[Point, ...]]:
@@ -153,7 +181,8 @@ def _asked(args: SymbolArguments, overlay: EditOverlay) -> tuple[Asked, tuple[Po
     end = columns[0] + at
     before = _QUALIFIER.search(line, max(0, end - _LONGEST_QUALIFIER), end)
     asked = Asked(place, found.text, args.line, name, before[1] if before else "")
-    points = [Point(place.uri, found.text, args.line, column + at) for column in columns]
+    is_open = found.source == "document"
+    points = [Point(place.uri, found.text, args.line, column + at, is_open) for column in columns]
     return asked, () if found.source == "turn" else tuple(points)
 
 
@@ -169,109 +198,6 @@ def _word(symbol: str) -> re.Pattern[str]:
     return re.compile(rf"(?<![\w$]){re.escape(symbol)}(?![\w$])" if symbol[0] not in "$@#:." else re.escape(symbol))
 
 
-async def _from_editor(
-    ask: Callable[[Point], Awaitable[tuple[Target, ...] | None]], points: Sequence[Point]
-) -> tuple[Target, ...]:
-    """Every target once, in the order of the answers; none where the editor cannot say."""
-    targets: dict[Target, None] = {}
-    for point in points:
-        targets |= dict.fromkeys(await ask(point) or ())
-    return tuple(targets)
-
-
-def _targets(targets: Sequence[Target], overlay: EditOverlay, most_lines: int) -> list[str]:
-    blocks = []
-    for target in targets:
-        place, lines = _text_of(target.uri, overlay)
-        changed = place is not None and any(place.key == other.key for other in overlay.changed())
-        shown = place.shown if place is not None else _written(target.uri)
-        note = (
-            " [numbers of before this turn's edits]"
-            if changed
-            else ""
-            if lines
-            else " [not in the workspace; not read]"
-        )
-        if most_lines == 1 and lines:
-            blocks.append(_line(shown, target.first_line, lines) + note)
-        else:
-            blocks.append(
-                "\n".join(
-                    (f"{shown_name(shown)}:{target.first_line}{note}", *_excerpt(lines, target.first_line, most_lines))
-                )
-            )
-    return blocks
-
-
-def _text_of(uri: str, overlay: EditOverlay) -> tuple[Place | None, list[str]]:
-    """The text that the editor knows, without this turn's edits; nothing where the gate gives nothing."""
-    try:
-        place = overlay.view.resolve(uri)
-        found = overlay.view.peek(place)
-    except (PathRefused, UnicodeError):
-        return None, []
-    return place, [] if found is None else split_lines(found.text)
-
-
-def _written(uri: str) -> str:
-    try:
-        return visible(uri_to_path(uri))
-    except (PathRefused, UnicodeError):
-        return visible(uri)
-
-
-def _entry(symbol: Symbol) -> str:
-    return f"{'  ' * min(symbol.depth, 20)}{_named(symbol)} {_range(symbol)}"
-
-
-def _named(symbol: Symbol) -> str:
-    prefix = f"{symbol.container}." if symbol.container and symbol.kind != "namespace" and not symbol.depth else ""
-    return visible(f"{symbol.kind} {prefix}{symbol.name}")
-
-
-def _range(symbol: Symbol) -> str:
-    return (
-        str(symbol.first_line) if symbol.first_line == symbol.last_line else f"{symbol.first_line}-{symbol.last_line}"
-    )
-
-
-def _definition(place: Place, symbol: Symbol, lines: Sequence[str]) -> str:
-    within = f" in {visible(symbol.container)}" if symbol.container else ""
-    head = f"{shown_name(place.shown)}:{_range(symbol)} ({symbol.kind}{within})"
-    most = min(_LINES_OF_DEFINITION, symbol.last_line - symbol.first_line + 1)
-    return "\n".join((head, *_excerpt(lines, symbol.first_line, most)))
-
-
-def _excerpt(lines: Sequence[str], first: int, count: int) -> list[str]:
-    return [f"{number}\t{_cut(lines[number - 1])}" for number in range(first, min(first + count, len(lines) + 1))]
-
-
-def _line(shown: str, number: int, lines: Sequence[str]) -> str:
-    text = _cut(lines[number - 1]).strip() if number <= len(lines) else ""
-    return f"{shown_name(shown)}:{number}: {text}"
-
-
-def _cut(line: str) -> str:
-    text = visible(line.rstrip("\r\n")[: _LONGEST_LINE + 1])
-    return text if len(text) <= _LONGEST_LINE else f"{text[:_LONGEST_LINE]} [line cut]"
-
-
-def _head(count: int, what: str, name: str, source: str) -> str:
-    return f"{count or 'No'} {what}{'' if count == 1 else 's'} of {quoted(name)} ({source})"
-
-
 def _more(hits: Hits, shown: int) -> list[str]:
     left = [f"[{len(hits.found) - shown} more]"] if len(hits.found) > shown else []
     return [*left, *hits.notes]
-
-
-def _bounded(head: str, blocks: Iterable[str], count: int) -> str:
-    """`count`: of all blocks there are, of which `blocks` may hold only the first."""
-    room = RESULT_LIMIT - _NOTE_ROOM - len(head)
-    shown: list[str] = []
-    for block in blocks:
-        room -= len(block) + 1
-        if room < 0:
-            return "\n".join((head, *shown, f"[cut: {len(shown)} of {count} entries]"))
-        shown.append(block)
-    return "\n".join((head, *shown))

@@ -8,17 +8,19 @@ answer belong together.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any
 
+from thinklsp.core.lines import line_bodies
 from thinklsp.lsp.documents.diagnostics import moved, present, problems_of
 from thinklsp.lsp.documents.open_documents import Document
 from thinklsp.lsp.editor.bridge_answers import Told, targets_of, told_of
+from thinklsp.lsp.editor.bridge_symbols import parse_hover, parse_symbols
 from thinklsp.lsp.editor.state import State
 from thinklsp.lsp.protocol.convert import units
 from thinklsp.lsp.protocol.errors import ClientError
-from thinklsp.tools.editor import DiagnosedDocument, Diagnostics, Failure, Point, Target
+from thinklsp.tools.editor import DiagnosedDocument, Diagnostics, Failure, NamedTargets, Point, Target
 from thinklsp.workspace.uri import uri_key
 
 # Requests in flight, for all turns of a connection: a model may ask for many things at once.
@@ -51,17 +53,60 @@ class EditorBridge:
     async def references(self, point: Point) -> tuple[Target, ...] | None:
         return await self._targets("references", point)
 
-    async def _targets(self, what: str, point: Point) -> tuple[Target, ...] | None:
-        document = self._open(point.uri)
-        if document is None or document.desynced or document.text != point.text:
+    async def hover(self, point: Point) -> str | None:
+        try:
+            return parse_hover(await self._ask_at("hover", point))
+        except (ClientError, TimeoutError):
             return None
-        version = document.version
-        before = document.line(point.line - 1)[: point.column]
-        position = {"line": point.line - 1, "character": units(before, document.encoding)}
-        found: tuple[Target, ...] | None = None
-        with suppress(ClientError, TimeoutError):
-            found = targets_of(await self._ask(what, {"textDocument": {"uri": document.uri}, "position": position}))
-        return found if document.version == version else None
+
+    async def outline(self, document: Point) -> NamedTargets | None:
+        try:
+            with self._unchanged(document) as uri:
+                answer = await self._ask("symbols", {"uri": uri})
+        except (ClientError, TimeoutError):
+            return None
+        return parse_symbols(answer, uri)
+
+    async def symbols(self, query: str) -> NamedTargets | None:
+        try:
+            answer = await self._ask("symbols", {"query": query})
+        except (ClientError, TimeoutError):
+            return None
+        return parse_symbols(answer, None)
+
+    async def _targets(self, what: str, point: Point) -> tuple[Target, ...] | None:
+        try:
+            return targets_of(await self._ask_at(what, point))
+        except (ClientError, TimeoutError):
+            return None
+
+    async def _ask_at(self, what: str, point: Point) -> Any:
+        """Return the answer about a place. Raises ClientError or TimeoutError if there is none about this text."""
+        with self._unchanged(point) as uri:
+            document = self._open(uri)
+            line = line_bodies(point.text)[point.line - 1] if document is None else document.line(point.line - 1)
+            before = line[: point.column]
+            position = {"line": point.line - 1, "character": units(before, self._documents.encoding)}
+            return await self._ask(what, {"textDocument": {"uri": uri}, "position": position})
+
+    @contextmanager
+    def _unchanged(self, point: Point) -> Iterator[str]:
+        """Give the URI as the editor spells it. Raises ClientError if the editor's text is another one than the
+        caller's at the start or at the end."""
+        before = self._version_of(point)
+        document = self._open(point.uri)
+        yield point.uri if document is None else document.uri
+        if self._version_of(point) != before:
+            raise ClientError("The text changed while the editor was asked.")
+
+    def _version_of(self, point: Point) -> int | None:
+        """Return None for a file that is not open. Raises ClientError if the editor has another text."""
+        document = self._open(point.uri)
+        if document is None and not point.is_open:
+            return None
+        if document is None or document.desynced or document.text != point.text:
+            raise ClientError("The editor has another text.")
+        return document.version
 
     async def _told(self, uri: str | None) -> tuple[tuple[Told, ...] | None, Failure | None]:
         """What the editor says, or why it was asked in vain. Where somebody typed while it looked it is asked once

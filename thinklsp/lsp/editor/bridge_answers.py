@@ -78,35 +78,40 @@ def _readable(values: Iterable[Any], read: Callable[[Any], Item | None], most: i
 def _told(value: Any) -> Told | None:
     if not isinstance(value, Mapping) or not isinstance(diagnostics := value.get("diagnostics"), list):
         return None
-    uri = _uri(value.get("uri"))
+    uri = parse_uri(value.get("uri"))
     if uri is None:
         return None
-    return Told(uri, _count(value.get("version")), *_readable(diagnostics, _diagnostic, _MOST_DIAGNOSTICS))
+    return Told(uri, parse_count(value.get("version")), *_readable(diagnostics, _diagnostic, _MOST_DIAGNOSTICS))
 
 
 def _diagnostic(value: Any) -> Mapping[str, Any] | None:
     fits = isinstance(value, Mapping) and is_message(value.get("message"))
-    return value if fits and _range(value.get("range")) is not None else None
+    return value if fits and parse_range(value.get("range")) is not None else None
 
 
 def _target(value: Any) -> Target | None:
     if not isinstance(value, Mapping):
         return None
     is_link = "targetUri" in value
-    uri = _uri(value.get("targetUri" if is_link else "uri"))
-    where = _range(value.get("targetRange" if is_link else "range"))
+    uri = parse_uri(value.get("targetUri" if is_link else "uri"))
+    where = parse_range(value.get("targetRange" if is_link else "range"))
     if uri is None or where is None or where[1] < where[0]:
         return None
+    return Target(uri, *target_lines(where))
+
+
+def target_lines(where: tuple[Point, Point]) -> tuple[int, int]:
+    """Return the first and the last line of a range, counted from 1."""
     (first, _), (last, end) = where
     # A range that ends at the start of a line does not hold that line.
-    return Target(uri, first + 1, max(first + 1, last if end == 0 else last + 1))
+    return first + 1, max(first + 1, last if end == 0 else last + 1)
 
 
-def _uri(value: Any) -> str | None:
+def parse_uri(value: Any) -> str | None:
     return value if isinstance(value, str) and 0 < len(value) <= _LONGEST_URI else None
 
 
-def _range(value: Any) -> tuple[Point, Point] | None:
+def parse_range(value: Any) -> tuple[Point, Point] | None:
     if not isinstance(value, Mapping):
         return None
     start, end = _position(value.get("start")), _position(value.get("end"))
@@ -116,9 +121,9 @@ def _range(value: Any) -> tuple[Point, Point] | None:
 def _position(value: Any) -> Point | None:
     if not isinstance(value, Mapping):
         return None
-    line, character = _count(value.get("line")), _count(value.get("character"))
+    line, character = parse_count(value.get("line")), parse_count(value.get("character"))
     return None if line is None or character is None else (line, character)
 
 
-def _count(value: Any) -> int | None:
+def parse_count(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31 else None

@@ -163,6 +163,18 @@ class Client:
         """What the editor answers to `thinklsp/editor/<what>`. Raises ClientError or TimeoutError where it does not."""
         return await self._protocol.ask(f"thinklsp/editor/{what}", params, _KNOWLEDGE_SECONDS)
 
+    async def save(self, uris: Sequence[str]) -> bool:
+        """Ask the editor to save documents. False if it was not asked or did not answer in time; what it has saved, the
+        disk shows.
+        """
+        if "save" not in self.can.editor:
+            return False
+        try:
+            await self.knows("save", {"uris": list(uris)})
+        except (ClientError, TimeoutError):
+            return False
+        return True
+
     async def configuration(self) -> object:
         """The `thinklsp` section as the editor has it now; None when it does not say, and when it has answered a later
         question already: editors look things up side by side, and this may be what was there before a change."""

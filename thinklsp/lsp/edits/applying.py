@@ -16,7 +16,7 @@ from thinklsp.core.errors import SessionError, TurnRefused
 from thinklsp.lsp.editor.present import Present
 from thinklsp.lsp.editor.snapshots import Snapshots
 from thinklsp.lsp.editor.state import State
-from thinklsp.lsp.edits.arrival import Arrivals
+from thinklsp.lsp.edits.arrival import Arrivals, unsaved_notices
 from thinklsp.lsp.edits.drafts import Draft, FileStatus, Review, Scope, Status, draft, not_sent
 from thinklsp.lsp.edits.ledger import EditLedger
 from thinklsp.lsp.edits.outcome import Outcome, statuses, waiting_sentence
@@ -169,7 +169,7 @@ class Applying:
             if answered is None:
                 races += 1
             elif answered.reply.applied or again or not sending.has_moved():
-                return self._conclude(sending, answered)
+                return await self._save(sending, answered, self._conclude(sending, answered))
             else:
                 again = True
 
@@ -217,8 +217,18 @@ class Applying:
             said = f"The editor has made the edit of “{kept.title}” after it was cancelled: {names}."
             back = "" if kept.undoes else " thinklsp.undo takes it back."
             self._state.client.show_message("info", said + back)
-        sending.outcome = replace(outcome, notices=self._arrivals.unsaved(sending.made.ready, arrived))
+        sending.outcome = replace(outcome, notices=unsaved_notices(self._arrivals.unsaved(sending.made.ready, arrived)))
         return sending.outcome
+
+    async def _save(self, sending: SentEdit, answered: Answered, outcome: Outcome) -> Outcome:
+        """Ask the editor to save the files that it opened for the edit alone: on disk they would stay as they were
+        until the user finds them. A file that was open before, and one that the user has typed in, is theirs to save.
+        """
+        ready, arrived = sending.made.ready, answered.arrived
+        whole = [file.uri for file in self._arrivals.unsaved(ready, arrived) if file.is_whole]
+        if not whole or not await self._state.client.save(whole):
+            return outcome
+        return replace(outcome, notices=unsaved_notices(self._arrivals.unsaved(ready, arrived)))
 
     async def _note_found(self, proposed: Kept, made: Draft, *, records: bool) -> None:
         """Record files that are as they were to be, though nothing was sent."""

@@ -8,6 +8,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from thinklsp.core.errors import PathRefused
 from thinklsp.lsp.editor.snapshots import Snapshots
@@ -27,6 +28,21 @@ _MAX_TEXTS = 8
 _LOOK_SECONDS = 0.1
 
 
+@dataclass(frozen=True, slots=True)
+class UnsavedFile:
+    """`is_whole`: the text is the turn's, wholly and without anything that the user has typed."""
+
+    uri: str
+    path: str
+    is_whole: bool
+
+
+def unsaved_notices(files: Sequence[UnsavedFile]) -> tuple[str, ...]:
+    """Return a sentence that names the files; none if there are none."""
+    listed = ", ".join(sorted(file.path for file in files))
+    return (f"Changed but not saved yet: {listed}. Save all files to keep the change.",) if files else ()
+
+
 class Arrivals:
     """Edits are sent one after the other: `watch` begins with the next one."""
 
@@ -35,24 +51,38 @@ class Arrivals:
         self._snapshots = snapshots
         # By `uri_key`, texts that watched documents had since the edit was sent: the user may type on at once.
         self._texts: dict[str, deque[str]] = {}
+        # By `uri_key`, documents that the editor opened for an edit, and those of them that were saved when the latest
+        # edit was sent.
+        self._opened: set[str] = set()
+        self._saved: set[str] = set()
         state.documents.on_change.append(self._on_change)
+        state.documents.on_close.append(lambda uri: self._opened.discard(uri_key(uri)))
 
     def watch(self, ready: Sequence[Proposal]) -> None:
+        opened = {key: item.present for item in ready if (key := uri_key(item.file.uri)) in self._opened}
+        disk = self._snapshots.disk()
+        self._saved = {
+            key for key, now in opened.items() if same_but_for_form(self._snapshots.on_disk(key, disk), now.text)
+        }
         self._texts = {uri_key(item.file.uri): deque(maxlen=_MAX_TEXTS) for item in ready}
 
-    def unsaved(self, ready: Sequence[Proposal], arrived: Mapping[str, Arrival]) -> tuple[str, ...]:
-        """A sentence about files that the editor opened for the edit and did not save."""
+    def unsaved(self, ready: Sequence[Proposal], arrived: Mapping[str, Arrival]) -> tuple[UnsavedFile, ...]:
+        """Return the files that the editor opened for the edit and has not saved."""
         disk = self._snapshots.disk()
-        names = []
+        files = []
         for item in ready:
-            written = arrived[item.file.uri].written
+            arrival = arrived[item.file.uri]
+            written = arrival.written
             document = None if written is None else self._state.documents.get(written.new_uri or written.uri)
-            if written is None or document is None or item.present.version is not None:
+            if written is None or document is None:
                 continue
+            if item.present.version is not None and uri_key(item.file.uri) not in self._saved:
+                continue
+            self._opened.add(uri_key(document.uri))
             if not same_but_for_form(self._snapshots.on_disk(document.uri, disk), document.text):
-                names.append(written.new_path or written.path)
-        listed = ", ".join(sorted(names))
-        return (f"Changed but not saved yet: {listed}. Save all files to keep the change.",) if names else ()
+                is_whole = arrival.rest is None and same_but_for_form(document.text, item.after)
+                files.append(UnsavedFile(document.uri, written.new_path or written.path, is_whole))
+        return tuple(files)
 
     def _on_change(self, uri: str) -> None:
         texts, document = self._texts.get(uri_key(uri)), self._state.documents.get(uri)
