@@ -22,6 +22,7 @@ DOCUMENTED = {
     "thinking.mode": ["auto", "off", "adaptive", "manual", "normal", "ultra"],
     "thinking.budgetTokens": [10000],
     "thinking.display": ["status", "summary", "off"],
+    "thinking.summary": ["auto", "concise", "detailed"],
     "maxTokens": ["auto"],
     "maxSteps": [32],
     "budget.usdPerTurn": [None],

@@ -22,7 +22,7 @@ from thinklsp.core.messages import RedactedThinkingBlock, ThinkingBlock, UserMes
 from thinklsp.engine.turn_config import plan_for
 from thinklsp.providers.base import ModelRequest, Thinking
 from thinklsp.providers.catalog import known_models, lookup
-from thinklsp.providers.model_info import ModelInfo
+from thinklsp.providers.model_info import ModelInfo, SummaryLength
 from thinklsp.providers.service_errors import EffortRefused, ThinkingFormRefused
 from thinklsp.providers.thinking import ThinkingDisplay, ThinkingMode, ThinkingPlan
 from thinklsp.settings import EditorSettings, Provider, Settings
@@ -166,6 +166,29 @@ def test_effort_auto_sends_no_effort(provider: Provider, model_id: str) -> None:
         body = json.loads(bytes(where.encode(request_of(where, plan_for(wish, where.model))).body))
         del body["tools"]
         assert fields_of(body) & EFFORT_FIELDS == set(), (mode, display, corner)
+
+
+def offers_concise(model_id: str) -> bool:
+    """OpenAI's client: `concise` is for "all reasoning models after `gpt-5`"."""
+    return model_id.startswith(("gpt-5.", "gpt-6"))
+
+
+@pytest.mark.parametrize(("provider", "model_id"), ROWS, ids=[name for _, name in ROWS])
+def test_the_length_of_summaries_is_sent_where_there_is_a_choice(provider: Provider, model_id: str) -> None:
+    """Seed row D4: what `thinking.summary` says is sent, or a notice says that the model does not offer it."""
+    where = place(provider, model_id)
+    for length, effort, display in product(get_args(SummaryLength), ("auto", "high"), DISPLAYS):
+        wish = nested({"effort": effort, "thinking.display": display, "thinking.summary": length})
+        plan = plan_for(wish, where.model)
+        request = request_of(where, plan)
+        assert ask(where, where.dialect({"step": LOOP}), request, Remedies()).message.tool_uses
+        sent = json.loads(bytes(where.encode(request).body)).get("reasoning", {}).get("summary")
+        assert (sent is None) is (provider != "openai" or not plan.thinking.summarized)
+        is_bent = length == "concise" if provider == "openai" and not offers_concise(model_id) else provider != "openai"
+        is_bent = is_bent and plan.thinking.summarized and length != "auto"
+        notice = f"{where.model.id} offers no {length} summaries; it chooses their length itself."
+        assert (notice in plan.notices) is is_bent
+        assert sent in (None, "auto" if is_bent else length)
 
 
 @pytest.mark.parametrize(("provider", "model_id"), ALIASES, ids=[name for _, name in ALIASES])

@@ -50,6 +50,7 @@ CONTRACT: dict[str, tuple[Any, list[str] | None]] = {
     "thinking.mode": ("auto", ["auto", "off", "adaptive", "manual", "normal", "ultra"]),
     "thinking.budgetTokens": (10_000, None),
     "thinking.display": ("status", ["status", "summary", "off"]),
+    "thinking.summary": ("auto", ["auto", "concise", "detailed"]),
     "maxTokens": ("auto", None),
     "maxSteps": (32, None),
     "budget.usdPerTurn": (None, None),
@@ -133,6 +134,7 @@ TIGHTEN: list[tuple[str, Any, Any, Any]] = [
     ("effort", "low", "max", "max"),
     ("thinking.mode", "off", "manual", "manual"),
     ("thinking.display", "off", "summary", "summary"),
+    ("thinking.summary", "concise", "detailed", "detailed"),
     ("verify", "always", "off", "always"),
     ("verify", "always", "auto", "always"),
     ("verify", "off", "auto", "auto"),
@@ -622,6 +624,7 @@ def test_any_json_gives_settings_and_sentences(first: Any, second: Any) -> None:
 ENVIRONMENT: list[tuple[str, str, str, Any]] = [
     ("THINKLSP_THINKING_MODE", "manual", "thinking.mode", "manual"),
     ("THINKLSP_THINKING_BUDGET_TOKENS", "4096", "thinking.budgetTokens", 4096),
+    ("THINKLSP_THINKING_SUMMARY", "concise", "thinking.summary", "concise"),
     ("THINKLSP_MAX_STEPS", "7", "maxSteps", 7),
     ("THINKLSP_MAX_TOKENS", "auto", "maxTokens", "auto"),
     ("THINKLSP_MAX_TOKENS", "8000", "maxTokens", 8000),

@@ -95,7 +95,9 @@ def _model_rows(model: Mapping[str, Any], reachable: bool | None) -> Iterator[tu
     known = "" if model["known"] else f" · not in the catalogue, {_UNLISTED.get(model['provider'], _NEWEST)}"
     yield "model", model["id"] or "the server's first", model["idSource"] + known
     budget = f", {model['budgetTokens']:,} tokens" if model["budgetTokens"] else ""
-    yield "thinking", f"{model['thinking']}{budget}", model["thinkingSource"]
+    summary = model["summary"]
+    summaries = "" if summary is None else ", summaries" if summary == "auto" else f", {summary} summaries"
+    yield "thinking", f"{model['thinking']}{budget}{summaries}", model["thinkingSource"]
     yield "effort", model["effort"], model["effortSource"]
     most = "as much as the server allows" if model["maxTokens"] is None else f"at most {model['maxTokens']:,} tokens"
     window = model["contextWindow"]

@@ -182,6 +182,7 @@ def _model(resolved: Resolved, model: ModelInfo, access: Access | None) -> dict[
         "thinking": plan.thinking.form,
         "thinkingSource": _source(resolved, "thinking.mode", "auto: the best that the model has"),
         "budgetTokens": plan.thinking.budget_tokens,
+        "summary": plan.thinking.summary if plan.thinking.summarized else None,
         "effort": plan.thinking.effort or _own_effort(model),
         "effortSource": _source(resolved, "effort", "auto: nothing is sent"),
         "maxTokens": plan.max_tokens,

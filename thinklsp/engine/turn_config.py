@@ -25,6 +25,7 @@ def plan_for(settings: Settings, model: ModelInfo) -> ThinkingPlan:
         budget_explicit="budget_tokens" in thinking.model_fields_set,
         effort=None if settings.effort == "auto" else settings.effort,
         display=thinking.display,
+        summary=thinking.summary,
         max_tokens=None if settings.max_tokens == "auto" else settings.max_tokens,
         interleaved=True,
     )

@@ -15,7 +15,7 @@ from thinklsp.core.errors import ProviderError
 from thinklsp.core.messages import Conversation, Origin, ToolSpec
 from thinklsp.core.secrets import hide
 from thinklsp.core.stream import StreamEvent
-from thinklsp.providers.model_info import Effort, ModelInfo
+from thinklsp.providers.model_info import Effort, ModelInfo, SummaryLength
 
 ThinkingForm = Literal["unset", "off", "between_tools", "adaptive", "manual"]
 
@@ -63,7 +63,8 @@ def _origin(provider: str, model: str, host: str, fingerprint: str) -> Origin:
 class Thinking:
     """The thinking configuration of one turn, already resolved against the model. It does not change in a tool loop.
 
-    `budget_tokens` only with form `manual`. `effort` None: send nothing. `summarized`: ask for readable summaries.
+    `budget_tokens` only with form `manual`. `effort` None: send nothing. `summarized`: ask for readable summaries, of
+    the length `summary` if the service offers a choice.
     `drop_mismatched`: thinking that no longer fits what stands before it is to be left out instead of refused.
     """
 
@@ -71,6 +72,7 @@ class Thinking:
     budget_tokens: int | None = None
     effort: Effort | None = None
     summarized: bool = False
+    summary: SummaryLength = "auto"
     drop_mismatched: bool = False
 
 

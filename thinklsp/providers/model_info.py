@@ -8,6 +8,7 @@ from typing import Literal
 from thinklsp.core.usage import Usage
 
 Effort = Literal["minimal", "low", "medium", "high", "xhigh", "max"]
+SummaryLength = Literal["auto", "concise", "detailed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,8 @@ class ModelInfo:
     where it cannot be. `on_when_unset`: it thinks when nothing is said. `efforts`: the levels it takes, lowest first,
     empty where it takes none; `default_effort`: its own when none is sent; `on_by_effort`: it thinks only if a level
     is sent. `effort_when_off`: it takes a level with thinking off too, `effort_cap_when_off`
-    being the highest. `display`: whether readable summaries come never, on request or always. `sampling`: when it takes
+    being the highest. `display`: whether readable summaries come never, on request or always; `summaries`: the
+    lengths of them that can be asked for. `sampling`: when it takes
     temperature and its relatives. `forced_tool`: whether a tool can be forced (`not_manual`: not with a manual budget).
     `interleaved`: whether a manual budget thinks between tool calls, `header` where only on request. `prefix_bound`:
     thinking is bound to everything before it. `compacts`: its service shortens what it reads, where asked to.
@@ -77,6 +79,7 @@ class ModelInfo:
     budget_least: int = 1024
     budget_most: int | None = None
     display: Literal["never", "asked", "always"] = "asked"
+    summaries: tuple[SummaryLength, ...] = ("auto",)
     sampling: Literal["never", "thinking_off", "always"] = "never"
     forced_tool: Literal["yes", "no", "not_manual"] = "yes"
     interleaved: Literal["always", "header", "never"] = "always"

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from thinklsp.providers.model_info import Effort, Price
+from thinklsp.providers.model_info import Effort, Price, SummaryLength
 
 _Count = Annotated[int, Field(gt=0)]
 _Dollars = Annotated[float, Field(ge=0)]
@@ -58,6 +58,7 @@ class ModelRow(_Checked):
     budget_least: _Count = 1024
     budget_most: _Count | None = None
     display: Literal["never", "asked", "always"] = "asked"
+    summaries: tuple[SummaryLength, ...] = Field(("auto",), strict=False)
     sampling: Literal["never", "thinking_off", "always"] = "never"
     forced_tool: Literal["yes", "no", "not_manual"] = "yes"
     interleaved: Literal["always", "header", "never"] = "always"

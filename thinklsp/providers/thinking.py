@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal, assert_never
 
 from thinklsp.providers.base import Thinking, ThinkingForm
-from thinklsp.providers.model_info import Effort, ModelInfo
+from thinklsp.providers.model_info import Effort, ModelInfo, SummaryLength
 
 ThinkingMode = Literal["auto", "off", "adaptive", "manual"]
 ThinkingDisplay = Literal["status", "summary", "off"]
@@ -65,6 +65,7 @@ def plan_thinking(
     budget_explicit: bool,
     effort: Effort | None,
     display: ThinkingDisplay,
+    summary: SummaryLength = "auto",
     max_tokens: int | None,
     interleaved: bool = False,
 ) -> ThinkingPlan:
@@ -91,8 +92,9 @@ def plan_thinking(
         spans_turn = interleaved and model.interleaved == "header"
         thinking_budget = _fit_budget(model, _wished_budget(model, wish), capped, notices, spans_turn=spans_turn)
     summarized = display == "summary" and form in ("adaptive", "manual") and model.display != "never"
+    length = _summary_length(model, summary, notices) if summarized else "auto"
     return ThinkingPlan(
-        Thinking(form, thinking_budget, level, summarized),
+        Thinking(form, thinking_budget, level, summarized, summary=length),
         capped or _auto_max_tokens(model, level or model.default_effort, thinking_budget),
         tuple(notices),
     )
@@ -223,6 +225,13 @@ def _fit_budget(model: ModelInfo, wished: int, max_tokens: int | None, notices: 
         f"The thinking budget of {wished} tokens does not fit into {room} output tokens; it was cut to {budget}."
     )
     return budget
+
+
+def _summary_length(model: ModelInfo, wish: SummaryLength, notices: list[str]) -> SummaryLength:
+    if wish == "auto" or wish in model.summaries:
+        return wish
+    notices.append(f"{model.id} offers no {wish} summaries; it chooses their length itself.")
+    return "auto"
 
 
 def _auto_max_tokens(model: ModelInfo, effort: Effort | None, budget: int | None) -> int | None:

@@ -14,6 +14,7 @@ Provider = Literal["auto", "anthropic", "openai", "google", "openai-compatible",
 EffortWish = Literal["auto", "low", "medium", "high", "xhigh", "max"]
 ThinkingMode = Literal["auto", "off", "adaptive", "manual", "normal", "ultra"]
 Display = Literal["status", "summary", "off"]
+SummaryLength = Literal["auto", "concise", "detailed"]
 Review = Literal["auto", "always", "never"]
 
 
@@ -52,6 +53,11 @@ class ThinkingGroup(_Group):
         "status",
         description="`status` shows phase, elapsed time and token count; `summary` also the provider's readable "
         "summary; `off` phase and elapsed time only.",
+    )
+    summary: SummaryLength = Field(
+        "auto",
+        description="Length of the readable summaries that display `summary` asks for, with services that offer a "
+        "choice (OpenAI).",
     )
 
 

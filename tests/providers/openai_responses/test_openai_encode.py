@@ -88,6 +88,8 @@ THINKING: list[tuple[Thinking, dict[str, Any] | None]] = [
     (Thinking("adaptive", drop_mismatched=True), None),
     (Thinking("adaptive", effort="minimal"), {"effort": "minimal"}),
     (Thinking("adaptive", summarized=True), {"summary": "auto"}),
+    (Thinking("adaptive", summarized=True, summary="concise"), {"summary": "concise"}),
+    (Thinking("adaptive", summary="concise"), None),
     (Thinking("adaptive", effort="max", summarized=True), {"effort": "max", "summary": "auto"}),
 ]
 

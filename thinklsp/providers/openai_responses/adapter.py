@@ -77,7 +77,7 @@ def _reasoning(thinking: Thinking) -> _Wire:
             return {"effort": "none"}
         case "adaptive" | "manual":
             effort = {} if thinking.effort is None else {"effort": thinking.effort}
-            return {**effort, "summary": "auto"} if thinking.summarized else effort
+            return {**effort, "summary": thinking.summary} if thinking.summarized else effort
         case _:
             assert_never(thinking.form)
 
