@@ -10,6 +10,7 @@ import json
 import re
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
@@ -51,17 +52,20 @@ class Early:
 
 
 class EarlyReading:
-    """Reads in a thread. `now` is what is known so far."""
+    """Reads in a thread. `now` is what is known so far; the defaults where the system gives no thread."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self.now = Early()
         self._environment = environment
         self._thread = threading.Thread(target=self._read, daemon=True, name="thinklsp-early")
-        self._thread.start()
+        # Without a thread the server says what is missing as soon as it has to write.
+        with suppress(RuntimeError):
+            self._thread.start()
 
     def wait(self) -> None:
         """Wait until all is known, at most a quarter of a second."""
-        self._thread.join(_PATIENCE_SECONDS)
+        if self._thread.is_alive():
+            self._thread.join(_PATIENCE_SECONDS)
 
     def _read(self) -> None:
         self.now = read_early(self._environment)
