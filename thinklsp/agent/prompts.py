@@ -84,8 +84,11 @@ _MOST_NAMED = 100
 # Actions whose edits are tested before they are offered, where the user lets commands run.
 TESTED = frozenset(("fix", "edit", "complete", "test"))
 
-# Actions that only read; their answer goes to a chat document.
+# Actions that only read.
 READING = frozenset(("explain", "ask", "review"))
+
+# Actions whose answer goes to a chat document unless the caller takes partial results.
+ANSWERED_IN_CHATS = frozenset(("explain", "ask"))
 
 
 @dataclass(frozen=True, slots=True)

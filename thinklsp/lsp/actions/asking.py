@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
-from thinklsp.agent.prompts import ACTIONS
+from thinklsp.agent.prompts import ACTIONS, ANSWERED_IN_CHATS
 from thinklsp.core.errors import TurnRefused
 from thinklsp.core.problems import Problem
 from thinklsp.engine import ActionTask, ChatTask, Reference, TurnSpec
 from thinklsp.engine.changes import Wanted
-from thinklsp.lsp.actions.own_actions import only_reads, own_action
+from thinklsp.lsp.actions.own_actions import own_action
 from thinklsp.lsp.chats.chat import ChatDocuments
 from thinklsp.lsp.chats.chat_context import mention_of
 from thinklsp.lsp.chats.chat_documents import Answer
@@ -98,8 +98,8 @@ class Asking:
             thinking=action.thinking,
         )
         token = action.partial_result_token
-        # An explanation is there to be read: it goes to a chat document unless the caller takes the text itself.
-        shows = token is not None or (progress is not None and not only_reads(name, own))
+        # Editors add a work-done token to what a user picks from a menu, and then show no text of an explanation.
+        shows = token is not None or (progress is not None and name not in ANSWERED_IN_CHATS)
         words = action.instruction or name
         deliver = None if shows else self._delivery(f"{words} {mention_of(subject.uri, view, place.lines)}")
         return Asked(spec, progress, token, subject.uri, scope, deliver)
@@ -143,7 +143,7 @@ class Asking:
         token = action.partial_result_token
         words = action.instruction or "review"
         prompt = f"{words}: {name}" if uri is None or whole else f"{words} {mention_of(uri, view, None)}"
-        deliver = None if token is not None else self._delivery(prompt)
+        deliver = None if token is not None or progress is not None else self._delivery(prompt)
         return Asked(spec, progress, token, None if whole else uri, deliver=deliver)
 
     def _delivery(self, prompt: str) -> Deliver:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from thinklsp.agent.prompts import ACTIONS, READING
+from thinklsp.agent.prompts import ACTIONS
 from thinklsp.lsp.protocol.errors import InvalidParams
 from thinklsp.settings.own_actions import ActionSection
 
@@ -16,8 +16,3 @@ def own_action(name: str, own: Sequence[ActionSection]) -> ActionSection:
         known = ", ".join((*ACTIONS, *(action.name for action in own)))
         raise InvalidParams(f"The field name must be one of {known}; {name[:40]!r} is none of them.")
     return found
-
-
-def only_reads(name: str, own: ActionSection | None) -> bool:
-    """Its answer is there to be read, and no file is changed."""
-    return name in READING if own is None else own.tools != "all"
