@@ -125,8 +125,9 @@ OBJECT is a plist with keywords or a hash table with strings."
 
 (cl-defstruct thinklsp-turn
   "One that runs: its tokens for progress and text, where it was asked for.
-SAID is what it does just now, OVERLAY shows its text so far."
-  token text-token attached connection buffer (said "thinking") overlay)
+SAID is what it does just now, OVERLAY shows its text so far.
+STEP-TEXT is the text that was shown when its last step was complete."
+  token text-token attached connection buffer (said "thinking") overlay step-text)
 
 (defvar thinklsp--turns nil "Turns that run, newest first.")
 (defvar thinklsp--count 0)
@@ -215,7 +216,10 @@ THEN gets the result, OTHERWISE the text of an error."
       ("report" (thinklsp--attach turn)
                 (when-let ((said (thinklsp-true (thinklsp-get value 'message))))
                   (setf (thinklsp-turn-said turn) said)))
-      ("text" (thinklsp--stream turn (thinklsp-get value 'delta))))
+      ("text" (thinklsp--stream turn (thinklsp-get value 'delta)))
+      ("usage" (setf (thinklsp-turn-step-text turn) (thinklsp--streamed turn)))
+      ("restart" (when-let ((overlay (thinklsp-turn-overlay turn)))
+                   (overlay-put overlay 'after-string (thinklsp-turn-step-text turn)))))
     (force-mode-line-update t)
     t))
 
@@ -228,6 +232,11 @@ A turn that has begun may not be known yet: then the next report asks again."
                        (list :op "attach" :partialResultToken (thinklsp-turn-text-token turn))
                        #'ignore
                        (lambda (_) (setf (thinklsp-turn-attached turn) nil)))))
+
+(defun thinklsp--streamed (turn)
+  "The text of TURN that is shown now, nil before the first."
+  (when-let ((overlay (thinklsp-turn-overlay turn)))
+    (overlay-get overlay 'after-string)))
 
 (defun thinklsp--stream (turn delta)
   "Show DELTA at the end of the chat document of TURN.

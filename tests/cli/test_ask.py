@@ -1,13 +1,18 @@
 """`thinklsp ask`: the answer on standard output, the rest on standard error, and files only after a yes."""
 
 import asyncio
+import io
 import json
 import re
 from contextlib import asynccontextmanager
 
 import pytest
 
+from tests.cli.test_terminal import Terminal
 from tests.support.outside import TURN_RESULT, USAGE
+from thinklsp.cli.ask_screen import AskScreen
+from thinklsp.cli.terminal import console_for
+from thinklsp.core.events import RetryScheduled, TextStreamed
 from thinklsp.simulator.scenario import parse
 from thinklsp.simulator.server import Simulator
 
@@ -93,6 +98,37 @@ async def test_the_pieces_of_a_paused_answer_are_one_text(cli):
     async with service(PAUSED) as env:
         assert (await ask(cli, "Hello?", **env)).stdout == "Hello world.\n"
         assert json.loads((await ask(cli, "Hello?", "--json", **env)).stdout)["text"] == "Hello world."
+
+
+def broken(times):
+    fault = f"fault = {{ times = {times}, cut_after_events = 5, cut_cleanly = false }}"
+    return (
+        f'[pacing]\nchunk_chars = 6\n[[turn]]\n[[turn.step]]\n{fault}\nblock = [{{ text = "I say it once, whole." }}]'
+    )
+
+
+async def test_a_broken_answer_is_written_once(cli):
+    """A-5."""
+    async with service(broken(2)) as env:
+        done = await ask(cli, "Hello?", **env)
+    assert (done.returncode, done.stdout) == (0, "I say it once, whole.\n")
+    assert len(re.findall(r"Asking again", done.stderr)) == 2
+    assert "discarded" not in done.stderr
+    async with service(broken(9)) as env:
+        done = await ask(cli, "Hello?", **env)
+    assert (done.returncode, done.stdout) == (1, "I say it once, wh\n")
+
+
+def test_a_terminal_shows_the_answer_as_it_comes_and_which_part_is_void(cli):
+    """A-5."""
+    terminal, aside = Terminal(), io.StringIO()
+    with AskScreen(terminal, console_for(aside), thinking=False, tools=False) as screen:
+        screen.show(TextStreamed("Ha"))
+        assert terminal.getvalue() == "Ha"
+        screen.show(RetryScheduled(0.0, "It broke.", restart=True))
+        screen.show(TextStreamed("Whole."))
+    assert terminal.getvalue() == "Ha\nWhole.\n"
+    assert aside.getvalue() == "It broke. Asking again at once. What was written above is discarded.\n"
 
 
 async def test_json_is_one_turn_result_and_the_prompt_may_come_through_a_pipe(cli):

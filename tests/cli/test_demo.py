@@ -65,6 +65,17 @@ def test_on_a_terminal_a_status_line_lives(cli, quick):
     assert cli.left_behind() == []
 
 
+def test_an_answer_that_breaks_off_is_printed_once(cli, quick):
+    """A-5."""
+    course = quick.read_text()
+    before, _, last_step = course.rpartition("[[turn.step]]\n")
+    quick.write_text(f"{before}[[turn.step]]\nfault = {{ times = 1, cut_after_events = 24 }}\n{last_step}")
+    done = cli.run("demo", "--scenario", str(quick))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "! The connection ended" in done.stdout
+    assert done.stdout.count("19.99 has no exact binary form") == 1
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_stopped_in_the_middle_it_leaves_nothing(cli, number, code):
     with cli.terminal("demo") as terminal:

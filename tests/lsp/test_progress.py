@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from thinklsp.core.events import (
     CompactionStarted,
@@ -169,6 +171,58 @@ def test_partial_results_tell_everything_in_order() -> None:
         ("text", "Done."),
         ("finished", {"turnId": "t"}),
     ]
+
+
+def standing(values: list[dict[str, Any]], kind: str) -> str:
+    """What a client holds of the text or the thinking that obeys each `restart`."""
+    done = now = ""
+    for value in values:
+        if value["kind"] == kind:
+            now += value["delta"]
+        elif value["kind"] == "restart":
+            now = ""
+        elif value["kind"] == "usage":
+            done, now = done + now, ""
+    return done + now
+
+
+TEXT = st.text("ab", min_size=1, max_size=3)
+PIECE = st.one_of(
+    st.builds(TextStreamed, TEXT),
+    st.builds(ThinkingStreamed, TEXT),
+    st.just(ThinkingTick(5)),
+    st.just(Notice("info", "By the way.")),
+    st.just(RetryScheduled(0.0, "The service is busy.")),
+    st.none(),  # The next beat.
+)
+ATTEMPT = st.lists(PIECE, max_size=5)
+
+
+@given(steps=st.lists(st.lists(ATTEMPT, min_size=1, max_size=3), max_size=4), attached_at=st.integers(0, 40))
+def test_text_with_its_restarts_is_the_text_of_the_last_attempts(steps: list[Any], attached_at: int) -> None:
+    """A-5: in each step all attempts but the last break off; a client may attach at any time."""
+    broken, step = RetryScheduled(1.0, "It broke.", restart=True), StepCommitted(AssistantMessage(()), None, Usage())
+    events: list[Any] = []
+    for attempts in steps:
+        events += [event for attempt in attempts for event in (*attempt, broken)]
+        events[-1:] = [step]
+
+    async def play(screen: Screen, progress: TurnProgress) -> None:
+        for number, event in enumerate(events):
+            if number == attached_at:
+                progress.attach("late")
+            if event is None:
+                await asyncio.sleep(0.2)
+            else:
+                progress.show(event)
+
+    screen = fast(play)
+    for kind, piece in (("text", TextStreamed), ("thinking", ThinkingStreamed)):
+        last = [event for attempts in steps for event in attempts[-1]]
+        expected = "".join(event.delta for event in last if isinstance(event, piece))
+        assert standing(screen.on("p"), kind) == expected
+        if attached_at < len(events):
+            assert standing(screen.on("late"), kind) == expected
 
 
 async def compaction(screen: Screen, progress: TurnProgress) -> None:

@@ -17,7 +17,14 @@ from thinklsp.agent.context_meter import ContextMeter
 from thinklsp.agent.model_call import CallEvent, CallFinished, ModelCaller
 from thinklsp.agent.turn_state import Progress, TurnConfig, request_of
 from thinklsp.core.errors import ContextWindowExceeded, TurnRefused
-from thinklsp.core.events import ContextCompacted, Notice, StepStarted
+from thinklsp.core.events import (
+    ContextCompacted,
+    Notice,
+    RetryScheduled,
+    StepStarted,
+    TextStreamed,
+    ThinkingStreamed,
+)
 from thinklsp.core.messages import Conversation
 
 
@@ -80,9 +87,11 @@ async def asked(
     for may_shorten in (turn.config.compaction.auto and not turn.meter.gave_up, False):
         before = turn.conversation
         request = request_of(turn.conversation, turn.config)
+        wrote = False
         try:
             async with aclosing(caller.stream(request)) as streamed:
                 async for piece in streamed:
+                    wrote |= isinstance(piece, TextStreamed | ThinkingStreamed)
                     if isinstance(piece, CallFinished):
                         turn.meter.learn(request, piece.usage)
                     elif isinstance(piece, Notice) and piece.remedy is not None:
@@ -92,6 +101,8 @@ async def asked(
         except ContextWindowExceeded as error:
             refusal = Notice("warning", str(error))
         if may_shorten:
+            if wrote:
+                yield RetryScheduled(0.0, refusal.text, restart=True)
             async with aclosing(_shortened(turn, _compaction(turn, caller, "overflow"))) as events:
                 async for event in events:
                     yield event

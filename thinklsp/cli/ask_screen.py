@@ -36,11 +36,14 @@ _BEAT = 0.5
 class AskScreen:
     """Entered for the time of the turn. `answer` None: nothing goes to standard output.
 
-    The status line lives only while nothing is being written: standard output may be the same terminal.
+    The status line lives only while nothing is being written: standard output may be the same terminal. A terminal gets
+    the text as it comes; a file or a pipe, where nothing can be taken back, gets the text of each step when it is
+    complete.
     """
 
     def __init__(self, answer: TextIO | None, aside: Console, *, thinking: bool, tools: bool) -> None:
         self._answer = answer
+        self._held: list[str] | None = [] if answer is not None and not answer.isatty() else None
         self._aside = aside
         self._show_thinking = thinking
         self._show_tools = tools
@@ -63,6 +66,7 @@ class AskScreen:
     ) -> None:
         if self._pulse is not None:
             self._pulse.cancel()
+        self._write_held()
         self.pause()
 
     def show(self, event: TurnEvent) -> None:
@@ -75,7 +79,7 @@ class AskScreen:
                 if self._show_thinking:
                     self._stream_thinking(event.delta)
             case TextStreamed():
-                self._stream_text(event.delta)
+                self._take_text(event.delta)
             case ToolStarted():
                 self._enter(event.title)
             case ToolFinished():
@@ -83,10 +87,7 @@ class AskScreen:
             case StepCommitted():
                 self._step_done(event)
             case RetryScheduled():
-                said = " What was written above is discarded." if event.restart else ""
-                when = f"in {event.delay:.0f} s" if event.delay >= 0.5 else "at once"
-                self.note(f"{event.reason} Asking again {when}.{said}", warning=True)
-                self._enter("retrying")
+                self._retry(event)
             case CompactionStarted():
                 self._enter("compacting")
             case ContextCompacted():
@@ -95,6 +96,7 @@ class AskScreen:
             case Notice():
                 self.note(event.text, warning=event.level == "warning")
             case TurnFinished():
+                self._write_held()
                 self.pause()
             case _:
                 assert_never(event)
@@ -107,10 +109,21 @@ class AskScreen:
     def _step_done(self, step: StepCommitted) -> None:
         self._tokens_done += step.usage.output_tokens or 0
         self._tokens_now = 0
+        self._write_held()
         self._goes_on = step.assistant.is_paused
         if not self._goes_on:
             self.pause()
             self._new_paragraph = self._answered
+
+    def _retry(self, event: RetryScheduled) -> None:
+        said = ""
+        if event.restart and self._held is not None:
+            self._held.clear()
+        elif event.restart:
+            said = " What was written above is discarded."
+        when = f"in {event.delay:.0f} s" if event.delay >= 0.5 else "at once"
+        self.note(f"{event.reason} Asking again {when}.{said}", warning=True)
+        self._enter("retrying")
 
     def note(self, text: str, *, warning: bool = False) -> None:
         self.pause()
@@ -156,6 +169,19 @@ class AskScreen:
             await asyncio.sleep(_BEAT)
             if self._status is not None:
                 self._refresh()
+
+    def _take_text(self, delta: str) -> None:
+        if self._held is None:
+            self._stream_text(delta)
+            return
+        self._held.append(delta)
+        if self._phase != "writing":
+            self._enter("writing")
+
+    def _write_held(self) -> None:
+        if self._held:
+            self._stream_text("".join(self._held))
+            self._held.clear()
 
     def _stream_text(self, delta: str) -> None:
         if self._answer is None or not delta:

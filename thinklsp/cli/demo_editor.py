@@ -122,6 +122,8 @@ class Editor:
         match value["kind"]:
             case "text" | "thinking" as kind:
                 self._screen.stream(kind, value["delta"])
+            case "restart":
+                self._screen.discard()
             case "tool":
                 self._screen.tool(value["title"], value["status"])
             case "plan":

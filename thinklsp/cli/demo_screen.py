@@ -105,6 +105,10 @@ class Screen:
             self._kind = kind
         self._pending += delta
 
+    def discard(self) -> None:
+        """Take back the text that is not printed yet: the model sends it again."""
+        self._pending = ""
+
     def status(self, message: str) -> None:
         """The live line; nothing where nothing can live."""
         text = Text(" ".join(harmless(message).split()), style="cyan")

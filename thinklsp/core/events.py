@@ -86,7 +86,8 @@ class Reminded:
 
 @dataclass(frozen=True, slots=True)
 class RetryScheduled:
-    """The model is asked again after `delay` seconds. `restart`: a partial message has been discarded."""
+    """The model is asked again after `delay` seconds. `restart`: the text and the thinking since the last
+    completed step are void."""
 
     delay: float
     reason: str

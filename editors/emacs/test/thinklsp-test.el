@@ -47,6 +47,20 @@
     (customize-set-variable 'thinklsp-settings '((effort . "low")))
     (should (equal '((:effort "low")) told))))
 
+(ert-deftest thinklsp-test-a-restart-voids-the-text-since-the-last-step ()
+  "A-5."
+  (pcase-dolist (`(,values . ,shown)
+                 '((((:kind "restart") "Whole.") . "\n\nWhole.")
+                   (("Ha" (:kind "restart") (:kind "restart") "Whole.") . "\n\nWhole.")
+                   (("I look." (:kind "usage") "Ha" (:kind "restart") "Whole.") . "\n\nI look.Whole.")
+                   (("Ha" (:kind "restart")) . nil)))
+    (with-temp-buffer
+      (let* ((turn (make-thinklsp-turn :token "w" :text-token "p" :buffer (current-buffer)))
+             (thinklsp--turns (list turn)))
+        (dolist (value values)
+          (thinklsp-on-progress "p" (if (stringp value) (list :kind "text" :delta value) value)))
+        (should (equal shown (overlay-get (or (thinklsp-turn-overlay turn) (make-overlay 1 1)) 'after-string)))))))
+
 (ert-deftest thinklsp-test-answers-are-read-as-clients-hand-them-over ()
   (let ((table (make-hash-table :test 'equal))
         (inner (make-hash-table :test 'equal)))

@@ -99,6 +99,7 @@ export type PartialResult =
     | { kind: 'plan'; entries: PlanEntry[] }
     | ({ kind: 'usage' } & Usage)
     | { kind: 'notice'; level: 'info' | 'warning' | 'error'; text: string }
+    | { kind: 'restart' }
     | { kind: 'finished'; result: TurnResult | null };
 
 /** The answer of `thinklsp.effort`, `thinklsp.thinking` and `thinklsp.model`. */

@@ -83,6 +83,29 @@ test('a thought leaves a line behind where it was long or can be read', () => {
     assert.deepEqual(run([tool('1', 'in_progress'), 10]).parts.map(part => part.kind), ['tool']);
 });
 
+test('A-5: a restart takes back what was written since the last complete step, and nothing else', () => {
+    const text = (delta: string): [Partial, number] => [{ kind: 'text', delta }, 10];
+    const thinking = (delta: string): [Partial, number] => [{ kind: 'thinking', delta }, 5];
+    const restart: [Partial, number] = [{ kind: 'restart' }, 20];
+    const notice: [Partial, number] = [{ kind: 'notice', level: 'warning', text: 'It broke.' }, 20];
+    const step: [Partial, number] = [{ kind: 'usage', ...USAGE }, 30];
+    const used: [Partial, number][] = [[tool('1', 'in_progress'), 10], [tool('1', 'completed'), 10], step];
+    const read = (turn: Turn) => turn.parts.map(part => ('text' in part ? `${part.kind}: ${part.text}` : part.kind));
+    const cases: [[Partial, number][], string[]][] = [
+        [[restart, text('Whole.')], ['text: Whole.']],
+        [[text('Ha'), restart, notice, text('Whole.')], ['notice: It broke.', 'text: Whole.']],
+        [[thinking('Hm'), text('Ha'), restart, restart, thinking('Well'), text('Whole.')], ['thinking: Well', 'text: Whole.']],
+        [[text('Ha'), notice, text('lf'), restart], ['notice: It broke.', 'thinking: ']],
+        [[text('I look.'), ...used, text('Ha'), restart, text('Whole.')], ['text: I look.', 'tool', 'text: Whole.']],
+        [[text('Paused, '), step, text('a'), restart, text('whole.')], ['text: Paused, whole.']],
+        [[text('Ha'), restart, text('I look.'), ...used, text('x'), restart, notice], ['text: I look.', 'tool', 'notice: It broke.', 'thinking: ']],
+    ];
+    for (const [values, shown] of cases) {
+        assert.deepEqual(read(run(...values)), shown);
+    }
+    assert.ok(isPartial({ kind: 'restart' }));
+});
+
 test('a turn without a result has failed', () => {
     const turn = run([{ kind: 'finished', result: null }, 10]);
     assert.deepEqual([turn.running, turn.stopReason, turn.edits], [false, 'failed', null]);

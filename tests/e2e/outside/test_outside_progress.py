@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any
+
+import pytest
 
 from tests.e2e.conftest import Begin
 from tests.support.outside import Outside
-from tests.support.signing_script import Hold, Text, Thinking, answer, tool
+from tests.support.raw_client import ResponseError
+from tests.support.signing_script import Answer, Cut, Failure, Hold, Item, Text, Thinking, answer, tool
 
 SUMMARY = "First I look 🙂, then I think about it."
 
@@ -83,6 +89,80 @@ async def test_partial_results(begin: Begin) -> None:
     assert len(calls) == 2
     ends = [[v["status"] for v in tools if v["toolCallId"] == call][-1] for call in sorted(calls)]
     assert len(set(ends)) == 2  # The one that failed is told from the one that did not.
+
+
+READ = answer(Thinking(), Text("I read. "), tool("read_file", path="a.py"))
+WHOLE = answer(Thinking("So."), Text("It is one."))
+REFUSED = Failure(403, "permission_error", "Not like this.")
+# What the service sends: a whole answer, a failure, or the blocks of an answer that breaks off behind them.
+Sent = Answer | Failure | tuple[Item, ...]
+# The answers, how many `restart` the client gets, and the text that it ends up with.
+RESTARTS: Mapping[str, tuple[list[Sent], int, str]] = {
+    "in the middle of the text": ([(Thinking("Hm."), Text("It is")), WHOLE], 1, "It is one."),
+    "before any text": ([(Thinking("Hm."),), WHOLE], 1, "It is one."),
+    "twice": ([(Text("It "),), (Text("It is"),), WHOLE], 2, "It is one."),
+    "in two steps": ([(Text("I"),), READ, (Text("It is"),), WHOLE], 2, "I read. It is one."),
+    "as the last thing": ([READ, (Text("It is"),), REFUSED], 1, "I read. "),
+}
+
+
+@pytest.mark.parametrize("case", RESTARTS)
+async def test_a_restart_voids_the_text_of_the_broken_attempt(begin: Begin, case: str) -> None:
+    """A-5."""
+    script, restarts, text = RESTARTS[case]
+    outside = await begin(files={"a.py": "x = 1\n"}, options={"thinking": {"display": "summary"}})
+    client, holds = outside.client, []
+    for sent in script:
+        hold = Hold()
+        if isinstance(sent, tuple):
+            outside.provider.say(answer(*sent, hold, Cut()))
+            holds.append(hold)
+        elif sent is WHOLE:
+            outside.provider.say(replace(WHOLE, before=hold))
+            holds.append(hold)
+        else:
+            outside.provider.say(sent)
+    turn = client.command("thinklsp.chat", {"prompt": "What is x?", "partialResultToken": "p"}, token="t")
+    for number, hold in enumerate(holds[:restarts], 1):
+        await hold.reached.wait()
+        await client.wait_for(partial(is_writing, outside), what="what stands before the cut")
+        hold.release()
+        await client.wait_for(partial(has_restarts, outside, number), what="the restart")
+    if script[-1] is WHOLE:
+        await holds[-1].reached.wait()
+        await client.command("thinklsp.sessions", {"op": "attach", "partialResultToken": "late"})
+        holds[-1].release()
+        assert (await outside.result(turn))["text"] == "It is one."
+    else:
+        with pytest.raises(ResponseError, match="Not like this"):
+            await turn
+    for reader in ("p", "late") if script[-1] is WHOLE else ("p",):
+        values = client.progress(reader)
+        assert joined(standing(values), "text") == text
+        assert "Hm." not in joined(standing(values), "thinking")
+        assert values[-1]["kind"] == "finished"
+    assert has_restarts(outside, restarts)
+    assert "restart" not in client.progress_kinds("late")
+
+
+def is_writing(outside: Outside) -> bool:
+    return outside.client.progress_kinds("p")[-1:] in (["text"], ["thinking"])
+
+
+def has_restarts(outside: Outside, number: int) -> bool:
+    return outside.client.progress_kinds("p").count("restart") == number
+
+
+def standing(values: list[Any]) -> list[Any]:
+    """Drop what a `restart` voids, as the contract says it: text and thinking since the last completed step."""
+    kept: list[Any] = []
+    since = 0
+    for value in values:
+        if value["kind"] == "restart":
+            kept[since:] = [other for other in kept[since:] if "delta" not in other]
+        kept.append(value)
+        since = len(kept) if value["kind"] == "usage" else since
+    return kept
 
 
 def joined(values: list[Any], kind: str) -> str:

@@ -144,9 +144,7 @@ class TurnProgress:
                 self._tokens_now = 0
                 self._send_partial({"kind": "usage", **usage_json(event.usage)})
             case RetryScheduled():
-                self._enter("retrying")
-                self._retry_until = asyncio.get_running_loop().time() + event.delay
-                self._notice("warning", event.reason)
+                self._retry(event)
             case CompactionStarted() | ContextCompacted():
                 self._compaction(event)
             case Notice():
@@ -155,6 +153,13 @@ class TurnProgress:
                 self._enter("finishing")
             case _:
                 assert_never(event)
+
+    def _retry(self, event: RetryScheduled) -> None:
+        if event.restart:
+            self._void_text()
+        self._enter("retrying")
+        self._retry_until = asyncio.get_running_loop().time() + event.delay
+        self._notice("warning", event.reason)
 
     def _compaction(self, event: CompactionStarted | ContextCompacted) -> None:
         self._enter("compacting")
@@ -227,6 +232,18 @@ class TurnProgress:
         pending, self._pending = self._pending, {}
         for kind, pieces in pending.items():
             self._tell({"kind": kind, "delta": "".join(pieces)})
+
+    def _void_text(self) -> None:
+        """Take back the text and the thinking since the last completed step, whose `usage` was sent last.
+
+        A client that attaches later gets neither the void text nor the `restart`.
+        """
+        self._pending.clear()
+        steps = (place for place in reversed(range(len(self._shown))) if self._shown[place]["kind"] == "usage")
+        start = next(steps, 0)
+        self._shown[start:] = [value for value in self._shown[start:] if "delta" not in value]
+        for token in self._partials:
+            self._client.progress(token, {"kind": "restart"})
 
     def _tool(self, call_id: str, name: str, title: str, status: str) -> None:
         self._send_partial({"kind": "tool", "toolCallId": call_id, "name": name, "title": title, "status": status})

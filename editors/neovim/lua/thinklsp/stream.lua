@@ -85,9 +85,12 @@ function Stream:take(value)
   if value.kind == 'finished' then
     self:close()
   elseif value.kind == 'text' then
-    -- After a tool, or a broken answer that is asked for again, the model begins another message.
+    -- After a tool the model begins another message.
     self.text = (self.whole and '' or self.text) .. value.delta
     self.whole, self.hidden = false, false
+    self:render()
+  elseif value.kind == 'restart' then
+    self.text, self.whole = '', false
     self:render()
   elseif value.kind ~= 'thinking' then
     self.whole = true

@@ -86,6 +86,7 @@ function turn(said: string, parts: Part[]): Turn {
         usage: null,
         turnId: null,
         stopReason: null,
+        stepParts: [],
         edits: null,
         running: false,
     };

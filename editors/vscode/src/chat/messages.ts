@@ -46,6 +46,7 @@ export const isPartial = kinds({
     plan: { entries: list(planEntry) },
     usage: usageFields,
     notice: { level, text: string },
+    restart: {},
     finished: { result: nullable(result) },
 });
 
@@ -59,6 +60,8 @@ const turn = object({
     prompt: string,
     attachments: list(string),
     parts: list(part),
+    /** The parts when the last step was complete; a turn that has ended needs none. */
+    stepParts: list(part),
     plan: list(planEntry),
     usage: nullable(object(usageFields)),
     turnId: nullable(string),

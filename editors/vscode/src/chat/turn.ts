@@ -9,10 +9,12 @@ export const PLAN = 'plan';
 
 /** A turn that has just begun: the model thinks until it says otherwise. */
 export function begun(prompt: string, attachments: readonly string[], now: number): Turn {
+    const parts = [thought(now)];
     return {
         prompt,
         attachments,
-        parts: [thought(now)],
+        parts,
+        stepParts: parts,
         plan: [],
         usage: null,
         turnId: null,
@@ -36,9 +38,11 @@ export function taken(turn: Turn, value: Partial, now: number): Turn {
         case 'plan':
             return { ...turn, plan: value.entries };
         case 'usage':
-            return { ...turn, usage: sum(turn.usage, value) };
+            return { ...turn, usage: sum(turn.usage, value), stepParts: turn.parts };
         case 'notice':
             return { ...turn, parts: beforeThought(turn.parts, { kind: 'notice', level: value.level, text: value.text }) };
+        case 'restart':
+            return restarted(turn);
         case 'finished':
             return finished(turn, value, now);
     }
@@ -66,6 +70,14 @@ export function sum(a: Usage | null, b: Usage): Usage {
         cacheWriteTokens: add(a.cacheWriteTokens, b.cacheWriteTokens),
         costUsd: add(a.costUsd, b.costUsd),
     };
+}
+
+/** Without the text and the thinking since the last complete step: the model sends them again. */
+function restarted(turn: Turn): Turn {
+    const isNotice = (part: Part) => part.kind === 'notice';
+    const known = turn.stepParts.filter(isNotice).length;
+    const notices = turn.parts.filter(isNotice).slice(known);
+    return { ...turn, parts: notices.reduce(beforeThought, turn.stepParts) };
 }
 
 function finished(turn: Turn, value: Extract<Partial, { kind: 'finished' }>, now: number): Turn {
