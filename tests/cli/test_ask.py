@@ -116,7 +116,7 @@ async def test_a_broken_answer_is_written_once(cli):
     assert "discarded" not in done.stderr
     async with service(broken(9)) as env:
         done = await ask(cli, "Hello?", **env)
-    assert (done.returncode, done.stdout) == (1, "I say it once, wh\n")
+    assert (done.returncode, done.stdout) == (1, "I say it once, who\n")
 
 
 def test_a_terminal_shows_the_answer_as_it_comes_and_which_part_is_void(cli):
