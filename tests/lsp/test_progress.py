@@ -31,6 +31,7 @@ from thinklsp.core.messages import AssistantMessage
 from thinklsp.core.usage import Usage
 from thinklsp.lsp.editor.client import Client
 from thinklsp.lsp.editor.progress import TurnProgress
+from thinklsp.lsp.editor.work_done import WorkDone
 
 
 class _Skipping(selectors.DefaultSelector):  # type: ignore[misc,valid-type] # the platform's own class
@@ -80,8 +81,8 @@ def fast(test: Callable[[Screen, TurnProgress], Awaitable[None]]) -> Screen:
     screen = Screen()
 
     async def run() -> None:
-        progress = TurnProgress(Client(screen))  # type: ignore[arg-type] # it uses `tell` alone
-        progress.begin("chat", "w")
+        progress = TurnProgress(WorkDone(Client(screen), "chat", "w"))  # type: ignore[arg-type] # it uses `tell` alone
+        progress.work_done.begin()
         progress.use("p", "summary")
         await test(screen, progress)
         progress.end("done")
@@ -286,8 +287,8 @@ def test_waiting_for_the_user_is_said() -> None:
 def test_nothing_follows_the_end_and_no_task_is_left() -> None:
     async def run() -> None:
         screen = Screen()
-        progress = TurnProgress(Client(screen))  # type: ignore[arg-type] # it uses `tell` alone
-        progress.begin("chat", "w")
+        progress = TurnProgress(WorkDone(Client(screen), "chat", "w"))  # type: ignore[arg-type] # it uses `tell` alone
+        progress.work_done.begin()
         progress.end("done")
         progress.show(StepStarted(1))
         await asyncio.sleep(10)
@@ -301,8 +302,8 @@ def test_nothing_follows_the_end_and_no_task_is_left() -> None:
 def test_without_tokens_nothing_is_sent() -> None:
     async def run() -> None:
         screen = Screen()
-        progress = TurnProgress(Client(screen))  # type: ignore[arg-type] # it uses `tell` alone
-        progress.begin("chat", None)
+        progress = TurnProgress(WorkDone(Client(screen), "chat"))  # type: ignore[arg-type] # it uses `tell` alone
+        await progress.work_done.offer()
         await everything(screen, progress)
         progress.end("done")
         assert screen.told == []

@@ -23,9 +23,9 @@ from thinklsp.lsp.chats.slash_services import Services
 from thinklsp.lsp.documents.open_documents import Document
 from thinklsp.lsp.editor import arguments as args
 from thinklsp.lsp.editor.checked_settings import CheckedSettings
-from thinklsp.lsp.editor.progress import Token, TurnProgress
 from thinklsp.lsp.editor.snapshots import Snapshots
 from thinklsp.lsp.editor.state import State
+from thinklsp.lsp.editor.work_done import Token, WorkDone
 from thinklsp.lsp.edits.applying import Applying
 from thinklsp.lsp.edits.hover import Format, hover
 from thinklsp.lsp.edits.ledger import EditLedger
@@ -183,22 +183,29 @@ class Face:
             return {"isIncomplete": True, "items": []}
         return completions(document, position, encoding, wanted, names=names, models=models)
 
-    async def execute(self, command: str, given: Arguments, progress: TurnProgress | None) -> Any:
+    async def start_turn(self, command: str, given: Arguments, work_done: WorkDone) -> Any:
+        """Run a command of `TURNS`: return a TurnResult or TurnStarted by the token rule, or None if the words for a
+        turn are missing."""
+        start = {
+            "thinklsp.chat": self.chat,
+            "thinklsp.action": self.action,
+            "thinklsp.send": self.send,
+            "thinklsp.compact": self.compact,
+        }[command]
         try:
-            return await self._execute(command, given, progress)
+            return await start(given, work_done)
         finally:
             self._tell_store_problems()
 
-    async def _execute(self, command: str, given: Arguments, progress: TurnProgress | None) -> Any:
+    async def execute(self, command: str, given: Arguments) -> Any:
+        """Run any other command."""
+        try:
+            return await self._execute(command, given)
+        finally:
+            self._tell_store_problems()
+
+    async def _execute(self, command: str, given: Arguments) -> Any:
         match command:
-            case "thinklsp.chat":
-                return await self.chat(given, progress)
-            case "thinklsp.action":
-                return await self.action(given, progress)
-            case "thinklsp.send":
-                return await self.send(given, progress)
-            case "thinklsp.compact":
-                return await self.compact(given, progress)
             case "thinklsp.cancel":
                 return self.cancel(given)
             case "thinklsp.apply":
@@ -223,24 +230,24 @@ class Face:
             case _:
                 raise InvalidParams(f"There is no command {command[:100]}.")
 
-    async def chat(self, given: Arguments, progress: TurnProgress | None) -> Any:
-        asked = await self._asking.chat(args.parsed(args.ChatArguments, given), progress)
+    async def chat(self, given: Arguments, work_done: WorkDone) -> Any:
+        asked = await self._asking.chat(args.parsed(args.ChatArguments, given), work_done)
         return None if asked is None else await self._turns.start(asked)
 
-    async def action(self, given: Arguments, progress: TurnProgress | None) -> Any:
-        asked = await self._asking.action(args.parsed(args.ActionArguments, given), progress)
+    async def action(self, given: Arguments, work_done: WorkDone) -> Any:
+        asked = await self._asking.action(args.parsed(args.ActionArguments, given), work_done)
         return None if asked is None else await self._turns.start(asked)
 
-    async def send(self, given: Arguments, progress: TurnProgress | None) -> Any:
-        return await self._sending.send(args.parsed(args.SendArguments, given).uri, progress)
+    async def send(self, given: Arguments, work_done: WorkDone) -> Any:
+        return await self._sending.send(args.parsed(args.SendArguments, given).uri, work_done)
 
-    async def compact(self, given: Arguments, progress: TurnProgress | None) -> Any:
+    async def compact(self, given: Arguments, work_done: WorkDone) -> Any:
         """Without a session, the newest of the workspace."""
         compact = args.parsed(args.CompactArguments, given)
         session_id = compact.session_id or (await self._newest()).id
         task = CompactTask(compact.instructions)
         spec = TurnSpec("compact", task, self._snapshots.view(), self._snapshots.key, session_id)
-        return await self._turns.start(Asked(spec, progress, None))
+        return await self._turns.start(Asked(spec, work_done, None))
 
     async def _newest(self) -> Session:
         try:
@@ -288,7 +295,7 @@ class Face:
         args.parsed(args.NoArguments, given)
         return await report(self.engine, self._sessions.editor, self._sessions.choices)
 
-    async def _begin(self, spec: TurnSpec, turn_id: str | None) -> Turn:
+    async def _begin(self, spec: TurnSpec, turn_id: str) -> Turn:
         await self.refresh()
         return await self.engine.begin(spec, self._sessions.editor, self._sessions.choices, turn_id=turn_id)
 

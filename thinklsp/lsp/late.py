@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from thinklsp.lsp.editor.checked_settings import CheckedSettings
-    from thinklsp.lsp.editor.progress import TurnProgress
     from thinklsp.lsp.face import Face
     from thinklsp.settings import UserSettings
 
@@ -44,10 +43,10 @@ def whole() -> ModuleType:
     return whole
 
 
-def progress() -> type[TurnProgress]:
-    from thinklsp.lsp.editor.progress import TurnProgress  # noqa: PLC0415 - see above
+def turn_titles() -> ModuleType:
+    from thinklsp.lsp.actions import turn_titles  # noqa: PLC0415 - see above
 
-    return TurnProgress
+    return turn_titles
 
 
 def code_lenses() -> ModuleType:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from thinklsp.core.errors import ThinkLspError
 from thinklsp.lsp import late
@@ -14,15 +14,13 @@ from thinklsp.lsp.announced import COMMANDS, TURNS
 from thinklsp.lsp.documents.diagnostics import see
 from thinklsp.lsp.editor.client import Abilities, Client
 from thinklsp.lsp.editor.state import ActionContext, State
+from thinklsp.lsp.editor.work_done import WorkDone
 from thinklsp.lsp.protocol import errors
 from thinklsp.lsp.protocol.dispatch import Protocol
 from thinklsp.lsp.protocol.envelope import is_id
 from thinklsp.lsp.protocol.errors import InvalidParams
 from thinklsp.lsp.protocol.forms import ActionsAsked, Beginning, Command, Place
 from thinklsp.settings.early import Early, EarlyReading
-
-if TYPE_CHECKING:
-    from thinklsp.lsp.editor.progress import TurnProgress
 
 
 class Server:
@@ -125,7 +123,7 @@ def _cancel_progress(state: State, token: Any) -> None:
 
 def _cancelled(state: State, token: str | int) -> bool:
     if (starting := state.starting.get(token)) is not None:
-        starting.cancelled = True
+        starting.is_cancelled = True
     stopped = state.face is not None and state.face.cancel_progress(token)
     return starting is not None or stopped
 
@@ -218,28 +216,37 @@ async def _execute(state: State, command: Command) -> Any:
         raise InvalidParams("The field workDoneToken must be an integer or a short text.")
     if token in state.starting:
         raise InvalidParams("The field workDoneToken names a token that is in use.")
-    progress: TurnProgress | None = None
-    if name in TURNS and token is not None:
-        progress = state.starting[token] = late.progress()(state.client)
-        progress.begin(name.removeprefix("thinklsp."), token)
+    if name not in TURNS:
+        return await _result(state, command, None)
+    work_done = _begun(state, command)
+    state.starting[work_done.token] = work_done
+    outcome = "cancelled"
     try:
-        result = await _result(state, command, progress)
+        result = await _result(state, command, work_done)
+        outcome = "done"
     except Exception as error:
-        if progress is not None:
-            progress.end(errors.spoken(error))
+        outcome = errors.spoken(error)
         raise
-    else:
-        if progress is not None:
-            progress.end("done")
-        return result
     finally:
-        if progress is not None:
-            # A turn ends its progress itself, and only the first end counts.
-            progress.end("cancelled")
-            state.starting = {token: other for token, other in state.starting.items() if other is not progress}
+        del state.starting[work_done.token]
+        if not work_done.is_launched:
+            work_done.end(outcome)
+    return result
 
 
-async def _result(state: State, command: Command, progress: TurnProgress | None) -> Any:
+def _begun(state: State, command: Command) -> WorkDone:
+    """Begin the progress of a turn. Without a token of the caller it begins here if the user would wait for the engine
+    to load, and otherwise when the turn is known to start."""
+    titles = late.turn_titles()
+    work_done = WorkDone(state.client, titles.title_of(state, command), command.token)
+    if work_done.is_watched:
+        work_done.begin()
+    elif state.face is None and titles.has_words(command):
+        state.spawn(work_done.offer())
+    return work_done
+
+
+async def _result(state: State, command: Command, work_done: WorkDone | None) -> Any:
     try:
         face = await state.load_face()
     except ThinkLspError:
@@ -248,4 +255,6 @@ async def _result(state: State, command: Command, progress: TurnProgress | None)
         # What keeps everything else from running is what it is asked for.
         face_type = await asyncio.to_thread(late.face)
         return await face_type.diagnosis(state.environment, command.arguments)
-    return await face.execute(command.name, command.arguments, progress)
+    if work_done is not None:
+        return await face.start_turn(command.name, command.arguments, work_done)
+    return await face.execute(command.name, command.arguments)

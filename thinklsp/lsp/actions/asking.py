@@ -16,10 +16,10 @@ from thinklsp.lsp.chats.chat_context import mention_of
 from thinklsp.lsp.chats.chat_documents import Answer
 from thinklsp.lsp.documents.diagnostics import problems_of
 from thinklsp.lsp.editor import arguments as args
-from thinklsp.lsp.editor.progress import TurnProgress
 from thinklsp.lsp.editor.snapshots import Snapshots
 from thinklsp.lsp.editor.state import State
 from thinklsp.lsp.editor.subjects import Subject, known_problems, lines_of, plain_range, required_subject, subject_of
+from thinklsp.lsp.editor.work_done import WorkDone
 from thinklsp.lsp.edits.drafts import Scope
 from thinklsp.lsp.protocol.errors import InvalidParams
 from thinklsp.lsp.protocol.forms import Range
@@ -46,7 +46,7 @@ class Asking:
         self._chat = chat
         self._own = own
 
-    async def chat(self, chat: args.ChatArguments, progress: TurnProgress | None) -> Asked | None:
+    async def chat(self, chat: args.ChatArguments, work_done: WorkDone) -> Asked | None:
         view = self._snapshots.view()
         uri = self._latest_uri() if chat.uri is None and chat.range is not None else chat.uri
         if chat.prompt is None:
@@ -66,14 +66,14 @@ class Asking:
             chat.thinking,
         )
         token = chat.partial_result_token
-        shows = progress is not None or token is not None
+        shows = work_done.is_watched or token is not None
         deliver = None if shows else self._delivery(chat.prompt)
         scope = no_scope if uri is None else self._scope(uri, None if chat.range is None else plain_range(chat.range))
-        return Asked(spec, progress, token, scope=scope, deliver=deliver)
+        return Asked(spec, work_done, token, scope=scope, deliver=deliver)
 
-    async def action(self, action: args.ActionArguments, progress: TurnProgress | None) -> Asked | None:
+    async def action(self, action: args.ActionArguments, work_done: WorkDone) -> Asked | None:
         if action.name == "review":
-            return self._review(action, progress)
+            return self._review(action, work_done)
         subject = required_subject(self._state, action.uri, action.range, action.version)
         name = action.name or ("fix" if subject.problems else "edit")
         if name in ("edit", "ask") and not (action.instruction or "").strip():
@@ -99,10 +99,10 @@ class Asking:
         )
         token = action.partial_result_token
         # Editors add a work-done token to what a user picks from a menu, and then show no text of an explanation.
-        shows = token is not None or (progress is not None and name not in ANSWERED_IN_CHATS)
+        shows = token is not None or (work_done.is_watched and name not in ANSWERED_IN_CHATS)
         words = action.instruction or name
         deliver = None if shows else self._delivery(f"{words} {mention_of(subject.uri, view, place.lines)}")
-        return Asked(spec, progress, token, subject.uri, scope, deliver)
+        return Asked(spec, work_done, token, subject.uri, scope, deliver)
 
     def _known(self, action: args.ActionArguments, subject: Subject) -> tuple[Problem, ...]:
         """What a `fix` without diagnostics is about. Raises TurnRefused where nobody says what is wrong."""
@@ -117,7 +117,7 @@ class Asking:
             "an instruction what is wrong."
         )
 
-    def _review(self, action: args.ActionArguments, progress: TurnProgress | None) -> Asked:
+    def _review(self, action: args.ActionArguments, work_done: WorkDone) -> Asked:
         """Of a whole file, or of the changes in a folder; without either, of those in the working tree."""
         view = self._snapshots.view()
         latest = self._state.last_action
@@ -143,8 +143,8 @@ class Asking:
         token = action.partial_result_token
         words = action.instruction or "review"
         prompt = f"{words}: {name}" if uri is None or whole else f"{words} {mention_of(uri, view, None)}"
-        deliver = None if token is not None or progress is not None else self._delivery(prompt)
-        return Asked(spec, progress, token, None if whole else uri, deliver=deliver)
+        deliver = None if token is not None or work_done.is_watched else self._delivery(prompt)
+        return Asked(spec, work_done, token, None if whole else uri, deliver=deliver)
 
     def _delivery(self, prompt: str) -> Deliver:
         def deliver(told: Told) -> asyncio.Task[None]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 from contextlib import aclosing
 from typing import Any
 
@@ -18,6 +17,7 @@ from thinklsp.lsp.chats.slash_commands import SlashCommands
 from thinklsp.lsp.editor.progress import TurnProgress
 from thinklsp.lsp.editor.snapshots import Snapshots
 from thinklsp.lsp.editor.state import State
+from thinklsp.lsp.editor.work_done import WorkDone
 from thinklsp.lsp.turns.results import Result, plain_result
 from thinklsp.lsp.turns.running import Running
 from thinklsp.lsp.turns.running_turn import Told
@@ -44,7 +44,7 @@ class Sending:
         self._turns = turns
         self._commands = commands
 
-    async def send(self, uri: str | None, progress: TurnProgress | None) -> Any:
+    async def send(self, uri: str | None, work_done: WorkDone) -> Any:
         """TurnResult or TurnStarted by the token rule. Raises ThinkLspError with a sentence where it cannot begin."""
         # What a turn that was cut has to say is still on its way to the document.
         await self._chat.settled(uri)
@@ -52,22 +52,21 @@ class Sending:
         view = self._snapshots.view()
         running: Running | None = None
         try:
-            running = await self._prepared(exchange, view, progress)
+            running = await self._prepared(exchange, view, work_done)
         finally:
             if running is None:
                 self._chat.leave(exchange)
-        watched = progress is not None
-        return await self._turns.launch(running, watched=watched, ended=lambda: self._chat.leave(exchange))
+        return await self._turns.launch(running, ended=lambda: self._chat.leave(exchange))
 
-    async def _prepared(self, exchange: Exchange, view: WorkspaceView, progress: TurnProgress | None) -> Running:
+    async def _prepared(self, exchange: Exchange, view: WorkspaceView, work_done: WorkDone) -> Running:
         """What will run; it holds its session, and the document knows it."""
         session_id, notice = await self._chat.session_of(exchange)
         notices = () if notice is None else (notice,)
         slashed = taken_apart(exchange.chat.prompt)
         if slashed:
-            return await self._prepared_commands(exchange, progress, slashed, session_id, notices)
+            return await self._prepared_commands(exchange, work_done, slashed, session_id, notices)
         turn = await self._turns.prepared(
-            self._asked(exchange, view, exchange.chat.prompt, session_id, progress, notices)
+            self._asked(exchange, view, exchange.chat.prompt, session_id, work_done, notices)
         )
         self._chat.begun(exchange, turn.session_id)
         return turn
@@ -75,7 +74,7 @@ class Sending:
     async def _prepared_commands(
         self,
         exchange: Exchange,
-        progress: TurnProgress | None,
+        work_done: WorkDone,
         slashed: Slashed,
         session_id: str | None,
         notices: tuple[str, ...],
@@ -83,7 +82,7 @@ class Sending:
         clears = not slashed.problems and any(one.command.name == "clear" for one in slashed.invocations)
         first = session_id or (await self._sessions.begin()).id
         last = (await self._sessions.begin()).id if clears else first
-        turn_id = secrets.token_hex(8)
+        turn_id = work_done.turn_id
         free_first, free_last = self._engine.claim(first, turn_id), self._engine.claim(last, turn_id)
 
         def free() -> None:
@@ -105,9 +104,8 @@ class Sending:
                     await self._engine.store.release(session_id)
 
         self._chat.begun(exchange, first)
-        progress = progress or TurnProgress(self._state.client)
-        running = Running(turn_id, last, "send", exchange.uri, progress, work, free)
-        running.stopped = progress.cancelled
+        running = Running(turn_id, last, exchange.uri, TurnProgress(work_done), work, free)
+        running.stopped = work_done.is_cancelled
         return running
 
     async def _run(
@@ -138,8 +136,8 @@ class Sending:
             return await self._answer(running, exchange, session_id, Answer(told, notices, slashed.rest))
         # Taken anew: a command may have changed files, or taken its time.
         view = self._snapshots.view()
-        asked = self._asked(exchange, view, slashed.rest, session_id, running.progress, notices)
-        turn = await self._turns.begun(asked, running.progress, running.id)
+        asked = self._asked(exchange, view, slashed.rest, session_id, running.progress.work_done, notices)
+        turn = await self._turns.begun(asked, running.progress)
         return await turn.run(running)
 
     async def _answer(self, running: Running, exchange: Exchange, session_id: str, answer: Answer) -> Result:
@@ -152,7 +150,7 @@ class Sending:
         view: WorkspaceView,
         prompt: str,
         session_id: str | None,
-        progress: TurnProgress | None,
+        work_done: WorkDone,
         notices: tuple[str, ...],
     ) -> Asked:
         context = context_of(prompt, view, self._state)
@@ -166,4 +164,4 @@ class Sending:
                 exchange, told.session_id, Answer(text, told.notices, "" if told.heard else prompt)
             )
 
-        return Asked(spec, progress, None, exchange.uri, deliver=answer, notices=(*notices, *context.notices))
+        return Asked(spec, work_done, None, exchange.uri, deliver=answer, notices=(*notices, *context.notices))

@@ -23,7 +23,7 @@ class Services:
 
     async def compact(self, running: Running, session_id: str, instructions: str) -> str:
         spec = TurnSpec("compact", CompactTask(instructions), self._snapshots.view(), self._snapshots.key, session_id)
-        turn = await self._turns.begun(Asked(spec, running.progress, None), running.progress, running.id)
+        turn = await self._turns.begun(Asked(spec, running.progress.work_done, None), running.progress)
         return str((await turn.run(running))["text"])
 
     async def usage(self, session_id: str) -> str:

@@ -12,8 +12,6 @@ from thinklsp.tools.shown import one_line, told
 
 _PROMPT_SECONDS = 120.0
 _REQUEST_SECONDS = 30.0
-# A turn waits for this answer before it begins.
-_CREATE_SECONDS = 3.0
 _CONFIGURATION_SECONDS = 10.0
 # An editor may wait for its other servers, for a second and a half as ours do.
 _KNOWLEDGE_SECONDS = 3.0
@@ -101,12 +99,12 @@ class Client:
             value = {**value, "message": told(value["message"])}
         self._protocol.tell("$/progress", {"token": token, "value": value}, replaces=report)
 
-    async def create_progress(self, token: str) -> bool:
+    async def create_progress(self, token: str | int) -> bool:
         """False when the editor shows no progress or refuses this one: the token must not be used then."""
         if not self.can.work_done_progress:
             return False
         try:
-            await self._protocol.ask("window/workDoneProgress/create", {"token": token}, _CREATE_SECONDS)
+            await self._protocol.ask("window/workDoneProgress/create", {"token": token}, _REQUEST_SECONDS)
         except (ClientError, TimeoutError):
             return False
         return True

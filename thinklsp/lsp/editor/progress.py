@@ -1,11 +1,9 @@
-"""How a running turn looks: one begin, merged reports on a clock of their own, one end; text and tools as partial
-results. Progress lives on the clock and not on the stream, because a thinking model can be silent for minutes."""
+"""How a running turn looks: the messages of its reports, and text and tools as partial results."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from itertools import groupby
 from typing import Any, Literal, assert_never
 
@@ -26,13 +24,10 @@ from thinklsp.core.events import (
     TurnFinished,
 )
 from thinklsp.core.usage import usage_json
-from thinklsp.lsp.editor.client import Client
+from thinklsp.lsp.editor.work_done import Token, WorkDone, told_seconds
 
-Token = str | int
 Display = Literal["status", "summary", "off"]
 
-_HEARTBEAT = 1.8
-_AT_MOST_EVERY = 0.11
 _SUMMARY_TAIL = 120
 
 _PHASES = {
@@ -54,39 +49,25 @@ _PHASES = {
 
 
 class TurnProgress:
-    """The progress of one turn on up to two tokens. `begin`, then `show` for each event, then `end` exactly once.
+    """The content of one turn's progress: `show` for each event, then `end`.
 
-    The work token takes work-done progress; partial tokens take our own values, for clients that gave one, and for
-    those that attach in mid-turn: they get first all that there was. `cancelled`: the user has pressed Cancel, perhaps
-    before there was a turn to cancel.
+    `work_done` takes the phases. Partial tokens take our own values, for clients that gave one, and for those that
+    attach in mid-turn: they get first all that there was.
     """
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
-        self.work_token: Token | None = None
+    def __init__(self, work_done: WorkDone) -> None:
+        self.work_done = work_done
+        work_done.content = self
+        self._client = work_done.client
         self._partials: list[Token] = []
         self._shown: list[Mapping[str, Any]] = []
         self._display: Display = "status"
-        self._changed = asyncio.Event()
         self._phase = "starting"
-        self._started = 0.0
         self._tokens_done = self._tokens_now = 0
         self._summary = ""
         self._pending: dict[str, list[str]] = {}
-        self._pulse: asyncio.Task[None] | None = None
         self._retry_until: float | None = None
         self._asking = self._interrupted = self._phase
-        self._ended = False
-        self.cancelled = False
-
-    def begin(self, title: str, work_token: Token | None) -> None:
-        loop = asyncio.get_running_loop()
-        self._started = loop.time()
-        self.work_token = work_token
-        if work_token is not None:
-            begun = {"kind": "begin", "title": "thinklsp", "message": title, "cancellable": True}
-            self._client.progress(work_token, begun)
-        self._pulse = loop.create_task(self._beat())
 
     def use(self, partial_token: Token | None, display: Display) -> None:
         """What is known only when the arguments and settings have been read."""
@@ -95,11 +76,11 @@ class TurnProgress:
             self._partials.append(partial_token)
 
     def uses(self, token: Token) -> bool:
-        return token == self.work_token or token in self._partials
+        return token == self.work_done.token or token in self._partials
 
     def attach(self, token: Token) -> None:
         """Another partial token, not in use yet: what was shown so far goes to it at once."""
-        self._flush()
+        self.flush()
         for value in _joined(self._shown):
             self._client.progress(token, value)
         self._partials.append(token)
@@ -177,37 +158,15 @@ class TurnProgress:
         self._send_partial({"kind": "finished", "result": result})
 
     def end(self, outcome: str) -> None:
-        """Exactly one end, whatever has happened; nothing follows it. It never waits: a cancel cannot stop it."""
-        if self._ended:
-            return
-        self._ended = True
-        if self._pulse is not None:
-            self._pulse.cancel()
-        self._flush()
-        if self.work_token is not None:
-            self._client.progress(self.work_token, {"kind": "end", "message": outcome})
+        self.work_done.end(outcome)
 
-    async def _beat(self) -> None:
-        """Reports when something changed, at most ten times a second, and at least every two seconds."""
-        loop = asyncio.get_running_loop()
-        while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_HEARTBEAT):
-                    await self._changed.wait()
-            self._changed.clear()
-            self._flush()
-            if self.work_token is not None:
-                report = {"kind": "report", "message": self._message(loop.time()), "cancellable": True}
-                self._client.progress(self.work_token, report)
-            await asyncio.sleep(_AT_MOST_EVERY)
-
-    def _message(self, now: float) -> str:
+    def message(self) -> str:
         phase = self._phase
         if phase == "retrying" and self._retry_until is not None:
             # A summary tells nothing before it is whole: then the waiting is over, and it is being written again.
-            left = self._retry_until - now
+            left = self._retry_until - asyncio.get_running_loop().time()
             phase = f"retrying in {round(left)} s" if left > 0 else self._asking
-        parts = [phase, _elapsed(now - self._started)]
+        parts = [phase, told_seconds(self.work_done.elapsed)]
         if self._display != "off" and (tokens := self._tokens_done + self._tokens_now):
             parts.append(f"{tokens:,} tokens")
         if self._display == "summary" and self._phase == "thinking" and self._summary.strip():
@@ -220,15 +179,16 @@ class TurnProgress:
                 self._asking = self._phase
             self._phase = phase
             self._summary = ""
-        self._changed.set()
+        self.work_done.changed.set()
 
     def _stream(self, kind: str, delta: str) -> None:
         # Text waits for the next beat, so that a fast model does not flood the editor; kinds keep their order.
         if self._pending and next(reversed(self._pending)) != kind:
-            self._flush()
+            self.flush()
         self._pending.setdefault(kind, []).append(delta)
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Send the text that has gathered since the last report."""
         pending, self._pending = self._pending, {}
         for kind, pieces in pending.items():
             self._tell({"kind": kind, "delta": "".join(pieces)})
@@ -252,7 +212,7 @@ class TurnProgress:
         self._send_partial({"kind": "notice", "level": level, "text": text})
 
     def _send_partial(self, value: Mapping[str, Any]) -> None:
-        self._flush()
+        self.flush()
         self._tell(value)
 
     def _tell(self, value: Mapping[str, Any]) -> None:
@@ -274,8 +234,3 @@ def _doing(tool: str, title: str) -> str:
     """``read src/app.py`` as what is going on: ``reading src/app.py``."""
     verb, _, rest = title.partition(" ")
     return f"{_PHASES.get(tool, verb)} {rest}".rstrip()
-
-
-def _elapsed(seconds: float) -> str:
-    whole = int(seconds)
-    return f"{whole} s" if whole < 60 else f"{whole // 60} min {whole % 60} s"

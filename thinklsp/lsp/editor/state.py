@@ -18,7 +18,7 @@ from thinklsp.settings.early import EarlyReading
 
 if TYPE_CHECKING:
     from thinklsp.lsp.editor.checked_settings import CheckedSettings
-    from thinklsp.lsp.editor.progress import TurnProgress
+    from thinklsp.lsp.editor.work_done import WorkDone
     from thinklsp.lsp.face import Face
 
 _log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ class ActionContext:
 @dataclass(slots=True)
 class State:
     """`early`: the reading of what code actions need of the user's file. `raw_configurations` are editor settings
-    that came before the engine was loaded, oldest first. `starting` are the progresses of commands that run, by
+    that came before the engine was loaded, oldest first. `starting`: the progress of each command that runs a turn, by
     token. `last_place` is the newest action context outside of chat documents: what a chat can refer to. `root`:
     the folder of a client that has named no list of folders. `stopped`: the connection ends, nothing new may
     begin."""
@@ -54,7 +54,7 @@ class State:
     last_action: ActionContext | None = None
     last_place: ActionContext | None = None
     tasks: set[asyncio.Task[Any]] = field(default_factory=set)
-    starting: dict[str | int, TurnProgress] = field(default_factory=dict)
+    starting: dict[str | int, WorkDone] = field(default_factory=dict)
     stopped: bool = False
     _face: Face | None = None
     _checked: CheckedSettings | None = None

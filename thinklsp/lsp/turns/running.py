@@ -28,7 +28,6 @@ class Running:
 
     id: str
     session_id: str
-    title: str
     uri: str | None
     progress: TurnProgress
     work: Callable[[Running], Awaitable[Result]]

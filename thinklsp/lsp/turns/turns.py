@@ -10,8 +10,9 @@ from typing import Any
 from thinklsp.core.errors import ThinkLspError
 from thinklsp.engine import CompactTask, Turn, TurnSpec
 from thinklsp.lsp.editor.bridge import EditorBridge
-from thinklsp.lsp.editor.progress import Token, TurnProgress
+from thinklsp.lsp.editor.progress import TurnProgress
 from thinklsp.lsp.editor.state import State
+from thinklsp.lsp.editor.work_done import Token, WorkDone
 from thinklsp.lsp.edits.applying import Applying
 from thinklsp.lsp.edits.drafts import Scope
 from thinklsp.lsp.protocol.errors import TurnFailed, spoken
@@ -30,14 +31,14 @@ def _nothing() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A turn that a command asks for. `progress` is set where the caller gave a work-done token, and has begun.
+    """A turn that a command asks for. `work_done` has begun if the caller gave a token.
 
     `deliver` puts the answer where the user reads it, None where the caller shows it. `notices` are said with the
     result.
     """
 
     spec: TurnSpec
-    progress: TurnProgress | None
+    work_done: WorkDone
     partial_token: Token | None
     uri: str | None = None
     scope: Callable[[], Scope | None] = no_scope
@@ -45,8 +46,8 @@ class Asked:
     notices: tuple[str, ...] = ()
 
 
-Begin = Callable[[TurnSpec, str | None], Awaitable[Turn]]
-"""Begins a turn; under the id that has claimed its session, where there is one."""
+Begin = Callable[[TurnSpec, str], Awaitable[Turn]]
+"""Begins a turn under this id, which may have claimed its session."""
 
 
 class Turns:
@@ -65,37 +66,38 @@ class Turns:
 
         Raises ThinkLspError with a sentence where the turn cannot begin, or failed.
         """
-        return await self.launch(await self.prepared(asked), watched=asked.progress is not None)
+        return await self.launch(await self.prepared(asked))
 
     async def prepared(self, asked: Asked) -> Running:
         """A turn that is ready to run and holds its session."""
-        progress = asked.progress or TurnProgress(self._state.client)
+        progress = TurnProgress(asked.work_done)
         running_turn = await self.begun(asked, progress)
         turn = running_turn.turn
-        running = Running(
-            turn.id, turn.session.id, turn.spec.title, asked.uri, progress, running_turn.run, turn.release
-        )
+        running = Running(turn.id, turn.session.id, asked.uri, progress, running_turn.run, turn.release)
         if isinstance(turn.spec.task, CompactTask):
             running.shape = partial(compacted_json, turn)
         # Cancel may have been pressed while the engine was loading.
-        running.stopped = progress.cancelled
+        running.stopped = asked.work_done.is_cancelled
         return running
 
-    async def begun(self, asked: Asked, progress: TurnProgress, turn_id: str | None = None) -> RunningTurn:
-        """`turn_id`: what has claimed its session before and runs it."""
-        turn = await self._begin(asked.spec, turn_id)
+    async def begun(self, asked: Asked, progress: TurnProgress) -> RunningTurn:
+        turn = await self._begin(asked.spec, asked.work_done.turn_id)
         turn.said.extend(asked.notices)
         turn.waiting = self._applying.proposals.told_of(turn.session.id)
         progress.use(asked.partial_token, turn.display)
         client, editor = self._state.client, self._editor
         return RunningTurn(turn, client, editor, self._applying, progress, asked.scope, asked.deliver, asked.uri)
 
-    async def launch(self, running: Running, *, watched: bool, ended: Callable[[], None] = _nothing) -> Any:
+    async def launch(self, running: Running, *, ended: Callable[[], None] = _nothing) -> Any:
         """Runs it under the token rule. `ended` is called when it is over, however that came.
 
         Raises TurnFailed where its caller waits for it and it fails.
         """
         self._running[running.id] = running
+        work_done = running.progress.work_done
+        work_done.is_launched, watched = True, work_done.is_watched
+        if not watched:
+            self._state.spawn(work_done.offer())
         work = running.run() if watched else self._unwatched(running)
         running.task = self._state.spawn(work, awaited=watched)
         running.task.add_done_callback(lambda _: self._ended(running, ended))
@@ -120,7 +122,7 @@ class Turns:
 
     def stop_by_token(self, token: Token) -> bool:
         """Whether anything reported under it."""
-        found = [running for running in self._running.values() if running.progress.work_token == token]
+        found = [running for running in self._running.values() if running.progress.work_done.token == token]
         for running in found:
             running.stop()
         return bool(found)
@@ -149,9 +151,6 @@ class Turns:
 
     async def _unwatched(self, running: Running) -> Any:
         """A turn whose command has been answered already: what goes wrong is said by progress and one message."""
-        token = f"thinklsp-{running.id}"
-        created = await self._state.client.create_progress(token)
-        running.progress.begin(running.title, token if created else None)
         try:
             await running.run()
         except Exception as error:

@@ -1,0 +1,144 @@
+"""The beginning of a turn as the user sees it: `begin` at once, with a title, even while the engine loads."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Any
+
+import pytest
+
+from tests.e2e.conftest import Begin
+from tests.support.outside import Outside, server_with
+from tests.support.raw_client import Received
+from tests.support.raw_editor import Refusal
+from tests.support.signing_script import Text, answer
+
+# Five times the 100 ms of the contract: the machine has other work.
+CEILING_SECONDS = 0.5
+CREATE = "window/workDoneProgress/create"
+CHAT = "<!-- thinklsp session: -->\n\n## You\n\nWhy is it slow?\n"
+
+# Holds back the last part of the engine until the test has opened and closed the pipe that the environment names.
+GATE = """
+import os, sys
+class Gate:
+    def find_spec(self, name, path=None, target=None):
+        if name == "thinklsp.lsp.face":
+            open(os.environ["GATE"], "rb").close()
+sys.meta_path.insert(0, Gate())
+"""
+
+
+def begins(outside: Outside) -> list[Received]:
+    return [call for call in outside.client.calls("$/progress") if call.params["value"]["kind"] == "begin"]
+
+
+def kinds(outside: Outside, token: str) -> list[str]:
+    return [kind for kind in outside.client.progress_kinds(token) if kind != "report"]
+
+
+@pytest.mark.parametrize("token", ["t", None])
+async def test_begin_goes_out_while_the_engine_loads(begin: Begin, tmp_path: Any, token: str | None) -> None:
+    """A-11: for a caller with a token and for one without."""
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    outside = await begin(
+        answer(Text("Hello.")), files={"a.py": "x = 1\n"}, env={"GATE": str(gate)}, connect=server_with(GATE)
+    )
+    client = outside.client
+    # The protocol is loaded when this has been answered.
+    await client.code_actions(outside.open("a.py"), "x")
+    loop = asyncio.get_running_loop()
+    sent = loop.time()
+    command = client.command("thinklsp.chat", {"prompt": "Say hello."}, **({"token": token} if token else {}))
+    await client.wait_for(lambda: begins(outside), what="begin")
+    assert not command.answered
+    descriptor = await asyncio.to_thread(os.open, gate, os.O_WRONLY)
+    os.close(descriptor)
+    given = await command
+    [begun] = begins(outside)
+    assert begun.at - sent < CEILING_SECONDS
+    assert begun.params["token"] == (token or f"thinklsp-{given['turnId']}")
+    await client.wait_for(lambda: kinds(outside, begun.params["token"]) == ["begin", "end"], what="end")
+
+
+async def test_a_command_that_starts_no_turn_shows_no_progress_of_its_own(begin: Begin, tmp_path: Any) -> None:
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    outside = await begin(env={"GATE": str(gate)}, files={"a.py": "x = 1\n"}, connect=server_with(GATE))
+    blank = [
+        outside.client.command("thinklsp.chat", {"prompt": None}),
+        outside.client.command("thinklsp.action", {"name": "edit", "uri": outside.open("a.py")}),
+    ]
+    descriptor = await asyncio.to_thread(os.open, gate, os.O_WRONLY)
+    os.close(descriptor)
+    assert [await command for command in blank] == [None, None]
+    assert outside.client.calls(CREATE) == outside.client.calls("$/progress") == []
+
+
+# what the client does with the token -> what is shown on it, once the turn has ended and the client has answered
+REPLIES: list[tuple[str, list[str]]] = [("late", ["begin", "end"]), ("refused", []), ("never", [])]
+
+
+@pytest.mark.parametrize(("reply", "shown"), REPLIES)
+async def test_the_create_request_holds_up_no_turn(begin: Begin, reply: str, shown: list[str]) -> None:
+    """A-11: the turn runs although the client has not accepted the token of the progress."""
+    outside = await begin(answer(Text("Hello.")))
+    client, accepted = outside.client, asyncio.Event()
+
+    async def create(_: Any) -> None:
+        if reply == "refused":
+            raise Refusal("no progress here")
+        await accepted.wait()
+
+    client.editor.handlers[CREATE] = create
+    started = await client.command("thinklsp.chat", {"prompt": "Say hello.", "partialResultToken": "p"})
+    token = f"thinklsp-{started['turnId']}"
+    await client.wait_for(lambda: "finished" in client.progress_kinds("p"), what="the result")
+    # The server has not given up waiting: that would be told so.
+    assert client.calls("$/cancelRequest") == []
+    assert client.progress(token) == []
+    if reply == "late":
+        accepted.set()
+        await client.wait_for(lambda: kinds(outside, token) == shown, what="begin and end")
+        assert client.progress(token)[0]["message"] == "Say hello."
+    await client.command("thinklsp.effort")
+    assert kinds(outside, token) == shown
+
+
+# command, argument -> the message of `begin`
+TITLES: list[tuple[str, dict[str, Any], str]] = [
+    ("chat", {"prompt": "# Why is `f` slow?\nTell me."}, "Why is f slow?"),
+    ("chat", {"prompt": "Tell me of @src/a.py"}, "Tell me of a.py"),
+    ("action", {"name": "edit", "uri": "src/a.py", "instruction": "Change it."}, "edit src/a.py"),
+    ("action", {"name": "document", "uri": "src/a.py"}, "document src/a.py"),
+    ("action", {"name": "review", "uri": "src/a.py"}, "review src/a.py"),
+    ("action", {"name": "explain", "uri": "untitled:Untitled-1"}, "explain untitled:Untitled-1"),
+    ("action", {"instruction": "Change it."}, "edit src/a.py"),
+    ("send", {"uri": "talk.chat.md"}, "Why is it slow?"),
+]
+
+
+@pytest.mark.parametrize(("command", "argument", "title"), TITLES)
+@pytest.mark.parametrize("token", ["t", None])
+async def test_begin_names_the_turn(
+    begin: Begin, command: str, argument: dict[str, Any], title: str, token: str | None
+) -> None:
+    """A-18: two turns can be told apart in a status bar."""
+    outside = await begin(answer(Text("Done.")), files={"src/a.py": "def f():\n    return 1\n", "talk.chat.md": CHAT})
+    client = outside.client
+    outside.open("talk.chat.md")
+    client.open("untitled:Untitled-1", "x = 1\n")
+    await client.code_actions(outside.open("src/a.py"), "f")
+    uri = argument.get("uri", "")
+    if uri and not uri.startswith("untitled:"):
+        argument = argument | {"uri": outside.uri(uri)}
+    given = client.command(f"thinklsp.{command}", argument, **({"token": token} if token else {}))
+    await client.wait_for(lambda: begins(outside), what="begin")
+    result = await given
+    shown = token or f"thinklsp-{result['turnId']}"
+    await client.wait_for(lambda: kinds(outside, shown) == ["begin", "end"], what="end")
+    [begun] = begins(outside)
+    assert begun.params["value"] == {"kind": "begin", "title": "thinklsp", "message": title, "cancellable": True}
+    outside.told()
