@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
@@ -13,12 +14,17 @@ import pytest
 
 from tests.support.anthropic_cases import ENDPOINT, FOLDER, cases, expected, raw, run, stream
 from tests.support.anthropic_requests import PLAIN
+from tests.support.chat_cases import chunk as chat_chunk
+from tests.support.chat_cases import server
 from tests.support.sse_server import SseServer, Step, answer, chunk, head
 from thinklsp.agent.model_call import CallEvent, CallFinished, HttpModelCaller
 from thinklsp.core import errors
 from thinklsp.core.events import RetryScheduled, TextStreamed, ThinkingStreamed, ThinkingTick
 from thinklsp.providers.anthropic.adapter import AnthropicAdapter
-from thinklsp.providers.base import Endpoint, ModelRequest
+from thinklsp.providers.base import Adapter, Endpoint, ModelRequest
+from thinklsp.providers.catalog import lookup
+from thinklsp.providers.openai_chat.adapter import OpenAiChatAdapter
+from thinklsp.providers.openai_responses.adapter import OpenAiResponsesAdapter
 from thinklsp.wire.retry import RetryPolicy
 from thinklsp.wire.transport import Timeouts, Transport
 
@@ -33,6 +39,7 @@ class Call:
     """One model call and what came of it."""
 
     endpoint: Endpoint = ENDPOINT
+    adapter: Adapter = field(default_factory=AnthropicAdapter)
     policy: RetryPolicy = field(default_factory=RetryPolicy)
     waited: list[float] = field(default_factory=list)
     events: list[CallEvent] = field(default_factory=list)
@@ -41,7 +48,7 @@ class Call:
     def caller(self, server: SseServer, transport: Transport) -> HttpModelCaller:
         endpoint = replace(self.endpoint, base_url=server.url)
         return HttpModelCaller(
-            AnthropicAdapter(), endpoint, transport, policy=self.policy, rng=lambda: 0.5, sleep=self._sleep
+            self.adapter, endpoint, transport, policy=self.policy, rng=lambda: 0.5, sleep=self._sleep
         )
 
     async def _sleep(self, seconds: float) -> None:
@@ -320,3 +327,89 @@ async def test_side_by_side_calls_do_not_mix(transport: Transport) -> None:
 
 def test_every_recorded_stream_has_its_expectation() -> None:
     assert {path.stem for path in FOLDER.glob("*.sse")} == {path.stem for path in FOLDER.glob("*.json")}
+
+
+def _anthropic_delta(index: int, kind: str, name: str, value: str) -> str:
+    return json.dumps({"type": "content_block_delta", "index": index, "delta": {"type": kind, name: value}})
+
+
+SECRET = "the content of the answer"
+_ANTHROPIC = [
+    '{"type":"message_start","message":{"model":"m"}}',
+    _anthropic_delta(3, "text_delta", "text", SECRET),
+    _anthropic_delta(4, "input_json_delta", "partial_json", SECRET),
+    '{"type":"content_block_stop","index":4}',
+    '{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}',
+    _anthropic_delta(0, "signature_delta", "signature", SECRET),
+    _anthropic_delta(0, "brand_new_delta", "text", SECRET),
+    _anthropic_delta(0, SECRET, "text", SECRET),
+    _anthropic_delta(0, "text_delta", "text", "Fine."),
+    '{"type":"content_block_stop","index":0}',
+    '{"type":"message_delta","delta":{"stop_reason":"end_turn"}}',
+    '{"type":"message_stop"}',
+]
+_RESPONSES = [
+    '{"type":"response.created","response":{"id":"r"}}',
+    json.dumps({"type": "response.function_call_arguments.delta", "output_index": 7, "delta": SECRET}),
+    '{"type":"response.output_item.added","output_index":0,"item":{"type":"message"}}',
+    json.dumps({"type": "response.function_call_arguments.delta", "output_index": 0, "delta": SECRET}),
+    '{"type":"response.output_text.delta","output_index":0,"delta":"Fine."}',
+    '{"type":"response.completed","response":{"id":"r"}}',
+]
+_CHAT = [
+    json.dumps(chat_chunk({"tool_calls": [{"index": 7, "function": {"arguments": SECRET}}]})),
+    json.dumps(chat_chunk({"content": "Fine."}, "stop")),
+]
+# Adapter, provider and model; the stream; what is logged as a warning and for debugging.
+UNMATCHED: dict[str, tuple[Adapter, tuple[str, str], list[str], list[str], list[str]]] = {
+    "messages": (
+        AnthropicAdapter(),
+        ("anthropic", "claude-opus-5-5"),
+        _ANTHROPIC,
+        [
+            "text for a block that is not open (1x)",
+            "arguments for a block that is not open (1x)",
+            "the end of a block that was never open (1x)",
+            "a signature for a block of kind text (1x)",
+        ],
+        ["a delta of type brand_new_delta (1x)", "a delta of type unknown (1x)"],
+    ),
+    "responses": (
+        OpenAiResponsesAdapter(),
+        ("openai", "gpt-6-sol"),
+        _RESPONSES,
+        [
+            "a piece of type arguments for an item of kind text (1x)",
+            "arguments for an item that is not open (1x)",
+        ],
+        [],
+    ),
+    "chat": (
+        OpenAiChatAdapter(server()),
+        ("openai-compatible", "some-model"),
+        _CHAT,
+        ["arguments for a call that is not open (1x)"],
+        [],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNMATCHED)
+async def test_what_fits_no_block_is_logged_and_not_bought_again(
+    transport: Transport, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A-13, A-17: pieces for an unknown index, and of another kind than their block."""
+    adapter, (provider, model), events, warnings, details = UNMATCHED[name]
+    caplog.set_level(logging.DEBUG, "thinklsp")
+    one = Call(endpoint=Endpoint(provider, "", "key-0123456789"), adapter=adapter)
+    data = "".join(f"data: {event}\n\n" for event in events).encode()
+    async with SseServer([[head(), data]]) as service:
+        await one.run(one.caller(service, transport), replace(PLAIN, model=lookup(provider, model)))
+    assert one.finished.message.text == "Fine."
+    assert one.finished.message.tool_uses == ()
+    assert (one.retries, len(service.received)) == ([], 1)
+    said = f"{provider}, model {model}: left out of the answer: "
+    records = [(record.levelname, record.getMessage()) for record in caplog.records if "left out" in record.msg]
+    expected_records = [("WARNING", said + ", ".join(warnings)), ("DEBUG", said + ", ".join(details))]
+    assert records == [record for record in expected_records if record[1] != said]
+    assert SECRET not in caplog.text

@@ -25,6 +25,7 @@ from thinklsp.core.stream import (
     StreamEvent,
     TextDelta,
     ThinkingDelta,
+    Unmatched,
 )
 from thinklsp.core.usage import Usage
 
@@ -123,17 +124,45 @@ def test_the_opened_block_is_not_written_to() -> None:
     assert opened["signature"] == ""
 
 
-def test_misfits_are_counted_and_left_out() -> None:
-    accumulator = accumulate(
-        STARTED,
-        BlockStarted(0, "redacted_thinking", {"type": "redacted_thinking", "data": "d"}),
-        BlockDelta(0, TextDelta("x")),
-        BlockDelta(0, SignatureDelta("x")),
-        BlockStopped(0),
-        FINISHED,
-    )
-    assert accumulator.misfits == 2
-    assert raws(accumulator) == [{"type": "redacted_thinking", "data": "d"}]
+def test_what_fits_no_open_block_is_counted_and_left_out() -> None:
+    """A-17: neither is a broken stream, whose answer would be bought again."""
+    accumulator = MessageAccumulator(ORIGIN)
+    thinking = {"type": "thinking", "thinking": "", "signature": ""}
+    taken = [
+        accumulator.apply(event)
+        for event in (
+            STARTED,
+            BlockStarted(0, "redacted_thinking", {"type": "redacted_thinking", "data": "d"}),
+            BlockDelta(0, TextDelta("x")),
+            BlockDelta(0, SignatureDelta("x")),
+            BlockDelta(7, InputJsonDelta("x")),
+            BlockDelta(7, InputJsonDelta("x")),
+            BlockStopped(7),
+            BlockStopped(0),
+            BlockDelta(0, FieldsDelta({"data": "x"})),
+            BlockStarted(1, "thinking", thinking),
+            BlockDelta(1, ItemDelta("citations", "x")),
+            BlockDelta(1, FieldsDelta({"signature": "x"})),
+            BlockStopped(1),
+            FINISHED,
+        )
+    ]
+    assert [index for index, is_taken in enumerate(taken) if not is_taken] == [2, 3, 4, 5, 6, 8, 10, 11]
+    assert {piece.what: count for piece, count in accumulator.unmatched.items()} == {
+        "text for a block of kind redacted_thinking": 1,
+        "a signature for a block of kind redacted_thinking": 1,
+        "arguments for a block that is not open": 2,
+        "the end of a block that was never open": 1,
+        "fields for a block that is not open": 1,
+        "an item for a block of kind thinking": 1,
+        "fields for a block of kind thinking": 1,
+    }
+    assert raws(accumulator) == [{"type": "redacted_thinking", "data": "d"}, thinking]
+
+
+def test_a_service_cannot_fill_the_log_with_kinds_of_its_own() -> None:
+    accumulator = accumulate(STARTED, *(Unmatched(f"kind {number}", is_new=True) for number in range(100)))
+    assert (len(accumulator.unmatched), accumulator.unmatched.total()) == (17, 100)
 
 
 def test_usage_is_that_of_the_end() -> None:

@@ -87,7 +87,7 @@ def outcome(stream: Recorded, pieces: Iterable[bytes], sse: SseDecoder) -> objec
             accumulator.apply(event)
             if isinstance(event, MessageFinished):
                 ends.append(event)
-        return accumulator.message(), accumulator.usage, ends, accumulator.misfits
+        return accumulator.message(), accumulator.usage, ends, accumulator.unmatched
     except ProviderError as error:
         return type(error).__name__, str(error), error.retryable
 

@@ -73,7 +73,7 @@ def run_chunks(chunks: Iterable[bytes], kind: ChatServer | None = None, origin: 
     events += decoder.finish()
     for event in events:
         accumulator.apply(event)
-    assert accumulator.misfits == 0
+    assert not accumulator.unmatched
     last = events[-1]
     assert isinstance(last, MessageFinished)
     return Answer(accumulator.message(), accumulator.usage, last.explanation, last.notices, tuple(events))

@@ -107,7 +107,7 @@ def read(where: Place, data: bytes | Iterable[bytes]) -> Answer:
     events += decoder.finish()
     for event in events:
         accumulator.apply(event)
-    assert accumulator.misfits == 0
+    assert not accumulator.unmatched
     (end,) = [event for event in events if isinstance(event, MessageFinished)]
     return Answer(accumulator.message(), accumulator.usage, end, tuple(events))
 

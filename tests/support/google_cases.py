@@ -55,7 +55,7 @@ def run_pieces(pieces: Iterable[bytes], origin: Origin = ORIGIN) -> tuple[Assist
         accumulator.apply(event)
         if isinstance(event, MessageFinished):
             explanation = event.explanation
-    assert accumulator.misfits == 0
+    assert not accumulator.unmatched
     return accumulator.message(), accumulator.usage, explanation
 
 

@@ -29,7 +29,7 @@ class Answer:
     usage: Usage
     end: MessageFinished
     shown: dict[int, str]
-    misfits: int
+    unmatched: int
 
 
 def cases(*, failing: bool) -> list[str]:
@@ -87,7 +87,7 @@ def answer_of(events: Iterable[StreamEvent], origin: Origin) -> Answer:
             case _:
                 pass
     (end,) = ends
-    return Answer(accumulator.message(), accumulator.usage, end, shown, accumulator.misfits)
+    return Answer(accumulator.message(), accumulator.usage, end, shown, accumulator.unmatched.total())
 
 
 def neutral(answer: Answer) -> dict[str, Any]:

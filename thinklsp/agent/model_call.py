@@ -7,6 +7,7 @@ closed before the message is handed out, and at once when the caller goes away.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -33,6 +34,8 @@ from thinklsp.providers.model_info import Effort, ModelInfo
 from thinklsp.wire.retry import CallHistory, GiveUp, RetryPolicy, after, decide
 from thinklsp.wire.sse import ServerSentEvent, SseDecoder
 from thinklsp.wire.transport import HttpResponse, Transport
+
+_log = logging.getLogger(__name__)
 
 _ERROR_BODY = 64 * 1024
 _WHOLE_BODY = 16 * 1024 * 1024
@@ -68,15 +71,12 @@ class _Attempt:
     thinking_tokens: int | None = None
     explanation: str | None = None
     notices: tuple[str, ...] = ()
-    misfits: int = 0
 
     def take(self, events: Iterable[StreamEvent]) -> list[Streamed]:
         """Applies the events up to the end of the message and tells what of them can be shown."""
         shown: list[Streamed] = []
         for event in events:
-            self.accumulator.apply(event)
-            if self.accumulator.misfits > self.misfits:
-                self.misfits = self.accumulator.misfits
+            if not self.accumulator.apply(event):
                 continue
             match event:
                 case BlockDelta(delta=TextDelta(text)):
@@ -198,6 +198,16 @@ class HttpModelCaller:
     async def _attempt(self, request: ModelRequest, attempt: _Attempt) -> AsyncGenerator[Streamed, None]:
         wire: HttpRequest = self._adapter.encode(request, self._endpoint)
         decoder = self._adapter.decoder()
+        try:
+            async with aclosing(self._received(wire, decoder, request, attempt)) as pieces:
+                async for piece in pieces:
+                    yield piece
+        finally:
+            self._log_unmatched(request, attempt)
+
+    async def _received(
+        self, wire: HttpRequest, decoder: StreamDecoder, request: ModelRequest, attempt: _Attempt
+    ) -> AsyncGenerator[Streamed, None]:
         async with self._transport.post(wire.url, wire.headers, wire.body) as response:
             if response.status != 200:
                 body = await response.read(_ERROR_BODY)
@@ -216,6 +226,15 @@ class HttpModelCaller:
         if price is not None and usage.cost_usd is None:
             usage = replace(usage, cost_usd=price.cost(usage))
         return CallFinished(attempt.accumulator.message(), usage, attempt.explanation)
+
+    def _log_unmatched(self, request: ModelRequest, attempt: _Attempt) -> None:
+        """Log once how many pieces of which kind were left out of the answer."""
+        for is_new, level in ((False, logging.WARNING), (True, logging.DEBUG)):
+            counts = attempt.accumulator.unmatched.items()
+            told = [f"{piece.what} ({count}x)" for piece, count in counts if piece.is_new is is_new]
+            if told:
+                provider, model = self._endpoint.provider, request.model.id
+                _log.log(level, "%s, model %s: left out of the answer: %s", provider, model, ", ".join(told))
 
     def _name_source(self, error: ProviderError) -> None:
         """Whoever has a key refused first wants to know which one was used."""

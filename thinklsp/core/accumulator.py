@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, assert_never
 
@@ -36,11 +37,23 @@ from thinklsp.core.stream import (
     StreamEvent,
     TextDelta,
     ThinkingDelta,
+    Unmatched,
 )
 from thinklsp.core.strict_json import is_shallow, read_json
 from thinklsp.core.usage import Usage, as_reported
 
 _ARGUMENT_DEPTH = 64
+# Kinds of pieces that are told apart in `unmatched`; a service can make up as many as it likes.
+_MAX_KINDS = 16
+_OTHERS = Unmatched("others")
+_PIECES: Mapping[type[Delta], str] = {
+    TextDelta: "text",
+    ThinkingDelta: "thinking",
+    SignatureDelta: "a signature",
+    InputJsonDelta: "arguments",
+    FieldsDelta: "fields",
+    ItemDelta: "an item",
+}
 
 
 class _Draft:
@@ -71,8 +84,8 @@ class _Draft:
 class MessageAccumulator:
     """Owned by one model call. `apply` takes each event once; `message` and `usage` are valid when `finished`.
 
-    Raises StreamProtocolError where the stream contradicts itself. A delta that does not fit its block is counted in
-    `misfits` and left out; stopping a block twice changes nothing.
+    Raises StreamProtocolError if the stream contradicts itself. A delta that fits no open block is left out and counted
+    in `unmatched`, and so is the end of a block that was never open; stopping a block twice changes nothing.
     """
 
     def __init__(self, origin: Origin) -> None:
@@ -82,27 +95,36 @@ class MessageAccumulator:
         self._started = False
         self._stop_reason: StopReason | None = None
         self.usage = Usage()
-        self.misfits = 0
+        self.unmatched: Counter[Unmatched] = Counter()
 
     @property
     def finished(self) -> bool:
         return self._stop_reason is not None
 
-    def apply(self, event: StreamEvent) -> None:
+    def apply(self, event: StreamEvent) -> bool:
+        """Take the event, or return False if it was left out."""
+        unmatched: Unmatched | None = None
         match event:
             case BlockDelta():
-                self._delta(event)
+                unmatched = self._delta(event)
             case MessageStarted():
                 self._started = True
                 self.usage = as_reported(event.usage)
             case BlockStarted():
                 self._start(event)
             case BlockStopped():
-                self._stop(event)
+                unmatched = self._stop(event)
+            case Unmatched():
+                unmatched = event
             case MessageFinished():
                 self._finish(event)
             case _:
                 assert_never(event)
+        if unmatched is None:
+            return True
+        is_told_apart = unmatched in self.unmatched or len(self.unmatched) < _MAX_KINDS
+        self.unmatched[unmatched if is_told_apart else _OTHERS] += 1
+        return False
 
     def message(self) -> AssistantMessage:
         """The whole message. Raises StreamProtocolError when the terminal event has not come."""
@@ -118,20 +140,21 @@ class MessageAccumulator:
             raise StreamProtocolError(f"The service opened block {event.index} twice.")
         self._drafts[event.index] = _Draft(event.kind, event.raw)
 
-    def _delta(self, event: BlockDelta) -> None:
+    def _delta(self, event: BlockDelta) -> Unmatched | None:
         draft = self._drafts.get(event.index)
         if draft is None:
-            raise StreamProtocolError(f"The service sent a piece of block {event.index}, which is not open.")
+            return Unmatched(f"{_PIECES[type(event.delta)]} for a block that is not open")
         if not _apply_delta(draft, event.delta):
-            self.misfits += 1
+            return Unmatched(f"{_PIECES[type(event.delta)]} for a block of kind {draft.kind}")
+        return None
 
-    def _stop(self, event: BlockStopped) -> None:
+    def _stop(self, event: BlockStopped) -> Unmatched | None:
         draft = self._drafts.pop(event.index, None)
-        if draft is None:
-            if event.index not in self._blocks:
-                raise StreamProtocolError(f"The service closed block {event.index}, which was never open.")
-            return
-        self._blocks[event.index] = _finished(draft, event, self._origin)
+        if draft is not None:
+            self._blocks[event.index] = _finished(draft, event, self._origin)
+        elif event.index not in self._blocks:
+            return Unmatched("the end of a block that was never open")
+        return None
 
     def _finish(self, event: MessageFinished) -> None:
         if self._drafts:
@@ -160,8 +183,12 @@ def _apply_delta(draft: _Draft, delta: Delta) -> bool:
                 return False
             draft.append("input", delta.partial_json)
         case FieldsDelta():
+            if draft.kind not in ("tool_use", "opaque"):
+                return False
             draft.raw.update(delta.fields)
         case ItemDelta():
+            if draft.kind not in ("text", "opaque"):
+                return False
             current = draft.raw.get(delta.name)
             draft.raw[delta.name] = [*(current if isinstance(current, list) else ()), delta.item]
         case _:

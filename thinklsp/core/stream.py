@@ -84,6 +84,18 @@ class BlockDelta:
 
 
 @dataclass(frozen=True, slots=True)
+class Unmatched:
+    """A piece of the stream that is left out, because it fits no open block.
+
+    `what` names the kind of the piece and holds nothing of its content, since it is logged. `is_new`: this version does
+    not know the kind, so the service made no mistake.
+    """
+
+    what: str
+    is_new: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class BlockStopped:
     """`raw` replaces the accumulated block where the provider sends the finished one whole, `text` the readable text
     of a text or thinking block where its pieces came to something else."""
@@ -107,4 +119,4 @@ class MessageFinished:
     notices: tuple[str, ...] = ()
 
 
-StreamEvent = MessageStarted | BlockStarted | BlockDelta | BlockStopped | MessageFinished
+StreamEvent = MessageStarted | BlockStarted | BlockDelta | Unmatched | BlockStopped | MessageFinished

@@ -6,6 +6,7 @@ as some servers answer, takes the same road. No error here repeats what the serv
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -26,6 +27,7 @@ from thinklsp.core.stream import (
     StreamEvent,
     TextDelta,
     ThinkingDelta,
+    Unmatched,
 )
 from thinklsp.core.strict_json import is_shallow, read_json
 from thinklsp.core.usage import Usage
@@ -46,6 +48,7 @@ _BLOCK_KINDS: dict[str, BlockKind] = {
     "redacted_thinking": "redacted_thinking",
     "tool_use": "tool_use",
 }
+_TYPE_NAME = re.compile(r"[a-z_]{1,40}")
 _NESTING = 100
 _ARGUMENT_CHARS = 1024 * 1024
 
@@ -109,7 +112,9 @@ class AnthropicDecoder:
             size = self._argument_chars[index] = self._argument_chars.get(index, 0) + len(known.partial_json)
             if size > _ARGUMENT_CHARS:
                 raise _hopeless("The model wrote tool arguments of more than a million characters.")
-        return [] if known is None else [BlockDelta(index, known)]
+        if known is None:
+            return [Unmatched(f"a delta of type {_loggable(delta)}", is_new=True)]
+        return [BlockDelta(index, known)]
 
     def _update(self, delta: object, usage: object) -> None:
         """Several may come. Counts are totals and replace earlier ones; what is absent keeps its value."""
@@ -188,6 +193,12 @@ def _known_delta(delta: Mapping[str, Any]) -> Delta | None:
             return FieldsDelta({key: value for key, value in delta.items() if key != "type"})
         case _:
             return None
+
+
+def _loggable(delta: Mapping[str, Any]) -> str:
+    """Return the type of a delta if it looks like the name of one."""
+    name = delta.get("type")
+    return name if isinstance(name, str) and _TYPE_NAME.fullmatch(name) else "unknown"
 
 
 def _explanation(details: Mapping[str, Any]) -> str | None:

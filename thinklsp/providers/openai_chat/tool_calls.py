@@ -12,7 +12,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from thinklsp.core.errors import StreamProtocolError
-from thinklsp.core.stream import BlockDelta, BlockStarted, BlockStopped, FieldsDelta, InputJsonDelta, StreamEvent
+from thinklsp.core.stream import (
+    BlockDelta,
+    BlockStarted,
+    BlockStopped,
+    FieldsDelta,
+    InputJsonDelta,
+    StreamEvent,
+    Unmatched,
+)
 
 _ARGUMENT_CHARS = 1024 * 1024
 # Longer ones are not tried for being complete, since that may happen once for each piece.
@@ -99,6 +107,7 @@ class ToolCalls:
     def take(self, entries: list[Any], *, whole: bool) -> list[StreamEvent]:
         """The entries of one delta. `whole`: each is a call of its own."""
         known = len(self._calls)
+        unmatched: list[StreamEvent] = []
         for position, entry in enumerate(entries):
             if entry is None:
                 continue
@@ -108,11 +117,16 @@ class ToolCalls:
             if not (piece.id or piece.name or piece.arguments or piece.extras):
                 continue
             call = self._begin(piece) if whole else self._call_of(piece, position)
+            if call is None:
+                unmatched.append(Unmatched("arguments for a call that is not open"))
+                continue
             call.take(piece)
             if piece.id:
                 self._by_id.setdefault(piece.id, call)
+        opened = self._calls[known:]
         return [
-            BlockStarted(call.index, "tool_use", {"id": call.id, "name": call.name}) for call in self._calls[known:]
+            *unmatched,
+            *(BlockStarted(call.index, "tool_use", {"id": call.id, "name": call.name}) for call in opened),
         ]
 
     def stop(self, *, cut: bool) -> list[StreamEvent]:
@@ -128,7 +142,8 @@ class ToolCalls:
             self._by_index[piece.index] = call
         return call
 
-    def _call_of(self, piece: _Piece, position: int) -> _Call:
+    def _call_of(self, piece: _Piece, position: int) -> _Call | None:
+        """Return the call that the piece belongs to, None for a piece of a call that was never begun."""
         if piece.index is not None:
             current = self._by_index.get(piece.index)
         elif piece.id:
@@ -137,7 +152,7 @@ class ToolCalls:
             # Two entries of one delta are two calls, unless the second only continues.
             current = self._calls[-1] if self._calls and not (position and piece.name) else None
         if current is None:
-            return self._begin(piece)
+            return self._begin(piece) if piece.id or piece.name else None
         if piece.id and current.id and piece.id != current.id:
             return self._by_id.get(piece.id) or self._begin(piece)
         return self._begin(piece) if not piece.id and piece.begins_behind(current) else current

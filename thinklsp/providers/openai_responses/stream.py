@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from thinklsp.core.errors import StreamProtocolError
-from thinklsp.core.stream import MessageStarted, StreamEvent
+from thinklsp.core.stream import MessageStarted, StreamEvent, Unmatched
 from thinklsp.core.strict_json import is_shallow, read_json
 from thinklsp.core.usage import Usage
 from thinklsp.providers.openai_responses.errors import failure_in_stream
@@ -37,6 +37,8 @@ class OpenAiResponsesDecoder:
         self._drafts: dict[int, ItemDraft] = {}
         self._removals: list[str] = []
         self._speakers: set[int] = set()
+        # Calls whose arguments came first. They become blocks once their names are known.
+        self._unnamed: set[int] = set()
         self._response_id = ""
         self._started = False
         self._finished = False
@@ -86,18 +88,27 @@ class OpenAiResponsesDecoder:
         self._started = True
         return [MessageStarted(string(response, "model"), Usage())]
 
-    def _open(self, index: int, item: Mapping[str, Any]) -> tuple[ItemDraft, list[StreamEvent]]:
-        """The draft under this index, and the events that it takes where it is new."""
+    def _open(
+        self, index: int, item: Mapping[str, Any], *, by_piece: bool = False
+    ) -> tuple[ItemDraft, list[StreamEvent]]:
+        """The draft under this index, and the events that it takes where it is new. `by_piece`: nothing but its type is
+        known of the item."""
         draft = self._drafts.get(index)
         if draft is not None:
             if draft.kind != kind_of(item):
                 raise StreamProtocolError("The service made one part of the answer into another.")
-            return draft, []
+            is_named = index in self._unnamed
+            self._unnamed.discard(index)
+            return draft, [draft.started()] if is_named else []
         if not string(item, "type"):
             raise _malformed("a block")
         draft = self._drafts[index] = ItemDraft(index, item)
         # Servers may begin with the first item.
-        return draft, [*self._begin({}), draft.started()]
+        events = self._begin({})
+        if by_piece and draft.kind == "tool_use":
+            self._unnamed.add(index)
+            return draft, events
+        return draft, [*events, draft.started()]
 
     def _piece(self, name: str, content: Mapping[str, Any]) -> list[StreamEvent]:
         stem, _, end = name.rpartition(".")
@@ -120,8 +131,10 @@ class OpenAiResponsesDecoder:
         """A piece of an item, or one of its parts whole. Pieces that come first open the item themselves."""
         index = _index(content)
         known = self._drafts.get(index)
-        draft, events = self._open(index, {"type": item_type}) if known is None else (known, [])
-        if draft.whole is not None or draft.kind != kind_of({"type": item_type}):
+        draft, events = self._open(index, {"type": item_type}, by_piece=True) if known is None else (known, [])
+        if draft.kind != kind_of({"type": item_type}):
+            return [Unmatched(f"a piece of type {part} for an item of kind {draft.kind}")]
+        if draft.whole is not None:
             return events
         number = content.get(counter)
         take = draft.settle if whole else draft.add
@@ -148,6 +161,10 @@ class OpenAiResponsesDecoder:
         events = self._begin(response)
         items = final_items(self._drafts, response.get("output"))
         for index in sorted(self._drafts.keys() | items.keys()):
+            if index in self._unnamed and index not in items:
+                del self._drafts[index]
+                events.append(Unmatched("arguments for an item that is not open"))
+                continue
             events += self._stop(index, items.get(index), cut=cut)
         self._finished = True
         return [*events, message_finished(response, self._drafts.values(), self._removals, cut=cut)]
