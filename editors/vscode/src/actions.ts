@@ -77,7 +77,7 @@ export class Actions implements Disposable {
             return;
         }
         this.working.on(argument, running);
-        // A turn that fails is told by the server.
+        // The server says why a turn failed.
         running.result.then(
             result => this.outcomes.tell(result, argument.uri),
             () => undefined,

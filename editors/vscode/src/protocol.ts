@@ -91,7 +91,7 @@ export interface PlanEntry {
     status: string;
 }
 
-/** What a turn shows while it runs, in order; `finished` is the last. Its result is null where the turn failed. */
+/** What a turn shows while it runs, in order; `finished` is the last. */
 export type PartialResult =
     | { kind: 'text'; delta: string }
     | { kind: 'thinking'; delta: string }
@@ -100,7 +100,7 @@ export type PartialResult =
     | ({ kind: 'usage' } & Usage)
     | { kind: 'notice'; level: 'info' | 'warning' | 'error'; text: string }
     | { kind: 'restart' }
-    | { kind: 'finished'; result: TurnResult | null };
+    | { kind: 'finished'; result: TurnResult };
 
 /** The answer of `thinklsp.effort`, `thinklsp.thinking` and `thinklsp.model`. */
 export interface Choice {

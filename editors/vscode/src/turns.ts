@@ -179,25 +179,17 @@ export class Turns implements Disposable {
         const turn = new Turn(command, () => {
             this.ask('thinklsp.cancel', { turnId: turn.turnId }).catch(() => undefined);
         });
-        let said = 'The turn failed.';
-        let drop = () => {};
+        let drop = (_said?: string) => {};
         turn.result = new Promise((resolve, reject) => {
             const progress = client.onPartial(token, event => {
                 turn.take(event);
-                if (event.kind === 'notice' && event.level === 'error') {
-                    said = event.text;
-                } else if (event.kind === 'finished') {
-                    if (event.result !== null) {
-                        resolve(event.result);
-                    }
+                if (event.kind === 'finished') {
+                    resolve(event.result);
                     drop();
                 }
             });
-            const gone = client.onDidChangeState(() => {
-                said = 'The server has ended.';
-                drop();
-            });
-            drop = () => {
+            const gone = client.onDidChangeState(() => drop('The server has ended.'));
+            drop = (said = 'The turn did not start.') => {
                 progress.dispose();
                 gone.dispose();
                 reject(new Error(said));

@@ -4,7 +4,7 @@ import { ago, cost, lasted, spent, tokens, used } from '../src/chat/figures';
 import { history } from '../src/chat/history';
 import { type Partial, type Turn, isFromView, isPartial, isToView } from '../src/chat/messages';
 import { Results } from '../src/chat/results';
-import { applied, begun, taken } from '../src/chat/turn';
+import { applied, begun, failed, taken } from '../src/chat/turn';
 import { mentions, slashed, typed } from '../src/chat/words';
 
 const USAGE = {
@@ -106,9 +106,13 @@ test('A-5: a restart takes back what was written since the last complete step, a
     assert.ok(isPartial({ kind: 'restart' }));
 });
 
-test('a turn without a result has failed', () => {
-    const turn = run([{ kind: 'finished', result: null }, 10]);
-    assert.deepEqual([turn.running, turn.stopReason, turn.edits], [false, 'failed', null]);
+test('A-12: a failed turn ends with its result, and one that never began without', () => {
+    const result = { ...RESULT, stopReason: 'error' as const, text: 'The key is wrong.' };
+    assert.ok(isPartial({ kind: 'finished', result }));
+    assert.ok(!isPartial({ kind: 'finished', result: null }));
+    for (const turn of [run([{ kind: 'finished', result }, 10]), failed(run(), 10)]) {
+        assert.deepEqual([turn.running, turn.stopReason, turn.edits], [false, 'error', null]);
+    }
 });
 
 test('what apply has done stands at the files', () => {

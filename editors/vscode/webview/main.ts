@@ -4,7 +4,7 @@ import './style.css';
 import { spent, used } from '../src/chat/figures';
 import { type FromView, type Mode, MODES, type Session, type ToView, isToView } from '../src/chat/messages';
 import { isRecord } from '../src/chat/shape';
-import { applied, begun, taken } from '../src/chat/turn';
+import { applied, begun, failed as failedTurn, taken } from '../src/chat/turn';
 import { Announcer } from './announcer';
 import { Composer } from './composer';
 import { button, element } from './dom';
@@ -141,7 +141,7 @@ function show(): void {
 function failed(message: Extract<ToView, { kind: 'failed' }>): void {
     const turn = lastTurn();
     if (turn?.running) {
-        setLastTurn(taken(turn, { kind: 'finished', result: null }, Date.now()));
+        setLastTurn(failedTurn(turn, Date.now()));
     }
     const { fix, text } = message;
     const act = fix && button({ text: fix.label, class: 'primary' }, () => post({ kind: 'fix', fix: fix.fix }));
@@ -154,7 +154,7 @@ function announce(value: Extract<ToView, { kind: 'partial' }>['value']): void {
         announcer.say(value.title);
     } else if (value.kind === 'notice') {
         announcer.say(value.text);
-    } else if (value.kind === 'finished' && value.result !== null) {
+    } else if (value.kind === 'finished' && value.result.stopReason !== 'error') {
         announcer.say(value.result.stopReason === 'end_turn' ? `Answer: ${value.result.text.slice(0, 500)}` : 'Stopped');
     }
 }

@@ -47,7 +47,7 @@ export const isPartial = kinds({
     usage: usageFields,
     notice: { level, text: string },
     restart: {},
-    finished: { result: nullable(result) },
+    finished: { result },
 });
 
 const part = kinds({

@@ -80,10 +80,13 @@ function restarted(turn: Turn): Turn {
     return { ...turn, parts: notices.reduce(beforeThought, turn.stepParts) };
 }
 
-function finished(turn: Turn, value: Extract<Partial, { kind: 'finished' }>, now: number): Turn {
+/** A turn whose request was answered with an error, perhaps before the turn began. */
+export function failed(turn: Turn, now: number): Turn {
+    return { ...turn, parts: settled(turn.parts, now), running: false, stopReason: 'error' };
+}
+
+function finished(turn: Turn, { result }: Extract<Partial, { kind: 'finished' }>, now: number): Turn {
     const ended = { ...turn, parts: settled(turn.parts, now), running: false };
-    const result = value.result;
-    if (result === null) return { ...ended, stopReason: 'failed' };
     const said = new Set(ended.parts.flatMap((part) => (part.kind === 'notice' ? [part.text] : [])));
     const unsaid = result.notices.filter((text) => !said.has(text));
     return {
