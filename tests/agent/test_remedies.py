@@ -367,7 +367,6 @@ async def test_a_refused_effort_steps_down_one_level_and_is_told_each_time(trans
         ]
         assert await one.ask(wish)
         assert one.notices == [f"{said} max with adaptive thinking; effort {levels[-3]} is used."]
-        assert one.caller.accepted_effort(PLAIN.model, wish.thinking) == levels[-3]
         assert await one.ask(replace(PLAIN, thinking=Thinking("adaptive", effort="low")))
         assert one.notices == []
         sent_levels = ["max", levels[-2], levels[-3], levels[-3], "low"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import math
 import re
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,9 +17,7 @@ from tests.support.raw_documents import offset_at, position_at
 from tests.support.scripted_model import says
 from thinklsp.agent.model_call import CallEvent, CallFinished
 from thinklsp.core.events import TextStreamed
-from thinklsp.core.remedies import Remedy
-from thinklsp.providers.base import ModelRequest, Thinking
-from thinklsp.providers.model_info import Effort, ModelInfo
+from thinklsp.providers.base import ModelRequest
 
 Json = Any
 _SESSION_LINE = re.compile(r"\ufeff?<!-- thinklsp session:[^\r\n]*")
@@ -46,12 +44,6 @@ class HeldModel:
     def __init__(self, editor: ChatEditor) -> None:
         self._editor = editor
         self.waiting: list[tuple[ModelRequest, asyncio.Future[str | Exception]]] = []
-
-    def learn(self, remedies: Iterable[Remedy]) -> None:
-        """It refuses nothing."""
-
-    def accepted_effort(self, _: ModelInfo, thinking: Thinking) -> Effort | None:
-        return thinking.effort
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[CallEvent, None]:
         future: asyncio.Future[str | Exception] = asyncio.get_running_loop().create_future()

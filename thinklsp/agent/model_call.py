@@ -19,7 +19,6 @@ from thinklsp.core.accumulator import MessageAccumulator
 from thinklsp.core.errors import AuthenticationFailed, ProviderError, StreamProtocolError
 from thinklsp.core.events import Notice, RetryScheduled, TextStreamed, ThinkingStreamed, ThinkingTick
 from thinklsp.core.messages import AssistantMessage
-from thinklsp.core.remedies import Remedy
 from thinklsp.core.stream import (
     BlockDelta,
     BlockStarted,
@@ -29,8 +28,7 @@ from thinklsp.core.stream import (
     ThinkingDelta,
 )
 from thinklsp.core.usage import Usage
-from thinklsp.providers.base import Adapter, Endpoint, HttpRequest, ModelRequest, StreamDecoder, Thinking
-from thinklsp.providers.model_info import Effort, ModelInfo
+from thinklsp.providers.base import Adapter, Endpoint, HttpRequest, ModelRequest, StreamDecoder
 from thinklsp.wire.retry import CallHistory, GiveUp, RetryPolicy, after, decide
 from thinklsp.wire.sse import ServerSentEvent, SseDecoder
 from thinklsp.wire.transport import HttpResponse, Transport
@@ -127,6 +125,7 @@ class HttpModelCaller:
         policy: RetryPolicy,
         rng: Callable[[], float],
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        remedies: Remedies | None = None,
     ) -> None:
         self._adapter = adapter
         self._endpoint = endpoint
@@ -134,16 +133,7 @@ class HttpModelCaller:
         self._policy = policy
         self._rng = rng
         self._sleep = sleep
-        self._remedies = Remedies()
-
-    def learn(self, remedies: Iterable[Remedy]) -> None:
-        """What earlier calls have found out about the service, perhaps in another process."""
-        for remedy in remedies:
-            self._remedies.learn(remedy)
-
-    def accepted_effort(self, model: ModelInfo, thinking: Thinking) -> Effort | None:
-        """Return the level of effort that a request would be sent with, as far as refusals are known."""
-        return self._remedies.accepted_effort(model, thinking)
+        self._remedies = Remedies() if remedies is None else remedies
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[CallEvent, None]:
         history = CallHistory()

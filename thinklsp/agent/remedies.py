@@ -67,7 +67,7 @@ _FORMS: Mapping[str, ThinkingForm] = {form: form for form in get_args(ThinkingFo
 
 
 class Remedies:
-    """Owned by one caller; the newest sixteen conversations are remembered."""
+    """What one service has refused. Remembers the newest sixteen conversations."""
 
     def __init__(self) -> None:
         self._known: deque[Remedy] = deque(maxlen=_REMEMBERED)
@@ -101,10 +101,7 @@ class Remedies:
 
     def applied(self, request: ModelRequest) -> ModelRequest:
         """The request as it can be sent, as far as that is known."""
-        form = self._forms.get((request.model.id, request.thinking.form))
-        if form is not None:
-            request = _in_form(request, form)
-        request = _with_effort(request, self.accepted_effort(request.model, request.thinking))
+        request = replace(request, thinking=self.accepted(request.model, request.thinking))
         if request.model.id in self._uncompacted:
             request = replace(request, compact_at=None)
         if request.model.id in self._without_cache_hints:
@@ -116,12 +113,11 @@ class Remedies:
                 return _treated(request, remedy)
         return request
 
-    def accepted_effort(self, model: ModelInfo, thinking: Thinking) -> Effort | None:
-        """Return the highest level at or below the wanted one that was not refused, None if there is none."""
-        effort = thinking.effort
-        while effort is not None and (model.id, f"{thinking.form}:{effort}") in self._refused_efforts:
-            effort = _next_lower(model, effort)
-        return effort
+    def accepted(self, model: ModelInfo, thinking: Thinking) -> Thinking:
+        """Return the thinking as the service is sent it: in the form that replaces a refused one, and with an accepted
+        effort."""
+        form = self._forms.get((model.id, thinking.form))
+        return self._with_accepted_effort(model, thinking if form is None else _in_form(thinking, form))
 
     def after(
         self, error: ProviderError, whole: ModelRequest, sent: ModelRequest
@@ -162,11 +158,18 @@ class Remedies:
         """Remember that the service accepts the conversation without its earlier thinking, and return the notice."""
         return self._learned(Remedy(whole.model.id, "bare", beginning=whole.conversation), BARE)
 
+    def _with_accepted_effort(self, model: ModelInfo, thinking: Thinking) -> Thinking:
+        """Return it with the highest level at or below the wanted one that was not refused, None if there is none."""
+        effort = thinking.effort
+        while effort is not None and (model.id, f"{thinking.form}:{effort}") in self._refused_efforts:
+            effort = _next_lower(model, effort)
+        return replace(thinking, effort=effort)
+
     def _after_effort(self, whole: ModelRequest, sent: ModelRequest) -> tuple[ModelRequest, Notice] | None:
         refused = sent.thinking.effort
         if refused is not None:
             learned = self._learned(Remedy(sent.model.id, "effort", f"{sent.thinking.form}:{refused}"), "")
-            lower = _with_effort(sent, self.accepted_effort(sent.model, sent.thinking))
+            lower = replace(sent, thinking=self._with_accepted_effort(sent.model, sent.thinking))
             return lower, replace(learned, text=effort_notice(lower, refused))
         # Some services switch thinking off by a level, and gateways translate every form into one.
         return self._after_form("adaptive" if sent.thinking.form == "off" else "unset", whole, sent)
@@ -180,7 +183,7 @@ class Remedies:
         if instead in tried:
             return None
         said = f"{sent.model.id} does not take {_NAMES[sent.thinking.form]}; it {_THEN[instead]}."
-        return _in_form(sent, instead), self._learned(
+        return replace(sent, thinking=_in_form(sent.thinking, instead)), self._learned(
             Remedy(whole.model.id, "form", whole.thinking.form, instead), said
         )
 
@@ -205,9 +208,9 @@ class Remedies:
         return Notice("warning", said, remedy)
 
 
-def _in_form(request: ModelRequest, form: ThinkingForm) -> ModelRequest:
+def _in_form(thinking: Thinking, form: ThinkingForm) -> Thinking:
     """Levels of effort stay: they have a refusal of their own."""
-    return replace(request, thinking=replace(request.thinking, form=form, budget_tokens=None))
+    return replace(thinking, form=form, budget_tokens=None)
 
 
 def effort_notice(sent: ModelRequest, refused: Effort | None) -> str:
@@ -221,10 +224,6 @@ def _next_lower(model: ModelInfo, effort: Effort) -> Effort | None:
     """Return the level below, of those that the model is known to have, else of the whole scale."""
     levels = [level for level in model.efforts or EFFORTS if EFFORTS.index(level) < EFFORTS.index(effort)]
     return levels[-1] if levels else None
-
-
-def _with_effort(request: ModelRequest, effort: Effort | None) -> ModelRequest:
-    return replace(request, thinking=replace(request.thinking, effort=effort))
 
 
 def _bare(request: ModelRequest) -> ModelRequest:

@@ -13,8 +13,8 @@ from thinklsp.engine.adapters import PROVIDERS
 from thinklsp.engine.engine import Engine
 from thinklsp.engine.turn import Choices
 from thinklsp.engine.turn_config import plan_for
-from thinklsp.providers.model_info import Effort, ModelInfo, Price
-from thinklsp.providers.thinking import ThinkingPlan
+from thinklsp.providers.base import Thinking
+from thinklsp.providers.model_info import ModelInfo, Price
 from thinklsp.sessions.session import Session
 from thinklsp.settings import EditorSettings, Provider, Settings
 from thinklsp.settings.model import EffortWish, ThinkingMode
@@ -48,8 +48,8 @@ def choose(
     try:
         provider, model = engine.target(settings)
         plan = plan_for(settings, model)
-        accepted = engine.accepted_effort(provider, model, plan.thinking)
-        effective, notice = _effective(key, model, plan, accepted), " ".join(plan.notices) or None
+        sent = engine.accepted(provider, model, plan.thinking)
+        effective, notice = _effective(key, model, sent), " ".join(plan.notices) or None
     except ThinkLspError as error:
         effective, notice = None, str(error)
     answer: dict[str, Any] = {
@@ -91,14 +91,14 @@ def status(engine: Engine, editor: EditorSettings, connection: Choices, session:
     """None where no turn could begin. From memory alone."""
     try:
         settings = engine.resolved(editor, ("choice", connection), ("session", session)).settings
-        _, model = engine.target(settings)
-        plan = plan_for(settings, model)
+        provider, model = engine.target(settings)
+        sent = engine.accepted(provider, model, plan_for(settings, model).thinking)
     except ThinkLspError:
         return None
-    thinking = plan.thinking.form.replace("_", " ")
-    if plan.thinking.form == "manual":
-        thinking = f"{thinking} {plan.thinking.budget_tokens}"
-    return Status(model.id or "the server's first model", plan.thinking.effort or settings.effort, thinking)
+    thinking = sent.form.replace("_", " ")
+    if sent.form == "manual":
+        thinking = f"{thinking} {sent.budget_tokens}"
+    return Status(model.id or "the server's first model", sent.effort or _AUTO, thinking)
 
 
 def _meant(engine: Engine, former: Settings, key: str, value: str) -> Choices:
@@ -140,12 +140,12 @@ def _value(key: str, settings: Settings) -> str:
             return settings.model or _AUTO
 
 
-def _effective(key: str, model: ModelInfo, plan: ThinkingPlan, effort: Effort | None) -> str | None:
+def _effective(key: str, model: ModelInfo, sent: Thinking) -> str | None:
     match key:
         case "effort":
-            return effort or model.default_effort
+            return sent.effort or model.default_effort
         case "thinking":
-            return plan.thinking.form
+            return sent.form
         case _:
             return model.id or None
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
 
 from thinklsp.agent.model_call import HttpModelCaller, ModelCaller
+from thinklsp.agent.remedies import Remedies
 from thinklsp.core.remedies import Remedy
 from thinklsp.engine.adapters import adapter_for, endpoint_of
 from thinklsp.engine.user_config import Current
-from thinklsp.providers.base import Endpoint, Thinking
-from thinklsp.providers.model_info import Effort, ModelInfo
+from thinklsp.providers.base import Endpoint
 from thinklsp.settings import (
     Access,
     Provider,
@@ -32,6 +31,10 @@ if TYPE_CHECKING:
     from thinklsp.simulator.server import Simulator
 
 
+# A provider and the address of its service; None for the simulator.
+_Service = tuple[Provider, str | None]
+
+
 def host_of(provider: Provider, user: UserSettings) -> Access | None:
     """Return host and key, without a key that has to be read; None for the simulator. Raises SettingsError."""
     return None if provider == "simulator" or provider == "auto" else provider_access(provider, user)
@@ -42,6 +45,7 @@ class Connections:
 
     def __init__(self) -> None:
         self.callers: dict[Endpoint, HttpModelCaller] = {}
+        self._remedies: dict[_Service, Remedies] = {}
         self._transport: Transport | None = None
         self._random = Random()  # noqa: S311 - it only spreads retries in time
         self._read: dict[str | tuple[str, ...], str] = {}
@@ -83,7 +87,6 @@ class Connections:
             # The user has changed the way out.
             self.callers.clear()
         self._transport = now.transport
-        # One caller per endpoint: it remembers what the service has refused.
         if endpoint not in self.callers:
             self.callers[endpoint] = HttpModelCaller(
                 adapter_for(provider, access),
@@ -91,20 +94,15 @@ class Connections:
                 now.transport,
                 policy=RetryPolicy(),
                 rng=self._random.random,
+                remedies=self.remedies(provider, access),
             )
-        caller = self.callers[endpoint]
-        caller.learn(known)
-        return caller
+        for remedy in known:
+            self.remedies(provider, access).learn(remedy)
+        return self.callers[endpoint]
 
-    def accepted_effort(
-        self, provider: Provider, base_url: str | None, model: ModelInfo, thinking: Thinking
-    ) -> Effort | None:
-        """Return the level of effort that the provider is sent, as far as its refusals are known in this process."""
-        effort = thinking.effort
-        for endpoint, caller in self.callers.items():
-            if endpoint.provider == provider and base_url in (None, endpoint.base_url):
-                effort = caller.accepted_effort(model, replace(thinking, effort=effort))
-        return effort
+    def remedies(self, provider: Provider, access: Access | None) -> Remedies:
+        """Return what the service is known to refuse in this process."""
+        return self._remedies.setdefault((provider, None if access is None else access.base_url), Remedies())
 
     async def _running_simulator(self) -> Simulator:
         if self._simulator is None:

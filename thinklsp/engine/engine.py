@@ -29,7 +29,7 @@ from thinklsp.engine.turn_spec import TurnSpec, user_text
 from thinklsp.engine.user_config import UserConfig
 from thinklsp.providers.base import Thinking
 from thinklsp.providers.catalog import Catalogue
-from thinklsp.providers.model_info import Effort, ModelInfo
+from thinklsp.providers.model_info import ModelInfo
 from thinklsp.sessions.contract import SessionStore
 from thinklsp.sessions.session import Session
 from thinklsp.sessions.store import MemoryStore
@@ -265,10 +265,17 @@ class Engine:
             return ""
         return sha256(f"{host.provider} {host.base_url}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
-    def accepted_effort(self, provider: Provider, model: ModelInfo, thinking: Thinking) -> Effort | None:
-        """Return the level of effort that the service is sent, as far as its refusals are known in this process."""
-        host = self.host(provider)
-        return self.connections.accepted_effort(provider, None if host is None else host.base_url, model, thinking)
+    def accepted(self, provider: Provider, model: ModelInfo, thinking: Thinking) -> Thinking:
+        """Return the thinking that the service is sent, as far as its refusals are known in this process."""
+        return self.connections.remedies(provider, self.host(provider)).accepted(model, thinking)
+
+    async def recall_refusals(self, session_id: str, settings: Settings) -> None:
+        """Learn from the store what the service that a turn with these settings would use has refused."""
+        provider, _ = self.target(settings)
+        if service := self._service(provider):
+            remedies = self.connections.remedies(provider, self.host(provider))
+            for remedy in await self.store.remedies(session_id, service):
+                remedies.learn(remedy)
 
     def _chooser(
         self, provider: Provider, model: ModelInfo, settings: Settings, configured: Callable[..., TurnConfig]

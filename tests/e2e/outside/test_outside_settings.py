@@ -13,7 +13,7 @@ from tests.e2e.conftest import Begin
 from tests.support.outside import Outside
 from tests.support.raw_client import ResponseError
 from tests.support.raw_editor import capabilities
-from tests.support.signing_script import Text, Thinking, answer
+from tests.support.signing_script import Failure, Text, Thinking, answer
 
 MODEL = "claude-opus-4-6"  # Takes adaptive and manual thinking.
 DECOY_KEY = "sk-decoy-0123456789-0123456789-abcdef"
@@ -142,6 +142,33 @@ async def test_what_one_turn_costs_of_the_cache_is_told(begin: Begin) -> None:
     assert "cached tokens anew, about $" in await notices(effort="low")
     assert "cached tokens" not in await notices(effort="low")
     assert "cached tokens anew, about $" in await notices(thinking="off")
+
+
+NO_BUDGET = Failure(400, "invalid_request_error", '"thinking.type.enabled" is not supported for this model.')
+NO_EFFORT = Failure(400, "invalid_request_error", "output_config.effort: Input should be 'low', 'medium' or 'max'")
+
+
+async def test_what_a_service_refuses_is_not_told_as_effective(begin: Begin) -> None:
+    """A-3: `effective` is what is sent, each turn says why it is not what was chosen, and a restart forgets neither."""
+    chosen = {"model": "claude-sonnet-4-6", "effort": "high", "thinking": {"mode": "manual"}}
+    outside = await begin(NO_BUDGET, NO_EFFORT, *(answer(Thinking(), Text("Yes.")) for _ in range(3)), options=chosen)
+
+    async def told() -> tuple[str, str]:
+        effort, thinking = [(await outside.client.command(f"thinklsp.{key}", {})) for key in ("effort", "thinking")]
+        assert (effort["value"], thinking["value"]) == ("high", "manual")
+        return effort["effective"], thinking["effective"]
+
+    assert await told() == ("high", "manual")
+    for number in range(3):
+        result = await outside.turn("thinklsp.chat", {"prompt": "Ready?"})
+        body = outside.provider.requests[-1].body
+        assert (body["output_config"]["effort"], body["thinking"]["type"]) == ("medium", "adaptive")
+        assert "does not accept effort high with adaptive thinking; effort medium is used." in " ".join(
+            result["notices"]
+        )
+        if number == 1:
+            await outside.restart()
+        assert await told() == ("medium", "adaptive")
 
 
 WRONG: list[tuple[Any, str]] = [

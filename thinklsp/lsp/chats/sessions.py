@@ -6,6 +6,7 @@ What was chosen for a session is remembered here too, so that a look at a docume
 from __future__ import annotations
 
 from collections import OrderedDict
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -53,8 +54,11 @@ class Sessions:
         Raises SettingsError for a value that is none of the choices, SessionError for a session that is not known.
         """
         session = None if session_id is None else await self.get(session_id)
+        known = session or await self._newest()
+        if known is not None:
+            await self._recall_refusals(session, known)
         answer, made = choose(self._engine, self.editor, key, value, connection=self.choices, session=session)
-        if made and (dropped := await self._dropped_cache(made, session)) is not None:
+        if made and known and (dropped := await self._dropped_cache(made, session, known)) is not None:
             answer["notice"] = " ".join(filter(None, (answer["notice"], dropped)))
         if made and session is not None:
             update = self._engine.store.update
@@ -65,14 +69,20 @@ class Sessions:
             self.choices = merged(self.choices, made)
         return answer
 
-    async def _dropped_cache(self, made: Choices, session: Session | None) -> str | None:
-        """What the choice costs the session, or where it is for none in particular, the workspace's newest."""
-        known = session
-        if known is None:
-            try:
-                known = await self._engine.session("last", self._snapshots.key)
-            except SessionError:
-                return None
+    async def _newest(self) -> Session | None:
+        try:
+            return await self._engine.session("last", self._snapshots.key)
+        except SessionError:
+            return None
+
+    async def _recall_refusals(self, session: Session | None, known: Session) -> None:
+        """Learn what earlier processes found out, so that the answer tells what is sent. `known`: a stored session."""
+        with suppress(ThinkLspError):
+            settings = self._resolved(self.choices, {} if session is None else session.choices)
+            await self._engine.recall_refusals(known.id, settings)
+
+    async def _dropped_cache(self, made: Choices, session: Session | None, known: Session) -> str | None:
+        """Return what the choice costs `known`: the session, or for a choice of none in particular the newest."""
         before = (self.choices, known.choices)
         by_session = (self.choices, merged(known.choices, made))
         after = (merged(self.choices, made), known.choices) if session is None else by_session
