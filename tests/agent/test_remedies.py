@@ -113,8 +113,8 @@ async def transport() -> AsyncIterator[Transport]:
     await transport.aclose()
 
 
-def talk(server: SseServer, transport: Transport) -> Talk:
-    endpoint = replace(ENDPOINT, base_url=server.url)
+def talk(server: SseServer, transport: Transport, provider: str = ENDPOINT.provider) -> Talk:
+    endpoint = replace(ENDPOINT, provider=provider, base_url=server.url)
     return Talk(HttpModelCaller(AnthropicAdapter(), endpoint, transport, policy=RetryPolicy(), rng=lambda: 0.0))
 
 
@@ -445,6 +445,28 @@ async def test_a_refused_cache_hint_is_left_out_from_then_on(transport: Transpor
         assert await one.ask(PLAIN)
         assert one.notices == []
         assert ["prompt_cache_key" in received.json for received in server.received] == [True, False, False]
+
+
+async def test_refused_token_counts_are_not_asked_for_again(transport: Transport) -> None:
+    """A-4: the request goes out again without its beta, and the user is told once."""
+    counts = "thinking-token-count-2026-05-13"
+    refused = refusal(
+        f"Unexpected value(s) `{counts}` for the `anthropic-beta` header. Please consult our documentation"
+    )
+    async with SseServer([refused, GOOD]) as server:
+        one = talk(server, transport, provider="simulator")
+        first = replace(PLAIN, thinking=ADAPTIVE)
+        assert await one.ask(first)
+        assert one.notices == [
+            f"The service does not count tokens while {PLAIN.model.id} thinks; progress shows them afterwards."
+        ]
+        assert await one.ask(first)
+        assert one.notices == []
+        assert [counts in request.headers.get("anthropic-beta", "") for request in server.received] == [
+            True,
+            False,
+            False,
+        ]
 
 
 async def test_form_then_effort_then_thinking_are_refused_in_turn(transport: Transport) -> None:

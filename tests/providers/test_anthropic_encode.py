@@ -95,13 +95,34 @@ BASE_HEADERS = {
 BUDGET = replace(PLAIN, thinking=Thinking("manual", 10_000))
 INTERLEAVED = "interleaved-thinking-2025-05-14"
 OAUTH = "oauth-2025-04-20"
+COUNTS = "thinking-token-count-2026-05-13"
 HEADERS: dict[str, tuple[ModelRequest, Endpoint, dict[str, str]]] = {
-    "key": (PLAIN, ENDPOINT, {"x-api-key": ENDPOINT.api_key}),
-    "no key": (PLAIN, replace(ENDPOINT, api_key=""), {}),
+    "key": (PLAIN, ENDPOINT, {"x-api-key": ENDPOINT.api_key, "anthropic-beta": COUNTS}),
+    "no key": (PLAIN, replace(ENDPOINT, api_key=""), {"anthropic-beta": COUNTS}),
+    "nothing to count without thinking": (
+        replace(PLAIN, thinking=Thinking("off")),
+        ENDPOINT,
+        {"x-api-key": ENDPOINT.api_key},
+    ),
+    "counts were refused": (
+        replace(PLAIN, thinking_counts=False),
+        ENDPOINT,
+        {"x-api-key": ENDPOINT.api_key},
+    ),
+    "a gateway is not asked for counts": (
+        PLAIN,
+        replace(ENDPOINT, base_url="https://gateway.example"),
+        {"x-api-key": ENDPOINT.api_key},
+    ),
+    "the simulator is": (
+        PLAIN,
+        replace(ENDPOINT, provider="simulator", base_url="http://127.0.0.1:9"),
+        {"x-api-key": ENDPOINT.api_key, "anthropic-beta": COUNTS},
+    ),
     "bearer": (
         PLAIN,
         replace(ENDPOINT, bearer=True),
-        {"authorization": f"Bearer {ENDPOINT.api_key}", "anthropic-beta": OAUTH},
+        {"authorization": f"Bearer {ENDPOINT.api_key}", "anthropic-beta": f"{OAUTH},{COUNTS}"},
     ),
     "own headers win, betas are joined": (
         replace(BUDGET, model=lookup("anthropic", "claude-opus-4-5")),
@@ -113,7 +134,7 @@ HEADERS: dict[str, tuple[ModelRequest, Endpoint, dict[str, str]]] = {
         {
             "authorization": f"Bearer {ENDPOINT.api_key}",
             "anthropic-version": "2026-10-21",
-            "anthropic-beta": f"{OAUTH},{INTERLEAVED},mine",
+            "anthropic-beta": f"{OAUTH},{INTERLEAVED},{COUNTS},mine",
             "x-team": "a",
         },
     ),
@@ -121,7 +142,10 @@ HEADERS: dict[str, tuple[ModelRequest, Endpoint, dict[str, str]]] = {
         f"interleaved {model}": (
             replace(BUDGET, model=lookup("anthropic", model)),
             ENDPOINT,
-            {"x-api-key": ENDPOINT.api_key, **({"anthropic-beta": INTERLEAVED} if needed else {})},
+            {
+                "x-api-key": ENDPOINT.api_key,
+                "anthropic-beta": f"{INTERLEAVED},{COUNTS}" if needed else COUNTS,
+            },
         )
         for model, needed in {
             "claude-opus-4-5-20251101": True,
@@ -135,17 +159,17 @@ HEADERS: dict[str, tuple[ModelRequest, Endpoint, dict[str, str]]] = {
     "no tools, nothing to interleave": (
         replace(BUDGET, model=lookup("anthropic", "claude-opus-4-5"), tools=()),
         ENDPOINT,
-        {"x-api-key": ENDPOINT.api_key},
+        {"x-api-key": ENDPOINT.api_key, "anthropic-beta": COUNTS},
     ),
     "thinking that fits no more is dropped": (
         replace(PLAIN, thinking=Thinking("adaptive", drop_mismatched=True)),
         ENDPOINT,
-        {"x-api-key": ENDPOINT.api_key, "anthropic-beta": "thinking-binding-controls-2026-08-01"},
+        {"x-api-key": ENDPOINT.api_key, "anthropic-beta": f"thinking-binding-controls-2026-08-01,{COUNTS}"},
     ),
     "adaptive needs no header": (
         replace(PLAIN, model=lookup("anthropic", "claude-sonnet-4-6")),
         ENDPOINT,
-        {"x-api-key": ENDPOINT.api_key},
+        {"x-api-key": ENDPOINT.api_key, "anthropic-beta": COUNTS},
     ),
 }
 
@@ -153,6 +177,7 @@ HEADERS: dict[str, tuple[ModelRequest, Endpoint, dict[str, str]]] = {
 @pytest.mark.parametrize("name", HEADERS)
 def test_headers(name: str) -> None:
     request, endpoint, own = HEADERS[name]
+    """A-4: token counts are asked for where they are known to be given."""
     assert ADAPTER.encode(request, endpoint).headers == BASE_HEADERS | own
 
 

@@ -196,7 +196,7 @@ def test_a_budget_needs_a_tool_loop_that_began_with_thinking(name: str) -> None:
     request = replace(BUDGET, model=lookup("anthropic", "claude-sonnet-4-5"), conversation=conversation)
     encoded = ADAPTER.encode(request, ENDPOINT)
     assert json.loads(bytes(encoded.body))["thinking"]["type"] == form
-    assert ("anthropic-beta" in encoded.headers) is (form == "enabled")
+    assert ("interleaved" in encoded.headers.get("anthropic-beta", "")) is (form == "enabled")
     adaptive = replace(PLAIN, conversation=conversation)
     assert body_of(adaptive)["thinking"]["type"] == "adaptive"
 

@@ -28,6 +28,7 @@ from thinklsp.providers.service_errors import (
     CacheHintRefused,
     CompactionRefused,
     EffortRefused,
+    ThinkingCountsRefused,
     ThinkingFormRefused,
     ThinkingRejected,
 )
@@ -79,6 +80,7 @@ class Remedies:
         self._bare: set[str] = set()
         self._uncompacted: set[str] = set()
         self._without_cache_hints: set[str] = set()
+        self._without_counts: set[str] = set()
 
     def learn(self, remedy: Remedy) -> None:
         match remedy.kind:
@@ -93,6 +95,8 @@ class Remedies:
                 self._uncompacted.add(remedy.model)
             case "cache":
                 self._without_cache_hints.add(remedy.model)
+            case "counts":
+                self._without_counts.add(remedy.model)
             case "drop" | "bare":
                 if remedy not in self._known:
                     self._known.appendleft(remedy)
@@ -106,6 +110,8 @@ class Remedies:
             request = replace(request, compact_at=None)
         if request.model.id in self._without_cache_hints:
             request = replace(request, cache_hints=False)
+        if request.model.id in self._without_counts:
+            request = replace(request, thinking_counts=False)
         if request.model.id in self._bare:
             return _bare(request)
         for remedy in self._known:
@@ -129,7 +135,13 @@ class Remedies:
         if isinstance(error, ThinkingRejected):
             # Keep what was learned since: the form and the fields that the model accepts.
             asked = replace(sent.thinking, drop_mismatched=whole.thinking.drop_mismatched)
-            whole = replace(whole, thinking=asked, compact_at=sent.compact_at, cache_hints=sent.cache_hints)
+            whole = replace(
+                whole,
+                thinking=asked,
+                compact_at=sent.compact_at,
+                cache_hints=sent.cache_hints,
+                thinking_counts=sent.thinking_counts,
+            )
             return self._after_rejection(error, whole, sent)
         if isinstance(error, ThinkingFormRefused):
             return self._after_form(error.instead, whole, sent)
@@ -141,6 +153,9 @@ class Remedies:
         if isinstance(error, CacheHintRefused) and sent.cache_hints:
             said = f"The service does not accept hints for its prompt cache with {sent.model.id}; none are sent."
             return replace(sent, cache_hints=False), self._learned(Remedy(sent.model.id, "cache"), said)
+        if isinstance(error, ThinkingCountsRefused) and sent.thinking_counts:
+            said = f"The service does not count tokens while {sent.model.id} thinks; progress shows them afterwards."
+            return replace(sent, thinking_counts=False), self._learned(Remedy(sent.model.id, "counts"), said)
         return None
 
     def without_opaque_state(self, error: ProviderError, sent: ModelRequest) -> ModelRequest | None:

@@ -7,7 +7,7 @@ from typing import Literal
 
 from thinklsp.core.messages import Conversation
 
-RemedyKind = Literal["form", "effort", "never", "compaction", "cache", "drop", "bare"]
+RemedyKind = Literal["form", "effort", "never", "compaction", "cache", "counts", "drop", "bare"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,8 +17,8 @@ class Remedy:
     `form`: the form of thinking `instead` in place of `refused`. `effort`: a lower level in place of `refused`, which
     is `FORM:LEVEL`, since a level may be refused in one form of thinking alone. `never`: no thinking back, ever.
     `compaction`: the service is not asked to shorten what it reads, which is then our business. `cache`: no hints for
-    the prompt cache. The others are for conversations that begin with `beginning`: `drop` asks the service to leave out
-    the thinking in it that does not fit, `bare` sends none of it.
+    the prompt cache. `counts`: no token counts while the model thinks. The others are for conversations that begin with
+    `beginning`: `drop` asks the service to leave out the thinking in it that does not fit, `bare` sends none of it.
     """
 
     model: str

@@ -82,7 +82,7 @@ class ModelRequest:
 
     `max_tokens` None: nothing is said, and the service decides. `compact_at`: tokens at which the service is asked to
     shorten what the model reads, None: not at all; only for models that offer it. `cache_hints`: send the fields that
-    help a service to find its prompt cache.
+    help a service to find its prompt cache. `thinking_counts`: ask for token counts while the model thinks.
     """
 
     model: ModelInfo
@@ -93,6 +93,7 @@ class ModelRequest:
     max_tokens: int | None
     compact_at: int | None = None
     cache_hints: bool = True
+    thinking_counts: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,10 @@ class CacheHintRefused(BadRequest):
     """The service does not accept the field that helps it to find its prompt cache."""
 
 
+class ThinkingCountsRefused(BadRequest):
+    """The service does not count the tokens of thinking while the model thinks."""
+
+
 class EffortRefused(BadRequest):
     """The model does not take the level of effort that was asked for, or none at all."""
 

@@ -52,6 +52,16 @@ async def test_a_silent_provider_is_no_silent_server(begin: Begin) -> None:
     assert all("percentage" not in value for value in client.progress("t"))
 
 
+async def test_tokens_are_told_while_the_model_thinks(begin: Begin) -> None:
+    """A-4: the Messages API counts them for whoever asks, as the simulator does."""
+    outside = await begin(env={"THINKLSP_PROVIDER": "simulator"})
+    result = await outside.turn("thinklsp.chat", {"prompt": "What is here?"}, token="t")
+    assert result["stopReason"] == "end_turn"
+    messages = [value["message"] for value in outside.client.progress("t") if value["kind"] == "report"]
+    before_tools = itertools.takewhile(lambda message: "thinking" in message.lower(), messages)
+    assert any("tokens" in message for message in before_tools), messages
+
+
 async def test_a_quick_provider_is_no_flood(begin: Begin) -> None:
     words = "one two three four five six seven eight nine ten " * 12
     outside = await begin(answer(Thinking(words), Text(words), pace=0.01), options={"thinking": {"display": "summary"}})

@@ -40,6 +40,10 @@ _VERSION = "2023-06-01"
 _OAUTH_BETA = "oauth-2025-04-20"
 _INTERLEAVED_BETA = "interleaved-thinking-2025-05-14"
 _BINDING_BETA = "thinking-binding-controls-2026-08-01"
+_COUNTS_BETA = "thinking-token-count-2026-05-13"
+# Gateways pass headers on to services that know other betas, or none. The stand-in knows what the service knows.
+_FIRST_PARTY = "https://api.anthropic.com"
+_SIMULATOR = "simulator"
 _EMPTY = "(no text)"
 _HERE = "anthropic"
 _CACHED = ("cache_control", {"type": "ephemeral"})
@@ -106,6 +110,9 @@ def _betas(request: ModelRequest, endpoint: Endpoint, thinking: Thinking) -> lis
         betas.append(_INTERLEAVED_BETA)
     if thinking.form == "adaptive" and thinking.drop_mismatched:
         betas.append(_BINDING_BETA)
+    is_first_party = endpoint.host == _FIRST_PARTY or endpoint.provider == _SIMULATOR
+    if thinking.form in ("adaptive", "manual", "between_tools") and request.thinking_counts and is_first_party:
+        betas.append(_COUNTS_BETA)
     return betas
 
 

@@ -24,6 +24,7 @@ from thinklsp.providers.failures import (
 )
 from thinklsp.providers.service_errors import (
     EffortRefused,
+    ThinkingCountsRefused,
     ThinkingFormRefused,
     json_object,
     retry_after,
@@ -56,6 +57,8 @@ _REFUSED_FORMS: Mapping[str, ThinkingForm] = {
 _UNKNOWN_FORM = ("thinking: input tag", "thinking.adaptive.", "thinking.between_tools.")
 # The last two: gateways that translate for other services use those services' names.
 _EFFORT = ("output_config", "effort parameter", "reasoning.effort", "reasoning_effort")
+# Part of the name of the beta.
+_COUNTS = "thinking-token-count"
 _BOUND = "bound to a different conversation"
 
 
@@ -112,6 +115,8 @@ def _bad_request(report: Report) -> ProviderError:
         )
     if (refused := cache_hint_refused(report)) is not None:
         return refused
+    if _COUNTS in text:
+        return ThinkingCountsRefused(f"The service does not count tokens while the model thinks.{report.said}")
     if any(fragment in text for fragment in _EFFORT):
         return EffortRefused(f"The model does not take this effort: change `effort`.{report.said}")
     if "credit balance is too low" in text:
