@@ -220,6 +220,18 @@ def test_repair_shows_what_it_would_change_and_then_does_it(cli, inside, state):
     assert inside("sessions", "repair", mine).stdout == "Nothing is wrong with it.\n"
 
 
+def test_a_repair_can_be_undone(cli, inside, state):
+    """A-7: `restore` brings back what a repair has replaced; the archive is used up."""
+    [mine] = kept(state, broken, workspace=here(cli))
+    archive = json.loads(inside("sessions", "repair", mine, "--json").stdout)["archiveId"]
+    done = json.loads(inside("sessions", "restore", "--archive", archive, "--json").stdout)
+    counts = {"before": 3, "after": 3}
+    assert done == {"sessionId": mine, "title": "Broken prompt.", "messages": counts, "archiveId": archive}
+    assert json.loads(inside("sessions", "show", "--json").stdout)["archives"] == []
+    assert json.loads(inside("sessions", "repair", "--dry-run", "--json").stdout)["findings"]
+    assert inside("sessions", "restore", "--archive", archive).returncode == 1
+
+
 def test_fork_begins_another_at_a_step(cli, inside, state):
     [mine] = kept(state, full_session, workspace=here(cli))
     fork = json.loads(inside("sessions", "fork", mine, "--step", "1", "--json").stdout)

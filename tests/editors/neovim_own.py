@@ -193,7 +193,7 @@ async def _completes(seat: Seat) -> None:
         "Thinklsp effort ": ["auto", "high", "low", "max", "medium", "xhigh"],
         "Thinklsp thinking a": ["adaptive", "auto"],
         "Thinklsp model claude-opus-5-": ["claude-opus-5-5"],
-        "Thinklsp sessions ": ["delete", "fork", "resume", "show"],
+        "Thinklsp sessions ": ["delete", "fork", "restore", "resume", "show"],
         "Thinklsp edit f": [],
     }.items():
         found = await seat.nvim.ask("nvim_call_function", "getcompletion", [typed, "cmdline"])

@@ -13,9 +13,10 @@ import pytest
 from tests.support.scripted_model import check_sendable
 from tests.support.stored_sessions import RESULTS, USAGE, NoVault, answer, full_session, one_turn
 from thinklsp.core.errors import SessionError
-from thinklsp.core.messages import AssistantMessage, ToolResultBlock, UserMessage
+from thinklsp.core.messages import AssistantMessage, Message, ToolResultBlock, ToolUseBlock, UserMessage
 from thinklsp.core.usage import Usage
 from thinklsp.sessions.contract import SessionStore
+from thinklsp.sessions.repair import mend
 from thinklsp.sessions.session import Session
 from thinklsp.sessions.spending import utc_today
 from thinklsp.sessions.store import MemoryStore, SqliteStore
@@ -153,6 +154,10 @@ async def test_a_fork_goes_its_own_way(store: SessionStore) -> None:
             await store.fork(session.id, "w", wrong)
 
 
+def same(message: Message) -> Message:
+    return message
+
+
 def shortened(session: Session) -> Session:
     """To a summary and the last turn."""
     return session.compacted((SUMMARY, *session.conversation[-4:]))
@@ -173,42 +178,64 @@ async def test_a_compaction_keeps_what_it_replaces_and_can_be_undone(store: Sess
     assert (await store.fork(session.id, "w", 3)).conversation == session.conversation[:7], "from the archive"
     told = (*session.conversation, *later.conversation[-4:])
     assert await store.transcript(session.id, "w") == replace(later, conversation=told)
-    again = await store.undo_compaction(session.id)
+    again = await store.restore(session.id, archive_id, same)
     assert again.conversation == told
     assert (again.steps, await store.get(session.id, "w")) == (10, again)
     assert await store.archives(session.id) == ()
-    for failing in (store.undo_compaction(session.id), store.archived(session.id, archive_id)):
-        with pytest.raises(SessionError):
+    for failing in (store.restore(session.id, archive_id, same), store.archived(session.id, archive_id)):
+        with pytest.raises(SessionError, match="no such archive"):
             await failing
+    assert await store.get(session.id, "w") == again
     more = await store.update(session.id, lambda now: one_turn(10, now))
     assert more.conversation[:20] == again.conversation
 
 
-async def test_compactions_are_undone_one_after_the_other(store: SessionStore) -> None:
+@pytest.mark.parametrize("names", [["2", "1"], ["1"]], ids=["one after the other", "both at once"])
+async def test_several_compactions_are_undone(store: SessionStore, names: list[str]) -> None:
+    """A-7: every prompt since stays, and nothing of the removed conversations takes room."""
     session = await store.create("w")
     whole = await store.update(session.id, lambda now: one_turn(1, one_turn(0, now)))
-    once, _ = await store.compact(session.id, shortened, "1")
+    [before] = await store.list("w")
+    once, first = await store.compact(session.id, shortened, "1")
     await store.update(session.id, lambda now: one_turn(2, now))
-    twice, _ = await store.compact(session.id, shortened, "2")
+    twice, second = await store.compact(session.id, shortened, "2")
     assert len(twice.conversation) == 5
     more = await store.update(session.id, lambda now: one_turn(3, now))
-    assert (await store.transcript(session.id, "w")).conversation == (
-        *whole.conversation, *twice.conversation[-4:], *more.conversation[-4:],
-    )  # fmt: skip
+    told = (*whole.conversation, *twice.conversation[-4:], *more.conversation[-4:])
+    assert (await store.transcript(session.id, "w")).conversation == told
     assert [archive.note for archive in await store.archives(session.id)] == ["1", "2"]
-    assert (await store.undo_compaction(session.id)).conversation[:5] == once.conversation
-    assert (await store.undo_compaction(session.id)).conversation[:8] == whole.conversation
+    for name in names:
+        restored = await store.restore(session.id, {"1": first, "2": second}[name], same)
+        assert restored.conversation == (told if name == "1" else (*once.conversation, *told[8:]))
+        assert await store.get(session.id, "w") == restored
+    assert (restored.steps, await store.archives(session.id)) == (8, ())
+    [after] = await store.list("w")
+    assert after.size == before.size * 2, "the turns have the same length"
+
+
+async def test_a_repair_is_undone_as_it_was(store: SessionStore) -> None:
+    """A-7: `restore` undoes a repair too, so the conversation is as no service accepts it, with what was said since."""
+    session = await store.create("w")
+    broken = (UserMessage.of("Look."), AssistantMessage((ToolUseBlock("a", "t", {}),)), UserMessage.of("More."))
+    await store.update(session.id, lambda now: now.with_user("Look.").compacted(broken))
+    repaired, archive_id = await store.compact(
+        session.id, lambda now: now.compacted(mend(now.recovered().conversation).conversation), "Before."
+    )
+    later = await store.update(session.id, lambda now: one_turn(1, now))
+    restored = await store.restore(session.id, archive_id, same)
+    assert restored.conversation == (*broken, *later.conversation[len(repaired.conversation) :])
+    assert mend(restored.conversation).findings
 
 
 async def test_names_of_calls_that_come_back_are_made_unique_again(store: SessionStore) -> None:
     """A call after a compaction may be named like one that only the archive knows."""
     session = await store.create("w")
     await store.update(session.id, lambda now: one_turn(1, one_turn(0, now)))
-    await store.compact(session.id, shortened, "")
+    _, archive_id = await store.compact(session.id, shortened, "")
     again = one_turn(0, session).conversation
     other = UserMessage((ToolResultBlock("c0", "another result"),))
     await store.update(session.id, lambda now: now.with_user("Again.").with_step(again[1], other, USAGE))
-    restored = await store.undo_compaction(session.id)
+    restored = await store.restore(session.id, archive_id, same)
     check_sendable(restored.with_user("More.").conversation)
     assert [message.role for message in restored.conversation[8:]] == ["user", "assistant", "user"]
     assert await store.get(session.id, "w") == restored
@@ -221,9 +248,12 @@ async def test_a_failed_compaction_leaves_the_old_conversation(store: SessionSto
     assert await store.get(session.id, "w") == session
     assert await store.archives(session.id) == ()
     new = await store.create("w")
-    for failing in (store.compact(new.id, shortened, "x"), store.undo_compaction(new.id)):
-        with pytest.raises(SessionError, match="nothing"):
-            await failing
+    with pytest.raises(SessionError, match="nothing"):
+        await store.compact(new.id, shortened, "x")
+    for identity in (new.id, session.id):
+        with pytest.raises(SessionError, match="no such archive"):
+            await store.restore(identity, "x", same)
+    assert await store.get(session.id, "w") == session
 
 
 async def test_usage_is_summed_by_session_turn_model_and_day(store: SessionStore) -> None:

@@ -39,7 +39,7 @@ async def test_a_second_process_reads_and_does_not_write_until_the_first_is_gone
                 lambda: store.update(session_id, lambda now: now.with_user("Mine.")),
                 lambda: store.delete(session_id, "w"),
                 lambda: store.compact(session_id, lambda now: now, ""),
-                lambda: store.undo_compaction(session_id),
+                lambda: store.restore(session_id, "any", lambda message: message),
                 lambda: store.intend(session_id, "w", "t", ()),
             ):
                 with pytest.raises(SessionError, match=rf"in use by another thinklsp \(process {pid}\)\. Fork it"):

@@ -29,6 +29,7 @@ from thinklsp.sessions.values import Spent
 _ROOT = Path(__file__).parents[2]
 WRITING = (sys.executable, "-m", "tests.support.writing_sessions")
 _COMPACT_EVERY = 9
+_RESTORE_AFTER = 4
 
 
 class Writers:
@@ -95,6 +96,11 @@ def summarised(session: Session) -> Session:
     return session.compacted((UserMessage.of(f"Summary of {session.steps} steps."), *session.conversation[-3:]))
 
 
+def is_compacted_after(number: int) -> bool:
+    """Return whether a compaction follows this step; `_RESTORE_AFTER` steps later it is undone."""
+    return number > 0 and number % 2 == 1 and number % _COMPACT_EVERY == _COMPACT_EVERY - 1
+
+
 async def write(folder: Path) -> None:
     store = SqliteStore(str(folder), vault=NoVault)
     out, sizes = (os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND) for name in ("told", "sizes"))
@@ -114,9 +120,12 @@ async def write(folder: Path) -> None:
             os.write(out, f"intent {intent.id}\n".encode())
             await store.settle(intent, {"file:///a": "applied"})
             os.write(out, f"settled {intent.id}\n".encode())
-        if number % _COMPACT_EVERY == _COMPACT_EVERY - 1 and number % 2:
+        if is_compacted_after(number):
             session, archive = await store.compact(session.id, summarised, "note")
             os.write(out, f"compacted {archive}\n".encode())
+        elif is_compacted_after(number - _RESTORE_AFTER):
+            session = await store.restore(session.id, archive, lambda message: message)
+            os.write(out, f"restored {archive}\n".encode())
 
 
 async def gone(pid: int) -> None:
@@ -159,8 +168,12 @@ async def check_survival(folder: Path) -> float:
         session = await store.get(session_id, "w")
         assert session.steps in (len(steps), len(steps) + 1), "a step was lost, or came from nowhere"
         archives = await store.archives(session_id)
-        assert {*values.get("compacted", [])} <= {archive.id for archive in archives}, "an archive is lost"
-        assert len(archives) <= len(values.get("compacted", [])) + 1
+        kept = [archive for archive in values.get("compacted", []) if archive not in values.get("restored", [])]
+        if is_compacted_after(session.steps - 1 - _RESTORE_AFTER):
+            assert [archive.id for archive in archives] in ([], kept), "an archive is lost, or from nowhere"
+        else:
+            assert {*kept} <= {archive.id for archive in archives}, "an archive is lost"
+            assert len(archives) <= len(kept) + 1
         check_content(session)
         for archive in archives:
             archived = await store.archived(session_id, archive.id)
@@ -181,15 +194,19 @@ async def check_survival(folder: Path) -> float:
 
 def check_content(session: Session) -> None:
     """Each message is the one that was written, whole and in its place."""
-    expected = Session(session.id, "w")
+    expected = [Session(session.id, "w")]
+    replaced = expected[0]
     for number in range(session.steps):
-        if number % 2 == 0:
-            expected = expected.with_user(f"prompt {number}")
-        expected = step(number, expected)
-        if number % _COMPACT_EVERY == _COMPACT_EVERY - 1 and number % 2 and number + 1 < session.steps:
-            expected = summarised(expected)
-    candidates = [expected, expected.with_user(f"prompt {session.steps}"), summarised(expected)]
-    candidates.append(candidates[-1].with_user(f"prompt {session.steps}"))
+        last = expected[-1]
+        last = step(number, last if number % 2 else last.with_user(f"prompt {number}"))
+        expected = [last]
+        if is_compacted_after(number):
+            replaced = last
+            expected.append(summarised(last))
+        elif is_compacted_after(number - _RESTORE_AFTER):
+            since = last.conversation[len(summarised(replaced).conversation) :]
+            expected.append(last.compacted((*replaced.conversation, *since)))
+    candidates = [*expected, *(candidate.with_user(f"prompt {session.steps}") for candidate in expected)]
     assert session.conversation in [candidate.conversation for candidate in candidates], "a turn is torn"
 
 

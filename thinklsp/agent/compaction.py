@@ -16,6 +16,7 @@ from thinklsp.agent.user_turns import shortened_note, split_turns, words_of
 from thinklsp.core.bare import bare_message
 from thinklsp.core.messages import AssistantMessage, Conversation, Message, TextBlock, UserMessage, shortened_by
 from thinklsp.core.said import THINKING_ONLY
+from thinklsp.providers.catalog import lookup
 from thinklsp.providers.model_info import ModelInfo
 
 Cause = Literal["threshold", "overflow", "command"]
@@ -145,8 +146,19 @@ def _kept(message: Message, model: ModelInfo) -> Message:
         return message
     # What a service has noted of the past would hide our summary of it.
     hides = shortened_by(message) is not None
-    if _is_own(message, model) and not hides and not binds_thinking(model):
+    return message if _is_own(message, model) and not hides and not binds_thinking(model) else _bare(message)
+
+
+def free_from_past(message: Message) -> Message:
+    """Return the message as its own model accepts it behind another past: bare if its thinking is bound to the past."""
+    if isinstance(message, UserMessage):
         return message
+    models = {(block.raw.origin.provider, block.raw.origin.model) for block in message.blocks if block.raw is not None}
+    is_bound = any(binds_thinking(lookup(*model)) for model in models)
+    return _bare(message) if is_bound or shortened_by(message) is not None else message
+
+
+def _bare(message: AssistantMessage) -> AssistantMessage:
     bare = bare_message(message)
     return bare if bare.blocks else replace(bare, blocks=(TextBlock(THINKING_ONLY),))
 

@@ -1,4 +1,4 @@
-"""Conversations that are kept: list, show, export, delete, repair and fork them."""
+"""Conversations that are kept: list, show, export, delete, repair, restore and fork them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rich.text import Text
 from thinklsp.cli.terminal import console_for, current_folder, harmless, size_told
 from thinklsp.cli.terminal_question import can_ask, confirm
 from thinklsp.core.errors import ThinkLspError
-from thinklsp.engine.sessions import Reach, SessionCommands, older_than
+from thinklsp.engine.sessions import Reach, SessionCommands, older_than, restored_told
 from thinklsp.engine.usage import cost_told
 from thinklsp.sessions.state_folder import state_folder
 from thinklsp.sessions.store import SqliteStore
@@ -43,7 +43,7 @@ Act = Callable[[SessionCommands, argparse.Namespace], Awaitable[int]]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    ops = parser.add_subparsers(dest="op", metavar="{list,show,export,delete,repair,fork}")
+    ops = parser.add_subparsers(dest="op", metavar="{list,show,export,delete,repair,restore,fork}")
     parser.set_defaults(op="list", all=False, json=False)
     listing = ops.add_parser("list", help="those of this folder, newest first (default)")
     listing.add_argument("--all", action="store_true", help="those of every folder")
@@ -64,9 +64,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     delete.add_argument("--yes", action="store_true", help="do not ask")
     repair = _with_id(ops.add_parser("repair", help="find and mend what no service would accept"))
     repair.add_argument("--dry-run", action="store_true", help="only say what would change")
+    restore = _with_id(ops.add_parser("restore", help="undo a compaction or a repair"))
+    restore.add_argument("--archive", metavar="ID", help="the archive to restore; without: the newest")
     fork = _with_id(ops.add_parser("fork", help="begin a new one that knows what this one knew"))
     fork.add_argument("--step", type=int, metavar="N", help="after its first N steps; without: all of them")
-    for op in (listing, show, delete, repair, fork):
+    for op in (listing, show, delete, repair, restore, fork):
         op.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
@@ -282,6 +284,12 @@ async def _repair(commands: SessionCommands, args: argparse.Namespace) -> int:
     return 0
 
 
+async def _restore(commands: SessionCommands, args: argparse.Namespace) -> int:
+    answer = await commands.restore(args.id, args.archive)
+    _tell(args, answer, restored_told(answer))
+    return 0
+
+
 async def _fork(commands: SessionCommands, args: argparse.Namespace) -> int:
     if args.step is not None and args.step < 0:
         raise ThinkLspError("Steps are counted from 0.")
@@ -296,6 +304,7 @@ _ACTS: Mapping[str, Act] = {
     "export": _export,
     "delete": _delete,
     "repair": _repair,
+    "restore": _restore,
     "fork": _fork,
 }
 

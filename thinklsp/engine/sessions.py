@@ -1,4 +1,5 @@
-"""What people do with their sessions, for editors and the terminal alike: list, show, export, delete, repair, fork.
+"""What people do with their sessions, for editors and the terminal alike: list, show, export, delete, repair, restore,
+fork.
 
 Answers are plain JSON values. A session is found by its id, by the beginning of one, or as `last`. Nothing that a
 service has sealed is in any of them.
@@ -8,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Literal, Protocol
 
+from thinklsp.agent.compaction import free_from_past
 from thinklsp.core.errors import SessionError
 from thinklsp.core.messages import Conversation, UserMessage
 from thinklsp.core.usage import usage_json
@@ -31,6 +33,7 @@ _SHORTEST = 4
 _UNKNOWN = "There is no such session here. The list of sessions names those that there are."
 _TOO_SHORT = "The beginning of an id must have at least four letters. The list of sessions names them."
 _NONE_YET = "There is no session here yet."
+_NO_ARCHIVE = "This session has no archive: no compaction or repair can be undone."
 _RUNNING = "A turn of this session is running. Stop it or wait for it first."
 
 
@@ -165,6 +168,30 @@ class SessionCommands:
             await self._store.release(summary.id)
         return answer | {"repaired": True, "archiveId": archive_id}
 
+    async def restore(self, wish: str | None, archive_id: str | None = None) -> dict[str, Any]:
+        """Undo a compaction or a repair: make an archive the conversation again, followed by what was said since.
+
+        `archive_id` None: the newest archive. Refused while a turn of the session runs.
+        """
+        summary = await self.find(wish)
+        with self._claimed(summary.id):
+            try:
+                return await self.restore_claimed(summary.id, archive_id)
+            finally:
+                await self._store.release(summary.id)
+
+    async def restore_claimed(self, session_id: str, archive_id: str | None) -> dict[str, Any]:
+        """As `restore`, for a caller that has claimed the session and releases it."""
+        before = await self._store.get(session_id, self._reach.workspace)
+        if archive_id is None:
+            archives = await self._store.archives(session_id)
+            if not archives:
+                raise SessionError(_NO_ARCHIVE)
+            archive_id = archives[-1].id
+        after = await self._store.restore(session_id, archive_id, free_from_past)
+        counts = {"before": len(before.conversation), "after": len(after.conversation)}
+        return {"sessionId": session_id, "title": after.title, "messages": counts, "archiveId": archive_id}
+
     async def fork(self, wish: str | None, step: int | None = None) -> dict[str, Any]:
         """A new session that knows what this one knew after `step` steps; None: all."""
         summary = await self.find(wish)
@@ -197,6 +224,12 @@ def sessions_told(entries: list[dict[str, Any]]) -> str:
         return _NONE_YET
     head = "| session | title | model | steps | cost | last used (UTC) |\n|---|---|---|---|---|---|"
     return "\n".join((head, *(_told(entry) for entry in entries)))
+
+
+def restored_told(answer: Mapping[str, Any]) -> str:
+    """Return what `restore` did, as a sentence."""
+    before, after = answer["messages"]["before"], answer["messages"]["after"]
+    return f"Archive `{answer['archiveId']}` is the conversation again: {before} messages became {after}."
 
 
 def _told(entry: dict[str, Any]) -> str:

@@ -6,7 +6,7 @@ import logging
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Self
 
@@ -45,6 +45,7 @@ from thinklsp.tools.editor import Editor, NoEditor
 from thinklsp.workspace.overlay import EditOverlay
 
 _log = logging.getLogger(__name__)
+_KEPT = "The former one is archive `{}`: `/restore` in a chat or `thinklsp sessions restore` brings it back."
 
 Choices = Mapping[str, object]
 """Settings that the user chose while working: dotted key to value."""
@@ -204,7 +205,7 @@ class Turn:
                 elif isinstance(event, Reminded):
                     await self._remind(event)
                 elif isinstance(event, ContextCompacted):
-                    await self._replace(event)
+                    event = await self._replace(event)
                     self.said.append(event.text)
                 elif isinstance(event, Notice):
                     if event.text in self.said:
@@ -228,7 +229,7 @@ class Turn:
         async with aclosing(work) as events:
             async for event in events:
                 if isinstance(event, ContextCompacted):
-                    await self._replace(event)
+                    event = await self._replace(event)
                     self.text = event.text
                 elif isinstance(event, Notice):
                     self.said.append(event.text)
@@ -250,8 +251,8 @@ class Turn:
     async def _remind(self, said: Reminded) -> None:
         await self._update(lambda session: session.with_reminder(said.message))
 
-    async def _replace(self, shorter: ContextCompacted) -> None:
-        """The shorter conversation takes the place of the former, which the store keeps as an archive."""
+    async def _replace(self, shorter: ContextCompacted) -> ContextCompacted:
+        """Store the shorter conversation, which makes the former one an archive, and return the event that names it."""
         choices = {"thinking.mode": "off"} if shorter.thinking_off else {}
         spent = self._booked(shorter.usage, "compaction")
 
@@ -261,6 +262,7 @@ class Turn:
         self.session, archive = await self.store.compact(self.session.id, change, shorter.text, spent)
         self.shortened = Shortened(shorter, archive)
         _log.info("turn %s: %d messages became %d", self.id, len(shorter.before), len(shorter.after))
+        return replace(shorter, text=f"{shorter.text} {_KEPT.format(archive)}")
 
     async def _keep_remedy(self, notice: Notice) -> None:
         if notice.remedy is not None and self.service:

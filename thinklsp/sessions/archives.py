@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from sqlite3 import Connection
 
 from thinklsp.core.errors import SessionError
+from thinklsp.core.messages import Message
 from thinklsp.sessions.codec import as_time, number
 from thinklsp.sessions.history import read_history
 from thinklsp.sessions.repair import mend
@@ -14,6 +16,8 @@ from thinklsp.sessions.sealing import Seals
 from thinklsp.sessions.session import Session
 from thinklsp.sessions.values import Archive, Archived
 
+UNKNOWN_ARCHIVE = "This session has no such archive. `thinklsp sessions show` lists its archives."
+_DAMAGED = "Parts of this session or of the archive are damaged. The archive can be shown, not restored."
 _COLUMNS = "id, session, note, messages, steps, made"
 
 
@@ -59,23 +63,53 @@ def transcript(connection: Connection, now: Session, seals: Seals) -> Session:
     return replace(now, conversation=tuple(told))
 
 
-def undo_compaction(connection: Connection, before: Stored, seals: Seals) -> Stored:
-    """The newest archive becomes the conversation again, followed by what has been said since. Raises SessionError."""
-    row = connection.execute(
-        "SELECT id, generation, kept FROM archive WHERE session = ? ORDER BY generation DESC LIMIT 1",
-        (before.session.id,),
-    ).fetchone()
-    if row is None:
-        raise SessionError("This session has no compaction that could be undone.")
-    key, generation, kept = str(row[0]), number(row[1]), number(row[2])
-    history = read_history(connection, before.session.id, generation, seals)
-    if not history.sound:
-        raise SessionError("The conversation from before this compaction is damaged. It can be shown, not restored.")
-    # Names of calls were made unique among the messages that were left, not among those that come back now.
-    conversation = mend((*history.conversation, *before.session.conversation[kept:])).conversation
+def restore(
+    connection: Connection,
+    before: Stored,
+    archive_id: str,
+    fit: Callable[[Message], Message],
+    seals: Seals,
+    *,
+    left_by_other: bool,
+) -> Stored:
+    """Make an archive the conversation again, followed by what was said since, and delete it and later archives.
+
+    `fit` is applied to each message that was said since. `left_by_other`: a process that is gone may have left the
+    session in the middle of a turn. Raises SessionError.
+    """
+    undone = _undone(connection, before.session.id, archive_id)
+    histories = [read_history(connection, before.session.id, generation, seals) for _, generation, _ in undone]
+    if not (before.sound and all(history.sound for history in histories)):
+        raise SessionError(_DAMAGED)
+    conversation = before.session.conversation
+    for (_, _, kept), history in zip(undone, histories, strict=True):
+        conversation = (*history.conversation, *map(fit, conversation[kept:]))
     session = replace(before.session, conversation=conversation)
-    size = remove_generation(connection, session.id, before.generation)
-    connection.execute("DELETE FROM archive WHERE id = ?", (key,))
-    stored = Stored(session, before.revision + 1, generation)
-    extend_generation(connection, stored, shared(history.conversation, conversation), size, seals)
+    if left_by_other:
+        session = session.recovered()
+    oldest = histories[-1].conversation
+    if not mend(oldest).findings:
+        # Ids of calls are unique among the messages that the compaction left, not among those that come back.
+        session = replace(session, conversation=mend(session.conversation).conversation)
+    size = sum(
+        remove_generation(connection, session.id, generation)
+        for generation in (before.generation, *(generation for _, generation, _ in undone[:-1]))
+    )
+    for key, _, _ in undone:
+        connection.execute("DELETE FROM archive WHERE id = ?", (key,))
+    stored = Stored(session, before.revision + 1, undone[-1][1])
+    extend_generation(connection, stored, shared(oldest, session.conversation), size, seals)
     return stored
+
+
+def _undone(connection: Connection, session_id: str, archive_id: str) -> list[tuple[str, int, int]]:
+    """Return id, generation and kept messages of the archive and of all later ones, newest first."""
+    rows = connection.execute(
+        "SELECT id, generation, kept FROM archive WHERE session = ? ORDER BY generation DESC", (session_id,)
+    )
+    found: list[tuple[str, int, int]] = []
+    for key, generation, kept in rows:
+        found.append((str(key), number(generation), number(kept)))
+        if key == archive_id:
+            return found
+    raise SessionError(UNKNOWN_ARCHIVE)

@@ -6,11 +6,12 @@ cancelled. Every method raises SessionError with a sentence.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Literal, Protocol
 
+from thinklsp.core.messages import Message
 from thinklsp.core.remedies import Remedy
 from thinklsp.core.usage import Usage
 from thinklsp.sessions.ledger import Intent, LedgerEdit, Outcome, PlannedWrite, WrittenFile, WrittenTurn
@@ -90,8 +91,12 @@ class SessionStore(Protocol):
         replaced stands in the place of their summaries."""
         ...
 
-    async def undo_compaction(self, session_id: str) -> Session:
-        """The newest archive becomes the conversation again, followed by what has been said since."""
+    async def restore(self, session_id: str, archive_id: str, fit: Callable[[Message], Message]) -> Session:
+        """Make an archive the conversation again, followed by what was said since; it and later archives are gone.
+
+        `fit` must be pure: it is applied to each message that was said since, in the store's thread. What a repair has
+        replaced comes back as it was, even if no service accepts it.
+        """
         ...
 
     async def record(self, session_id: str, spent: Spent) -> None:

@@ -9,6 +9,7 @@ from sqlite3 import Connection
 from typing import NamedTuple
 
 from thinklsp.core.errors import SessionError
+from thinklsp.core.messages import Message
 from thinklsp.core.remedies import Remedy
 from thinklsp.core.usage import Usage
 from thinklsp.sessions import archives, ledger, remedies, rows, spending
@@ -131,14 +132,15 @@ class Keeper:
         stored, archive_id = self.places.write(session_id, act)
         return self._remember(stored).session, archive_id
 
-    def undo_compaction(self, session_id: str) -> Session:
+    def restore(self, session_id: str, archive_id: str, fit: Callable[[Message], Message]) -> Session:
         self._holding.work(session_id)
 
         def act(place: Connection) -> Stored:
-            before, _ = self._before(place, session_id)
+            before, session = self._before(place, session_id)
             if before is None:
-                raise SessionError("There is nothing to undo: nothing has been said in this session.")
-            return archives.undo_compaction(place, before, self._seals)
+                raise SessionError(archives.UNKNOWN_ARCHIVE)
+            is_other = session is not before.session
+            return archives.restore(place, before, archive_id, fit, self._seals, left_by_other=is_other)
 
         return self._remember(self.places.write(session_id, act)).session
 
@@ -148,7 +150,7 @@ class Keeper:
     def archived(self, session_id: str, archive_id: str) -> Archived:
         archive = next((archive for archive in self.archives(session_id) if archive.id == archive_id), None)
         if archive is None:
-            raise SessionError("This session has no such archive.")
+            raise SessionError(archives.UNKNOWN_ARCHIVE)
         return self.places.read(session_id, lambda place: archives.read_archive(place, archive, self._seals))
 
     def transcript(self, session_id: str, workspace: str | None) -> Session:

@@ -10,6 +10,7 @@ from functools import partial
 from typing import TypeVar
 
 from thinklsp.core.errors import SessionError
+from thinklsp.core.messages import Message
 from thinklsp.core.remedies import Remedy
 from thinklsp.core.usage import Usage
 from thinklsp.sessions.contract import Condition
@@ -91,8 +92,8 @@ class _Store:
     async def transcript(self, session_id: str, workspace: str | None) -> Session:
         return await self._run(lambda keeper: keeper.transcript(session_id, workspace))
 
-    async def undo_compaction(self, session_id: str) -> Session:
-        return await self._run(lambda keeper: keeper.undo_compaction(session_id))
+    async def restore(self, session_id: str, archive_id: str, fit: Callable[[Message], Message]) -> Session:
+        return await self._run(lambda keeper: keeper.restore(session_id, archive_id, fit))
 
     async def record(self, session_id: str, spent: Spent) -> None:
         day = utc_today()

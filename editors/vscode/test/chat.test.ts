@@ -211,6 +211,7 @@ test('references and commands are told from words', () => {
     ]);
     assert.deepEqual(mentions('@a.py:5'), [{ path: 'a.py', first: 5, last: 5 }]);
     assert.deepEqual(slashed('/Effort high '), { name: 'effort', argument: 'high' });
+    assert.deepEqual(slashed('/restore 3f9c'), { name: 'restore', argument: '3f9c' });
     assert.deepEqual(slashed('/compact keep\nthe names'), { name: 'compact', argument: 'keep\nthe names' });
     for (const text of ['/etc/hosts', '//', ' /help', 'a /help', '']) {
         assert.equal(slashed(text), null, text);

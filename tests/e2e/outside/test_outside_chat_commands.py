@@ -240,7 +240,7 @@ async def test_completion_in_a_chat_document(begin: Begin) -> None:
         return await client.complete(uri, prompt)
 
     assert labels(await complete("/", before="")) == [
-        "/effort", "/think", "/model", "/compact", "/clear", "/usage", "/sessions", "/undo", "/help",
+        "/effort", "/think", "/model", "/compact", "/restore", "/clear", "/usage", "/sessions", "/undo", "/help",
     ]  # fmt: skip
     assert labels(await complete("/co", before="")) == ["/compact"]
     assert labels(await complete("/effort h", before="")) == ["high"]

@@ -87,6 +87,7 @@ WRONG: list[tuple[str, Any, str]] = [
     ("sessions", {"op": "nonsense"}, "op"),
     ("sessions", {"op": 1}, "op"),
     ("sessions", {"op": "delete"}, "sessionId"),
+    ("sessions", {"op": "restore", "sessionId": "last"}, "archiveId"),
     ("sessions", {"op": "attach", "sessionId": "last"}, "partialResultToken"),
     ("sessions", {"op": "list", "step": 1}, "step"),
     ("sessions", {"op": "show", "format": "json"}, "format"),
@@ -113,9 +114,10 @@ async def test_wrong_arguments_and_other_workspaces(begin: Begin, tmp_path: Path
     other_root.mkdir()
     other = (await outside.beside(other_root)).client
     assert await sessions(other) == []
-    for op in ("show", "export", "delete", "repair", "fork"):
-        assert "no such session" in await refused(other, op, sessionId=identity)
-        assert "no such session" in await refused(other, op, sessionId=identity[:8])
+    for op in ("show", "export", "delete", "repair", "restore", "fork"):
+        more = {"archiveId": "x"} if op == "restore" else {}
+        assert "no such session" in await refused(other, op, sessionId=identity, **more)
+        assert "no such session" in await refused(other, op, sessionId=identity[:8], **more)
     assert "no such session" in await refused(other, "attach", sessionId=identity, partialResultToken="p")
     with pytest.raises(ResponseError, match="no such session"):
         await other.command("thinklsp.usage", {"sessionId": identity})

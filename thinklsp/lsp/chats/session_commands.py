@@ -23,6 +23,7 @@ _FIELDS = {
     "export": frozenset({"archive_id", "format"}),
     "delete": frozenset[str](),
     "repair": frozenset({"apply"}),
+    "restore": frozenset({"archive_id"}),
     "fork": frozenset({"step"}),
     "attach": frozenset({"partial_result_token"}),
 }
@@ -49,6 +50,10 @@ async def sessions(engine: Engine, turns: Turns, workspace: str, given: Sessions
             return await commands.delete(wish)
         case "repair":
             return await commands.repair(wish, apply=given.apply)
+        case "restore":
+            if given.archive_id is None:
+                raise InvalidParams("The field archiveId is missing: it names the archive to restore.")
+            return await commands.restore(wish, given.archive_id)
         case "fork":
             return await commands.fork(wish, given.step)
         case "attach":

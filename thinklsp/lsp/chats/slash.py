@@ -44,6 +44,7 @@ SLASH_COMMANDS = (
     ),
     SlashCommand("model", "word", "/model [id]", "which model answers; `auto` takes your choice back"),
     SlashCommand("compact", "text", "/compact [instructions]", "shortens the conversation and keeps its thread"),
+    SlashCommand("restore", "word", "/restore [archive]", "undoes a compaction or a repair, by default the newest"),
     SlashCommand("clear", "none", "/clear", "begins a new session in this document"),
     SlashCommand("usage", "none", "/usage", "what this session has used"),
     SlashCommand("sessions", "none", "/sessions", "the sessions of this workspace"),

@@ -25,6 +25,10 @@ class SessionServices(Protocol):
         """A turn of what runs the commands: it shows there what it does, and counts there what it costs."""
         ...
 
+    async def restore(self, session_id: str, archive_id: str | None) -> str:
+        """Undo a compaction or a repair. `archive_id` None: the newest."""
+        ...
+
     async def usage(self, session_id: str) -> str: ...
 
     async def sessions(self) -> str:
@@ -81,6 +85,8 @@ class SlashCommands:
                 return await self._choose("thinking", " ".join(argument.split()), session_id)
             case "compact":
                 return await self._services.compact(running, session_id, argument)
+            case "restore":
+                return await self._services.restore(session_id, argument.strip("`") or None)
             case "usage":
                 return await self._services.usage(session_id)
             case "sessions":

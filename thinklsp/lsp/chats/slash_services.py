@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from thinklsp.engine import CompactTask, Engine, TurnSpec
-from thinklsp.engine.sessions import Reach, SessionCommands, sessions_told
+from thinklsp.engine.sessions import Reach, SessionCommands, restored_told, sessions_told
 from thinklsp.engine.usage import usage_report, usage_told
 from thinklsp.lsp.editor.snapshots import Snapshots
 from thinklsp.lsp.edits.applying import Applying
@@ -26,12 +26,18 @@ class Services:
         turn = await self._turns.begun(Asked(spec, running.progress.work_done, None), running.progress)
         return str((await turn.run(running))["text"])
 
+    async def restore(self, session_id: str, archive_id: str | None) -> str:
+        restored = await self._commands().restore_claimed(session_id, archive_id)
+        return restored_told(restored)
+
     async def usage(self, session_id: str) -> str:
         return usage_told(await usage_report(self._engine.store, session_id))
 
     async def sessions(self) -> str:
-        reach = Reach(self._snapshots.key)
-        return sessions_told(await SessionCommands(self._engine.store, reach, self._engine).list())
+        return sessions_told(await self._commands().list())
+
+    def _commands(self) -> SessionCommands:
+        return SessionCommands(self._engine.store, Reach(self._snapshots.key), self._engine)
 
     async def undo(self, session_id: str) -> str:
         outcome = await self._applying.undo(None, session_id=session_id)

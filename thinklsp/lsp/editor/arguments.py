@@ -101,10 +101,10 @@ class SendArguments(_Arguments):
 
 
 class SessionsArguments(_Arguments):
-    """Of `op`: `step` belongs to fork, `format` to export, `archiveId` to show and export, `apply` to repair,
+    """Of `op`: `step` belongs to fork, `format` to export, `archiveId` to show, export and restore, `apply` to repair,
     `partialResultToken` to attach."""
 
-    op: Literal["list", "show", "export", "delete", "repair", "fork", "attach"] = "list"
+    op: Literal["list", "show", "export", "delete", "repair", "restore", "fork", "attach"] = "list"
     session_id: Name | None = Field(None, min_length=1, max_length=200)
     partial_result_token: Token | None = None
     step: int | None = Field(None, ge=0, lt=2**31)

@@ -4,7 +4,7 @@ local client = require('thinklsp.client')
 
 local M = {}
 
-M.OPERATIONS = { 'delete', 'fork', 'resume', 'show' }
+M.OPERATIONS = { 'delete', 'fork', 'restore', 'resume', 'show' }
 
 ---@alias thinklsp.Ask fun(bufnr: integer, command: string, argument: table, on_answer: fun(answer: any))
 
@@ -13,6 +13,33 @@ M.OPERATIONS = { 'delete', 'fork', 'resume', 'show' }
 local function resume(bufnr, session)
   local found = client.of(bufnr)
   chats.open(found and found.root_dir or vim.fn.getcwd(), session)
+end
+
+--- Lets the user choose an archive, which becomes the conversation of the session again.
+---@param bufnr integer
+---@param session string
+---@param ask thinklsp.Ask
+local function restore(bufnr, session, ask)
+  ask(bufnr, 'thinklsp.sessions', { op = 'show', sessionId = session }, function(shown)
+    if #shown.archives == 0 then
+      vim.notify('thinklsp: this session has no archive: no compaction or repair can be undone')
+      return
+    end
+    vim.ui.select(vim.fn.reverse(shown.archives), {
+      prompt = 'Archive',
+      format_item = function(archive)
+        return ('%s  %d messages  %s'):format(archive.made:sub(1, 16), archive.messages, archive.note)
+      end,
+    }, function(archive)
+      if archive then
+        local argument = { op = 'restore', sessionId = session, archiveId = archive.archiveId }
+        ask(bufnr, 'thinklsp.sessions', argument, function(answer)
+          local counts = answer.messages
+          vim.notify(('thinklsp: restored; %d messages became %d'):format(counts.before, counts.after))
+        end)
+      end
+    end)
+  end)
 end
 
 ---@param bufnr integer
@@ -28,6 +55,8 @@ local function perform(bufnr, operation, session, ask, show)
     ask(bufnr, 'thinklsp.sessions', argument, function(answer)
       show(answer.text)
     end)
+  elseif operation == 'restore' then
+    restore(bufnr, session.sessionId, ask)
   elseif operation == 'fork' then
     ask(bufnr, 'thinklsp.sessions', argument, function(answer)
       resume(bufnr, answer.sessionId)

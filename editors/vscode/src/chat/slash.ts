@@ -16,6 +16,15 @@ interface Side {
 interface Compacted {
     before: Side;
     after: Side;
+    archiveId: string | null;
+}
+
+interface Shown {
+    archives: { archiveId: string }[];
+}
+
+interface Restored {
+    messages: { before: number; after: number };
 }
 
 const KEYS: Record<string, ChoiceName> = { effort: 'effort', think: 'thinking', model: 'model' };
@@ -35,6 +44,8 @@ export class SlashCommands {
         switch (name) {
             case 'compact':
                 return this.compact(argument, sessionId);
+            case 'restore':
+                return this.restore(argument, sessionId);
             case 'usage':
                 return this.usage(sessionId);
             case 'undo': {
@@ -64,17 +75,34 @@ export class SlashCommands {
         return `${here}: ${used(total) || 'nothing yet'}.\n\nToday, all sessions: ${used(today) || 'nothing yet'}.`;
     }
 
+    private async restore(archive: string, sessionId: string | undefined): Promise<string> {
+        if (sessionId === undefined) {
+            throw new Error('There is nothing to restore: this chat has no session yet.');
+        }
+        let archiveId: string | undefined = archive;
+        if (archive === '') {
+            const { archives } = await this.turns.ask<Shown>('thinklsp.sessions', { op: 'show', sessionId });
+            archiveId = archives.at(-1)?.archiveId;
+        }
+        if (archiveId === undefined) {
+            return 'This session has no archive: no compaction or repair can be undone.';
+        }
+        const asked = { op: 'restore', sessionId, archiveId };
+        const { messages } = await this.turns.ask<Restored>('thinklsp.sessions', asked);
+        return `Archive \`${archiveId}\` is the conversation again: ${messages.before} messages became ${messages.after}.`;
+    }
+
     private async compact(instructions: string, sessionId: string | undefined): Promise<string> {
         if (sessionId === undefined) {
             throw new Error('There is nothing to shorten: this chat has no session yet.');
         }
         const client = await this.connect();
         const asked = { sessionId, instructions };
-        const { before, after } = await client.execute<Compacted>('thinklsp.compact', asked, randomUUID());
+        const { before, after, archiveId } = await client.execute<Compacted>('thinklsp.compact', asked, randomUUID());
         const size = (side: Side): string =>
             `${side.messages} messages${side.tokens === null ? '' : `, ${tokens(side.tokens)} tokens`}`;
-        return before.messages === after.messages
+        return archiveId === null
             ? 'There was nothing to shorten.'
-            : `Shortened from ${size(before)} to ${size(after)}.`;
+            : `Shortened from ${size(before)} to ${size(after)}. \`/restore ${archiveId}\` undoes it.`;
     }
 }

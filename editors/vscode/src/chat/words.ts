@@ -37,6 +37,7 @@ export const SLASH_COMMANDS: readonly SlashCommand[] = [
     { name: 'effort', usage: '/effort [level]', about: 'how hard the model tries' },
     { name: 'help', usage: '/help', about: 'this list' },
     { name: 'model', usage: '/model [id]', about: 'which model answers' },
+    { name: 'restore', usage: '/restore [archive]', about: 'undoes a compaction or a repair, by default the newest' },
     { name: 'sessions', usage: '/sessions', about: 'the sessions of this workspace' },
     { name: 'think', usage: '/think [off|normal|ultra|adaptive|manual N]', about: 'how the model thinks' },
     { name: 'undo', usage: '/undo', about: 'takes back what the latest turn changed' },
