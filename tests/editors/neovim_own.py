@@ -156,7 +156,7 @@ async def _tells(seat: Seat) -> None:
         "thinking": "thinking is auto",
         "thinking off": "thinking is off",
         "thinking auto": "thinking is auto (adaptive)",
-        "model": "model is default (claude-opus-5-5)",
+        "model": "model is auto (claude-opus-5-5)",
         "effort wild": "effort must be one of auto, low",
         "usage": "this session ",
         "log": "nothing has been logged to ",

@@ -13,7 +13,7 @@ from thinklsp.engine.instructions import FOLLOW, NOT_NOW, ProjectInstructions
 from thinklsp.settings.permissions import Permissions
 from thinklsp.workspace.paths import Root
 from thinklsp.workspace.uri import path_to_uri
-from thinklsp.workspace.view import DocumentSnapshot, WorkspaceFolder, WorkspaceView
+from thinklsp.workspace.view import DocumentSnapshot, Place, WorkspaceFolder, WorkspaceView
 
 Texts = tuple[str, ...]
 
@@ -50,8 +50,8 @@ async def followed(
     trust: ProjectInstructions, folder: Path, person: Person, name: str = "a/b/x.py", **more: bool
 ) -> tuple[Texts, Texts]:
     uris = [path_to_uri(str(folder / name))] if name else []
-    files, said = await trust.followed(view(folder), uris, person, everywhere=more.get("everywhere", False))
-    return tuple(file.text for file in files), said
+    found = await trust.followed(view(folder), uris, person, everywhere=more.get("everywhere", False))
+    return tuple(file.text for file in found.files), found.said
 
 
 @pytest.fixture
@@ -75,6 +75,32 @@ async def test_a_yes_that_is_taken_back_in_the_file_is_asked_for_again(work: Pat
     os.unlink(permissions.path)
     assert (await followed(trust, work, person))[0] == ()
     assert len(person.questions) == 2
+
+
+async def test_folders_without_a_yes_are_untrusted_with_all_that_is_below(work: Path, permissions: Permissions) -> None:
+    """Issue 17, item 11: `edits.review: auto` knew no untrusted folders."""
+    places = view(work)
+    names = ("x.py", "new/y.py", "a/x.py", "a/b/x.py", "AGENTS.md", "untitled:1")
+    about = [path_to_uri(str(work / "a/b/x.py"))]
+
+    async def untrusted(trust: ProjectInstructions, *answers: str | None) -> list[str]:
+        found = await trust.followed(places, about, Person(*answers), everywhere=False)
+        return [name for name in names if found.is_untrusted(place(name))]
+
+    def place(name: str) -> Place:
+        return Place(name, name, name) if ":" in name else places.resolve(name)
+
+    trust = ProjectInstructions(permissions)
+    assert await untrusted(trust, None) == await untrusted(trust) == list(names[:-1])
+    assert await untrusted(ProjectInstructions(permissions), FOLLOW) == []
+    (work / "a/CLAUDE.md").write_text("Another.")
+    assert await untrusted(ProjectInstructions(permissions), NOT_NOW) == ["a/x.py", "a/b/x.py"]
+    (work / "AGENTS.md").unlink()
+    (work / "a/CLAUDE.md").unlink()
+    assert await untrusted(ProjectInstructions(permissions)) == []
+    (work / "AGENTS.md").write_text("Root.")
+    broken = Permissions(str(work))
+    assert await untrusted(ProjectInstructions(broken)) == list(names[:-1])
 
 
 async def test_what_cannot_be_remembered_holds_as_long_as_the_server(work: Path) -> None:
@@ -172,5 +198,5 @@ async def test_names_are_quoted_and_few(work: Path, permissions: Permissions) ->
 async def test_an_open_document_is_what_counts(work: Path, permissions: Permissions) -> None:
     uri = path_to_uri(str(work / "AGENTS.md"))
     trust, person = ProjectInstructions(permissions), Person(FOLLOW)
-    files, _ = await trust.followed(view(work, DocumentSnapshot(uri, 3, "Unsaved.")), [], person, everywhere=True)
+    files = (await trust.followed(view(work, DocumentSnapshot(uri, 3, "Unsaved.")), [], person, everywhere=True)).files
     assert [file.text for file in files] == ["Unsaved."]

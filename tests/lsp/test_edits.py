@@ -189,6 +189,10 @@ LOOKS: list[tuple[Review, Scope | None, FileEdit, list[bool]]] = [
     ("auto", Scope(A), edit(after=None), [True]),
     ("auto", Scope(A), RENAME, [False, True]),
     ("auto", None, edit(after=None), [True]),
+    ("auto", Scope(A, (1, 1), frozenset({A})), edit(), [True]),
+    ("auto", Scope(untrusted=frozenset({A})), edit(), [True]),
+    ("auto", Scope(untrusted=frozenset({B})), edit(), [False]),
+    ("auto", Scope(untrusted=frozenset({A})), RENAME, [True, True]),
     ("always", Scope(A), edit(), [True]),
     ("always", None, RENAME, [True, True]),
 ]
@@ -290,6 +294,16 @@ GROUPS: list[tuple[FileEdit, Scope | None, list[tuple[int, str, str, bool]]]] = 
         [(1, "stats.py (line 2)", "in another file than the one that you asked about", True)],
     ),
     (FileEdit(A, "a.py", None, STATS), None, [(2, "new file a.py", "what you asked for", False)]),
+    (
+        FileEdit(A, "a.py", None, STATS),
+        Scope(untrusted=frozenset({A})),
+        [(2, "new file a.py", "in a folder whose instructions you have not agreed to", True)],
+    ),
+    (
+        FileEdit(A, "a.py", None, STATS),
+        Scope(untrusted=frozenset({B})),
+        [(2, "new file a.py", "what you asked for", False)],
+    ),
     (FileEdit(A, "d/a.py", "x\n", None), None, [(1, "delete a.py", "deletes the file", True)]),
     (
         FileEdit(A, "a.json", '{"a": 1}\n', '{"$schema": "https://example.com/?secret", "a": 1}\n'),

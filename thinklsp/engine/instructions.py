@@ -19,7 +19,7 @@ from thinklsp.settings.permissions import Permissions, Remembered
 from thinklsp.tools.base import Ask
 from thinklsp.tools.shown import shown_name
 from thinklsp.workspace.paths import Root
-from thinklsp.workspace.view import FolderView, WorkspaceView
+from thinklsp.workspace.view import FolderView, Place, WorkspaceView
 
 FOLLOW, NOT_NOW = "Follow them", "Not now"
 _NAMED = 6
@@ -42,6 +42,23 @@ class _Folder:
         return self.real, digest_of(self.files)
 
 
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """`files`: those to follow, outermost first; `said`: sentences for the user; `untrusted`: paths on disk of the
+    folders whose instructions the user has not agreed to."""
+
+    files: tuple[InstructionFile, ...] = ()
+    said: tuple[str, ...] = ()
+    untrusted: frozenset[str] = frozenset()
+
+    def is_untrusted(self, place: Place) -> bool:
+        """Tell whether a file lies in one of the untrusted folders, or below it."""
+        if place.root is None or place.path is None:
+            return False
+        parts = place.path.parts[:-1]
+        return any(os.path.join(place.root.path, *parts[:end]) in self.untrusted for end in range(len(parts) + 1))
+
+
 class ProjectInstructions:
     """One per engine. Mutable state: what was answered and what was told in its life."""
 
@@ -52,22 +69,22 @@ class ProjectInstructions:
         # Turns that begin together would else ask the same thing side by side.
         self._asking = asyncio.Lock()
 
-    async def followed(
-        self, view: WorkspaceView, uris: Sequence[str], ask: Ask, *, everywhere: bool
-    ) -> tuple[tuple[InstructionFile, ...], tuple[str, ...]]:
-        """The files to follow in a turn about these documents, outermost first, and sentences for the user.
-        `everywhere`: those at the top of every workspace folder, too."""
+    async def followed(self, view: WorkspaceView, uris: Sequence[str], ask: Ask, *, everywhere: bool) -> Followed:
+        """Return the files to follow in a turn about these documents. `everywhere`: those at the top of every workspace
+        folder, too."""
         starts = _starts(view, uris, everywhere=everywhere)
         if not starts:
-            return (), ()
+            return Followed()
         folders, said = await asyncio.to_thread(_found, view, starts)
         files: list[InstructionFile] = []
+        untrusted = {folder.real for folder in folders}
         async with self._asking:
             for _, group in groupby(folders, lambda folder: folder.within):
                 agreed, more = await self._agreed(list(group), ask)
                 files += (file for folder in agreed for file in folder.files)
+                untrusted -= {folder.real for folder in agreed}
                 said += more
-        return distinct(files), self._news(said)
+        return Followed(distinct(files), self._news(said), frozenset(untrusted))
 
     async def _agreed(self, folders: list[_Folder], ask: Ask) -> tuple[list[_Folder], list[str]]:
         """Those of one workspace folder that the user wants followed: asked in one question."""

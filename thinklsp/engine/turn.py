@@ -18,6 +18,7 @@ from thinklsp.agent.instructions import telling, told_in
 from thinklsp.agent.model_call import CallEvent, CallFinished, ModelCaller
 from thinklsp.agent.turn import run_turn
 from thinklsp.agent.turn_state import TurnConfig
+from thinklsp.core.edits import FileEdit
 from thinklsp.core.errors import SessionError, ThinkLspError
 from thinklsp.core.events import (
     ContextCompacted,
@@ -33,7 +34,7 @@ from thinklsp.core.remedies import Remedy
 from thinklsp.core.said import Said
 from thinklsp.core.usage import Usage
 from thinklsp.engine.commands import UserCommands
-from thinklsp.engine.instructions import ProjectInstructions
+from thinklsp.engine.instructions import Followed, ProjectInstructions
 from thinklsp.engine.turn_spec import ChatTask, CompactTask, TurnSpec, about_of, changes_for, prompt_of, user_text
 from thinklsp.providers.base import ModelRequest
 from thinklsp.sessions.contract import SessionStore
@@ -110,6 +111,7 @@ class Turn:
     commands: UserCommands | None = None
     verified: Verified | None = None
     shortened: Shortened | None = None
+    followed: Followed = field(default_factory=Followed)
 
     def __enter__(self) -> Self:
         return self
@@ -169,6 +171,11 @@ class Turn:
                 if self.commands is not None:
                     await self.commands.aclose()
 
+    def is_untrusted(self, file: FileEdit) -> bool:
+        """Tell whether a file is in a folder whose instructions the user has not agreed to, or gets a name there."""
+        uris = (file.uri,) if file.new_uri is None else (file.uri, file.new_uri)
+        return any(self.followed.is_untrusted(self.spec.view.resolve(uri)) for uri in uris)
+
     async def tell_of_unapplied(self) -> None:
         """After its end: not all of its edits are in the files, and the model believes that they are. Where the session
         is not kept, or another process has it by now, nobody can be told."""
@@ -181,9 +188,9 @@ class Turn:
         if self.instructions is None or isinstance(self.spec.task, CompactTask):
             return "", ()
         everywhere = isinstance(self.spec.task, ChatTask)
-        files, said = await self.instructions.followed(self.spec.view, self.spec.about, ask, everywhere=everywhere)
-        told, cut = telling(files, told_in(self.session.conversation))
-        return told, (*said, *cut)
+        self.followed = await self.instructions.followed(self.spec.view, self.spec.about, ask, everywhere=everywhere)
+        told, cut = telling(self.followed.files, told_in(self.session.conversation))
+        return told, (*self.followed.said, *cut)
 
     async def _run(
         self, caller: ModelCaller, context: ToolContext, ask_budget: AskBudget

@@ -94,7 +94,8 @@ class EditsGroup(_Group):
     review: Review = Field(
         "auto",
         description="When the editor is asked to confirm changes: `auto` for changes outside the requested file or "
-        "range, deletions, renames, and files that would make the editor load a schema from the network.",
+        "range, deletions, renames, files in a folder whose instructions you have not agreed to, and files that would "
+        "make the editor load a schema from the network.",
     )
 
 

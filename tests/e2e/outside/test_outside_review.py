@@ -126,6 +126,35 @@ async def test_no_answer_is_no_yes(begin: Begin, reply: str) -> None:
     assert outside.client.text(uri) == APP.replace("return 1", "return 11")
 
 
+# the user's answer to the question about AGENTS.md -> is the edit asked about?
+TRUST: dict[str, tuple[str | None, bool]] = {
+    "agreed": ("Follow them", False),
+    "not agreed": ("Not now", True),
+    "not answered": (None, True),
+}
+
+
+@pytest.mark.parametrize(("given", "is_asked"), TRUST.values(), ids=TRUST)
+@pytest.mark.parametrize("announce", [PLAIN, None], ids=["by a question", "by annotations"])
+async def test_edits_in_an_untrusted_folder_are_asked_about(
+    begin: Begin, announce: Any, given: str | None, is_asked: bool
+) -> None:
+    """Issue 17, item 11: `edits.review: auto` knew no untrusted folders."""
+    outside, uri = await editing(begin, HERE, announce=announce)
+    client = outside.client
+    (outside.root / "AGENTS.md").write_text("Never test.")
+    client.editor.message_answers = [given, *(["Apply"] if is_asked and announce else [])]
+    assert (await change(outside, uri))["edits"]["applied"] == "all"
+    _, *asked = client.calls(QUESTION)
+    notes = client.edits()[0]["edit"].get("changeAnnotations", {}).values()
+    if announce:
+        why = "would change files in a folder whose instructions you have not agreed to: app.py (+1 −1)"
+        assert [one.params["message"] for one in asked] == is_asked * [f"thinklsp: “edit app.py” {why}. Apply it?"]
+    else:
+        assert [note["needsConfirmation"] for note in notes] == [is_asked]
+        assert asked == []
+
+
 # what the editor can do, calls -> the phase when the question is shown, and the phase when the edit is sent
 PHASES: list[tuple[Any, tuple[Tool, ...], str | None, str]] = [
     (None, (HERE,), None, "applying"),

@@ -85,7 +85,9 @@ class Annotations:
         return {"annotationId": name}
 
     def _annotation(self, what: str, why: str | None, *, asks: bool) -> dict[str, Any]:
-        told = why or ("what you asked for" if self.scope is None else "where you asked for it")
+        told = why or (
+            "what you asked for" if self.scope is None or self.scope.uri is None else "where you asked for it"
+        )
         description = f"{told}. {self.verified}" if self.verified else told
         label = _cut(f"thinklsp: {_cut(self.title, _LONGEST_TITLE)} – {what}", _LONGEST_LABEL)
         return {"label": label, "description": description, "needsConfirmation": asks}

@@ -36,13 +36,15 @@ class FileStatus:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What the user asked to be changed. Hunks outside need a look. None: the request named no place.
+    """What the user asked to be changed: hunks outside need a look. `uri` None: the request named no place.
 
-    `lines` are zero-based, both ends included.
+    `lines` are zero-based, both ends included. `untrusted`: the files of the edit in folders that the user does not
+    trust; all their hunks need a look.
     """
 
-    uri: str
+    uri: str | None = None
     lines: tuple[int, int] | None = None
+    untrusted: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,9 @@ def why_file(file: FileEdit, scope: Scope | None) -> str | None:
     """Why every change of the file's text wants one, wherever it stands."""
     if hosts := newly_fetched(file.before or "", file.after or ""):
         return f"makes editors load from {', '.join(hosts)}"
-    if scope is not None and file.uri != scope.uri:
+    if is_untrusted(file, scope):
+        return "in a folder whose instructions you have not agreed to"
+    if _is_elsewhere(file, scope):
         return "in another file than the one that you asked about"
     return None
 
@@ -41,7 +43,7 @@ def wants_look(ready: Sequence[Proposal], review: Review, scope: Scope | None) -
     """Whether anything in the edit does. What the user has asked for by name needs none but by their own setting."""
     if review != "auto":
         return review == "always"
-    return any(loads(item) or is_beyond(item, scope) for item in ready)
+    return any(loads(item) or is_untrusted(item.file, scope) or is_beyond(item, scope) for item in ready)
 
 
 def loads(item: Proposal) -> list[str]:
@@ -49,10 +51,20 @@ def loads(item: Proposal) -> list[str]:
     return newly_fetched(item.file.before or "", item.after or "")
 
 
+def is_untrusted(file: FileEdit, scope: Scope | None) -> bool:
+    """Tell whether the file is in a folder that the user does not trust."""
+    return scope is not None and file.uri in scope.untrusted
+
+
+def _is_elsewhere(file: FileEdit, scope: Scope | None) -> bool:
+    """Tell whether the request named another file."""
+    return scope is not None and scope.uri is not None and file.uri != scope.uri
+
+
 def is_beyond(item: Proposal, scope: Scope | None) -> bool:
     """Whether something in the file's part goes beyond what was asked for."""
     file = item.file
-    if file.deletes or file.new_uri is not None or (scope is not None and file.uri != scope.uri):
+    if file.deletes or file.new_uri is not None or _is_elsewhere(file, scope):
         return True
     if scope is None or scope.lines is None or item.after is None or item.present.text is None:
         return False

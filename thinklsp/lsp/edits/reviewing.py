@@ -14,7 +14,7 @@ from thinklsp.core.unified import counts, diff
 from thinklsp.lsp.editor.snapshots import Snapshots
 from thinklsp.lsp.editor.state import State
 from thinklsp.lsp.edits.drafts import Draft, Proposal, Review, Scope
-from thinklsp.lsp.edits.looks import is_beyond, loads, wants_look
+from thinklsp.lsp.edits.looks import is_beyond, is_untrusted, loads, wants_look
 from thinklsp.lsp.edits.made_files import MadeFiles
 from thinklsp.lsp.edits.proposals import Kept, Proposals
 from thinklsp.tools.shown import visible
@@ -64,6 +64,8 @@ def _told(made: Draft, review: Review, scope: Scope | None) -> str:
     named = [_change(item) for item in made.ready]
     left = len(named) - _MOST_NAMED
     files = ", ".join(named[:_MOST_NAMED]) + (f" and {left} more" if left > 0 else "")
+    if review == "auto" and any(is_untrusted(item.file, scope) for item in made.ready):
+        return f"would change files in a folder whose instructions you have not agreed to: {files}"
     goes_beyond = review == "auto" and any(is_beyond(item, scope) for item in made.ready)
     return f"goes beyond the place that you asked about: {files}" if goes_beyond else f"would change {files}"
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Literal
 
 from thinklsp.core.edits import FileEdit
@@ -208,11 +209,17 @@ class RunningTurn:
         return await self.applying.send(
             replace(self._kept(files), why=finished.text),
             review=self.turn.review,
-            scope=self.scope,
+            scope=partial(self._scope, files),
             asked=self.progress.waiting,
             sent=self._edit_is_sent,
             applied=self._edit_is_applied,
         )
+
+    def _scope(self, files: Sequence[FileEdit]) -> Scope | None:
+        """Return what was asked to be changed, with the files that need a look wherever their changes are."""
+        scope = self.scope()
+        untrusted = frozenset(file.uri for file in files if self.turn.is_untrusted(file))
+        return replace(scope or Scope(), untrusted=untrusted) if untrusted else scope
 
     def _edit_is_sent(self, is_reviewed: bool) -> None:
         self.edit_sent = True
