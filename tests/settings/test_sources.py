@@ -323,6 +323,7 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("provider", "claude", "For Claude it is anthropic."),
     ("provider", " gemini", "For Gemini it is google."),
     ("provider", "lm-studio", "For LM Studio it is openai-compatible"),
+    ("thinking.summary", "brief", "'auto', 'concise' or 'detailed'"),
     ("maxSteps", 0, "at least 1"),
     ("maxSteps", 1001, "at most 1000"),
     ("maxSteps", "ten", "a whole number"),

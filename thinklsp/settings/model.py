@@ -121,7 +121,8 @@ class Settings(_Group):
     )
     effort: EffortWish = Field(
         "auto",
-        description="How hard the model tries, clamped to what it offers; `auto` leaves it to the service.",
+        description="Reasoning effort, clamped to what the model offers; `auto` sends none and leaves it to the "
+        "service (GPT-5.1 to GPT-5.4 then do not think).",
     )
     effort_by_action: dict[str, EffortWish] = Field(
         {}, description='Effort for single actions, e.g. `{"document": "low"}`.'

@@ -12,7 +12,7 @@ interface Entry extends QuickPickItem {
 export type Chosen = 'effort' | 'thinking' | 'model';
 
 const LISTS: { key: Chosen; icon: string; label: string; placeHolder: string }[] = [
-    { key: 'effort', icon: 'dashboard', label: 'Effort', placeHolder: 'How hard the model tries' },
+    { key: 'effort', icon: 'dashboard', label: 'Effort', placeHolder: 'Reasoning effort' },
     { key: 'thinking', icon: 'lightbulb', label: 'Thinking', placeHolder: 'How the model thinks' },
     { key: 'model', icon: 'chip', label: 'Model', placeHolder: 'The model of the next turn' },
 ];

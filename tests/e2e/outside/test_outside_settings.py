@@ -176,6 +176,7 @@ WRONG: list[tuple[Any, str]] = [
     ({"maxSteps": "many"}, "maxSteps"),
     ({"thinking": {"mode": 7}}, "thinking.mode"),
     ({"thinking.budgetTokens": 512}, "thinking.budgetTokens"),
+    ({"thinking": {"summary": "brief"}}, "thinking.summary"),
     ({"compaction": {"by": "nobody"}}, "compaction.by"),
 ]
 
