@@ -9,7 +9,7 @@ import pytest
 
 from tests.settings.test_own_actions import ACTION, WRONG
 from thinklsp.core.errors import SettingsError
-from thinklsp.settings import load_user_settings, resolve
+from thinklsp.settings import EditorSettings, load_user_settings, resolve
 from thinklsp.settings.early import Early, EarlyReading, read_early, setting_in
 
 NAMED = ACTION + 'scope = "file"\n[[actions]]\nname = "b_1"\ntitle = " Two words "\nprompt = "x"\n'
@@ -26,6 +26,12 @@ FILES: dict[str, tuple[str, dict[str, str]]] = {
         {"THINKLSP_CHAT_FILE_SUFFIX": ".ai.md", "THINKLSP_ACTIONS_DISABLED": "edit, test"},
     ),
     "a list in the environment": ("", {"THINKLSP_ACTIONS_DISABLED": '["edit"]'}),
+    "a wrong environment": (
+        '[chat]\nfile_suffix = ".talk.md"\n[actions]\ndisabled = ["fix"]',
+        {"THINKLSP_CHAT_FILE_SUFFIX": ".py", "THINKLSP_ACTIONS_DISABLED": "[5]"},
+    ),
+    "wrong names": ('[actions]\ndisabled = ["fix", 5]', {}),
+    "other spellings": ('"chat.fileSuffix" = ".talk.md"', {}),
     "no TOML": ("= 5", {}),
     **{f"wrong {number}": (toml, {}) for number, (toml, _) in enumerate(WRONG)},
 }
@@ -83,10 +89,31 @@ def test_a_setting_is_found_in_any_nesting(raw: Any, value: Any) -> None:
     assert setting_in(raw, KEY) == value
 
 
-def test_settings_of_an_editor_go_over_those_of_the_user() -> None:
-    mine = Early(disabled=frozenset({"fix"}), file_suffix=".talk.md")
-    assert mine.under(None) == mine
-    assert mine.under({"actions": {"disabled": ["edit", 5]}}).disabled == {"edit"}
-    assert mine.under({"actions": {"disabled": "edit"}}).disabled == frozenset()
-    assert mine.under({"chat.fileSuffix": ".ai.md"}).file_suffix == ".ai.md"
-    assert mine.under({"chat": {"fileSuffix": ".py"}}).file_suffix == ".talk.md"
+# configurations of an editor, in the order in which they came
+CONFIGURATIONS: list[list[Any]] = [
+    [],
+    [None],
+    [{"actions": {"disabled": ["edit"]}}],
+    [{"actions": {"disabled": []}}],
+    [{"actions": {"disabled": ["edit", 5]}}],
+    [{"actions": {"disabled": "edit"}}, {"chat.fileSuffix": ".ai.md"}],
+    [{"chat": {"fileSuffix": ".ai.md"}}, {"chat": {"fileSuffix": ".py"}}],
+    [{"chat": {"fileSuffix": ".ai.md"}}, {"model": "m"}],
+    [{"chat": {"fileSuffix": ".ai.md"}}, 5],
+    [{"thinklsp.actions.disabled": ["edit"]}, {"actions": {"disabled": 5}}, {"actions": {"disabled": ["test"]}}],
+]
+
+
+@pytest.mark.parametrize("configurations", CONFIGURATIONS)
+def test_settings_of_an_editor_count_early_as_they_do_later(tmp_path: Path, configurations: list[Any]) -> None:
+    """A-11: a configuration replaces the former one, and a value that is not allowed leaves the former value."""
+    path = tmp_path / "config.toml"
+    path.write_text('[chat]\nfile_suffix = ".talk.md"\n[actions]\ndisabled = ["fix"]')
+    path.chmod(0o600)
+    environment = {"THINKLSP_CONFIG": str(path)}
+    user, editor = load_user_settings(environment), EditorSettings()
+    for raw in configurations:
+        editor, _ = editor.updated(raw, user)
+    settings = resolve(user, editor).settings
+    early = read_early(environment).under(configurations)
+    assert (early.disabled, early.file_suffix) == (frozenset(settings.actions.disabled), settings.chat.file_suffix)

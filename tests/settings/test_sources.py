@@ -463,6 +463,8 @@ UNKNOWN: list[tuple[Any, list[str]]] = [
     ({"efort": "low"}, ["Unknown setting `efort`. Did you mean `effort`?"]),
     ({"thinklsp": {"efort": "low"}}, ["Unknown setting `efort`. Did you mean `effort`?"]),
     ({"thinklsp.efort": "low"}, ["Unknown setting `efort`. Did you mean `effort`?"]),
+    # A folder is trusted by a yes to its instructions, which no file of settings can give.
+    ({"trust": True}, ["Unknown setting `trust`. `thinklsp config table` lists all settings."]),
     ({"temperature": 1}, ["Unknown setting `temperature`. `thinklsp config table` lists all settings."]),
     ({"thinking": {"dispaly": "off"}}, ["Unknown setting `thinking.dispaly`. Did you mean `thinking.display`?"]),
     ({"thinkin": {"mode": "off"}}, ["Unknown setting `thinkin.mode`. Did you mean `thinking.mode`?"]),
@@ -532,7 +534,7 @@ def test_an_unknown_variable_is_named_with_the_nearest(tmp_path: Path, name: str
 POWER: list[Any] = [
     "base_url", "baseUrl", "BASE-URL", "anthropic.base_url", "providers.anthropic.baseUrl", "openai.apiKey", "api_key",
     "proxy", "caBundle", "ca_bundle", "headers", "commands.enabled", "permissions", "mcp.servers", "mcpServers",
-    "sandbox", "log.level", "logLevel", "extraRoots", "network.proxy", "trust", "a.b.c.token", "thinking.apiKey",
+    "sandbox", "log.level", "logLevel", "extraRoots", "network.proxy", "a.b.c.token", "thinking.apiKey",
     "workspace.allow_home", "models", "ANTHROPIC_API_KEY", "openaiApiKey", "THINKLSP_COMPATIBLE_BASE_URL",
     "myAuthToken", "env", "env.PATH", "environment", "roots", "a.b.c.d.e.f.g.h.i.j.k.l.baseUrl",
 ]  # fmt: skip

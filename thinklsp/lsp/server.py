@@ -203,9 +203,8 @@ async def _completion(state: State, place: Place) -> Any:
 
 
 def _early(state: State) -> Early:
-    """What counts while the engine is still loading: the newest settings of the editor as they came."""
-    newest = state.raw_configurations[-1] if state.raw_configurations else None
-    return state.early.now.under(newest)
+    """Return the settings that count while the engine is still loading."""
+    return state.early.now.under(state.raw_configurations)
 
 
 async def _execute(state: State, command: Command) -> Any:

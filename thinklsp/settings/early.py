@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeGuard
@@ -22,6 +22,8 @@ from thinklsp.settings.toml_file import read_toml
 SUFFIX = r"^\.[^/\\\s]{1,37}\.md$"
 SCOPES = ("selection", "definition", "file", "staged")
 _DEFAULT_SUFFIX = ".chat.md"
+_DISABLED = "actions.disabled"
+_SUFFIX_IN_FILE = ("chat.file_suffix", "chat.fileSuffix")
 # Of a local disk it takes some milliseconds; a disk that hangs must not keep the server from answering.
 _PATIENCE_SECONDS = 0.25
 
@@ -41,13 +43,18 @@ class Early:
     disabled: frozenset[str] = frozenset()
     file_suffix: str = _DEFAULT_SUFFIX
 
-    def under(self, editor: object) -> Early:
-        """Return these settings with those of an editor over them, which nothing has checked yet."""
-        disabled, suffix = setting_in(editor, "actions.disabled"), setting_in(editor, "chat.fileSuffix")
+    def under(self, configurations: Iterable[object]) -> Early:
+        """Return these settings with those of an editor over them: its configurations, oldest first. Each replaces the
+        former one; a value that is not allowed leaves the former value."""
+        disabled = suffix = None
+        for raw in configurations:
+            if isinstance(raw, Mapping):
+                disabled = _accepted(setting_in(raw, _DISABLED), _is_names, disabled)
+                suffix = _accepted(setting_in(raw, "chat.fileSuffix"), _is_suffix, suffix)
         return Early(
             self.own,
-            self.disabled if disabled is None else _names(disabled),
-            suffix if _is_suffix(suffix) else self.file_suffix,
+            self.disabled if disabled is None else frozenset(disabled),
+            self.file_suffix if suffix is None else suffix,
         )
 
 
@@ -77,15 +84,13 @@ def read_early(environment: Mapping[str, str]) -> Early:
         file = read_toml(config_path(environment), "config.toml")
     except SettingsError:
         file = {}
-    actions, chat = file.get("actions"), file.get("chat")
-    disabled = actions.get("disabled") if isinstance(actions, Mapping) else file.get("actions.disabled")
-    written = chat.get("file_suffix") if isinstance(chat, Mapping) else None
-    suffix = environment.get("THINKLSP_CHAT_FILE_SUFFIX") or written
     named = environment.get("THINKLSP_ACTIONS_DISABLED")
+    disabled = (_listed(named) if named else None, setting_in(file, _DISABLED))
+    suffixes = (environment.get("THINKLSP_CHAT_FILE_SUFFIX"), *(setting_in(file, key) for key in _SUFFIX_IN_FILE))
     return Early(
-        _own(actions),
-        _names(_listed(named) if named else disabled),
-        suffix if _is_suffix(suffix) else _DEFAULT_SUFFIX,
+        _own(file.get("actions")),
+        frozenset(next(filter(_is_names, disabled), ())),
+        next(filter(_is_suffix, suffixes), _DEFAULT_SUFFIX),
     )
 
 
@@ -122,15 +127,21 @@ def _action(raw: object) -> EarlyAction | None:
     return EarlyAction(name, title, scope) if re.match(NAME, name) and 0 < len(title) <= 60 else None
 
 
-def _names(value: object) -> frozenset[str]:
-    return frozenset(each for each in value if isinstance(each, str)) if isinstance(value, list) else frozenset()
+def _accepted(given: Any, is_allowed: Callable[[object], bool], former: Any) -> Any:
+    """Return the value that counts after a new configuration; None if it does not set the key."""
+    return given if given is None or is_allowed(given) else former
 
 
-def _listed(text: str) -> object:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return [part.strip() for part in text.split(",")]
+def _is_names(value: object) -> TypeGuard[list[str]]:
+    return isinstance(value, list) and all(isinstance(each, str) for each in value)
+
+
+def _listed(text: str) -> list[str]:
+    """Read a list of names: as JSON, or with commas between them."""
+    with suppress(ValueError):
+        if _is_names(given := json.loads(text)):
+            return given
+    return [part.strip() for part in text.split(",")]
 
 
 def _is_suffix(value: object) -> TypeGuard[str]:

@@ -12,7 +12,7 @@ _NAMES = frozenset(
         *("proxy", "httpproxy", "httpsproxy", "cabundle", "cafile", "verifytls"),
         *("apikey", "apikeyenv", "apikeykeyring", "apikeycommand", "keysource", "keycommand", "keyring", "key"),
         *("authtoken", "token", "secret", "password"),
-        *("commands", "permissions", "sandbox", "mcp", "mcpservers", "trust", "actions", "models"),
+        *("commands", "permissions", "sandbox", "mcp", "mcpservers", "actions", "models"),
         *("env", "environment", "roots", "extraroots", "allowprotected", "allowhome", "log", "loglevel"),
     )
 )
