@@ -102,7 +102,7 @@ def marked(messages: list[dict[str, Any]]) -> list[int]:
     return [
         index
         for index, message in enumerate(messages)
-        if isinstance(message["content"], list) and message["content"][-1]["cache_control"] == {"type": "ephemeral"}
+        if isinstance(message["content"], list) and message["content"][-1].get("cache_control") == {"type": "ephemeral"}
     ]
 
 
@@ -121,6 +121,22 @@ def test_prompts_of_claude_are_marked_for_the_cache(kind: str, name: str) -> Non
     without = body_of(replace(request, cache_hints=False), server(kind))["messages"]
     assert marked(without) == []
     assert marked(body_of(replace(request, system=""), server(kind))["messages"]) == [2, 4]
+
+
+def test_a_question_stays_the_same_when_its_mark_moves_on() -> None:
+    """P-D1, P-D3: signed thinking is bound to what precedes it, and a text is not the same as a list with it."""
+    opening = (UserMessage.of("A"), said(call("t"), call("u")), UserMessage((result("t"), result("u"))))
+    longer = (*opening, said(call("v")), UserMessage((result("v"),)), said(call("w")), UserMessage((result("w"),)))
+    bodies = [
+        body_of(replace(PLAIN, model=model(CLAUDE), conversation=conversation))["messages"]
+        for conversation in (opening, longer)
+    ]
+    for messages in bodies:
+        for message in messages:
+            for part in message["content"] if isinstance(message["content"], list) else ():
+                part.pop("cache_control", None)
+    before, after = bodies
+    assert after[: len(before)] == before
 
 
 def test_other_models_are_sent_no_marks() -> None:
