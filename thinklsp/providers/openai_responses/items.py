@@ -48,13 +48,15 @@ def name_of(item: Mapping[str, Any]) -> str:
 
 
 class ItemDraft:
-    """One item under its index. `whole` is the finished item, None while it is open. `heard`: some text was handed out;
+    """One item under its index. `whole` is the finished item, None while it is open. `unsealed`: thinking that was
+    finished without its sealed form, which the final response may still bring. `heard`: some text was handed out;
     `spoke`: and not only blanks."""
 
     def __init__(self, index: int, opened: Mapping[str, Any]) -> None:
         self.index = index
         self.kind = kind_of(opened)
         self.whole: dict[str, Any] | None = None
+        self.unsealed: Mapping[str, Any] | None = None
         self.heard = self.spoke = False
         self._shown = Pieces()
         self._opened = opened

@@ -55,7 +55,7 @@ class OpenAiResponsesDecoder:
                 # Some services in between announce nothing, which leaves a gap.
                 return self._open(_index(content), _dict(content, "item"))[1] if content.get("item") else []
             case "response.output_item.done":
-                return self._stop(_index(content), _dict(content, "item"))
+                return self._done(_index(content), _dict(content, "item"))
             case "response.completed":
                 return self._end(_dict(content, "response"), cut=False)
             case "response.incomplete":
@@ -141,6 +141,14 @@ class OpenAiResponsesDecoder:
         events += take(part, number if isinstance(number, int) else 0, text, apart=self._is_apart(draft))
         return self._heard(draft, events)
 
+    def _done(self, index: int, item: Mapping[str, Any]) -> list[StreamEvent]:
+        """LiteLLM gives Claude's sealed thinking only in the final response, so unsealed thinking stays open."""
+        draft, events = self._open(index, item)
+        if draft.kind != "thinking" or draft.whole is not None or item.get("encrypted_content"):
+            return [*events, *self._stop(index, item)]
+        draft.unsealed = item
+        return events
+
     def _stop(self, index: int, item: Mapping[str, Any] | None, *, cut: bool = False) -> list[StreamEvent]:
         """The item in its final form, None where the service never sent it. A second one changes nothing."""
         draft, events = (self._drafts[index], []) if item is None else self._open(index, item)
@@ -165,7 +173,10 @@ class OpenAiResponsesDecoder:
                 del self._drafts[index]
                 events.append(Unmatched("arguments for an item that is not open"))
                 continue
-            events += self._stop(index, items.get(index), cut=cut)
+            draft, final = self._drafts.get(index), items.get(index)
+            if draft is not None and draft.unsealed is not None:
+                final = {**draft.unsealed, **(final or {})}
+            events += self._stop(index, final, cut=cut)
         self._finished = True
         return [*events, message_finished(response, self._drafts.values(), self._removals, cut=cut)]
 
