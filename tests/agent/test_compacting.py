@@ -84,12 +84,16 @@ class Model(ScriptedModel):
         super().__init__(script)
         self.summariser = ScriptedModel(summaries)
         self.hold = False
+        self.first_words = ""
         self.held = asyncio.Event()
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[CallEvent, None]:
         if not request.tools and self.hold:
             self.held.set()
             await asyncio.get_running_loop().create_future()
+        if request.tools and self.first_words:
+            yield TextStreamed(self.first_words)
+            self.first_words = ""
         source = super() if request.tools else self.summariser
         async with aclosing(source.stream(request)) as events:
             async for event in events:
@@ -332,6 +336,17 @@ async def test_a_prompt_larger_than_the_window_ends_a_long_conversation_too() ->
     finished = await run.play()
     assert finished.stop_reason == "context_window"
     assert len(run.caller.summariser.requests) <= 2
+
+
+async def test_an_overflow_behind_the_first_words_voids_them_before_the_compaction() -> None:
+    """A-5: the `usage` of the compaction must not make them part of a completed step."""
+    run = Run([TOO_LONG, says("Done.")], model=replace(SMALL, context_window=None))
+    run.caller.first_words = "Do"
+    assert (await run.play()).stop_reason == "end_turn"
+    shown = [event for event in run.events if not isinstance(event, StepStarted)]
+    assert shown[:3] == [TextStreamed("Do"), RetryScheduled(0.0, str(TOO_LONG), restart=True), CompactionStarted()]
+    assert isinstance(shown[3], ContextCompacted)
+    assert shown[4] == TextStreamed("Done.")
 
 
 async def test_an_overflow_that_the_service_reports_is_answered_by_one_compaction_and_one_try() -> None:

@@ -8,7 +8,7 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -17,9 +17,15 @@ from tests.support.anthropic_requests import PLAIN
 from tests.support.chat_cases import chunk as chat_chunk
 from tests.support.chat_cases import server
 from tests.support.sse_server import SseServer, Step, answer, chunk, head
-from thinklsp.agent.model_call import CallEvent, CallFinished, HttpModelCaller
+from thinklsp.agent.budget import DaySpending
+from thinklsp.agent.budget_gate import BudgetedCaller
+from thinklsp.agent.context_meter import ContextMeter
+from thinklsp.agent.model_call import AttemptUsage, CallEvent, CallFinished, HttpModelCaller, ModelCaller
+from thinklsp.agent.turn_state import Limits
+from thinklsp.agent.usage_tally import UsageTally
 from thinklsp.core import errors
 from thinklsp.core.events import RetryScheduled, TextStreamed, ThinkingStreamed, ThinkingTick
+from thinklsp.core.usage import Usage
 from thinklsp.providers.anthropic.adapter import AnthropicAdapter
 from thinklsp.providers.base import Adapter, Endpoint, ModelRequest
 from thinklsp.providers.catalog import lookup
@@ -54,12 +60,16 @@ class Call:
     async def _sleep(self, seconds: float) -> None:
         self.waited.append(seconds)
 
-    async def run(self, caller: HttpModelCaller, request: ModelRequest = PLAIN) -> None:
+    async def refuse(self, said: str) -> Literal["stop"]:
+        raise AssertionError(said)
+
+    async def run(self, caller: ModelCaller, request: ModelRequest = PLAIN) -> None:
         self.events.clear()
         try:
             async with aclosing(caller.stream(request)) as events:
                 async for event in events:
-                    self.events.append(event)
+                    if not isinstance(event, AttemptUsage):
+                        self.events.append(event)
         except errors.ProviderError as error:
             self.error = error
 
@@ -122,8 +132,10 @@ async def test_pieces_come_while_the_answer_is_being_written(transport: Transpor
         SseServer([[head(transfer_encoding="chunked"), chunk(start), gate, chunk(b"w\xc3\xb6rld" + rest)]]) as server,
         aclosing(one.caller(server, transport).stream(PLAIN)) as events,
     ):
+        assert isinstance(await anext(events), AttemptUsage)
         assert await anext(events) == TextStreamed("Hello ")
         gate.set()
+        assert isinstance(await anext(events), AttemptUsage)
         assert await anext(events) == TextStreamed("wörld \U0001f30d\u2028 \x85 next")
 
 
@@ -197,6 +209,42 @@ async def test_tries_and_restarts(transport: Transport, name: str) -> None:
     assert len({request.body for request in server.received}) == 1
 
 
+START = stream("truncated").partition(b"\n\n")[0] + b"\n\n"
+SO_FAR = b'event: message_delta\ndata: {"type":"message_delta","delta":{},"usage":{"output_tokens":%d}}\n\n'
+ERROR = b'event: error\ndata: {"type":"error","error":{"type":"overloaded_error","message":"Busy"}}\n\n'
+IN_PIECES: list[Step] = [head(transfer_encoding="chunked"), chunk(START), chunk(SO_FAR % 7), chunk(SO_FAR % 9)]
+# Attempts, and the input and output that they have reported together. `GOOD` reports 10 and 20.
+ATTEMPTS: dict[str, tuple[list[list[Step]], tuple[int, int]]] = {
+    "whole at once": ([GOOD], (10, 20)),
+    "a break behind the first figures": ([[head(), START], GOOD], (20, 21)),
+    "a break behind the last figures": ([IN_PIECES, GOOD], (20, 29)),
+    "an error event behind figures": ([[head(), START + SO_FAR % 7 + ERROR], GOOD], (20, 27)),
+    "two breaks and an error status": ([[head(), START], BUSY, [head(), START], GOOD], (30, 22)),
+    "a break without figures": ([[head(), stream("nothing_but_pings")], GOOD], (10, 20)),
+    "no answer at all": ([BROKEN], (30, 3)),
+}
+
+
+@pytest.mark.parametrize("name", ATTEMPTS)
+async def test_each_attempt_is_counted_once(transport: Transport, name: str) -> None:
+    """A-10: by the turn, the day and in dollars."""
+    plays, (asked, answered) = ATTEMPTS[name]
+    one, tally, spending = Call(), UsageTally(), DaySpending()
+    async with SseServer(plays) as server:
+        caller = BudgetedCaller(
+            one.caller(server, transport),
+            Limits(1),
+            spending=spending,
+            tally=tally,
+            meter=ContextMeter(),
+            ask=one.refuse,
+        )
+        await one.run(caller)
+    assert (tally.used.input_tokens, tally.used.output_tokens) == (asked, answered)
+    assert tally.used.cost_usd == spending.usd == pytest.approx((asked * 4 + answered * 20) / 1_000_000)
+    assert tally.running == Usage()
+
+
 GIVEN_UP: dict[str, tuple[list[list[Step]], type[errors.ProviderError], str, int]] = {
     "busy for good": ([BUSY], errors.Overloaded, "tried 4 times", 4),
     "third break": ([BROKEN], errors.StreamProtocolError, "broke off 3 times", 3),
@@ -248,6 +296,7 @@ async def test_going_away_closes_the_connection_within_a_second(transport: Trans
     one = Call()
     async with SseServer([[head(), stream("truncated"), "hold"]]) as server:
         events = one.caller(server, transport).stream(PLAIN)
+        assert isinstance(await anext(events), AttemptUsage)
         assert await anext(events) == TextStreamed("ha")
         if leave == "cancel":
             waiting = asyncio.ensure_future(anext(events))

@@ -18,7 +18,7 @@ from tests.support.anthropic_cases import ENDPOINT, raw, run, stream
 from tests.support.anthropic_requests import PLAIN, REQUESTS, loop, said, text, thinking
 from tests.support.anthropic_wire import ADAPTER, body_of, unmarked
 from tests.support.sse_server import SseServer, head
-from thinklsp.agent.model_call import CallFinished, HttpModelCaller
+from thinklsp.agent.model_call import AttemptUsage, CallFinished, HttpModelCaller
 from thinklsp.core.events import TextStreamed, ThinkingTick
 from thinklsp.core.messages import UserMessage
 from thinklsp.engine.turn_config import plan_for
@@ -58,9 +58,9 @@ async def test_row_5_pings_for_minutes_show_nothing_and_harm_nothing() -> None:
         for _ in range(2):
             async with aclosing(caller.stream(PLAIN)) as events:
                 told = [event async for event in events]
-            # How the text is cut depends on what came together.
+            # How the text is cut, and which figures are told, depends on what came together.
             text = "".join(event.delta for event in told if isinstance(event, TextStreamed))
-            shown.append([text, *(event for event in told if not isinstance(event, TextStreamed))])
+            shown.append([text, *(event for event in told if not isinstance(event, TextStreamed | AttemptUsage))])
         await transport.aclose()
     assert shown[0] == shown[1]
     assert shown[1][0]

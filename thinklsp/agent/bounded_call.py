@@ -14,8 +14,9 @@ from thinklsp.agent.budget_gate import AskBudget, BudgetedCaller, BudgetStopped
 from thinklsp.agent.compacting import Compaction, CompactionEvent, keep_in_bounds, without_thinking
 from thinklsp.agent.compaction import Cause
 from thinklsp.agent.context_meter import ContextMeter
-from thinklsp.agent.model_call import CallEvent, CallFinished, ModelCaller
+from thinklsp.agent.model_call import AttemptUsage, CallFinished, ModelCaller, Streamed
 from thinklsp.agent.turn_state import Progress, TurnConfig, request_of
+from thinklsp.agent.usage_tally import UsageTally
 from thinklsp.core.errors import ContextWindowExceeded, TurnRefused
 from thinklsp.core.events import (
     ContextCompacted,
@@ -37,6 +38,7 @@ async def compact_now(
     instructions: str = "",
     spending: DaySpending | None = None,
     meter: ContextMeter | None = None,
+    tally: UsageTally | None = None,
 ) -> AsyncGenerator[CompactionEvent, None]:
     """Shortens a conversation between turns, by the user's word. The last event is ContextCompacted.
 
@@ -44,7 +46,7 @@ async def compact_now(
     be had.
     """
     meter = meter or ContextMeter()
-    caller = budgeted(caller, config, spending or DaySpending(), meter, ask_budget)
+    caller = budgeted(caller, config, spending or DaySpending(), tally or UsageTally(), meter, ask_budget)
     request = request_of(conversation, config)
     attempt = Compaction(request, config.compaction, caller, meter, "command", running=False, instructions=instructions)
     plan = attempt.plan()
@@ -64,14 +66,19 @@ async def compact_now(
 
 
 def budgeted(
-    caller: ModelCaller, config: TurnConfig, spending: DaySpending, meter: ContextMeter, ask: AskBudget
+    caller: ModelCaller,
+    config: TurnConfig,
+    spending: DaySpending,
+    tally: UsageTally,
+    meter: ContextMeter,
+    ask: AskBudget,
 ) -> BudgetedCaller:
-    return BudgetedCaller(caller, config.limits, spending, meter, ask)
+    return BudgetedCaller(caller, config.limits, spending=spending, tally=tally, meter=meter, ask=ask)
 
 
 async def asked(
     turn: Progress, caller: ModelCaller, number: int
-) -> AsyncGenerator[StepStarted | CallEvent | CompactionEvent, None]:
+) -> AsyncGenerator[StepStarted | Streamed | CallFinished | CompactionEvent, None]:
     """A model call, ending with CallFinished; without it where the conversation does not fit into the model's window,
     though it has been shortened as far as that goes: before the call where it nears the limit, and once after it.
 
@@ -92,6 +99,8 @@ async def asked(
             async with aclosing(caller.stream(request)) as streamed:
                 async for piece in streamed:
                     wrote |= isinstance(piece, TextStreamed | ThinkingStreamed)
+                    if isinstance(piece, AttemptUsage):
+                        continue
                     if isinstance(piece, CallFinished):
                         turn.meter.learn(request, piece.usage)
                     elif isinstance(piece, Notice) and piece.remedy is not None:
@@ -122,7 +131,6 @@ async def _shortened(turn: Progress, attempt: Compaction) -> AsyncGenerator[Comp
         async for event in events:
             if isinstance(event, ContextCompacted):
                 turn.conversation = event.after
-                turn.usage += event.usage
                 if event.thinking_off:
                     turn.config = replace(turn.config, thinking=without_thinking(attempt.request))
             yield event

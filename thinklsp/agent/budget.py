@@ -20,7 +20,7 @@ class DaySpending:
 
     @property
     def usd(self) -> float:
-        """US dollars of all model calls that ended today and whose price is known."""
+        """US dollars of all attempts at model calls that ended today and whose price is known."""
         self._turn_page()
         return self._usd
 

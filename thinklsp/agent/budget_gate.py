@@ -11,9 +11,11 @@ from typing import Literal
 
 from thinklsp.agent.budget import DaySpending
 from thinklsp.agent.context_meter import ContextMeter
-from thinklsp.agent.model_call import CallEvent, CallFinished, ModelCaller
+from thinklsp.agent.model_call import AttemptUsage, CallEvent, CallFinished, ModelCaller
 from thinklsp.agent.turn_state import Limits
+from thinklsp.agent.usage_tally import UsageTally
 from thinklsp.core.errors import TurnRefused
+from thinklsp.core.events import RetryScheduled
 from thinklsp.core.usage import Usage
 from thinklsp.providers.base import ModelRequest
 from thinklsp.providers.model_info import Price
@@ -27,26 +29,40 @@ class BudgetStopped(TurnRefused):
 
 class BudgetedCaller:
     """A ModelCaller for one turn: every call, a summary's too, is projected, asked for where it would pass a budget,
-    and booked. `stream` raises BudgetStopped where the user does not let it go out."""
+    and its attempts are counted. `stream` raises BudgetStopped where the user does not let it go out."""
 
     def __init__(
-        self, caller: ModelCaller, allowed: Limits, spending: DaySpending, meter: ContextMeter, ask: AskBudget
+        self,
+        caller: ModelCaller,
+        allowed: Limits,
+        *,
+        spending: DaySpending,
+        tally: UsageTally,
+        meter: ContextMeter,
+        ask: AskBudget,
     ) -> None:
         self._caller = caller
         self._spending = spending
+        self._tally = tally
         self._meter = meter
         self._gate = BudgetGate(allowed, spending, ask)
-        self._used = Usage()
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[CallEvent, None]:
-        if not await self._gate.opens(self._used, self._meter.next_input(request), request.model.price):
+        if not await self._gate.opens(self._tally.used, self._meter.next_input(request), request.model.price):
             raise BudgetStopped("The budget was reached, and the next call of the model was not allowed.")
-        async with aclosing(self._caller.stream(request)) as events:
-            async for event in events:
-                if isinstance(event, CallFinished):
-                    self._used += event.usage
-                    self._spending.add(event.usage.cost_usd)
-                yield event
+        try:
+            async with aclosing(self._caller.stream(request)) as events:
+                async for event in events:
+                    if isinstance(event, AttemptUsage | CallFinished):
+                        self._tally.running = event.usage
+                    if isinstance(event, RetryScheduled | CallFinished):
+                        self._end_attempt()
+                    yield event
+        finally:
+            self._end_attempt()
+
+    def _end_attempt(self) -> None:
+        self._spending.add(self._tally.end_attempt().cost_usd)
 
 
 class BudgetGate:

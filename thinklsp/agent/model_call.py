@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Protocol
 
@@ -27,8 +27,9 @@ from thinklsp.core.stream import (
     TextDelta,
     ThinkingDelta,
 )
-from thinklsp.core.usage import Usage
+from thinklsp.core.usage import Usage, as_reported
 from thinklsp.providers.base import Adapter, Endpoint, HttpRequest, ModelRequest, StreamDecoder
+from thinklsp.providers.model_info import Price
 from thinklsp.wire.retry import CallHistory, GiveUp, RetryPolicy, after, decide
 from thinklsp.wire.sse import ServerSentEvent, SseDecoder
 from thinklsp.wire.transport import HttpResponse, Transport
@@ -49,8 +50,16 @@ class CallFinished:
     explanation: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class AttemptUsage:
+    """What the running attempt has used, as far as the service has reported it. A later report of the same attempt
+    replaces it; `CallFinished` has the figures of the last attempt."""
+
+    usage: Usage
+
+
 Streamed = TextStreamed | ThinkingStreamed | ThinkingTick
-CallEvent = Streamed | RetryScheduled | Notice | CallFinished
+CallEvent = Streamed | AttemptUsage | RetryScheduled | Notice | CallFinished
 
 
 class ModelCaller(Protocol):
@@ -65,10 +74,20 @@ class _Attempt:
     """One request on its way. Owned by `HttpModelCaller.stream`."""
 
     accumulator: MessageAccumulator
+    usage: Usage = field(default_factory=Usage)
     had_content: bool = False
     thinking_tokens: int | None = None
     explanation: str | None = None
     notices: tuple[str, ...] = ()
+
+    def reports(self, usage: Usage, price: Price | None) -> Iterator[AttemptUsage]:
+        """Yield the figures of the service if they are new. An output that is not counted yet costs nothing yet."""
+        known = as_reported(usage)
+        if known.input_tokens is not None and known.output_tokens is None:
+            known = replace(known, output_tokens=0)
+        if known != self.usage:
+            self.usage = known
+            yield AttemptUsage(_priced(known, price))
 
     def take(self, events: Iterable[StreamEvent]) -> list[Streamed]:
         """Applies the events up to the end of the message and tells what of them can be shown."""
@@ -185,7 +204,7 @@ class HttpModelCaller:
             raise error
         return RetryScheduled(verdict.delay, str(error), verdict.restart), after(history, verdict)
 
-    async def _attempt(self, request: ModelRequest, attempt: _Attempt) -> AsyncGenerator[Streamed, None]:
+    async def _attempt(self, request: ModelRequest, attempt: _Attempt) -> AsyncGenerator[Streamed | AttemptUsage, None]:
         wire: HttpRequest = self._adapter.encode(request, self._endpoint)
         decoder = self._adapter.decoder()
         try:
@@ -197,24 +216,28 @@ class HttpModelCaller:
 
     async def _received(
         self, wire: HttpRequest, decoder: StreamDecoder, request: ModelRequest, attempt: _Attempt
-    ) -> AsyncGenerator[Streamed, None]:
+    ) -> AsyncGenerator[Streamed | AttemptUsage, None]:
         async with self._transport.post(wire.url, wire.headers, wire.body) as response:
             if response.status != 200:
                 body = await response.read(_ERROR_BODY)
                 raise self._adapter.failure(response.status, response.headers, body, request.model.id)
-            async with aclosing(_decoded(response, decoder)) as batches:
-                async for events in batches:
-                    for piece in _joined(attempt.take(events)):
-                        yield piece
-                    if attempt.accumulator.finished:
-                        break
+            try:
+                async with aclosing(_decoded(response, decoder)) as batches:
+                    async for events in batches:
+                        for report in attempt.reports(decoder.usage, request.model.price):
+                            yield report
+                        for piece in _joined(attempt.take(events)):
+                            yield piece
+                        if attempt.accumulator.finished:
+                            break
+            except ProviderError:
+                # The event that fails may bring the figures.
+                for report in attempt.reports(decoder.usage, request.model.price):
+                    yield report
+                raise
 
     def _finished(self, request: ModelRequest, attempt: _Attempt) -> CallFinished:
-        usage = attempt.accumulator.usage
-        price = request.model.price
-        # What the service itself says that it cost beats any table.
-        if price is not None and usage.cost_usd is None:
-            usage = replace(usage, cost_usd=price.cost(usage))
+        usage = _priced(attempt.accumulator.usage, request.model.price)
         return CallFinished(attempt.accumulator.message(), usage, attempt.explanation)
 
     def _log_unmatched(self, request: ModelRequest, attempt: _Attempt) -> None:
@@ -234,6 +257,13 @@ class HttpModelCaller:
             error.args = (f"{error} The key comes from {self._endpoint.key_source}.",)
         else:
             error.args = (f"{error} It was sent no key, since none is set for it: `thinklsp doctor` says where.",)
+
+
+def _priced(usage: Usage, price: Price | None) -> Usage:
+    """Return the usage with its cost. What the service itself says that it cost beats any table."""
+    if price is None or usage.cost_usd is not None:
+        return usage
+    return replace(usage, cost_usd=price.cost(usage))
 
 
 async def _decoded(response: HttpResponse, decoder: StreamDecoder) -> AsyncGenerator[list[StreamEvent], None]:

@@ -21,6 +21,7 @@ from thinklsp.agent.prompts import NUDGE
 from thinklsp.agent.rereads import by_reference
 from thinklsp.agent.tool_runner import ToolResults, run_tool_calls
 from thinklsp.agent.turn_state import Progress, TurnConfig
+from thinklsp.agent.usage_tally import UsageTally
 from thinklsp.agent.verify import Verification
 from thinklsp.core.calls import with_unique_calls
 from thinklsp.core.events import (
@@ -52,16 +53,18 @@ async def run_turn(
     ask_budget: AskBudget,
     spending: DaySpending | None = None,
     meter: ContextMeter | None = None,
+    tally: UsageTally | None = None,
 ) -> AsyncGenerator[TurnEvent, None]:
     """One turn. `conversation` ends with the user's message. The last event is TurnFinished unless an error is raised.
 
-    `spending` is what the day has cost so far; the turn adds its own model calls to it. `meter` is the session's. After
+    `spending` is what the day has cost so far; the turn adds its own model calls to it. `meter` is the session's.
+    `tally` counts what the turn uses, whatever becomes of it. After
     a ContextCompacted the turn goes on with its `after`, which has to be stored before the next event is asked for.
 
     Raises ProviderError when the model cannot be reached or refuses the request; steps committed by then stand.
     """
-    turn = Progress(conversation, config, Usage(), meter or ContextMeter())
-    caller = budgeted(caller, config, spending or DaySpending(), turn.meter, ask_budget)
+    turn = Progress(conversation, config, tally or UsageTally(), meter or ContextMeter())
+    caller = budgeted(caller, config, spending or DaySpending(), turn.tally, turn.meter, ask_budget)
     verification = None
     if context.commands is not None:
         checks = Checks(context.commands, context.overlay)
@@ -111,7 +114,6 @@ async def _after_answer(
     """Commits the step, runs its tools, ends the turn where the model has ended it."""
     message = with_unique_calls(answer.message, turn.conversation)
     answer = replace(answer, message=message)
-    turn.usage += answer.usage
     turn.said = turn.said.then(message)
     turn.text, turn.thinking = turn.said.text, turn.said.thinking
     match message.stop_reason:

@@ -8,12 +8,12 @@ from typing import Literal
 
 from thinklsp.agent.compacting import CompactionRules
 from thinklsp.agent.context_meter import ContextMeter
+from thinklsp.agent.usage_tally import UsageTally
 from thinklsp.core.events import TurnFinished, TurnStopReason
 from thinklsp.core.messages import Conversation
 from thinklsp.core.problems import Verified
 from thinklsp.core.remedies import Remedy
 from thinklsp.core.said import Said
-from thinklsp.core.usage import Usage
 from thinklsp.providers.base import ModelRequest, Thinking
 from thinklsp.providers.model_info import ModelInfo
 from thinklsp.tools.base import AnyTool
@@ -62,7 +62,7 @@ class Progress:
 
     conversation: Conversation
     config: TurnConfig
-    usage: Usage
+    tally: UsageTally
     meter: ContextMeter
     said: Said = field(default_factory=Said)
     text: str = ""
@@ -71,7 +71,7 @@ class Progress:
     steps_left: int = 0
 
     def finished(self, reason: TurnStopReason, verified: Verified | None = None) -> TurnFinished:
-        return TurnFinished(reason, self.text, self.thinking, self.usage, verified)
+        return TurnFinished(reason, self.text, self.thinking, self.tally.used, verified)
 
 
 def request_of(conversation: Conversation, config: TurnConfig) -> ModelRequest:

@@ -15,9 +15,10 @@ from thinklsp.agent.budget import DaySpending
 from thinklsp.agent.budget_gate import AskBudget
 from thinklsp.agent.context_meter import ContextMeter
 from thinklsp.agent.instructions import telling, told_in
-from thinklsp.agent.model_call import CallEvent, CallFinished, ModelCaller
+from thinklsp.agent.model_call import ModelCaller
 from thinklsp.agent.turn import run_turn
 from thinklsp.agent.turn_state import TurnConfig
+from thinklsp.agent.usage_tally import UsageTally
 from thinklsp.core.edits import FileEdit
 from thinklsp.core.errors import SessionError, ThinkLspError
 from thinklsp.core.events import (
@@ -36,7 +37,6 @@ from thinklsp.core.usage import Usage
 from thinklsp.engine.commands import UserCommands
 from thinklsp.engine.instructions import Followed, ProjectInstructions
 from thinklsp.engine.turn_spec import ChatTask, CompactTask, TurnSpec, about_of, changes_for, prompt_of, user_text
-from thinklsp.providers.base import ModelRequest
 from thinklsp.sessions.contract import SessionStore
 from thinklsp.sessions.session import PromptOutcome, Session
 from thinklsp.sessions.values import Purpose, Spent
@@ -61,29 +61,14 @@ class Shortened:
 
 
 @dataclass(slots=True)
-class _Counting:
-    """A ModelCaller that knows what its finished calls have used, whatever becomes of their answers."""
-
-    caller: ModelCaller
-    used: Usage = field(default_factory=Usage)
-
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[CallEvent, None]:
-        async with aclosing(self.caller.stream(request)) as events:
-            async for event in events:
-                if isinstance(event, CallFinished):
-                    self.used += event.usage
-                yield event
-
-
-@dataclass(slots=True)
 class Turn:
     """Owns its session until it is left (`with turn:`). `events` runs once; `overlay` then holds the edits.
 
     `choose_model`: asks for the configuration where the user named no model and the server has to; its sentences are
     for the user. `connect` is given what the service is known to refuse. `store` keeps the session; a step is announced
     only after it has been stored. `service` is the name under which it keeps what the service refuses; without one that
-    is forgotten. `text` and `thinking` are those of the steps so far; `usage` is what has been booked.
-    `waiting` tells the model which edits of its session are not applied.
+    is forgotten. `text` and `thinking` are those of the steps so far; `usage` is what has been booked,
+    `tally` what the model calls have used. `waiting` tells the model which edits of its session are not applied.
     """
 
     id: str
@@ -104,6 +89,7 @@ class Turn:
     meter: ContextMeter = field(default_factory=ContextMeter)
     said: list[str] = field(default_factory=list)
     usage: Usage = field(default_factory=Usage)
+    tally: UsageTally = field(default_factory=UsageTally)
     answers: Said = field(default_factory=Said)
     text: str = ""
     thinking: str = ""
@@ -128,7 +114,6 @@ class Turn:
         for notice in self._told(self.notices):
             yield notice
         begun = finished = False
-        caller: _Counting | None = None
         try:
             self.spending.is_at((await self.store.spent_on(self.spending.day)).cost_usd)
             asked = user_text(self.spec, await changes_for(self.spec))
@@ -148,7 +133,7 @@ class Turn:
                     yield notice
             known = await self.store.remedies(self.session.id, self.service) if self.service else ()
             self.config = self.config.knowing(known)
-            caller = _Counting(await self.connect(known))
+            caller = await self.connect(known)
             if isinstance(self.spec.task, CompactTask):
                 work = self._compact(caller, self.spec.task, ask_budget)
             else:
@@ -160,11 +145,11 @@ class Turn:
                     if isinstance(event, TurnFinished):
                         finished = True
                         self.verified = event.verified
-                        await self._leave(caller.used, event.stop_reason, "")
+                        await self._leave(event.stop_reason, "")
                     yield event
         finally:
             if begun and not finished:
-                await self._leave(Usage() if caller is None else caller.used, *_outcome(sys.exception()))
+                await self._leave(*_outcome(sys.exception()))
             try:
                 await self.store.release(self.session.id)
             finally:
@@ -202,6 +187,7 @@ class Turn:
             caller=caller,
             context=context,
             ask_budget=ask_budget,
+            tally=self.tally,
             spending=self.spending,
             meter=self.meter,
         )
@@ -230,6 +216,7 @@ class Turn:
             caller=caller,
             ask_budget=ask_budget,
             instructions=task.instructions,
+            tally=self.tally,
             spending=self.spending,
             meter=self.meter,
         )
@@ -242,7 +229,7 @@ class Turn:
                     self.said.append(event.text)
                     await self._keep_remedy(event)
                 yield event
-        yield TurnFinished("end_turn", self.text, "", self.usage)
+        yield TurnFinished("end_turn", self.text, "", self.tally.used)
 
     def _told(self, sentences: Sequence[str]) -> list[Notice]:
         self.said.extend(sentences)
@@ -275,13 +262,13 @@ class Turn:
         if notice.remedy is not None and self.service:
             await self.store.keep_remedy(self.session.id, self.service, notice.remedy)
 
-    async def _leave(self, used: Usage, ended: TurnStopReason, reason: str) -> None:
+    async def _leave(self, ended: TurnStopReason, reason: str) -> None:
         """Store how the turn ended, and book what its model calls have used beyond its steps.
 
-        An answer that was declined or cut, or whose tools were still running when the turn was stopped, is not a step,
-        yet costs. `reason`: the sentence of a failure.
+        An attempt that broke off, and an answer that was declined or cut, or whose tools were still running when the
+        turn was stopped, is not a step, yet costs. `reason`: the sentence of a failure.
         """
-        lost = used.without(self.usage)
+        lost = self.tally.used.without(self.usage)
         costs = bool(lost.input_tokens or lost.output_tokens)
         is_cut = ended in ("cancelled", "error") and not isinstance(self.spec.task, CompactTask)
         outcome: PromptOutcome = "error" if ended == "end_turn" else ended

@@ -15,6 +15,7 @@ from thinklsp.core.errors import ProviderError
 from thinklsp.core.messages import Conversation, Origin, ToolSpec
 from thinklsp.core.secrets import hide
 from thinklsp.core.stream import StreamEvent
+from thinklsp.core.usage import Usage
 from thinklsp.providers.model_info import Effort, ModelInfo, SummaryLength
 
 ThinkingForm = Literal["unset", "off", "between_tools", "adaptive", "manual"]
@@ -107,6 +108,11 @@ class HttpRequest:
 
 class StreamDecoder(Protocol):
     """Lives and dies with one stream. Both methods raise ProviderError where the service reports or makes an error."""
+
+    @property
+    def usage(self) -> Usage:
+        """The figures that the service has reported so far, also those of an answer that breaks off."""
+        ...
 
     def feed(self, event: str, data: str) -> list[StreamEvent]:
         """One server-sent event: its name (empty if none) and its data."""

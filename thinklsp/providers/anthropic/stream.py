@@ -64,6 +64,23 @@ class AnthropicDecoder:
         self._started = False
         self._finished = False
 
+    @property
+    def usage(self) -> Usage:
+        """The service counts cached input apart; ours is the whole input."""
+        plain, read, written = (
+            _count(self._usage, key)
+            for key in ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+        )
+        counted = [part for part in (plain, read, written) if part is not None]
+        details = self._usage.get("output_tokens_details")
+        return Usage(
+            input_tokens=sum(counted) if counted else None,
+            output_tokens=_count(self._usage, "output_tokens"),
+            thinking_tokens=_count(details, "thinking_tokens") if isinstance(details, dict) else None,
+            cache_read_tokens=read,
+            cache_write_tokens=written,
+        )
+
     def feed(self, event: str, data: str) -> list[StreamEvent]:
         """One server-sent event, or a whole message or error as JSON. Raises ProviderError."""
         if self._finished or data.strip() in ("", "[DONE]"):
@@ -103,7 +120,7 @@ class AnthropicDecoder:
             raise StreamProtocolError("The service began a second message inside one answer.")
         self._started = True
         self._merge_usage(message.get("usage"))
-        return MessageStarted(str(message.get("model") or ""), self._neutral_usage())
+        return MessageStarted(str(message.get("model") or ""), self.usage)
 
     def _delta(self, index: int, delta: Mapping[str, Any]) -> list[StreamEvent]:
         known = _known_delta(delta)
@@ -131,7 +148,7 @@ class AnthropicDecoder:
             raise StreamProtocolError("The service ended the answer without saying why; part of it must be missing.")
         self._finished = True
         reason = _STOP_REASONS.get(self._stop_reason, "other")
-        return MessageFinished(reason, self._neutral_usage(), _explanation(self._stop_details))
+        return MessageFinished(reason, self.usage, _explanation(self._stop_details))
 
     def _whole(self, message: Mapping[str, Any]) -> list[StreamEvent]:
         events = [self._start(message)]
@@ -146,22 +163,6 @@ class AnthropicDecoder:
     def _merge_usage(self, usage: object) -> None:
         if isinstance(usage, dict):
             self._usage.update({key: value for key, value in usage.items() if value is not None})
-
-    def _neutral_usage(self) -> Usage:
-        """The service counts cached input apart; ours is the whole input."""
-        plain, read, written = (
-            _count(self._usage, key)
-            for key in ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
-        )
-        counted = [part for part in (plain, read, written) if part is not None]
-        details = self._usage.get("output_tokens_details")
-        return Usage(
-            input_tokens=sum(counted) if counted else None,
-            output_tokens=_count(self._usage, "output_tokens"),
-            thinking_tokens=_count(details, "thinking_tokens") if isinstance(details, dict) else None,
-            cache_read_tokens=read,
-            cache_write_tokens=written,
-        )
 
 
 def _block_started(index: int, block: Mapping[str, Any]) -> StreamEvent:

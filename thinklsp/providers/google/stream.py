@@ -57,6 +57,16 @@ class GoogleDecoder:
         self._started = False
         self._finished = False
 
+    @property
+    def usage(self) -> Usage:
+        """The service counts thoughts apart from the answer; ours is the whole output."""
+        return Usage(
+            input_tokens=self._sum("promptTokenCount", "toolUsePromptTokenCount"),
+            output_tokens=self._sum("candidatesTokenCount", "thoughtsTokenCount"),
+            thinking_tokens=self._count("thoughtsTokenCount"),
+            cache_read_tokens=self._count("cachedContentTokenCount"),
+        )
+
     def feed(self, event: str, data: str) -> list[StreamEvent]:
         """One chunk, a whole answer, a list of chunks, or an error as JSON. Raises ProviderError."""
         if self._finished or data.strip() in ("", "[DONE]"):
@@ -83,7 +93,7 @@ class GoogleDecoder:
         if reason == "pause_turn":
             events += self._blocks.block("opaque", {"type": CONTINUATION, "continuationToken": self._token})
         self._finished = True
-        return [*events, MessageFinished(reason, self._neutral_usage(), explanation)]
+        return [*events, MessageFinished(reason, self.usage, explanation)]
 
     def _chunk(self, chunk: Mapping[str, Any]) -> Iterator[StreamEvent]:
         usage = chunk.get("usageMetadata")
@@ -92,7 +102,7 @@ class GoogleDecoder:
             self._usage.update({key: value for key, value in usage.items() if value is not None})
         if not self._started:
             self._started = True
-            yield MessageStarted(str(chunk.get("modelVersion") or ""), self._neutral_usage())
+            yield MessageStarted(str(chunk.get("modelVersion") or ""), self.usage)
         self._take_feedback(chunk.get("promptFeedback"))
         candidate = _candidate(chunk)
         for part in _parts(candidate):
@@ -136,15 +146,6 @@ class GoogleDecoder:
                 return "refusal", self._said or f"The service stopped the answer ({reason})."
             case _:
                 return "other", self._said or None
-
-    def _neutral_usage(self) -> Usage:
-        """The service counts thoughts apart from the answer; ours is the whole output."""
-        return Usage(
-            input_tokens=self._sum("promptTokenCount", "toolUsePromptTokenCount"),
-            output_tokens=self._sum("candidatesTokenCount", "thoughtsTokenCount"),
-            thinking_tokens=self._count("thoughtsTokenCount"),
-            cache_read_tokens=self._count("cachedContentTokenCount"),
-        )
 
     def _sum(self, *keys: str) -> int | None:
         counted = [count for key in keys if (count := self._count(key)) is not None]

@@ -63,6 +63,10 @@ class ChatDecoder:
         self._started = False
         self._finished = False
 
+    @property
+    def usage(self) -> Usage:
+        return neutral_usage(self._usage)
+
     def feed(self, event: str, data: str) -> list[StreamEvent]:
         """One server-sent event, or a whole answer or error as JSON. Raises ProviderError."""
         data = data.strip()
@@ -71,10 +75,10 @@ class ChatDecoder:
         if data.startswith("[DONE]"):
             return self._done()
         content = _parse(data, is_error=event == "error")
+        self._count(content.get("usage"))
         if event == "error" or holds_error(content):
             raise failure_in_stream(content)
         events = self._begin(content)
-        self._count(content.get("usage"))
         choices = content.get("choices")
         for choice in choices if isinstance(choices, list) else ():
             if isinstance(choice, dict) and choice.get("index") in (0, None) and not self._finished:
@@ -173,7 +177,7 @@ class ChatDecoder:
         notices: tuple[str, ...] = ()
         if reason == "end_turn":
             notices = parser_notices(self._server, str(self._pieces), thought=self._reasoning.seen)
-        return [*events, MessageFinished(reason, neutral_usage(self._usage), self._explanation(reason), notices)]
+        return [*events, MessageFinished(reason, self.usage, self._explanation(reason), notices)]
 
     def _stop_blocks(self) -> list[StreamEvent]:
         """The thinking and the text; the latter may turn out to hold the former."""

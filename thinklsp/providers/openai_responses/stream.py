@@ -16,7 +16,7 @@ from thinklsp.core.strict_json import is_shallow, read_json
 from thinklsp.core.usage import Usage
 from thinklsp.providers.openai_responses.errors import failure_in_stream
 from thinklsp.providers.openai_responses.items import ItemDraft, PartKind, kind_of, string
-from thinklsp.providers.openai_responses.outcome import final_items, message_finished, removals_in
+from thinklsp.providers.openai_responses.outcome import final_items, message_finished, neutral_usage, removals_in
 
 # The event without its last word -> what it is a piece of, the type of the item, and what counts the parts.
 _PIECES: Mapping[str, tuple[PartKind, str, str]] = {
@@ -42,12 +42,14 @@ class OpenAiResponsesDecoder:
         self._response_id = ""
         self._started = False
         self._finished = False
+        self.usage = Usage()
 
     def feed(self, event: str, data: str) -> list[StreamEvent]:
         """One server-sent event, or a whole response or error as JSON. Raises ProviderError."""
         if self._finished or data.strip() in ("", "[DONE]"):
             return []
         content = _parse(event, data)
+        self._count(content)
         match content.get("type", event):
             case "response.created" | "response.queued" | "response.in_progress":
                 return self._begin(_dict(content, "response"))
@@ -75,6 +77,13 @@ class OpenAiResponsesDecoder:
         if not self._finished:
             raise StreamProtocolError("The connection ended before the answer was complete.")
         return []
+
+    def _count(self, content: Mapping[str, Any]) -> None:
+        """The figures stand in the response, which a failed or final event has inside it."""
+        response = content.get("response", content)
+        usage = response.get("usage") if isinstance(response, dict) else None
+        if isinstance(usage, dict):
+            self.usage = neutral_usage(usage)
 
     def _begin(self, response: Mapping[str, Any]) -> list[StreamEvent]:
         """The response as it stands, which is told several times."""
