@@ -204,6 +204,10 @@ class _Emacs:
                 '(and (string-match-p "river" (trial-shown {0})) (not (string-match-p "river" (trial-text {0}))))'
             )
             await self.until(only_shown.format(name), "text that is only shown")
+            # The first try broke off behind the first words.
+            await self.until(f'(string-match-p "had grown" (trial-shown {name}))', "what the second try adds")
+            shown = str(await self.ask(f"(trial-shown {name})"))
+            assert shown.count("Once there was a river") == 1, shown
             await self.until(f"(string-match-p {_quoted(_STORY)} (trial-text {name}))", "the whole story")
             await self.until(f"(string-empty-p (trial-shown {name}))", "the end of what was only shown")
             assert str(await self.ask(f"(trial-text {name})")).count(_STORY) == 1

@@ -51,6 +51,8 @@ async def _streams(seat: Seat) -> None:
     assert "writing · " in lines[0], lines
     await nvim.type("Gomy next words<Esc>")
     await seat.shows(_LATER)
+    [(_, lines)] = await nvim.lua("return trial.shown(0)")
+    assert "\n".join(lines).count(_BEGINNING) == 1, lines
     await seat.idle()
     text = await seat.text()
     assert text.count(_BEGINNING) == text.count(_END) == 1, text
