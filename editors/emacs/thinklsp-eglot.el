@@ -75,6 +75,15 @@ Eglot still asks where a file is not open."
       (let ((eglot-confirm-server-initiated-edits nil))
         (cl-call-next-method)))))
 
+(cl-defmethod eglot-handle-request :after ((server thinklsp-eglot-server) (_method (eql 'workspace/applyEdit))
+                                           &key &allow-other-keys)
+  "Tell SERVER what its edit has changed before it gets the answer.
+Eglot's timer does not run while `thinklsp-undo' waits, and the server
+takes an edit as made only when it sees the new text."
+  (dolist (buffer (eglot--managed-buffers server))
+    (when (buffer-live-p buffer)
+      (with-current-buffer buffer (thinklsp-eglot--flush)))))
+
 (if (fboundp 'eglot-execute)
     (cl-defmethod eglot-execute ((_server thinklsp-eglot-server) action)
       "Run ACTION without a deadline."
