@@ -27,6 +27,11 @@ class Way:
 
     `summaries`: readable thinking can be asked for. `counts_thinking`: the service tells how many tokens it took.
     `learned`: that it takes no thinking back is learned from its first refusal.
+
+    The others say what a gateway changes on the way, so that no client can have it otherwise. `refusal`: what the user
+    reads when the model refuses. `notices`: what the user is told in a turn with tools. `reorders`: a request that
+    returns text and calls of one answer is refused once. `separators`: U+2028 in a text arrives. `parallel`: several
+    calls in one answer arrive as several.
     """
 
     provider: str
@@ -37,6 +42,11 @@ class Way:
     summaries: bool = True
     counts_thinking: bool = True
     learned: bool = False
+    refusal: str = "Stopped by a safety system."
+    notices: tuple[str, ...] = ()
+    reorders: bool = False
+    separators: bool = True
+    parallel: bool = True
 
     def environment(self, base_url: str) -> dict[str, str]:
         key = {} if self.key is None else {self.key: KEYS[self.provider]}

@@ -40,6 +40,11 @@ async def chat(outside: Outside, prompt: str, **more: Any) -> Any:
     return await outside.turn("thinklsp.chat", {"prompt": prompt} | more)
 
 
+def said_so_far(outside: Outside) -> str:
+    values = outside.client.progress("text")
+    return "".join(value["delta"] for value in values if value["kind"] == "text")
+
+
 async def test_fix(outside: Outside, way: Way) -> None:
     """Interleaved and hidden thinking, parallel calls, a call that fails, an astral edit, a new file."""
     client, service = outside.pair
@@ -47,8 +52,9 @@ async def test_fix(outside: Outside, way: Way) -> None:
     [fix] = named(await client.code_actions(uri, "nmae", diagnostics=[diagnostic(TEXT, "nmae", "nmae?")]), "fix")
     assert service.requests == []
     result = await outside.result(client.run_action(fix, token="fix"))
-    assert (result["stopReason"], result["text"]) == ("end_turn", "Fixed – 🙂\u2028.")
-    assert result["notices"] == ([NEVER] if way.learned else [])
+    end = "Fixed – 🙂\u2028." if way.separators else "Fixed – 🙂."
+    assert (result["stopReason"], result["text"]) == ("end_turn", end)
+    assert result["notices"] == [NEVER] * way.learned + list(way.notices)
     assert result["thinking"] is None
     assert statuses(result) == {"app.py": "applied", "check.py": "applied"}
     assert client.text(uri) == TEXT.replace("nmae", "name")
@@ -60,13 +66,13 @@ async def test_fix(outside: Outside, way: Way) -> None:
     assert usage["inputTokens"] > 100
     assert usage["outputTokens"] > 20
     assert (usage["thinkingTokens"] is not None) is way.counts_thinking
-    assert len(service.requests) == 4 + way.learned
+    assert len(service.requests) == 4 + way.learned + way.reorders
 
 
-async def test_refusal_keeps_nothing_and_applies_nothing(outside: Outside) -> None:
+async def test_refusal_keeps_nothing_and_applies_nothing(outside: Outside, way: Way) -> None:
     client, service = outside.pair
     result = await chat(outside, "Please refuse.")
-    assert (result["stopReason"], result["text"]) == ("refusal", "Stopped by a safety system.")
+    assert (result["stopReason"], result["text"]) == ("refusal", way.refusal)
     assert statuses(result) == {"app.py": "held"}
     again = await chat(outside, "Go on.", sessionId=result["sessionId"])
     assert (again["stopReason"], again["text"]) == ("end_turn", "Went on.")
@@ -88,14 +94,9 @@ async def test_a_cut_answer_runs_nothing_of_it(outside: Outside) -> None:
 async def test_cancel_closes_the_connection_and_the_session_goes_on(outside: Outside, way: Way) -> None:
     client, service = outside.pair
     token = outside.token()
-    turn = client.command("thinklsp.chat", {"prompt": "Please wait."}, token=token)
-    await service.simulator.wait_until(
-        lambda _seen: (
-            len(service.requests) == 2 + way.learned
-            and service.requests[-1].status == 200
-            and service.requests[-1].answered_at is not None
-        )
-    )
+    turn = client.command("thinklsp.chat", {"prompt": "Please wait.", "partialResultToken": "text"}, token=token)
+    await client.wait_for(lambda: "Half a sen" in said_so_far(outside), what="the text before the wait")
+    assert len(service.requests) == 2 + way.learned
     at = time.monotonic()
     client.notify("window/workDoneProgress/cancel", {"token": token})
     result = await outside.result(turn)
@@ -111,7 +112,7 @@ async def test_stumbles_are_retried_and_leave_no_trace(outside: Outside, way: Wa
     result = await chat(outside, "Please stumble.")
     assert result["stopReason"] == "end_turn"
     assert result["text"] == "Through at last, after three stumbles on the way to this end."
-    assert len(service.requests) == 6 + way.learned
+    assert len(service.requests) == 6 + way.learned + way.reorders
 
 
 async def test_a_refused_key_is_said_and_harms_nothing(outside: Outside) -> None:
