@@ -268,6 +268,22 @@ def test_what_of_thinking_is_shown(display: Any, summary: bool, tokens: bool) ->
     assert bool(screen.on("p", "thinking")) is summary
 
 
+def test_long_ids_of_calls_are_shown_as_digests() -> None:
+    """LiteLLM writes the signature of Gemini's thinking into the ids, and no editor may see that."""
+    sealed = "call_1__thought__" + "Sig1" * 100
+
+    async def call(screen: Screen, progress: TurnProgress) -> None:
+        for call_id in ("call_1", sealed):
+            progress.show(ToolStarted(call_id, "read_file", "read a.py"))
+            progress.show(ToolFinished(call_id, "read_file", "read a.py", False))
+
+    first, same, other, again = [value["toolCallId"] for value in fast(call).on("p", "tool")]
+    assert first == same == "call_1"
+    assert other == again != first
+    assert len(other) < 64
+    assert "Sig1" not in other
+
+
 def test_waiting_for_the_user_is_said() -> None:
     async def wait(screen: Screen, progress: TurnProgress) -> None:
         progress.show(ToolStarted("c", "run_command", "run pytest -q"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
+from hashlib import sha256
 from itertools import groupby
 from typing import Any, Literal, assert_never
 
@@ -29,6 +30,7 @@ from thinklsp.lsp.editor.work_done import Token, WorkDone, told_seconds
 Display = Literal["status", "summary", "off"]
 
 _SUMMARY_TAIL = 120
+_MAX_ID_CHARS = 64
 
 _PHASES = {
     "read_file": "reading",
@@ -206,7 +208,8 @@ class TurnProgress:
             self._client.progress(token, {"kind": "restart"})
 
     def _tool(self, call_id: str, name: str, title: str, status: str) -> None:
-        self._send_partial({"kind": "tool", "toolCallId": call_id, "name": name, "title": title, "status": status})
+        shown = {"kind": "tool", "toolCallId": _shown_id(call_id), "name": name, "title": title, "status": status}
+        self._send_partial(shown)
 
     def _notice(self, level: str, text: str) -> None:
         self._send_partial({"kind": "notice", "level": level, "text": text})
@@ -234,3 +237,10 @@ def _doing(tool: str, title: str) -> str:
     """``read src/app.py`` as what is going on: ``reading src/app.py``."""
     verb, _, rest = title.partition(" ")
     return f"{_PHASES.get(tool, verb)} {rest}".rstrip()
+
+
+def _shown_id(call_id: str) -> str:
+    """Return the id that editors see: a digest if the id is long. LiteLLM writes Gemini's signature into ids."""
+    if len(call_id) <= _MAX_ID_CHARS:
+        return call_id
+    return f"call_{sha256(call_id.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"
