@@ -17,6 +17,7 @@ import pytest
 pytest.register_assert_rewrite("tests.support", "tests.slow", "tests.faults")
 
 from tests.support.forking import Nursery
+from tests.support.outcomes import PASSED
 from tests.support.outside import Connect, own_server
 from tests.support.sizes import STEP, figures
 from thinklsp.core.loading import uncollected
@@ -30,6 +31,15 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 def pytest_collection() -> Generator[None, object, object]:
     with uncollected():
         return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
+    """Note whether the test passed. Pytest looks for this hook only in conftest files."""
+    report = yield
+    if report.when == "call":
+        item.stash[PASSED] = report.passed
+    return report
 
 
 @pytest.fixture(scope="session")

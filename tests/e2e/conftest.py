@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +13,10 @@ import pytest
 from tests.support.canary import Canary
 from tests.support.forking import Nursery
 from tests.support.listening import Listening
+from tests.support.outcomes import PASSED
 from tests.support.outside import ROOT, Connect, Outside, start
 
 Begin = Callable[..., Awaitable[Outside]]
-_passed = pytest.StashKey[bool]()
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
-    report = yield
-    if report.when == "call":
-        item.stash[_passed] = report.passed
-    return report
 
 
 @pytest.fixture
@@ -37,7 +29,7 @@ async def begin(tmp_path: Path, servers: Connect, request: pytest.FixtureRequest
 
     yield begin
     try:
-        if request.node.stash.get(_passed, False):
+        if request.node.stash.get(PASSED, False):
             for outside in started:
                 await outside.finish()
     finally:
@@ -53,7 +45,7 @@ async def listening(
     server = Listening(request.param, nursery=nursery)
     yield server
     try:
-        if request.node.stash.get(_passed, False):
+        if request.node.stash.get(PASSED, False):
             assert server.process is not None
             assert (server.process.returncode or await server.end()) == 143
             assert server.log == f"thinklsp: listening on {server.kind}://127.0.0.1:{server.port}\n"

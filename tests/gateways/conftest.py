@@ -12,7 +12,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.e2e.conftest import begin
 from tests.gateways.litellm_proxy import LiteLlm, program
+
+__all__ = ["begin"]
 
 
 def pytest_configure() -> None:

@@ -6,14 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.e2e.conftest import begin, pytest_runtest_makereport
 from tests.e2e.providers.test_same_everywhere import *  # noqa: F403 - every test of it, whatever it is called
 from tests.e2e.providers.test_same_everywhere import outside
 from tests.gateways.litellm_proxy import LiteLlm
 from tests.gateways.routes import ROUTES, ServicesBehind
 from tests.support.services import Service, Way
 
-__all__ = ["begin", "outside", "pytest_runtest_makereport"]
+__all__ = ["outside"]
 
 
 @pytest.fixture(params=ROUTES)

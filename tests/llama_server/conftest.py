@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.conftest import Begin, begin, pytest_runtest_makereport
+from tests.e2e.conftest import Begin, begin
 from tests.llama_server.server import LlamaServer, program
 from tests.support.outside import Outside
 
-__all__ = ["begin", "pytest_runtest_makereport"]
+__all__ = ["begin"]
 
 Llama = Callable[..., Awaitable[Outside]]
 MODEL = "says"

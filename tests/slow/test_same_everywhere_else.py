@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tests.e2e.conftest import begin, pytest_runtest_makereport
+from tests.e2e.conftest import begin
 from tests.e2e.providers.test_same_everywhere import *  # noqa: F403 - every test of it, whatever it is called
 from tests.e2e.providers.test_same_everywhere import MAIN, outside, service
 from tests.support.services import WAYS, Way
 
-__all__ = ["begin", "outside", "pytest_runtest_makereport", "service"]
+__all__ = ["begin", "outside", "service"]
 
 
 @pytest.fixture(params=[name for name in WAYS if name not in MAIN])
