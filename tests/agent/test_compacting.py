@@ -279,6 +279,9 @@ async def test_models_that_bind_thinking_get_none_back_at_all() -> None:
     [event] = run.compactions
     assert len(event.after) > 2
     assert all(getattr(block, "raw", None) is None for message in event.after for block in message.blocks)
+    # what was thought is lost with what it was bound to.
+    thoughtful = [m for m in event.before if any(block.kind == "thinking" for block in m.blocks)]
+    assert f" The thinking of {len(thoughtful)} answers is not sent any more." in event.text
     # Thinking is still on.
     assert {request.thinking.form for request in run.caller.requests} == {"adaptive"}
 

@@ -268,7 +268,9 @@ async def test_every_turn_of_a_session_goes_where_its_model_is() -> None:
                 known = turn.session.id
                 events = await run(turn)
                 assert isinstance(events[-1], TurnFinished)
-                assert said(events) == []
+                # The text of Gemini alone holds no thinking that could be seen.
+                lost = [text.startswith(f"{model} cannot read the thinking of") for text in said(events)]
+                assert lost == [True] * (model in ("deepseek-flash", "gpt-6-sol"))
         asked = [request.path.partition("?")[0].rpartition("/")[2] for request in simulator.requests]
         assert asked == ["gemini-4-argon:streamGenerateContent", "messages", "completions", "responses"]
         assert {request.status for request in simulator.requests} == {200}

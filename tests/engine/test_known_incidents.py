@@ -74,6 +74,12 @@ async def goes_on(engine: Engine, prompt: str, way: Way) -> list[str]:
     return [event.text for event in events if isinstance(event, Notice)]
 
 
+def assert_left_behind(told: list[str], reason: str, *, times: int) -> None:
+    """A-9: each time that thinking stays with another issuer, and never otherwise."""
+    assert len(told) == times
+    assert all("cannot read the thinking of" in text and reason in text for text in told)
+
+
 def seals(*requests: RecordedRequest) -> set[str]:
     return {text for request in requests for text in sealed_in(request.body)}
 
@@ -111,7 +117,10 @@ async def test_incident_04_off_is_off_for_one_turn_and_the_session_thinks_again(
         for mode in ("adaptive", "off", "adaptive"):
             more = {"THINKLSP_THINKING_MODE": mode}
             async with engine_at(simulator.base_url, tmp_path, **more) as engine:
-                assert await goes_on(engine, "Look.", way) == []
+                told = await goes_on(engine, "Look.", way)
+                assert told == [f"Thinking is off, so {way.model} does not read the thinking of 3 earlier answers."] * (
+                    mode == "off"
+                )
         forms = [request.body.get("thinking", {"type": "disabled"})["type"] for request in simulator.requests]
         assert forms == ["adaptive"] * STEPS + ["disabled"] * STEPS + ["adaptive"] * STEPS
         assert {request.status for request in simulator.requests} == {200}
@@ -144,7 +153,8 @@ async def test_incident_17_models_of_one_house_get_only_their_own_thinking(tmp_p
     async with Simulator(LOOPS) as simulator, engine_at(simulator.base_url, tmp_path) as engine:
         for number, model in enumerate((*CLAUDE, *reversed(CLAUDE))):
             before = len(simulator.requests)
-            assert await goes_on(engine, f"Look, {number}.", Way("anthropic", model, "", None)) == []
+            told = await goes_on(engine, f"Look, {number}.", Way("anthropic", model, "", None))
+            assert_left_behind(told, "another model (", times=number not in (0, len(CLAUDE)))
             sent = seals(*simulator.requests[before:])
             assert not any(sent & foreign for other, foreign in issued.items() if other != model)
             assert issued.get(model, set()) <= sent
@@ -158,7 +168,8 @@ async def test_incident_18_19_and_20_two_hosts_of_one_dialect_and_one_model_stay
     async with Simulator(LOOPS) as one, Simulator(LOOPS) as two:
         for number, host in enumerate((one, two, one, two)):
             async with engine_at(host.base_url, tmp_path) as engine:
-                assert await goes_on(engine, f"Look, {number}.", ANTHROPIC) == []
+                told = await goes_on(engine, f"Look, {number}.", ANTHROPIC)
+                assert_left_behind(told, "another address of the provider", times=number > 0)
         assert {request.status for request in (*one.requests, *two.requests)} == {200}
         assert seals(*one.requests)
         assert not seals(*one.requests) & seals(*two.requests)
@@ -179,7 +190,8 @@ async def test_incident_21_another_account_gets_nothing_of_the_first(tmp_path: P
         for number, key in enumerate(keys):
             before = len(simulator.requests)
             async with engine_at(simulator.base_url, tmp_path, ANTHROPIC_API_KEY=key) as engine:
-                assert await goes_on(engine, f"Look, {number}.", ANTHROPIC) == []
+                told = await goes_on(engine, f"Look, {number}.", ANTHROPIC)
+                assert_left_behind(told, "another API key", times=number > 0)
             seen.append(seals(*simulator.requests[before:]))
         assert {request.status for request in simulator.requests} == {200}
     first, other, again = seen

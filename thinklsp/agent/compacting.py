@@ -16,6 +16,7 @@ from thinklsp.agent.context_meter import MOST_FAILURES, ContextMeter
 from thinklsp.agent.model_call import CallFinished, ModelCaller
 from thinklsp.agent.summary import Summary, bounded, parsed, read_written, rendered
 from thinklsp.agent.summary_facts import told
+from thinklsp.agent.thinking_losses import lost_answers
 from thinklsp.agent.transcript import transcript
 from thinklsp.agent.user_turns import is_summary
 from thinklsp.core.errors import BadRequest, ContextWindowExceeded, ProviderError
@@ -187,13 +188,16 @@ class Compaction:
         request = replace(self.request, conversation=after)
         tokens = self.meter.projected(self.request), self.meter.projected(request)
         thinking_off = self.rules.thinking_after == "off" and is_other(without_thinking(request), request.thinking)
+        lost = lost_answers(self.request.conversation, after)
         return ContextCompacted(
             before=self.request.conversation,
             after=after,
             tokens_before=tokens[0],
             tokens_after=tokens[1],
             usage=Usage() if answer is None else answer.usage,
-            text=_sentence(len(self.request.conversation), len(after), tokens, by_us=is_blank, silent=thinking_off),
+            text=_sentence(
+                len(self.request.conversation), len(after), tokens, lost, by_us=is_blank, silent=thinking_off
+            ),
             thinking_off=thinking_off,
         )
 
@@ -267,11 +271,14 @@ def _parted(earlier: Conversation) -> tuple[str, Conversation]:
     return "", earlier
 
 
-def _sentence(before: int, after: int, tokens: tuple[int, int], *, by_us: bool, silent: bool) -> str:
+def _sentence(before: int, after: int, tokens: tuple[int, int], lost: int, *, by_us: bool, silent: bool) -> str:
+    """`lost`: answers whose thinking is no longer sent."""
     said = (
         f"The conversation was shortened from {before:,} to {after:,} messages, about {tokens[0]:,} to "
         f"{tokens[1]:,} tokens."
     )
+    if lost:
+        said += f" The thinking of {lost:,} {'answer' if lost == 1 else 'answers'} is not sent any more."
     if by_us:
         said += " The model gave no summary, so goal, decisions, files and last answers were noted by the program."
     if silent:

@@ -15,6 +15,7 @@ from itertools import groupby
 from typing import Protocol
 
 from thinklsp.agent.remedies import Remedies, effort_notice
+from thinklsp.agent.thinking_losses import find_losses, find_losses_in_answer, missing_thinking
 from thinklsp.core.accumulator import MessageAccumulator
 from thinklsp.core.errors import AuthenticationFailed, ProviderError, StreamProtocolError
 from thinklsp.core.events import Notice, RetryScheduled, TextStreamed, ThinkingStreamed, ThinkingTick
@@ -79,6 +80,8 @@ class _Attempt:
     thinking_tokens: int | None = None
     explanation: str | None = None
     notices: tuple[str, ...] = ()
+    unsealed: bool = False
+    without_budget: bool = False
 
     def reports(self, usage: Usage, price: Price | None) -> Iterator[AttemptUsage]:
         """Yield the figures of the service if they are new. An output that is not counted yet costs nothing yet."""
@@ -109,6 +112,7 @@ class _Attempt:
                     shown += self._opened(event)
                 case MessageFinished():
                     self.explanation, self.notices = event.explanation, event.notices
+                    self.unsealed = event.unsealed
                     break
                 case _:
                     pass
@@ -161,6 +165,9 @@ class HttpModelCaller:
         refused: ProviderError | None = None
         if request.thinking.effort != whole.thinking.effort:
             yield Notice("warning", effort_notice(request, whole.thinking.effort))
+        losses = find_losses(whole.conversation, request, self._endpoint.origin(request.model.id))
+        for loss in self._remedies.untold(losses, request.model.id):
+            yield loss
         while True:
             attempt = _Attempt(MessageAccumulator(self._endpoint.origin(request.model.id)))
             try:
@@ -184,7 +191,13 @@ class HttpModelCaller:
             else:
                 if refused is not None:
                     yield self._remedies.confirm(whole)
-                for said in attempt.notices:
+                losses = find_losses_in_answer(request, finished.message, unsealed=attempt.unsealed)
+                for loss in self._remedies.untold(losses, request.model.id):
+                    yield loss
+                missing = missing_thinking(
+                    request, finished.message, finished.usage, without_budget=attempt.without_budget
+                )
+                for said in (*attempt.notices, *missing):
                     yield Notice("warning", said)
                 yield finished
                 return
@@ -206,6 +219,7 @@ class HttpModelCaller:
 
     async def _attempt(self, request: ModelRequest, attempt: _Attempt) -> AsyncGenerator[Streamed | AttemptUsage, None]:
         wire: HttpRequest = self._adapter.encode(request, self._endpoint)
+        attempt.without_budget = wire.without_budget
         decoder = self._adapter.decoder()
         try:
             async with aclosing(self._received(wire, decoder, request, attempt)) as pieces:

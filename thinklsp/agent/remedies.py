@@ -13,10 +13,11 @@ What is found out goes up with its notice, and comes back by `learn` in another 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import assert_never, get_args
 
+from thinklsp.agent.thinking_losses import Loss
 from thinklsp.core.bare import bare_message
 from thinklsp.core.errors import BadRequest, ProviderError
 from thinklsp.core.events import Notice
@@ -81,6 +82,7 @@ class Remedies:
         self._uncompacted: set[str] = set()
         self._without_cache_hints: set[str] = set()
         self._without_counts: set[str] = set()
+        self._told: deque[Remedy] = deque(maxlen=4 * _REMEMBERED)
 
     def learn(self, remedy: Remedy) -> None:
         match remedy.kind:
@@ -97,6 +99,9 @@ class Remedies:
                 self._without_cache_hints.add(remedy.model)
             case "counts":
                 self._without_counts.add(remedy.model)
+            case "told":
+                if remedy not in self._told:
+                    self._told.append(remedy)
             case "drop" | "bare":
                 if remedy not in self._known:
                     self._known.appendleft(remedy)
@@ -124,6 +129,13 @@ class Remedies:
         effort."""
         form = self._forms.get((model.id, thinking.form))
         return self._with_accepted_effort(model, thinking if form is None else _in_form(thinking, form))
+
+    def untold(self, losses: Iterable[Loss], model: str) -> Iterator[Notice]:
+        """Yield a notice for each loss of thinking that the user has not been told of."""
+        for loss in losses:
+            remedy = Remedy(model, "told", loss.reason, beginning=loss.beginning)
+            if remedy not in self._told:
+                yield replace(self._learned(remedy, loss.text), level="info")
 
     def after(
         self, error: ProviderError, whole: ModelRequest, sent: ModelRequest

@@ -110,13 +110,14 @@ class MessageFinished:
     """The terminal event. Only now may tools of the message run and edits be believed.
 
     `explanation` is the provider's sentence about a refusal, if it gave one; `notices` are sentences for the user about
-    what became of the request.
+    what became of the request. `unsealed`: the thinking came without what the service needs to take it back.
     """
 
     stop_reason: StopReason
     usage: Usage
     explanation: str | None = None
     notices: tuple[str, ...] = ()
+    unsealed: bool = False
 
 
 StreamEvent = MessageStarted | BlockStarted | BlockDelta | Unmatched | BlockStopped | MessageFinished

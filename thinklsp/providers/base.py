@@ -99,11 +99,13 @@ class ModelRequest:
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """A POST. Headers and body hold secrets and are kept out of `repr`."""
+    """A POST. Headers and body hold secrets and are kept out of `repr`. `without_budget`: the conversation does not
+    allow the thinking budget that was asked for."""
 
     url: str
     headers: Mapping[str, str] = field(repr=False, hash=False)
     body: Body = field(repr=False)
+    without_budget: bool = False
 
 
 class StreamDecoder(Protocol):

@@ -84,6 +84,25 @@ async def test_two_servers_take_turns(begin: Begin) -> None:
     assert all(words in told for words in ("One?", "One.", "Two?", "Two."))
 
 
+async def test_thinking_that_stays_behind_is_told_once_by_all_servers(begin: Begin) -> None:
+    """A-9: the user changes the model; another server takes the session over."""
+    outside = await begin(
+        answer(Thinking(), Text("One.")), answer(Text("Two.")), answer(Text("Three.")), answer(Text("Four."))
+    )
+    outside.provider.conversations.elsewhere = True
+    await outside.turn("thinklsp.chat", {"prompt": "One?"})
+    notices = []
+    for number, prompt in enumerate(("Two?", "Three?", "Four?")):
+        wish = {"prompt": prompt, "sessionId": "last", "model": "claude-opus-4-6"}
+        result = await outside.turn("thinklsp.chat", wish)
+        notices += [notice for notice in result["notices"] if "thinking" in notice]
+        if number == 1:
+            await outside.restart()
+    assert notices == [
+        "claude-opus-4-6 cannot read the thinking of an earlier answer: it came from another model (claude-opus-5-5)."
+    ]
+
+
 async def test_what_a_service_has_refused_once_is_not_tried_by_the_next_server(begin: Begin) -> None:
     service, way = Service(), WAYS["strict gateway"]
     wish = {"provider": way.provider, "model": way.model}

@@ -72,6 +72,7 @@ class AnthropicAdapter:
             f"{endpoint.base_url.rstrip('/')}/v1/messages",
             request_headers(endpoint, _betas(request, endpoint, thinking)),
             written(body),
+            without_budget=thinking.form != request.thinking.form,
         )
 
     def decoder(self) -> StreamDecoder:

@@ -12,7 +12,7 @@ from typing import Any
 from thinklsp.core.errors import ProviderError
 from thinklsp.core.messages import ToolSpec
 from thinklsp.providers.base import Endpoint, HttpRequest, ModelRequest, StreamDecoder
-from thinklsp.providers.openai_chat.cache_marks import needs_marks, with_marks
+from thinklsp.providers.openai_chat.cache_marks import is_claude, with_marks
 from thinklsp.providers.openai_chat.errors import failure_of_answer
 from thinklsp.providers.openai_chat.replay import wire_messages
 from thinklsp.providers.openai_chat.servers import ChatServer, thinking_fields
@@ -40,7 +40,7 @@ class OpenAiChatAdapter:
             body["tools"] = [_tool(tool) for tool in request.tools]
         system = [{"role": "system", "content": request.system}] if request.system else []
         messages = [*system, *wire_messages(request.conversation, endpoint.origin(request.model.id), server)]
-        is_marked = request.cache_hints and needs_marks(request.model.id)
+        is_marked = request.cache_hints and is_claude(request.model.id)
         body["messages"] = with_marks(messages) if is_marked else messages
         return HttpRequest(
             f"{endpoint.base_url.rstrip('/')}/chat/completions",

@@ -18,7 +18,8 @@ _MARKED_QUESTIONS = 2
 _Wire = dict[str, Any]
 
 
-def needs_marks(model_id: str) -> bool:
+def is_claude(model_id: str) -> bool:
+    """Whether the id names a model of Anthropic, whose prompts are cached only up to marks."""
     return "claude" in model_id.lower()
 
 

@@ -63,6 +63,11 @@ class Reasoning:
         return self._open
 
     @property
+    def is_sealed(self) -> bool:
+        """Whether it came in a form that can hold a signature."""
+        return bool(self._details or self._blocks.whole())
+
+    @property
     def text(self) -> str:
         return str(self._pieces)
 

@@ -23,6 +23,7 @@ from thinklsp.core.stream import (
 )
 from thinklsp.core.strict_json import is_shallow, read_json
 from thinklsp.core.usage import Usage
+from thinklsp.providers.openai_chat.cache_marks import is_claude
 from thinklsp.providers.openai_chat.errors import failure_in_stream, holds_error
 from thinklsp.providers.openai_chat.reasoning import Reasoning
 from thinklsp.providers.openai_chat.servers import ChatServer
@@ -60,6 +61,7 @@ class ChatDecoder:
         self._refusal = Pieces()
         self._usage: dict[str, Any] = {}
         self._reason: str | None = None
+        self._is_claude = False
         self._started = False
         self._finished = False
 
@@ -97,7 +99,9 @@ class ChatDecoder:
         if self._started:
             return []
         self._started = True
-        return [MessageStarted(str(content.get("model") or ""), Usage())]
+        model = str(content.get("model") or "")
+        self._is_claude = is_claude(model)
+        return [MessageStarted(model, Usage())]
 
     def _count(self, usage: object) -> None:
         """It may come with any chunk or with all of them; the last figures count."""
@@ -177,7 +181,9 @@ class ChatDecoder:
         notices: tuple[str, ...] = ()
         if reason == "end_turn":
             notices = parser_notices(self._server, str(self._pieces), thought=self._reasoning.seen)
-        return [*events, MessageFinished(reason, self.usage, self._explanation(reason), notices)]
+        # Claude takes thinking back with its signature only.
+        unsealed = self._is_claude and self._reasoning.seen and not self._reasoning.is_sealed
+        return [*events, MessageFinished(reason, self.usage, self._explanation(reason), notices, unsealed)]
 
     def _stop_blocks(self) -> list[StreamEvent]:
         """The thinking and the text; the latter may turn out to hold the former."""

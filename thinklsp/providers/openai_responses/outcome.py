@@ -50,7 +50,8 @@ def message_finished(
         reason, explanation = "refusal", refusal
     elif reason == "refusal":
         explanation = "The service's content filter stopped the answer."
-    return MessageFinished(reason, neutral_usage(response.get("usage")), explanation, tuple(notices))
+    unsealed = not cut and any(kind == "thinking" and not _can_go_back(item) for kind, item in items)
+    return MessageFinished(reason, neutral_usage(response.get("usage")), explanation, tuple(notices), unsealed)
 
 
 def removals_in(transformations: object) -> list[str]:
@@ -106,6 +107,10 @@ def final_items(drafts: Mapping[int, ItemDraft], output: object) -> dict[int, Ma
             end += 1
             found[end] = item
     return found
+
+
+def _can_go_back(reasoning: Mapping[str, Any]) -> bool:
+    return bool(reasoning.get("encrypted_content") or reasoning.get("content"))
 
 
 def _removed(reasons: Sequence[str]) -> str:
