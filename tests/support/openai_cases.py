@@ -105,4 +105,5 @@ def neutral(answer: Answer) -> dict[str, Any]:
         "usage": counted,
         "explanation": answer.end.explanation,
         "notices": [*answer.end.notices],
+        **({"unmatched": answer.unmatched} if answer.unmatched else {}),
     }
