@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from thinklsp.core.lines import split_lines
 from thinklsp.tools.ripgrep import find_ripgrep
-from thinklsp.tools.search import SearchText
+from thinklsp.tools.search import SearchText, SearchTextArguments
 from thinklsp.tools.shown import RESULT_LIMIT
 from thinklsp.workspace.overlay import EditOverlay
 from thinklsp.workspace.paths import Root
@@ -386,3 +386,21 @@ async def test_a_list_of_ignored_files_that_never_ends_takes_no_memory(bench):
         # Until it runs its own program, a child counts as large as this process.
         own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss <= max(before, own, 700_000)
+
+
+MATCHING = {"a line": ("a " * 500_000, 1), "returns": ("a\r" * 500_000, 1_000), "no text": ("a\x01" * 500_000, 1)}
+
+
+@pytest.mark.skipif(not RG, reason="ripgrep is not installed")
+@pytest.mark.parametrize("kind", MATCHING)
+async def test_a_line_that_matches_everywhere(tmp_path, kind):
+    """ripgrep writes 45 bytes for each match, which kept the event loop while they were read."""
+    text, count = MATCHING[kind]
+    (tmp_path / "a.txt").write_text(text, newline="")
+    with Root(str(tmp_path)) as root:
+        folders = [(WorkspaceFolder(tmp_path.as_uri(), "w"), root)]
+        document = DocumentSnapshot((tmp_path / "a.txt").as_uri(), 1, text + "b")
+        for documents in ([], [document]):
+            overlay = EditOverlay(WorkspaceView(folders, documents))
+            found = await SearchText().find(SearchTextArguments(pattern="a"), overlay)
+            assert found.total >= count

@@ -26,6 +26,13 @@ from thinklsp.workspace.paths import READ_LIMIT
 ONE_LINE = "The pattern holds a line end; the search goes line by line, so look for one line of it."
 _CHUNK = 1 << 16
 _MOST_OUTPUT = 50 * 1024 * 1024
+# A message holds the whole line, and 45 bytes for each match in it: 225 MB for a line of 5 MB that matches everywhere.
+_LONG_MESSAGE_BYTES = 1024 * 1024
+_MAX_MESSAGE_BYTES = 8 * 1024 * 1024
+_MAX_COLUMNS_BYTES = 1 << 16
+_COLUMNS = b'"submatches":['
+# Quotes within a text are escaped, so that neither of them is found there.
+_END_OF_COLUMN = re.compile(rb'"end":\d+\}')
 _OPTIONS = (
     "--json",
     "--no-config",
@@ -129,18 +136,20 @@ async def search_texts(program: str, texts: Sequence[str], query: Query, *, most
     closed = [text if text.endswith("\n") or not text else text + "\n" for text in texts]
     argv = [program, *_OPTIONS, "--text", "--encoding=none", f"--max-count={most}", *_pattern(query), "-"]
     async with started(argv, "/", fed=True) as process:
-        output, errors = await process.communicate("".join(closed).encode("utf-8", "replace"))
-    _check(process.returncode, errors)
+        assert process.stdin is not None  # noqa: S101 - states what `fed` means, for the type checker.
+        process.stdin.write("".join(closed).encode("utf-8", "replace"))
+        process.stdin.close()
+        matches = [match async for message in _messages(process) if (match := _match(message)) is not None]
+        await _check_end(process)
     starts = [0]
     for text in closed:
         starts.append(starts[-1] + text.count("\n"))
     found: list[tuple[int, Match]] = []
     index = 0
-    for line in output.splitlines():
-        if (match := _match(json.loads(line))) is not None:
-            while match.number > starts[index + 1]:
-                index += 1
-            found.append((index, Match("", match.number - starts[index], match.line, match.columns)))
+    for match in matches:
+        while match.number > starts[index + 1]:
+            index += 1
+        found.append((index, Match("", match.number - starts[index], match.line, match.columns)))
     return found
 
 
@@ -155,13 +164,25 @@ async def _messages(process: asyncio.subprocess.Process) -> AsyncGenerator[Mappi
     while total < _MOST_OUTPUT and (chunk := await process.stdout.read(_CHUNK)):
         total += len(chunk)
         # One message can have as many chunks as there are matches in a line: each is looked through once.
-        end = chunk.rfind(b"\n")
-        if end < 0:
-            rest += chunk
-            continue
-        whole, rest = rest + chunk[:end], bytearray(chunk[end + 1 :])
-        for line in whole.split(b"\n"):
-            yield json.loads(line)
+        *lines, last = chunk.split(b"\n")
+        for line in lines:
+            if (message := _parsed(rest + line)) is not None:
+                yield message
+            rest = bytearray()
+        if len(rest) < _MAX_MESSAGE_BYTES:
+            rest += last
+
+
+def _parsed(line: bytes | bytearray) -> Mapping[str, Any] | None:
+    """Return a message, a long one with its first columns only; None for one of which no column was kept."""
+    if len(line) > _LONG_MESSAGE_BYTES:
+        begin = line.find(_COLUMNS)
+        ends = [end.end() for end in _END_OF_COLUMN.finditer(line, begin, begin + _MAX_COLUMNS_BYTES)]
+        if begin < 0 or not ends:
+            return None
+        line = line[: ends[-1]] + b"]}}"
+    message: Mapping[str, Any] = json.loads(line)
+    return message
 
 
 def _match(message: Mapping[str, Any]) -> Match | None:
@@ -178,6 +199,9 @@ def _bytes(value: Mapping[str, str]) -> bytes:
 
 
 async def _check_end(process: asyncio.subprocess.Process) -> None:
+    """Raise what its end means, unless it was left before its end."""
+    if process.stdout is not None and not process.stdout.at_eof():
+        return
     _, errors = await process.communicate()
     _check(process.returncode, errors)
 

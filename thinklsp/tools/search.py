@@ -88,8 +88,11 @@ class FoundText:
             self.numbers.add(match.number)
             return
         row = self._rows[match.number - 1].encode("utf-8", "replace")
+        number, before = self._firsts[match.number - 1] + 1, 0
         for column in match.columns or (0,):
-            self.numbers.add(self._firsts[match.number - 1] + 1 + row[:column].count(b"\r"))
+            number += row.count(b"\r", before, column)
+            before = column
+            self.numbers.add(number)
 
 
 @dataclass(slots=True)
