@@ -22,6 +22,7 @@ from tests.support.outside import Outside
 from tests.support.raw_client import RawClient, Request, ResponseError
 from tests.support.sizes import sized
 from tests.support.steady_provider import SteadyProvider, asking, streamed
+from tests.support.watching import seen
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are measured in /proc")
 Json = Any
@@ -163,6 +164,20 @@ async def test_typing_in_a_large_document_during_8_chats(tmp_path: Path, tally: 
 def _place(line: int, character: int) -> Json:
     here = {"line": line, "character": character}
     return {"start": here, "end": here}
+
+
+async def test_a_large_document_leaves_nothing_when_it_is_closed(tmp_path: Path) -> None:
+    """H-F21."""
+    text = "def function(value):\n    return value + 1\n\n\n" * 400_000
+    async with loaded(tmp_path) as outside:
+        client = outside.client
+        before = gauge(client.process.pid)
+        for _ in range(3):
+            uri = client.open(outside.uri("large.py"), text)
+            await echo(client)
+            client.close_document(uri)
+            await echo(client)
+        await seen(lambda: gauge(client.process.pid).private < before.private + 10, what="memory as it was")
 
 
 async def test_thousands_of_documents(tmp_path: Path, tally: Callable[[str, int], None]) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import count
 
+from thinklsp.core.freed_memory import return_freed_memory
 from thinklsp.core.problems import Problem
 from thinklsp.lsp.documents.spans import trimmed
 from thinklsp.lsp.protocol.convert import Encoding, column_of, split_keeping_ends, units
@@ -20,6 +21,8 @@ from thinklsp.lsp.protocol.forms import Change, Changed, Opened, Position, Range
 _log = logging.getLogger(__name__)
 
 _REMEMBERED_CHANGES = 500
+_LARGE = 1_000_000
+_MOMENT = 1.0
 _LAST_COLUMN = 2**31 - 1
 _QUIET = 0.25
 _LONGEST_PAUSE = 2.0
@@ -244,7 +247,10 @@ class Documents:
     def closed(self, uri: str) -> None:
         for tell in self.on_close:
             tell(uri)
-        self._open.pop(uri, None)
+        document = self._open.pop(uri, None)
+        if document is not None and len(document.text) > _LARGE:
+            # Not now: whoever works with its text has it for another moment.
+            asyncio.get_running_loop().call_later(_MOMENT, return_freed_memory)
         self.touched.set()
 
 
