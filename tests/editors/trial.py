@@ -18,6 +18,7 @@ from typing import Any, Literal
 from tests.editors.steps import Step
 from tests.editors.waiting import until
 from tests.support.canary import Canary
+from tests.support.outside import WATCHED
 from tests.support.services import Service
 from thinklsp.simulator.journal import RecordedRequest
 from thinklsp.simulator.scenario import load
@@ -63,6 +64,7 @@ class Trial:
     def __post_init__(self) -> None:
         self.workspace = self.room / "project"
         self.home = self.room / "home"
+        self._held = self.room / "held"
         self.workspace.mkdir(parents=True)
         (self.workspace / ".git").mkdir()
         (self.workspace / FILE).write_text(BROKEN)
@@ -120,7 +122,8 @@ class Trial:
         assert leaks == [], [str(leak) for leak in leaks]
 
     async def ended(self) -> None:
-        """Waits until editor, servers and their children are gone. Raises AssertionError that names who is left."""
+        """Waits until editor, servers and their children are gone. Raises AssertionError that names who is left, or
+        what has kept the event loop of a server."""
         ours = f"HOME={self.home}".encode()
         left: list[str] = []
 
@@ -130,6 +133,7 @@ class Trial:
             return not left
 
         await until(alone, lambda: f"the end of {', '.join(left)}")
+        assert not self._held.exists(), self._held.read_text("utf-8")
 
     def _environment(self) -> dict[str, str]:
         programs = self.home / "bin"
@@ -141,7 +145,7 @@ class Trial:
             "thinklsp-asking": f'"{sys.executable}" "{HERE / "asking_server.py"}"',
             "thinklsp-knowing": f'"{sys.executable}" "{HERE / "knowing_server.py"}"',
         }.items():
-            (programs / name).write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec {argv} "$@"\n')
+            (programs / name).write_text(f'#!/bin/sh\nPYTHONPATH="{WATCHED}:{ROOT}" exec {argv} "$@"\n')
             (programs / name).chmod(0o755)
         kept = {name: os.environ[name] for name in ("LANG", "LC_ALL", "TERM", "USER") if name in os.environ}
         folders = {f"XDG_{name}_HOME": str(self.home / name.lower()) for name in ("CONFIG", "DATA", "STATE", "CACHE")}
@@ -157,6 +161,7 @@ class Trial:
             "HOME": str(self.home),
             "XDG_RUNTIME_DIR": str(runtime),
             "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+            "LOOP_WATCH": str(self._held),
             "ANTHROPIC_BASE_URL": self.service.url,
             "ANTHROPIC_API_KEY": self.service.key,
         }

@@ -19,7 +19,7 @@ import pytest
 
 from tests.slow.running import SLACK, say, spread
 from tests.support.epilogue import check_answers, clock, descendants, faulty, living_in
-from tests.support.outside import Connect, server_by, server_with
+from tests.support.outside import UNWATCHED, Connect, server_by, server_with
 from tests.support.raw_client import RawClient, ResponseError
 from tests.support.raw_wires import Ear
 from tests.support.signing_script import Hold, Text, Thinking, answer, tool
@@ -234,7 +234,9 @@ THREADS = {1: "gone", 2: "refused", 3: "refused", 4: "answered"}
 async def test_no_more_threads(tmp_path: Path, most: int) -> None:
     """F-45: what needs one fails with a sentence and the server lives; where it cannot it ends with one."""
     gone = THREADS[most] == "gone"
-    async with faulty(tmp_path, code=1 if gone else 0, connect=as_nobody(f"ulimit -u {most}")) as outside:
+    async with faulty(
+        tmp_path, code=1 if gone else 0, connect=as_nobody(f"ulimit -u {most}"), env=UNWATCHED
+    ) as outside:
         client = outside.client
         outside.provider.say(*[DONE] * (THREADS[most] == "answered"))  # type: ignore[attr-defined] # a signing server
         if gone:

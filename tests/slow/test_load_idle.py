@@ -12,7 +12,7 @@ import pytest
 from tests.slow.running import running, say
 from tests.slow.test_load import BURDENED, SLACK
 from tests.support.gauges import Gauge, gauge
-from tests.support.outside import Outside, start
+from tests.support.outside import UNWATCHED, Outside, start
 from tests.support.signing_script import Text, answer
 from tests.support.sizes import sized
 
@@ -35,7 +35,7 @@ async def idle(outside: Outside) -> tuple[Gauge, float, float]:
 
 async def test_an_idle_server_sleeps(tmp_path: Path) -> None:
     """A-L8: two wake-ups a second, half a percent of a processor, 120 MB."""
-    async with running(tmp_path) as outside:
+    async with running(tmp_path, env=UNWATCHED) as outside:
         last, wakeups, processor = await idle(outside)
     say(
         f"idle: {last.resident:.1f} MB, of them its own {last.private:.1f}; {processor:.2f} %, {wakeups:.2f} wake-ups/s"

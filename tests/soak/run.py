@@ -159,6 +159,7 @@ async def _end(outside: Outside) -> list[str]:
     wrong += _look(outside)
     wrong += complaints(without_counts(outside.client.stderr.decode(errors="replace")))
     wrong += [f"others can read {name}" for name in loose_files(outside.home / "state")]
+    wrong += [outside.held()] if outside.held() else []
     if check_store(outside.home) != "ok":
         wrong.append(f"the store is not sound: {check_store(outside.home)}")
     with suppress(TimeoutError):

@@ -23,6 +23,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
+from tests.support.loop_watch import watch
 from tests.support.only_loopback import only_loopback
 from tests.support.raw_client import RawClient
 
@@ -241,6 +242,7 @@ def fork_servers(arm: Callable[[], object] = lambda: None) -> int:
         if not _serve(control):
             return 0
     arm()
+    watch()
     return main()
 
 

@@ -25,6 +25,9 @@ from tests.support.signing_server import Script, SigningServer
 
 Json = Any
 ROOT = Path(__file__).parents[2]
+WATCHED = ROOT / "tests" / "support" / "watched"
+# For tests in which the thread of the watch would count.
+UNWATCHED: dict[str, str | None] = {"LOOP_WATCH": None}
 MODEL = "claude-opus-5-5"
 ARGV = [sys.executable, "-m", "thinklsp"]
 
@@ -179,6 +182,7 @@ class Outside:
         assert self.told() == []
         assert [str(leak) for leak in self.leaks()] == []
         assert loose_files(self.home / "state") == []
+        assert self.held() == ""
 
     async def reopen(self, *, announce: Json = None) -> RawClient:
         """Another server and editor on the same workspace and state, in place of those that have gone."""
@@ -200,6 +204,11 @@ class Outside:
         await self.provider.__aexit__()
         self.client.kill()
         await self.client.gone()
+
+    def held(self) -> str:
+        """What has kept the event loop of any of its servers for long; see `loop_watch`."""
+        path = self.home.parent / "held"
+        return path.read_text("utf-8") if path.exists() else ""
 
     def leaks(self) -> list[Any]:
         canary = Canary(self.provider.secrets())
@@ -258,7 +267,8 @@ def _environment(provider: Provider, home: Path) -> dict[str, str | None]:
     return {
         "PATH": os.environ["PATH"],
         "LANG": "C.UTF-8",
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": f"{WATCHED}{os.pathsep}{ROOT}",
+        "LOOP_WATCH": str(home.parent / "held"),
         "HOME": str(home),
         "TMPDIR": str(home / "tmp"),
         "XDG_CONFIG_HOME": str(home / "config"),

@@ -39,12 +39,13 @@ class Text:
 @dataclass(frozen=True)
 class Tool:
     """A tool call. `cut`: the JSON of the input stops half way, as at max_tokens. `id`: given as it is, as gateways do
-    that repeat ids or give none; None: a new one."""
+    that repeat ids or give none; None: a new one. `letters`: size of one delta of its input."""
 
     name: str
     input: dict[str, Any]
     cut: bool = False
     id: str | None = None
+    letters: int = 5
 
 
 @dataclass(frozen=True)
@@ -214,7 +215,7 @@ class Signer:
                 written = json.dumps(block["input"], ensure_ascii=False) if block["input"] else ""
                 if isinstance(item, Tool) and item.cut:
                     written = written[: len(written) // 2]
-                pieces = ["", *self._pieces(written, 5)]
+                pieces = ["", *self._pieces(written, item.letters if isinstance(item, Tool) else 5)]
                 deltas = [{"type": "input_json_delta", "partial_json": piece} for piece in pieces]
             case _:
                 pass  # Complete in its start event.

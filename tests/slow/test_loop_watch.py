@@ -1,0 +1,60 @@
+"""The watch on the event loop, with which every test of a server ends: it finds what keeps the loop, and only that."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.slow.running import running
+from tests.support.outside import server_with
+from tests.support.signing_script import Text, answer
+
+# What a turn does in a faulty server, on the loop or in a thread beside it.
+KEPT = {
+    "a callback that computes": ("busy(20_000_000)", "the event loop was kept"),
+    "a callback that waits": ("time.sleep(1.5)", "the event loop was kept"),
+    "many callbacks at once": ("[loop.call_soon(busy, 20_000) for _ in range(4_000)]", "the event loop was kept"),
+    "native code in a thread": ("threading.Thread(target=re.match, args=('(a+)+b', 'a' * 24)).start()", "was kept"),
+}
+FREE = {
+    "callbacks one after the other": "again(1_000)",
+    "Python in threads": "[threading.Thread(target=busy, args=(9 ** 7,)).start() for _ in range(3)]",
+    "threads that wait": "threading.Thread(target=time.sleep, args=(1.5,)).start()",
+}
+PROGRAM = """
+import asyncio, re, threading, time
+from thinklsp.lsp.editor.client import Client
+progress = Client.progress
+def busy(count):
+    all(n >= 0 for n in range(count))
+def faulty(self, token, value):
+    loop = asyncio.get_running_loop()
+    def again(left):
+        busy(20_000)
+        left and loop.call_soon(again, left - 1)
+    if value["kind"] == "end":
+        {work}
+    progress(self, token, value)
+Client.progress = faulty
+"""
+
+
+async def held(place: Path, work: str) -> str:
+    async with running(
+        place, answer(Text("Yes.")), connect=server_with(PROGRAM.format(work=work)), finish=False
+    ) as outside:
+        await outside.turn("thinklsp.chat", {"prompt": "Hello."})
+        assert await outside.client.close() == 0
+        return outside.held()
+
+
+@pytest.mark.parametrize("kind", KEPT)
+async def test_what_keeps_the_loop_is_found(tmp_path: Path, kind: str) -> None:
+    work, told = KEPT[kind]
+    assert told in await held(tmp_path, work)
+
+
+@pytest.mark.parametrize("kind", FREE)
+async def test_a_busy_loop_is_not_kept(tmp_path: Path, kind: str) -> None:
+    assert await held(tmp_path, FREE[kind]) == ""

@@ -1,0 +1,98 @@
+"""A watch on the event loop of a server: what keeps it from its input for longer than anything may.
+
+A thread of the server looks 40 times a second at what its main thread runs. What it finds it appends to the file that
+`LOOP_WATCH` names, with the stack; the test reads that file at its end. The same thread notices native code that keeps
+the interpreter lock, since it cannot run then itself. On a busy machine both happen without anybody's fault, hence the
+two limits.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+import traceback
+from asyncio.base_events import BaseEventLoop
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+
+MAX_COMPUTING_SECONDS = 0.25
+"""Of the processor, by all threads of the process."""
+MAX_SECONDS = 1.0
+"""Time in which no processor was free is not counted."""
+_PAUSE_SECONDS = 0.025
+_STACK_LINES = 12
+# A round of the loop is a call of it: it selects what is ready, and then runs the callbacks of that.
+_ROUND = BaseEventLoop._run_once.__code__  # type: ignore[attr-defined] # not in its stub
+
+
+def watch() -> None:
+    """Begin, if this process was asked to. Linux only."""
+    path = os.environ.get("LOOP_WATCH")
+    if path and sys.platform == "linux":
+        threading.Thread(target=_watch, args=(Path(path), threading.get_native_id()), daemon=True).start()
+
+
+def _watch(path: Path, thread: int) -> None:
+    held: FrameType | None = None
+    main, own = _Stopwatch(thread), _Stopwatch(threading.get_native_id())
+    is_told = False
+    while True:
+        own.start()
+        time.sleep(_PAUSE_SECONDS)
+        stack = sys._current_frames()[threading.main_thread().ident or 0]
+        if own.is_long():
+            _tell(path, f"the interpreter was kept for {own}, seen in", stack)
+        before, held = held, _busy_round(stack)
+        if held is None or held is not before:
+            is_told = False
+            main.start()
+        elif main.is_long() and not is_told:
+            is_told = True
+            _tell(path, f"the event loop was kept for {main}, seen in", stack)
+
+
+def _busy_round(frame: FrameType | None) -> FrameType | None:
+    """The round in which the loop runs callbacks; None while it waits."""
+    called = None
+    while frame is not None and frame.f_code is not _ROUND:
+        called, frame = frame, frame.f_back
+    return None if called is None or called.f_code.co_name == "select" else frame
+
+
+def _tell(path: Path, what: str, stack: FrameType) -> None:
+    lines = traceback.format_stack(stack)[-_STACK_LINES:]
+    # Some servers are given a disk that takes nothing.
+    with suppress(OSError), path.open("a", encoding="utf-8") as file:
+        file.write(f"{what}\n{''.join(lines)}\n")
+
+
+class _Stopwatch:
+    """Time that passes for a thread, and the processor time of the whole process."""
+
+    def __init__(self, thread: int) -> None:
+        self._path = f"/proc/self/task/{thread}/schedstat"
+        self.start()
+
+    def start(self) -> None:
+        self._begun = self._now()
+
+    def is_long(self) -> bool:
+        passed, computed = self._passed()
+        return passed > MAX_SECONDS or min(passed, computed) > MAX_COMPUTING_SECONDS
+
+    def __str__(self) -> str:
+        passed, computed = self._passed()
+        return f"{passed:.2f} s ({computed:.2f} s of the processor)"
+
+    def _passed(self) -> tuple[float, float]:
+        passed, computed = (now - begun for now, begun in zip(self._now(), self._begun, strict=True))
+        return passed, computed
+
+    def _now(self) -> tuple[float, float]:
+        at = time.monotonic()
+        with open(self._path, "rb") as file:
+            waited = int(file.read().split()[1]) / 1e9
+        return at - waited, time.process_time()
