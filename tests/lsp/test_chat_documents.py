@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 
 from thinklsp.core.edits import apply_edits
 from thinklsp.lsp.chats.chat_documents import (
+    MAX_SHOWN_CHARACTERS,
     NO_TEXT,
     Answer,
     blank_document,
     end_of_same_line,
     inert_text,
+    make_answer_inert,
     new_document,
     with_answer,
     with_exchange,
@@ -326,3 +328,10 @@ STANDING = {
 def test_an_answer_is_inert_where_it_stands(text: str) -> None:
     assert inert_text(text) == STANDING[text]
     assert inert_text(STANDING[text]) == STANDING[text]
+
+
+async def test_an_answer_without_measure_is_shown_in_part() -> None:
+    """H-F21."""
+    shown = await make_answer_inert(Answer("x" * 3_000_000, ("Note.",)))
+    assert len(shown.text) == MAX_SHOWN_CHARACTERS
+    assert shown.notices == ("Note.", "This is only the beginning of the answer, which has 3,000,000 characters.")

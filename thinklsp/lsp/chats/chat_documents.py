@@ -32,6 +32,9 @@ _FENCE = re.compile("`{3,}|~{3,}")
 # More of them that are odd are no mistake.
 _FENCES = 8
 
+# Lines, headings and fences of an answer are looked for while the event loop waits: 0.2 s for as many as these.
+MAX_SHOWN_CHARACTERS = 1_000_000
+
 FOLDER = ".thinklsp/chat"
 
 
@@ -52,9 +55,13 @@ class Answer:
 
 
 async def make_answer_inert(answer: Answer) -> Answer:
-    """Return the answer as it may stand in a document that is previewed."""
-    notices = tuple([await make_inert(_one_line(notice)) for notice in answer.notices])
-    return replace(answer, text=await make_inert(answer.text, inert_text), notices=notices)
+    """Return the answer as it may stand in a document that is previewed, and its first 1,000,000 characters at most."""
+    text, notices = answer.text, answer.notices
+    if len(text) > MAX_SHOWN_CHARACTERS:
+        notices += (f"This is only the beginning of the answer, which has {len(text):,} characters.",)
+        text = text[:MAX_SHOWN_CHARACTERS]
+    inert_notices = tuple([await make_inert(_one_line(notice)) for notice in notices])
+    return replace(answer, text=await make_inert(text, inert_text), notices=inert_notices)
 
 
 def inert_text(text: str) -> str:
