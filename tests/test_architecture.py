@@ -90,7 +90,7 @@ def test_own_modules_are_not_imported_inside_functions() -> None:
                 "thinklsp.engine.prepared",
                 "thinklsp.lsp.face",
                 "thinklsp.lsp.protocol",
-                "thinklsp.lsp.editor.progress",
+                "thinklsp.lsp.actions",
                 "thinklsp.lsp.chats",
             ],
         ),

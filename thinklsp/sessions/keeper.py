@@ -136,11 +136,10 @@ class Keeper:
         self._holding.work(session_id)
 
         def act(place: Connection) -> Stored:
-            before, session = self._before(place, session_id)
-            if before is None:
+            old, session = self._before(place, session_id)
+            if old is None:
                 raise SessionError(archives.UNKNOWN_ARCHIVE)
-            is_other = session is not before.session
-            return archives.restore(place, before, archive_id, fit, self._seals, left_by_other=is_other)
+            return archives.restore(place, old, archive_id, fit, self._seals, left_by_other=session is not old.session)
 
         return self._remember(self.places.write(session_id, act)).session
 
