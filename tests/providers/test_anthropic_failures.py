@@ -107,6 +107,7 @@ CASES = [
     *(
         Case(f"form, {words}", 400, envelope(INVALID, words), ThinkingFormRefused, "thinking.mode", False)
         for words in (
+            'Hosted_vllmException - {"error": {"message": "\\"plain-local\\" does not support thinking"}}',
             "thinking: Input tag 'adaptive' found using 'type' does not match any of the expected tags",
             "thinking.adaptive.display: Extra inputs are not permitted",
             '"thinking.type.enabled" is not supported for this model. Use "output_config.effort" to control thinking.',
@@ -155,6 +156,7 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 def test_failure(case: Case) -> None:
+    """P-D6: LiteLLM refuses effort and thinking in its own words or in those of the service behind it."""
     body = case.body if isinstance(case.body, bytes) else json.dumps(case.body).encode()
     error = AnthropicAdapter().failure(case.status, case.headers, body)
     assert type(error) is case.kind

@@ -29,6 +29,14 @@ _EARLIER_THINKING = re.compile(
     r"|thought[_ ]?signature|continuation[_ ]token",
     re.DOTALL,
 )
+# Phrases by which a service says that the model cannot think, or cannot stop, as it was asked to.
+_NO_THINKING = (
+    "does not support thinking",
+    "does not support reasoning",
+    "thinking is not supported",
+    "reasoning is not supported",
+    "reasoning is mandatory",
+)
 _CACHE_HINTS = re.compile(r"prompt_cache_key|cache_control")
 _REFUSED_FIELD = (
     "not support",
@@ -104,6 +112,11 @@ def failure_by_status(report: Report) -> ProviderError:
 def refuses_earlier_thinking(text: str) -> bool:
     """Whether an error's text, in lower case, says that the thinking in the conversation is not accepted."""
     return _EARLIER_THINKING.search(text) is not None
+
+
+def refuses_thinking(text: str) -> bool:
+    """Whether an error's text, in lower case, says that the model does not think in the way that was asked for."""
+    return any(phrase in text for phrase in _NO_THINKING)
 
 
 def cache_hint_refused(report: Report) -> CacheHintRefused | None:

@@ -18,6 +18,7 @@ from thinklsp.providers.failures import (
     failure_by_status,
     no_credit,
     refuses_earlier_thinking,
+    refuses_thinking,
     spend_limit,
     thinking_rejected,
     too_long,
@@ -109,7 +110,7 @@ def _bad_request(report: Report) -> ProviderError:
             return ThinkingFormRefused(
                 f"The model does not take thinking as it was asked for: change thinking.mode.{report.said}", instead
             )
-    if any(fragment in text for fragment in _UNKNOWN_FORM):
+    if refuses_thinking(text) or any(fragment in text for fragment in _UNKNOWN_FORM):
         return ThinkingFormRefused(
             f"The service does not know this way to ask for thinking: change thinking.mode.{report.said}", "unset"
         )

@@ -18,6 +18,7 @@ from thinklsp.providers.failures import (
     failure_by_status,
     no_credit,
     refuses_earlier_thinking,
+    refuses_thinking,
     thinking_rejected,
 )
 from thinklsp.providers.service_errors import (
@@ -62,13 +63,6 @@ _TOO_LONG = (
     "context the overflows",
     "exceeded model token limit",
     "prompt is too long",
-)
-_NO_THINKING = (
-    "does not support thinking",
-    "does not support reasoning",
-    "thinking is not supported",
-    "reasoning is not supported",
-    "reasoning is mandatory",
 )
 _NO_MODEL = re.compile(
     r"model_not_found|model not exist|not found the model|not a valid model|no models loaded|no endpoints found for"
@@ -180,7 +174,7 @@ def _thinking(report: Report, text: str) -> ProviderError | None:
             error.never = True
             return error
         return _form_refused(report) if _KNOB.search(text) else None
-    if any(fragment in text for fragment in _NO_THINKING):
+    if refuses_thinking(text):
         return _form_refused(report)
     if _EFFORT.search(text) and any(fragment in text for fragment in _LEVEL_REFUSED):
         if "/v1/responses" in text:
