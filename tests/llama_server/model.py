@@ -27,7 +27,7 @@ _TEMPLATE = """\
 {% for tool in tools %}{{ tool | tojson }}
 {% endfor %}<|im_end|>
 {% endif -%}
-{%- set now = namespace(case='plain', step=0) -%}
+{%- set now = namespace(case='plain', step=0, rest=0) -%}
 {%- for message in messages -%}
 <|im_start|>{{ message.role }}
 {%- if message.role == 'assistant' %}
@@ -47,7 +47,9 @@ _TEMPLATE = """\
 {{ message.content }}
 {%- if message.role == 'user' %}
 {%- set now.step = 0 %}
-{%- for case in CASES %}{% if 'case ' ~ case ~ '.' in message.content %}{% set now.case = case %}{% endif %}{% endfor %}
+{%- set now.rest = message.content | length %}
+{%- for case in CASES %}{% set rest = message.content.split('case ' ~ case ~ '.')[-1] | length -%}
+{% if rest < now.rest %}{% set now.case = case %}{% set now.rest = rest %}{% endif %}{% endfor %}
 {%- endif %}
 {%- endif %}<|im_end|>
 {% endfor -%}

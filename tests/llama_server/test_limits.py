@@ -35,7 +35,8 @@ async def test_a_call_that_is_cut_by_a_limit_is_not_run(llama: Llama) -> None:
     outside = await llama("--predict", "24")
     result = await ask(outside, "cut")
     assert (result["stopReason"], result["edits"]) == ("max_tokens", None)
-    assert (await ask(outside, "again", sessionId="last"))["text"] == "Good that you ask again."
+    again = await ask(outside, "again", sessionId="last")
+    assert again["text"] == "Good that you ask again.", again
 
 
 async def test_a_budget_of_tokens_asks_before_it_is_exceeded(llama: Llama) -> None:
@@ -111,7 +112,8 @@ async def test_cancel_frees_the_slot(llama: Llama) -> None:
     idle = False
     while not idle:
         idle = not await server.is_busy()
-    assert (await ask(outside, "again", sessionId="last"))["text"] == "Good that you ask again."
+    again = await ask(outside, "again", sessionId="last")
+    assert again["text"] == "Good that you ask again.", again
 
 
 async def test_a_server_that_is_killed_while_it_writes(llama: Llama) -> None:
