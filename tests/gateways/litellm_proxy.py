@@ -107,7 +107,7 @@ def _config(services: str) -> dict[str, Any]:
         CLAUDE: {"model": f"anthropic/{CLAUDE}", "api_base": services},
         GPT: {"model": f"openai/{GPT}", "api_base": f"{services}/v1"},
         GEMINI: {"model": f"gemini/{GEMINI}", "api_base": f"{services}/v1beta"},
-        PLAIN: {"model": f"openai/{PLAIN}", "api_base": f"{services}/v1"},
+        PLAIN: {"model": f"hosted_vllm/{PLAIN}", "api_base": f"{services}/v1"},
     }
     return {
         "model_list": [

@@ -191,6 +191,7 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 def test_failure(case: Case) -> None:
+    """P-D14: LiteLLM's words for a model that it does not know are among those of NO_MODEL."""
     body = case.body if isinstance(case.body, bytes) else json.dumps(case.body).encode()
     error = OpenAiChatAdapter(server()).failure(case.status, case.headers, body)
     assert type(error) is case.kind
