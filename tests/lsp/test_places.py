@@ -197,9 +197,9 @@ def test_a_selection_is_unfinished_where_one_of_its_lines_is() -> None:
 )
 def test_a_large_selection_is_answered_at_once(line: str) -> None:
     code = document(f"{line}\n" * 20_000)
-    start = time.monotonic()
+    start = time.process_time()
     is_unfinished(code, 9_000, 19_000)
-    assert time.monotonic() - start < 0.1
+    assert time.process_time() - start < 0.1
 
 
 # language, text, the line that is looked at -> instruction, mark, its lines

@@ -112,10 +112,10 @@ def test_cost_grows_with_the_bytes_and_not_with_their_square() -> None:
     def seconds(size: int) -> float:
         decoder, piece = SseDecoder(), b"x" * 64
         decoder.feed(b"data: ")
-        start = time.perf_counter()
+        start = time.process_time()
         for _ in range(size // 64):
             decoder.feed(piece)
-        return time.perf_counter() - start
+        return time.process_time() - start
 
     small, large = min(seconds(250_000) for _ in range(3)), min(seconds(4_000_000) for _ in range(3))
     assert large < 16 * small * 4
