@@ -55,12 +55,13 @@ async def test_a_silent_provider_is_no_silent_server(begin: Begin) -> None:
 async def test_tokens_are_told_while_the_model_thinks(begin: Begin) -> None:
     """A-4: the Messages API counts them for whoever asks, as the simulator does."""
     outside = await begin(env={"THINKLSP_PROVIDER": "simulator"})
-    result = await outside.turn("thinklsp.chat", {"prompt": "What is here?"}, token="t")
+    result = await outside.turn("thinklsp.chat", {"prompt": "What is here?", "partialResultToken": "p"}, token="t")
     assert result["stopReason"] == "end_turn"
-    messages = [value["message"] for value in outside.client.progress("t") if value["kind"] == "report"]
-    # The end of the first step, behind its tool, would tell what it used.
-    first_tool = next(place for place, message in enumerate(messages) if "listing" in message)
-    assert any("tokens" in message for message in messages[: first_tool + 1]), messages
+    values = [call.params["value"] for call in outside.client.calls("$/progress")]
+    # The end of the first step tells what it used.
+    first_step = next(place for place, value in enumerate(values) if value["kind"] == "usage")
+    messages = [value.get("message", "") for value in values[:first_step]]
+    assert any("tokens" in message for message in messages), messages
 
 
 async def test_a_quick_provider_is_no_flood(begin: Begin) -> None:
