@@ -401,7 +401,7 @@ ODD = refusal("messages.1: something that no rule knows")
 
 
 async def test_a_refusal_that_nothing_explains_is_tried_once_without_earlier_thinking(transport: Transport) -> None:
-    """P-D2, issue 17 item 6: the attempt succeeds, the session goes on, and a notice says so."""
+    """P-D2: the attempt succeeds, the session goes on, and a notice says so."""
     async with SseServer([ODD, GOOD]) as server:
         one = talk(server, transport)
         first = replace(PLAIN, conversation=loop(host=server.url), thinking=ADAPTIVE)
