@@ -37,7 +37,7 @@ FRAMES = {
 ROWS = ("replies twice", "pops up", "tells its insides")
 SESSIONS = {
     "edits otherwise": "x = ",
-    "misses a change": "was not shown",
+    "misses a change": r"Side\(first=",
     "seals otherwise": "blocks",
     "ends twice": "'end' while ended",
     "writes to the log": "Traceback",
