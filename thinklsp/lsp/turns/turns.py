@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
@@ -101,7 +102,8 @@ class Turns:
         work = running.run() if watched else self._unwatched(running)
         running.task = self._state.spawn(work, awaited=watched)
         running.task.add_done_callback(lambda _: self._ended(running, ended))
-        self._changed()
+        # Later, as a fault in it must not answer the caller of a turn that runs.
+        asyncio.get_running_loop().call_soon(self._changed)
         started = {"turnId": running.id, "sessionId": running.session_id}
         if not watched:
             return started
