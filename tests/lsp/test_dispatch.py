@@ -16,6 +16,7 @@ from thinklsp.lsp.protocol import errors
 from thinklsp.lsp.protocol.errors import ClientError
 
 PARSE, INVALID, UNKNOWN, PARAMS, INTERNAL = -32700, -32600, -32601, -32602, -32603
+TOO_MUCH = -32803
 
 
 def command(arguments: Any, name: Any = "thinklsp.cancel") -> bytes:
@@ -239,6 +240,7 @@ RESULTS: dict[str, tuple[Any, Any]] = {
     "B-48 NaN": ({"a": math.nan}, INTERNAL),
     "B-48 infinity": ([math.inf], INTERNAL),
     "B-47 half a surrogate pair": ("\ud800", "\ufffd"),
+    "more than 32 MB": ("x" * (32 * 1024 * 1024), TOO_MUCH),
     "nothing": (None, None),
     "text": ("€😀\u2028", "€😀\u2028"),
 }

@@ -161,6 +161,8 @@ async def test_an_edit_is_seen_when_it_arrives(desk: Desk) -> None:
     desk.open("zero\n" + BEFORE)
     desk.texts.wrote(FIX, edit())
     assert desk.texts.at(desk.document(), 2, 0) is None
+    await asyncio.sleep(0)
+    assert not desk.state.documents.touched.is_set(), "what arrives is waited for"
     desk.send(whole("zero\n" + AFTER))
     await asyncio.wait(desk.state.tasks)
     assert desk.words() == "....\n...\nTWO\n.....\nFOUR\nFIVE\n"
@@ -243,6 +245,16 @@ async def test_lenses_go_when_the_file_is_reverted(desk: Desk) -> None:
     desk.replace("FOUR", "fOUR")
     assert desk.lenses() == ("t1", [3])
     desk.replace("fOUR\nFIVE\n", "four\n")
+    assert desk.lenses() is None
+
+
+async def test_lenses_go_when_no_change_of_a_turn_is_left_whole(desk: Desk) -> None:
+    """T-m4: some letters of the turn stay, in lines that are the user's now."""
+    desk.open(AFTER)
+    desk.texts.wrote(FIX, edit())
+    desk.replace("TWO", "twO")
+    assert (desk.lenses(), desk.words()) == (("t1", [1]), "...\n..O\n.....\nFOUR\nFIVE\n")
+    desk.replace("FOUR\nFIVE\n", "four\nfIVE\n")
     assert desk.lenses() is None
 
 

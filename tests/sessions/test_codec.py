@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.stored_sessions import EVERY_KIND, LONG, sealed
 from thinklsp.core.messages import AssistantMessage, TextBlock, ThinkingBlock, ToolResultBlock, UserMessage
-from thinklsp.sessions.codec import as_time, decode, encode
+from thinklsp.sessions.codec import as_time, decode, decode_prompts, encode
 
 TEXT, THINKING = {"kind": "text", "text": "said"}, {"kind": "thinking", "text": "thought", "raw": True}
 RESULT = {"kind": "tool_result", "id": "c", "text": "done", "error": True}
@@ -97,6 +97,11 @@ def test_a_sealed_block_keeps_its_seal() -> None:
     blocks = json.dumps([THINKING]).encode()
     decoded = decode("assistant", "no reason", blocks, {0: sealed()})
     assert decoded.message == AssistantMessage((ThinkingBlock("thought", sealed()),), "other")
+
+
+@pytest.mark.parametrize("damaged", [None, "", "[{", "{}", '[{"text": 1}]', 7])
+def test_damaged_prompts_are_none(damaged: object) -> None:
+    assert decode_prompts(damaged) == ()
 
 
 @pytest.mark.parametrize("damaged", [10**30, -(10**30), "soon", None])

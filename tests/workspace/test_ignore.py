@@ -107,6 +107,13 @@ def test_the_last_pattern_that_is_about_a_name_decides(tmp_path):
     assert taken == ["keep.log", "b.py"]
 
 
+def test_names_that_nobody_looked_at_are_left_out(tmp_path):
+    with Root(str(tmp_path)) as root:
+        looks = iter([False, False, True, True])
+        listing = Listing(("sub", "other"), ("a.py", "b.py"))
+        assert IgnoreRules(root).kept((), listing, lambda: next(looks)) == Listing(("sub", "other"), ())
+
+
 def test_a_linked_or_broken_ignore_file_counts_for_nothing(tmp_path):
     (tmp_path / "elsewhere").write_text("*\n")
     ws = tmp_path / "ws"

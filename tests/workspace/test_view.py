@@ -118,6 +118,7 @@ def test_documents_without_a_path_here(view, ws):
             place = some.resolve(document.uri)
             assert (place.shown, place.root, some.read(place).text) == (document.uri, None, document.text)
             some.check_writable(place)
+            assert view(folders).read(place) is None, "it was closed meanwhile"
         assert some.resolve("/elsewhere/x.py").uri == "file:///elsewhere/x.py"
         with pytest.raises(PathRefused, match="untitled:Untitled-1"):
             some.resolve("untitled:Untitled-2")
