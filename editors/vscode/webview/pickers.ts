@@ -57,7 +57,9 @@ export class Pickers {
         }
         const current = choice.value ?? '';
         const values = choice.choices.includes(current) ? choice.choices : [current, ...choice.choices];
-        select.replaceChildren(...values.map(value => element('option', { value }, value || choice.effective || 'no model')));
+        const isAuto = key === 'model' && current === 'auto' && choice.effective !== null;
+        const label = (value: string) => (isAuto && value === current ? `${choice.effective} (auto)` : value || choice.effective || 'no model');
+        select.replaceChildren(...values.map(value => element('option', { value }, label(value))));
         select.value = current;
         const used = choice.effective === null || choice.effective === current ? '' : `, ${choice.effective} is used`;
         select.title = `${LABELS[key]}: ${current || 'the default'}${used}`;
