@@ -25,6 +25,7 @@ from tests.support.stored_sessions import (
 )
 from tests.support.writing_sessions import check_survival, gone, until_told, writers
 from thinklsp.core.errors import SessionError
+from thinklsp.sessions.folder import Leases
 from thinklsp.sessions.ledger import PlannedWrite
 from thinklsp.sessions.session import Session
 from thinklsp.sessions.values import Spent
@@ -228,3 +229,16 @@ def copied(folder: Path, copy: Path) -> Path:
     shutil.copytree(folder, copy)
     copy.chmod(0o700)
     return copy
+
+
+@pytest.mark.parametrize("session_id", ["a\0b", "../a", "a/b", "..", "", "ü", "a" * 65, "a" * 5_000])
+def test_a_damaged_id_is_locked_inside_the_folder(tmp_path: Path, session_id: str) -> None:
+    locks = tmp_path / "locks"
+    locks.mkdir()
+    leases = Leases(str(tmp_path))
+    assert leases.take(session_id)
+    assert len(os.listdir(locks)) == 1
+    assert os.listdir(tmp_path) == ["locks"]
+    leases.release(session_id)
+    assert leases.free(session_id)
+    assert os.listdir(locks) == []

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from hashlib import sha256
 from pathlib import Path
 
 from thinklsp.core.errors import SessionError
@@ -249,7 +250,10 @@ class Leases:
             self.release(session_id)
 
     def _path(self, session_id: str) -> str:
-        return os.path.join(self._folder, session_id)
+        """Return the file of the lock. An id that a damaged store gives may be no name of a file."""
+        is_name = session_id.isascii() and session_id.isalnum() and len(session_id) <= 64
+        name = session_id if is_name else sha256(session_id.encode("utf-8", "surrogatepass")).hexdigest()
+        return os.path.join(self._folder, name)
 
     def _try(self, session_id: str) -> int | None:
         lock = _locked(self._path(session_id))
