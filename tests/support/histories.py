@@ -246,7 +246,8 @@ async def _play(history: Sequence[PlannedTurn], places: Sequence[_Place], outcom
         assert not outcome.refused, f"{said}; the service refused {outcome.refused[0]}"
         # After a refusal that the scenario plays and nothing explains, earlier thinking may be left out.
         is_refused = outcome.seen["answered 400"] > refusals
-        assert is_refused or not {DROPPING, BARE} & set(turn.said), f"{said}; earlier thinking was refused"
+        unexpected = {DROPPING} if is_refused else {DROPPING, BARE}
+        assert not unexpected & set(turn.said), f"{said}; earlier thinking was refused"
         for message in session.conversation:
             if isinstance(message, AssistantMessage):
                 outcome.seen["kept thinking"] += any(isinstance(block, ThinkingBlock) for block in message.blocks)
