@@ -151,9 +151,10 @@ def compared(
     unit: str = "ms",
     ours: str = "thinklsp",
 ) -> list[Figure]:
-    """A line for each peer: our ratio to it. A peer that is missing is a line that says so."""
+    """A line for each peer: our ratio to it. A peer that is missing is a line that says so; without our own side
+    RuntimeError."""
     if ours in missing:
-        return [Figure(row, what, unit, note=f"thinklsp could not be measured: {missing[ours]}")]
+        raise RuntimeError(f"{what}: {ours} could not be measured: {missing[ours]}")
     figures = []
     for peer, most in targets.items():
         if peer in missing:

@@ -20,9 +20,10 @@ import anyio
 def _own(provider: str, url: str) -> Any:
     """The product's way from the socket to the editor: decoded, accumulated, and reported to one that reads on."""
     from tests.support import anthropic_requests, openai_requests
-    from thinklsp.agent.model_call import CallFinished, HttpModelCaller
+    from thinklsp.agent.model_call import AttemptUsage, CallFinished, HttpModelCaller
     from thinklsp.lsp.editor.client import Client
     from thinklsp.lsp.editor.progress import TurnProgress
+    from thinklsp.lsp.editor.work_done import WorkDone
     from thinklsp.lsp.protocol.dispatch import Protocol
     from thinklsp.lsp.protocol.writer import FrameWriter
     from thinklsp.providers.anthropic.adapter import AnthropicAdapter
@@ -42,14 +43,14 @@ def _own(provider: str, url: str) -> Any:
         protocol = Protocol()
         writer = FrameWriter(os.open(os.devnull, os.O_WRONLY))
         protocol.connect(writer)
-        progress = TurnProgress(Client(protocol))
-        progress.begin("chat", "work")
+        progress = TurnProgress(WorkDone(Client(protocol), "chat", "work"))
+        progress.work_done.begin()
         progress.use("partial", "status")
         length = 0
         async for event in caller.stream(request):
             if isinstance(event, CallFinished):
                 length = len(event.message.text) + sum(len(str(use.input)) for use in event.message.tool_uses)
-            else:
+            elif not isinstance(event, AttemptUsage):  # It is summed up in the turn, not shown.
                 progress.show(event)
         progress.end("done")
         writer.close()

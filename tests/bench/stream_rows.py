@@ -78,7 +78,9 @@ async def tool_argument(bench: Bench) -> list[Figure]:
     with source(lambda *_: plays[small]) as first, source(lambda *_: plays[large]) as second:
         urls = {small: first.url, large: second.url}
         costs = {str(size): cost(size) for size in plays}
-        values, _ = await in_turn(costs, bench.some(5))
+        values, missing = await in_turn(costs, bench.some(5))
+    if missing:
+        raise RuntimeError(f"a tool argument could not be measured: {missing}")
     growth = ratio(values[str(large)], values[str(small)])
     name = f"the same of {large / 1e6:g} MB, per event"
     ours, theirs = values[str(large)], values[str(small)]
