@@ -29,16 +29,22 @@ def called(node: ast.AST) -> str:
     return ast.unparse(node.func) if isinstance(node, ast.Call) else ""
 
 
+@cache
+def nodes(tree: ast.AST) -> tuple[ast.AST, ...]:
+    """Return all that `ast.walk` finds; a dozen rules look through each file."""
+    return tuple(ast.walk(tree))
+
+
 def calls(*names: str) -> Callable[[ast.Module], Found]:
     """Of these functions, by the name that they are called by."""
-    return lambda tree: (node for node in ast.walk(tree) if called(node) in names)
+    return lambda tree: (node for node in nodes(tree) if isinstance(node, ast.Call) and called(node) in names)
 
 
 def passes(name: str, allowed: Callable[[ast.expr], bool]) -> Callable[[ast.Module], Found]:
     """A keyword, or a member of a literal dictionary, whose value is not allowed."""
 
     def find(tree: ast.Module) -> Found:
-        for node in ast.walk(tree):
+        for node in nodes(tree):
             if isinstance(node, ast.keyword) and node.arg == name and not allowed(node.value):
                 yield node.value
             if isinstance(node, ast.Dict):
@@ -54,7 +60,7 @@ def is_constant(node: ast.AST | None, value: object) -> bool:
 
 def imports(*modules: str) -> Callable[[ast.Module], Found]:
     def find(tree: ast.Module) -> Found:
-        for node in ast.walk(tree):
+        for node in nodes(tree):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             if any(name == module or name.startswith(f"{module}.") for name in names for module in modules):
@@ -69,9 +75,10 @@ def either(*finders: Callable[[ast.Module], Found]) -> Callable[[ast.Module], Fo
 
 def logs_bodies(tree: ast.Module) -> Found:
     """What came or goes as a whole: a body, a request, a prompt, headers, a key."""
-    for node in ast.walk(tree):
+    for node in nodes(tree):
+        if not isinstance(node, ast.Call):
+            continue
         if called(node).rpartition(".")[2] in LOGGING and "log" in called(node).lower():
-            assert isinstance(node, ast.Call)
             values = [*node.args, *(keyword.value for keyword in node.keywords)]
             words = {word for value in values for word in names_in(value)}
             if words & BODIES or any(isinstance(value, ast.JoinedStr) for value in node.args):
@@ -85,7 +92,7 @@ def names_in(value: ast.expr) -> Iterator[str]:
 
 
 def loosens_tls(tree: ast.Module) -> Found:
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.Attribute) and node.attr in (
             "CERT_NONE",
             "CERT_OPTIONAL",

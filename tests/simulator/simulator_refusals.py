@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from simulator_talk import TOOLS
+from tests.support.simulator_talk import TOOLS
 
 USE_ADAPTIVE = (
     'is not supported for this model. Use "thinking.type.adaptive" and "output_config.effort" to control thinking '

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulator_refusals import CALL, RESULT, TEXT, said
-from simulator_talk import TOOLS, Talk, request
 
+from tests.support.simulator_talk import TOOLS, Talk, request
 from tests.support.sizes import examples
 
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from simulator_talk import Talk, continued, request
+
+from tests.support.simulator_talk import Talk, continued, request
 
 SUMMARIZED = {"type": "adaptive", "display": "summarized"}
 MODIFIED = "blocks in the latest assistant message cannot be modified. These blocks must remain as they were"

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simulator_talk import TOOLS, Talk, continued, request
 
 import thinklsp.simulator
+from tests.support.simulator_talk import TOOLS, Talk, continued, request
 from thinklsp.simulator.scenario import ScenarioError, load, packaged, parse
 from thinklsp.simulator.template import Heard, fill
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import httpx
 import pytest
-from simulator_talk import HEADERS, LOOP, parsed, request
 
+from tests.support.simulator_talk import HEADERS, LOOP, parsed, request
 from thinklsp.core.errors import ThinkLspError
 from thinklsp.simulator.connection import MAX_BODY
 from thinklsp.simulator.scenario import parse

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from simulator_refusals import ADAPTIVE, BETWEEN, CACHE, CALL, MANUAL, OFF, REFUSALS, RESULT, TEXT, USER, Refusal, said
-from simulator_talk import HEADERS, TOOLS, Talk, request
 
+from tests.support.simulator_talk import HEADERS, TOOLS, Talk, request
 from thinklsp.simulator.dialect import Received
 from thinklsp.simulator.frames import Whole
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from simulator_talk import Talk, continued, request
+
+from tests.support.simulator_talk import Talk, continued, request
 
 STEPS = "[[turn]]\n" + 25 * (
     '[[turn.step]]\nblock=[{thinking="Hm, the next one."},{tool="read_file",input={path="a.py"}},{tool="list_files"}]\n'

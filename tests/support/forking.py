@@ -231,12 +231,20 @@ def fork_servers(arm: Callable[[], object] = lambda: None) -> int:
 
     with uncollected():
         import thinklsp.cli.ask
+        import thinklsp.cli.logs
         import thinklsp.cli.main
+        import thinklsp.cli.serve_stdio
         import thinklsp.cli.sessions
+        import thinklsp.cli.streams
+        import thinklsp.lsp.actions.turn_titles
         import thinklsp.lsp.face
         import thinklsp.lsp.serving.stdio
         import thinklsp.lsp.serving.tcp
         import thinklsp.lsp.serving.websocket  # noqa: F401 - loaded for those that are forked
+        from thinklsp.engine.prepared import prepare
+
+        prepare()
+        "".encode("utf-16-le")  # What lengths of text are counted in.
     gc.freeze()
     with socket.socket(fileno=int(sys.argv[1])) as control:
         if not _serve(control):

@@ -41,8 +41,8 @@ def sized(*, commit: int, nightly: int, release: int | None = None) -> int:
 
 
 def examples(usual: int) -> int:
-    """Of a property in the default suite: a third of the usual number there, ten and a hundred times as many later."""
-    return {"quick": max(1, usual // 3), "commit": usual, "nightly": 10 * usual, "release": 100 * usual}[STEP]
+    """Of a property in the default suite: a sixth of the usual number there, ten and a hundred times as many later."""
+    return {"quick": max(1, usual // 6), "commit": usual, "nightly": 10 * usual, "release": 100 * usual}[STEP]
 
 
 def lots(total: int, size: int) -> list[int]:

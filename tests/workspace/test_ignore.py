@@ -173,9 +173,13 @@ def test_hostile_patterns_take_little_time(tmp_path, kind, honest_rules):
     assert len(HOSTILE[kind]) <= 256 * 1024
     with Root(str(tmp_path)) as root:
         rules = loaded_rules(root, HOSTILE[kind])
-        taken = [(processor_seconds(rules), processor_seconds(honest_rules)) for _ in range(3)]
-    assert min(hostile for (hostile, _), _ in taken) < 20 * min(honest for _, (honest, _) in taken)
-    assert taken[0][0][1] == (LONG_NAMES[:1] + LONG_NAMES[2:] if kind == "many stars" else LONG_NAMES)
+        for _ in range(3):
+            hostile, kept = processor_seconds(rules)
+            honest, _ = processor_seconds(honest_rules)
+            if hostile < 20 * honest:
+                break
+    assert hostile < 20 * honest
+    assert kept == (LONG_NAMES[:1] + LONG_NAMES[2:] if kind == "many stars" else LONG_NAMES)
 
 
 NAMES = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from simulator_chat_talk import TOOLS
+from tests.support.simulator_chat_talk import TOOLS
 
 USER = {"role": "user", "content": "plain"}
 FUNCTION = {"name": "read_file", "arguments": "{}"}

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulator_chat_refusals import CALL, CALLING, RESULT, USER
-from simulator_chat_talk import ECHO, TOOLS, Talk, request
 
+from tests.support.simulator_chat_talk import ECHO, TOOLS, Talk, request
 from tests.support.sizes import examples
 
 MODELS = st.sampled_from(sorted(ECHO))

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from simulator_chat_talk import ECHO, Talk, continued, request
+
+from tests.support.simulator_chat_talk import ECHO, Talk, continued, request
 
 MUST = "The reasoning_content in the thinking mode must be passed back to the API"
 DEEPSEEK = "deepseek-reasoner"

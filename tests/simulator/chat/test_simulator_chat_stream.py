@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 import pytest
-from simulator_chat_talk import ECHO, Talk, merged, parsed, request
 
+from tests.support.simulator_chat_talk import ECHO, Talk, merged, parsed, request
 from thinklsp.simulator.frames import Cut, Send, Streamed, Wait, Whole
 
 STEP = "[[turn]]\n[[turn.step]]\n"

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from simulator_chat_refusals import ACCEPTED, REFUSALS, SWITCHES, Case
-from simulator_chat_talk import ECHO, HEADERS, Talk, request
 
+from tests.support.simulator_chat_talk import ECHO, HEADERS, Talk, request
 from thinklsp.simulator.dialect import Received
 from thinklsp.simulator.frames import Streamed, Whole
 

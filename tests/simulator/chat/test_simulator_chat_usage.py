@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from simulator_chat_talk import ECHO, Talk, continued, request
+
+from tests.support.simulator_chat_talk import ECHO, Talk, continued, request
 
 ASKED = {"stream_options": {"include_usage": True}}
 FIGURES = (

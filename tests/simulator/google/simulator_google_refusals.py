@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from simulator_google_talk import DECLARATIONS, NEW, OLD, model, user
+from tests.support.simulator_google_talk import DECLARATIONS, NEW, OLD, model, user
 
 CALL = {"functionCall": {"name": "read_file", "args": {}}, "thoughtSignature": "skip_thought_signature_validator"}
 SECOND = {"functionCall": {"name": "list_files", "args": {}}}

@@ -7,7 +7,8 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from simulator_google_talk import (
+
+from tests.support.simulator_google_talk import (
     NEW,
     OLD,
     THOUGHTS,
@@ -21,7 +22,6 @@ from simulator_google_talk import (
     texts,
     user,
 )
-
 from thinklsp.simulator.frames import Cut, Send, Streamed, Wait, Whole
 
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulator_google_refusals import CALL, RESULT
-from simulator_google_talk import OLD, Talk, model, request, user
 
+from tests.support.simulator_google_talk import OLD, Talk, model, request, user
 from tests.support.sizes import examples
 
 

@@ -7,7 +7,20 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from simulator_google_talk import DUMMY, NEW, OLD, THOUGHTS, Talk, continued, model, parts_of, request, texts, user
+
+from tests.support.simulator_google_talk import (
+    DUMMY,
+    NEW,
+    OLD,
+    THOUGHTS,
+    Talk,
+    continued,
+    model,
+    parts_of,
+    request,
+    texts,
+    user,
+)
 
 CORRUPTED = "Corrupted thought signature."
 MISPLACED = "Invalid thought signature."

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from simulator_google_refusals import CALL, REFUSALS, RESULT, SECOND, SECOND_RESULT, Refusal, with_id
-from simulator_google_talk import NEW, OLD, Talk, model, request, user
 
+from tests.support.simulator_google_talk import NEW, OLD, Talk, model, request, user
 from thinklsp.simulator.dialect import Received
 from thinklsp.simulator.frames import Whole
 

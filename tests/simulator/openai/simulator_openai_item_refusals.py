@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from simulator_openai_refusals import CALL, OUTPUT, SAID, USER, Refusal, missing, unknown, without, wrong_type
-from simulator_openai_talk import user
+
+from tests.support.simulator_openai_talk import user
 
 
 def said(id_: str, message: str, param: str | None, code: str | None, *items: Any, **options: Any) -> Refusal:

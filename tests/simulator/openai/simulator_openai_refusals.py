@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from simulator_openai_talk import SCHEMA, TOOLS, user
+from tests.support.simulator_openai_talk import SCHEMA, TOOLS, user
 
 CALL = {"type": "function_call", "call_id": "call_1", "name": "read_file", "arguments": "{}"}
 OUTPUT = {"type": "function_call_output", "call_id": "call_1", "output": "ok"}

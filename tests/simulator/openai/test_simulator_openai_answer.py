@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from simulator_openai_talk import MODEL, Talk, request, user
 
+from tests.support.simulator_openai_talk import MODEL, Talk, request, user
 from thinklsp.simulator.frames import Cut, Send, Streamed, Wait, Whole
 
 STEP = "[[turn]]\n[[turn.step]]\n"

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulator_openai_refusals import CALL, OUTPUT, SAID, TOOL
-from simulator_openai_talk import Talk, continued, request, user
 
+from tests.support.simulator_openai_talk import Talk, continued, request, user
 from tests.support.sizes import examples
 
 _KEYS = [

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from simulator_openai_talk import MODEL, Talk, continued, request, user
+
+from tests.support.simulator_openai_talk import MODEL, Talk, continued, request, user
 
 THRESHOLD = 1_000
 LONG = "loop " + "word " * 2_000

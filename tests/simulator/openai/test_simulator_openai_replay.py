@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from simulator_openai_talk import BOUND, MODEL, TOOLS, Talk, continued, in_loop, request, user
+
+from tests.support.simulator_openai_talk import BOUND, MODEL, TOOLS, Talk, continued, in_loop, request, user
 
 Items = list[dict[str, Any]]
 NOT_READABLE = "Encrypted content could not be decrypted or parsed."

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from simulator_openai_item_refusals import ITEM_REFUSALS
 from simulator_openai_refusals import CALL, OUTPUT, REFUSALS, SAID, TOOL, USER, Refusal, without
-from simulator_openai_talk import HEADERS, SCHEMA, Talk, request, user
 
+from tests.support.simulator_openai_talk import HEADERS, SCHEMA, Talk, request, user
 from thinklsp.simulator.dialect import Received
 
 ALL = ["none", "minimal", "low", "medium", "high", "xhigh", "max"]

@@ -6,7 +6,8 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from simulator_openai_talk import MODEL, Talk, continued, request, user
+
+from tests.support.simulator_openai_talk import MODEL, Talk, continued, request, user
 
 STEP = "[[turn]]\n[[turn.step]]\n"
 STEPS = (

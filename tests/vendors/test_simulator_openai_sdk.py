@@ -8,8 +8,8 @@ from typing import Any
 
 import openai
 import pytest
-from simulator_openai_talk import BOUND, ENCRYPTED, LOOP, MODEL, TOOLS, simulated
 
+from tests.support.simulator_openai_talk import BOUND, ENCRYPTED, LOOP, MODEL, TOOLS, simulated
 from thinklsp.simulator.server import Simulator
 
 OPTIONS: dict[str, Any] = {

@@ -9,8 +9,8 @@ from typing import Any
 
 import openai
 import pytest
-from simulator_chat_talk import ECHO, LOOP, TOOLS, ChatSimulator, merged
 
+from tests.support.simulator_chat_talk import ECHO, LOOP, TOOLS, ChatSimulator, merged
 from thinklsp.simulator.scenario import parse
 from thinklsp.simulator.server import Simulator
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from google import genai
 from google.genai import errors, types
-from simulator_google_talk import LOOP, NEW, OLD, GoogleSimulator
+
+from tests.support.simulator_google_talk import LOOP, NEW, OLD, GoogleSimulator
 
 TOOLS = [
     {"function_declarations": [{"name": name, "parameters_json_schema": {"type": "object"}}]}

@@ -8,8 +8,8 @@ from typing import Any
 
 import anthropic
 import pytest
-from simulator_talk import LOOP, TOOLS
 
+from tests.support.simulator_talk import LOOP, TOOLS
 from thinklsp.simulator.scenario import parse
 from thinklsp.simulator.server import Simulator
 
