@@ -67,7 +67,7 @@ def _watch(path: Path, thread: int, rounds: _Rounds) -> None:
         # Rounds shorter than the switch interval may starve this thread: nothing keeps the interpreter then.
         if own.is_long() and (count - before) * sys.getswitchinterval() < own.seconds:
             _tell(path, f"the interpreter was kept for {own}, seen in", stack)
-        if rounds.is_waiting or count != before:
+        if not count or rounds.is_waiting or count != before:  # Before the first round there is no loop to keep.
             is_told = False
             main.start()
         elif main.is_long() and not is_told:
