@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from tests.support.forking import fork_servers
-from thinklsp.wire import transport
-from thinklsp.wire.transport import Transport
+from thinklsp.http import transport
+from thinklsp.http.transport import Transport
 
 _exchange = Transport._exchange
 

@@ -27,6 +27,7 @@ from thinklsp.engine.turn_config import config_for, not_kept, plan_for
 from thinklsp.engine.turn_settings import overrides_of
 from thinklsp.engine.turn_spec import TurnSpec, user_text
 from thinklsp.engine.user_config import UserConfig
+from thinklsp.http.transport import Transport
 from thinklsp.providers.base import Thinking
 from thinklsp.providers.catalog import Catalogue
 from thinklsp.providers.model_info import ModelInfo
@@ -47,7 +48,6 @@ from thinklsp.settings.model import limit_of
 from thinklsp.settings.permissions import Permissions
 from thinklsp.tools.commands import Runner
 from thinklsp.tools.permission import Approval
-from thinklsp.wire.transport import Transport
 from thinklsp.workspace.overlay import EditOverlay
 
 _log = logging.getLogger(__name__)

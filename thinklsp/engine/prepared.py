@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import get_args
 
+from thinklsp.http.gathering import load
+from thinklsp.http.routes import well_known
 from thinklsp.providers.catalog import lookup
 from thinklsp.settings.user_file import KeyedProvider
 from thinklsp.tools.registry import TOOLS, tool_specs
-from thinklsp.wire.network import load
-from thinklsp.wire.ways import well_known
 from thinklsp.workspace.protected import ProtectedPaths
 
 

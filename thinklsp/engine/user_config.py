@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 from thinklsp.core.errors import ThinkLspError
 from thinklsp.core.log_level import log_level
+from thinklsp.http.transport import Transport
 from thinklsp.providers.catalog import Catalogue
 from thinklsp.settings import UserSettings, config_path, load_user_settings
 from thinklsp.settings.toml_file import Stamp, file_stamp
-from thinklsp.wire.transport import Transport
 
 _QUIET_SECONDS = 0.05
 _MAX_WAITS = 10

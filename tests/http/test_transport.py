@@ -19,7 +19,7 @@ from tests.support.shadowing import until
 from tests.support.sse_server import SseServer, Step, answer, chunk, head
 from thinklsp.core.body import Body
 from thinklsp.core.errors import TransportFailed
-from thinklsp.wire.transport import Timeouts, Transport
+from thinklsp.http.transport import Timeouts, Transport
 
 CHUNKED = head(transfer_encoding="chunked")
 
