@@ -19,9 +19,9 @@ class _Moved(Exception):
 
 
 def _moved(response: Any, *_: object) -> None:
-    where = {name.lower(): value for name, value in response.headers}.get(b"location")
+    where = response.headers.get("location")
     if where is not None:
-        raise _Moved(where.decode())
+        raise _Moved(where)
 
 
 @asynccontextmanager

@@ -37,6 +37,18 @@ async def failure(plays: list[Step], timeouts: Timeouts = QUICK, **options: int)
         return caught.value
 
 
+async def test_every_request_is_sent_by_httpx(transport: Transport, caplog: pytest.LogCaptureFixture) -> None:
+    """Its client logs each request that passes through `send`."""
+    async with SseServer([answer(b"")] * 3) as server:
+        await fetch(transport, server.url)
+        caplog.set_level(logging.INFO, "httpx")
+        await fetch(transport, server.url)
+        async with transport.get(server.url, {}):
+            pass
+        assert len(server.received) == 3
+    assert [record.getMessage().split()[2] for record in caplog.records if record.name == "httpx"] == ["POST", "GET"]
+
+
 async def test_a_question_without_a_body(transport: Transport) -> None:
     async with SseServer([answer(b"hello"), answer(b"", 307, location="https://elsewhere.example/")]) as server:
         async with transport.get(f"{server.url}/v1/models/m?q=1", {"x-api-key": "k"}) as response:
