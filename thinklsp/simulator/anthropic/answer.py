@@ -14,7 +14,6 @@ from typing import Any, assert_never
 from thinklsp.simulator.anthropic.models import ModelTraits
 from thinklsp.simulator.anthropic.replay import Issued, Replay
 from thinklsp.simulator.anthropic.seals import Seal, mark_of, signed
-from thinklsp.simulator.anthropic.usage import tokens_of
 from thinklsp.simulator.frames import Frame, Send, Wait, pieces
 from thinklsp.simulator.prompt_cache import InputUsage
 from thinklsp.simulator.scenario import RawPart, RedactedPart, TextPart, ThinkingPart, ToolPart, UsageOverride
@@ -184,7 +183,7 @@ class _Writer:
         silence = self._pace.interval_ms
         if self._asked.counts_thinking:
             for text in texts if shown is None else list(pieces(shown, self._pace.chunk_chars)) or [""]:
-                counted = tokens_of(text, self._asked.traits)
+                counted = self._asked.traits.count_tokens(text)
                 visible = "" if shown is None else text
                 yield silence, {"type": "thinking_delta", "thinking": visible, "estimated_tokens": counted}
         elif shown is None:
@@ -245,7 +244,7 @@ class _Writer:
         return signed(seal, self._sealer)
 
     def _tokens(self, text: str) -> int:
-        return tokens_of(text, self._asked.traits)
+        return self._asked.traits.count_tokens(text)
 
 
 def _issued(blocks: tuple[Written, ...], asked: Asked, *, paused: bool) -> Issued:

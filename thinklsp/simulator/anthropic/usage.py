@@ -17,16 +17,10 @@ from thinklsp.simulator.anthropic.messages import SIGNED, Conversation, content_
 from thinklsp.simulator.anthropic.models import ModelTraits
 from thinklsp.simulator.anthropic.options import Mode
 from thinklsp.simulator.anthropic.replay import Replay
-from thinklsp.simulator.prompt_cache import LIFETIMES, Item, text_tokens
+from thinklsp.simulator.prompt_cache import LIFETIMES, Item
 
 _MAX_BREAKPOINTS = 4
 _IMAGE_TOKENS = 1200
-
-
-def tokens_of(text: str, traits: ModelTraits) -> int:
-    """Three tenths more for the tokenizer of the newer models."""
-    tokens = text_tokens(text)
-    return -(-tokens * 13 // 10) if traits.modern else tokens
 
 
 def items(
@@ -97,7 +91,7 @@ def _unit(value: Mapping[str, Any], traits: ModelTraits, place: str, opening: st
 
 
 def _tokens(value: Mapping[str, Any], content: str, traits: ModelTraits) -> int:
-    return 3 + tokens_of(str(value["text"]) if value.get("type") == "text" else content, traits)
+    return 3 + traits.count_tokens(str(value["text"]) if value.get("type") == "text" else content)
 
 
 def _ttl(control: Any, place: str) -> str | None:

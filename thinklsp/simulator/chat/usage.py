@@ -15,12 +15,10 @@ from thinklsp.simulator.chat.errors import Failure, Refused, invalid
 from thinklsp.simulator.chat.flavours import Flavour
 from thinklsp.simulator.chat.messages import Conversation, Message, text_of
 from thinklsp.simulator.chat.options import Options
-from thinklsp.simulator.prompt_cache import InputUsage, Item, text_tokens
-from thinklsp.simulator.scenario import UsageOverride
+from thinklsp.simulator.prompt_cache import Item, text_tokens
 
 _IMAGE_TOKENS = 1200
 _MARK = "cache_control"
-_USD_PER_TOKEN = 2e-6
 
 
 def items(body: Mapping[str, Any], conversation: Conversation) -> tuple[Item, ...]:
@@ -84,29 +82,3 @@ def _too_long(total: int, window: int, flavour: Flavour) -> NoReturn:
         "messages",
         "context_length_exceeded",
     )
-
-
-def usage_value(
-    flavour: Flavour, spent: InputUsage, output: int, thinking: int, given: UsageOverride
-) -> dict[str, Any]:
-    """The figures that this server tells; scripted ones replace estimates."""
-    prompt = spent.total if given.input_tokens is None else given.input_tokens
-    completion = output if given.output_tokens is None else given.output_tokens
-    cached = min(spent.read, prompt) if given.cache_read_tokens is None else given.cache_read_tokens
-    usage: dict[str, Any] = {
-        "prompt_tokens": prompt,
-        "completion_tokens": completion,
-        "total_tokens": prompt + completion,
-    }
-    if flavour.counts_cached:
-        usage["prompt_tokens_details"] = {"cached_tokens": cached}
-        if given.cache_write_tokens is not None and flavour.details:
-            usage["prompt_tokens_details"]["cache_write_tokens"] = given.cache_write_tokens
-    if flavour.counts_thinking:
-        thinking = thinking if given.thinking_tokens is None else given.thinking_tokens
-        usage["completion_tokens_details"] = {"reasoning_tokens": thinking}
-    if flavour.name == "deepseek":
-        usage |= {"prompt_cache_hit_tokens": cached, "prompt_cache_miss_tokens": max(prompt - cached, 0)}
-    if flavour.details:
-        usage["cost"] = round((prompt + completion) * _USD_PER_TOKEN, 8)
-    return usage

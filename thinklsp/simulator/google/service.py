@@ -18,7 +18,7 @@ from urllib.parse import parse_qs, unquote
 from thinklsp.simulator.dialect import Received
 from thinklsp.simulator.frames import Reply, Whole
 from thinklsp.simulator.google.answer import Asked, write_response
-from thinklsp.simulator.google.contents import Conversation, read_contents, read_conversation
+from thinklsp.simulator.google.contents import Conversation, cache_items, read_contents, read_conversation
 from thinklsp.simulator.google.errors import Refused, api_key_invalid, error_body, error_message, error_value, invalid
 from thinklsp.simulator.google.models import MODELS, ModelTraits, model_info
 from thinklsp.simulator.google.options import Mode, check_options, declarations
@@ -26,7 +26,6 @@ from thinklsp.simulator.google.payload import parse_body, read
 from thinklsp.simulator.google.replay import Judge
 from thinklsp.simulator.google.replies import HEADERS, Form, play
 from thinklsp.simulator.google.seals import digest, fingerprint, opened_token
-from thinklsp.simulator.google.usage import items
 from thinklsp.simulator.prompt_cache import Item, PromptCache
 from thinklsp.simulator.scenario import RawPart
 from thinklsp.simulator.script import Course, Script
@@ -119,7 +118,7 @@ class GoogleDialect:
         answers = Judge(traits, key, self._sealer).answers(conversation)
         contents = digest(body["contents"])
         played = self._played(body.get("continuation_token"), traits, key, contents)
-        units = items(body, conversation.contents, f"{traits.id} {key}")
+        units = cache_items(body, conversation.contents, f"{traits.id} {key}")
         self._check_window(units, traits)
         return _Accepted(body, traits, mode, key, conversation, answers, contents, played, units)
 
@@ -166,7 +165,7 @@ class GoogleDialect:
         if inner is not None and body.get("contents"):
             invalid("Only one of contents and generate_content_request can be set.")
         counted = body if inner is None else inner
-        total = sum(item.tokens for item in items(counted, read_contents(counted, self._own_parts), traits.id))
+        total = sum(item.tokens for item in cache_items(counted, read_contents(counted, self._own_parts), traits.id))
         return {"totalTokens": total, "promptTokensDetails": [{"modality": "TEXT", "tokenCount": total}]}
 
     def _model(self, name: str, version: str) -> dict[str, Any]:
