@@ -26,8 +26,7 @@ from thinklsp.core.errors import (
 )
 from thinklsp.core.events import RetryScheduled, TextStreamed
 from thinklsp.core.messages import AssistantMessage
-from thinklsp.simulator.dialect import Received
-from thinklsp.simulator.frames import Whole
+from thinklsp.simulator.dialect import Received, Whole
 from thinklsp.wire.retry import RetryPolicy
 from thinklsp.wire.transport import Transport
 

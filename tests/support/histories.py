@@ -42,8 +42,7 @@ from thinklsp.engine.adapters import adapter_for, endpoint_of
 from thinklsp.providers.catalog import known_models, lookup
 from thinklsp.sessions.store import MemoryStore
 from thinklsp.settings import EditorSettings, Provider
-from thinklsp.simulator.dialect import Received
-from thinklsp.simulator.frames import Whole
+from thinklsp.simulator.dialect import Received, Whole
 from thinklsp.simulator.journal import RecordedRequest
 from thinklsp.simulator.scenario import Scenario
 from thinklsp.simulator.server import Simulator

@@ -1,15 +1,100 @@
 """The seam between HTTP and a provider's protocol: one received request in, one reply value out.
 
-A dialect is synchronous and has no clock of its own to wait on; pacing travels in the reply.
+A reply is a list of timed pieces, and a fault may spoil it. A dialect is synchronous and has no clock of its own to
+wait on; the server plays the reply.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from thinklsp.simulator.frames import Reply, Whole
+from thinklsp.simulator.scenario import Fault
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Bytes of one event. `counted` False: a ping, which faults do not count."""
+
+    data: bytes
+    counted: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Silence, broken only by pings."""
+
+    ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The stream ends here: `cleanly` as a complete HTTP body, else with the connection torn down."""
+
+    cleanly: bool
+
+
+Frame = Send | Wait | Cut
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """An answer in one piece, after `delay_ms`. `cut`: the connection closes instead of answering."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes = field(repr=False)
+    delay_ms: int = 0
+    cut: bool = False
+    played: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Streamed:
+    """A 200 whose body is played frame by frame. `ping` is sent every `ping_every_ms` of a Wait, if that is not 0."""
+
+    headers: Mapping[str, str]
+    frames: tuple[Frame, ...]
+    ping: bytes
+    delay_ms: int = 0
+    ping_every_ms: int = 0
+    played: str | None = None
+
+
+Reply = Whole | Streamed
+
+
+def pieces(text: str, size: int) -> Iterator[str]:
+    """`text` in pieces of `size` characters; nothing for an empty text."""
+    return (text[start : start + size] for start in range(0, len(text), size))
+
+
+def spoil(frames: Iterable[Frame], fault: Fault, error: bytes) -> tuple[Frame, ...]:
+    """The frames as the fault leaves them. `error`: the dialect's event for `fault.error_event`.
+
+    A fault that counts more events than there are strikes at the end.
+    """
+    if fault.error_event is not None:
+        return (*_first(frames, fault.error_event.after_events), Send(error))
+    if fault.cut_after_events is not None:
+        return (*_first(frames, fault.cut_after_events), Cut(fault.cut_cleanly))
+    if fault.silence_ms is not None:
+        frames = tuple(frames)
+        before = _first(frames, fault.silence_after_events)
+        return (*before, Wait(fault.silence_ms), *frames[len(before) :])
+    return tuple(frames)
+
+
+def _first(frames: Iterable[Frame], events: int) -> tuple[Frame, ...]:
+    """The frames up to the `events`-th counted one."""
+    taken: list[Frame] = []
+    for frame in frames:
+        if events <= 0:
+            break
+        taken.append(frame)
+        events -= isinstance(frame, Send) and frame.counted
+    return tuple(taken)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,3 +124,7 @@ class Dialect(Protocol):
     def reset(self) -> None:
         """Forget conversations, cached prefixes and tries; blocks already signed stay valid."""
         ...
+
+
+def is_under(path: str, base: str) -> bool:
+    return path == base or path.startswith(f"{base}/")

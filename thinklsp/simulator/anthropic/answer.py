@@ -12,13 +12,11 @@ from dataclasses import dataclass
 from typing import Any, assert_never
 
 from thinklsp.simulator.anthropic.models import ModelTraits
-from thinklsp.simulator.anthropic.replay import Issued, Replay
-from thinklsp.simulator.anthropic.seals import Seal, mark_of, signed
-from thinklsp.simulator.frames import Frame, Send, Wait, pieces
-from thinklsp.simulator.prompt_cache import InputUsage
+from thinklsp.simulator.anthropic.replay import Issued, Replay, Seal, mark_of, signed
+from thinklsp.simulator.dialect import Frame, Send, Wait, pieces
 from thinklsp.simulator.scenario import RawPart, RedactedPart, TextPart, ThinkingPart, ToolPart, UsageOverride
 from thinklsp.simulator.script import Answer, Pace, ScriptedPart
-from thinklsp.simulator.seals import Sealer, text_digest
+from thinklsp.simulator.state import InputUsage, Sealer, text_digest
 
 _STOP_REASONS = {"context_window": "model_context_window_exceeded"}
 PING = b'event: ping\ndata: {"type":"ping"}\n\n'

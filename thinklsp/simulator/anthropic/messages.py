@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 from typing import Any
 
-from thinklsp.simulator.anthropic.envelope import NEWEST_VERSION
-from thinklsp.simulator.anthropic.errors import extra, invalid
+from thinklsp.simulator.anthropic.envelope import NEWEST_VERSION, extra, invalid
 from thinklsp.simulator.anthropic.models import ModelTraits
 from thinklsp.simulator.anthropic.options import Mode, check_effort
 

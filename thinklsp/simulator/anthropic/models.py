@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from thinklsp.simulator.prompt_cache import text_tokens
+from thinklsp.simulator.state import text_tokens
 
 EFFORTS = ("low", "medium", "high", "xhigh", "max")
 _UP_TO_MAX_46 = ("low", "medium", "high", "max")

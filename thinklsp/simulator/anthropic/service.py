@@ -24,24 +24,26 @@ from thinklsp.simulator.anthropic.answer import (
     write_message,
 )
 from thinklsp.simulator.anthropic.envelope import (
+    Refused,
     check_betas,
     check_key,
     check_keys,
     check_version,
+    error_body,
+    error_message,
+    error_type,
+    invalid,
     parse_body,
 )
-from thinklsp.simulator.anthropic.errors import Refused, error_body, error_message, error_type, invalid
 from thinklsp.simulator.anthropic.messages import Conversation, content_blocks, read_conversation
 from thinklsp.simulator.anthropic.models import MODELS, ModelTraits, model_info
 from thinklsp.simulator.anthropic.options import check_options
 from thinklsp.simulator.anthropic.replay import Hearing, Memory, Replay, content_key
 from thinklsp.simulator.anthropic.usage import items
-from thinklsp.simulator.dialect import Received
-from thinklsp.simulator.frames import Reply, Streamed, Whole, spoil
-from thinklsp.simulator.prompt_cache import Item, PromptCache
+from thinklsp.simulator.dialect import Received, Reply, Streamed, Whole, spoil
 from thinklsp.simulator.scenario import Fault, HttpError
 from thinklsp.simulator.script import Answer, Course, Script
-from thinklsp.simulator.seals import Sealer
+from thinklsp.simulator.state import Item, PromptCache, Sealer
 
 _MESSAGES = "/v1/messages"
 _COUNT = "/v1/messages/count_tokens"

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from thinklsp.simulator.anthropic.errors import extra, invalid
+from thinklsp.simulator.anthropic.envelope import extra, invalid
 from thinklsp.simulator.anthropic.messages import SIGNED, Conversation, content_blocks
 from thinklsp.simulator.anthropic.models import ModelTraits
 from thinklsp.simulator.anthropic.options import Mode
 from thinklsp.simulator.anthropic.replay import Replay
-from thinklsp.simulator.prompt_cache import LIFETIMES, Item
+from thinklsp.simulator.state import LIFETIMES, Item
 
 _MAX_BREAKPOINTS = 4
 _IMAGE_TOKENS = 1200

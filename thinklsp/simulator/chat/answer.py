@@ -11,11 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, assert_never
 
-from thinklsp.simulator.chat.details import Detail, Owner, Thought, seal_details
 from thinklsp.simulator.chat.flavours import Flavour
 from thinklsp.simulator.chat.options import Options
-from thinklsp.simulator.frames import pieces
-from thinklsp.simulator.prompt_cache import InputUsage, text_tokens
+from thinklsp.simulator.chat.replay import Detail, Owner, Thought, seal_details
+from thinklsp.simulator.dialect import pieces
 from thinklsp.simulator.scenario import (
     RawPart,
     RedactedPart,
@@ -26,7 +25,7 @@ from thinklsp.simulator.scenario import (
     UsageOverride,
 )
 from thinklsp.simulator.script import Answer
-from thinklsp.simulator.seals import Sealer
+from thinklsp.simulator.state import InputUsage, Sealer, text_tokens
 
 _FINISH: Mapping[StopReason, str] = {
     "tool_use": "tool_calls",
@@ -279,9 +278,7 @@ def _merge(message: dict[str, Any], raw: Mapping[str, Any]) -> None:
             message[key] = value
 
 
-def _usage(
-    flavour: Flavour, spent: InputUsage, output: int, thinking: int, given: UsageOverride
-) -> dict[str, Any]:
+def _usage(flavour: Flavour, spent: InputUsage, output: int, thinking: int, given: UsageOverride) -> dict[str, Any]:
     """The figures that this server tells; scripted ones replace estimates."""
     prompt = spent.total if given.input_tokens is None else given.input_tokens
     completion = output if given.output_tokens is None else given.output_tokens

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, assert_never
 
 from thinklsp.simulator.chat.answer import Asked, Delta, Message
-from thinklsp.simulator.chat.errors import Failure, error_value
-from thinklsp.simulator.frames import Frame, Send, Wait
+from thinklsp.simulator.chat.flavours import Failure, error_value
+from thinklsp.simulator.dialect import Frame, Send, Wait
 
 _DONE = b"data: [DONE]\n\n"
 # What the vendors behind the router say themselves.

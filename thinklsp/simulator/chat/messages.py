@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, NoReturn
 
-from thinklsp.simulator.chat.errors import extra, invalid
-from thinklsp.simulator.chat.flavours import Flavour
+from thinklsp.simulator.chat.flavours import Flavour, extra, invalid
 
 Message = Mapping[str, Any]
 _TAGGED = re.compile(r"\s*<([A-Za-z][\w-]*)[^>]*>.*</\1>\s*", re.DOTALL)

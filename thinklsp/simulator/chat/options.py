@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NoReturn
 
-from thinklsp.simulator.chat.errors import extra, invalid
-from thinklsp.simulator.chat.flavours import Flavour
+from thinklsp.simulator.chat.flavours import Flavour, extra, invalid
 
 Shown = Literal["field", "content", "both", "nowhere"]
 # The keys of a gateway that knows nothing but the classic API: `max_completion_tokens` came later.

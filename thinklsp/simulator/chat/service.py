@@ -10,32 +10,105 @@ import hashlib
 import json
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 from urllib.parse import unquote
 
 from thinklsp.simulator.chat.answer import Asked, Message, write_message
 from thinklsp.simulator.chat.chunks import as_frames, as_json, broken
-from thinklsp.simulator.chat.details import Owner, key_digest
-from thinklsp.simulator.chat.errors import Failure, Refused, error_value, failure, scripted
-from thinklsp.simulator.chat.flavours import GENERIC, MODELS, Flavour, flavour_of, is_missing, model_info
-from thinklsp.simulator.chat.messages import Conversation, read_conversation
+from thinklsp.simulator.chat.flavours import (
+    GENERIC,
+    MODELS,
+    Failure,
+    Flavour,
+    Refused,
+    error_value,
+    failure,
+    flavour_of,
+    invalid,
+    is_missing,
+    model_info,
+    scripted,
+)
+from thinklsp.simulator.chat.messages import Conversation, read_conversation, text_of
 from thinklsp.simulator.chat.options import Options, check_options, parse_body
-from thinklsp.simulator.chat.replay import Memory, check_replay
-from thinklsp.simulator.chat.usage import check_window, items
-from thinklsp.simulator.dialect import Received
-from thinklsp.simulator.frames import Reply, Streamed, Whole, spoil
-from thinklsp.simulator.prompt_cache import Item, PromptCache
+from thinklsp.simulator.chat.replay import Memory, Owner, check_replay, key_digest
+from thinklsp.simulator.dialect import Received, Reply, Streamed, Whole, spoil
 from thinklsp.simulator.scenario import Fault, HttpError
 from thinklsp.simulator.script import Answer, Course, Script
-from thinklsp.simulator.seals import Sealer
+from thinklsp.simulator.state import Item, PromptCache, Sealer, text_tokens
 
+_IMAGE_TOKENS = 1200
+_MARK = "cache_control"
 _COMPLETIONS = "/v1/chat/completions"
 _MODELS = "/v1/models"
 # Who lists models with one of these asks a service that knows him.
 _KEYED = ("authorization", "x-api-key", "anthropic-version")
 _HEADERS = {"content-type": "application/json"}
+
+
+def items(body: Mapping[str, Any], conversation: Conversation) -> tuple[Item, ...]:
+    """The request as cacheable units: tools, then messages."""
+    key = str(body["model"])
+    result: list[Item] = []
+    needs_mark = "claude" in key
+    for content, tokens, is_marked in _units(body, conversation):
+        key = hashlib.sha256(f"{key}{content}".encode("utf-8", "surrogatepass")).hexdigest()
+        result.append(Item(key, tokens, "5m" if is_marked or not needs_mark else None))
+    return tuple(result)
+
+
+def _units(body: Mapping[str, Any], conversation: Conversation) -> Iterator[tuple[str, int, bool]]:
+    """Yield each unit, its tokens, and whether it is marked for the cache. A mark changes nothing in the unit."""
+    for tool in body.get("tools") or ():
+        content = json.dumps(tool)
+        yield content, 3 + text_tokens(content), _MARK in tool
+    for message in conversation.messages:
+        parts = message["content"] if isinstance(message.get("content"), list) else []
+        is_marked = _MARK in message or any(_MARK in part for part in parts)
+        text_only = all(part["type"] == "text" for part in parts)
+        unit = {**message, "content": text_of(message)} if text_only else message
+        yield json.dumps(unit), 3 + _message_tokens(message), is_marked
+
+
+def _message_tokens(message: Mapping[str, Any]) -> int:
+    """What the model reads of a message; seals cost nothing."""
+    content = message.get("content")
+    images = sum(part["type"] == "image_url" for part in content) if isinstance(content, list) else 0
+    reasoning = message.get("reasoning") or message.get("reasoning_content")
+    texts = [text_of(message), reasoning if isinstance(reasoning, str) else ""]
+    texts += [call["function"]["name"] + call["function"]["arguments"] for call in message.get("tool_calls") or ()]
+    return images * _IMAGE_TOKENS + sum(map(text_tokens, texts))
+
+
+def check_window(total: int, window: int, flavour: Flavour, options: Options) -> None:
+    """Raises Refused where the prompt, or the prompt with the answer that it asks for, is longer than the window."""
+    if total > window:
+        _too_long(total, window, flavour)
+    asked = options.max_tokens
+    if flavour.fits and asked is not None and total + asked > window:
+        invalid(
+            f"'max_tokens' or 'max_completion_tokens' is too large: {asked}. This model's maximum context length is "
+            f"{window} tokens and your request has {total} input tokens ({asked} > {window} - {total}).",
+            "max_tokens",
+        )
+
+
+def _too_long(total: int, window: int, flavour: Flavour) -> NoReturn:
+    if flavour.envelope == "llama.cpp":
+        message = (
+            f"request ({total} tokens) exceeds the available context size ({window} tokens), try increasing the "
+            "context size or enable context shift"
+        )
+        counts = {"n_prompt_tokens": total, "n_ctx": window}
+        raise Refused(Failure(400, message, "exceed_context_size_error", more=counts))
+    invalid(
+        f"This model's maximum context length is {window} tokens. However, your messages resulted in {total} tokens. "
+        "Please reduce the length of the messages.",
+        "messages",
+        "context_length_exceeded",
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,13 +10,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, assert_never
 
-from thinklsp.simulator.frames import pieces
+from thinklsp.simulator.dialect import pieces
 from thinklsp.simulator.google.errors import Refused
-from thinklsp.simulator.google.models import ModelTraits
-from thinklsp.simulator.google.options import Mode
+from thinklsp.simulator.google.models import Mode, ModelTraits
 from thinklsp.simulator.google.payload import read
-from thinklsp.simulator.google.seals import Seal, Token, items, signed, token
-from thinklsp.simulator.prompt_cache import InputUsage, text_tokens
+from thinklsp.simulator.google.replay import Seal, Token, items, signed, token
 from thinklsp.simulator.scenario import (
     RawPart,
     RedactedPart,
@@ -27,7 +25,7 @@ from thinklsp.simulator.scenario import (
     UsageOverride,
 )
 from thinklsp.simulator.script import Answer
-from thinklsp.simulator.seals import Sealer, text_digest
+from thinklsp.simulator.state import InputUsage, Sealer, text_digest, text_tokens
 
 _REASONS: Mapping[StopReason, str] = {
     "end_turn": "STOP",

@@ -16,7 +16,7 @@ from typing import Any
 
 from thinklsp.simulator.google.errors import invalid, invalid_fields
 from thinklsp.simulator.google.payload import data_fields
-from thinklsp.simulator.prompt_cache import Item, text_tokens
+from thinklsp.simulator.state import Item, text_tokens
 
 _CALL_TURN = (
     "Please ensure that function call turn comes immediately after a user turn or after a function response turn."

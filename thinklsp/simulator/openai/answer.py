@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, assert_never
 
-from thinklsp.simulator.frames import pieces
-from thinklsp.simulator.openai.conversation import CALLS, COMPACTION
+from thinklsp.simulator.dialect import pieces
+from thinklsp.simulator.openai.items import CALLS, COMPACTION
 from thinklsp.simulator.openai.options import Options
 from thinklsp.simulator.openai.replay import Issuer, mark
 from thinklsp.simulator.openai.seals import (
@@ -25,9 +25,9 @@ from thinklsp.simulator.openai.seals import (
     sealed_compaction,
     summary_digest,
 )
-from thinklsp.simulator.prompt_cache import text_tokens
 from thinklsp.simulator.scenario import RawPart, RedactedPart, TextPart, ThinkingPart, ToolPart
 from thinklsp.simulator.script import Answer
+from thinklsp.simulator.state import text_tokens
 
 _REFUSED = "I'm sorry, but I cannot help with that."
 _CUT = frozenset({"max_tokens", "context_window"})

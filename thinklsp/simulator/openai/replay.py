@@ -10,12 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from thinklsp.simulator.openai.conversation import CALLS, COMPACTION, OUTPUTS, Conversation, Item, item_text, kind, side
 from thinklsp.simulator.openai.errors import Refused, invalid, missing
-from thinklsp.simulator.openai.memory import Memory, digest
+from thinklsp.simulator.openai.items import CALLS, COMPACTION, OUTPUTS, Conversation, Item, item_text, kind, side
 from thinklsp.simulator.openai.options import Options
-from thinklsp.simulator.openai.seals import Ids, Place, Seal, opened, opened_compaction, summary_digest
-from thinklsp.simulator.seals import Sealer, text_digest
+from thinklsp.simulator.openai.seals import Ids, Memory, Place, Seal, digest, opened, opened_compaction, summary_digest
+from thinklsp.simulator.state import Sealer, text_digest
 
 _TELLING = frozenset({"type", "text", "refusal", "image_url", "file_id", "file_data", "file_url"})
 _NOT_READABLE = "Encrypted content could not be decrypted or parsed."

@@ -6,6 +6,8 @@ seals and ids, stored responses, cached prefixes, all in memory and bounded.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import secrets
 import time
 from collections.abc import Callable, Mapping
@@ -14,42 +16,112 @@ from typing import Any
 
 from thinklsp.simulator.chat.flavours import MODELS as COMPATIBLE
 from thinklsp.simulator.chat.flavours import model_info as compatible_info
-from thinklsp.simulator.dialect import Received
-from thinklsp.simulator.frames import Reply, Send, Streamed, Whole, spoil
+from thinklsp.simulator.dialect import Received, Reply, Send, Streamed, Whole, is_under, spoil
 from thinklsp.simulator.openai.answer import compaction, ending, write_items
-from thinklsp.simulator.openai.conversation import Conversation, Item, read_conversation
-from thinklsp.simulator.openai.envelope import check_key, check_keys, parse_body
 from thinklsp.simulator.openai.errors import (
     INVALID,
     Refused,
     error_body,
+    filled_text,
     invalid,
     missing,
     scripted_error,
     server_failure,
     status_of_type,
+    unknown,
     wrong_type,
 )
-from thinklsp.simulator.openai.fields import filled_text
-from thinklsp.simulator.openai.items import check_item, kind_of
-from thinklsp.simulator.openai.memory import Memory
+from thinklsp.simulator.openai.items import Conversation, Item, check_item, kind_of, read_conversation
 from thinklsp.simulator.openai.models import MODELS, model_info, traits_of
 from thinklsp.simulator.openai.options import Options, check_options
 from thinklsp.simulator.openai.replay import Hearing, Issuer, Replay, not_found, prefix_chain
-from thinklsp.simulator.openai.response import PING, Response, as_frames, as_json, encoded, error_event, response_head
-from thinklsp.simulator.openai.seals import Ids
+from thinklsp.simulator.openai.response import (
+    CACHE_MINIMUM,
+    PING,
+    Response,
+    as_frames,
+    as_json,
+    encoded,
+    error_event,
+    figures,
+    items,
+    response_head,
+)
+from thinklsp.simulator.openai.seals import Ids, Memory
 from thinklsp.simulator.openai.tools import check_choice, check_tools
-from thinklsp.simulator.openai.usage import CACHE_MINIMUM, figures, items
-from thinklsp.simulator.prompt_cache import Item as CacheItem
-from thinklsp.simulator.prompt_cache import PromptCache
 from thinklsp.simulator.scenario import Fault, HttpError
 from thinklsp.simulator.script import Answer, Course, Script
-from thinklsp.simulator.seals import Sealer
+from thinklsp.simulator.state import Item as CacheItem
+from thinklsp.simulator.state import PromptCache, Sealer
 
+_KNOWN = frozenset(
+    {"access_programs", "background", "context_management", "conversation", "image", "include", "input"}
+    | {"instructions", "max_output_tokens", "max_tool_calls", "metadata", "model", "moderation"}
+    | {"parallel_tool_calls", "previous_response_id", "prompt", "prompt_cache_key", "prompt_cache_options"}
+    | {"prompt_cache_retention", "reasoning", "safety_identifier", "service_tier", "store", "stream"}
+    | {"stream_options", "temperature", "text", "tool_choice", "tools", "top_logprobs", "top_p", "truncation", "user"}
+)
+# Keys of the chat endpoint that have another name here.
+_MOVED = {
+    "max_completion_tokens": "max_output_tokens",
+    "max_tokens": "max_output_tokens",
+    "messages": "input",
+    "reasoning_effort": "reasoning.effort",
+    "response_format": "text.format",
+    "verbosity": "text.verbosity",
+}
 _RESPONSES = "/v1/responses"
 _MODELS = "/v1/models"
 # Headers by which another service's client asks for its models at the same path.
 _FOREIGN = frozenset({"anthropic-version", "x-api-key", "x-goog-api-key"})
+
+
+def check_key(headers: Mapping[str, str]) -> str:
+    """Any key will do, none will not. Returns what tells one key from another, not the key."""
+    scheme, _, key = headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "bearer" or not key.strip():
+        raise Refused(
+            401,
+            "You didn't provide an API key. You need to provide your API key in an Authorization header using Bearer "
+            "auth (i.e. Authorization: Bearer YOUR_KEY).",
+        )
+    return hashlib.sha256(key.strip().encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def parse_body(raw: bytes) -> Mapping[str, Any]:
+    try:
+        body = json.loads(raw, parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        invalid(
+            "We could not parse the JSON body of your request. (HINT: This likely means you aren't using your HTTP "
+            "library correctly. The OpenAI API expects a JSON payload, but what was sent was not valid JSON.)"
+        )
+    if not isinstance(body, dict):
+        wrong_type("body", "an object", body)
+    return body
+
+
+def check_keys(body: Mapping[str, Any]) -> None:
+    """The model is named and no key is unknown."""
+    for key in body:
+        if key in _MOVED:
+            invalid(
+                f"Unsupported parameter: '{key}'. In the Responses API, this parameter has moved to '{_MOVED[key]}'. "
+                "Try again with the new parameter. See the API documentation for more information: "
+                "https://platform.openai.com/docs/api-reference/responses/create.",
+                None,
+                "unsupported_parameter",
+            )
+        if key not in _KNOWN:
+            unknown(key)
+    if body.get("model") is None:
+        missing("model")
+    if not isinstance(body["model"], str):
+        wrong_type("model", "a string", body["model"])
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +149,10 @@ class OpenAiDialect:
         self._cache = PromptCache()
 
     def serves(self, request: Received) -> bool:
-        if _under(request.path, _RESPONSES):
+        if is_under(request.path, _RESPONSES):
             return True
         mine = "authorization" in request.headers and not _FOREIGN & request.headers.keys()
-        return mine and request.method == "GET" and _under(request.path, _MODELS)
+        return mine and request.method == "GET" and is_under(request.path, _MODELS)
 
     def reset(self) -> None:
         self._memory.clear()
@@ -100,7 +172,7 @@ class OpenAiDialect:
 
     def _route(self, request: Received) -> Reply:
         path, method = request.path.rstrip("/"), request.method
-        if path != _RESPONSES and not _under(path, _MODELS):
+        if path != _RESPONSES and not is_under(path, _MODELS):
             raise Refused(404, f"Invalid URL ({method} {request.path})")
         if method != ("POST" if path == _RESPONSES else "GET"):
             raise Refused(405, f"Invalid method for URL ({method} {request.path})", code="method_not_supported")
@@ -206,10 +278,6 @@ class OpenAiDialect:
         if options.store:
             self._memory.store(response_id, accepted.conversation.items, response.output)
         return response
-
-
-def _under(path: str, base: str) -> bool:
-    return path == base or path.startswith(f"{base}/")
 
 
 def _added_tools(conversation: Conversation) -> list[str]:
