@@ -1,16 +1,18 @@
 """The seam between HTTP and a provider's protocol: one received request in, one reply value out.
 
 A reply is a list of timed pieces, and a fault may spoil it. A dialect is synchronous and has no clock of its own to
-wait on; the server plays the reply.
+wait on; the server plays the reply. Here is also the part of requests and replies that is the same in all dialects.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
-from thinklsp.simulator.scenario import Fault
+from thinklsp.simulator.scenario import Fault, HttpError
+from thinklsp.simulator.script import Answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,5 +128,59 @@ class Dialect(Protocol):
         ...
 
 
+def parse_json(raw: bytes) -> Any:
+    """Parse strict JSON. Raises ValueError, also for NaN, infinities and too many levels."""
+    try:
+        return json.loads(raw, parse_constant=_refuse_constant)
+    except RecursionError as error:
+        raise ValueError(str(error)) from None
+
+
+def encode_json(value: object) -> bytes:
+    """Encode JSON as the services do: text unescaped, line separators of Unicode included.
+
+    Half a surrogate pair, which a prompt may bring in, has no other form than an escape.
+    """
+    try:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str).encode("utf-8")
+    except UnicodeEncodeError:
+        return json.dumps(value, separators=(",", ":"), default=str).encode("ascii")
+
+
 def is_under(path: str, base: str) -> bool:
     return path == base or path.startswith(f"{base}/")
+
+
+def read_bearer_token(headers: Mapping[str, str]) -> str:
+    """Return the token of the authorization header, or an empty text."""
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
+
+
+def stream_answer(
+    answer: Answer, frames: Iterable[Frame], headers: Mapping[str, str], *, ping: bytes, error: bytes
+) -> Streamed:
+    """Stream an answer at its pace, spoiled by its fault. `error`: the dialect's event for `fault.error_event`."""
+    played = tuple(frames) if answer.fault is None else spoil(frames, answer.fault, error)
+    headers = {**headers, "content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
+    return Streamed(headers, played, ping, answer.pace.delay_ms, answer.pace.ping_every_ms, answer.label)
+
+
+def send_answer(answer: Answer, headers: Mapping[str, str], body: bytes) -> Whole:
+    """Send an answer in one piece. Its fault is a dropped connection or a longer wait."""
+    fault = answer.fault or Fault.model_construct()
+    delay = answer.pace.delay_ms + (fault.silence_ms or 0)
+    return Whole(200, headers, body, delay, fault.cut_after_events is not None, answer.label)
+
+
+def send_error(answer: Answer, error: HttpError, status: int, headers: Mapping[str, str], body: bytes) -> Whole:
+    """Send a scripted error. The scenario's own body replaces `body`, and its headers are added to `headers`."""
+    headers = {**headers, **{name.lower(): value for name, value in error.headers.items()}}
+    if error.body is not None:
+        headers = {**headers, "content-type": "text/html; charset=utf-8"}
+        body = error.body.encode("utf-8")
+    return Whole(status, headers, body, answer.pace.delay_ms, False, answer.label)
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")

@@ -15,7 +15,7 @@ import hmac
 import json
 import secrets
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,6 +64,10 @@ def text_digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
+def json_digest(*values: Any) -> str:
+    return text_digest(json.dumps(values, sort_keys=True, default=str))[:24]
+
+
 def text_tokens(text: str) -> int:
     """A quarter of the bytes."""
     return (len(text.encode("utf-8", "surrogatepass")) + 3) // 4
@@ -91,6 +95,15 @@ class InputUsage:
         return self.read + sum(self.written.values()) + self.rest
 
 
+def chain_items(key: str, units: Iterable[tuple[str, int, str | None]]) -> tuple[Item, ...]:
+    """Return the items of a request from the content, tokens and lifetime of each. `key`: whose cache it is."""
+    items: list[Item] = []
+    for content, tokens, ttl in units:
+        key = text_digest(f"{key}{content}")
+        items.append(Item(key, tokens, ttl))
+    return tuple(items)
+
+
 class PromptCache:
     """Prefixes written by earlier requests and how long they live. Times come from the caller, in seconds."""
 
@@ -100,8 +113,13 @@ class PromptCache:
     def clear(self) -> None:
         self._expires.clear()
 
-    def measure(self, request: Sequence[Item], minimum: int, now: float) -> InputUsage:
-        """What a request reads and writes; nothing changes until `commit`."""
+    def charge(self, request: Sequence[Item], minimum: int, now: float) -> InputUsage:
+        """Return what a request reads and writes. Its breakpoints are kept from now on, and what it read lives on."""
+        usage = self._measure(request, minimum, now)
+        self._keep(request, minimum, now)
+        return usage
+
+    def _measure(self, request: Sequence[Item], minimum: int, now: float) -> InputUsage:
         sums = _sums(request)
         total = sums[-1] if sums else 0
         breakpoints = [i for i, item in enumerate(request) if item.ttl and sums[i] >= minimum]
@@ -115,8 +133,7 @@ class PromptCache:
                 done = sums[point]
         return InputUsage(read, written, total - done)
 
-    def commit(self, request: Sequence[Item], minimum: int, now: float) -> None:
-        """The request was answered: its breakpoints are kept, what it read lives on."""
+    def _keep(self, request: Sequence[Item], minimum: int, now: float) -> None:
         sums = _sums(request)
         for index, item in enumerate(request):
             if item.ttl is None or sums[index] < minimum:

@@ -13,7 +13,7 @@ from typing import Any, assert_never
 
 from thinklsp.simulator.anthropic.models import ModelTraits
 from thinklsp.simulator.anthropic.replay import Issued, Replay, Seal, mark_of, signed
-from thinklsp.simulator.dialect import Frame, Send, Wait, pieces
+from thinklsp.simulator.dialect import Frame, Send, Wait, encode_json, pieces
 from thinklsp.simulator.scenario import RawPart, RedactedPart, TextPart, ThinkingPart, ToolPart, UsageOverride
 from thinklsp.simulator.script import Answer, Pace, ScriptedPart
 from thinklsp.simulator.state import InputUsage, Sealer, text_digest
@@ -165,7 +165,7 @@ class _Writer:
         display = self._asked.replay.mode.display
         if part.omitted or display == "omitted" or (display == "updates" and not before_call):
             return None
-        return part.thinking if part.summary is None else part.summary
+        return part.readable
 
     def _thinking(self, thought: str, shown: str | None, delay_ms: int) -> Written:
         signature = self._seal("thinking", thought, shown)
@@ -299,12 +299,5 @@ def _head(message: Message, content: list[Mapping[str, Any]], usage: Mapping[str
 
 
 def _event(name: str, **payload: Any) -> Send:
-    value = {"type": name, **payload}
-    # Text goes out unescaped, line separators of Unicode included, as the service sends it; half a surrogate
-    # pair, which a prompt may bring in, has no other form than an escape.
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
-    try:
-        data = text.encode("utf-8")
-    except UnicodeEncodeError:
-        data = json.dumps(value, separators=(",", ":"), default=str).encode("ascii")
+    data = encode_json({"type": name, **payload})
     return Send(f"event: {name}\ndata: ".encode("ascii") + data + b"\n\n")

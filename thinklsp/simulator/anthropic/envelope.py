@@ -9,6 +9,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
+from thinklsp.simulator.dialect import parse_json, read_bearer_token
+
 _TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -49,57 +51,23 @@ _BETA_KEYS: Mapping[str, str | tuple[str, ...]] = {
     "mcp_servers": "mcp-client-",
     "thread": "message-threads-",
 }
-_BETAS = frozenset(
-    {
-        "advisor-tool-2026-03-01",
-        "agent-memory-2026-07-22",
-        "cache-diagnosis-2026-04-07",
-        "code-execution-2025-05-22",
-        "compact-2026-01-12",
-        "compact-2026-09-04",
-        "computer-use-2024-10-22",
-        "computer-use-2025-01-24",
-        "computer-use-2025-11-24",
-        "context-1m-2025-08-07",
-        "context-management-2025-06-27",
-        "dev-full-thinking-2025-05-14",
-        "extended-cache-ttl-2025-04-11",
-        "fallback-credit-2026-06-01",
-        "fallback-credit-2026-07-01",
-        "fast-mode-2026-02-01",
-        "files-api-2025-04-14",
-        "fine-grained-tool-streaming-2025-05-14",
-        "inline-tools-2026-09-15",
-        "interleaved-thinking-2025-05-14",
-        "mcp-client-2025-04-04",
-        "mcp-client-2025-11-20",
-        "mcp-client-2026-09-15",
-        "message-batches-2024-09-24",
-        "message-threads-2026-08-12",
-        "mid-conversation-output-config-2026-07-01",
-        "mid-conversation-system-clear-at-2026-08-21",
-        "mid-conversation-tool-changes-2026-07-01",
-        "model-context-window-exceeded-2025-08-26",
-        "oauth-2025-04-20",
-        "output-128k-2025-02-19",
-        "output-300k-2026-03-24",
-        "pdfs-2024-09-25",
-        "prompt-caching-2024-07-31",
-        "server-side-fallback-2026-06-01",
-        "server-side-fallback-2026-07-01",
-        "skills-2025-10-02",
-        "structured-outputs-2025-11-13",
-        "task-budgets-2026-03-13",
-        "thinking-binding-controls-2026-08-01",
-        "thinking-display-updates-2026-08-18",
-        "thinking-token-count-2026-05-13",
-        "token-counting-2024-11-01",
-        "token-efficient-tools-2025-02-19",
-        "user-profiles-2026-03-24",
-        "user-profiles-2026-08-18",
-        "user-profiles-2026-09-04",
-    }
-)
+_BETAS = frozenset({
+    "advisor-tool-2026-03-01", "agent-memory-2026-07-22", "cache-diagnosis-2026-04-07", "code-execution-2025-05-22",
+    "compact-2026-01-12", "compact-2026-09-04", "computer-use-2024-10-22", "computer-use-2025-01-24",
+    "computer-use-2025-11-24", "context-1m-2025-08-07", "context-management-2025-06-27",
+    "dev-full-thinking-2025-05-14", "extended-cache-ttl-2025-04-11", "fallback-credit-2026-06-01",
+    "fallback-credit-2026-07-01", "fast-mode-2026-02-01", "files-api-2025-04-14",
+    "fine-grained-tool-streaming-2025-05-14", "inline-tools-2026-09-15", "interleaved-thinking-2025-05-14",
+    "mcp-client-2025-04-04", "mcp-client-2025-11-20", "mcp-client-2026-09-15", "message-batches-2024-09-24",
+    "message-threads-2026-08-12", "mid-conversation-output-config-2026-07-01",
+    "mid-conversation-system-clear-at-2026-08-21", "mid-conversation-tool-changes-2026-07-01",
+    "model-context-window-exceeded-2025-08-26", "oauth-2025-04-20", "output-128k-2025-02-19", "output-300k-2026-03-24",
+    "pdfs-2024-09-25", "prompt-caching-2024-07-31", "server-side-fallback-2026-06-01",
+    "server-side-fallback-2026-07-01", "skills-2025-10-02", "structured-outputs-2025-11-13", "task-budgets-2026-03-13",
+    "thinking-binding-controls-2026-08-01", "thinking-display-updates-2026-08-18", "thinking-token-count-2026-05-13",
+    "token-counting-2024-11-01", "token-efficient-tools-2025-02-19", "user-profiles-2026-03-24",
+    "user-profiles-2026-08-18", "user-profiles-2026-09-04",
+})  # fmt: skip
 
 
 class Refused(Exception):
@@ -136,9 +104,7 @@ def error_body(kind: str, message: str, request_id: str) -> bytes:
 
 def check_key(headers: Mapping[str, str]) -> None:
     """Any key will do, none will not."""
-    scheme, _, token = headers.get("authorization", "").partition(" ")
-    bearer = scheme.lower() == "bearer" and bool(token.strip())
-    if not headers.get("x-api-key", "").strip() and not bearer:
+    if not headers.get("x-api-key", "").strip() and not read_bearer_token(headers):
         raise Refused(401, "x-api-key header is required")
 
 
@@ -164,8 +130,8 @@ def check_betas(headers: Mapping[str, str]) -> frozenset[str]:
 
 def parse_body(raw: bytes) -> Mapping[str, Any]:
     try:
-        body = json.loads(raw, parse_constant=_no_constant)
-    except (ValueError, RecursionError) as error:
+        body = parse_json(raw)
+    except ValueError as error:
         invalid(f"The request body is not valid JSON: {error}")
     if not isinstance(body, dict):
         invalid("The request body is not a JSON object")
@@ -192,7 +158,3 @@ def _opened(key: str, betas: frozenset[str], *, counting: bool) -> bool:
         return False
     prefix = _BETA_KEYS.get(key)
     return prefix is not None and any(beta.startswith(prefix) for beta in betas)
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")

@@ -6,8 +6,6 @@ answers; what has been forgotten is not held against anybody.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -17,7 +15,7 @@ from thinklsp.simulator.anthropic.envelope import invalid
 from thinklsp.simulator.anthropic.messages import SIGNED, Block, Conversation, content_blocks, runs
 from thinklsp.simulator.anthropic.models import ModelTraits
 from thinklsp.simulator.anthropic.options import Mode
-from thinklsp.simulator.state import Sealer, text_digest
+from thinklsp.simulator.state import Sealer, json_digest, text_digest
 
 _REMEMBERED = 4096
 
@@ -52,7 +50,7 @@ def opened(signature: str, sealer: Sealer) -> Seal | None:
 
 def mark_of(signature: str) -> str:
     """A short name of a signed block, by which others remember having seen it."""
-    return hashlib.sha256(signature.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+    return text_digest(signature)[:12]
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,10 +249,10 @@ def prefix_chain(body: Mapping[str, Any], blocks: Sequence[Block]) -> list[str]:
     """Digests of system, tools and the blocks before each block, and of all; thinking and cache_control left out."""
     tools = [tool for tool in body.get("tools") or () if not tool.get("defer_loading")]
     system = content_blocks(body.get("system") or [], "system")
-    chain = [_digest("", [_bare(tool) for tool in tools], [_bare(part) for part in system])]
+    chain = [json_digest("", [_bare(tool) for tool in tools], [_bare(part) for part in system])]
     for block in blocks:
         same = block.kind in SIGNED
-        chain.append(chain[-1] if same else _digest(chain[-1], block.role, _bare(block.value)))
+        chain.append(chain[-1] if same else json_digest(chain[-1], block.role, _bare(block.value)))
     return chain
 
 
@@ -269,13 +267,9 @@ def _bare(value: Any) -> Any:
             return value
 
 
-def _digest(*values: Any) -> str:
-    return hashlib.sha256(json.dumps(values, sort_keys=True).encode("ascii")).hexdigest()[:24]
-
-
 def content_key(content: Sequence[Mapping[str, Any]]) -> str:
     """A name for the content of an answer, the same when it comes back as it went out. Blank text has to stay away."""
-    return _digest("content", [_bare(dict(value)) for value in content if not _is_blank(value)])
+    return json_digest("content", [_bare(dict(value)) for value in content if not _is_blank(value)])
 
 
 def _is_blank(block: Mapping[str, Any]) -> bool:

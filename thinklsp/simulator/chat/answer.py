@@ -261,9 +261,7 @@ class _Writer:
 
 
 def _readable(part: ThinkingPart) -> str | None:
-    if part.omitted:
-        return None
-    return part.thinking if part.summary is None else part.summary
+    return None if part.omitted else part.readable
 
 
 def _merge(message: dict[str, Any], raw: Mapping[str, Any]) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any, assert_never
 
 from thinklsp.simulator.chat.answer import Asked, Delta, Message
 from thinklsp.simulator.chat.flavours import Failure, error_value
-from thinklsp.simulator.dialect import Frame, Send, Wait
+from thinklsp.simulator.dialect import Frame, Send, Wait, encode_json
 
 _DONE = b"data: [DONE]\n\n"
 # What the vendors behind the router say themselves.
@@ -58,7 +57,7 @@ def broken(asked: Asked, told: Failure) -> bytes:
         case "text":
             return _event({"error": told.message}).data
         case "line":
-            return b"error: " + _encoded(error) + b"\n\n"
+            return b"error: " + encode_json(error) + b"\n\n"
         case "choices":
             told_inside = {**error, "metadata": {"error_type": told.kind}}
             ending = {"finish_reason": "error", "native_finish_reason": None}
@@ -126,13 +125,4 @@ def _timings(message: Message) -> dict[str, Any]:
 
 
 def _event(value: Mapping[str, Any]) -> Send:
-    return Send(b"data: " + _encoded(value) + b"\n\n")
-
-
-def _encoded(value: Mapping[str, Any]) -> bytes:
-    # Text goes out unescaped, line separators of Unicode included; half a surrogate pair, which a prompt may bring
-    # in, has no other form than an escape.
-    try:
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str).encode("utf-8")
-    except UnicodeEncodeError:
-        return json.dumps(value, separators=(",", ":"), default=str).encode("ascii")
+    return Send(b"data: " + encode_json(value) + b"\n\n")

@@ -13,9 +13,9 @@ from itertools import groupby
 from typing import Any, NoReturn
 
 from thinklsp.simulator.chat.flavours import Flavour, extra, invalid
+from thinklsp.simulator.script import join_prompt
 
 Message = Mapping[str, Any]
-_TAGGED = re.compile(r"\s*<([A-Za-z][\w-]*)[^>]*>.*</\1>\s*", re.DOTALL)
 _INLINE_IMAGE = re.compile(r"data:(image/(jpeg|jpg|png|webp))?;base64,")
 # Keys that a gateway without any extension knows, by role.
 _KEYS: Mapping[str, frozenset[str]] = {
@@ -250,11 +250,7 @@ def _conversation(messages: tuple[Message, ...]) -> Conversation:
 def _prompt(run: Sequence[Message]) -> str | None:
     """What the user says between two answers, or None where tools answer (and remarks in tags stand beside them)."""
     texts = [text_of(message) for message in run if message["role"] == "user"]
-    if any(message["role"] == "tool" for message in run):
-        texts = [text for text in texts if not _TAGGED.fullmatch(text)]
-        if not texts:
-            return None
-    return "\n\n".join(texts)
+    return join_prompt(texts, beside_results=any(message["role"] == "tool" for message in run))
 
 
 def _missing(place: str) -> NoReturn:

@@ -5,13 +5,13 @@ The result of the checks is `Options`; everything refused raises `Refused` with 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NoReturn
 
 from thinklsp.simulator.chat.flavours import Flavour, extra, invalid
+from thinklsp.simulator.dialect import parse_json
 
 Shown = Literal["field", "content", "both", "nowhere"]
 # The keys of a gateway that knows nothing but the classic API: `max_completion_tokens` came later.
@@ -48,8 +48,8 @@ class Options:
 
 def parse_body(raw: bytes) -> Mapping[str, Any]:
     try:
-        body = json.loads(raw, parse_constant=_no_constant)
-    except (ValueError, RecursionError) as error:
+        body = parse_json(raw)
+    except ValueError as error:
         invalid(f"We could not parse the JSON body of your request: {error}")
     if not isinstance(body, dict):
         invalid("We could not parse the JSON body of your request: it is not a JSON object")
@@ -270,7 +270,3 @@ def _shown(body: Mapping[str, Any], flavour: Flavour) -> Shown:
     if asked is not None and (not isinstance(asked, str) or asked not in _FORMATS):
         invalid(f"Unknown reasoning format: {asked}", "reasoning_format")
     return _FORMATS[asked or "auto"]
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")

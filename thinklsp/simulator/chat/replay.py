@@ -8,7 +8,6 @@ forgotten is not held against anybody who brings no text.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -164,10 +163,6 @@ def _digest(entries: Iterable[Detail]) -> str:
         for entry in entries
     ]
     return text_digest(json.dumps(bare, sort_keys=True))[:24]
-
-
-def key_digest(authorization: str) -> str:
-    return hashlib.sha256(authorization.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def _malformed(place: str, why: str) -> NoReturn:

@@ -199,7 +199,7 @@ class _Writer:
         if not self._asked.mode.on:
             return
         if self._asked.mode.shown and not part.omitted:
-            self._texts(part.thinking if part.summary is None else part.summary, thought=True)
+            self._texts(part.readable, thought=True)
         else:
             # Thinking that cannot be read takes as long as if it could.
             size = self._answer.pace.chunk_chars

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
+from thinklsp.simulator.dialect import parse_json
 from thinklsp.simulator.google.errors import invalid, invalid_payload
 
 # The fields of a part that make out what it is; a part has exactly one.
@@ -143,8 +144,8 @@ _SCALARS = {"string": "TYPE_STRING", "bool": "TYPE_BOOL", "int": "TYPE_INT32", "
 
 def parse_body(raw: bytes) -> Mapping[str, Any]:
     try:
-        body = json.loads(raw, parse_constant=_no_constant)
-    except (ValueError, RecursionError) as error:
+        body = parse_json(raw)
+    except ValueError as error:
         invalid(f"Invalid JSON payload received. {error}")
     if not isinstance(body, dict):
         invalid("Invalid JSON payload received. Root element must be a message.")
@@ -308,7 +309,3 @@ def _shown(value: Any) -> str:
 
 def _inside(place: str, name: str) -> str:
     return f"{place}.{name}" if place else name
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")

@@ -8,8 +8,6 @@ content.
 from __future__ import annotations
 
 import base64
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
@@ -19,7 +17,7 @@ from thinklsp.simulator.google.contents import Content, Conversation
 from thinklsp.simulator.google.errors import invalid
 from thinklsp.simulator.google.models import ModelTraits
 from thinklsp.simulator.google.payload import decoded
-from thinklsp.simulator.state import Sealer, text_digest
+from thinklsp.simulator.state import Sealer, json_digest, text_digest
 
 _DUMMIES = ("skip_thought_signature_validator", "context_engineering_is_the_way_to_go")
 # Sent as text of its own, or as the base64 of that text.
@@ -67,10 +65,6 @@ class Token:
     key: str
     contents: str
     played: int
-
-
-def fingerprint(key: str) -> str:
-    return text_digest(key)[:16]
 
 
 def signed(seal: Seal, sealer: Sealer) -> str:
@@ -125,10 +119,6 @@ def ends_with(text: str | None, mark: str) -> bool:
     return length <= len(text) and _text_mark(text[len(text) - length :]) == mark
 
 
-def digest(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode("ascii")).hexdigest()[:24]
-
-
 def _text_mark(text: str) -> str:
     return f"t{len(text)}:{text_digest(text)[:12]}"
 
@@ -137,8 +127,8 @@ def _part_mark(part: Mapping[str, Any]) -> str:
     bare = {key: value for key, value in part.items() if key != "thought_signature"}
     if "text" in bare or not bare:
         # A part that only carries a signature has an empty text or none.
-        return f"s:{digest(bare.get('text', ''))[:12]}"
-    return f"p:{digest(bare)[:12]}"
+        return f"s:{json_digest(bare.get('text', ''))[:12]}"
+    return f"p:{json_digest(bare)[:12]}"
 
 
 def _content(text: str, sealer: Sealer) -> Mapping[str, Any]:

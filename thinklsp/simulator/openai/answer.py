@@ -117,10 +117,9 @@ class _Writer:
             yield self._refusal()
 
     def _thinking(self, part: ThinkingPart, status: str) -> Written:
-        readable = part.thinking if part.summary is None else part.summary
         shown = self._options.summary and not part.omitted
         # Paragraphs come as parts of their own.
-        texts = tuple(text for text in readable.split("\n\n") if text) if shown else ()
+        texts = tuple(text for text in part.readable.split("\n\n") if text) if shown else ()
         pause = 0 if shown else self._pace_ms * len(list(pieces(part.thinking, self._answer.pace.chunk_chars)))
         return replace(self._reasoning(texts, status, part.thinking, part.delay_ms), pause_ms=pause)
 

@@ -6,7 +6,6 @@ scenario's own wish, are not checked.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -30,6 +29,7 @@ from thinklsp.simulator.openai.errors import (
 )
 from thinklsp.simulator.openai.options import Options, check_effort
 from thinklsp.simulator.openai.tools import check_name, check_tools
+from thinklsp.simulator.script import join_prompt
 
 Item = Mapping[str, Any]
 Side = Literal["user", "model", "frame"]
@@ -41,7 +41,6 @@ _ANSWERED = frozenset(
     {"apply_patch_call_output", "computer_call_output", "local_shell_call_output", "mcp_approval_response"}
     | {"program_output", "shell_call_output"}
 )
-_TAGGED = re.compile(r"\s*<([A-Za-z][\w-]*)[^>]*>.*</\1>\s*", re.DOTALL)
 _ROLES = ("assistant", "system", "developer", "user")
 _STATUSES = ("in_progress", "completed", "incomplete")
 _PHASES = ("commentary", "final_answer")
@@ -147,11 +146,7 @@ def _runs(items: Sequence[Item]) -> Iterator[tuple[Side, list[tuple[int, Item]]]
 def _prompt(run: Sequence[Item]) -> str | None:
     """What the user says in a run, or None where it only brings tool outputs (and remarks in tags beside them)."""
     texts = [item_text(item.get("content")) for item in run if kind(item) == "message"]
-    if any(kind(item) != "message" for item in run):
-        texts = [text for text in texts if not _TAGGED.fullmatch(text)]
-        if not texts:
-            return None
-    return "\n\n".join(texts)
+    return join_prompt(texts, beside_results=any(kind(item) != "message" for item in run))
 
 
 def _effort(item: Item) -> str | None:

@@ -6,14 +6,13 @@ prompt has 1024.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from thinklsp.simulator.dialect import Frame, Send, Wait
+from thinklsp.simulator.dialect import Frame, Send, Wait, encode_json
 from thinklsp.simulator.openai.answer import Ending, Written
 from thinklsp.simulator.openai.errors import type_and_code
 from thinklsp.simulator.openai.items import Conversation, kind, side, still_read
@@ -21,7 +20,7 @@ from thinklsp.simulator.openai.options import Options
 from thinklsp.simulator.openai.replay import Replay, bare
 from thinklsp.simulator.openai.tools import echoed_tools
 from thinklsp.simulator.scenario import UsageOverride
-from thinklsp.simulator.state import InputUsage, Item, text_tokens
+from thinklsp.simulator.state import InputUsage, Item, chain_items, text_tokens
 
 CACHE_MINIMUM = 1024
 _STEP = 128
@@ -32,14 +31,12 @@ _LIFETIME = "1h"
 PING = b": keep-alive\n\n"
 
 
-def items(body: Mapping[str, Any], conversation: Conversation, options: Options, replay: Replay) -> tuple[Item, ...]:
-    """The request as cacheable units, in the order in which the model reads it."""
-    key = ""
-    result: list[Item] = []
-    for content, tokens, kept in _units(body, conversation, options, replay):
-        key = hashlib.sha256(f"{key}{content}".encode("utf-8", "surrogatepass")).hexdigest()
-        result.append(Item(key, tokens, _LIFETIME if kept else None))
-    return tuple(result)
+def list_cache_items(
+    body: Mapping[str, Any], conversation: Conversation, options: Options, replay: Replay
+) -> tuple[Item, ...]:
+    """Return the request as cacheable units, in the order in which the model reads it."""
+    units = _units(body, conversation, options, replay)
+    return chain_items("", ((content, tokens, _LIFETIME if kept else None) for content, tokens, kept in units))
 
 
 def figures(spent: InputUsage, output: int, reasoning: int, given: UsageOverride, options: Options) -> dict[str, Any]:
@@ -202,16 +199,7 @@ class _Stream:
         self._number += 1
         if self._obfuscates and name.endswith(".delta"):
             value["obfuscation"] = _padding(str(payload["delta"]))
-        return Send(f"event: {name}\ndata: ".encode("ascii") + encoded(value) + b"\n\n")
-
-
-def encoded(value: Mapping[str, Any]) -> bytes:
-    """JSON with text unescaped, line separators of Unicode included, as the service sends it; half a surrogate pair,
-    which a prompt may bring in, has no other form than an escape."""
-    try:
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str).encode("utf-8")
-    except UnicodeEncodeError:
-        return json.dumps(value, separators=(",", ":"), default=str).encode("ascii")
+        return Send(f"event: {name}\ndata: ".encode("ascii") + encode_json(value) + b"\n\n")
 
 
 def _padding(delta: str) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import json
 import re
 import secrets
 from collections import OrderedDict
@@ -17,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from thinklsp.simulator.state import Sealer, text_digest
+from thinklsp.simulator.state import Sealer, json_digest, text_digest
 
 _BEGINS = "gAAAAAB"
 _NONE = "ffff"
@@ -153,15 +152,11 @@ class Memory:
     def dictate(self, items: Iterable[Mapping[str, Any]]) -> None:
         """These went out as a scenario wrote them; nothing is asked of them when they come back."""
         for item in items:
-            self._dictated[digest(item)] = None
+            self._dictated[json_digest(item)] = None
         _shrink(self._dictated, _ITEMS)
 
     def dictated(self, item: Any) -> bool:
-        return isinstance(item, dict) and digest(item) in self._dictated
-
-
-def digest(*values: Any) -> str:
-    return hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode("ascii")).hexdigest()[:24]
+        return isinstance(item, dict) and json_digest(item) in self._dictated
 
 
 def _shrink(kept: OrderedDict[str, Any], limit: int) -> None:
