@@ -72,6 +72,18 @@ def pieces(text: str, size: int) -> Iterator[str]:
     return (text[start : start + size] for start in range(0, len(text), size))
 
 
+def pause(ms: int) -> Iterator[Wait]:
+    """Yield a silence, or nothing if there is none."""
+    if ms:
+        yield Wait(ms)
+
+
+def send_event(value: object, name: str | None = None) -> Send:
+    """Return one server-sent event with JSON as its data."""
+    head = f"event: {name}\n" if name else ""
+    return Send(f"{head}data: ".encode("ascii") + encode_json(value) + b"\n\n")
+
+
 def spoil(frames: Iterable[Frame], fault: Fault, error: bytes) -> tuple[Frame, ...]:
     """The frames as the fault leaves them. `error`: the dialect's event for `fault.error_event`.
 

@@ -32,6 +32,7 @@ from thinklsp.simulator.scenario import (
     UsageOverride,
     When,
 )
+from thinklsp.simulator.state import forget_oldest
 from thinklsp.simulator.template import Heard, fill
 
 ScriptedPart = ThinkingPart | RedactedPart | TextPart | ToolPart | RawPart
@@ -121,8 +122,7 @@ class Script:
         key = (course.digest, label)
         tried = self._tries.pop(key, 0)
         self._tries[key] = tried + 1
-        while len(self._tries) > _REMEMBERED_TRIES:
-            self._tries.popitem(last=False)
+        forget_oldest(self._tries, _REMEMBERED_TRIES)
         return step.fault if tried < step.fault.times else None
 
 

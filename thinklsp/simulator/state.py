@@ -104,6 +104,12 @@ def chain_items(key: str, units: Iterable[tuple[str, int, str | None]]) -> tuple
     return tuple(items)
 
 
+def forget_oldest(kept: OrderedDict[Any, Any], limit: int) -> None:
+    """Drop the oldest entries until at most `limit` are left."""
+    while len(kept) > limit:
+        kept.popitem(last=False)
+
+
 class PromptCache:
     """Prefixes written by earlier requests and how long they live. Times come from the caller, in seconds."""
 
@@ -142,8 +148,7 @@ class PromptCache:
             for key in {item.key} | ({request[hit].key} if hit is not None else set()):
                 expires = now + LIFETIMES[item.ttl]
                 self._expires[key] = max(expires, self._expires.pop(key, 0.0))
-        while len(self._expires) > _MAX_ENTRIES:
-            self._expires.popitem(last=False)
+        forget_oldest(self._expires, _MAX_ENTRIES)
 
     def _hit(self, request: Sequence[Item], point: int, now: float) -> int | None:
         """The longest kept prefix within the look-back, which counts the breakpoint itself."""

@@ -13,7 +13,7 @@ from typing import Any, assert_never
 
 from thinklsp.simulator.anthropic.models import ModelTraits
 from thinklsp.simulator.anthropic.replay import Issued, Replay, Seal, mark_of, signed
-from thinklsp.simulator.dialect import Frame, Send, Wait, encode_json, pieces
+from thinklsp.simulator.dialect import Frame, Send, pause, pieces, send_event
 from thinklsp.simulator.scenario import RawPart, RedactedPart, TextPart, ThinkingPart, ToolPart, UsageOverride
 from thinklsp.simulator.script import Answer, Pace, ScriptedPart
 from thinklsp.simulator.state import InputUsage, Sealer, text_digest
@@ -108,14 +108,12 @@ def as_frames(message: Message) -> Iterator[Frame]:
     """The answer as events, with one ping after the first block has begun."""
     yield _event("message_start", message=_head(message, [], message.first_usage))
     for index, written in enumerate(message.blocks):
-        if written.delay_ms:
-            yield Wait(written.delay_ms)
+        yield from pause(written.delay_ms)
         yield _event("content_block_start", index=index, content_block=written.start)
         if index == 0:
             yield Send(PING, counted=False)
         for silence, delta in written.deltas:
-            if silence:
-                yield Wait(silence)
+            yield from pause(silence)
             yield _event("content_block_delta", index=index, delta=delta)
         yield _event("content_block_stop", index=index)
     yield _event("message_delta", delta=message.ending, usage=message.last_usage)
@@ -299,5 +297,4 @@ def _head(message: Message, content: list[Mapping[str, Any]], usage: Mapping[str
 
 
 def _event(name: str, **payload: Any) -> Send:
-    data = encode_json({"type": name, **payload})
-    return Send(f"event: {name}\ndata: ".encode("ascii") + data + b"\n\n")
+    return send_event({"type": name, **payload}, name)

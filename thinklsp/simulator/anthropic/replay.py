@@ -15,7 +15,7 @@ from thinklsp.simulator.anthropic.envelope import invalid
 from thinklsp.simulator.anthropic.messages import SIGNED, Block, Conversation, content_blocks, runs
 from thinklsp.simulator.anthropic.models import ModelTraits
 from thinklsp.simulator.anthropic.options import Mode
-from thinklsp.simulator.state import Sealer, json_digest, text_digest
+from thinklsp.simulator.state import Sealer, forget_oldest, json_digest, text_digest
 
 _REMEMBERED = 4096
 
@@ -96,10 +96,8 @@ class Memory:
         self._answers[issued.id] = issued
         for key in (*calls, content_key(content)):
             self._by_key[key] = issued.id
-        while len(self._answers) > _REMEMBERED:
-            self._answers.popitem(last=False)
-        while len(self._by_key) > 4 * _REMEMBERED:
-            self._by_key.popitem(last=False)
+        forget_oldest(self._answers, _REMEMBERED)
+        forget_oldest(self._by_key, 4 * _REMEMBERED)
 
     def answer(self, answer_id: str) -> Issued | None:
         return self._answers.get(answer_id)

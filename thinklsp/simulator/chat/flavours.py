@@ -71,6 +71,25 @@ def extra(place: str) -> NoReturn:
     invalid(f"{place}: Extra inputs are not permitted", place)
 
 
+def missing(place: str) -> NoReturn:
+    """Refuse a message or option without a required key."""
+    invalid(f"Missing required parameter: '{place}'.", place, "missing_required_parameter")
+
+
+def empty_list(place: str) -> NoReturn:
+    """Refuse an empty list."""
+    invalid(
+        f"Invalid '{place}': empty array. Expected an array with minimum length 1, but got an empty array instead.",
+        place,
+        "empty_array",
+    )
+
+
+def wrong_type(place: str, expected: str) -> NoReturn:
+    """Refuse a value of another type. `expected` in words, such as `an object`."""
+    invalid(f"Invalid type for '{place}': expected {expected}.", place, "invalid_type")
+
+
 def failure(status: int, message: str | None = None) -> Failure:
     """What a server says with `status`, in its usual words unless others are given."""
     kind, code, _ = _NEUTRAL[_BY_STATUS.get(status, "api_error" if status >= 500 else "invalid_request_error")]

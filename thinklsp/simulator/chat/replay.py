@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 from thinklsp.simulator.chat.flavours import Failure, Flavour, Refused, invalid
 from thinklsp.simulator.chat.messages import Conversation, Message, calls_of
 from thinklsp.simulator.chat.options import Options
-from thinklsp.simulator.state import Sealer, text_digest, text_tokens
+from thinklsp.simulator.state import Sealer, forget_oldest, text_digest, text_tokens
 
 Detail = Mapping[str, Any]
 _KINDS = frozenset({"reasoning.text", "reasoning.summary", "reasoning.encrypted", "reasoning.server_tool_call"})
@@ -213,10 +213,8 @@ class Memory:
         self._texts[owner.model, digest] = None
         for call in calls:
             self._calls[call] = _Issued(owner, digest)
-        while len(self._texts) > _REMEMBERED:
-            self._texts.popitem(last=False)
-        while len(self._calls) > 4 * _REMEMBERED:
-            self._calls.popitem(last=False)
+        forget_oldest(self._texts, _REMEMBERED)
+        forget_oldest(self._calls, 4 * _REMEMBERED)
 
     def knows(self, owner: Owner, reasoning: str) -> bool:
         return (owner.model, text_digest(reasoning)) in self._texts

@@ -21,10 +21,11 @@ from thinklsp.simulator.dialect import (
     Reply,
     Send,
     Streamed,
-    Wait,
     Whole,
     encode_json,
+    pause,
     send_answer,
+    send_event,
     spoil,
 )
 from thinklsp.simulator.google.answer import Asked, Response, write_response
@@ -274,15 +275,13 @@ def _play(response: Response, answer: Answer, form: Form) -> Streamed | Whole:
 
 def _sse(response: Response) -> Iterator[Frame]:
     for wait, chunk in response.chunks:
-        if wait:
-            yield Wait(wait)
-        yield Send(b"data: " + encode_json(chunk) + b"\n\n")
+        yield from pause(wait)
+        yield send_event(chunk)
 
 
 def _array(response: Response) -> Iterator[Frame]:
     for index, (wait, chunk) in enumerate(response.chunks):
-        if wait:
-            yield Wait(wait)
+        yield from pause(wait)
         yield Send((b",\r\n" if index else b"[") + encode_json(chunk))
     yield Send(b"\n]\n", counted=False)
 
@@ -291,7 +290,7 @@ def _broken(event: ErrorEvent, form: Form) -> bytes:
     status = status_of(event.type)
     value = error_value(status, event.message, named_word(event.type, status))
     if form == "sse":
-        return b"data: " + encode_json(value) + b"\n\n"
+        return send_event(value).data
     return (b",\r\n" if event.after_events else b"[") + encode_json(value) + b"\n]\n"
 
 

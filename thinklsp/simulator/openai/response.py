@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from thinklsp.simulator.dialect import Frame, Send, Wait, encode_json
+from thinklsp.simulator.dialect import Frame, Send, pause, send_event
 from thinklsp.simulator.openai.answer import Ending, Written
 from thinklsp.simulator.openai.errors import type_and_code
 from thinklsp.simulator.openai.items import Conversation, kind, side, still_read
@@ -170,12 +170,12 @@ def as_frames(response: Response) -> Iterator[Frame]:
     yield stream.event("response.created", response=response.head)
     yield stream.event("response.in_progress", response=response.head)
     for index, written in enumerate(response.items):
-        yield from _waited(written.delay_ms)
+        yield from pause(written.delay_ms)
         yield stream.event("response.output_item.added", output_index=index, item=written.start)
         for silence, (name, payload) in written.events:
-            yield from _waited(silence)
+            yield from pause(silence)
             yield stream.event(name, item_id=written.item["id"], output_index=index, **payload)
-        yield from _waited(written.pause_ms)
+        yield from pause(written.pause_ms)
         yield stream.event("response.output_item.done", output_index=index, item=written.item)
     yield stream.event(f"response.{response.ending.status}", response=as_json(response))
 
@@ -199,14 +199,9 @@ class _Stream:
         self._number += 1
         if self._obfuscates and name.endswith(".delta"):
             value["obfuscation"] = _padding(str(payload["delta"]))
-        return Send(f"event: {name}\ndata: ".encode("ascii") + encode_json(value) + b"\n\n")
+        return send_event(value, name)
 
 
 def _padding(delta: str) -> str:
     """Random letters that bring all deltas to a length of sixteen or its multiple."""
     return secrets.token_hex(16)[: 16 - len(delta) % 16]
-
-
-def _waited(ms: int) -> Iterator[Frame]:
-    if ms:
-        yield Wait(ms)

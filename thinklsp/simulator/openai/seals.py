@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from thinklsp.simulator.state import Sealer, json_digest, text_digest
+from thinklsp.simulator.state import Sealer, forget_oldest, json_digest, text_digest
 
 _BEGINS = "gAAAAAB"
 _NONE = "ffff"
@@ -92,10 +92,8 @@ def sealed(seal: Seal, sealer: Sealer) -> str:
 
 def opened(encrypted: str, sealer: Sealer) -> Seal | None:
     """None for anything that this process did not seal exactly so."""
-    if not encrypted.startswith(_BEGINS) or not encrypted.isascii():
-        return None
-    content = sealer.open(encrypted.removeprefix(_BEGINS))
-    return None if content is None or "compaction" in content else Seal(**content)
+    content = _content(encrypted, sealer)
+    return None if not content or "compaction" in content else Seal(**content)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +111,7 @@ def sealed_compaction(seal: CompactionSeal, sealer: Sealer) -> str:
 
 def opened_compaction(encrypted: str, sealer: Sealer) -> CompactionSeal | None:
     """None for anything that this process did not seal exactly so."""
-    if not encrypted.startswith(_BEGINS) or not encrypted.isascii():
-        return None
-    content = sealer.open(encrypted.removeprefix(_BEGINS)) or {}
+    content = _content(encrypted, sealer)
     return CompactionSeal(**content["compaction"]) if "compaction" in content else None
 
 
@@ -140,8 +136,8 @@ class Memory:
         for item in output:
             if isinstance(item.get("id"), str):
                 self._items[item["id"]] = item
-        _shrink(self._responses, _RESPONSES)
-        _shrink(self._items, _ITEMS)
+        forget_oldest(self._responses, _RESPONSES)
+        forget_oldest(self._items, _ITEMS)
 
     def conversation(self, response_id: str) -> tuple[Mapping[str, Any], ...] | None:
         return self._responses.get(response_id)
@@ -153,12 +149,14 @@ class Memory:
         """These went out as a scenario wrote them; nothing is asked of them when they come back."""
         for item in items:
             self._dictated[json_digest(item)] = None
-        _shrink(self._dictated, _ITEMS)
+        forget_oldest(self._dictated, _ITEMS)
 
     def dictated(self, item: Any) -> bool:
         return isinstance(item, dict) and json_digest(item) in self._dictated
 
 
-def _shrink(kept: OrderedDict[str, Any], limit: int) -> None:
-    while len(kept) > limit:
-        kept.popitem(last=False)
+def _content(encrypted: str, sealer: Sealer) -> Mapping[str, Any]:
+    """Return what a seal is about; nothing for a text that this process did not seal."""
+    if not encrypted.startswith(_BEGINS) or not encrypted.isascii():
+        return {}
+    return sealer.open(encrypted.removeprefix(_BEGINS)) or {}
