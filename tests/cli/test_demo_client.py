@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import subprocess
 import sys
 from tempfile import TemporaryFile
 
@@ -11,7 +12,7 @@ from pygls.protocol import default_converter
 
 from thinklsp.cli.demo_client import DemoClient, DemoFailed, ServerGone, make_converter
 
-# A server of a few lines: `serve(message)` answers, for each case in its own way.
+# A server of a few lines. SERVE and EXIT stand for its code after a request and after `exit`, which each case brings.
 SERVER = """
 import json, os, sys
 def send(message):
@@ -103,3 +104,9 @@ def test_a_code_action_with_a_command_stays_a_code_action():
     assert command == types.Command("c", "do", arguments=({"a": 1},))
     # Once lsprotocol reads it well, our converter can go.
     assert isinstance(default_converter().structure(answer, response).result[0], types.Command)
+
+
+def test_the_help_and_a_wrong_scenario_need_no_protocol():
+    seen = "import sys, thinklsp.cli.demo; print({'pygls', 'lsprotocol', 'cattrs'} & sys.modules.keys())"
+    done = subprocess.run([sys.executable, "-c", seen], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
