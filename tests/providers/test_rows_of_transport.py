@@ -28,8 +28,7 @@ from thinklsp.core.events import RetryScheduled, TextStreamed
 from thinklsp.core.messages import AssistantMessage
 from thinklsp.http.retry import RetryPolicy
 from thinklsp.http.transport import Transport
-from thinklsp.simulator.dialect import Received
-from thinklsp.simulator.frames import Whole
+from thinklsp.simulator.dialect import Received, Whole
 
 
 @pytest.fixture(params=SIDES)

@@ -6,8 +6,8 @@ import string
 
 import pytest
 
-from thinklsp.simulator.anthropic.seals import Seal, opened, signed
-from thinklsp.simulator.seals import Sealer
+from thinklsp.simulator.anthropic.replay import Seal, opened, signed
+from thinklsp.simulator.state import Sealer
 
 
 @pytest.mark.parametrize("tokens", range(4))

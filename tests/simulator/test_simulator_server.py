@@ -12,9 +12,8 @@ import pytest
 
 from tests.support.simulator_talk import HEADERS, LOOP, parsed, request
 from thinklsp.core.errors import ThinkLspError
-from thinklsp.simulator.connection import MAX_BODY
 from thinklsp.simulator.scenario import parse
-from thinklsp.simulator.server import Simulator
+from thinklsp.simulator.server import MAX_BODY, Simulator
 
 STEP = "[[turn]]\n[[turn.step]]\n"
 BLOCK = 'block=[{thinking="Some thinking here."},{text="And an answer."}]\n'

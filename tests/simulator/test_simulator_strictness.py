@@ -9,8 +9,7 @@ import pytest
 from simulator_refusals import ADAPTIVE, BETWEEN, CACHE, CALL, MANUAL, OFF, REFUSALS, RESULT, TEXT, USER, Refusal, said
 
 from tests.support.simulator_talk import HEADERS, TOOLS, Talk, request
-from thinklsp.simulator.dialect import Received
-from thinklsp.simulator.frames import Whole
+from thinklsp.simulator.dialect import Received, Whole
 
 # One row per model: thinking unasked, adaptive, manual, disabled, effort levels, forced tools without manual thinking.
 MODELS = {

@@ -26,8 +26,7 @@ from thinklsp.providers.model_info import ModelInfo
 from thinklsp.settings import Access, Provider
 from thinklsp.simulator.anthropic.service import AnthropicDialect
 from thinklsp.simulator.chat.service import ChatDialect
-from thinklsp.simulator.dialect import Dialect, Received
-from thinklsp.simulator.frames import Send, Streamed, Whole
+from thinklsp.simulator.dialect import Dialect, Received, Send, Streamed, Whole
 from thinklsp.simulator.google.service import GoogleDialect
 from thinklsp.simulator.openai.service import OpenAiDialect
 from thinklsp.simulator.scenario import Scenario

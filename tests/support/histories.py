@@ -43,8 +43,7 @@ from thinklsp.http.retry import RetryPolicy
 from thinklsp.providers.catalog import known_models, lookup
 from thinklsp.sessions.store import MemoryStore
 from thinklsp.settings import EditorSettings, Provider
-from thinklsp.simulator.dialect import Received
-from thinklsp.simulator.frames import Whole
+from thinklsp.simulator.dialect import Received, Whole
 from thinklsp.simulator.journal import RecordedRequest
 from thinklsp.simulator.scenario import Scenario
 from thinklsp.simulator.server import Simulator

@@ -10,8 +10,7 @@ from tests.support.dialects import Place
 from thinklsp.core.messages import Conversation, UserMessage
 from thinklsp.providers.base import ModelRequest, Thinking
 from thinklsp.settings import Provider
-from thinklsp.simulator.dialect import Dialect, Received
-from thinklsp.simulator.frames import Send, Streamed
+from thinklsp.simulator.dialect import Dialect, Received, Send, Streamed
 from thinklsp.tools.registry import TOOLS, tool_specs
 
 SIDES: dict[str, tuple[Provider, str]] = {

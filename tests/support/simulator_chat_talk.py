@@ -7,8 +7,7 @@ from copy import deepcopy
 from typing import Any
 
 from thinklsp.simulator.chat.service import ChatDialect
-from thinklsp.simulator.dialect import Received
-from thinklsp.simulator.frames import Send, Streamed, Whole
+from thinklsp.simulator.dialect import Received, Send, Streamed, Whole
 from thinklsp.simulator.scenario import Scenario, parse
 from thinklsp.simulator.script import Script
 from thinklsp.simulator.server import Simulator

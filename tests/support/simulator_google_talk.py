@@ -6,8 +6,7 @@ import json
 from copy import deepcopy
 from typing import Any
 
-from thinklsp.simulator.dialect import Received
-from thinklsp.simulator.frames import Send, Streamed, Whole
+from thinklsp.simulator.dialect import Received, Send, Streamed, Whole
 from thinklsp.simulator.google.service import GoogleDialect
 from thinklsp.simulator.scenario import parse
 from thinklsp.simulator.script import Script

@@ -7,8 +7,7 @@ from copy import deepcopy
 from typing import Any
 
 from thinklsp.simulator.anthropic.service import AnthropicDialect
-from thinklsp.simulator.dialect import Received
-from thinklsp.simulator.frames import Send, Streamed, Whole
+from thinklsp.simulator.dialect import Received, Send, Streamed, Whole
 from thinklsp.simulator.scenario import parse
 from thinklsp.simulator.script import Script
 

@@ -21,8 +21,7 @@ from thinklsp.core.calls import with_unique_calls
 from thinklsp.core.messages import Conversation, ToolResultBlock, UserMessage
 from thinklsp.providers.base import ModelRequest, Thinking
 from thinklsp.settings import Provider
-from thinklsp.simulator.dialect import Dialect, Received
-from thinklsp.simulator.frames import Reply, Send, Streamed, Whole
+from thinklsp.simulator.dialect import Dialect, Received, Reply, Send, Streamed, Whole
 from thinklsp.simulator.scenario import Scenario, load, parse
 from thinklsp.simulator.server import Simulator
 from thinklsp.tools.registry import TOOLS, tool_specs

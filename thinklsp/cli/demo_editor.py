@@ -6,14 +6,18 @@ Whatever is shown goes through a `Screen`; files are changed only in the demo's 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from thinklsp.cli.demo_client import DemoFailed, ServerProcess
-from thinklsp.cli.demo_edits import edit_set_of, to_be_confirmed
+from lsprotocol import types
+from pygls.exceptions import JsonRpcInternalError
+
+from thinklsp.cli.demo_client import DemoClient, DemoFailed
+from thinklsp.cli.demo_edits import count_unconfirmed, edit_set_of
 from thinklsp.cli.demo_screen import Screen
 from thinklsp.core.edits import EditSet
-from thinklsp.core.errors import PathRefused
+from thinklsp.core.errors import PathRefused, ThinkLspError
 from thinklsp.workspace.apply import apply_to_disk
 from thinklsp.workspace.paths import Root
 from thinklsp.workspace.uri import path_to_uri
@@ -22,103 +26,124 @@ from thinklsp.workspace.view import WorkspaceFolder, WorkspaceView
 _WORK, _PARTIAL = "demo-work", "demo-partial"
 _REFUSAL = "the demo shows the change and writes nothing"
 
-_CAPABILITIES: Mapping[str, Any] = {
-    "general": {"positionEncodings": ["utf-16"]},
-    "window": {"workDoneProgress": True},
-    "workspace": {
-        "applyEdit": True,
-        "workspaceFolders": True,
-        "workspaceEdit": {
-            "documentChanges": True,
-            "resourceOperations": ["create", "rename", "delete"],
-            "changeAnnotationSupport": {},
-        },
-    },
-    "textDocument": {
-        "synchronization": {"didSave": True},
-        "codeAction": {"codeActionLiteralSupport": {"codeActionKind": {"valueSet": ["quickfix", "refactor.rewrite"]}}},
-    },
-}
+_CAPABILITIES = types.ClientCapabilities(
+    general=types.GeneralClientCapabilities(position_encodings=[types.PositionEncodingKind.Utf16]),
+    window=types.WindowClientCapabilities(work_done_progress=True),
+    workspace=types.WorkspaceClientCapabilities(
+        apply_edit=True,
+        workspace_folders=True,
+        workspace_edit=types.WorkspaceEditClientCapabilities(
+            document_changes=True,
+            resource_operations=list(types.ResourceOperationKind),
+            change_annotation_support=types.ChangeAnnotationsSupportOptions(),
+        ),
+    ),
+    text_document=types.TextDocumentClientCapabilities(
+        synchronization=types.TextDocumentSyncClientCapabilities(did_save=True),
+        code_action=types.CodeActionClientCapabilities(
+            code_action_literal_support=types.ClientCodeActionLiteralOptions(
+                types.ClientCodeActionKindOptions([types.CodeActionKind.QuickFix, types.CodeActionKind.RefactorRewrite])
+            )
+        ),
+    ),
+)
 
 
 class Editor:
     """One folder, opened in one server. `edits` are the edit sets that have arrived, applied or not."""
 
-    def __init__(self, root: Root, screen: Screen, *, writes: bool) -> None:
+    def __init__(self, root: Root, screen: Screen, client: DemoClient, *, writes: bool) -> None:
         self._root = root
         self._screen = screen
+        self._client = client
         self._writes = writes
         self._folder = WorkspaceFolder(path_to_uri(root.path), os.path.basename(root.path))
         self._versions: dict[str, int] = {}
         self._turns = 0
         self.edits: list[EditSet] = []
+        self._register_features()
 
     # --- what the demo does ------------------------------------------------------------------------------------
 
-    async def initialize(self, server: ServerProcess) -> str:
-        """The handshake. Returns the server's name and version."""
-        folders = [{"uri": self._folder.uri, "name": self._folder.name}]
-        params = {
-            "processId": os.getpid(),
-            "clientInfo": {"name": "thinklsp demo"},
-            "rootUri": self._folder.uri,
-            "workspaceFolders": folders,
-            "capabilities": _CAPABILITIES,
-        }
-        result = await server.request("initialize", params)
-        server.notify("initialized", {})
-        info = result["serverInfo"]
-        return f"{info['name']} {info['version']}"
+    async def initialize(self) -> str:
+        """Initialize the server. Return its name and version."""
+        params = types.InitializeParams(
+            process_id=os.getpid(),
+            client_info=types.ClientInfo(self._client.name),
+            root_uri=self._folder.uri,
+            workspace_folders=[types.WorkspaceFolder(self._folder.uri, self._folder.name)],
+            capabilities=_CAPABILITIES,
+        )
+        result = await self._client.wait_for(self._client.initialize(params))
+        self._client.initialized(types.InitializedParams())
+        if result.server_info is None:
+            raise DemoFailed("The server did not give its name.")
+        return f"{result.server_info.name} {result.server_info.version}"
 
-    def open(self, server: ServerProcess, name: str) -> str:
-        """Opens a file of the folder, as it is on disk. Returns its URI."""
-        uri = self.uri(name)
+    def open(self, name: str) -> str:
+        """Open a file of the folder, as it is on disk. Return its URI."""
+        uri = path_to_uri(os.path.join(self._root.path, name))
         self._versions[uri] = 1
-        document = {"uri": uri, "languageId": "python", "version": 1, "text": self._text(uri)}
-        server.notify("textDocument/didOpen", {"textDocument": document})
+        document = types.TextDocumentItem(uri, types.LanguageKind.Python, 1, self._text(uri))
+        self._client.text_document_did_open(types.DidOpenTextDocumentParams(document))
         return uri
 
-    def uri(self, name: str) -> str:
-        return path_to_uri(os.path.join(self._root.path, name))
+    async def request_actions(
+        self, uri: str, diagnostic: types.Diagnostic
+    ) -> Sequence[types.Command | types.CodeAction]:
+        """Return the code actions that the server offers for a diagnostic."""
+        context = types.CodeActionContext([diagnostic], trigger_kind=types.CodeActionTriggerKind.Invoked)
+        params = types.CodeActionParams(types.TextDocumentIdentifier(uri), diagnostic.range, context)
+        return await self._client.wait_for(self._client.text_document_code_action(params)) or ()
 
-    async def turn(self, server: ServerProcess, command: str, argument: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Runs a command that is a turn, with both progress tokens. Returns its TurnResult."""
+    async def run_turn(self, command: str, argument: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Run a command that is a turn, with both progress tokens. Return its TurnResult."""
         self._turns += 1
         work, partial = f"{_WORK}-{self._turns}", f"{_PARTIAL}-{self._turns}"
-        given = {**argument, "partialResultToken": partial}
-        params = {"command": command, "arguments": [given], "workDoneToken": work}
+        params = types.ExecuteCommandParams(command, [{**argument, "partialResultToken": partial}], work)
         try:
-            result: Mapping[str, Any] = await server.request("workspace/executeCommand", params)
+            result: Any = await self._client.wait_for(self._client.workspace_execute_command(params))
         finally:
             self._screen.quiet()
         for uri in self._changed_documents():
-            self._tell_change(server, uri)
-        return result
+            self._send_change(uri)
+        return dict(result)
 
     # --- what the server sends ---------------------------------------------------------------------------------
 
-    def requested(self, method: str) -> Callable[[Any], Any] | None:
-        match method:
-            case "workspace/applyEdit":
-                return self._apply
-            case "window/workDoneProgress/create" | "client/registerCapability" | "window/showMessageRequest":
-                return lambda _: None
-            case _:
-                return None
+    def _register_features(self) -> None:
+        handlers: Mapping[str, Callable[[Any], object]] = {
+            types.WORKSPACE_APPLY_EDIT: self._apply_edit,
+            types.WINDOW_WORK_DONE_PROGRESS_CREATE: self._accept,
+            types.CLIENT_REGISTER_CAPABILITY: self._accept,
+            types.WINDOW_SHOW_MESSAGE_REQUEST: self._accept,
+            types.WINDOW_SHOW_MESSAGE: self._show_message,
+            types.PROGRESS: self._show_progress,
+        }
+        for method, handler in handlers.items():
+            # pygls sets attributes of the handler, which a bound method does not allow.
+            self._client.feature(method)(partial(handler))
 
-    def notified(self, method: str, params: Any) -> None:
-        if method == "window/showMessage":
-            self._screen.note(params["message"], warning=params["type"] <= 2)
-        elif method == "$/progress":
-            self._progress(str(params["token"]), params["value"])
+    def _accept(self, _: object) -> None:
+        """Answer with null."""
 
-    def _progress(self, token: str, value: Mapping[str, Any]) -> None:
-        if token.startswith(_WORK):
-            if value["kind"] == "end":
-                self._screen.quiet()
-            else:
-                self._screen.status(value.get("message") or "")
-            return
+    def _show_message(self, params: types.ShowMessageParams) -> None:
+        self._screen.note(params.message, warning=params.type <= types.MessageType.Warning)
+
+    def _show_progress(self, params: types.ProgressParams) -> None:
+        value: Any = params.value
+        if str(params.token).startswith(_WORK):
+            self._show_work(value)
+        else:
+            self._show_partial(value)
+
+    def _show_work(self, value: Mapping[str, Any]) -> None:
+        if value["kind"] == "end":
+            self._screen.quiet()
+        else:
+            self._screen.status(value.get("message") or "")
+
+    def _show_partial(self, value: Mapping[str, Any]) -> None:
         match value["kind"]:
             case "text" | "thinking" as kind:
                 self._screen.stream(kind, value["delta"])
@@ -133,17 +158,23 @@ class Editor:
             case _:
                 pass
 
-    def _apply(self, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Shows the edit and makes it, if this folder is ours to change."""
-        edit = params["edit"]
+    def _apply_edit(self, params: types.ApplyWorkspaceEditParams) -> types.ApplyWorkspaceEditResult:
+        """Apply the edit. A refusal goes back to the server as an error."""
+        try:
+            return self._apply(params.edit)
+        except ThinkLspError as refused:
+            raise JsonRpcInternalError(str(refused)) from None
+
+    def _apply(self, edit: types.WorkspaceEdit) -> types.ApplyWorkspaceEditResult:
+        """Show the edit, and apply it in the demo's own project."""
         view = self._view()
         edit_set = edit_set_of(edit, view, self._versions)
         self.edits.append(edit_set)
-        self._screen.edit(edit_set, to_be_confirmed(edit), applied=self._writes)
+        self._screen.edit(edit_set, count_unconfirmed(edit), applied=self._writes)
         if not self._writes:
-            return {"applied": False, "failureReason": _REFUSAL}
+            return types.ApplyWorkspaceEditResult(applied=False, failure_reason=_REFUSAL)
         failed = [outcome.reason for outcome in apply_to_disk(edit_set, view) if outcome.reason is not None]
-        return {"applied": False, "failureReason": failed[0]} if failed else {"applied": True}
+        return types.ApplyWorkspaceEditResult(applied=not failed, failure_reason=failed[0] if failed else None)
 
     def _view(self) -> WorkspaceView:
         return WorkspaceView([(self._folder, self._root)])
@@ -159,14 +190,15 @@ class Editor:
         changed = {file.uri for edit_set in self.edits for file in edit_set.files} if self._writes else set()
         return sorted(changed & self._versions.keys())
 
-    def _tell_change(self, server: ServerProcess, uri: str) -> None:
+    def _send_change(self, uri: str) -> None:
         self._versions[uri] += 1
+        document = types.TextDocumentIdentifier(uri)
         try:
-            text = self._text(uri)
+            change = types.TextDocumentContentChangeWholeDocument(self._text(uri))
         except (DemoFailed, PathRefused):
             del self._versions[uri]
-            server.notify("textDocument/didClose", {"textDocument": {"uri": uri}})
+            self._client.text_document_did_close(types.DidCloseTextDocumentParams(document))
             return
-        identifier = {"uri": uri, "version": self._versions[uri]}
-        server.notify("textDocument/didChange", {"textDocument": identifier, "contentChanges": [{"text": text}]})
-        server.notify("textDocument/didSave", {"textDocument": {"uri": uri}})
+        identifier = types.VersionedTextDocumentIdentifier(self._versions[uri], uri)
+        self._client.text_document_did_change(types.DidChangeTextDocumentParams(identifier, [change]))
+        self._client.text_document_did_save(types.DidSaveTextDocumentParams(document))

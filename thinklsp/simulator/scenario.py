@@ -61,6 +61,10 @@ class ThinkingPart(_Block):
     summary: str | None = None
     omitted: bool = False
 
+    @property
+    def readable(self) -> str:
+        return self.thinking if self.summary is None else self.summary
+
 
 class RedactedPart(_Block):
     """Thinking that arrives encrypted. The text only decides how many tokens it counts."""

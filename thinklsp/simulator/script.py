@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, assert_never
 
 from thinklsp.simulator.scenario import (
     DialectName,
+    ErrorEvent,
     Fault,
+    HttpError,
     Pacing,
     RawPart,
     RedactedPart,
@@ -29,10 +32,12 @@ from thinklsp.simulator.scenario import (
     UsageOverride,
     When,
 )
+from thinklsp.simulator.state import forget_oldest
 from thinklsp.simulator.template import Heard, fill
 
 ScriptedPart = ThinkingPart | RedactedPart | TextPart | ToolPart | RawPart
 _REMEMBERED_TRIES = 4096
+_TAGGED = re.compile(r"\s*<([A-Za-z][\w-]*)[^>]*>.*</\1>\s*", re.DOTALL)
 # Services that can stop in the middle of an answer and go on with it in the next one.
 _PAUSING: frozenset[DialectName] = frozenset({"anthropic", "google"})
 
@@ -80,6 +85,14 @@ class Answer:
     usage: UsageOverride = field(default_factory=UsageOverride)
     fault: Fault | None = None
 
+    @property
+    def http_error(self) -> HttpError | None:
+        return self.fault.http_error if self.fault else None
+
+    @property
+    def error_event(self) -> ErrorEvent | None:
+        return self.fault.error_event if self.fault else None
+
 
 class Script:
     """A scenario being played. Owns the table of tries; nothing else changes."""
@@ -109,9 +122,20 @@ class Script:
         key = (course.digest, label)
         tried = self._tries.pop(key, 0)
         self._tries[key] = tried + 1
-        while len(self._tries) > _REMEMBERED_TRIES:
-            self._tries.popitem(last=False)
+        forget_oldest(self._tries, _REMEMBERED_TRIES)
         return step.fault if tried < step.fault.times else None
+
+
+def join_prompt(texts: Iterable[str], *, beside_results: bool) -> str | None:
+    """Join what the user says between two answers.
+
+    Beside tool results, remarks in tags do not count; None if the user says nothing else there.
+    """
+    if beside_results:
+        texts = [text for text in texts if not _TAGGED.fullmatch(text)]
+        if not texts:
+            return None
+    return "\n\n".join(texts)
 
 
 def _steps(turn: Turn, dialect: DialectName) -> list[Step]:

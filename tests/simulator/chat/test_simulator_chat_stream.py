@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.simulator_chat_talk import ECHO, Talk, merged, parsed, request
-from thinklsp.simulator.frames import Cut, Send, Streamed, Wait, Whole
+from thinklsp.simulator.dialect import Cut, Send, Streamed, Wait, Whole
 
 STEP = "[[turn]]\n[[turn.step]]\n"
 CALL = f'{STEP}block=[{{tool="read_file",input={{path="a long path to cut"}}}},{{tool="list_files"}}]'

@@ -9,8 +9,7 @@ import pytest
 from simulator_chat_refusals import ACCEPTED, REFUSALS, SWITCHES, Case
 
 from tests.support.simulator_chat_talk import ECHO, HEADERS, Talk, request
-from thinklsp.simulator.dialect import Received
-from thinklsp.simulator.frames import Streamed, Whole
+from thinklsp.simulator.dialect import Received, Streamed, Whole
 
 
 @pytest.mark.parametrize("case", REFUSALS, ids=lambda case: case.id)

@@ -22,7 +22,7 @@ from tests.support.simulator_google_talk import (
     texts,
     user,
 )
-from thinklsp.simulator.frames import Cut, Send, Streamed, Wait, Whole
+from thinklsp.simulator.dialect import Cut, Send, Streamed, Wait, Whole
 
 
 def kinds(parts: list[dict[str, Any]]) -> list[str]:

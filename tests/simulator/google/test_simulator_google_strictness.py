@@ -9,8 +9,7 @@ import pytest
 from simulator_google_refusals import CALL, REFUSALS, RESULT, SECOND, SECOND_RESULT, Refusal, with_id
 
 from tests.support.simulator_google_talk import NEW, OLD, Talk, model, request, user
-from thinklsp.simulator.dialect import Received
-from thinklsp.simulator.frames import Whole
+from thinklsp.simulator.dialect import Received, Whole
 
 # One row per model: levels, budgets that are taken, budgets that are not, thinks unasked.
 MODELS: dict[str, tuple[str, tuple[int, ...], tuple[int, ...], bool]] = {

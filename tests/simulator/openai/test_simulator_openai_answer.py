@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.simulator_openai_talk import MODEL, Talk, request, user
-from thinklsp.simulator.frames import Cut, Send, Streamed, Wait, Whole
+from thinklsp.simulator.dialect import Cut, Send, Streamed, Wait, Whole
 
 STEP = "[[turn]]\n[[turn.step]]\n"
 LOOKING = (

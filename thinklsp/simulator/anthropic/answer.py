@@ -12,14 +12,11 @@ from dataclasses import dataclass
 from typing import Any, assert_never
 
 from thinklsp.simulator.anthropic.models import ModelTraits
-from thinklsp.simulator.anthropic.replay import Issued, Replay
-from thinklsp.simulator.anthropic.seals import Seal, mark_of, signed
-from thinklsp.simulator.anthropic.usage import tokens_of
-from thinklsp.simulator.frames import Frame, Send, Wait, pieces
-from thinklsp.simulator.prompt_cache import InputUsage
+from thinklsp.simulator.anthropic.replay import Issued, Replay, Seal, mark_of, signed
+from thinklsp.simulator.dialect import Frame, Send, pause, pieces, send_event
 from thinklsp.simulator.scenario import RawPart, RedactedPart, TextPart, ThinkingPart, ToolPart, UsageOverride
 from thinklsp.simulator.script import Answer, Pace, ScriptedPart
-from thinklsp.simulator.seals import Sealer, text_digest
+from thinklsp.simulator.state import InputUsage, Sealer, text_digest
 
 _STOP_REASONS = {"context_window": "model_context_window_exceeded"}
 PING = b'event: ping\ndata: {"type":"ping"}\n\n'
@@ -111,14 +108,12 @@ def as_frames(message: Message) -> Iterator[Frame]:
     """The answer as events, with one ping after the first block has begun."""
     yield _event("message_start", message=_head(message, [], message.first_usage))
     for index, written in enumerate(message.blocks):
-        if written.delay_ms:
-            yield Wait(written.delay_ms)
+        yield from pause(written.delay_ms)
         yield _event("content_block_start", index=index, content_block=written.start)
         if index == 0:
             yield Send(PING, counted=False)
         for silence, delta in written.deltas:
-            if silence:
-                yield Wait(silence)
+            yield from pause(silence)
             yield _event("content_block_delta", index=index, delta=delta)
         yield _event("content_block_stop", index=index)
     yield _event("message_delta", delta=message.ending, usage=message.last_usage)
@@ -168,7 +163,7 @@ class _Writer:
         display = self._asked.replay.mode.display
         if part.omitted or display == "omitted" or (display == "updates" and not before_call):
             return None
-        return part.thinking if part.summary is None else part.summary
+        return part.readable
 
     def _thinking(self, thought: str, shown: str | None, delay_ms: int) -> Written:
         signature = self._seal("thinking", thought, shown)
@@ -184,7 +179,7 @@ class _Writer:
         silence = self._pace.interval_ms
         if self._asked.counts_thinking:
             for text in texts if shown is None else list(pieces(shown, self._pace.chunk_chars)) or [""]:
-                counted = tokens_of(text, self._asked.traits)
+                counted = self._asked.traits.count_tokens(text)
                 visible = "" if shown is None else text
                 yield silence, {"type": "thinking_delta", "thinking": visible, "estimated_tokens": counted}
         elif shown is None:
@@ -245,7 +240,7 @@ class _Writer:
         return signed(seal, self._sealer)
 
     def _tokens(self, text: str) -> int:
-        return tokens_of(text, self._asked.traits)
+        return self._asked.traits.count_tokens(text)
 
 
 def _issued(blocks: tuple[Written, ...], asked: Asked, *, paused: bool) -> Issued:
@@ -302,12 +297,4 @@ def _head(message: Message, content: list[Mapping[str, Any]], usage: Mapping[str
 
 
 def _event(name: str, **payload: Any) -> Send:
-    value = {"type": name, **payload}
-    # Text goes out unescaped, line separators of Unicode included, as the service sends it; half a surrogate
-    # pair, which a prompt may bring in, has no other form than an escape.
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
-    try:
-        data = text.encode("utf-8")
-    except UnicodeEncodeError:
-        data = json.dumps(value, separators=(",", ":"), default=str).encode("ascii")
-    return Send(f"event: {name}\ndata: ".encode("ascii") + data + b"\n\n")
+    return send_event({"type": name, **payload}, name)

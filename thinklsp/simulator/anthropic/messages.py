@@ -11,16 +11,15 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 from typing import Any
 
-from thinklsp.simulator.anthropic.envelope import NEWEST_VERSION
-from thinklsp.simulator.anthropic.errors import extra, invalid
+from thinklsp.simulator.anthropic.envelope import NEWEST_VERSION, extra, invalid
 from thinklsp.simulator.anthropic.models import ModelTraits
 from thinklsp.simulator.anthropic.options import Mode, check_effort
+from thinklsp.simulator.script import join_prompt
 
 SIGNED = frozenset({"thinking", "redacted_thinking"})
 _EFFORT_BETA = "mid-conversation-output-config-2026-07-01"
 _CLEAR_BETA = "mid-conversation-system-clear-at-2026-08-21"
 _ID = re.compile(r"[a-zA-Z0-9_-]+")
-_TAGGED = re.compile(r"\s*<([A-Za-z][\w-]*)[^>]*>.*</\1>\s*", re.DOTALL)
 _USER_KINDS = frozenset(
     {"text", "image", "document", "search_result", "tool_result", "container_upload", "tool_reference"}
 )
@@ -316,8 +315,4 @@ def _conversation(messages: Sequence[Mapping[str, Any]], blocks: tuple[Block, ..
 def _prompt(run: Sequence[Block]) -> str | None:
     """What the user says in a run, or None where it only brings tool results (and remarks in tags beside them)."""
     texts = [str(block.value["text"]) for block in run if block.kind == "text"]
-    if any(block.kind == "tool_result" for block in run):
-        texts = [text for text in texts if not _TAGGED.fullmatch(text)]
-        if not texts:
-            return None
-    return "\n\n".join(texts)
+    return join_prompt(texts, beside_results=any(block.kind == "tool_result" for block in run))

@@ -9,6 +9,8 @@ import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from thinklsp.simulator.state import text_tokens
+
 EFFORTS = ("low", "medium", "high", "xhigh", "max")
 _UP_TO_MAX_46 = ("low", "medium", "high", "max")
 _UP_TO_HIGH = ("low", "medium", "high")
@@ -47,6 +49,11 @@ class ModelTraits:
     @property
     def family(self) -> str:
         return self.id.split("-")[1]
+
+    def count_tokens(self, text: str) -> int:
+        """Return an estimate, with three tenths more for the tokenizer of the newer models."""
+        tokens = text_tokens(text)
+        return -(-tokens * 13 // 10) if self.modern else tokens
 
 
 def _generation_45(name: str, **traits: Any) -> ModelTraits:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from thinklsp.simulator.anthropic.errors import extra, invalid
+from thinklsp.simulator.anthropic.envelope import extra, invalid
 from thinklsp.simulator.anthropic.models import EFFORTS, ModelTraits
 
 Kind = Literal["adaptive", "between_tools", "disabled", "enabled"]

@@ -6,21 +6,51 @@ answers; what has been forgotten is not held against anybody.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, NoReturn
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal, NoReturn
 
-from thinklsp.simulator.anthropic.errors import invalid
+from thinklsp.simulator.anthropic.envelope import invalid
 from thinklsp.simulator.anthropic.messages import SIGNED, Block, Conversation, content_blocks, runs
 from thinklsp.simulator.anthropic.models import ModelTraits
 from thinklsp.simulator.anthropic.options import Mode
-from thinklsp.simulator.anthropic.seals import Seal, mark_of, opened
-from thinklsp.simulator.seals import Sealer, text_digest
+from thinklsp.simulator.state import Sealer, forget_oldest, json_digest, text_digest
 
 _REMEMBERED = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """What one signed block is about.
+
+    `answer`: id of the model answer it stands in. `text`: digest of the thinking as it was shown, None where it was
+    omitted. `prefix`: digest of everything before the answer but thinking. `seen`: marks of the thinking before it.
+    """
+
+    kind: Literal["thinking", "redacted_thinking"]
+    model: str
+    answer: str
+    place: int
+    text: str | None
+    prefix: str
+    seen: tuple[str, ...]
+    tokens: int
+
+
+def signed(seal: Seal, sealer: Sealer) -> str:
+    return sealer.close(asdict(seal), seal.tokens)
+
+
+def opened(signature: str, sealer: Sealer) -> Seal | None:
+    """None for anything that this process did not sign exactly so."""
+    content = sealer.open(signature)
+    return None if content is None else Seal(**{**content, "seen": tuple(content["seen"])})
+
+
+def mark_of(signature: str) -> str:
+    """A short name of a signed block, by which others remember having seen it."""
+    return text_digest(signature)[:12]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +96,8 @@ class Memory:
         self._answers[issued.id] = issued
         for key in (*calls, content_key(content)):
             self._by_key[key] = issued.id
-        while len(self._answers) > _REMEMBERED:
-            self._answers.popitem(last=False)
-        while len(self._by_key) > 4 * _REMEMBERED:
-            self._by_key.popitem(last=False)
+        forget_oldest(self._answers, _REMEMBERED)
+        forget_oldest(self._by_key, 4 * _REMEMBERED)
 
     def answer(self, answer_id: str) -> Issued | None:
         return self._answers.get(answer_id)
@@ -219,10 +247,10 @@ def prefix_chain(body: Mapping[str, Any], blocks: Sequence[Block]) -> list[str]:
     """Digests of system, tools and the blocks before each block, and of all; thinking and cache_control left out."""
     tools = [tool for tool in body.get("tools") or () if not tool.get("defer_loading")]
     system = content_blocks(body.get("system") or [], "system")
-    chain = [_digest("", [_bare(tool) for tool in tools], [_bare(part) for part in system])]
+    chain = [json_digest("", [_bare(tool) for tool in tools], [_bare(part) for part in system])]
     for block in blocks:
         same = block.kind in SIGNED
-        chain.append(chain[-1] if same else _digest(chain[-1], block.role, _bare(block.value)))
+        chain.append(chain[-1] if same else json_digest(chain[-1], block.role, _bare(block.value)))
     return chain
 
 
@@ -237,13 +265,9 @@ def _bare(value: Any) -> Any:
             return value
 
 
-def _digest(*values: Any) -> str:
-    return hashlib.sha256(json.dumps(values, sort_keys=True).encode("ascii")).hexdigest()[:24]
-
-
 def content_key(content: Sequence[Mapping[str, Any]]) -> str:
     """A name for the content of an answer, the same when it comes back as it went out. Blank text has to stay away."""
-    return _digest("content", [_bare(dict(value)) for value in content if not _is_blank(value)])
+    return json_digest("content", [_bare(dict(value)) for value in content if not _is_blank(value)])
 
 
 def _is_blank(block: Mapping[str, Any]) -> bool:

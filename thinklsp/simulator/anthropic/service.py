@@ -1,7 +1,7 @@
 """The Anthropic Messages dialect: routes, the order of the checks, and how an accepted request is answered.
 
-The checks and forms live in the `anthropic_*` modules; what the model says is the script's. State: seals' secret,
-recent answers, cached prefixes, all in memory and bounded.
+The checks and forms live in the other modules of this package; what the model says is the script's. State: seals'
+secret, recent answers, cached prefixes, all in memory and bounded.
 """
 
 from __future__ import annotations
@@ -24,24 +24,35 @@ from thinklsp.simulator.anthropic.answer import (
     write_message,
 )
 from thinklsp.simulator.anthropic.envelope import (
+    Refused,
     check_betas,
     check_key,
     check_keys,
     check_version,
+    error_body,
+    error_message,
+    error_type,
+    invalid,
     parse_body,
 )
-from thinklsp.simulator.anthropic.errors import Refused, error_body, error_message, error_type, invalid
 from thinklsp.simulator.anthropic.messages import Conversation, content_blocks, read_conversation
 from thinklsp.simulator.anthropic.models import MODELS, ModelTraits, model_info
 from thinklsp.simulator.anthropic.options import check_options
 from thinklsp.simulator.anthropic.replay import Hearing, Memory, Replay, content_key
-from thinklsp.simulator.anthropic.usage import items
-from thinklsp.simulator.dialect import Received
-from thinklsp.simulator.frames import Reply, Streamed, Whole, spoil
-from thinklsp.simulator.prompt_cache import Item, PromptCache
-from thinklsp.simulator.scenario import Fault, HttpError
+from thinklsp.simulator.anthropic.usage import list_cache_items
+from thinklsp.simulator.dialect import (
+    Received,
+    Reply,
+    Streamed,
+    Whole,
+    is_under,
+    send_answer,
+    send_error,
+    stream_answer,
+)
+from thinklsp.simulator.scenario import HttpError
 from thinklsp.simulator.script import Answer, Course, Script
-from thinklsp.simulator.seals import Sealer
+from thinklsp.simulator.state import Item, PromptCache, Sealer
 
 _MESSAGES = "/v1/messages"
 _COUNT = "/v1/messages/count_tokens"
@@ -72,7 +83,7 @@ class AnthropicDialect:
         self._cache = PromptCache()
 
     def serves(self, request: Received) -> bool:
-        return any(request.path == base or request.path.startswith(f"{base}/") for base in (_MESSAGES, _MODELS))
+        return any(is_under(request.path, base) for base in (_MESSAGES, _MODELS))
 
     def reset(self) -> None:
         self._memory.clear()
@@ -120,7 +131,7 @@ class AnthropicDialect:
         if body["messages"][-1]["role"] == "assistant" and not hearing.continues():
             _check_prefill(conversation, traits, thinks=replay.mode.on)
         accepted = _Accepted(
-            body, traits, betas, conversation, replay, items(body, conversation, traits, replay.mode, replay)
+            body, traits, betas, conversation, replay, list_cache_items(body, conversation, traits, replay.mode, replay)
         )
         self._check_window(accepted)
         return accepted
@@ -133,17 +144,15 @@ class AnthropicDialect:
 
     def _answer(self, accepted: _Accepted, request_id: str) -> Reply:
         answer = self._script.answer(_course(accepted), "anthropic")
-        if answer.fault is not None and answer.fault.http_error is not None:
-            return _scripted_error(answer.fault.http_error, answer, request_id)
+        if answer.http_error is not None:
+            return _scripted_error(answer.http_error, answer, request_id)
         message = self._write(accepted, answer)
         streams = accepted.body.get("stream", False)
         return _stream(message, answer, request_id) if streams else _whole(message, answer, request_id)
 
     def _write(self, accepted: _Accepted, answer: Answer) -> Message:
         """The message, remembered and accounted for. A broken stream counts too: the service has done its work."""
-        minimum, now = accepted.traits.cache_minimum, self._clock()
-        spent = self._cache.measure(accepted.items, minimum, now)
-        self._cache.commit(accepted.items, minimum, now)
+        spent = self._cache.charge(accepted.items, accepted.traits.cache_minimum, self._clock())
         asked = Asked(
             str(accepted.body["model"]),
             accepted.traits,
@@ -207,36 +216,25 @@ def _course(accepted: _Accepted) -> Course:
 
 
 def _stream(message: Message, answer: Answer, request_id: str) -> Streamed:
-    frames = tuple(as_frames(message))
-    if answer.fault is not None:
-        fault = answer.fault.error_event
-        broken = error_event(fault.type, fault.message, request_id) if fault else b""
-        frames = spoil(frames, answer.fault, broken)
-    headers = {**_headers(request_id), "content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
-    pace = answer.pace
-    return Streamed(headers, frames, PING, pace.delay_ms, pace.ping_every_ms, answer.label)
+    event = answer.error_event
+    error = error_event(event.type, event.message, request_id) if event else b""
+    return stream_answer(answer, as_frames(message), _headers(request_id), ping=PING, error=error)
 
 
 def _whole(message: Message, answer: Answer, request_id: str) -> Whole:
     """Without a stream, faults take their nearest form: an error status, a dropped connection, a longer wait."""
-    fault = answer.fault or Fault.model_construct()
-    if fault.error_event is not None:
-        status = {"overloaded_error": 529, "rate_limit_error": 429}.get(fault.error_event.type, 500)
-        error = HttpError(status=status, type=fault.error_event.type, message=fault.error_event.message)
-        return _scripted_error(error, answer, request_id)
-    delay = answer.pace.delay_ms + (fault.silence_ms or 0)
+    event = answer.error_event
+    if event is not None:
+        status = {"overloaded_error": 529, "rate_limit_error": 429}.get(event.type, 500)
+        return _scripted_error(HttpError(status=status, type=event.type, message=event.message), answer, request_id)
     body = json.dumps(as_json(message), default=str).encode("ascii")
-    return Whole(200, _json_headers(request_id), body, delay, fault.cut_after_events is not None, answer.label)
+    return send_answer(answer, _json_headers(request_id), body)
 
 
 def _scripted_error(error: HttpError, answer: Answer, request_id: str) -> Whole:
-    headers = {**_json_headers(request_id), **{name.lower(): value for name, value in error.headers.items()}}
-    if error.body is not None:
-        headers = {**headers, "content-type": "text/html; charset=utf-8"}
-        return Whole(error.status, headers, error.body.encode("utf-8"), answer.pace.delay_ms, False, answer.label)
     kind = error.type or error_type(error.status)
     body = error_body(kind, error.message or error_message(error.status), request_id)
-    return Whole(error.status, headers, body, answer.pace.delay_ms, False, answer.label)
+    return send_error(answer, error, error.status, _json_headers(request_id), body)
 
 
 def _error(status: int, message: str, request_id: str) -> Whole:

@@ -1,38 +1,28 @@
-"""What a request costs in tokens, and what of it the prompt cache already holds. Estimates, but steady ones.
-
-The same text always counts the same, so tests can compare figures; they are not the service's own.
-"""
+"""What a request costs in tokens, and what of it the prompt cache already holds. Estimates, but steady ones."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from thinklsp.simulator.anthropic.errors import extra, invalid
+from thinklsp.simulator.anthropic.envelope import extra, invalid
 from thinklsp.simulator.anthropic.messages import SIGNED, Conversation, content_blocks
 from thinklsp.simulator.anthropic.models import ModelTraits
 from thinklsp.simulator.anthropic.options import Mode
 from thinklsp.simulator.anthropic.replay import Replay
-from thinklsp.simulator.prompt_cache import LIFETIMES, Item, text_tokens
+from thinklsp.simulator.state import LIFETIMES, Item, chain_items
 
 _MAX_BREAKPOINTS = 4
 _IMAGE_TOKENS = 1200
 
 
-def tokens_of(text: str, traits: ModelTraits) -> int:
-    """Three tenths more for the tokenizer of the newer models."""
-    tokens = text_tokens(text)
-    return -(-tokens * 13 // 10) if traits.modern else tokens
-
-
-def items(
+def list_cache_items(
     body: Mapping[str, Any], conversation: Conversation, traits: ModelTraits, mode: Mode, replay: Replay
 ) -> tuple[Item, ...]:
-    """The request as cacheable units. Raises Refused for breakpoints that the service does not take."""
+    """Return the request as cacheable units. Raises Refused for breakpoints that the service does not take."""
     units = list(_units(body, conversation, traits, mode, replay))
     marks = [_ttl(unit.control, unit.place) for unit in units]
     _mark_last(body.get("cache_control"), units, marks)
@@ -40,12 +30,7 @@ def items(
     if used > _MAX_BREAKPOINTS:
         invalid(f"A maximum of {_MAX_BREAKPOINTS} blocks with cache_control may be provided. Found {used}.")
     _check_order([ttl for ttl in marks if ttl is not None])
-    key = ""
-    result: list[Item] = []
-    for unit, ttl in zip(units, marks, strict=True):
-        key = hashlib.sha256(f"{key}{unit.content}".encode("utf-8", "surrogatepass")).hexdigest()
-        result.append(Item(key, unit.tokens, ttl))
-    return tuple(result)
+    return chain_items("", ((unit.content, unit.tokens, ttl) for unit, ttl in zip(units, marks, strict=True)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +82,7 @@ def _unit(value: Mapping[str, Any], traits: ModelTraits, place: str, opening: st
 
 
 def _tokens(value: Mapping[str, Any], content: str, traits: ModelTraits) -> int:
-    return 3 + tokens_of(str(value["text"]) if value.get("type") == "text" else content, traits)
+    return 3 + traits.count_tokens(str(value["text"]) if value.get("type") == "text" else content)
 
 
 def _ttl(control: Any, place: str) -> str | None:

@@ -11,15 +11,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, assert_never
 
-from thinklsp.simulator.chat.details import Detail, Owner, Thought, seal_details
 from thinklsp.simulator.chat.flavours import Flavour
 from thinklsp.simulator.chat.options import Options
-from thinklsp.simulator.chat.usage import usage_value
-from thinklsp.simulator.frames import pieces
-from thinklsp.simulator.prompt_cache import InputUsage, text_tokens
-from thinklsp.simulator.scenario import RawPart, RedactedPart, StopReason, TextPart, ThinkingPart, ToolPart
+from thinklsp.simulator.chat.replay import Detail, Owner, Thought, seal_details
+from thinklsp.simulator.dialect import pieces
+from thinklsp.simulator.scenario import (
+    RawPart,
+    RedactedPart,
+    StopReason,
+    TextPart,
+    ThinkingPart,
+    ToolPart,
+    UsageOverride,
+)
 from thinklsp.simulator.script import Answer
-from thinklsp.simulator.seals import Sealer
+from thinklsp.simulator.state import InputUsage, Sealer, text_tokens
 
 _FINISH: Mapping[StopReason, str] = {
     "tool_use": "tool_calls",
@@ -28,6 +34,7 @@ _FINISH: Mapping[StopReason, str] = {
     "refusal": "content_filter",
 }
 _SEALED_AS = {"reasoning.text": "signature", "reasoning.encrypted": "data"}
+_USD_PER_TOKEN = 2e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +85,7 @@ def write_message(answer: Answer, asked: Asked, spent: InputUsage, sealer: Seale
         writer.message(),
         "stop" if lies else _FINISH.get(answer.stop_reason, "stop"),
         answer.stop_reason,
-        usage_value(flavour, spent, writer.tokens + 2, writer.thinking_tokens, answer.usage),
+        _usage(flavour, spent, writer.tokens + 2, writer.thinking_tokens, answer.usage),
         writer.reasoning,
         tuple(call["id"] for call in writer.calls),
     )
@@ -254,9 +261,7 @@ class _Writer:
 
 
 def _readable(part: ThinkingPart) -> str | None:
-    if part.omitted:
-        return None
-    return part.thinking if part.summary is None else part.summary
+    return None if part.omitted else part.readable
 
 
 def _merge(message: dict[str, Any], raw: Mapping[str, Any]) -> None:
@@ -269,3 +274,27 @@ def _merge(message: dict[str, Any], raw: Mapping[str, Any]) -> None:
             message[key] = [*before, *value]
         else:
             message[key] = value
+
+
+def _usage(flavour: Flavour, spent: InputUsage, output: int, thinking: int, given: UsageOverride) -> dict[str, Any]:
+    """The figures that this server tells; scripted ones replace estimates."""
+    prompt = spent.total if given.input_tokens is None else given.input_tokens
+    completion = output if given.output_tokens is None else given.output_tokens
+    cached = min(spent.read, prompt) if given.cache_read_tokens is None else given.cache_read_tokens
+    usage: dict[str, Any] = {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+    }
+    if flavour.counts_cached:
+        usage["prompt_tokens_details"] = {"cached_tokens": cached}
+        if given.cache_write_tokens is not None and flavour.details:
+            usage["prompt_tokens_details"]["cache_write_tokens"] = given.cache_write_tokens
+    if flavour.counts_thinking:
+        thinking = thinking if given.thinking_tokens is None else given.thinking_tokens
+        usage["completion_tokens_details"] = {"reasoning_tokens": thinking}
+    if flavour.name == "deepseek":
+        usage |= {"prompt_cache_hit_tokens": cached, "prompt_cache_miss_tokens": max(prompt - cached, 0)}
+    if flavour.details:
+        usage["cost"] = round((prompt + completion) * _USD_PER_TOKEN, 8)
+    return usage

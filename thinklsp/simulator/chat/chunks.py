@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any, assert_never
 
 from thinklsp.simulator.chat.answer import Asked, Delta, Message
-from thinklsp.simulator.chat.errors import Failure, error_value
-from thinklsp.simulator.frames import Frame, Send, Wait
+from thinklsp.simulator.chat.flavours import Failure, error_value
+from thinklsp.simulator.dialect import Frame, Send, encode_json, pause, send_event
 
 _DONE = b"data: [DONE]\n\n"
 # What the vendors behind the router say themselves.
@@ -34,8 +33,7 @@ def as_frames(message: Message) -> Iterator[Frame]:
     if not flavour.named_chunks:
         yield _chunk(asked, {"role": "assistant", "content": flavour.first_content}, **_running(message, 0))
     for number, delta in enumerate(message.deltas):
-        if delta.wait_ms:
-            yield Wait(delta.wait_ms)
+        yield from pause(delta.wait_ms)
         if delta.value is not None:
             yield _chunk(asked, _dressed(delta, asked), **_running(message, number + 1))
     told = asked.options.include_usage
@@ -43,7 +41,7 @@ def as_frames(message: Message) -> Iterator[Frame]:
     last = _named({}) if flavour.details else {}
     yield _chunk(asked, last, ending=_ending(message), **closing, **_timings(message))
     if told and flavour.usage_on == "own_chunk":
-        yield _event({**_head(asked), "choices": [], "usage": message.usage, **_timings(message)})
+        yield send_event({**_head(asked), "choices": [], "usage": message.usage, **_timings(message)})
     yield Send(_DONE)
 
 
@@ -52,13 +50,13 @@ def broken(asked: Asked, told: Failure) -> bytes:
     error = error_value(told, asked.flavour.envelope)
     match asked.flavour.broken:
         case "data":
-            return _event({"error": error}).data
+            return send_event({"error": error}).data
         case "event":
-            return b"event: error\n" + _event({"error": error}).data
+            return send_event({"error": error}, "error").data
         case "text":
-            return _event({"error": told.message}).data
+            return send_event({"error": told.message}).data
         case "line":
-            return b"error: " + _encoded(error) + b"\n\n"
+            return b"error: " + encode_json(error) + b"\n\n"
         case "choices":
             told_inside = {**error, "metadata": {"error_type": told.kind}}
             ending = {"finish_reason": "error", "native_finish_reason": None}
@@ -80,7 +78,7 @@ def _named(value: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _chunk(asked: Asked, delta: Mapping[str, Any], *, ending: Mapping[str, Any] | None = None, **more: Any) -> Send:
     choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": None, **(ending or {})}
-    return _event({**_head(asked), "choices": [choice], **more})
+    return send_event({**_head(asked), "choices": [choice], **more})
 
 
 def _head(asked: Asked) -> dict[str, Any]:
@@ -123,16 +121,3 @@ def _timings(message: Message) -> dict[str, Any]:
     cached = message.usage["prompt_tokens_details"]["cached_tokens"]
     counts = {"cache_n": cached, "prompt_n": max(prompt - cached, 0), "predicted_n": predicted}
     return {"timings": {**counts, "prompt_ms": 1.0 + prompt, "predicted_ms": 1.0 + 10 * predicted}}
-
-
-def _event(value: Mapping[str, Any]) -> Send:
-    return Send(b"data: " + _encoded(value) + b"\n\n")
-
-
-def _encoded(value: Mapping[str, Any]) -> bytes:
-    # Text goes out unescaped, line separators of Unicode included; half a surrogate pair, which a prompt may bring
-    # in, has no other form than an escape.
-    try:
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str).encode("utf-8")
-    except UnicodeEncodeError:
-        return json.dumps(value, separators=(",", ":"), default=str).encode("ascii")

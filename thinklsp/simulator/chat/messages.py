@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, NoReturn
 
-from thinklsp.simulator.chat.errors import extra, invalid
-from thinklsp.simulator.chat.flavours import Flavour
+from thinklsp.simulator.chat.flavours import Flavour, empty_list, extra, invalid, missing, wrong_type
+from thinklsp.simulator.script import join_prompt
 
 Message = Mapping[str, Any]
-_TAGGED = re.compile(r"\s*<([A-Za-z][\w-]*)[^>]*>.*</\1>\s*", re.DOTALL)
 _INLINE_IMAGE = re.compile(r"data:(image/(jpeg|jpg|png|webp))?;base64,")
 # Keys that a gateway without any extension knows, by role.
 _KEYS: Mapping[str, frozenset[str]] = {
@@ -57,9 +56,9 @@ class Conversation:
 def read_conversation(messages: Any, flavour: Flavour) -> Conversation:
     """The checked conversation. Raises Refused."""
     if not isinstance(messages, list):
-        invalid("Invalid type for 'messages': expected an array of objects.", "messages", "invalid_type")
+        wrong_type("messages", "an array of objects")
     if not messages:
-        _empty("messages")
+        empty_list("messages")
     for number, message in enumerate(messages):
         _check_message(message, f"messages[{number}]", number, flavour)
     _check_pairs(messages)
@@ -80,10 +79,10 @@ def calls_of(message: Message) -> list[str]:
 
 def _check_message(message: Any, place: str, number: int, flavour: Flavour) -> None:
     if not isinstance(message, Mapping):
-        invalid(f"Invalid type for '{place}': expected an object.", place, "invalid_type")
+        wrong_type(place, "an object")
     role = message.get("role")
     if role is None:
-        _missing(f"{place}.role")
+        missing(f"{place}.role")
     if role not in flavour.roles:
         _unknown_role(role, place, flavour)
     if flavour.closed:
@@ -92,7 +91,7 @@ def _check_message(message: Any, place: str, number: int, flavour: Flavour) -> N
                 extra(f"messages.{number}.{key}")
     _check_calls(message.get("tool_calls"), f"{place}.tool_calls", flavour)
     if role == "tool" and not isinstance(message.get("tool_call_id"), str):
-        _missing(f"{place}.tool_call_id")
+        missing(f"{place}.tool_call_id")
     _check_content(message, place, flavour)
 
 
@@ -122,13 +121,9 @@ def _check_content(message: Message, place: str, flavour: Flavour) -> None:
             invalid(f"Invalid value for 'content': expected a string, got null. ({place}.content)", f"{place}.content")
         return
     if not isinstance(content, list):
-        invalid(
-            f"Invalid type for '{place}.content': expected one of a string or array of objects.",
-            f"{place}.content",
-            "invalid_type",
-        )
+        wrong_type(f"{place}.content", "one of a string or array of objects")
     if not content:
-        _empty(f"{place}.content")
+        empty_list(f"{place}.content")
     for index, part in enumerate(content):
         _check_part(part, f"{place}.content[{index}]", _PARTS.get(role, frozenset({"text"})), flavour)
 
@@ -139,7 +134,7 @@ def _check_part(part: Any, place: str, known: frozenset[str], flavour: Flavour) 
         names = ", ".join(f"'{name}'" for name in sorted(known))
         invalid(f"Invalid value: {kind!r}. Supported values are: {names}.", f"{place}.type", "invalid_value")
     if not isinstance(part.get(kind), _PAYLOADS.get(kind, object)) or part.get(kind) is None:
-        _missing(f"{place}.{kind}")
+        missing(f"{place}.{kind}")
     if flavour.closed:
         for key in part:
             if key not in ("type", kind):
@@ -147,7 +142,7 @@ def _check_part(part: Any, place: str, known: frozenset[str], flavour: Flavour) 
     if kind == "image_url":
         url = part["image_url"].get("url")
         if not isinstance(url, str):
-            _missing(f"{place}.image_url.url")
+            missing(f"{place}.image_url.url")
         if flavour.name == "ollama" and not _INLINE_IMAGE.match(url):
             invalid("invalid image input")
 
@@ -156,9 +151,9 @@ def _check_calls(calls: Any, place: str, flavour: Flavour) -> None:
     if calls is None:
         return
     if not isinstance(calls, list):
-        invalid(f"Invalid type for '{place}': expected an array of objects.", place, "invalid_type")
+        wrong_type(place, "an array of objects")
     if not calls:
-        _empty(place)
+        empty_list(place)
     seen: set[str] = set()
     for index, call in enumerate(calls):
         call_id = _check_call(call, f"{place}[{index}]", flavour)
@@ -169,18 +164,18 @@ def _check_calls(calls: Any, place: str, flavour: Flavour) -> None:
 
 def _check_call(call: Any, place: str, flavour: Flavour) -> str:
     if not isinstance(call, Mapping):
-        invalid(f"Invalid type for '{place}': expected an object.", place, "invalid_type")
+        wrong_type(place, "an object")
     call_id, function = call.get("id"), call.get("function")
     if not isinstance(call_id, str) or not call_id:
-        _missing(f"{place}.id")
+        missing(f"{place}.id")
     if call.get("type") != "function":
-        _missing(f"{place}.type")
+        missing(f"{place}.type")
     if not isinstance(function, Mapping):
-        _missing(f"{place}.function")
+        missing(f"{place}.function")
     if not isinstance(function.get("name"), str) or not function["name"]:
-        _missing(f"{place}.function.name")
+        missing(f"{place}.function.name")
     if not isinstance(function.get("arguments"), str):
-        _missing(f"{place}.function.arguments")
+        missing(f"{place}.function.arguments")
     if flavour.closed:
         for key in (*call, *function):
             if key not in ("id", "type", "function", "name", "arguments"):
@@ -251,20 +246,4 @@ def _conversation(messages: tuple[Message, ...]) -> Conversation:
 def _prompt(run: Sequence[Message]) -> str | None:
     """What the user says between two answers, or None where tools answer (and remarks in tags stand beside them)."""
     texts = [text_of(message) for message in run if message["role"] == "user"]
-    if any(message["role"] == "tool" for message in run):
-        texts = [text for text in texts if not _TAGGED.fullmatch(text)]
-        if not texts:
-            return None
-    return "\n\n".join(texts)
-
-
-def _missing(place: str) -> NoReturn:
-    invalid(f"Missing required parameter: '{place}'.", place, "missing_required_parameter")
-
-
-def _empty(place: str) -> NoReturn:
-    invalid(
-        f"Invalid '{place}': empty array. Expected an array with minimum length 1, but got an empty array instead.",
-        place,
-        "empty_array",
-    )
+    return join_prompt(texts, beside_results=any(message["role"] == "tool" for message in run))

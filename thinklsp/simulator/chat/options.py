@@ -5,14 +5,13 @@ The result of the checks is `Options`; everything refused raises `Refused` with 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NoReturn
 
-from thinklsp.simulator.chat.errors import extra, invalid
-from thinklsp.simulator.chat.flavours import Flavour
+from thinklsp.simulator.chat.flavours import Flavour, empty_list, extra, invalid, missing, wrong_type
+from thinklsp.simulator.dialect import parse_json
 
 Shown = Literal["field", "content", "both", "nowhere"]
 # The keys of a gateway that knows nothing but the classic API: `max_completion_tokens` came later.
@@ -49,8 +48,8 @@ class Options:
 
 def parse_body(raw: bytes) -> Mapping[str, Any]:
     try:
-        body = json.loads(raw, parse_constant=_no_constant)
-    except (ValueError, RecursionError) as error:
+        body = parse_json(raw)
+    except ValueError as error:
         invalid(f"We could not parse the JSON body of your request: {error}")
     if not isinstance(body, dict):
         invalid("We could not parse the JSON body of your request: it is not a JSON object")
@@ -85,7 +84,7 @@ def check_options(body: Mapping[str, Any], flavour: Flavour) -> Options:
 def _typed(body: Mapping[str, Any], key: str, expected: type[object]) -> Any:
     value = body.get(key)
     if value is not None and not isinstance(value, expected):
-        invalid(f"Invalid type for '{key}': expected {_SHAPES[expected]}.", key, "invalid_type")
+        wrong_type(key, _SHAPES[expected])
     return value
 
 
@@ -99,7 +98,7 @@ def _cap(body: Mapping[str, Any]) -> int | None:
         invalid("Setting 'max_tokens' and 'max_completion_tokens' at the same time is not supported.")
     for key, value in given.items():
         if not isinstance(value, int) or isinstance(value, bool):
-            invalid(f"Invalid type for '{key}': expected an integer.", key, "invalid_type")
+            wrong_type(key, "an integer")
         if value < 1:
             invalid(
                 f"Invalid '{key}': integer below minimum value. Expected a value >= 1, but got {value} instead.",
@@ -126,24 +125,20 @@ def _tools(tools: Any, flavour: Flavour) -> frozenset[str]:
     if tools is None:
         return frozenset()
     if not isinstance(tools, list):
-        invalid("Invalid type for 'tools': expected an array of objects.", "tools", "invalid_type")
+        wrong_type("tools", "an array of objects")
     if not tools:
-        invalid(
-            "Invalid 'tools': empty array. Expected an array with minimum length 1, but got an empty array instead.",
-            "tools",
-            "empty_array",
-        )
+        empty_list("tools")
     return frozenset(_tool(tool, f"tools[{number}]", flavour) for number, tool in enumerate(tools))
 
 
 def _tool(tool: Any, place: str, flavour: Flavour) -> str:
     if not isinstance(tool, Mapping):
-        invalid(f"Invalid type for '{place}': expected an object.", place, "invalid_type")
+        wrong_type(place, "an object")
     if tool.get("type") != "function":
         invalid(f"Invalid value for '{place}.type': expected 'function'.", f"{place}.type", "invalid_value")
     function = tool.get("function")
     if not isinstance(function, Mapping):
-        invalid(f"Missing required parameter: '{place}.function'.", f"{place}.function", "missing_required_parameter")
+        missing(f"{place}.function")
     name = function.get("name")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         invalid(
@@ -232,7 +227,7 @@ def _asked_by_effort(effort: Any, place: str, flavour: Flavour) -> bool | None:
     if effort is None:
         return None
     if not isinstance(effort, str):
-        invalid(f"Invalid type for '{place}': expected a string.", place, "invalid_type")
+        wrong_type(place, "a string")
     if flavour.efforts is not None and effort not in flavour.efforts:
         _refuse_effort(effort, place, flavour, flavour.efforts)
     return effort != "none"
@@ -271,7 +266,3 @@ def _shown(body: Mapping[str, Any], flavour: Flavour) -> Shown:
     if asked is not None and (not isinstance(asked, str) or asked not in _FORMATS):
         invalid(f"Unknown reasoning format: {asked}", "reasoning_format")
     return _FORMATS[asked or "auto"]
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")

@@ -10,17 +10,22 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, assert_never
 
-from thinklsp.simulator.frames import pieces
+from thinklsp.simulator.dialect import pieces
 from thinklsp.simulator.google.errors import Refused
-from thinklsp.simulator.google.models import ModelTraits
-from thinklsp.simulator.google.options import Mode
+from thinklsp.simulator.google.models import Mode, ModelTraits
 from thinklsp.simulator.google.payload import read
-from thinklsp.simulator.google.seals import Seal, Token, items, signed, token
-from thinklsp.simulator.google.usage import Figures
-from thinklsp.simulator.prompt_cache import InputUsage, text_tokens
-from thinklsp.simulator.scenario import RawPart, RedactedPart, StopReason, TextPart, ThinkingPart, ToolPart
+from thinklsp.simulator.google.replay import Seal, Token, items, signed, token
+from thinklsp.simulator.scenario import (
+    RawPart,
+    RedactedPart,
+    StopReason,
+    TextPart,
+    ThinkingPart,
+    ToolPart,
+    UsageOverride,
+)
 from thinklsp.simulator.script import Answer
-from thinklsp.simulator.seals import Sealer, text_digest
+from thinklsp.simulator.state import InputUsage, Sealer, text_digest, text_tokens
 
 _REASONS: Mapping[StopReason, str] = {
     "end_turn": "STOP",
@@ -82,6 +87,34 @@ class Response:
         ]
         content = {"content": {"parts": parts, "role": "model"}} if parts else {}
         return {**last, "candidates": [{**last["candidates"][0], **content}]}
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """The usage of one answer. `thoughts` and `output` are what it comes to in the end; scripted figures win."""
+
+    spent: InputUsage
+    thoughts: int
+    output: int
+    given: UsageOverride
+
+    def so_far(self, thoughts: int, output: int, *, last: bool) -> dict[str, Any]:
+        """The figures of one chunk, cumulative; those that are nothing are left out."""
+        prompt = _or(self.given.input_tokens, self.spent.total)
+        cached = min(_or(self.given.cache_read_tokens, self.spent.read), prompt)
+        all_thoughts = _or(self.given.thinking_tokens, self.thoughts)
+        # Elsewhere output counts thinking in; here it is told apart.
+        all_output = max(_or(self.given.output_tokens, self.output + all_thoughts) - all_thoughts, 0)
+        thoughts = all_thoughts if last else min(thoughts, all_thoughts)
+        output = all_output if last else min(output, all_output)
+        return {
+            "promptTokenCount": prompt,
+            **({"cachedContentTokenCount": cached} if cached else {}),
+            **({"candidatesTokenCount": output} if output else {}),
+            **({"thoughtsTokenCount": thoughts} if thoughts else {}),
+            "totalTokenCount": prompt + output + thoughts,
+            "promptTokensDetails": [{"modality": "TEXT", "tokenCount": prompt}],
+        }
 
 
 def write_response(answer: Answer, asked: Asked, spent: InputUsage, sealer: Sealer) -> Response:
@@ -166,7 +199,7 @@ class _Writer:
         if not self._asked.mode.on:
             return
         if self._asked.mode.shown and not part.omitted:
-            self._texts(part.thinking if part.summary is None else part.summary, thought=True)
+            self._texts(part.readable, thought=True)
         else:
             # Thinking that cannot be read takes as long as if it could.
             size = self._answer.pace.chunk_chars
@@ -259,3 +292,7 @@ def _arguments(part: ToolPart) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
+
+
+def _or(given: int | None, estimate: int) -> int:
+    return estimate if given is None else given

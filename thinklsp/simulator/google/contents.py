@@ -1,12 +1,12 @@
 """The conversation in a Gemini request: what a content may hold, whose turn it is, which results answer.
 
-Raises `Refused` for what the service refuses. Signatures are looked at in `replay`.
+Raises `Refused` for what the service refuses. Signatures are looked at in `replay`. Counts of tokens are estimates, but
+steady ones: the same text always counts the same, so tests can compare figures.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -14,6 +14,8 @@ from typing import Any
 
 from thinklsp.simulator.google.errors import invalid, invalid_fields
 from thinklsp.simulator.google.payload import data_fields
+from thinklsp.simulator.script import join_prompt
+from thinklsp.simulator.state import Item, chain_items, text_tokens
 
 _CALL_TURN = (
     "Please ensure that function call turn comes immediately after a user turn or after a function response turn."
@@ -27,7 +29,9 @@ _ENDS_MULTI = "Please ensure that multiturn requests ends with a user role or a 
 _ENDS_SINGLE = "Please ensure that single turn requests end with a user role or the role field is empty."
 _BEGINS = "Please ensure that multiturn requests begin with a user role."
 _NO_DATA = "data: required oneof field 'data' must have one initialized field"
-_TAGGED = re.compile(r"\s*<([A-Za-z][\w-]*)[^>]*>.*</\1>\s*", re.DOTALL)
+# Nothing is marked for the implicit cache: every prefix is kept, for as long as a marked one elsewhere.
+_LIFETIME = "5m"
+_BLOB_TOKENS = 258
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,8 +215,29 @@ def _conversation(contents: tuple[Content, ...]) -> Conversation:
 def _prompt(run: Sequence[Content]) -> str | None:
     """What the user says in neighbouring contents; None where they only bring results (and remarks in tags)."""
     texts = [str(part["text"]) for content in run for part in content.parts if "text" in part]
-    if any(content.responses for content in run):
-        texts = [text for text in texts if not _TAGGED.fullmatch(text)]
-        if not texts:
-            return None
-    return "\n\n".join(texts)
+    return join_prompt(texts, beside_results=any(content.responses for content in run))
+
+
+def list_cache_items(body: Mapping[str, Any], contents: tuple[Content, ...], key: str) -> tuple[Item, ...]:
+    """Return the request as cacheable units, in the order tools, system, contents.
+
+    `key`: whose cache, and which model's.
+    """
+    return chain_items(key, ((unit, tokens, _LIFETIME) for unit, tokens in _units(body, contents)))
+
+
+def _units(body: Mapping[str, Any], contents: tuple[Content, ...]) -> Iterator[tuple[str, int]]:
+    for name in ("tools", "system_instruction"):
+        if body.get(name):
+            text = json.dumps(body[name], ensure_ascii=False)
+            yield f"{name} {text}", text_tokens(text)
+    for content in contents:
+        for part in content.parts:
+            yield f"{content.role} {json.dumps(part, ensure_ascii=False)}", 1 + _part_tokens(part)
+
+
+def _part_tokens(part: Mapping[str, Any]) -> int:
+    if "inline_data" in part or "file_data" in part:
+        return _BLOB_TOKENS
+    bare = {name: value for name, value in part.items() if name not in ("thought_signature", "thought")}
+    return text_tokens(str(bare["text"]) if set(bare) == {"text"} else json.dumps(bare, ensure_ascii=False))

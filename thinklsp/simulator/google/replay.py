@@ -1,21 +1,27 @@
-"""Whether signatures come back on the parts that they were issued for, and none is missing in the current turn.
+"""Thought signatures: what each is about, and whether all come back on the parts that they were issued for.
 
-The judgement needs nothing but the request and the sealer's secret. It also tells how many answers of the model a
-conversation holds, since an answer in several pieces may come back as one content.
+A signature holds the whole answer in short, so the judgement needs nothing but the request and the sealer's secret. It
+also tells how many answers of the model a conversation holds, since an answer in several pieces may come back as one
+content.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from itertools import groupby
+from typing import Any
 
 from thinklsp.simulator.google.contents import Content, Conversation
 from thinklsp.simulator.google.errors import invalid
 from thinklsp.simulator.google.models import ModelTraits
-from thinklsp.simulator.google.seals import Item, Seal, ends_with, is_dummy, items, opened
-from thinklsp.simulator.seals import Sealer
+from thinklsp.simulator.google.payload import decoded
+from thinklsp.simulator.state import Sealer, json_digest, text_digest
 
+_DUMMIES = ("skip_thought_signature_validator", "context_engineering_is_the_way_to_go")
+# Sent as text of its own, or as the base64 of that text.
+_DUMMY_BYTES = frozenset({form for text in _DUMMIES for form in (text.encode("ascii"), decoded(text))})
 _MISSING = (
     "Function call is missing a thought_signature in functionCall parts. This is required for tools to work "
     "correctly, and missing thought_signature may lead to degraded model performance. Additional data, function call "
@@ -24,6 +30,111 @@ _MISSING = (
 )
 _CORRUPTED = "Corrupted thought signature."
 _MISPLACED = "Invalid thought signature."
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A stretch of an answer that must stay as it is: a run of unsigned texts, or one other part.
+
+    `text`: the run, None for other parts. `index`: of its first part in the content. `mark` tells it apart.
+    """
+
+    index: int
+    mark: str
+    text: str | None = None
+    signature: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """`order`: marks of the answer's items; the signed one is at `place`. `paused`: the answer goes on in the next."""
+
+    model: str
+    key: str
+    order: tuple[str, ...]
+    place: int
+    paused: bool
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """What a continuation token is about: the request it goes on with, and how many answers it already had."""
+
+    model: str
+    key: str
+    contents: str
+    played: int
+
+
+def signed(seal: Seal, sealer: Sealer) -> str:
+    return sealer.close({"signature": asdict(seal)}, seal.tokens)
+
+
+def opened(text: str, sealer: Sealer) -> Seal | None:
+    """None for anything that this process did not sign exactly so, in either alphabet."""
+    content = _content(text, sealer).get("signature")
+    return None if content is None else Seal(**{**content, "order": tuple(content["order"])})
+
+
+def token(value: Token, sealer: Sealer) -> str:
+    return sealer.close({"token": asdict(value)}, 0)
+
+
+def opened_token(text: str, sealer: Sealer) -> Token | None:
+    content = _content(text, sealer).get("token")
+    return None if content is None else Token(**content)
+
+
+def is_dummy(text: str) -> bool:
+    """The documented stand-in for calls that no model of this service has made."""
+    return decoded(text) in _DUMMY_BYTES
+
+
+def items(parts: Sequence[Mapping[str, Any]]) -> list[Item]:
+    """Parts (in snake_case) as items: thoughts left out, neighbouring unsigned texts as one."""
+    result: list[Item] = []
+    for index, part in enumerate(parts):
+        signature = part.get("thought_signature")
+        if part.get("thought"):
+            continue
+        if signature is None and isinstance(part.get("text"), str):
+            text = str(part["text"])
+            before = result[-1] if result else None
+            if before is not None and before.text is not None:
+                index, text = before.index, before.text + text
+                result.pop()
+            if text:
+                result.append(Item(index, _text_mark(text), text))
+        else:
+            result.append(Item(index, _part_mark(part), signature=signature))
+    return result
+
+
+def ends_with(text: str | None, mark: str) -> bool:
+    """Whether a run of texts ends in the one that `mark` stands for."""
+    if text is None or not mark.startswith("t"):
+        return False
+    length = int(mark[1:].partition(":")[0])
+    return length <= len(text) and _text_mark(text[len(text) - length :]) == mark
+
+
+def _text_mark(text: str) -> str:
+    return f"t{len(text)}:{text_digest(text)[:12]}"
+
+
+def _part_mark(part: Mapping[str, Any]) -> str:
+    bare = {key: value for key, value in part.items() if key != "thought_signature"}
+    if "text" in bare or not bare:
+        # A part that only carries a signature has an empty text or none.
+        return f"s:{json_digest(bare.get('text', ''))[:12]}"
+    return f"p:{json_digest(bare)[:12]}"
+
+
+def _content(text: str, sealer: Sealer) -> Mapping[str, Any]:
+    blob = decoded(text)
+    content = None if blob is None else sealer.open(base64.b64encode(blob).decode("ascii"))
+    return content or {}
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,28 +10,50 @@ import json
 import re
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import parse_qs, unquote
 
-from thinklsp.simulator.dialect import Received
-from thinklsp.simulator.frames import Reply, Whole
-from thinklsp.simulator.google.answer import Asked, write_response
-from thinklsp.simulator.google.contents import Conversation, read_contents, read_conversation
-from thinklsp.simulator.google.errors import Refused, api_key_invalid, error_body, error_message, error_value, invalid
-from thinklsp.simulator.google.models import MODELS, ModelTraits, model_info
-from thinklsp.simulator.google.options import Mode, check_options, declarations
+from thinklsp.simulator.dialect import (
+    Frame,
+    Received,
+    Reply,
+    Send,
+    Streamed,
+    Whole,
+    encode_json,
+    pause,
+    send_answer,
+    send_event,
+    spoil,
+)
+from thinklsp.simulator.google.answer import Asked, Response, write_response
+from thinklsp.simulator.google.contents import Conversation, list_cache_items, read_contents, read_conversation
+from thinklsp.simulator.google.errors import (
+    Detail,
+    Refused,
+    api_key_invalid,
+    error_body,
+    error_message,
+    error_value,
+    invalid,
+    named_word,
+    retry_info,
+    status_here,
+    status_of,
+)
+from thinklsp.simulator.google.models import MODELS, Mode, ModelTraits, check_options, declarations, model_info
 from thinklsp.simulator.google.payload import parse_body, read
-from thinklsp.simulator.google.replay import Judge
-from thinklsp.simulator.google.replies import HEADERS, Form, play
-from thinklsp.simulator.google.seals import digest, fingerprint, opened_token
-from thinklsp.simulator.google.usage import items
-from thinklsp.simulator.prompt_cache import Item, PromptCache
-from thinklsp.simulator.scenario import RawPart
-from thinklsp.simulator.script import Course, Script
-from thinklsp.simulator.seals import Sealer
+from thinklsp.simulator.google.replay import Judge, opened_token
+from thinklsp.simulator.scenario import ErrorEvent, HttpError, RawPart
+from thinklsp.simulator.script import Answer, Course, Script
+from thinklsp.simulator.state import Item, PromptCache, Sealer, json_digest, text_digest
 
+Form = Literal["whole", "sse", "array"]
+_HEADERS = {"content-type": "application/json; charset=UTF-8", "vary": "Origin, X-Origin, Referer"}
+# How long to wait stands in the body here, so the headers of other services stay away.
+_DELAY_HEADERS = frozenset({"retry-after", "retry-after-ms", "x-should-retry"})
 _CALL = re.compile(r"/(v1|v1beta|v1alpha)/models/([^/:]+):(\w+)")
 _MODELS = re.compile(r"/(v1|v1beta|v1alpha)/models(?:/([^/:]+))?/?")
 # The service's OpenAI-compatible paths lie below these too, and are another dialect's.
@@ -117,9 +139,9 @@ class GoogleDialect:
         mode = check_options(body, traits)
         conversation = read_conversation(body, self._own_parts)
         answers = Judge(traits, key, self._sealer).answers(conversation)
-        contents = digest(body["contents"])
+        contents = json_digest(body["contents"])
         played = self._played(body.get("continuation_token"), traits, key, contents)
-        units = items(body, conversation.contents, f"{traits.id} {key}")
+        units = list_cache_items(body, conversation.contents, f"{traits.id} {key}")
         self._check_window(units, traits)
         return _Accepted(body, traits, mode, key, conversation, answers, contents, played, units)
 
@@ -142,12 +164,10 @@ class GoogleDialect:
 
     def _answer(self, accepted: _Accepted, form: Form) -> Reply:
         answer = self._script.answer(_course(accepted), "google")
-        if answer.fault is not None and answer.fault.http_error is not None:
-            return play(None, answer, form)
-        minimum, now = accepted.traits.cache_minimum, self._clock()
-        spent = self._cache.measure(accepted.items, minimum, now)
+        if answer.http_error is not None:
+            return _scripted_error(answer.http_error, answer, form)
         # A broken stream counts too: the service has done its work.
-        self._cache.commit(accepted.items, minimum, now)
+        spent = self._cache.charge(accepted.items, accepted.traits.cache_minimum, self._clock())
         asked = Asked(
             accepted.traits,
             accepted.mode,
@@ -158,7 +178,7 @@ class GoogleDialect:
             played=accepted.played,
             own_parts=self._own_parts,
         )
-        return play(write_response(answer, asked, spent, self._sealer), answer, form)
+        return _play(write_response(answer, asked, spent, self._sealer), answer, form)
 
     def _count(self, request: Received, traits: ModelTraits) -> dict[str, Any]:
         body = read(parse_body(request.body), "CountTokensRequest", self._own_parts)
@@ -166,7 +186,8 @@ class GoogleDialect:
         if inner is not None and body.get("contents"):
             invalid("Only one of contents and generate_content_request can be set.")
         counted = body if inner is None else inner
-        total = sum(item.tokens for item in items(counted, read_contents(counted, self._own_parts), traits.id))
+        units = list_cache_items(counted, read_contents(counted, self._own_parts), traits.id)
+        total = sum(item.tokens for item in units)
         return {"totalTokens": total, "promptTokensDetails": [{"modality": "TEXT", "tokenCount": total}]}
 
     def _model(self, name: str, version: str) -> dict[str, Any]:
@@ -203,7 +224,7 @@ def _checked_key(request: Received) -> str:
         raise Refused(401, error_message(401)) if authorized else Refused(403, _NO_KEY)
     if not key.strip():
         raise api_key_invalid()
-    return fingerprint(key.strip())
+    return text_digest(key.strip())[:16]
 
 
 def _traits(name: str, version: str, method: str) -> ModelTraits:
@@ -233,8 +254,70 @@ def _course(accepted: _Accepted) -> Course:
 
 def _error(refusal: Refused, *, listed: bool) -> Whole:
     value = error_value(refusal.status, str(refusal), details=refusal.details)
-    return Whole(refusal.status, HEADERS, error_body(value, listed=listed))
+    return Whole(refusal.status, _HEADERS, error_body(value, listed=listed))
 
 
 def _json(value: Any) -> Whole:
-    return Whole(200, HEADERS, json.dumps(value).encode("ascii"))
+    return Whole(200, _HEADERS, json.dumps(value).encode("ascii"))
+
+
+def _play(response: Response, answer: Answer, form: Form) -> Streamed | Whole:
+    """Return the reply as one JSON object, as a stream of `data:` lines, or as a JSON array that arrives in pieces."""
+    if form == "whole":
+        return _whole(response, answer)
+    frames: tuple[Frame, ...] = tuple(_sse(response) if form == "sse" else _array(response))
+    if answer.fault is not None:
+        frames = spoil(frames, answer.fault, _broken(answer.error_event, form) if answer.error_event else b"")
+    kind = "text/event-stream" if form == "sse" else _HEADERS["content-type"]
+    # This service is silent while it thinks: it sends no pings.
+    return Streamed({**_HEADERS, "content-type": kind}, frames, b"", answer.pace.delay_ms, 0, answer.label)
+
+
+def _sse(response: Response) -> Iterator[Frame]:
+    for wait, chunk in response.chunks:
+        yield from pause(wait)
+        yield send_event(chunk)
+
+
+def _array(response: Response) -> Iterator[Frame]:
+    for index, (wait, chunk) in enumerate(response.chunks):
+        yield from pause(wait)
+        yield Send((b",\r\n" if index else b"[") + encode_json(chunk))
+    yield Send(b"\n]\n", counted=False)
+
+
+def _broken(event: ErrorEvent, form: Form) -> bytes:
+    status = status_of(event.type)
+    value = error_value(status, event.message, named_word(event.type, status))
+    if form == "sse":
+        return send_event(value).data
+    return (b",\r\n" if event.after_events else b"[") + encode_json(value) + b"\n]\n"
+
+
+def _whole(response: Response, answer: Answer) -> Whole:
+    """Without a stream, faults take their nearest form: an error status, a dropped connection, a longer wait."""
+    event = answer.error_event
+    if event is not None:
+        error = HttpError(status=status_of(event.type), type=event.type, message=event.message)
+        return _scripted_error(error, answer, "whole")
+    return send_answer(answer, _HEADERS, encode_json(response.whole()))
+
+
+def _scripted_error(error: HttpError, answer: Answer, form: Form) -> Whole:
+    status = status_here(error.status)
+    given = {name.lower(): value for name, value in error.headers.items()}
+    headers = {**_HEADERS, **{name: value for name, value in given.items() if name not in _DELAY_HEADERS}}
+    if error.body is not None:
+        headers = {**headers, "content-type": "text/html; charset=UTF-8"}
+        return Whole(status, headers, error.body.encode("utf-8"), answer.pace.delay_ms, False, answer.label)
+    message = error.message or error_message(status)
+    value = error_value(status, message, named_word(error.type, status), _details(given))
+    body = error_body(value, listed=form == "array")
+    return Whole(status, headers, body, answer.pace.delay_ms, False, answer.label)
+
+
+def _details(headers: Mapping[str, str]) -> list[Detail]:
+    milliseconds, seconds = headers.get("retry-after-ms", ""), headers.get("retry-after", "")
+    if milliseconds.isdecimal():
+        return [retry_info(f"{int(milliseconds) / 1000:g}")]
+    return [retry_info(seconds)] if seconds.isdecimal() else []

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, assert_never
 
-from thinklsp.simulator.frames import pieces
-from thinklsp.simulator.openai.conversation import CALLS, COMPACTION
+from thinklsp.simulator.dialect import pieces
+from thinklsp.simulator.openai.items import CALLS, COMPACTION
 from thinklsp.simulator.openai.options import Options
 from thinklsp.simulator.openai.replay import Issuer, mark
 from thinklsp.simulator.openai.seals import (
@@ -25,9 +25,9 @@ from thinklsp.simulator.openai.seals import (
     sealed_compaction,
     summary_digest,
 )
-from thinklsp.simulator.prompt_cache import text_tokens
 from thinklsp.simulator.scenario import RawPart, RedactedPart, TextPart, ThinkingPart, ToolPart
 from thinklsp.simulator.script import Answer
+from thinklsp.simulator.state import text_tokens
 
 _REFUSED = "I'm sorry, but I cannot help with that."
 _CUT = frozenset({"max_tokens", "context_window"})
@@ -117,10 +117,9 @@ class _Writer:
             yield self._refusal()
 
     def _thinking(self, part: ThinkingPart, status: str) -> Written:
-        readable = part.thinking if part.summary is None else part.summary
         shown = self._options.summary and not part.omitted
         # Paragraphs come as parts of their own.
-        texts = tuple(text for text in readable.split("\n\n") if text) if shown else ()
+        texts = tuple(text for text in part.readable.split("\n\n") if text) if shown else ()
         pause = 0 if shown else self._pace_ms * len(list(pieces(part.thinking, self._answer.pace.chunk_chars)))
         return replace(self._reasoning(texts, status, part.thinking, part.delay_ms), pause_ms=pause)
 

@@ -9,18 +9,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from thinklsp.simulator.openai.errors import invalid, unsupported, unsupported_value, wrong_type
-from thinklsp.simulator.openai.fields import (
+from thinklsp.simulator.openai.errors import (
     array,
     choice,
     flag,
+    invalid,
     number,
     only,
     required,
     short_text,
     table,
     text,
+    unsupported,
+    unsupported_value,
     whole_number,
+    wrong_type,
 )
 from thinklsp.simulator.openai.models import EFFORTS, ModelTraits
 

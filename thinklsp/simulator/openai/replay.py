@@ -10,12 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from thinklsp.simulator.openai.conversation import CALLS, COMPACTION, OUTPUTS, Conversation, Item, item_text, kind, side
 from thinklsp.simulator.openai.errors import Refused, invalid, missing
-from thinklsp.simulator.openai.memory import Memory, digest
+from thinklsp.simulator.openai.items import CALLS, COMPACTION, OUTPUTS, Conversation, Item, item_text, kind, side
 from thinklsp.simulator.openai.options import Options
-from thinklsp.simulator.openai.seals import Ids, Place, Seal, opened, opened_compaction, summary_digest
-from thinklsp.simulator.seals import Sealer, text_digest
+from thinklsp.simulator.openai.seals import Ids, Memory, Place, Seal, opened, opened_compaction, summary_digest
+from thinklsp.simulator.state import Sealer, json_digest, text_digest
 
 _TELLING = frozenset({"type", "text", "refusal", "image_url", "file_id", "file_data", "file_url"})
 _NOT_READABLE = "Encrypted content could not be decrypted or parsed."
@@ -193,9 +192,9 @@ class Hearing:
 def prefix_chain(tools: Any, items: Sequence[Item]) -> list[str]:
     """Digests of the tools and the items before each item, and of all; reasoning and what the service numbers are
     left out."""
-    chain = [digest("tools", tools or [])]
+    chain = [json_digest("tools", tools or [])]
     for item in items:
-        chain.append(chain[-1] if kind(item) == "reasoning" else digest(chain[-1], bare(item)))
+        chain.append(chain[-1] if kind(item) == "reasoning" else json_digest(chain[-1], bare(item)))
     return chain
 
 
@@ -218,7 +217,7 @@ def mark(item: Item) -> str:
         case name if name in CALLS:
             return str(item.get("call_id"))
         case _:
-            return digest(bare(item))
+            return json_digest(bare(item))
 
 
 def check_pairs(items: Sequence[Item]) -> None:

@@ -1,4 +1,8 @@
-"""The response object of the OpenAI service and the events that stream it."""
+"""The response object of the OpenAI service: its events, and its usage with what the prompt cache already holds.
+
+Figures are estimates, but steady ones. The service caches whole prefixes by itself, in steps of 128 tokens once a
+prompt has 1024.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +12,91 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from thinklsp.simulator.frames import Frame, Send, Wait
+from thinklsp.simulator.dialect import Frame, Send, pause, send_event
 from thinklsp.simulator.openai.answer import Ending, Written
 from thinklsp.simulator.openai.errors import type_and_code
+from thinklsp.simulator.openai.items import Conversation, kind, side, still_read
 from thinklsp.simulator.openai.options import Options
+from thinklsp.simulator.openai.replay import Replay, bare
 from thinklsp.simulator.openai.tools import echoed_tools
+from thinklsp.simulator.scenario import UsageOverride
+from thinklsp.simulator.state import InputUsage, Item, chain_items, text_tokens
 
+CACHE_MINIMUM = 1024
+_STEP = 128
+_IMAGE_TOKENS = 1200
+# The service promises half an hour and may keep a prefix for longer.
+_LIFETIME = "1h"
 # The service knows no ping; a comment keeps a connection alive and is no event to anybody.
 PING = b": keep-alive\n\n"
+
+
+def list_cache_items(
+    body: Mapping[str, Any], conversation: Conversation, options: Options, replay: Replay
+) -> tuple[Item, ...]:
+    """Return the request as cacheable units, in the order in which the model reads it."""
+    units = _units(body, conversation, options, replay)
+    return chain_items("", ((content, tokens, _LIFETIME if kept else None) for content, tokens, kept in units))
+
+
+def figures(spent: InputUsage, output: int, reasoning: int, given: UsageOverride, options: Options) -> dict[str, Any]:
+    """The usage of a response. Scripted figures replace estimated ones."""
+    whole = spent.total if given.input_tokens is None else given.input_tokens
+    cached = spent.read // _STEP * _STEP if given.cache_read_tokens is None else given.cache_read_tokens
+    written = sum(spent.written.values()) if options.traits.reports_writes else 0
+    written = written if given.cache_write_tokens is None else given.cache_write_tokens
+    output = output if given.output_tokens is None else given.output_tokens
+    reasoning = min(reasoning, output) if given.thinking_tokens is None else given.thinking_tokens
+    return {
+        "input_tokens": whole,
+        "input_tokens_details": {"cached_tokens": min(cached, whole), "cache_write_tokens": written},
+        "output_tokens": output,
+        "output_tokens_details": {"reasoning_tokens": reasoning},
+        "total_tokens": whole + output,
+    }
+
+
+def _units(
+    body: Mapping[str, Any], conversation: Conversation, options: Options, replay: Replay
+) -> Iterator[tuple[str, int, bool]]:
+    """Content, tokens, and whether the prompt may be cached up to there."""
+    effort, key, form = options.effort, body.get("prompt_cache_key"), body.get("text")
+    opening = json.dumps([options.traits.id, effort, key, form])
+    implicit = options.caches
+    for tool in body.get("tools") or ():
+        yield opening + json.dumps(tool), _tokens(tool), implicit
+    instructions = body.get("instructions")
+    told = (f"instructions {instructions}", text_tokens(instructions) + 3) if instructions else None
+    if told is not None and not options.traits.bound:
+        yield opening + told[0], told[1], implicit
+    begins = still_read(conversation.items)
+    for index, item in enumerate(conversation.items):
+        if index < begins and side(item) != "frame":
+            continue
+        if kind(item) == "reasoning":
+            if index in replay.tokens:
+                yield f"reasoning {item.get('encrypted_content') or item.get('id')}", replay.tokens[index], implicit
+            continue
+        yield opening + json.dumps(bare(item)), _tokens(bare(item)), implicit or _breaks(item)
+    if told is not None and options.traits.bound:
+        # The newest models read the instructions of a turn behind everything else.
+        yield told[0], told[1], False
+
+
+def _tokens(value: Mapping[str, Any]) -> int:
+    content = value.get("content")
+    if not isinstance(content, list):
+        return 3 + text_tokens(json.dumps(value, ensure_ascii=False))
+    rest = [part for part in content if not (isinstance(part, dict) and part.get("type") == "input_image")]
+    counted = text_tokens(json.dumps({**value, "content": rest}, ensure_ascii=False))
+    return 3 + counted + _IMAGE_TOKENS * (len(content) - len(rest))
+
+
+def _breaks(item: Mapping[str, Any]) -> bool:
+    content = item.get("content")
+    return isinstance(content, list) and any(
+        isinstance(part, dict) and part.get("prompt_cache_breakpoint") for part in content
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +170,12 @@ def as_frames(response: Response) -> Iterator[Frame]:
     yield stream.event("response.created", response=response.head)
     yield stream.event("response.in_progress", response=response.head)
     for index, written in enumerate(response.items):
-        yield from _waited(written.delay_ms)
+        yield from pause(written.delay_ms)
         yield stream.event("response.output_item.added", output_index=index, item=written.start)
         for silence, (name, payload) in written.events:
-            yield from _waited(silence)
+            yield from pause(silence)
             yield stream.event(name, item_id=written.item["id"], output_index=index, **payload)
-        yield from _waited(written.pause_ms)
+        yield from pause(written.pause_ms)
         yield stream.event("response.output_item.done", output_index=index, item=written.item)
     yield stream.event(f"response.{response.ending.status}", response=as_json(response))
 
@@ -118,23 +199,9 @@ class _Stream:
         self._number += 1
         if self._obfuscates and name.endswith(".delta"):
             value["obfuscation"] = _padding(str(payload["delta"]))
-        return Send(f"event: {name}\ndata: ".encode("ascii") + encoded(value) + b"\n\n")
-
-
-def encoded(value: Mapping[str, Any]) -> bytes:
-    """JSON with text unescaped, line separators of Unicode included, as the service sends it; half a surrogate pair,
-    which a prompt may bring in, has no other form than an escape."""
-    try:
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str).encode("utf-8")
-    except UnicodeEncodeError:
-        return json.dumps(value, separators=(",", ":"), default=str).encode("ascii")
+        return send_event(value, name)
 
 
 def _padding(delta: str) -> str:
     """Random letters that bring all deltas to a length of sixteen or its multiple."""
     return secrets.token_hex(16)[: 16 - len(delta) % 16]
-
-
-def _waited(ms: int) -> Iterator[Frame]:
-    if ms:
-        yield Wait(ms)

@@ -1,7 +1,8 @@
-"""Ids and encrypted reasoning that the simulator issues, and what they tell when they come back.
+"""Ids and encrypted reasoning that the simulator issues, what they tell when they come back, and stored responses.
 
-Both speak for themselves, so no memory is needed to judge a replay: an id says which answer it stands in and behind
-which reasoning, and encrypted content says what it was made for and what has to follow it.
+Ids and seals speak for themselves, so no memory is needed to judge a replay: an id says which answer it stands in and
+behind which reasoning, and encrypted content says what it was made for and what has to follow it. `Memory` is bounded;
+what has been forgotten is as if it had never been stored.
 """
 
 from __future__ import annotations
@@ -10,16 +11,19 @@ import hashlib
 import hmac
 import re
 import secrets
-from collections.abc import Mapping
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from thinklsp.simulator.seals import Sealer, text_digest
+from thinklsp.simulator.state import Sealer, forget_oldest, json_digest, text_digest
 
 _BEGINS = "gAAAAAB"
 _NONE = "ffff"
 _MAC = 24
 _ISSUED = re.compile(rf"([a-z]+)_([0-9a-f]{{16}})([0-9a-f]{{4}})([0-9a-f]{{4}})([0-9a-f]{{{_MAC}}})")
+_RESPONSES = 256
+_ITEMS = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +92,8 @@ def sealed(seal: Seal, sealer: Sealer) -> str:
 
 def opened(encrypted: str, sealer: Sealer) -> Seal | None:
     """None for anything that this process did not seal exactly so."""
-    if not encrypted.startswith(_BEGINS) or not encrypted.isascii():
-        return None
-    content = sealer.open(encrypted.removeprefix(_BEGINS))
-    return None if content is None or "compaction" in content else Seal(**content)
+    content = _content(encrypted, sealer)
+    return None if not content or "compaction" in content else Seal(**content)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +111,52 @@ def sealed_compaction(seal: CompactionSeal, sealer: Sealer) -> str:
 
 def opened_compaction(encrypted: str, sealer: Sealer) -> CompactionSeal | None:
     """None for anything that this process did not seal exactly so."""
-    if not encrypted.startswith(_BEGINS) or not encrypted.isascii():
-        return None
-    content = sealer.open(encrypted.removeprefix(_BEGINS)) or {}
+    content = _content(encrypted, sealer)
     return CompactionSeal(**content["compaction"]) if "compaction" in content else None
 
 
 def summary_digest(item: Mapping[str, Any]) -> str:
     return text_digest("\0".join(part["text"] for part in item["summary"]))
+
+
+class Memory:
+    def __init__(self) -> None:
+        self._responses: OrderedDict[str, tuple[Mapping[str, Any], ...]] = OrderedDict()
+        self._items: OrderedDict[str, Mapping[str, Any]] = OrderedDict()
+        self._dictated: OrderedDict[str, None] = OrderedDict()
+
+    def clear(self) -> None:
+        """Forgets what was stored. Dictated items stay valid, as sealed ones do."""
+        self._responses.clear()
+        self._items.clear()
+
+    def store(self, response_id: str, said: Sequence[Mapping[str, Any]], output: Sequence[Mapping[str, Any]]) -> None:
+        """A response of a client that did not ask for `store: false`, with the conversation before it."""
+        self._responses[response_id] = (*said, *output)
+        for item in output:
+            if isinstance(item.get("id"), str):
+                self._items[item["id"]] = item
+        forget_oldest(self._responses, _RESPONSES)
+        forget_oldest(self._items, _ITEMS)
+
+    def conversation(self, response_id: str) -> tuple[Mapping[str, Any], ...] | None:
+        return self._responses.get(response_id)
+
+    def item(self, item_id: str) -> Mapping[str, Any] | None:
+        return self._items.get(item_id)
+
+    def dictate(self, items: Iterable[Mapping[str, Any]]) -> None:
+        """These went out as a scenario wrote them; nothing is asked of them when they come back."""
+        for item in items:
+            self._dictated[json_digest(item)] = None
+        forget_oldest(self._dictated, _ITEMS)
+
+    def dictated(self, item: Any) -> bool:
+        return isinstance(item, dict) and json_digest(item) in self._dictated
+
+
+def _content(encrypted: str, sealer: Sealer) -> Mapping[str, Any]:
+    """Return what a seal is about; nothing for a text that this process did not seal."""
+    if not encrypted.startswith(_BEGINS) or not encrypted.isascii():
+        return {}
+    return sealer.open(encrypted.removeprefix(_BEGINS)) or {}

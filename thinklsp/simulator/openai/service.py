@@ -14,38 +14,72 @@ from typing import Any
 
 from thinklsp.simulator.chat.flavours import MODELS as COMPATIBLE
 from thinklsp.simulator.chat.flavours import model_info as compatible_info
-from thinklsp.simulator.dialect import Received
-from thinklsp.simulator.frames import Reply, Send, Streamed, Whole, spoil
+from thinklsp.simulator.dialect import (
+    Received,
+    Reply,
+    Send,
+    Streamed,
+    Whole,
+    encode_json,
+    is_under,
+    parse_json,
+    read_bearer_token,
+    send_answer,
+    send_error,
+    stream_answer,
+)
 from thinklsp.simulator.openai.answer import compaction, ending, write_items
-from thinklsp.simulator.openai.conversation import Conversation, Item, read_conversation
-from thinklsp.simulator.openai.envelope import check_key, check_keys, parse_body
 from thinklsp.simulator.openai.errors import (
     INVALID,
     Refused,
     error_body,
+    filled_text,
     invalid,
     missing,
     scripted_error,
     server_failure,
     status_of_type,
+    unknown,
     wrong_type,
 )
-from thinklsp.simulator.openai.fields import filled_text
-from thinklsp.simulator.openai.items import check_item, kind_of
-from thinklsp.simulator.openai.memory import Memory
+from thinklsp.simulator.openai.items import Conversation, Item, check_item, kind_of, read_conversation
 from thinklsp.simulator.openai.models import MODELS, model_info, traits_of
 from thinklsp.simulator.openai.options import Options, check_options
 from thinklsp.simulator.openai.replay import Hearing, Issuer, Replay, not_found, prefix_chain
-from thinklsp.simulator.openai.response import PING, Response, as_frames, as_json, encoded, error_event, response_head
-from thinklsp.simulator.openai.seals import Ids
+from thinklsp.simulator.openai.response import (
+    CACHE_MINIMUM,
+    PING,
+    Response,
+    as_frames,
+    as_json,
+    error_event,
+    figures,
+    list_cache_items,
+    response_head,
+)
+from thinklsp.simulator.openai.seals import Ids, Memory
 from thinklsp.simulator.openai.tools import check_choice, check_tools
-from thinklsp.simulator.openai.usage import CACHE_MINIMUM, figures, items
-from thinklsp.simulator.prompt_cache import Item as CacheItem
-from thinklsp.simulator.prompt_cache import PromptCache
-from thinklsp.simulator.scenario import Fault, HttpError
+from thinklsp.simulator.scenario import HttpError
 from thinklsp.simulator.script import Answer, Course, Script
-from thinklsp.simulator.seals import Sealer
+from thinklsp.simulator.state import Item as CacheItem
+from thinklsp.simulator.state import PromptCache, Sealer, text_digest
 
+_KNOWN = frozenset(
+    {"access_programs", "background", "context_management", "conversation", "image", "include", "input"}
+    | {"instructions", "max_output_tokens", "max_tool_calls", "metadata", "model", "moderation"}
+    | {"parallel_tool_calls", "previous_response_id", "prompt", "prompt_cache_key", "prompt_cache_options"}
+    | {"prompt_cache_retention", "reasoning", "safety_identifier", "service_tier", "store", "stream"}
+    | {"stream_options", "temperature", "text", "tool_choice", "tools", "top_logprobs", "top_p", "truncation", "user"}
+)
+# Keys of the chat endpoint that have another name here.
+_MOVED = {
+    "max_completion_tokens": "max_output_tokens",
+    "max_tokens": "max_output_tokens",
+    "messages": "input",
+    "reasoning_effort": "reasoning.effort",
+    "response_format": "text.format",
+    "verbosity": "text.verbosity",
+}
 _RESPONSES = "/v1/responses"
 _MODELS = "/v1/models"
 # Headers by which another service's client asks for its models at the same path.
@@ -77,10 +111,10 @@ class OpenAiDialect:
         self._cache = PromptCache()
 
     def serves(self, request: Received) -> bool:
-        if _under(request.path, _RESPONSES):
+        if is_under(request.path, _RESPONSES):
             return True
         mine = "authorization" in request.headers and not _FOREIGN & request.headers.keys()
-        return mine and request.method == "GET" and _under(request.path, _MODELS)
+        return mine and request.method == "GET" and is_under(request.path, _MODELS)
 
     def reset(self) -> None:
         self._memory.clear()
@@ -100,11 +134,11 @@ class OpenAiDialect:
 
     def _route(self, request: Received) -> Reply:
         path, method = request.path.rstrip("/"), request.method
-        if path != _RESPONSES and not _under(path, _MODELS):
+        if path != _RESPONSES and not is_under(path, _MODELS):
             raise Refused(404, f"Invalid URL ({method} {request.path})")
         if method != ("POST" if path == _RESPONSES else "GET"):
             raise Refused(405, f"Invalid method for URL ({method} {request.path})", code="method_not_supported")
-        key = check_key(request.headers)
+        key = _check_key(request.headers)
         if path == _MODELS:
             # Compatible servers with a key are asked at the same place.
             listed = [*(model_info(name) for name in MODELS), *(compatible_info(name) for name in COMPATIBLE)]
@@ -114,8 +148,8 @@ class OpenAiDialect:
         return self._answer(self._accept(request, key))
 
     def _accept(self, request: Received, key: str) -> _Accepted:
-        body = parse_body(request.body)
-        check_keys(body)
+        body = _parse_body(request.body)
+        _check_keys(body)
         options = check_options(body, traits_of(body["model"]))
         names = check_tools(body.get("tools"))
         check_choice(body.get("tool_choice"), names, any_tools=bool(body.get("tools")))
@@ -124,7 +158,7 @@ class OpenAiDialect:
             options = replace(options, effort=conversation.effort)
         issuer = Issuer(self._sealer, self._ids, self._memory, key)
         replay = Hearing(conversation, body.get("tools"), options, issuer).judge()
-        units = items(body, conversation, options, replay)
+        units = list_cache_items(body, conversation, options, replay)
         self._check_window(sum(unit.tokens for unit in units), options)
         tools = frozenset((*names, *_added_tools(conversation)))
         return _Accepted(body, options, conversation, tools, replay, units, issuer)
@@ -179,16 +213,15 @@ class OpenAiDialect:
 
     def _answer(self, accepted: _Accepted) -> Reply:
         answer = self._script.answer(_course(accepted), "openai")
-        if answer.fault is not None and answer.fault.http_error is not None:
-            return _scripted_error(answer.fault.http_error, answer)
+        if answer.http_error is not None:
+            return _scripted_error(answer.http_error, answer)
         response = self._write(accepted, answer)
         return _stream(response, answer) if accepted.options.stream else _whole(response, answer)
 
     def _write(self, accepted: _Accepted, answer: Answer) -> Response:
         """The response, stored and accounted for. A broken stream counts too: the service has done its work."""
-        options, now = accepted.options, self._clock()
-        spent = self._cache.measure(accepted.items, CACHE_MINIMUM, now)
-        self._cache.commit(accepted.items, CACHE_MINIMUM, now)
+        options = accepted.options
+        spent = self._cache.charge(accepted.items, CACHE_MINIMUM, self._clock())
         written = write_items(answer, options, accepted.issuer, accepted.replay.prefix)
         if options.compact_at is not None and spent.total >= options.compact_at:
             written = (compaction(options, accepted.issuer), *written)
@@ -208,8 +241,48 @@ class OpenAiDialect:
         return response
 
 
-def _under(path: str, base: str) -> bool:
-    return path == base or path.startswith(f"{base}/")
+def _check_key(headers: Mapping[str, str]) -> str:
+    """Return a digest of the key: any key will do, none will not."""
+    key = read_bearer_token(headers)
+    if not key:
+        raise Refused(
+            401,
+            "You didn't provide an API key. You need to provide your API key in an Authorization header using Bearer "
+            "auth (i.e. Authorization: Bearer YOUR_KEY).",
+        )
+    return text_digest(key)[:16]
+
+
+def _parse_body(raw: bytes) -> Mapping[str, Any]:
+    try:
+        body = parse_json(raw)
+    except ValueError:
+        invalid(
+            "We could not parse the JSON body of your request. (HINT: This likely means you aren't using your HTTP "
+            "library correctly. The OpenAI API expects a JSON payload, but what was sent was not valid JSON.)"
+        )
+    if not isinstance(body, dict):
+        wrong_type("body", "an object", body)
+    return body
+
+
+def _check_keys(body: Mapping[str, Any]) -> None:
+    """Refuse a body without a model, or with an unknown key."""
+    for key in body:
+        if key in _MOVED:
+            invalid(
+                f"Unsupported parameter: '{key}'. In the Responses API, this parameter has moved to '{_MOVED[key]}'. "
+                "Try again with the new parameter. See the API documentation for more information: "
+                "https://platform.openai.com/docs/api-reference/responses/create.",
+                None,
+                "unsupported_parameter",
+            )
+        if key not in _KNOWN:
+            unknown(key)
+    if body.get("model") is None:
+        missing("model")
+    if not isinstance(body["model"], str):
+        wrong_type("model", "a string", body["model"])
 
 
 def _added_tools(conversation: Conversation) -> list[str]:
@@ -233,39 +306,28 @@ def _course(accepted: _Accepted) -> Course:
 
 def _stream(response: Response, answer: Answer) -> Streamed:
     frames = tuple(as_frames(response))
-    if answer.fault is not None:
-        fault = answer.fault.error_event
-        events = sum(isinstance(frame, Send) for frame in frames)
-        broken = error_event(fault.type, fault.message, min(fault.after_events, events)) if fault else b""
-        frames = spoil(frames, answer.fault, broken)
-    headers = {**_headers(), "content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
-    pace = answer.pace
-    return Streamed(headers, frames, PING, pace.delay_ms, pace.ping_every_ms, answer.label)
+    event = answer.error_event
+    events = sum(isinstance(frame, Send) for frame in frames)
+    error = error_event(event.type, event.message, min(event.after_events, events)) if event else b""
+    return stream_answer(answer, frames, _headers(), ping=PING, error=error)
 
 
 def _whole(response: Response, answer: Answer) -> Whole:
     """Without a stream, faults take their nearest form: an error status, a dropped connection, a longer wait."""
-    fault = answer.fault or Fault.model_construct()
-    if fault.error_event is not None:
-        event = fault.error_event
+    event = answer.error_event
+    if event is not None:
         error = HttpError(status=status_of_type(event.type), type=event.type, message=event.message)
         return _scripted_error(error, answer)
-    delay = answer.pace.delay_ms + (fault.silence_ms or 0)
-    cut = fault.cut_after_events is not None
-    return Whole(200, _json_headers(), encoded(as_json(response)), delay, cut, answer.label)
+    return send_answer(answer, _json_headers(), encode_json(as_json(response)))
 
 
 def _scripted_error(error: HttpError, answer: Answer) -> Whole:
     status, body = scripted_error(error)
-    headers = {**_json_headers(), **{name.lower(): value for name, value in error.headers.items()}}
-    if error.body is not None:
-        headers = {**headers, "content-type": "text/html; charset=utf-8"}
-        body = error.body.encode("utf-8")
-    return Whole(status, headers, body, answer.pace.delay_ms, False, answer.label)
+    return send_error(answer, error, status, _json_headers(), body)
 
 
 def _json(value: Mapping[str, Any]) -> Whole:
-    return Whole(200, _json_headers(), encoded(value))
+    return Whole(200, _json_headers(), encode_json(value))
 
 
 def _json_headers() -> dict[str, str]:
