@@ -22,6 +22,7 @@ from rich.console import Console
 from thinklsp.cli.ask_screen import AskScreen
 from thinklsp.cli.terminal import console_for, current_folder, diff_lines, harmless, usage_line
 from thinklsp.cli.terminal_question import can_ask, choose, confirm
+from thinklsp.core.choices import BUDGET_ANSWERS, EFFORT_SETTINGS, BudgetAnswer
 from thinklsp.core.edits import EditSet, count_hunks
 from thinklsp.core.errors import PathRefused, ThinkLspError
 from thinklsp.core.events import TurnFinished
@@ -39,12 +40,7 @@ from thinklsp.workspace.protected import ProtectedPaths
 from thinklsp.workspace.uri import path_to_uri
 from thinklsp.workspace.view import WorkspaceFolder, WorkspaceView
 
-_EFFORTS = ("auto", "low", "medium", "high", "xhigh", "max")
 _LINES = re.compile(r"(.+?):L?(\d+)(?:-L?(\d+))?")
-_BUDGET_ANSWERS: Mapping[str, Literal["continue", "raise"]] = {
-    "Continue once": "continue",
-    "Lift the limit for this turn": "raise",
-}
 # What helps when a turn ended for this reason.
 _ADVICE = {
     "max_steps": "Raise maxSteps or ask for less.",
@@ -70,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object and nothing else")
     parser.add_argument("--apply", action="store_true", help="write the proposed changes without asking")
     parser.add_argument("--model", metavar="ID", help="the model to ask")
-    parser.add_argument("--effort", choices=_EFFORTS, help="how hard it tries")
+    parser.add_argument("--effort", choices=EFFORT_SETTINGS, help="reasoning effort")
     parser.set_defaults(wrong=parser.error)
 
 
@@ -196,9 +192,9 @@ async def _finished(turn: Turn, screen: AskScreen, *, json_wanted: bool) -> Turn
         with _paused(screen):
             return await choose(question, options)
 
-    async def ask_budget(text: str) -> Literal["continue", "raise", "stop"]:
-        answer = await ask(text, (*_BUDGET_ANSWERS, "Stop"))
-        return _BUDGET_ANSWERS.get(answer or "", "stop")
+    async def ask_budget(text: str) -> BudgetAnswer:
+        answer = await ask(text, tuple(BUDGET_ANSWERS))
+        return BUDGET_ANSWERS.get(answer or "", "stop")
 
     async with aclosing(turn.events(ask, ask_budget)) as events:
         async for event in events:

@@ -11,13 +11,14 @@ from typing import Literal, Protocol
 from urllib.parse import urlsplit
 
 from thinklsp.core.body import Body
+from thinklsp.core.choices import Effort, SummaryLength
 from thinklsp.core.errors import ProviderError
 from thinklsp.core.messages import Conversation, Origin, ToolSpec
 from thinklsp.core.secrets import hide
 from thinklsp.core.stream import StreamEvent
 from thinklsp.core.usage import Usage
 from thinklsp.providers.capabilities import Capabilities
-from thinklsp.providers.model_info import Effort, ModelInfo, SummaryLength
+from thinklsp.providers.model_info import ModelInfo
 
 ThinkingForm = Literal["unset", "off", "between_tools", "adaptive", "manual"]
 

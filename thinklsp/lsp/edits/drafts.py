@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from thinklsp.core.edits import FileEdit
 from thinklsp.engine.results import FileStatus, not_sent
@@ -16,8 +15,6 @@ from thinklsp.lsp.editor.present import Present
 from thinklsp.lsp.edits.comparing import is_blank
 from thinklsp.workspace.forms import merge_onto, same_but_for_form
 from thinklsp.workspace.merge import Conflict, Merged
-
-Review = Literal["auto", "always", "never"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Literal
 
+from thinklsp.core.choices import BUDGET_ANSWERS, BudgetAnswer
 from thinklsp.core.edits import FileEdit
 from thinklsp.core.events import RetryScheduled, StepCommitted, TextStreamed, TurnEvent, TurnFinished
 from thinklsp.core.messages import AssistantMessage, TextBlock
@@ -24,12 +24,6 @@ from thinklsp.lsp.protocol.errors import spoken
 from thinklsp.lsp.turns.running import Running
 from thinklsp.sessions.titles import title_of
 from thinklsp.tools.editor import Editor
-
-_BUDGET_ANSWERS: dict[str, Literal["continue", "raise", "stop"]] = {
-    "Continue once": "continue",
-    "Lift the limit for this turn": "raise",
-    "Stop": "stop",
-}
 
 _NOT_ANSWERED = "The session keeps your prompt without an answer."
 
@@ -246,9 +240,9 @@ class RunningTurn:
         finally:
             self.progress.resumed()
 
-    async def _ask_budget(self, text: str) -> Literal["continue", "raise", "stop"]:
-        answer = await self._ask(text, tuple(_BUDGET_ANSWERS))
-        return "stop" if answer is None else _BUDGET_ANSWERS[answer]
+    async def _ask_budget(self, text: str) -> BudgetAnswer:
+        answer = await self._ask(text, tuple(BUDGET_ANSWERS))
+        return "stop" if answer is None else BUDGET_ANSWERS[answer]
 
 
 def _sentences(why: str, *, heard: bool, lost: str = "") -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from operator import attrgetter
 from typing import Any, assert_never
 from urllib.parse import quote
 
+from thinklsp.core.choices import EFFORTS
 from thinklsp.core.errors import ProviderError
 from thinklsp.core.messages import (
     AssistantMessage,
@@ -37,7 +38,6 @@ from thinklsp.providers.anthropic.stream import AnthropicDecoder
 from thinklsp.providers.base import Endpoint, HttpRequest, ModelRequest, StreamDecoder, Thinking
 from thinklsp.providers.capabilities import FORMS, Capabilities, at, count
 from thinklsp.providers.service_errors import json_object
-from thinklsp.providers.thinking import EFFORTS
 from thinklsp.providers.written import extended, written, written_once
 
 _VERSION = "2023-06-01"
