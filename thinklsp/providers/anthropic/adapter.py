@@ -38,7 +38,7 @@ from thinklsp.providers.anthropic.stream import AnthropicDecoder
 from thinklsp.providers.base import Endpoint, HttpRequest, ModelRequest, StreamDecoder, Thinking
 from thinklsp.providers.capabilities import FORMS, Capabilities, at, count
 from thinklsp.providers.service_errors import json_object
-from thinklsp.providers.written import extended, written, written_once
+from thinklsp.providers.written import WrittenParts, extended, written
 
 _VERSION = "2023-06-01"
 _OAUTH_BETA = "oauth-2025-04-20"
@@ -49,7 +49,7 @@ _COUNTS_BETA = "thinking-token-count-2026-05-13"
 _FIRST_PARTY = "https://api.anthropic.com"
 _SIMULATOR = "simulator"
 _EMPTY = "(no text)"
-_HERE = "anthropic"
+WRITTEN = WrittenParts()
 _CACHED = ("cache_control", {"type": "ephemeral"})
 _CACHED_MESSAGES = 2
 _MOST_COMMON_CAP = 64_000
@@ -208,7 +208,7 @@ def _messages(conversation: Conversation, origin: Origin) -> list[_Wire]:
         if len(run) > 1 or (not is_user and run[0] is conversation[-1]):
             messages.append(_joined(run, names, origin, paused=run[-1] is conversation[-1]))
         else:
-            messages.append(written_once(run[0], _HERE, (origin, *names.items()), _joined, run, names, origin))
+            messages.append(WRITTEN.encode(run[0], (origin, *names.items()), _joined, run, names, origin))
     return messages
 
 
