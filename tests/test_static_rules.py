@@ -166,7 +166,9 @@ RULES = {
     ),
     "no other way to the network": Rule(
         imports("httpx", "http.client", "requests", "aiohttp", "ftplib", "smtplib", "telnetlib"),
-        ("import http.client", "from http.client import HTTPConnection", "import requests"),
+        ("import http.client", "from http.client import HTTPConnection", "import requests", "import httpx"),
+        # The library is named in these alone, and in the network below it (`gathering`), by its own name.
+        ("thinklsp/http/routes.py", "thinklsp/http/transport.py", "thinklsp/http/faults.py"),
     ),
     "no temporary file by a name that can be guessed": Rule(
         calls("tempfile.mktemp", "os.tempnam", "os.tmpnam"), ("tempfile.mktemp()",)

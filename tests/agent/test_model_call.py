@@ -26,13 +26,13 @@ from thinklsp.agent.usage_tally import UsageTally
 from thinklsp.core import errors
 from thinklsp.core.events import RetryScheduled, TextStreamed, ThinkingStreamed, ThinkingTick
 from thinklsp.core.usage import Usage
+from thinklsp.http.retry import RetryPolicy
+from thinklsp.http.transport import Timeouts, Transport
 from thinklsp.providers.anthropic.adapter import AnthropicAdapter
 from thinklsp.providers.base import Adapter, Endpoint, ModelRequest
 from thinklsp.providers.catalog import lookup
 from thinklsp.providers.openai_chat.adapter import OpenAiChatAdapter
 from thinklsp.providers.openai_responses.adapter import OpenAiResponsesAdapter
-from thinklsp.wire.retry import RetryPolicy
-from thinklsp.wire.transport import Timeouts, Transport
 
 GOOD: list[Step] = [head(), stream("text")]
 BUSY: list[Step] = answer(b'{"error":{"type":"overloaded_error","message":"Overloaded"}}', 529)

@@ -19,6 +19,8 @@ from thinklsp.core import errors
 from thinklsp.core.events import Notice, RetryScheduled, TurnEvent, TurnFinished
 from thinklsp.core.messages import AssistantMessage, OpaqueState, TextBlock, UserMessage
 from thinklsp.engine import ChatTask, Engine, Turn, TurnSpec
+from thinklsp.http.retry import RetryPolicy
+from thinklsp.http.transport import Timeouts, Transport
 from thinklsp.providers.anthropic.adapter import AnthropicAdapter
 from thinklsp.providers.base import ModelRequest, Thinking
 from thinklsp.providers.catalog import lookup
@@ -30,8 +32,6 @@ from thinklsp.settings import EditorSettings
 from thinklsp.simulator.journal import RecordedRequest
 from thinklsp.simulator.scenario import Scenario
 from thinklsp.simulator.server import Simulator
-from thinklsp.wire.retry import RetryPolicy
-from thinklsp.wire.transport import Timeouts, Transport
 from thinklsp.workspace.view import WorkspaceView
 
 BETA = "thinking-binding-controls-2026-08-01"

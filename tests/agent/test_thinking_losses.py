@@ -17,13 +17,13 @@ from thinklsp.agent.model_call import HttpModelCaller
 from thinklsp.agent.thinking_losses import UNSEALED, WITHOUT_BUDGET
 from thinklsp.core.events import Notice
 from thinklsp.core.messages import Conversation, UserMessage
+from thinklsp.http.retry import RetryPolicy
+from thinklsp.http.transport import Timeouts, Transport
 from thinklsp.providers.anthropic.adapter import AnthropicAdapter
 from thinklsp.providers.base import Adapter, ModelRequest, Thinking
 from thinklsp.providers.catalog import lookup
 from thinklsp.providers.openai_chat.adapter import OpenAiChatAdapter
 from thinklsp.providers.openai_responses.adapter import OpenAiResponsesAdapter
-from thinklsp.wire.retry import RetryPolicy
-from thinklsp.wire.transport import Timeouts, Transport
 
 A = UserMessage.of("a")
 ADAPTIVE = Thinking("adaptive")

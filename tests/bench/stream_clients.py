@@ -21,6 +21,8 @@ def _own(provider: str, url: str) -> Any:
     """The product's way from the socket to the editor: decoded, accumulated, and reported to one that reads on."""
     from tests.support import anthropic_requests, openai_requests
     from thinklsp.agent.model_call import AttemptUsage, CallFinished, HttpModelCaller
+    from thinklsp.http.retry import RetryPolicy
+    from thinklsp.http.transport import Transport
     from thinklsp.lsp.editor.client import Client
     from thinklsp.lsp.editor.progress import TurnProgress
     from thinklsp.lsp.editor.work_done import WorkDone
@@ -29,8 +31,6 @@ def _own(provider: str, url: str) -> Any:
     from thinklsp.providers.anthropic.adapter import AnthropicAdapter
     from thinklsp.providers.base import Endpoint
     from thinklsp.providers.openai_responses.adapter import OpenAiResponsesAdapter
-    from thinklsp.wire.retry import RetryPolicy
-    from thinklsp.wire.transport import Transport
 
     by_anthropic = provider == "anthropic"
     adapter = AnthropicAdapter() if by_anthropic else OpenAiResponsesAdapter()

@@ -23,11 +23,11 @@ from thinklsp.cli.demo_project import make
 from thinklsp.core.events import TurnFinished
 from thinklsp.engine import ChatTask, Engine, Turn, TurnSpec
 from thinklsp.engine.adapters import adapter_for, endpoint_of
+from thinklsp.http.retry import RetryPolicy
 from thinklsp.settings import EditorSettings
 from thinklsp.simulator.scenario import Pacing, load, packaged, parse
 from thinklsp.simulator.server import Simulator
 from thinklsp.tools.registry import Mode
-from thinklsp.wire.retry import RetryPolicy
 from thinklsp.workspace.paths import Root
 from thinklsp.workspace.uri import path_to_uri
 from thinklsp.workspace.view import WorkspaceFolder, WorkspaceView

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from tests.support.forking import fork_servers
-from thinklsp.wire import transport
-from thinklsp.wire.transport import Transport
+from thinklsp.http import transport
+from thinklsp.http.transport import Transport
 
 _exchange = Transport._exchange
 
@@ -19,9 +19,9 @@ class _Moved(Exception):
 
 
 def _moved(response: Any, *_: object) -> None:
-    where = {name.lower(): value for name, value in response.headers}.get(b"location")
+    where = response.headers.get("location")
     if where is not None:
-        raise _Moved(where.decode())
+        raise _Moved(where)
 
 
 @asynccontextmanager

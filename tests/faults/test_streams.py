@@ -226,7 +226,7 @@ async def endure(place: Path, pieces: Callable[[], Iterator[bytes]], connect: Co
 
 
 HOARDING = """
-from thinklsp.wire.sse import SseDecoder
+from thinklsp.http.sse import SseDecoder
 feed, hoard = SseDecoder.feed, []
 def keep(self, data):
     hoard.append(bytes(data))

@@ -26,9 +26,16 @@ _bodies = st.sampled_from(
         b'{"jsonrpc":"2.0","id":1,"result":null}',
     ]
 )
+
+
+# No lambda: to describe one, Hypothesis walks through all modules while the server loads more of them in its thread.
+def containers(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+
+
 _json = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    containers,
     max_leaves=5,
 )
 
@@ -61,6 +68,11 @@ def usable_id(body: bytes) -> Any:
     return identity if is_text or (isinstance(identity, int) and not isinstance(identity, bool)) else None
 
 
+def is_report_of_setting(message: Any) -> bool:
+    is_message = message.get("method") == "window/showMessage"
+    return is_message and "setting" in message["params"]["message"].partition(".")[0]
+
+
 @pytest.fixture
 def run() -> Iterator[Callable[[bytes], list[Any]]]:
     """What one server, the same for all examples, has sent by the time that a body has been dealt with."""
@@ -82,10 +94,8 @@ def run() -> Iterator[Callable[[bytes], list[Any]]]:
 @given(body=mutated())
 def test_mutated_messages_are_each_answered_once(run: Callable[[bytes], list[Any]], body: bytes) -> None:
     """A-01: at most one answer to anything, exactly one to every usable id, no pop-up, and the server lives on."""
-    received = run(body)
-    if b"didChangeConfiguration" in body:
-        # A setting that is refused is told on purpose.
-        received = [message for message in received if message.get("method") != "window/showMessage"]
+    # A refused setting is reported on purpose, when the settings have been checked: maybe during the next example.
+    received = [message for message in run(body) if not is_report_of_setting(message)]
     check_decent(received)
     answered = [message["id"] for message in received if "method" not in message]
     identity = usable_id(body)

@@ -26,10 +26,10 @@ from thinklsp.core.errors import (
 )
 from thinklsp.core.events import RetryScheduled, TextStreamed
 from thinklsp.core.messages import AssistantMessage
+from thinklsp.http.retry import RetryPolicy
+from thinklsp.http.transport import Transport
 from thinklsp.simulator.dialect import Received
 from thinklsp.simulator.frames import Whole
-from thinklsp.wire.retry import RetryPolicy
-from thinklsp.wire.transport import Transport
 
 
 @pytest.fixture(params=SIDES)

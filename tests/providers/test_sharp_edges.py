@@ -23,11 +23,11 @@ from thinklsp.core.choices import PlannedThinkingMode
 from thinklsp.core.events import TextStreamed, ThinkingTick
 from thinklsp.core.messages import UserMessage
 from thinklsp.engine.turn_config import plan_for
+from thinklsp.http.retry import RetryPolicy
+from thinklsp.http.transport import Transport
 from thinklsp.providers.base import ModelRequest
 from thinklsp.providers.catalog import known_models, lookup
 from thinklsp.settings.model import nested
-from thinklsp.wire.retry import RetryPolicy
-from thinklsp.wire.transport import Transport
 
 MODELS = [*known_models("anthropic"), "claude-next-9"]
 
@@ -153,7 +153,7 @@ class Row:
     reason: str = ""
 
 
-SSE, CALL, TURN = "wire/test_sse", "agent/test_model_call", "agent/test_turn"
+SSE, CALL, TURN = "http/test_sse", "agent/test_model_call", "agent/test_turn"
 FAILURES, REPLAY, PLAN = (
     "providers/test_anthropic_failures",
     "providers/test_anthropic_replay",
@@ -174,7 +174,7 @@ ROWS: dict[int, Row] = {
     4: Row("lines beyond 64 KB", (f"{SSE}::test_lines_far_beyond_64_kib_pass",)),
     5: Row(
         "pings for minutes",
-        (test_row_5_pings_for_minutes_show_nothing_and_harm_nothing, "wire/test_transport::test_a_drip_is_no_silence"),
+        (test_row_5_pings_for_minutes_show_nothing_and_harm_nothing, "http/test_transport::test_a_drip_is_no_silence"),
     ),
     6: Row(
         "errors after 200, each shape of this service",

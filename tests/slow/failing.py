@@ -21,7 +21,7 @@ from typing import Any
 
 PACKAGE = Path(__file__).parents[2] / "thinklsp"
 ROOMS = (
-    *("providers/anthropic/adapter.py", "providers/anthropic/stream.py", "providers/service_errors.py", "wire/sse.py"),
+    *("providers/anthropic/adapter.py", "providers/anthropic/stream.py", "providers/service_errors.py", "http/sse.py"),
     *("core/accumulator.py", "core/messages.py", "agent/model_call.py"),
     *("sessions/codec.py", "sessions/rows.py", "sessions/keeper.py", "sessions/store.py"),
 )

@@ -23,6 +23,7 @@ from tests.support.forking import fork_servers
 from thinklsp.core import messages
 from thinklsp.core.body import Body
 from thinklsp.engine import sessions
+from thinklsp.http.transport import Transport
 from thinklsp.lsp import face
 from thinklsp.lsp.actions import code_actions
 from thinklsp.lsp.chats import chat
@@ -31,7 +32,6 @@ from thinklsp.lsp.edits import applying, hover
 from thinklsp.lsp.protocol.dispatch import Protocol
 from thinklsp.lsp.turns import running_turn
 from thinklsp.tools import ripgrep
-from thinklsp.wire.transport import Transport
 
 _signatures: list[str] = []
 _sealed = messages.OpaqueState.__init__

@@ -16,8 +16,8 @@ from tests.support.anthropic_cases import ORIGIN, cases, expected, neutral, stre
 from thinklsp.core.accumulator import MessageAccumulator
 from thinklsp.core.errors import ProviderError, StreamProtocolError
 from thinklsp.core.stream import MessageFinished
+from thinklsp.http.sse import SseDecoder
 from thinklsp.providers.anthropic.adapter import AnthropicAdapter
-from thinklsp.wire.sse import SseDecoder
 
 ALL = [*cases(failing=False), *cases(failing=True)]
 ENDS = {"LF": b"\n", "CRLF": b"\r\n", "CR": b"\r"}

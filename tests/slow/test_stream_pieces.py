@@ -20,12 +20,12 @@ from thinklsp.core.accumulator import MessageAccumulator
 from thinklsp.core.errors import ProviderError
 from thinklsp.core.messages import Origin
 from thinklsp.core.stream import MessageFinished
+from thinklsp.http.sse import ServerSentEvent, SseDecoder
 from thinklsp.providers.anthropic.adapter import AnthropicAdapter
 from thinklsp.providers.base import StreamDecoder
 from thinklsp.providers.google.adapter import GoogleAdapter
 from thinklsp.providers.openai_chat.adapter import OpenAiChatAdapter
 from thinklsp.providers.openai_responses.adapter import OpenAiResponsesAdapter
-from thinklsp.wire.sse import ServerSentEvent, SseDecoder
 
 ENDS = (b"\n", b"\r\n", b"\r")
 

@@ -11,9 +11,9 @@ from thinklsp.core.accumulator import MessageAccumulator
 from thinklsp.core.messages import AssistantMessage, ContentBlock, Origin, TextBlock
 from thinklsp.core.stream import MessageFinished
 from thinklsp.core.usage import Usage
+from thinklsp.http.sse import SseDecoder
 from thinklsp.providers.anthropic.adapter import AnthropicAdapter
 from thinklsp.providers.base import Endpoint
-from thinklsp.wire.sse import SseDecoder
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "anthropic"
 ENDPOINT = Endpoint("anthropic", "https://api.anthropic.com", "sk-ant-canary-0123456789")

@@ -12,10 +12,10 @@ from thinklsp.core.accumulator import MessageAccumulator
 from thinklsp.core.messages import AssistantMessage, ContentBlock, Origin
 from thinklsp.core.stream import MessageFinished, StreamEvent
 from thinklsp.core.usage import Usage
+from thinklsp.http.sse import SseDecoder
 from thinklsp.providers.base import Endpoint
 from thinklsp.providers.openai_chat.adapter import OpenAiChatAdapter
 from thinklsp.providers.openai_chat.servers import ChatServer, server_for
-from thinklsp.wire.sse import SseDecoder
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "openai_chat"
 ENDPOINT = Endpoint("openai-compatible", "http://localhost:11434/v1", "sk-canary-0123456789")

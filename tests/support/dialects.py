@@ -19,6 +19,7 @@ from thinklsp.core.messages import AssistantMessage, ToolResultBlock, UserMessag
 from thinklsp.core.stream import MessageFinished, StreamEvent
 from thinklsp.core.usage import Usage
 from thinklsp.engine.adapters import adapter_for, endpoint_of, on_server
+from thinklsp.http.sse import SseDecoder
 from thinklsp.providers.base import Adapter, Endpoint, HttpRequest, ModelRequest
 from thinklsp.providers.catalog import lookup
 from thinklsp.providers.model_info import ModelInfo
@@ -31,7 +32,6 @@ from thinklsp.simulator.google.service import GoogleDialect
 from thinklsp.simulator.openai.service import OpenAiDialect
 from thinklsp.simulator.scenario import Scenario
 from thinklsp.simulator.script import Script
-from thinklsp.wire.sse import SseDecoder
 
 PROVIDERS: Mapping[Provider, tuple[str, Callable[[Script], Dialect]]] = {
     "anthropic": ("https://api.anthropic.com", AnthropicDialect),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from thinklsp.core.body import Body
-from thinklsp.wire.transport import Timeouts, Transport
+from thinklsp.http.transport import Timeouts, Transport
 
 QUICK = Timeouts(connect=2, write=2, pool=2, first_byte_here=5, idle=5, total=10, settle=0.2)
 

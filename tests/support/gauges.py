@@ -31,9 +31,11 @@ class Gauge:
 
 
 def gauge(process: int) -> Gauge:
-    """Raises OSError where there is no such process."""
+    """Raises OSError where there is no such process, or only its exit code is left."""
     folder = Path(f"/proc/{process}")
     status = _numbers((folder / "status").read_text())
+    if "VmRSS" not in status:
+        raise ProcessLookupError(f"process {process} has ended")
     used = (folder / "stat").read_text().rpartition(")")[2].split()
     return Gauge(
         at=time.monotonic(),

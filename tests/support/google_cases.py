@@ -12,9 +12,9 @@ from thinklsp.core.accumulator import MessageAccumulator
 from thinklsp.core.messages import AssistantMessage, ContentBlock, Origin
 from thinklsp.core.stream import MessageFinished
 from thinklsp.core.usage import Usage
+from thinklsp.http.sse import SseDecoder
 from thinklsp.providers.base import Endpoint
 from thinklsp.providers.google.adapter import GoogleAdapter
-from thinklsp.wire.sse import SseDecoder
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "google"
 ENDPOINT = Endpoint("google", "https://generativelanguage.googleapis.com", "AIzaCanary0123456789abcdefgh")

@@ -39,6 +39,7 @@ from thinklsp.core.messages import (
 )
 from thinklsp.engine import ChatTask, Engine, Turn, TurnSpec
 from thinklsp.engine.adapters import adapter_for, endpoint_of
+from thinklsp.http.retry import RetryPolicy
 from thinklsp.providers.catalog import known_models, lookup
 from thinklsp.sessions.store import MemoryStore
 from thinklsp.settings import EditorSettings, Provider
@@ -47,7 +48,6 @@ from thinklsp.simulator.frames import Whole
 from thinklsp.simulator.journal import RecordedRequest
 from thinklsp.simulator.scenario import Scenario
 from thinklsp.simulator.server import Simulator
-from thinklsp.wire.retry import RetryPolicy
 from thinklsp.workspace.view import DocumentSnapshot, WorkspaceView
 
 _DOCUMENT = "untitled:a.py"

@@ -9,11 +9,11 @@ two limits.
 from __future__ import annotations
 
 import os
+import selectors
 import sys
 import threading
 import time
 import traceback
-from asyncio.base_events import BaseEventLoop
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
@@ -24,29 +24,50 @@ MAX_SECONDS = 1.0
 """Time in which no processor was free is not counted."""
 _PAUSE_SECONDS = 0.025
 _STACK_LINES = 12
-# A round of the loop is a call of it: it selects what is ready, and then runs the callbacks of that.
-_ROUND = BaseEventLoop._run_once.__code__  # type: ignore[attr-defined] # not in its stub
 
 
 def watch() -> None:
     """Begin, if this process was asked to. Linux only."""
     path = os.environ.get("LOOP_WATCH")
     if path and sys.platform == "linux":
-        threading.Thread(target=_watch, args=(Path(path), threading.get_native_id()), daemon=True).start()
+        args = (Path(path), threading.get_native_id(), _Rounds())
+        threading.Thread(target=_watch, args=args, daemon=True).start()
 
 
-def _watch(path: Path, thread: int) -> None:
-    held: FrameType | None = None
+class _Rounds:
+    """Count the rounds of the main thread's loop: each selects what is ready, and then runs the callbacks of that."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.is_waiting = False
+        select, main = selectors.EpollSelector.select, threading.get_ident()
+
+        def counted(selector: selectors.EpollSelector, timeout: float | None = None) -> object:
+            if threading.get_ident() != main:
+                return select(selector, timeout)
+            self.is_waiting = True
+            try:
+                return select(selector, timeout)
+            finally:
+                self.count += 1
+                self.is_waiting = False
+
+        selectors.EpollSelector.select = counted  # type: ignore[method-assign, assignment]
+
+
+def _watch(path: Path, thread: int, rounds: _Rounds) -> None:
     main, own = _Stopwatch(thread), _Stopwatch(threading.get_native_id())
     is_told = False
+    count = 0
     while True:
         own.start()
         time.sleep(_PAUSE_SECONDS)
-        stack = sys._current_frames()[threading.main_thread().ident or 0]
-        if own.is_long():
+        stack = _main_stack()
+        before, count = count, rounds.count
+        # Rounds shorter than the switch interval may starve this thread: nothing keeps the interpreter then.
+        if own.is_long() and (count - before) * sys.getswitchinterval() < own.seconds:
             _tell(path, f"the interpreter was kept for {own}, seen in", stack)
-        before, held = held, _busy_round(stack)
-        if held is None or held is not before:
+        if not count or rounds.is_waiting or count != before:  # Before the first round there is no loop to keep.
             is_told = False
             main.start()
         elif main.is_long() and not is_told:
@@ -54,16 +75,14 @@ def _watch(path: Path, thread: int) -> None:
             _tell(path, f"the event loop was kept for {main}, seen in", stack)
 
 
-def _busy_round(frame: FrameType | None) -> FrameType | None:
-    """The round in which the loop runs callbacks; None while it waits."""
-    called = None
-    while frame is not None and frame.f_code is not _ROUND:
-        called, frame = frame, frame.f_back
-    return None if called is None or called.f_code.co_name == "select" else frame
+def _main_stack() -> list[traceback.FrameSummary]:
+    """Summarized at once: while a clock is read the main thread runs on, and its frames change."""
+    frame: FrameType = sys._current_frames()[threading.main_thread().ident or 0]
+    return traceback.StackSummary.extract(traceback.walk_stack(frame), limit=_STACK_LINES, lookup_lines=False)
 
 
-def _tell(path: Path, what: str, stack: FrameType) -> None:
-    lines = traceback.format_stack(stack)[-_STACK_LINES:]
+def _tell(path: Path, what: str, stack: list[traceback.FrameSummary]) -> None:
+    lines = traceback.format_list(reversed(stack))
     # Some servers are given a disk that takes nothing.
     with suppress(OSError), path.open("a", encoding="utf-8") as file:
         file.write(f"{what}\n{''.join(lines)}\n")
@@ -78,6 +97,10 @@ class _Stopwatch:
 
     def start(self) -> None:
         self._begun = self._now()
+
+    @property
+    def seconds(self) -> float:
+        return self._passed()[0]
 
     def is_long(self) -> bool:
         passed, computed = self._passed()

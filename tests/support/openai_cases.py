@@ -12,9 +12,9 @@ from thinklsp.core.accumulator import MessageAccumulator
 from thinklsp.core.messages import AssistantMessage, ContentBlock, Origin
 from thinklsp.core.stream import BlockDelta, MessageFinished, StreamEvent, TextDelta, ThinkingDelta
 from thinklsp.core.usage import Usage
+from thinklsp.http.sse import SseDecoder
 from thinklsp.providers.base import Endpoint
 from thinklsp.providers.openai_responses.adapter import OpenAiResponsesAdapter
-from thinklsp.wire.sse import SseDecoder
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "openai_responses"
 ENDPOINT = Endpoint("openai", "https://api.openai.com/v1", "sk-proj-canary-0123456789")

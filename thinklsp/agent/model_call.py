@@ -29,11 +29,11 @@ from thinklsp.core.stream import (
     ThinkingDelta,
 )
 from thinklsp.core.usage import Usage, as_reported
+from thinklsp.http.retry import CallHistory, GiveUp, RetryPolicy, after, decide
+from thinklsp.http.sse import ServerSentEvent, SseDecoder
+from thinklsp.http.transport import HttpResponse, Transport
 from thinklsp.providers.base import Adapter, Endpoint, HttpRequest, ModelRequest, StreamDecoder
 from thinklsp.providers.model_info import Price
-from thinklsp.wire.retry import CallHistory, GiveUp, RetryPolicy, after, decide
-from thinklsp.wire.sse import ServerSentEvent, SseDecoder
-from thinklsp.wire.transport import HttpResponse, Transport
 
 _log = logging.getLogger(__name__)
 

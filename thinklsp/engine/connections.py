@@ -13,6 +13,8 @@ from thinklsp.agent.remedies import Remedies
 from thinklsp.core.remedies import Remedy
 from thinklsp.engine.adapters import adapter_for, endpoint_of
 from thinklsp.engine.user_config import Current
+from thinklsp.http.retry import RetryPolicy
+from thinklsp.http.transport import Transport
 from thinklsp.providers.base import Endpoint
 from thinklsp.settings import (
     Access,
@@ -24,8 +26,6 @@ from thinklsp.settings import (
     read_keyring,
     run_key_command,
 )
-from thinklsp.wire.retry import RetryPolicy
-from thinklsp.wire.transport import Transport
 
 if TYPE_CHECKING:
     from thinklsp.simulator.server import Simulator

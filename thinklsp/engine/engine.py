@@ -26,6 +26,7 @@ from thinklsp.engine.turn import Choices, Turn
 from thinklsp.engine.turn_config import config_for, list_overrides, not_kept, plan_for
 from thinklsp.engine.turn_spec import TurnSpec, user_text
 from thinklsp.engine.user_config import UserConfig
+from thinklsp.http.transport import Transport
 from thinklsp.providers.base import Thinking
 from thinklsp.providers.catalog import Catalogue
 from thinklsp.providers.model_info import ModelInfo
@@ -46,7 +47,6 @@ from thinklsp.settings.model import limit_of
 from thinklsp.settings.permissions import Permissions
 from thinklsp.tools.commands import Runner
 from thinklsp.tools.permission import Approval
-from thinklsp.wire.transport import Transport
 from thinklsp.workspace.overlay import EditOverlay
 
 _log = logging.getLogger(__name__)

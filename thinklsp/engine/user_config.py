@@ -10,14 +10,14 @@ from typing import get_args
 
 from thinklsp.core.errors import ThinkLspError
 from thinklsp.core.log_level import log_level
+from thinklsp.http.gathering import load
+from thinklsp.http.routes import well_known
+from thinklsp.http.transport import Transport
 from thinklsp.providers.catalog import Catalogue, lookup
 from thinklsp.settings import UserSettings, config_path, load_user_settings
 from thinklsp.settings.toml_file import Stamp, file_stamp
 from thinklsp.settings.user_file import KeyedProvider
 from thinklsp.tools.registry import TOOLS, tool_specs
-from thinklsp.wire.network import load
-from thinklsp.wire.transport import Transport
-from thinklsp.wire.ways import well_known
 from thinklsp.workspace.protected import ProtectedPaths
 
 _QUIET_SECONDS = 0.05

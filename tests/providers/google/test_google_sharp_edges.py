@@ -20,11 +20,11 @@ from thinklsp.core.choices import EFFORTS
 from thinklsp.core.errors import Overloaded, ProviderError, StreamProtocolError
 from thinklsp.core.events import Notice, RetryScheduled, TextStreamed
 from thinklsp.core.messages import AssistantMessage, TextBlock, UserMessage
+from thinklsp.http.retry import RetryPolicy
+from thinklsp.http.transport import Transport
 from thinklsp.providers.base import ModelRequest, Thinking
 from thinklsp.providers.catalog import known_models, lookup
 from thinklsp.providers.thinking import plan_thinking
-from thinklsp.wire.retry import RetryPolicy
-from thinklsp.wire.transport import Transport
 
 # Rows, or parts of them, that cannot come about with this program, and why.
 CANNOT: dict[int, str] = {

@@ -27,10 +27,10 @@ from thinklsp.agent.model_call import CallEvent, CallFinished, HttpModelCaller
 from thinklsp.core.calls import with_unique_calls
 from thinklsp.core.events import Notice, RetryScheduled, TextStreamed, ThinkingStreamed
 from thinklsp.core.messages import AssistantMessage, UserMessage
+from thinklsp.http.retry import RetryPolicy
+from thinklsp.http.transport import Transport
 from thinklsp.providers.openai_chat.adapter import OpenAiChatAdapter
 from thinklsp.providers.openai_chat.servers import ChatServer, kinds
-from thinklsp.wire.retry import RetryPolicy
-from thinklsp.wire.transport import Transport
 
 # Rows, or parts of them, that cannot come about with this program, and why.
 CANNOT: dict[int, str] = {

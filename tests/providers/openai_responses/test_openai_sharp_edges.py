@@ -19,11 +19,11 @@ from thinklsp.core.choices import PlannedThinkingMode
 from thinklsp.core.events import Notice, TextStreamed, ThinkingTick
 from thinklsp.core.messages import AssistantMessage, ContentBlock, TextBlock, UserMessage
 from thinklsp.engine.turn_config import plan_for
+from thinklsp.http.retry import RetryPolicy
+from thinklsp.http.transport import Transport
 from thinklsp.providers.base import ModelRequest
 from thinklsp.providers.catalog import known_models, lookup
 from thinklsp.settings.model import nested
-from thinklsp.wire.retry import RetryPolicy
-from thinklsp.wire.transport import Transport
 
 # Rows, or parts of them, that cannot come about here, and why.
 CANNOT: dict[int, str] = {

@@ -19,7 +19,7 @@ from tests.support.shadowing import until
 from tests.support.sse_server import SseServer, Step, answer, chunk, head
 from thinklsp.core.body import Body
 from thinklsp.core.errors import TransportFailed
-from thinklsp.wire.transport import Timeouts, Transport
+from thinklsp.http.transport import Timeouts, Transport
 
 CHUNKED = head(transfer_encoding="chunked")
 
@@ -35,6 +35,18 @@ async def failure(plays: list[Step], timeouts: Timeouts = QUICK, **options: int)
         assert "Traceback" not in text
         assert server.url.removeprefix("http://") in text
         return caught.value
+
+
+async def test_every_request_is_sent_by_httpx(transport: Transport, caplog: pytest.LogCaptureFixture) -> None:
+    """Its client logs each request that passes through `send`."""
+    async with SseServer([answer(b"")] * 3) as server:
+        await fetch(transport, server.url)
+        caplog.set_level(logging.INFO, "httpx")
+        await fetch(transport, server.url)
+        async with transport.get(server.url, {}):
+            pass
+        assert len(server.received) == 3
+    assert [record.getMessage().split()[2] for record in caplog.records if record.name == "httpx"] == ["POST", "GET"]
 
 
 async def test_a_question_without_a_body(transport: Transport) -> None:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from thinklsp.core.errors import StreamProtocolError
-from thinklsp.wire.sse import ServerSentEvent, SseDecoder, SseLimits
+from thinklsp.http.sse import ServerSentEvent, SseDecoder, SseLimits
 
 FIXTURES = sorted((Path(__file__).parents[1] / "fixtures" / "anthropic").glob("*.sse"))
 

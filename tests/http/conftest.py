@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.fetching import QUICK
-from thinklsp.wire.transport import Transport
+from thinklsp.http.transport import Transport
 
 
 @pytest.fixture

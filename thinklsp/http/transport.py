@@ -9,26 +9,25 @@ from __future__ import annotations
 import asyncio
 import logging
 import zlib
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
-import httpcore
+import httpx
 
 from thinklsp.core.body import Body
 from thinklsp.core.errors import TransportFailed
-from thinklsp.wire.faults import FAULTS, bad_address, bad_header, explain, explain_full, spoken_host
-from thinklsp.wire.inflate import Inflater
-from thinklsp.wire.network import Connection
-from thinklsp.wire.request import request_of
-from thinklsp.wire.urls import check_url
-from thinklsp.wire.ways import Way, new_pool, way_to
+from thinklsp.http.faults import FAULTS, bad_address, bad_header, explain, explain_full, spoken_host
+from thinklsp.http.inflate import Inflater
+from thinklsp.http.routes import Route, find_route, open_client
+from thinklsp.http.urls import check_url
 
 # Bytes that may wait for whoever handles them: what was packed can be very many.
 _MOST_READY = 128 * 1024
+_SEND_PIECE = 64 * 1024
 _PACKED = ("gzip", "deflate")
 _CODINGS = ("", "identity", *_PACKED)
 
@@ -55,14 +54,13 @@ class HttpResponse:
     Valid inside `Transport.post` and `get` only. `chunks` and `read` consume the body once, between them.
     """
 
-    def __init__(self, response: httpcore.Response, host: str, limits: _Limits) -> None:
-        self.status = response.status
-        self.headers: Mapping[str, str] = _headers_of(response)
+    def __init__(self, response: httpx.Response, host: str, limits: _Limits) -> None:
+        self.status = response.status_code
+        self.headers: Mapping[str, str] = {name.lower(): value for name, value in response.headers.items()}
         self.content_type = self.headers.get("content-type", "").partition(";")[0].strip().lower()
         self._host = host
         self._limits = limits
-        self._connection = _connection_of(response)
-        self._connection.silence, self._connection.deadline = limits.timeouts.idle, limits.deadline
+        self._connection = response.extensions["network_stream"]
         self._received = 0
         # A task of its own reads, so that all that one reading of the network brings is handled at once.
         self._ready: list[bytes] = []
@@ -107,30 +105,27 @@ class HttpResponse:
             self._reading.result()
         return b"".join(pieces) if pieces else None
 
-    async def _read(self, response: httpcore.Response) -> None:
-        async with aclosing(self._arriving(response)) as pieces:
-            async for piece in pieces:
-                self._ready.append(piece)
-                self._waiting += len(piece)
-                self._more.set()
-                if self._waiting >= _MOST_READY:
-                    self._room.clear()
-                    await self._room.wait()
-
-    async def _arriving(self, response: httpcore.Response) -> AsyncGenerator[bytes, None]:
-        coding = _coding(self.headers)
+    async def _read(self, response: httpx.Response) -> None:
+        coding = _coding(response)
         inflater = Inflater(coding) if coding in _PACKED else None
-        assert isinstance(response.stream, AsyncIterable)  # noqa: S101 - said by the library for every answer
         try:
-            async for chunk in response.stream:
-                for piece in (chunk,) if inflater is None else inflater.feed(chunk):
-                    self._count(len(piece))
-                    yield piece
+            async with asyncio.timeout_at(self._limits.deadline) as watch:
+                async for chunk in response.stream:  # type: ignore[union-attr] # it is asynchronous, as its client
+                    for piece in (chunk,) if inflater is None else inflater.feed(chunk):
+                        self._count(len(piece))
+                        self._ready.append(piece)
+                        self._waiting += len(piece)
+                        self._more.set()
+                        if self._waiting >= _MOST_READY:
+                            self._room.clear()
+                            await self._room.wait()
         except zlib.error:
             raise TransportFailed(f"The answer of {self._host} is damaged: it could not be decompressed.") from None
-        except httpcore.ReadTimeout:
-            if asyncio.get_running_loop().time() >= self._limits.deadline:
-                raise self._limits.too_long(self._host) from None
+        except TimeoutError:
+            if not watch.expired():
+                raise
+            raise self._limits.too_long(self._host) from None
+        except httpx.ReadTimeout:
             raise TransportFailed(
                 f"{self._host} fell silent: nothing came for {self._limits.timeouts.idle:g} seconds in the middle of "
                 "the answer."
@@ -162,7 +157,7 @@ class _Limits:
 
 
 class Transport:
-    """Owns the connections of one event loop. Idle connections are kept between requests, eight at most per way out.
+    """Owns the connections of one event loop. Idle connections are kept between requests, eight at most per route.
 
     `proxy` and `ca_bundle` (a file) come from the user's own configuration, never from an editor. `response_limit`
     is in bytes after decoding.
@@ -180,13 +175,16 @@ class Transport:
         self._proxy = proxy
         self._ca_bundle = ca_bundle
         self._response_limit = response_limit
-        self._pools: dict[Way, httpcore.AsyncConnectionPool] = {}
+        wait = self._timeouts
+        # `read` counts from the head on: until then another limit holds.
+        self._waits = {"connect": wait.connect, "write": wait.write, "pool": wait.pool, "read": None}
+        self._clients: dict[Route, httpx.AsyncClient] = {}
 
     async def aclose(self) -> None:
         """Closes every connection, those in use included. The transport may be used again afterwards."""
-        pools, self._pools = self._pools, {}
-        for pool in pools.values():
-            await pool.aclose()
+        clients, self._clients = self._clients, {}
+        for client in clients.values():
+            await client.aclose()
 
     def post(self, url: str, headers: Mapping[str, str], body: Body) -> AbstractAsyncContextManager[HttpResponse]:
         """Sends `body` and yields the answer once its head is there, whatever its status (redirects excepted).
@@ -207,13 +205,17 @@ class Transport:
         target = check_url(url)
         host = spoken_host(target)
         loop = asyncio.get_running_loop()
-        way = way_to(target, self._proxy)
-        first_byte = self._timeouts.first_byte_here if way.here else self._timeouts.first_byte
+        route = find_route(target, self._proxy)
+        _check_name(target.hostname or "", host)
+        first_byte = self._timeouts.first_byte_here if route.here else self._timeouts.first_byte
         timeouts = replace(self._timeouts, first_byte=first_byte)
-        limits = _Limits(timeouts, self._response_limit, loop.time() + timeouts.total, way.proxy is not None)
+        limits = _Limits(timeouts, self._response_limit, loop.time() + timeouts.total, route.proxy is not None)
+        sized = headers if body is None else {**headers, "content-length": str(len(body))}
+        client = self._client(route)
         # Built inside `_send`, which explains what cannot be built.
-        build = partial(request_of, method, target, headers, body)
-        response = await self._send(self._pool(way), build, host, limits)
+        content = None if body is None else _pieces(body)
+        build = partial(client.build_request, method, url, headers=sized, content=content)
+        response = await self._send(client, build, host, limits)
         try:
             _refuse_redirect(response, url, host)
             _refuse_coding(response, host)
@@ -228,14 +230,13 @@ class Transport:
 
     async def _send(
         self,
-        pool: httpcore.AsyncConnectionPool,
-        build: Callable[[dict[str, Any]], httpcore.Request],
+        client: httpx.AsyncClient,
+        build: Callable[..., httpx.Request],
         host: str,
         limits: _Limits,
-    ) -> httpcore.Response:
+    ) -> httpx.Response:
         loop = asyncio.get_running_loop()
-        first_byte, timeouts = limits.timeouts.first_byte, limits.timeouts
-        waits = {"connect": timeouts.connect, "write": timeouts.write, "pool": timeouts.pool}
+        first_byte, waits = limits.timeouts.first_byte, dict(self._waits)
         try:
             async with asyncio.timeout_at(limits.deadline) as watch:
 
@@ -243,54 +244,54 @@ class Transport:
                     if event.endswith("receive_response_headers.started"):
                         watch.reschedule(min(loop.time() + first_byte, limits.deadline))
 
-                return await pool.handle_async_request(build({"timeout": waits, "trace": trace}))
+                response = await client.send(build(extensions={"trace": trace, "timeout": waits}), stream=True)
+                # Any byte restarts it.
+                waits["read"] = limits.timeouts.idle
+                return response
         except TimeoutError:
             if not watch.expired():
                 raise
             if loop.time() >= limits.deadline:
                 raise limits.too_long(host) from None
             raise TransportFailed(f"{host} did not begin to answer within {first_byte:g} seconds.") from None
-        except UnicodeEncodeError:
-            raise bad_header() from None
         except UnicodeError:
-            raise bad_address(host) from None
+            raise bad_header() from None
         except FAULTS as fault:
             raise explain(fault, host, proxied=limits.proxied) from None
 
-    def _pool(self, way: Way) -> httpcore.AsyncConnectionPool:
-        if way not in self._pools:
-            # It tells URLs, and at the lowest level headers with keys.
-            logging.getLogger("httpcore").setLevel(logging.WARNING)
+    def _client(self, route: Route) -> httpx.AsyncClient:
+        if route not in self._clients:
+            # They log URLs, and at the lowest level headers with keys.
+            for name in ("httpx", "httpcore"):
+                logging.getLogger(name).setLevel(logging.WARNING)
             try:
-                self._pools[way] = new_pool(way, self._ca_bundle)
-            except (OSError, ValueError) as fault:
+                self._clients[route] = open_client(route, self._ca_bundle)
+            except (OSError, ValueError, httpx.InvalidURL) as fault:
                 raise explain_full(fault) or TransportFailed(
                     "The proxy or the certificate bundle of the user's configuration or environment cannot be used "
                     f"({type(fault).__name__}); check `proxy`, `ca_bundle`, HTTPS_PROXY and SSL_CERT_FILE.",
                     retryable=False,
                 ) from None
-        return self._pools[way]
+        return self._clients[route]
 
 
-def _headers_of(response: httpcore.Response) -> dict[str, str]:
-    headers: dict[str, str] = {}
-    for raw, value in response.headers:
-        name, text = raw.decode("latin-1").lower(), value.decode("latin-1")
-        headers[name] = f"{headers[name]}, {text}" if name in headers else text
-    return headers
+def _check_name(name: str, host: str) -> None:
+    try:
+        name.encode("idna")
+    except UnicodeError:
+        raise bad_address(host) from None
 
 
-def _connection_of(response: httpcore.Response) -> Connection:
-    connection = response.extensions["network_stream"]
-    assert isinstance(connection, Connection)  # noqa: S101 - there are no others in our pools
-    return connection
+async def _pieces(body: Body) -> AsyncIterator[bytes]:
+    for part in body.parts(_SEND_PIECE):
+        yield part
 
 
-def _refuse_redirect(response: httpcore.Response, url: str, host: str) -> None:
-    if not 300 <= response.status < 400:
+def _refuse_redirect(response: httpx.Response, url: str, host: str) -> None:
+    if not 300 <= response.status_code < 400:
         return
     try:
-        target = urlsplit(urljoin(url, _headers_of(response).get("location", ""))).hostname
+        target = urlsplit(urljoin(url, response.headers.get("location", ""))).hostname
     except ValueError:
         target = None
     raise TransportFailed(
@@ -300,12 +301,12 @@ def _refuse_redirect(response: httpcore.Response, url: str, host: str) -> None:
     )
 
 
-def _coding(headers: Mapping[str, str]) -> str:
-    return headers.get("content-encoding", "").strip().lower()
+def _coding(response: httpx.Response) -> str:
+    return str(response.headers.get("content-encoding", "")).strip().lower()
 
 
-def _refuse_coding(response: httpcore.Response, host: str) -> None:
-    if _coding(_headers_of(response)) not in _CODINGS:
+def _refuse_coding(response: httpx.Response, host: str) -> None:
+    if _coding(response) not in _CODINGS:
         raise TransportFailed(
             f"{host} sent its answer in a compression that was not asked for; a proxy may be in the way.",
             retryable=False,

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 import ssl
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from random import Random
+from urllib.parse import urlsplit
 
 import httpcore
+import httpx
 import pytest
 
 from tests.support.shadowing import until
-from thinklsp.wire.faults import explain
-from thinklsp.wire.network import GATHERING, Connection, Network, connect_error
+from thinklsp.http.faults import explain
+from thinklsp.http.gathering import GATHERING_SECONDS, GatheringNetwork, GatheringStream
+from thinklsp.http.routes import find_route, open_client
 
 LAYERS = pytest.mark.parametrize("layers", [0, 1, 2], ids=["plain", "tls", "tls in tls"])
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -28,7 +32,7 @@ def trusting() -> ssl.SSLContext:
 
 
 @asynccontextmanager
-async def connected(serve: Serve, layers: int, tls: ssl.SSLContext) -> AsyncIterator[Connection]:
+async def connected(serve: Serve, layers: int, tls: ssl.SSLContext) -> AsyncIterator[GatheringStream]:
     """A connection to somebody who serves it like that; their failures are the test's."""
     served: list[asyncio.Task[None]] = []
 
@@ -37,7 +41,10 @@ async def connected(serve: Serve, layers: int, tls: ssl.SSLContext) -> AsyncIter
         assert task is not None
         served.append(task)
         try:
-            for _ in range(layers):
+            for layer in range(layers):
+                if layer:
+                    # As the answer of a proxy: asyncio loses what comes before it has begun its own handshake.
+                    writer.write(b".")
                 await writer.start_tls(tls)
             await serve(reader, writer)
         except (ConnectionError, asyncio.IncompleteReadError):
@@ -46,9 +53,11 @@ async def connected(serve: Serve, layers: int, tls: ssl.SSLContext) -> AsyncIter
             writer.close()
 
     server = await asyncio.start_server(accept, "127.0.0.1", 0)
-    connection = await Network().connect_tcp("127.0.0.1", server.sockets[0].getsockname()[1], 5)
+    connection = await GatheringNetwork().connect_tcp("127.0.0.1", server.sockets[0].getsockname()[1], 5)
     try:
-        for _ in range(layers):
+        for layer in range(layers):
+            if layer:
+                assert await connection.read(1, 5) == b"."
             connection = await connection.start_tls(trusting(), "localhost", 5)
         yield connection
     finally:
@@ -58,7 +67,7 @@ async def connected(serve: Serve, layers: int, tls: ssl.SSLContext) -> AsyncIter
             await asyncio.wait_for(asyncio.gather(*served), 5)
 
 
-async def write_much(connection: Connection, timeout: float) -> None:  # noqa: ASYNC109 - as the library does
+async def write_much(connection: GatheringStream, timeout: float) -> None:  # noqa: ASYNC109 - as the library does
     for _ in range(1_000):
         await connection.write(bytes(65_536), timeout)
 
@@ -97,13 +106,19 @@ async def test_of_a_fast_stream_many_events_are_read_at_once(layers: int, untrus
             writer.write(event)
             await asyncio.sleep(0.002)
 
+    loop = asyncio.get_running_loop()
     async with connected(pace, layers, untrusted_tls) as connection:
+        begin = loop.time()
         await connection.write(b"go", 5)
         pieces = []
         while sum(map(len, pieces)) < sum(map(len, events)):
             pieces.append(await connection.read(65_536, 5))
     assert b"".join(pieces) == b"".join(events)
-    assert len(pieces) < len(events) / 2
+    if layers < 2:
+        assert len(pieces) < len(events) / 2
+    else:
+        # One record is one event there, which then must not wait for others.
+        assert loop.time() - begin < len(events) * GATHERING_SECONDS / 2
 
 
 async def test_who_hurries_does_not_wait_for_more(untrusted_tls: ssl.SSLContext) -> None:
@@ -126,7 +141,7 @@ async def test_who_hurries_does_not_wait_for_more(untrusted_tls: ssl.SSLContext)
             reading = asyncio.create_task(connection.read(100))
             if not await rounds(reading):
                 connection.hurry()
-                if await rounds(reading) and loop.time() - begun < GATHERING:
+                if await rounds(reading) and loop.time() - begun < GATHERING_SECONDS:
                     return
             await reading
     pytest.fail("it went on gathering")
@@ -186,8 +201,9 @@ async def test_the_other_side_goes_away(layers: int, untrusted_tls: ssl.SSLConte
         assert not connection.get_extra_info("is_readable")
         await connection.write(b"go", 5)
         assert await connection.read(100, 5) == b"bye"
-        # An idle connection is asked before it is used again.
-        await until(lambda: connection.get_extra_info("is_readable"), within=5)
+        # An idle connection is asked before it is used again. The end of what lies within TLS twice is seen by reading.
+        if layers < 2:
+            await until(lambda: connection.get_extra_info("is_readable"), within=5)
         with suppress(httpcore.ReadError):
             assert await connection.read(100, 5) == b""
         with pytest.raises(httpcore.WriteError):
@@ -250,52 +266,6 @@ async def test_a_reading_that_was_given_up_loses_nothing(layers: int, untrusted_
         assert await connection.read(100, 5) == b"llo"
 
 
-@LAYERS
-async def test_deadlines_may_come_nearer(layers: int, untrusted_tls: ssl.SSLContext) -> None:
-    async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        for _ in range(5):
-            writer.write(b".")
-            await asyncio.sleep(0.05)
-        await reader.read()
-
-    loop = asyncio.get_running_loop()
-    async with connected(drip, layers, untrusted_tls) as connection:
-        connection.silence, connection.deadline = 5, loop.time() + 60
-        read = b""
-        while len(read) < 5:
-            read += await connection.read(100)
-        connection.silence = 0.05
-        with pytest.raises(httpcore.ReadTimeout):
-            await connection.read(100)
-        begun = loop.time()
-        connection.silence, connection.deadline = 60, begun + 0.1
-        with pytest.raises(httpcore.ReadTimeout):
-            await connection.read(100)
-        assert 0.09 < loop.time() - begun < 5
-
-
-@LAYERS
-async def test_the_end_of_one_request_is_none_of_the_next(layers: int, untrusted_tls: ssl.SSLContext) -> None:
-    """A timer is left behind by each reading, and the next one may be allowed to take as long as it likes."""
-    silence = 0.2
-
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(await reader.readexactly(1))
-        question = await reader.readexactly(1)
-        await asyncio.sleep(3 * silence)
-        writer.write(question)
-
-    async with connected(answer, layers, untrusted_tls) as connection:
-        await connection.write(b"1", 5)
-        connection.silence, connection.deadline = silence, asyncio.get_running_loop().time() + silence
-        with suppress(httpcore.ReadTimeout):
-            assert await connection.read(1) == b"1"
-        await connection.write(b"2", 5)
-        answered = b""
-        while b"2" not in answered:
-            answered += await connection.read(1)
-
-
 async def test_what_came_before_a_handshake_is_no_part_of_what_is_secured(untrusted_tls: ssl.SSLContext) -> None:
     async def forge(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"go ahead" + b"forged")
@@ -313,7 +283,7 @@ async def test_options_of_whoever_opens_it() -> None:
     server = await asyncio.start_server(lambda _r, w: w.close(), "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     options = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
-    connection = await Network().connect_tcp("127.0.0.1", port, 5, "127.0.0.1", options)
+    connection = await GatheringNetwork().connect_tcp("127.0.0.1", port, 5, "127.0.0.1", options)
     raw = connection.get_extra_info("socket")
     assert raw.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
     assert connection.get_extra_info("ssl_object") is None
@@ -323,15 +293,28 @@ async def test_options_of_whoever_opens_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "sentence"),
+    ("codes", "sentence"),
     [
-        # As asyncio tells it where one host has two addresses.
-        ("Multiple exceptions: [Errno 111] Connect call failed ('::1', 9), [Errno 111] Connect call failed", "refused"),
-        ("Multiple exceptions: [Errno 101] Network is unreachable, [Errno 111] Connect call failed", "refused"),
-        ("Multiple exceptions: [Errno 24] Too many open files, [Errno 101] Network is unreachable", "Too many files"),
-        ("Multiple exceptions: [Errno 101] Network is unreachable, [Errno 113] No route", "check the network"),
-        ("something else", "check the network"),
+        ([errno.ECONNREFUSED, errno.ECONNREFUSED], "refused"),
+        ([errno.ENETUNREACH, errno.ECONNREFUSED], "refused"),
+        ([errno.EMFILE, errno.ENETUNREACH], "Too many files"),
+        ([errno.ENETUNREACH, errno.EHOSTUNREACH], "check the network"),
     ],
 )
-def test_a_host_with_several_addresses(said: str, sentence: str) -> None:
-    assert sentence in str(explain(connect_error(OSError(said)), "example"))
+def test_a_host_with_several_addresses(codes: list[int], sentence: str) -> None:
+    """Every attempt to connect stands behind the error, as the library has it."""
+    fault = httpx.ConnectError("All connection attempts failed")
+    fault.__cause__ = ExceptionGroup("multiple connection attempts failed", [OSError(code, "") for code in codes])
+    assert sentence in str(explain(fault, "example"))
+
+
+async def test_a_client_of_httpx_reads_by_it() -> None:
+    """`_pool._network_backend` is a private name of httpx, which has no public one for it."""
+    async with open_client(find_route(urlsplit("http://127.0.0.1"), None), None) as client:
+        transport = client._transport
+        assert isinstance(transport, httpx.AsyncHTTPTransport)
+        assert isinstance(transport._pool, httpcore.AsyncConnectionPool)
+        assert isinstance(transport._pool._network_backend, GatheringNetwork)
+    plain = httpx.AsyncHTTPTransport()
+    assert isinstance(plain._pool, httpcore.AsyncConnectionPool)
+    assert isinstance(plain._pool._network_backend, httpcore.AsyncNetworkBackend)

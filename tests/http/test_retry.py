@@ -16,7 +16,7 @@ from thinklsp.core.errors import (
     StreamProtocolError,
     TransportFailed,
 )
-from thinklsp.wire.retry import CallHistory, GiveUp, RetryPolicy, TryAgain, after, decide, spoken_time
+from thinklsp.http.retry import CallHistory, GiveUp, RetryPolicy, TryAgain, after, decide, spoken_time
 
 POLICY = RetryPolicy()
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thinklsp.wire.inflate import Inflater
+from thinklsp.http.inflate import Inflater
 
 PACKERS = {
     "": bytes,

@@ -12,7 +12,7 @@ import pytest
 from tests.support.fetching import QUICK, fetch
 from tests.support.sse_server import SseServer, answer
 from thinklsp.core.errors import TransportFailed
-from thinklsp.wire.transport import Transport
+from thinklsp.http.transport import Transport
 
 
 async def test_no_tls_on_the_other_side(transport: Transport) -> None:

@@ -11,18 +11,11 @@ from collections.abc import Iterator
 from errno import EMFILE, ENFILE
 from urllib.parse import SplitResult
 
-import httpcore
+import httpx
 
 from thinklsp.core.errors import HeaderRefused, TransportFailed
 
-FAULTS = (
-    httpcore.NetworkError,
-    httpcore.TimeoutException,
-    httpcore.ProtocolError,
-    httpcore.ProxyError,
-    httpcore.UnsupportedProtocol,
-    OSError,
-)
+FAULTS = (httpx.HTTPError, httpx.StreamError, httpx.InvalidURL, OSError)
 
 
 def spoken_host(parts: SplitResult) -> str:
@@ -33,25 +26,25 @@ def spoken_host(parts: SplitResult) -> str:
 
 def explain(fault: Exception, host: str, *, proxied: bool = False) -> TransportFailed:
     """What one of `FAULTS` means."""
-    known = _explain_cause(fault, host, connecting=isinstance(fault, httpcore.ConnectError), proxied=proxied)
+    known = _explain_cause(fault, host, connecting=isinstance(fault, httpx.ConnectError), proxied=proxied)
     if known is not None:
         return known
     match fault:
-        case httpcore.ConnectTimeout():
+        case httpx.ConnectTimeout():
             return TransportFailed(f"No connection to {host} came about in time: check the network.")
-        case httpcore.WriteTimeout():
+        case httpx.WriteTimeout():
             return TransportFailed(f"{host} took in the request too slowly: sending it timed out.")
-        case httpcore.PoolTimeout():
+        case httpx.PoolTimeout():
             return TransportFailed(f"All connections to {host} are in use by other turns.")
-        case httpcore.ReadTimeout():
+        case httpx.ReadTimeout():
             return TransportFailed(f"{host} did not answer in time.")
-        case httpcore.ProxyError():
+        case httpx.ProxyError():
             return _refused_by_proxy(str(fault)[:3], host)
-        case httpcore.ConnectError():
+        case httpx.ConnectError():
             return TransportFailed(f"No connection to {host}: check the network.")
-        case httpcore.LocalProtocolError():
+        case httpx.LocalProtocolError():
             return bad_header()
-        case httpcore.UnsupportedProtocol():
+        case httpx.UnsupportedProtocol() | httpx.InvalidURL():
             return bad_address(host)
         case _:
             return TransportFailed(f"The connection to {host} broke off.")
