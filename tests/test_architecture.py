@@ -87,7 +87,7 @@ def test_own_modules_are_not_imported_inside_functions() -> None:
             [
                 "thinklsp.lsp.editor.checked_settings",
                 "thinklsp.settings",
-                "thinklsp.engine.prepared",
+                "thinklsp.engine.user_config",
                 "thinklsp.lsp.face",
                 "thinklsp.lsp.protocol",
                 "thinklsp.lsp.actions",

@@ -13,8 +13,7 @@ def main() -> int:
 
         return serve()
     from thinklsp.cli.logs import log_to_stderr  # noqa: PLC0415 - see above
-    from thinklsp.cli.main import run  # noqa: PLC0415 - see above
-    from thinklsp.cli.streams import prepare_streams  # noqa: PLC0415 - see above
+    from thinklsp.cli.main import prepare_streams, run  # noqa: PLC0415 - see above
 
     can_answer = prepare_streams()
     log_to_stderr()

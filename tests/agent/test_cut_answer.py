@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.scripted_model import SCRIPTED
-from thinklsp.agent.cut_answer import is_window_full, why_cut
+from thinklsp.agent.turn import explain_cut, is_window_full
 from thinklsp.agent.turn_state import Limits, TurnConfig
 from thinklsp.core.usage import Usage
 from thinklsp.providers.base import Thinking
@@ -36,7 +36,7 @@ def config(model: Any, max_tokens: int | None) -> TurnConfig:
     ],
 )
 def test_the_sentence_names_what_helps(model: Any, asked: int | None, usage: Usage, said: str) -> None:
-    sentence = why_cut(config(model, asked), usage)
+    sentence = explain_cut(config(model, asked), usage)
     assert said in sentence
     assert ("Raise it" in sentence) is (said == "Raise it")
 

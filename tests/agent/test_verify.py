@@ -14,8 +14,9 @@ from tests.support.plain_runner import PlainRunner
 from tests.support.scripted_model import SCRIPTED, Answer, ScriptedModel, check_sendable, says, tool
 from thinklsp.agent.prompts import NUDGE, TESTS_FAILED
 from thinklsp.agent.turn import run_turn
-from thinklsp.agent.turn_state import Limits, TurnConfig, Verify
+from thinklsp.agent.turn_state import Limits, TurnConfig
 from thinklsp.agent.user_turns import split_turns
+from thinklsp.core.choices import Verify
 from thinklsp.core.errors import ToolFailed
 from thinklsp.core.events import Notice, Reminded, StepCommitted, ToolFinished, ToolStarted, TurnEvent, TurnFinished
 from thinklsp.core.messages import TextBlock

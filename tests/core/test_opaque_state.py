@@ -25,7 +25,7 @@ from thinklsp.core.messages import (
     ThinkingBlock,
     ToolUseBlock,
 )
-from thinklsp.providers.written import written_once
+from thinklsp.providers.written import WrittenParts
 
 ORIGIN = Origin("anthropic", "m", "https://h", "fingerprint")
 SECRET = "EqQBCkYICxgCKkDcanary"
@@ -60,8 +60,9 @@ def test_repr_of_it_and_of_blocks_that_hold_it_says_nothing() -> None:
 
 def test_what_was_written_of_it_for_its_issuer_says_nothing() -> None:
     block = ThinkingBlock("", STATE)
-    written_once(block, "anthropic", ORIGIN, lambda: {"signature": SECRET})
-    assert SECRET not in f"{block!r} {block.made!r} {block.made}"
+    parts = WrittenParts()
+    parts.encode(block, ORIGIN, lambda: {"signature": SECRET})
+    assert SECRET not in f"{block!r} {parts!r} {parts._memo.find(block)!r}"
 
 
 def test_blocks_that_hold_it_cannot_be_pickled_or_dumped() -> None:

@@ -11,7 +11,7 @@ import pytest
 from tests.support.sse_server import SseServer, Step, answer
 from thinklsp.engine import Engine
 from thinklsp.engine.doctor import report
-from thinklsp.providers.anthropic.capabilities import read_capabilities
+from thinklsp.providers.anthropic.adapter import AnthropicAdapter
 from thinklsp.providers.capabilities import contradictions
 from thinklsp.providers.catalog import lookup
 from thinklsp.settings import EditorSettings
@@ -36,7 +36,7 @@ async def reported(base_url: str, **choices: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_the_catalogue_agrees_with_the_simulated_service(name: str) -> None:
-    told = read_capabilities(json.dumps(model_info(name)).encode())
+    told = AnthropicAdapter().parse_capabilities(json.dumps(model_info(name)).encode())
     assert told is not None
     model = lookup("anthropic", name)
     assert contradictions(model, told) == []

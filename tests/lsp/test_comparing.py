@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.sizes import examples
-from thinklsp.core.edits import FileEdit
-from thinklsp.lsp.edits.comparing import Hunks, Shown, compare, described, hunk_count
+from thinklsp.core.edits import FileEdit, count_hunks
+from thinklsp.engine.results import Hunks
+from thinklsp.lsp.edits.comparing import Shown, compare, described
 
 TEN = "".join(f"l{number}\n" for number in range(1, 11))
 THREE = TEN.replace("l2\n", "L2\n").replace("l5\n", "").replace("l8\n", "l8\nnew\n")
@@ -62,7 +63,7 @@ def test_what_arrived(case: str) -> None:
     file, shown, hunks, written, rest = CASES[case]
     found = compare(file, shown)
     assert found.hunks == Hunks(*hunks)
-    assert sum(hunks) == hunk_count(file)
+    assert sum(hunks) == count_hunks(file)
     assert (None if found.written is None else found.written.after) == written
     assert (None if found.rest is None else (found.rest.before, found.rest.after)) == rest
     if found.written is not None and found.rest is not None and file.new_uri is not None:
@@ -88,7 +89,7 @@ def test_the_parts_make_the_whole(before: str, after: str, chosen: set[int], typ
         assert found.written.before == before
     if found.rest is not None:
         assert found.rest.after == after
-    assert found.hunks.applied + found.hunks.waiting == hunk_count(edit(before, after))
+    assert found.hunks.applied + found.hunks.waiting == count_hunks(edit(before, after))
 
 
 DESCRIBED: list[tuple[FileEdit, str]] = [

@@ -10,11 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.raw_documents import apply_text_edits
+from thinklsp.core.choices import Review
 from thinklsp.core.edits import FileEdit
 from thinklsp.core.problems import Verified
 from thinklsp.lsp.editor.client import Abilities
 from thinklsp.lsp.editor.present import Present
-from thinklsp.lsp.edits.drafts import Draft, Review, Scope, draft
+from thinklsp.lsp.edits.drafts import Draft, Scope, draft
 from thinklsp.lsp.edits.fetched import newly_fetched
 from thinklsp.lsp.edits.workspace_edits import workspace_edit
 from thinklsp.lsp.protocol.convert import Encoding

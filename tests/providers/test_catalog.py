@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from thinklsp.core.choices import EFFORTS
 from thinklsp.core.errors import SettingsError
 from thinklsp.core.usage import Usage
 from thinklsp.providers.catalog import Catalogue, default_model, known_models, lookup
 from thinklsp.providers.model_info import ModelInfo, Price
 from thinklsp.providers.model_row import ModelRow
-from thinklsp.providers.thinking import EFFORTS
 
 PROVIDERS = ("anthropic", "openai", "google", "openai-compatible")
 ROWS = [(provider, model_id) for provider in PROVIDERS for model_id in (*known_models(provider), "next-9", "")]

@@ -17,23 +17,24 @@ import pytest
 
 from tests.support.dialects import SERVERS, Answer, Place, ask, place, play
 from thinklsp.agent.remedies import Remedies
+from thinklsp.core.choices import EffortSetting, PlannedThinkingMode, SummaryLength, ThinkingDisplay
 from thinklsp.core.errors import BadRequest, ProviderError
 from thinklsp.core.messages import RedactedThinkingBlock, ThinkingBlock, UserMessage
 from thinklsp.engine.turn_config import plan_for
 from thinklsp.providers.base import ModelRequest, Thinking
 from thinklsp.providers.catalog import known_models, lookup
-from thinklsp.providers.model_info import ModelInfo, SummaryLength
+from thinklsp.providers.model_info import ModelInfo
 from thinklsp.providers.service_errors import EffortRefused, ThinkingFormRefused
-from thinklsp.providers.thinking import ThinkingDisplay, ThinkingMode, ThinkingPlan
+from thinklsp.providers.thinking import ThinkingPlan
 from thinklsp.settings import EditorSettings, Provider, Settings
-from thinklsp.settings.model import EffortWish, nested
+from thinklsp.settings.model import nested
 from thinklsp.simulator.anthropic.models import MODELS as ANTHROPIC
 from thinklsp.simulator.google.models import MODELS as GOOGLE
 from thinklsp.simulator.openai.models import MODELS as OPENAI
 from thinklsp.tools.registry import TOOLS, tool_specs
 
-MODES = get_args(ThinkingMode)
-EFFORTS = get_args(EffortWish)
+MODES = get_args(PlannedThinkingMode)
+EFFORTS = get_args(EffortSetting)
 DISPLAYS = get_args(ThinkingDisplay)
 BUDGETS = "thinking.budgetTokens"
 CORNERS: tuple[Mapping[str, object], ...] = (

@@ -19,6 +19,7 @@ from tests.support.anthropic_requests import PLAIN, REQUESTS, loop, said, text, 
 from tests.support.anthropic_wire import ADAPTER, body_of, unmarked
 from tests.support.sse_server import SseServer, head
 from thinklsp.agent.model_call import AttemptUsage, CallFinished, HttpModelCaller
+from thinklsp.core.choices import PlannedThinkingMode
 from thinklsp.core.events import TextStreamed, ThinkingTick
 from thinklsp.core.messages import UserMessage
 from thinklsp.engine.turn_config import plan_for
@@ -26,7 +27,6 @@ from thinklsp.http.retry import RetryPolicy
 from thinklsp.http.transport import Transport
 from thinklsp.providers.base import ModelRequest
 from thinklsp.providers.catalog import known_models, lookup
-from thinklsp.providers.thinking import ThinkingMode
 from thinklsp.settings.model import nested
 
 MODELS = [*known_models("anthropic"), "claude-next-9"]
@@ -37,7 +37,7 @@ def every_request() -> list[ModelRequest]:
     plans = [
         (name, plan_for(nested({"thinking.mode": mode, "effort": "max"}), lookup("anthropic", name)))
         for name in MODELS
-        for mode in get_args(ThinkingMode)
+        for mode in get_args(PlannedThinkingMode)
     ]
     made = [
         replace(PLAIN, model=lookup("anthropic", name), thinking=plan.thinking, max_tokens=plan.max_tokens)

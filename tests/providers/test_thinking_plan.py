@@ -9,10 +9,11 @@ from typing import Any, get_args
 
 import pytest
 
+from thinklsp.core.choices import EFFORTS, Effort, PlannedThinkingMode, ThinkingDisplay
 from thinklsp.providers.base import ThinkingForm
 from thinklsp.providers.catalog import known_models, lookup
-from thinklsp.providers.model_info import Effort, ModelInfo
-from thinklsp.providers.thinking import EFFORTS, ThinkingDisplay, ThinkingMode, ThinkingPlan, plan_thinking
+from thinklsp.providers.model_info import ModelInfo
+from thinklsp.providers.thinking import ThinkingPlan, plan_thinking
 
 PROVIDERS = ("anthropic", "openai", "google", "openai-compatible")
 MODELS = [(provider, model_id) for provider in PROVIDERS for model_id in (*known_models(provider), "next-9")]
@@ -95,7 +96,7 @@ def test_every_wish_becomes_something_the_model_takes(provider: str, model_id: s
     model = lookup(provider, model_id)
     budgets = (10_000, False), *((count, True) for count in (-1, 0, 1, 127, 1024, 10_000, 63_999, 500_000))
     for mode, effort, display, max_tokens, (budget, explicit) in product(
-        get_args(ThinkingMode),
+        get_args(PlannedThinkingMode),
         (None, *get_args(Effort)),
         get_args(ThinkingDisplay),
         (None, 1, 1024, 1025, 8000, 10_000_000),
@@ -122,7 +123,7 @@ def test_every_wish_becomes_something_the_model_takes(provider: str, model_id: s
             assert result.thinking.effort != "minimal"
 
 
-def thinking_is_wished(mode: ThinkingMode, budget: int) -> bool:
+def thinking_is_wished(mode: PlannedThinkingMode, budget: int) -> bool:
     return mode != "off" and budget != 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from dataclasses import replace
 
@@ -23,8 +24,11 @@ from thinklsp.core.messages import (
     UserMessage,
 )
 from thinklsp.core.strict_json import json_bytes
-from thinklsp.providers import written
+from thinklsp.providers.anthropic import adapter as anthropic
 from thinklsp.providers.base import ModelRequest, Thinking
+from thinklsp.providers.google import contents as google
+from thinklsp.providers.openai_chat import replay as openai_chat
+from thinklsp.providers.openai_responses import replay as openai_responses
 
 PLACES = [
     place("anthropic", "claude-opus-5-5"),
@@ -33,6 +37,7 @@ PLACES = [
     place("openai-compatible", "compatible-1"),
 ]
 TOOLS = (ToolSpec("read_file", "Reads.", {"type": "object", "properties": {"path": {"type": "string"}}}),)
+MEMOS = [module.WRITTEN._memo for module in (anthropic, openai_responses, google, openai_chat)]
 WORDS = st.sampled_from(["", " ", "a", 'ab\n"\\', "é 🙂", "\ud83d", "\u2028", "x" * 60])
 IDS = st.sampled_from(["a", "b", "call/1", "toolu_1", ""])
 ARGUMENTS = st.none() | st.dictionaries(WORDS, WORDS | st.integers() | st.none(), max_size=2)
@@ -146,5 +151,17 @@ def _written(where: Place, conversation: Conversation) -> int:
 
 def _kept(conversation: Conversation) -> int:
     parts = [part for message in conversation for part in (message, *message.blocks)]
-    made = [value for part in parts for _, value in part.made.values()]
-    return sum(len(value.json) for value in made if isinstance(value, written.Written))
+    known = [known for memo in MEMOS for part in parts if (known := memo.find(part)) is not None]
+    return sum(len(value.json) for _, value in known)
+
+
+def test_what_was_written_goes_with_the_conversation() -> None:
+    for where in PLACES:
+        gc.collect()
+        before = [len(memo._entries) for memo in MEMOS]
+        conversation: Conversation = (UserMessage.of("Begin."), AssistantMessage((TextBlock("Done."),)))
+        where.encode(asked(where, (*conversation, UserMessage.of("Again."))))
+        assert [len(memo._entries) for memo in MEMOS] > before, where.provider
+        del conversation
+        gc.collect()
+        assert [len(memo._entries) for memo in MEMOS] == before, where.provider

@@ -6,8 +6,8 @@ import struct
 import pytest
 
 from tests.support.shadowing import BOTH, needs_sandbox, shadowed, tree
+from thinklsp.sandbox.bubblewrap import build_filter
 from thinklsp.sandbox.room import Folder, Machine, options, variables
-from thinklsp.sandbox.seccomp import program
 
 
 def shown(machine, *folders):
@@ -61,13 +61,13 @@ def verdict(code, architecture, number, argument=0):
     [("x86_64", 0xC000003E, 41, 250, 0), ("aarch64", 0xC00000B7, 198, 219, 63)],
 )
 def test_the_filter(machine, architecture, socket, keyctl, read):
-    code = program(machine)
+    code = build_filter(machine)
     assert verdict(code, architecture, read) == "allow"
     assert verdict(code, architecture, keyctl) == 1
     assert {family for family in range(64) if verdict(code, architecture, socket, family) == "allow"} == {1, 2, 10, 16}
     assert verdict(code, architecture, read | 0x40000000) == 38
     assert verdict(code, 0x40000003, read) == 38
-    assert program("mips") == b""
+    assert build_filter("mips") == b""
 
 
 TRIES = """

@@ -39,9 +39,11 @@ async def test_random_parts_of_edits_with_random_typing_between(
 
 # The editor's word is enough, as it was.
 BELIEVES = """
+from thinklsp.core.edits import count_hunks
+from thinklsp.engine.results import Hunks
 from thinklsp.lsp.edits import arrival
-from thinklsp.lsp.edits.comparing import Arrival, Hunks, hunk_count
-arrival.compare = lambda sent, shown, exact=False: Arrival(Hunks(hunk_count(sent), 0), sent, None)
+from thinklsp.lsp.edits.comparing import Arrival
+arrival.compare = lambda sent, shown, exact=False: Arrival(Hunks(count_hunks(sent), 0), sent, None)
 """
 
 

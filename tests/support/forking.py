@@ -235,13 +235,12 @@ def fork_servers(arm: Callable[[], object] = lambda: None) -> int:
         import thinklsp.cli.main
         import thinklsp.cli.serve_stdio
         import thinklsp.cli.sessions
-        import thinklsp.cli.streams
         import thinklsp.lsp.actions.turn_titles
         import thinklsp.lsp.face
         import thinklsp.lsp.serving.stdio
         import thinklsp.lsp.serving.tcp
         import thinklsp.lsp.serving.websocket  # noqa: F401 - loaded for those that are forked
-        from thinklsp.engine.prepared import prepare
+        from thinklsp.engine.user_config import prepare
 
         prepare()
         "".encode("utf-16-le")  # What lengths of text are counted in.

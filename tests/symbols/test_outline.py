@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from tests.support.python_definitions import definitions, standard_library
 from thinklsp.core.lines import split_lines
+from thinklsp.symbols.answers import find_mentions
 from thinklsp.symbols.languages import language_of, languages
-from thinklsp.symbols.mentions import mentions
 from thinklsp.symbols.outline import outline
 
 TABLE = sorted(Path(__file__).with_name("outlines").glob("*.txt"))
@@ -180,7 +180,7 @@ MENTIONS = {
 
 @pytest.mark.parametrize(("name", "text"), MENTIONS)
 def test_a_name_is_mentioned_where_it_is_code(name, text):
-    assert mentions(text, languages()[name], "a") == MENTIONS[name, text]
+    assert find_mentions(text, languages()[name], "a") == MENTIONS[name, text]
 
 
 def test_nothing_native_is_loaded_before_a_symbol_is_asked_for():

@@ -7,20 +7,20 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
-from typing import Literal
 
 from thinklsp.agent.budget import DaySpending
 from thinklsp.agent.context_meter import ContextMeter
 from thinklsp.agent.model_call import AttemptUsage, CallEvent, CallFinished, ModelCaller
 from thinklsp.agent.turn_state import Limits
 from thinklsp.agent.usage_tally import UsageTally
+from thinklsp.core.choices import BudgetAnswer
 from thinklsp.core.errors import TurnRefused
 from thinklsp.core.events import RetryScheduled
 from thinklsp.core.usage import Usage
 from thinklsp.providers.base import ModelRequest
 from thinklsp.providers.model_info import Price
 
-AskBudget = Callable[[str], Awaitable[Literal["continue", "raise", "stop"]]]
+AskBudget = Callable[[str], Awaitable[BudgetAnswer]]
 
 
 class BudgetStopped(TurnRefused):

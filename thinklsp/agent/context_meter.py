@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import assert_never
 
+from thinklsp.core.memo import IdentityMemo
 from thinklsp.core.messages import (
     ContentBlock,
     Conversation,
@@ -34,6 +35,8 @@ _FRAME = 16
 # Of smaller requests the unseen parts, such as a service's own instructions, are too great a share.
 _TELLING = 2_000
 MOST_FAILURES = 3
+
+_SIZES: IdentityMemo[int] = IdentityMemo()
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +121,10 @@ def bytes_of(messages: Iterable[Message]) -> int:
 
 def _message_bytes(message: Message) -> int:
     """Counted once: a loop asks for the whole conversation at every step."""
-    size = message.made.get(__name__)
+    size = _SIZES.find(message)
     if size is None:
-        size = message.made[__name__] = sum(_FRAME + _block_bytes(block) for block in message.blocks)
-    return int(size)
+        size = _SIZES.keep(message, sum(_FRAME + _block_bytes(block) for block in message.blocks))
+    return size
 
 
 def text_bytes(text: str) -> int:

@@ -19,12 +19,13 @@ from typing import assert_never, get_args
 
 from thinklsp.agent.thinking_losses import Loss
 from thinklsp.core.bare import bare_message
+from thinklsp.core.choices import EFFORTS, Effort
 from thinklsp.core.errors import BadRequest, ProviderError
 from thinklsp.core.events import Notice
 from thinklsp.core.messages import AssistantMessage, Conversation
 from thinklsp.core.remedies import Remedy
 from thinklsp.providers.base import ModelRequest, Thinking, ThinkingForm
-from thinklsp.providers.model_info import Effort, ModelInfo
+from thinklsp.providers.model_info import ModelInfo
 from thinklsp.providers.service_errors import (
     CacheHintRefused,
     CompactionRefused,
@@ -33,7 +34,6 @@ from thinklsp.providers.service_errors import (
     ThinkingFormRefused,
     ThinkingRejected,
 )
-from thinklsp.providers.thinking import EFFORTS
 
 _REMEMBERED = 16
 DROPPING = (

@@ -1,6 +1,7 @@
-"""Runs the tool calls of one message: neighbouring readers side by side, everything else one after the other.
+"""The tool calls of one message: neighbouring readers run side by side, everything else one after the other.
 
-A message runs at most 64 calls, 8 of them at once, and its results hold at most 1 MB together.
+A message runs at most 64 calls, 8 of them at once, and its results hold at most 1 MB together. A second reading of an
+unchanged file in one turn refers to the first reading.
 """
 
 from __future__ import annotations
@@ -8,11 +9,20 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
+from thinklsp.agent.user_turns import split_turns
 from thinklsp.core.events import ToolFinished, ToolStarted
-from thinklsp.core.messages import ToolResultBlock, ToolUseBlock, UserMessage
+from thinklsp.core.messages import (
+    AssistantMessage,
+    Conversation,
+    TextBlock,
+    ToolResultBlock,
+    ToolUseBlock,
+    UserMessage,
+    shortened_by,
+)
 from thinklsp.tools.base import AnyTool, ToolContext, ToolOutput, call, describe
 from thinklsp.tools.registry import Mode, tools_for
 
@@ -23,6 +33,10 @@ _TOO_MANY = f"Not run: one message runs at most {MAX_CALLS} calls. Call again in
 _CUT = "\n[cut: the results of one message hold at most 1 MB; make this call again in your next message]"
 # Bytes of a character in UTF-8.
 _WIDEST = 4
+_READ = "read_file"
+# The model finds a shorter result no faster than it reads the result again.
+_MIN_REPEATED_CHARACTERS = 2_000
+_UNCHANGED = "Unchanged: the result of your earlier read_file of these lines, in this turn, still holds."
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,3 +107,50 @@ def _groups(calls: Sequence[ToolUseBlock], tools: tuple[AnyTool, ...]) -> Iterat
     for reads, group in groupby(range(len(calls)), key=lambda index: calls[index].name in readers):
         indexes = list(group)
         yield from [indexes] if reads else [[index] for index in indexes]
+
+
+def refer_to_earlier_reads(answer: AssistantMessage, results: UserMessage, conversation: Conversation) -> UserMessage:
+    """Replace repeated `read_file` results with a reference to the first one.
+
+    `results` are those of `answer`; neither is part of `conversation` yet. A reference stays within one turn, because a
+    turn is kept or summarised as a whole. If the service has shortened the conversation, only later results count.
+    """
+    reads = {call.id for call in answer.tool_uses if call.name == _READ}
+    if not reads or all(len(block.text) < _MIN_REPEATED_CHARACTERS for block in results.blocks):
+        return results
+    turns = split_turns(conversation).turns
+    seen = _collect_read_texts(_drop_shortened((*turns[-1], answer) if turns else ()))
+    blocks: list[ToolResultBlock | TextBlock] = []
+    for block in results.blocks:
+        is_read = isinstance(block, ToolResultBlock) and block.tool_use_id in reads
+        if is_read and len(block.text) >= _MIN_REPEATED_CHARACTERS:
+            if block.text in seen:
+                heading = block.text.partition("\n")[0]
+                block = replace(block, text=f"{heading}\n{_UNCHANGED}")
+            else:
+                seen.add(block.text)
+        blocks.append(block)
+    return UserMessage(tuple(blocks))
+
+
+def _drop_shortened(turn: Conversation) -> Conversation:
+    """Return the messages of a turn that the service still reads in full."""
+    notes = [index for index, message in enumerate(turn) if shortened_by(message) is not None]
+    return turn[notes[-1] :] if notes else turn
+
+
+def _collect_read_texts(turn: Conversation) -> set[str]:
+    """Return the texts of all successful `read_file` results in a turn."""
+    calls = {
+        call.id
+        for message in turn
+        if isinstance(message, AssistantMessage)
+        for call in message.tool_uses
+        if call.name == _READ
+    }
+    return {
+        block.text
+        for message in turn
+        for block in message.blocks
+        if isinstance(block, ToolResultBlock) and block.tool_use_id in calls and not block.is_error
+    }

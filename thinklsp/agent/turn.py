@@ -15,11 +15,9 @@ from thinklsp.agent.budget import DaySpending
 from thinklsp.agent.budget_gate import AskBudget, BudgetStopped
 from thinklsp.agent.checks import Checks
 from thinklsp.agent.context_meter import ContextMeter
-from thinklsp.agent.cut_answer import is_window_full, why_cut
 from thinklsp.agent.model_call import CallFinished, ModelCaller
 from thinklsp.agent.prompts import NUDGE
-from thinklsp.agent.rereads import by_reference
-from thinklsp.agent.tool_runner import ToolResults, run_tool_calls
+from thinklsp.agent.tool_runner import ToolResults, refer_to_earlier_reads, run_tool_calls
 from thinklsp.agent.turn_state import Progress, TurnConfig
 from thinklsp.agent.usage_tally import UsageTally
 from thinklsp.agent.verify import Verification
@@ -42,6 +40,10 @@ from thinklsp.core.messages import (
 from thinklsp.core.said import THINKING_ONLY
 from thinklsp.core.usage import Usage
 from thinklsp.tools.base import ToolContext
+
+# The share of a limit at which an answer counts as cut there: servers stop a little before the limit, and count tokens
+# that they add themselves.
+_NEARLY = 0.98
 
 
 async def run_turn(
@@ -127,7 +129,7 @@ async def _after_answer(
             if message.stop_reason == "context_window" or is_window_full(config, answer.usage):
                 yield turn.finished("context_window")
             else:
-                yield Notice("warning", why_cut(config, answer.usage))
+                yield Notice("warning", explain_cut(config, answer.usage))
                 yield turn.finished("max_tokens")
         case "pause_turn" if message.is_paused:
             yield _commit(turn, message, None, answer.usage)
@@ -150,7 +152,7 @@ async def _run_tools(
     async with aclosing(run_tool_calls(answer.message.tool_uses, config.tools, config.mode, context)) as events:
         async for event in events:
             if isinstance(event, ToolResults):
-                results = by_reference(answer.message, event.message, turn.conversation)
+                results = refer_to_earlier_reads(answer.message, event.message, turn.conversation)
                 yield _commit(turn, answer.message, results, answer.usage)
             else:
                 yield event
@@ -182,3 +184,28 @@ def _without_unfinished(message: AssistantMessage) -> AssistantMessage | None:
     if not any(isinstance(block, TextBlock) and block.text.strip() for block in blocks):
         return None
     return replace(message, blocks=tuple(blocks))
+
+
+def is_window_full(config: TurnConfig, usage: Usage) -> bool:
+    """Return whether the input and the output of a model call fill the model's context window."""
+    window, read, written = config.model.context_window, usage.input_tokens, usage.output_tokens
+    return window is not None and read is not None and written is not None and read + written >= _NEARLY * window
+
+
+def explain_cut(config: TurnConfig, usage: Usage) -> str:
+    """Explain to the user why an answer ended at a length limit, and what helps.
+
+    Services report several causes by one stop reason.
+    """
+    asked, cap, written = config.max_tokens, config.model.output_cap, usage.output_tokens
+    ended_itself = asked is None or (written is not None and written < _NEARLY * asked)
+    if ended_itself and config.model.provider != "openai-compatible":
+        return "The service ended the answer at a limit of its own, not at maxTokens. Ask for the rest, or for less."
+    if ended_itself or asked is None:
+        return (
+            "The server ended the answer at a limit of its own, not at maxTokens: most often the context that it was "
+            "started with is full. Compact the conversation, or raise the context length on the server."
+        )
+    if cap is not None and asked >= cap:
+        return f"The answer was cut: {asked:,} tokens are the most that {config.model.id} writes at once. Ask for less."
+    return f"The answer was cut at maxTokens, {asked:,} tokens. Raise it or ask for less."

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
 from thinklsp.agent.compacting import CompactionRules
 from thinklsp.agent.context_meter import ContextMeter
 from thinklsp.agent.usage_tally import UsageTally
+from thinklsp.core.choices import Verify
 from thinklsp.core.events import TurnFinished, TurnStopReason
 from thinklsp.core.messages import Conversation
 from thinklsp.core.problems import Verified
@@ -18,8 +18,6 @@ from thinklsp.providers.base import ModelRequest, Thinking
 from thinklsp.providers.model_info import ModelInfo
 from thinklsp.tools.base import AnyTool
 from thinklsp.tools.registry import TOOLS, Mode, tool_specs
-
-Verify = Literal["auto", "always", "off"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,16 +22,14 @@ from rich.console import Console
 from thinklsp.cli.ask_screen import AskScreen
 from thinklsp.cli.terminal import console_for, current_folder, diff_lines, harmless, usage_line
 from thinklsp.cli.terminal_question import can_ask, choose, confirm
-from thinklsp.core.edits import EditSet
+from thinklsp.core.choices import BUDGET_ANSWERS, EFFORT_SETTINGS, BudgetAnswer
+from thinklsp.core.edits import EditSet, count_hunks
 from thinklsp.core.errors import PathRefused, ThinkLspError
 from thinklsp.core.events import TurnFinished
 from thinklsp.core.unified import diff
 from thinklsp.engine import ChatTask, Choices, Engine, Reference, Turn, TurnSpec
+from thinklsp.engine.results import ENDINGS, FileStatus, Hunks, Outcome, not_sent, turn_result
 from thinklsp.engine.sessions import Reach, SessionCommands
-from thinklsp.lsp.edits.comparing import Hunks, hunk_count
-from thinklsp.lsp.edits.drafts import FileStatus, not_sent
-from thinklsp.lsp.edits.outcome import Outcome
-from thinklsp.lsp.turns.results import turn_result
 from thinklsp.sessions.state_folder import state_folder
 from thinklsp.sessions.store import SqliteStore
 from thinklsp.settings import EditorSettings
@@ -42,20 +40,11 @@ from thinklsp.workspace.protected import ProtectedPaths
 from thinklsp.workspace.uri import path_to_uri
 from thinklsp.workspace.view import WorkspaceFolder, WorkspaceView
 
-_EFFORTS = ("auto", "low", "medium", "high", "xhigh", "max")
 _LINES = re.compile(r"(.+?):L?(\d+)(?:-L?(\d+))?")
-_BUDGET_ANSWERS: Mapping[str, Literal["continue", "raise"]] = {
-    "Continue once": "continue",
-    "Lift the limit for this turn": "raise",
-}
-# How a turn that gave no whole answer ended.
-_ENDINGS = {
-    "cancelled": "The turn was cancelled.",
-    "refusal": "The service declined to answer.",
-    "max_tokens": "The answer was cut at the output limit.",
-    "max_steps": "The turn reached its limit of steps. Raise maxSteps or ask for less.",
-    "budget": "The turn reached its budget.",
-    "context_window": "The conversation outgrew the model's context window. Ask about less at once.",
+# What helps when a turn ended for this reason.
+_ADVICE = {
+    "max_steps": "Raise maxSteps or ask for less.",
+    "context_window": "Ask about less at once.",
 }
 
 
@@ -77,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object and nothing else")
     parser.add_argument("--apply", action="store_true", help="write the proposed changes without asking")
     parser.add_argument("--model", metavar="ID", help="the model to ask")
-    parser.add_argument("--effort", choices=_EFFORTS, help="how hard it tries")
+    parser.add_argument("--effort", choices=EFFORT_SETTINGS, help="reasoning effort")
     parser.set_defaults(wrong=parser.error)
 
 
@@ -106,9 +95,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _exit_code(result: Mapping[str, Any], args: argparse.Namespace) -> int:
-    if (ending := _ENDINGS.get(result["stopReason"])) is not None:
-        said = result["text"] if result["stopReason"] == "refusal" else ""
-        sys.stderr.write(harmless(f"thinklsp ask: {ending} {said}".rstrip()) + "\n")
+    reason = result["stopReason"]
+    if (ending := ENDINGS.get(reason)) is not None:
+        more = result["text"] if reason == "refusal" else _ADVICE.get(reason, "")
+        sys.stderr.write(harmless(f"thinklsp ask: {ending[0].upper()}{ending[1:]}. {more}".rstrip()) + "\n")
         return 1
     edits = result["edits"]
     return 1 if args.apply and edits is not None and edits["applied"] != "all" else 0
@@ -202,9 +192,9 @@ async def _finished(turn: Turn, screen: AskScreen, *, json_wanted: bool) -> Turn
         with _paused(screen):
             return await choose(question, options)
 
-    async def ask_budget(text: str) -> Literal["continue", "raise", "stop"]:
-        answer = await ask(text, (*_BUDGET_ANSWERS, "Stop"))
-        return _BUDGET_ANSWERS.get(answer or "", "stop")
+    async def ask_budget(text: str) -> BudgetAnswer:
+        answer = await ask(text, tuple(BUDGET_ANSWERS))
+        return BUDGET_ANSWERS.get(answer or "", "stop")
 
     async with aclosing(turn.events(ask, ask_budget)) as events:
         async for event in events:
@@ -250,7 +240,7 @@ def _all(edit_set: EditSet, status: Literal["held", "refused"], reason: str) -> 
 
 def _apply(edit_set: EditSet, view: WorkspaceView) -> Outcome:
     made = apply_to_disk(edit_set, view)
-    hunks = {file.uri: hunk_count(file) for file in edit_set.files}
+    hunks = {file.uri: count_hunks(file) for file in edit_set.files}
     return Outcome(tuple(_status(one, hunks[one.uri]) for one in made))
 
 

@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, assert_never
 
+from thinklsp.core.choices import EFFORT_LEVELS
 from thinklsp.engine.turn_config import plan_for
 from thinklsp.providers.base import Thinking
 from thinklsp.providers.catalog import known_models, lookup
@@ -20,7 +21,7 @@ from thinklsp.settings.user_file import file_schema
 _WISHES: Mapping[str, Mapping[str, str]] = {
     "auto": {},
     "off": {"thinking.mode": "off"},
-    **{f"effort {effort}": {"effort": effort} for effort in ("low", "medium", "high", "xhigh", "max")},
+    **{f"effort {effort}": {"effort": effort} for effort in EFFORT_LEVELS},
 }
 _PROVIDERS = ("anthropic", "openai", "google", "openai-compatible")
 

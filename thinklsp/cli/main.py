@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from typing import TextIO
 
 from thinklsp import __version__
 from thinklsp.cli import serve
@@ -96,3 +98,36 @@ def _entry(name: str, argv: Sequence[str]) -> int:
     module.add_arguments(parser)
     command: Callable[[argparse.Namespace], int] = module.run
     return command(parser.parse_args(list(argv)))
+
+
+def prepare_streams() -> bool:
+    """Open the standard streams that are closed, and let them take any text. Return whether standard output was open.
+
+    A closed descriptor is filled first: the next file that is opened would get its number, and what is printed with it.
+    """
+    is_open = [_fill(number) for number in range(3)]
+    # Python leaves out the stream of a descriptor that was closed.
+    sys.stdin = sys.stdin or _open_text(0, "r")
+    sys.stdout = sys.stdout or _open_text(1, "w")
+    sys.stderr = sys.stderr or _open_text(2, "w")
+    for stream in (sys.stdout, sys.stderr):
+        _take_any_text(stream)
+    return is_open[1]
+
+
+def _fill(descriptor: int) -> bool:
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        os.open(os.devnull, os.O_RDWR)
+        return False
+    return True
+
+
+def _open_text(descriptor: int, mode: str) -> TextIO:
+    return io.TextIOWrapper(io.FileIO(descriptor, mode, closefd=False), encoding="utf-8")
+
+
+def _take_any_text(stream: TextIO) -> None:
+    if isinstance(stream, io.TextIOWrapper):
+        stream.reconfigure(errors="backslashreplace")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from thinklsp.core.lines import changed_blocks, split_lines
+from thinklsp.core.lines import changed_blocks, line_bodies, split_lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +53,21 @@ class EditSet:
 
     def __bool__(self) -> bool:
         return bool(self.files)
+
+
+def count_hunks(file: FileEdit) -> int:
+    """Return the number of hunks in which a file can be accepted. Creating, deleting and renaming it are one each."""
+    if file.before is None or file.after is None:
+        return 1
+    count = len(changed_blocks(split_comparable_lines(file.before), split_comparable_lines(file.after)))
+    if not count and file.before != file.after:
+        count = 1
+    return count + (file.new_uri is not None)
+
+
+def split_comparable_lines(text: str) -> list[str]:
+    """Return the lines of a text in the form in which hunks compare them: without line ends and byte order mark."""
+    return line_bodies(text.removeprefix("\ufeff"))
 
 
 def hunks(before: str, after: str) -> tuple[TextEdit, ...]:

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NoReturn
 
+from thinklsp.core.memo import IdentityMemo
+
 StopReason = Literal[
     "end_turn",
     "tool_use",
@@ -81,16 +83,13 @@ class OpaqueState:
         raise TypeError("opaque state cannot be pickled")
 
 
-@dataclass(frozen=True, slots=True)
-class Remembering:
-    """A part of a conversation. `made` is what pure functions have made of it, under their names: it lives as long as
-    the part, is no part of its value, and saves doing the same for every request."""
-
-    made: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class Part:
+    """A part of a conversation: a message or a block. An `IdentityMemo` can keep values that are derived from it."""
 
 
 @dataclass(frozen=True, slots=True)
-class TextBlock(Remembering):
+class TextBlock(Part):
     """`raw` is None where the block came with nothing but its text."""
 
     text: str
@@ -99,7 +98,7 @@ class TextBlock(Remembering):
 
 
 @dataclass(frozen=True, slots=True)
-class ThinkingBlock(Remembering):
+class ThinkingBlock(Part):
     """`text` is the readable summary, often empty; the signature lives in `raw`."""
 
     text: str
@@ -108,13 +107,13 @@ class ThinkingBlock(Remembering):
 
 
 @dataclass(frozen=True, slots=True)
-class RedactedThinkingBlock(Remembering):
+class RedactedThinkingBlock(Part):
     raw: OpaqueState
     kind: Literal["redacted_thinking"] = "redacted_thinking"
 
 
 @dataclass(frozen=True, slots=True)
-class ToolUseBlock(Remembering):
+class ToolUseBlock(Part):
     """A call that the model asks for. `input` is None when its arguments did not parse as a JSON object."""
 
     id: str
@@ -125,7 +124,7 @@ class ToolUseBlock(Remembering):
 
 
 @dataclass(frozen=True, slots=True)
-class ServerToolBlock(Remembering):
+class ServerToolBlock(Part):
     """A call that the provider runs itself, or its result. It is echoed, never answered."""
 
     name: str
@@ -134,7 +133,7 @@ class ServerToolBlock(Remembering):
 
 
 @dataclass(frozen=True, slots=True)
-class OpaqueBlock(Remembering):
+class OpaqueBlock(Part):
     """A block of a type that this version does not know. It is echoed to its issuer as it came."""
 
     type: str
@@ -143,7 +142,7 @@ class OpaqueBlock(Remembering):
 
 
 @dataclass(frozen=True, slots=True)
-class ToolResultBlock(Remembering):
+class ToolResultBlock(Part):
     """Our answer to one `ToolUseBlock`, as plain text."""
 
     tool_use_id: str
@@ -156,7 +155,7 @@ ContentBlock = TextBlock | ThinkingBlock | RedactedThinkingBlock | ToolUseBlock 
 
 
 @dataclass(frozen=True, slots=True)
-class UserMessage(Remembering):
+class UserMessage(Part):
     """Tool results come first, text after them: providers refuse the other order."""
 
     blocks: tuple[ToolResultBlock | TextBlock, ...]
@@ -168,7 +167,7 @@ class UserMessage(Remembering):
 
 
 @dataclass(frozen=True, slots=True)
-class AssistantMessage(Remembering):
+class AssistantMessage(Part):
     blocks: tuple[ContentBlock, ...]
     stop_reason: StopReason = "end_turn"
     role: Literal["assistant"] = "assistant"
@@ -199,6 +198,8 @@ class AssistantMessage(Remembering):
 
 Message = UserMessage | AssistantMessage
 
+_SHORTENED_BY: IdentityMemo[tuple[Origin | None]] = IdentityMemo()
+
 COMPACTION = "compaction"
 """The type of a block in which a service has noted what it had read so far; it reads nothing that stands before it."""
 
@@ -207,13 +208,12 @@ def shortened_by(message: Message) -> Origin | None:
     """Whose note of the past stands in the message, so that they no longer read what came before it."""
     if message.role == "user":
         return None
-    made = message.made
-    if COMPACTION not in made:
+    known = _SHORTENED_BY.find(message)
+    if known is None:
         # Asked about every message at every step.
         notes = (block for block in message.blocks if isinstance(block, OpaqueBlock) and block.type == COMPACTION)
-        made[COMPACTION] = next((note.raw.origin for note in notes), None)
-    origin: Origin | None = made[COMPACTION]
-    return origin
+        known = _SHORTENED_BY.keep(message, (next((note.raw.origin for note in notes), None),))
+    return known[0]
 
 
 Conversation = tuple[Message, ...]

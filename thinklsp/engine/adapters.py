@@ -5,17 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from thinklsp.providers.anthropic import capabilities as anthropic_capabilities
 from thinklsp.providers.anthropic.adapter import AnthropicAdapter
 from thinklsp.providers.base import Adapter, Endpoint
-from thinklsp.providers.capabilities import Capabilities, Describer
-from thinklsp.providers.google import capabilities as google_capabilities
+from thinklsp.providers.capabilities import Capabilities
 from thinklsp.providers.google.adapter import GoogleAdapter
 from thinklsp.providers.model_info import ModelInfo
-from thinklsp.providers.openai_chat import capabilities as openai_chat_capabilities
 from thinklsp.providers.openai_chat.adapter import OpenAiChatAdapter
 from thinklsp.providers.openai_chat.servers import ChatServer, server_for
-from thinklsp.providers.openai_responses import capabilities as openai_capabilities
 from thinklsp.providers.openai_responses.adapter import OpenAiResponsesAdapter
 from thinklsp.settings import Access, Provider
 
@@ -27,12 +23,6 @@ _ADAPTERS: Mapping[str, Adapter] = {
     "anthropic": AnthropicAdapter(),
     "openai": OpenAiResponsesAdapter(),
     "google": GoogleAdapter(),
-}
-DESCRIBERS: Mapping[str, Describer] = {
-    "anthropic": anthropic_capabilities,
-    "openai": openai_capabilities,
-    "google": google_capabilities,
-    "openai-compatible": openai_chat_capabilities,
 }
 
 

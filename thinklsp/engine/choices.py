@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, get_args
+from typing import Any
 
+from thinklsp.core.choices import EFFORT_SETTINGS, THINKING_MODES
 from thinklsp.core.errors import SettingsError, ThinkLspError
 from thinklsp.engine.adapters import PROVIDERS
 from thinklsp.engine.engine import Engine
@@ -17,12 +18,11 @@ from thinklsp.providers.base import Thinking
 from thinklsp.providers.model_info import ModelInfo, Price
 from thinklsp.sessions.session import Session
 from thinklsp.settings import EditorSettings, Provider, Settings
-from thinklsp.settings.model import EffortWish, ThinkingMode
 from thinklsp.settings.sources import wrong_value
 
 _BUDGET, _MODE = "thinking.budgetTokens", "thinking.mode"
 _MANUAL = re.compile(r"manual\s+(?P<budget>-?\d{1,9})", re.ASCII)
-_CHOICES: Mapping[str, tuple[str, ...]] = {"effort": get_args(EffortWish), "thinking": get_args(ThinkingMode)}
+_CHOICES: Mapping[str, tuple[str, ...]] = {"effort": EFFORT_SETTINGS, "thinking": THINKING_MODES}
 _AUTO = "auto"
 
 

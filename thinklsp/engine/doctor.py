@@ -20,7 +20,7 @@ from pydantic.alias_generators import to_camel
 from thinklsp import __version__
 from thinklsp.core.body import Body
 from thinklsp.core.errors import AuthenticationFailed, HeaderRefused, ThinkLspError
-from thinklsp.engine.adapters import DESCRIBERS, adapter_for, endpoint_of
+from thinklsp.engine.adapters import adapter_for, endpoint_of
 from thinklsp.engine.engine import Engine
 from thinklsp.engine.own_files import own_files
 from thinklsp.engine.turn import Choices
@@ -90,7 +90,7 @@ async def report(engine: Engine, editor: EditorSettings, choices: Choices, *, pr
     can_run = has_key and reachable is not False
     if not has_key:
         found["model"] = None
-    elif reachable and provider in DESCRIBERS:
+    elif reachable:
         told, known = await _described(engine, provider, model, deadline, problems)
         if host is not None and told is not None and told.models:
             engine.models.keep(host, told)
@@ -266,11 +266,10 @@ async def _described(
     access = await engine.access(provider)
     if access is None:
         raise AssertionError("this provider has a host")
-    describer = DESCRIBERS[provider]
-    endpoint = endpoint_of(access)
-    asked = describer.question(endpoint, model.id)
+    adapter, endpoint = adapter_for(provider, access), endpoint_of(access)
+    query = adapter.encode_model_query(endpoint, model.id)
     try:
-        async with asyncio.timeout_at(deadline), engine.transport.get(*asked) as answer:
+        async with asyncio.timeout_at(deadline), engine.transport.get(*query) as answer:
             status, headers, body = answer.status, answer.headers, await answer.read(_DESCRIPTION_BYTES)
     except HeaderRefused as error:
         # The knock had neither key nor headers.
@@ -279,13 +278,12 @@ async def _described(
     except (ThinkLspError, TimeoutError):
         # It could be reached a moment ago; a server that is slow to describe its models may answer turns well.
         return None, True
-    failure = adapter_for(provider, access).failure(status, headers, body, model.id) if status >= 400 else None
-    if (isinstance(failure, AuthenticationFailed) and status != 403) or describer.is_unknown_model(
-        status, body, model.id
-    ):
+    failure = adapter.failure(status, headers, body, model.id) if status >= 400 else None
+    is_wrong_key = isinstance(failure, AuthenticationFailed) and status != 403
+    if is_wrong_key or adapter.is_unknown_model(status, body, model.id):
         problems.append(endpoint.without_secrets(str(failure)))
         return None, False
-    told = describer.read_capabilities(body) if status == 200 else None
+    told = adapter.parse_capabilities(body) if status == 200 else None
     problems.extend(contradictions(model, told) if told else ())
     if told is not None and told.models == ():
         problems.append(f"The server at {access.base_url} has no model yet. Load one there.")

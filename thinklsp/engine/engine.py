@@ -23,8 +23,7 @@ from thinklsp.engine.connections import Connections, host_of
 from thinklsp.engine.instructions import ProjectInstructions
 from thinklsp.engine.server_models import ServerModels
 from thinklsp.engine.turn import Choices, Turn
-from thinklsp.engine.turn_config import config_for, not_kept, plan_for
-from thinklsp.engine.turn_settings import overrides_of
+from thinklsp.engine.turn_config import config_for, list_overrides, not_kept, plan_for
 from thinklsp.engine.turn_spec import TurnSpec, user_text
 from thinklsp.engine.user_config import UserConfig
 from thinklsp.http.transport import Transport
@@ -251,7 +250,7 @@ class Engine:
 
     def _settings(self, spec: TurnSpec, editor: EditorSettings, choices: Choices, session: Session | None) -> Settings:
         by_action = self.resolved(editor).settings.effort_by_action
-        overrides = overrides_of(spec, by_action, choices, {} if session is None else session.choices)
+        overrides = list_overrides(spec, by_action, choices, {} if session is None else session.choices)
         try:
             return self.resolved(editor, *overrides).settings
         except ValidationError as error:

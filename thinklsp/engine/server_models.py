@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from thinklsp.core.errors import Overloaded, ThinkLspError, TransportFailed, TurnRefused
-from thinklsp.engine.adapters import DESCRIBERS, adapter_for, endpoint_of
+from thinklsp.engine.adapters import adapter_for, endpoint_of
 from thinklsp.engine.user_config import UserConfig
 from thinklsp.providers.capabilities import Capabilities
 from thinklsp.settings import Access, Provider
@@ -36,8 +36,8 @@ class ServerModels:
         known = self.told(access)
         if known is not None and known.models:
             return known.models
-        endpoint = endpoint_of(access)
-        url, headers = DESCRIBERS[provider].question(endpoint, "")
+        adapter, endpoint = adapter_for(provider, access), endpoint_of(access)
+        url, headers = adapter.encode_model_query(endpoint, "")
         try:
             async with asyncio.timeout(seconds), self._config.now.transport.get(url, headers) as answer:
                 status, said, body = answer.status, answer.headers, await answer.read(_BYTES)
@@ -45,10 +45,10 @@ class ServerModels:
             sentence = f"The server at {endpoint.host} did not say within {seconds:.0f} s which models it has."
             raise TransportFailed(f"{sentence} Set thinklsp.model.") from None
         if status != 200:
-            failure = adapter_for(provider, access).failure(status, said, body)
+            failure = adapter.failure(status, said, body)
             failure.args = (endpoint.without_secrets(str(failure)),)
             raise failure
-        listed = DESCRIBERS[provider].read_capabilities(body)
+        listed = adapter.parse_capabilities(body)
         if listed is None:
             raise TurnRefused(
                 f"The server at {access.base_url} did not answer with a list of models: check the base URL, which "

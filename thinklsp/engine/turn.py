@@ -19,6 +19,7 @@ from thinklsp.agent.model_call import ModelCaller
 from thinklsp.agent.turn import run_turn
 from thinklsp.agent.turn_state import TurnConfig
 from thinklsp.agent.usage_tally import UsageTally
+from thinklsp.core.choices import Review, ThinkingDisplay
 from thinklsp.core.edits import FileEdit
 from thinklsp.core.errors import SessionError, ThinkLspError
 from thinklsp.core.events import (
@@ -40,7 +41,6 @@ from thinklsp.engine.turn_spec import ChatTask, CompactTask, TurnSpec, about_of,
 from thinklsp.sessions.contract import SessionStore
 from thinklsp.sessions.session import PromptOutcome, Session
 from thinklsp.sessions.values import Purpose, Spent
-from thinklsp.settings.model import Display, Review
 from thinklsp.tools.base import Ask, ToolContext
 from thinklsp.tools.editor import Editor, NoEditor
 from thinklsp.workspace.overlay import EditOverlay
@@ -76,7 +76,7 @@ class Turn:
     spec: TurnSpec
     overlay: EditOverlay
     config: TurnConfig
-    display: Display
+    display: ThinkingDisplay
     review: Review
     notices: tuple[str, ...]
     connect: Callable[[Sequence[Remedy]], Awaitable[ModelCaller]]

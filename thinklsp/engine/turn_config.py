@@ -1,16 +1,45 @@
-"""What a turn is started with: from the user's settings and what the model can do, and what of them cannot be kept."""
+"""What a turn is started with: from the settings of all sources and what the model can do, and what cannot be kept."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from thinklsp.agent.compacting import CompactionRules
 from thinklsp.agent.prompts import SYSTEM
 from thinklsp.agent.turn_state import Limits, TurnConfig
+from thinklsp.engine.turn import Choices
+from thinklsp.engine.turn_spec import ActionTask, TurnSpec
 from thinklsp.providers.model_info import ModelInfo
 from thinklsp.providers.thinking import ThinkingPlan, plan_thinking
 from thinklsp.settings import Settings
 from thinklsp.tools.registry import TOOLS, WITH_COMMANDS, Mode
+
+
+def list_overrides(
+    spec: TurnSpec, effort_by_action: Mapping[str, str], choices: Choices, session: Choices
+) -> tuple[tuple[str, Choices], ...]:
+    """Return the settings of a turn above those of its sources, weakest first, each layer with the name of its source.
+
+    `choices`: those of the connection.
+    """
+    if spec.thinking is not None:
+        choices, session = _drop_budget(choices), _drop_budget(session)
+    by_action = _choose_by_action(spec.task, effort_by_action) if isinstance(spec.task, ActionTask) else {}
+    return ("action", by_action), ("choice", choices), ("session", session), ("command", spec.chosen)
+
+
+def _choose_by_action(task: ActionTask, effort_by_action: Mapping[str, str]) -> Choices:
+    own = task.own
+    wanted = {"effort": effort_by_action.get(task.name, None if own is None else own.effort)}
+    if own is not None:
+        wanted |= {"model": own.model, "thinking.mode": own.thinking}
+    return {key: value for key, value in wanted.items() if value is not None}
+
+
+def _drop_budget(choices: Choices) -> Choices:
+    """Remove the thinking budget: it belongs to the mode that the user chose it with."""
+    return {key: value for key, value in choices.items() if key != "thinking.budgetTokens"}
 
 
 def plan_for(settings: Settings, model: ModelInfo) -> ThinkingPlan:

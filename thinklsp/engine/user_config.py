@@ -6,13 +6,19 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import get_args
 
 from thinklsp.core.errors import ThinkLspError
 from thinklsp.core.log_level import log_level
+from thinklsp.http.gathering import load
+from thinklsp.http.routes import well_known
 from thinklsp.http.transport import Transport
-from thinklsp.providers.catalog import Catalogue
+from thinklsp.providers.catalog import Catalogue, lookup
 from thinklsp.settings import UserSettings, config_path, load_user_settings
 from thinklsp.settings.toml_file import Stamp, file_stamp
+from thinklsp.settings.user_file import KeyedProvider
+from thinklsp.tools.registry import TOOLS, tool_specs
+from thinklsp.workspace.protected import ProtectedPaths
 
 _QUIET_SECONDS = 0.05
 _MAX_WAITS = 10
@@ -89,3 +95,16 @@ def _read(environment: Mapping[str, str]) -> tuple[UserSettings, Catalogue]:
 
 def _transport(user: UserSettings) -> Transport:
     return Transport(proxy=user.file.network.proxy, ca_bundle=user.file.network.ca_bundle)
+
+
+def prepare() -> None:
+    """Load the tables, schemas and libraries that every first turn needs and no setting changes.
+
+    Call it in the thread that loads the engine: it would block the event loop. A second call takes no time.
+    """
+    tool_specs(TOOLS)
+    for provider in get_args(KeyedProvider):
+        lookup(provider, "")
+    ProtectedPaths()
+    well_known()
+    load()

@@ -28,7 +28,7 @@ def checked_settings(environment: Mapping[str, str]) -> tuple[type[CheckedSettin
 def face() -> type[Face]:
     """HTTP, validation and the rest of the engine. In a thread: whoever asks for code actions meanwhile is served."""
     with _loading("thinklsp.lsp.face"), aside():
-        from thinklsp.engine.prepared import prepare  # noqa: PLC0415 - see above
+        from thinklsp.engine.user_config import prepare  # noqa: PLC0415 - see above
         from thinklsp.lsp.face import Face  # noqa: PLC0415 - see above
 
         prepare()

@@ -11,12 +11,14 @@ from typing import Literal, Protocol
 from urllib.parse import urlsplit
 
 from thinklsp.core.body import Body
+from thinklsp.core.choices import Effort, SummaryLength
 from thinklsp.core.errors import ProviderError
 from thinklsp.core.messages import Conversation, Origin, ToolSpec
 from thinklsp.core.secrets import hide
 from thinklsp.core.stream import StreamEvent
 from thinklsp.core.usage import Usage
-from thinklsp.providers.model_info import Effort, ModelInfo, SummaryLength
+from thinklsp.providers.capabilities import Capabilities
+from thinklsp.providers.model_info import ModelInfo
 
 ThinkingForm = Literal["unset", "off", "between_tools", "adaptive", "manual"]
 
@@ -136,4 +138,16 @@ class Adapter(Protocol):
         Header names are lower case; the caller cuts `body`. `model` is the id that the request asked for: the sentence
         shows it as it is.
         """
+        ...
+
+    def encode_model_query(self, endpoint: Endpoint, model_id: str) -> tuple[str, Mapping[str, str]]:
+        """Return URL and headers of the GET request for a description of the model."""
+        ...
+
+    def parse_capabilities(self, body: bytes) -> Capabilities | None:
+        """Parse the answer to the model query; return None if it does not describe a model."""
+        ...
+
+    def is_unknown_model(self, status: int, body: bytes, model_id: str) -> bool:
+        """Return whether the service says that it has no such model; a plain 404 only means that it describes none."""
         ...

@@ -1,16 +1,15 @@
 """What a service itself tells about a model, in one form, and where that contradicts the catalogue.
 
 Only asked for by people who look for a fault: requests are made by the catalogue, so that they never wait for this.
-How a service is asked, and how its answer reads, stands in its own room.
+The adapter of a service encodes the query and parses the answer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
-from thinklsp.providers.base import Endpoint
 from thinklsp.providers.model_info import ModelInfo
 
 FORMS = ("adaptive", "enabled", "disabled", "between_tools")
@@ -30,22 +29,6 @@ class Capabilities:
 
     def window_of(self, model_id: str) -> int | None:
         return self.context_window or self.windows.get(model_id) or self.windows.get(f"{model_id}:latest")
-
-
-class Describer(Protocol):
-    """A module of functions: how one service is asked about a model."""
-
-    def question(self, endpoint: Endpoint, model_id: str) -> tuple[str, Mapping[str, str]]:
-        """Address and headers of the GET that is answered with the model's description."""
-        ...
-
-    def read_capabilities(self, body: bytes) -> Capabilities | None:
-        """None where the answer describes no model, or says nothing about what it can do."""
-        ...
-
-    def is_unknown_model(self, status: int, body: bytes, model_id: str) -> bool:
-        """Whether the service says that there is no such model; others answer 404 because they describe none."""
-        ...
 
 
 def contradictions(model: ModelInfo, told: Capabilities) -> list[str]:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from thinklsp.core.choices import Effort, SummaryLength
 from thinklsp.core.usage import Usage
-
-Effort = Literal["minimal", "low", "medium", "high", "xhigh", "max"]
-SummaryLength = Literal["auto", "concise", "detailed"]
 
 
 @dataclass(frozen=True, slots=True)

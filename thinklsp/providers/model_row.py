@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from datetime import date
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from thinklsp.providers.model_info import Effort, Price, SummaryLength
+from thinklsp.core.choices import EFFORTS, Effort, SummaryLength
+from thinklsp.providers.model_info import Price
 
 _Count = Annotated[int, Field(gt=0)]
 _Dollars = Annotated[float, Field(ge=0)]
@@ -77,7 +78,7 @@ class ModelRow(_Checked):
     @field_validator("efforts")
     @classmethod
     def _ascending(cls, efforts: tuple[Effort, ...]) -> tuple[Effort, ...]:
-        return tuple(level for level in get_args(Effort) if level in efforts)
+        return tuple(level for level in EFFORTS if level in efforts)
 
     @model_validator(mode="after")
     def _makes_sense(self) -> ModelRow:

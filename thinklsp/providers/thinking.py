@@ -6,15 +6,11 @@ A wish is never refused: where a model cannot do it, the nearest thing that it c
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, assert_never
+from typing import assert_never
 
+from thinklsp.core.choices import EFFORTS, Effort, PlannedThinkingMode, SummaryLength, ThinkingDisplay
 from thinklsp.providers.base import Thinking, ThinkingForm
-from thinklsp.providers.model_info import Effort, ModelInfo, SummaryLength
-
-ThinkingMode = Literal["auto", "off", "adaptive", "manual"]
-ThinkingDisplay = Literal["status", "summary", "off"]
-
-EFFORTS: tuple[Effort, ...] = ("minimal", "low", "medium", "high", "xhigh", "max")
+from thinklsp.providers.model_info import ModelInfo
 
 # What a budget may say instead of a number of tokens, on models that are steered by it.
 BUDGET_OFF, BUDGET_DYNAMIC = 0, -1
@@ -47,7 +43,7 @@ class ThinkingPlan:
 class _Wish:
     """`budget` is an explicit one; `usual_budget` the one to take where neither it nor the effort says anything."""
 
-    mode: ThinkingMode
+    mode: PlannedThinkingMode
     effort: Effort | None
     budget: int | None
     usual_budget: int
@@ -60,7 +56,7 @@ class _Wish:
 def plan_thinking(
     model: ModelInfo,
     *,
-    mode: ThinkingMode,
+    mode: PlannedThinkingMode,
     budget_tokens: int,
     budget_explicit: bool,
     effort: Effort | None,

@@ -7,7 +7,8 @@ from functools import lru_cache
 from typing import Any, ParamSpec, TypeVar
 
 from thinklsp.core.body import Body
-from thinklsp.core.messages import Remembering
+from thinklsp.core.memo import IdentityMemo
+from thinklsp.core.messages import Part
 from thinklsp.core.strict_json import json_bytes
 
 # The request, its list of messages, a message, its list of parts.
@@ -33,17 +34,28 @@ Given = ParamSpec("Given")
 Fields = TypeVar("Fields", bound=dict[str, Any] | None)
 
 
-def written_once(
-    part: Remembering, where: str, key: object, make: Callable[Given, Fields], *given: Given.args, **named: Given.kwargs
-) -> Fields:
-    """What `make` gives for a part of a conversation. `key`: all that it depends on besides the part; `where`: the
-    adapter, which remembers one of them."""
-    known: Any = part.made.get(where)
-    if known is None or (known[0] is not key and known[0] != key):
-        fields: Any = make(*given, **named)
-        known = part.made[where] = (key, fields and Written(fields))
-    made: Fields = known[1]
-    return made
+class WrittenParts:
+    """The JSON objects that one adapter has made of parts of conversations, one for each part that still exists.
+
+    Mutable, one for each module that encodes; it keeps nothing that is not in the parts themselves.
+    """
+
+    def __init__(self) -> None:
+        self._memo: IdentityMemo[tuple[object, Any]] = IdentityMemo()
+
+    def encode(
+        self, part: Part, key: object, make: Callable[Given, Fields], *given: Given.args, **named: Given.kwargs
+    ) -> Fields:
+        """Return what `make` gives for a part, and call it only once for a key.
+
+        `key`: all that the result depends on, besides the part.
+        """
+        known = self._memo.find(part)
+        if known is None or (known[0] is not key and known[0] != key):
+            fields: Any = make(*given, **named)
+            known = self._memo.keep(part, (key, fields and Written(fields)))
+        made: Fields = known[1]
+        return made
 
 
 def extended(part: dict[str, Any], longer: dict[str, Any], field: tuple[str, object], closing: bytes) -> Written:

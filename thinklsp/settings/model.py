@@ -8,14 +8,10 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
+from thinklsp.core.choices import EffortSetting, Review, SummaryLength, ThinkingDisplay, ThinkingMode, Verify
 from thinklsp.settings.early import SUFFIX
 
 Provider = Literal["auto", "anthropic", "openai", "google", "openai-compatible", "simulator"]
-EffortWish = Literal["auto", "low", "medium", "high", "xhigh", "max"]
-ThinkingMode = Literal["auto", "off", "adaptive", "manual", "normal", "ultra"]
-Display = Literal["status", "summary", "off"]
-SummaryLength = Literal["auto", "concise", "detailed"]
-Review = Literal["auto", "always", "never"]
 
 
 def _named_model(value: object) -> object:
@@ -49,7 +45,7 @@ class ThinkingGroup(_Group):
         "take any budget of their range, 0 (off) and -1 (as they like), in mode `auto` too. "
         "An explicit budget beats effort.",
     )
-    display: Display = Field(
+    display: ThinkingDisplay = Field(
         "status",
         description="`status` shows phase, elapsed time and token count; `summary` also the provider's readable "
         "summary; `off` phase and elapsed time only.",
@@ -119,12 +115,12 @@ class Settings(_Group):
     model: Annotated[Annotated[str, Field(min_length=1, max_length=200)] | None, BeforeValidator(_named_model)] = Field(
         None, description="Model id; default, and with `auto`: the provider's default."
     )
-    effort: EffortWish = Field(
+    effort: EffortSetting = Field(
         "auto",
         description="Reasoning effort, clamped to what the model offers; `auto` sends none and leaves it to the "
         "service (GPT-5.1 to GPT-5.4 then do not think).",
     )
-    effort_by_action: dict[str, EffortWish] = Field(
+    effort_by_action: dict[str, EffortSetting] = Field(
         {}, description='Effort for single actions, e.g. `{"document": "low"}`.'
     )
     thinking: ThinkingGroup = ThinkingGroup()
@@ -135,7 +131,7 @@ class Settings(_Group):
     budget: BudgetGroup = BudgetGroup()
     compaction: CompactionGroup = CompactionGroup()
     edits: EditsGroup = EditsGroup()
-    verify: Literal["auto", "always", "off"] = Field(
+    verify: Verify = Field(
         "auto",
         description="Whether a turn that edits runs the tests before it offers the edit, where commands are enabled.",
     )

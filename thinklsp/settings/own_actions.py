@@ -12,8 +12,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from thinklsp.core.choices import EffortSetting, ThinkingMode
 from thinklsp.settings.action_names import BUILT_IN, NAME
-from thinklsp.settings.model import EffortWish, ThinkingMode
 
 
 class ActionSection(BaseModel):
@@ -46,7 +46,7 @@ class ActionSection(BaseModel):
         description="`all` may edit; with `read` the model may look around, with `none` not even that, and the answer "
         "goes to a chat document.",
     )
-    effort: EffortWish | None = Field(None, description="Its own effort; `effortByAction` counts before it.")
+    effort: EffortSetting | None = Field(None, description="Its own effort; `effortByAction` counts before it.")
     thinking: ThinkingMode | None = Field(None, description="Its own value of `thinking.mode`.")
     model: str | None = Field(None, min_length=1, max_length=200, description="Its own model.")
 

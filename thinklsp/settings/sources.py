@@ -14,7 +14,6 @@ from thinklsp.settings.access import keyed_providers
 from thinklsp.settings.environment import environment_values, unknown_variables, variable_of
 from thinklsp.settings.model import KEYS, MAPPINGS, STAYS, Provider, Settings, nested, refusal, sentence, value_of
 from thinklsp.settings.own_folder import config_path, unused_path
-from thinklsp.settings.power import is_power
 from thinklsp.settings.toml_file import read_toml
 from thinklsp.settings.unknown import nearest, shown, unknown_settings
 from thinklsp.settings.user_file import UserFile, UserSettings
@@ -42,6 +41,21 @@ _MAX_GROUPS = 32
 
 # Nobody nests settings any deeper.
 _DEEPEST = 16
+
+# Names that choose keys, hosts or power, without case, "_" and "-". Editor settings may come from the opened
+# repository, so these names are ignored there at any level; `actions` is one of them, for the user's own actions.
+_POWERS = frozenset(
+    (
+        *("baseurl", "host", "url", "endpoint", "headers", "extraheaders", "network", "providers"),
+        *("proxy", "httpproxy", "httpsproxy", "cabundle", "cafile", "verifytls"),
+        *("apikey", "apikeyenv", "apikeykeyring", "apikeycommand", "keysource", "keycommand", "keyring", "key"),
+        *("authtoken", "token", "secret", "password"),
+        *("commands", "permissions", "sandbox", "mcp", "mcpservers", "actions", "models"),
+        *("env", "environment", "roots", "extraroots", "allowprotected", "allowhome", "log", "loglevel"),
+    )
+)
+# Those that mean the same with the name of a provider before them.
+_POWER_ENDINGS = ("apikey", "baseurl", "authtoken")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +87,7 @@ class EditorSettings:
         asked = next((at["provider"] for at in (flat, self.values) if at.get("provider") in get_args(Provider)), None)
         provider = _used(None if "provider" not in flat else asked, user, keyed)
         values, said = _checked({key: value for key, value in flat.items() if key in KEYS}, provider)
-        groups = [key for key in flat if key == "thinklsp" or (_holds_settings(key) and not is_power(key))]
+        groups = [key for key in flat if key == "thinklsp" or (_holds_settings(key) and not _is_power(key))]
         said |= {key: f"The setting {key} was refused: it must be an object. {STAYS}" for key in groups}
         for key, former in self.values.items():
             if key in said or any(group == "thinklsp" or key.startswith(f"{group}.") for group in groups):
@@ -240,7 +254,7 @@ def _own_part(raw: Mapping[str, Any]) -> Mapping[str, Any]:
     """Some editors send the settings of every server. Beside our own section only what would be power for us counts."""
     if not any(str(key).split(".")[0] == "thinklsp" for key in raw):
         return raw
-    return {key: value for key, value in raw.items() if (top := str(key).split(".")[0]) == "thinklsp" or is_power(top)}
+    return {key: value for key, value in raw.items() if (top := str(key).split(".")[0]) == "thinklsp" or _is_power(top)}
 
 
 def _unknown(flat: Flat) -> set[str]:
@@ -256,7 +270,7 @@ def _unknown(flat: Flat) -> set[str]:
 
 def _is_known(key: str) -> bool:
     group = key.partition(".")[0]
-    return key in KEYS or key == "thinklsp" or group in _OF_EDITORS or _holds_settings(key) or is_power(key)
+    return key in KEYS or key == "thinklsp" or group in _OF_EDITORS or _holds_settings(key) or _is_power(key)
 
 
 def _flatten(
@@ -270,7 +284,7 @@ def _flatten(
         if value is None:
             continue
         if isinstance(value, Mapping) and key.removeprefix("thinklsp.") not in KEYS:
-            if is_power(str(name)) and not _holds_settings(key):
+            if _is_power(str(name)) and not _holds_settings(key):
                 yield key, value
             else:
                 yield from _flatten(value, f"{key}.", depth + 1, spell=spell)
@@ -298,11 +312,17 @@ def _holds_settings(key: str) -> bool:
     return any(known.startswith(group) for known in KEYS)
 
 
+def _is_power(key: str) -> bool:
+    """Return whether any part of a dotted key is a name that chooses keys, hosts or power."""
+    parts = (re.sub("[_-]", "", part).lower() for part in key.split("."))
+    return any(part in _POWERS or part.endswith(_POWER_ENDINGS) for part in parts)
+
+
 def _powers(leaves: Iterable[tuple[str, Any]], place: str = "", depth: int = 0) -> Iterator[str]:
     """The keys that name power, those inside of arrays and of wrong values included."""
     for name, value in leaves:
         key = f"{place}{name}"
-        if key not in KEYS and is_power(name):
+        if key not in KEYS and _is_power(name):
             yield key
         elif key in MAPPINGS or depth > _DEEPEST:
             continue

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
-from thinklsp.symbols.languages import languages
-from thinklsp.symbols.mentions import mentions
+from thinklsp.symbols.grammars import Rows, parse, source_bytes
+from thinklsp.symbols.languages import Language, languages
 from thinklsp.symbols.outline import Symbol, outline
 
 MAX_SYMBOLS = 7_000
 """More than one tool result can name."""
 MAX_LINES = 50_000
+# Parts of the names of syntax nodes that are not code.
+_PROSE = ("comment", "string", "char_literal", "character", "heredoc", "regex", "text")
 
 Row = list[Any]
 
@@ -31,7 +34,28 @@ def definition_rows(text: str, language: str, name: str, line: int) -> list[Row]
 
 
 def mention_lines(text: str, language: str, name: str) -> list[int]:
-    return list(mentions(text, languages()[language], name))[:MAX_LINES]
+    """Return the numbers of the first lines that mention a name."""
+    return list(find_mentions(text, languages()[language], name))[:MAX_LINES]
+
+
+def find_mentions(text: str, language: Language, name: str) -> tuple[int, ...]:
+    """Return the lines, from 1, that hold a name as a word of the program: not in a comment and not in a string."""
+    data = source_bytes(text)
+    root, rows = parse(data, language).root_node, Rows(data)
+    lines: dict[int, None] = {}
+    for match in _compile_word(name).finditer(data):
+        row = rows.at(match.start())
+        if row not in lines:
+            node = root.descendant_for_byte_range(match.start(), match.end())
+            if node is None or not any(kind in node.type for kind in _PROSE):
+                lines[row] = None
+    return tuple(lines)
+
+
+def _compile_word(name: str) -> re.Pattern[bytes]:
+    """Compile a pattern for `name` in UTF-8, with no other character of a name beside it."""
+    sign = rb"[\w$\x80-\xff]"
+    return re.compile(b"(?<!%b)%b(?!%b)" % (sign, re.escape(name.encode("utf-8", "replace")), sign))
 
 
 def symbol_of(row: Row) -> Symbol:

@@ -1,7 +1,8 @@
 """ripgrep as a process: found outside the workspace, started without configuration, stopped at the first chance.
 
 It runs over the disk by path, so what it prints is a hint about where to look and nothing more: the caller reads
-every file that it names through the gate and shows that text.
+every file that it names through the gate and shows that text. On machines without ripgrep, Python's patterns match
+texts in a worker process.
 """
 
 from __future__ import annotations
@@ -12,19 +13,24 @@ import json
 import os
 import re
 import sys
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
 from thinklsp.core.errors import ToolFailed
 from thinklsp.tools.child import started
+from thinklsp.tools.line_matcher import compile_fault, matching_lines
 from thinklsp.tools.programs import find_program, runs
+from thinklsp.workers.pool import WorkFailed, run_in_worker
 from thinklsp.workspace.ignore import PRUNED, GlobFilter
 from thinklsp.workspace.paths import READ_LIMIT
 
 ONE_LINE = "The pattern holds a line end; the search goes line by line, so look for one line of it."
 _CHUNK = 1 << 16
+# The limits of one call of a worker; the search as a whole has a time limit of its own, which cancels the call.
+_WORKER_SECONDS = 10.0
+_MAX_BATCH_CHARACTERS = 2_000_000
 _MOST_OUTPUT = 50 * 1024 * 1024
 # A message holds the whole line, and 45 bytes for each match in it: 225 MB for a line of 5 MB that matches everywhere.
 _LONG_MESSAGE_BYTES = 1024 * 1024
@@ -220,3 +226,36 @@ def _check(status: int | None, errors: bytes) -> None:
     # It goes on to advise options that a model cannot give.
     text = text.removeprefix("rg: ").partition("\nConsider")[0].strip()
     raise ToolFailed(f"The search could not be made: {text}")
+
+
+async def match_texts(texts: Sequence[str], query: Query, *, most: int) -> list[tuple[int, Match]]:
+    """Match texts without ripgrep. Return at most `most` matches, each with the index of its text.
+
+    Raises ToolFailed for a wrong pattern and TimeoutError if a batch takes too long.
+    """
+    pattern = re.escape(query.pattern) if query.literal else query.pattern
+    found: list[tuple[int, Match]] = []
+    try:
+        if fault := await run_in_worker(_WORKER_SECONDS, compile_fault, pattern):
+            raise ToolFailed(f"The pattern is not a regular expression: {fault}.")
+        for first, batch in _split_batches(texts):
+            rows = await run_in_worker(_WORKER_SECONDS, matching_lines, pattern, batch, most - len(found))
+            found += [(first + index, Match("", number, b"", (column,))) for index, number, column in rows]
+            if len(found) == most:
+                break
+    except WorkFailed:
+        raise TimeoutError from None
+    return found
+
+
+def _split_batches(texts: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
+    """Yield the texts of each call of a worker, with the index of the first one."""
+    first, batch, size = 0, list[str](), 0
+    for index, text in enumerate(texts):
+        if batch and size + len(text) > _MAX_BATCH_CHARACTERS:
+            yield first, batch
+            first, batch, size = index, [], 0
+        batch.append(text)
+        size += len(text)
+    if batch:
+        yield first, batch

@@ -19,7 +19,6 @@ from pydantic import Field
 from thinklsp.core.errors import PathRefused, ToolFailed
 from thinklsp.core.lines import split_lines
 from thinklsp.tools.base import Arguments, Tool, ToolContext, ToolOutput
-from thinklsp.tools.plain_search import match_texts
 from thinklsp.tools.read import FileWalk, existing_text
 from thinklsp.tools.ripgrep import (
     ONE_LINE,
@@ -29,6 +28,7 @@ from thinklsp.tools.ripgrep import (
     UnknownOption,
     find_ripgrep,
     first_sieve,
+    match_texts,
     search_texts,
     search_tree,
 )

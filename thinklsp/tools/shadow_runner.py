@@ -14,10 +14,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from thinklsp.core.errors import PathRefused, ToolFailed
-from thinklsp.sandbox.bubblewrap import is_deep, machine_name, why_not
+from thinklsp.sandbox.bubblewrap import build_filter, is_deep, why_not
 from thinklsp.sandbox.process import Limits, Outcome, SandboxFailed, run
 from thinklsp.sandbox.room import Machine, in_memory, options
-from thinklsp.sandbox.seccomp import program
 from thinklsp.sandbox.usage import Writable, free_bytes
 from thinklsp.tools.commands import Ran
 from thinklsp.tools.programs import find_program
@@ -130,7 +129,7 @@ class ShadowRunner:
             "limits": {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": _LARGEST_FILE},
             "processes": self._limits.processes,
             "settings": options(machine, shadows.folders(), cwd, memory=memory, deep=is_deep(bwrap)),
-            "filter": base64.b64encode(program(machine_name())).decode(),
+            "filter": base64.b64encode(build_filter(os.uname().machine)).decode(),
             "argv": [bwrap, *argv],
         }
 

@@ -16,6 +16,7 @@ from tests.support.google_wire import ADAPTER, DUMMY, Json, body_of, broken_rule
 from tests.support.sse_server import SseServer, Step, answer, head
 from thinklsp.agent.model_call import CallEvent, CallFinished, HttpModelCaller
 from thinklsp.core.calls import with_unique_calls
+from thinklsp.core.choices import EFFORTS
 from thinklsp.core.errors import Overloaded, ProviderError, StreamProtocolError
 from thinklsp.core.events import Notice, RetryScheduled, TextStreamed
 from thinklsp.core.messages import AssistantMessage, TextBlock, UserMessage
@@ -23,7 +24,7 @@ from thinklsp.http.retry import RetryPolicy
 from thinklsp.http.transport import Transport
 from thinklsp.providers.base import ModelRequest, Thinking
 from thinklsp.providers.catalog import known_models, lookup
-from thinklsp.providers.thinking import EFFORTS, plan_thinking
+from thinklsp.providers.thinking import plan_thinking
 
 # Rows, or parts of them, that cannot come about with this program, and why.
 CANNOT: dict[int, str] = {

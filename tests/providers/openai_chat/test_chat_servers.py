@@ -9,11 +9,11 @@ import pytest
 
 from tests.support.chat_cases import server
 from tests.support.chat_requests import PLAIN, body_of, model
+from thinklsp.core.choices import EFFORTS, Effort
 from thinklsp.core.errors import SettingsError
 from thinklsp.providers.base import Thinking
-from thinklsp.providers.model_info import Effort
 from thinklsp.providers.openai_chat.servers import kinds, server_for
-from thinklsp.providers.thinking import EFFORTS, nearest_effort
+from thinklsp.providers.thinking import nearest_effort
 
 KINDS = ("ollama", "llama.cpp", "vllm", "lm-studio", "deepseek", "openrouter", "moonshot", "openai", "generic")
 

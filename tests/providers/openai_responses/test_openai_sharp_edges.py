@@ -15,6 +15,7 @@ from tests.support.openai_requests import PLAIN, REQUESTS, asked, call, loop, re
 from tests.support.openai_wire import ADAPTER, bare, body_of, broken_rules, items_of, output, user
 from tests.support.sse_server import SseServer, head
 from thinklsp.agent.model_call import CallEvent, CallFinished, HttpModelCaller
+from thinklsp.core.choices import PlannedThinkingMode
 from thinklsp.core.events import Notice, TextStreamed, ThinkingTick
 from thinklsp.core.messages import AssistantMessage, ContentBlock, TextBlock, UserMessage
 from thinklsp.engine.turn_config import plan_for
@@ -22,7 +23,6 @@ from thinklsp.http.retry import RetryPolicy
 from thinklsp.http.transport import Transport
 from thinklsp.providers.base import ModelRequest
 from thinklsp.providers.catalog import known_models, lookup
-from thinklsp.providers.thinking import ThinkingMode
 from thinklsp.settings.model import nested
 
 # Rows, or parts of them, that cannot come about here, and why.
@@ -39,7 +39,7 @@ def every_request() -> list[ModelRequest]:
     plans = [
         (model, plan_for(nested({"thinking.mode": mode, "effort": "max", "thinking.display": "summary"}), model))
         for model in models
-        for mode in get_args(ThinkingMode)
+        for mode in get_args(PlannedThinkingMode)
     ]
     made = [replace(PLAIN, model=model, thinking=plan.thinking, max_tokens=plan.max_tokens) for model, plan in plans]
     return [*REQUESTS.values(), *made]

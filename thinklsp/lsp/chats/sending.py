@@ -8,6 +8,7 @@ from typing import Any
 
 from thinklsp.core.errors import ThinkLspError
 from thinklsp.engine import ChatTask, Engine, TurnSpec
+from thinklsp.engine.results import Result, plain_result
 from thinklsp.lsp.chats.chat import ChatDocuments, Exchange
 from thinklsp.lsp.chats.chat_context import context_of
 from thinklsp.lsp.chats.chat_documents import Answer
@@ -18,7 +19,6 @@ from thinklsp.lsp.editor.progress import TurnProgress
 from thinklsp.lsp.editor.snapshots import Snapshots
 from thinklsp.lsp.editor.state import State
 from thinklsp.lsp.editor.work_done import WorkDone
-from thinklsp.lsp.turns.results import Result, plain_result
 from thinklsp.lsp.turns.running import Running
 from thinklsp.lsp.turns.running_turn import Told
 from thinklsp.lsp.turns.turns import Asked, Turns

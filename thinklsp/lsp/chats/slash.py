@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from thinklsp.core.choices import EFFORT_SETTINGS, THINKING_MODES
 from thinklsp.core.lines import split_lines
 from thinklsp.lsp.chats.chat_outline import outside_fences
 
@@ -33,14 +34,14 @@ SLASH_COMMANDS = (
         "word",
         "/effort [level]",
         "how hard the model tries",
-        ("auto", "low", "medium", "high", "xhigh", "max"),
+        EFFORT_SETTINGS,
     ),
     SlashCommand(
         "think",
         "thinking",
         "/think [off|normal|ultra|adaptive|manual N]",
         "how the model thinks; N is a budget in tokens",
-        ("off", "normal", "ultra", "adaptive", "manual", "auto"),
+        THINKING_MODES,
     ),
     SlashCommand("model", "word", "/model [id]", "which model answers; `auto` takes your choice back"),
     SlashCommand("compact", "text", "/compact [instructions]", "shortens the conversation and keeps its thread"),

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from thinklsp.engine import CompactTask, Engine, TurnSpec
+from thinklsp.engine.results import FileStatus
 from thinklsp.engine.sessions import Reach, SessionCommands, restored_told, sessions_told
 from thinklsp.engine.usage import usage_report, usage_told
 from thinklsp.lsp.editor.snapshots import Snapshots
 from thinklsp.lsp.edits.applying import Applying
-from thinklsp.lsp.edits.drafts import FileStatus
 from thinklsp.lsp.turns.running import Running
 from thinklsp.lsp.turns.turns import Asked, Turns
 

@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, ValidationError
 from pydantic.alias_generators import to_camel
 
+from thinklsp.core.choices import EffortSetting, ThinkingMode
 from thinklsp.lsp.protocol.envelope import is_id
 from thinklsp.lsp.protocol.errors import InvalidParams
-from thinklsp.settings.model import EffortWish, ThinkingMode
 
 
 class _Arguments(BaseModel):
@@ -63,7 +63,7 @@ class ChatArguments(_Arguments):
     range: Range | None = None
     references: list[Annotated[Location, BeforeValidator(_place)]] = []
     mode: Literal["agent", "ask", "plan"] = "agent"
-    effort: EffortWish | None = None
+    effort: EffortSetting | None = None
     thinking: ThinkingMode | None = None
     model: Name | None = Field(None, min_length=1, max_length=200)
     partial_result_token: Token | None = None
@@ -76,7 +76,7 @@ class ActionArguments(_Arguments):
     diagnostics: list[dict[str, Any]] | None = None
     instruction: str | None = None
     version: int | None = None
-    effort: EffortWish | None = None
+    effort: EffortSetting | None = None
     thinking: ThinkingMode | None = None
     model: Name | None = Field(None, min_length=1, max_length=200)
     partial_result_token: Token | None = None

@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha256
 from itertools import groupby
-from typing import Any, Literal, assert_never
+from typing import Any, assert_never
 
+from thinklsp.core.choices import ThinkingDisplay
 from thinklsp.core.events import (
     CompactionStarted,
     ContextCompacted,
@@ -26,8 +27,6 @@ from thinklsp.core.events import (
 )
 from thinklsp.core.usage import usage_json
 from thinklsp.lsp.editor.work_done import Token, WorkDone, told_seconds
-
-Display = Literal["status", "summary", "off"]
 
 _SUMMARY_TAIL = 120
 _MAX_ID_CHARS = 64
@@ -63,7 +62,7 @@ class TurnProgress:
         self._client = work_done.client
         self._partials: list[Token] = []
         self._shown: list[Mapping[str, Any]] = []
-        self._display: Display = "status"
+        self._display: ThinkingDisplay = "status"
         self._phase = "starting"
         self._tokens_done = self._tokens_now = 0
         self._summary = ""
@@ -71,7 +70,7 @@ class TurnProgress:
         self._retry_until: float | None = None
         self._asking = self._interrupted = self._phase
 
-    def use(self, partial_token: Token | None, display: Display) -> None:
+    def use(self, partial_token: Token | None, display: ThinkingDisplay) -> None:
         """What is known only when the arguments and settings have been read."""
         self._display = display
         if partial_token is not None:

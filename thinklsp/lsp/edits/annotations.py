@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from thinklsp.core.choices import Review
 from thinklsp.core.edits import FileEdit
 from thinklsp.core.lines import split_lines
 from thinklsp.lsp.documents.places import enclosing_definition
-from thinklsp.lsp.edits.drafts import Review, Scope
+from thinklsp.lsp.edits.drafts import Scope
 from thinklsp.lsp.edits.looks import why_file, why_lines, why_operation
 
 # Beyond these, hunks share one annotation for those that are asked about and one for the others.

@@ -11,15 +11,17 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from thinklsp.core.choices import Review
 from thinklsp.core.edits import FileEdit
 from thinklsp.core.errors import SessionError, TurnRefused
+from thinklsp.engine.results import FileStatus, Outcome, Status, not_sent
 from thinklsp.lsp.editor.present import Present
 from thinklsp.lsp.editor.snapshots import Snapshots
 from thinklsp.lsp.editor.state import State
 from thinklsp.lsp.edits.arrival import Arrivals, unsaved_notices
-from thinklsp.lsp.edits.drafts import Draft, FileStatus, Review, Scope, Status, draft, not_sent
+from thinklsp.lsp.edits.drafts import Draft, Scope, draft
 from thinklsp.lsp.edits.ledger import EditLedger
-from thinklsp.lsp.edits.outcome import Outcome, statuses, waiting_sentence
+from thinklsp.lsp.edits.outcome import statuses, waiting_sentence
 from thinklsp.lsp.edits.proposals import Kept, Proposals
 from thinklsp.lsp.edits.reviewing import NOT_AGREED, Reviewing
 from thinklsp.lsp.edits.sent_edit import Answered, SentEdit

@@ -10,28 +10,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from thinklsp.core.edits import FileEdit
-from thinklsp.core.lines import changed_blocks, line_bodies, matching_blocks, split_lines
+from thinklsp.core.edits import FileEdit, count_hunks, split_comparable_lines
+from thinklsp.core.lines import changed_blocks, matching_blocks, split_lines
+from thinklsp.engine.results import Hunks
 from thinklsp.lsp.documents.spans import trimmed
 
-_BOM = "\ufeff"
 # Alignments that are followed at once. More than one occurs only if equal lines repeat.
 _MAX_ALIGNMENTS = 64
 _MAX_LINES = 10
 
 _Block = tuple[int, int, int, int]
 """`(i1, i2, j1, j2)`: lines `[i1, i2)` of the text before became lines `[j1, j2)` of the text after."""
-
-
-@dataclass(frozen=True, slots=True)
-class Hunks:
-    """Counts of one file. Creating, renaming and deleting the file are one hunk each."""
-
-    applied: int = 0
-    waiting: int = 0
-
-    def json(self) -> dict[str, Any]:
-        return {"applied": self.applied, "waiting": self.waiting}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,23 +41,13 @@ class Arrival:
     rest: FileEdit | None
 
 
-def hunk_count(file: FileEdit) -> int:
-    """The number of hunks in which a file can be accepted."""
-    if file.before is None or file.after is None:
-        return 1
-    count = len(changed_blocks(_bodies(file.before), _bodies(file.after)))
-    if not count and file.before != file.after:
-        count = 1
-    return count + (file.new_uri is not None)
-
-
 def described(file: FileEdit) -> str:
     """A change in words, for the model."""
     if file.before is None:
         return f"{file.path} (not created)"
     if file.after is None:
         return f"{file.path} (not deleted)"
-    blocks = changed_blocks(_bodies(file.before), _bodies(file.after))
+    blocks = changed_blocks(split_comparable_lines(file.before), split_comparable_lines(file.after))
     parts = [] if file.new_path is None else [f"not renamed to {file.new_path}"]
     if blocks:
         lines = ", ".join(str(block[0] + 1) for block in blocks[:_MAX_LINES])
@@ -96,7 +75,7 @@ def _whole(sent: FileEdit, *, done: bool) -> Arrival:
 def _creation(sent: FileEdit, after: str, now: str | None, *, exact: bool) -> Arrival:
     """A file that was created without its text is empty; Neovim calls it one empty line."""
     if now == after or not is_blank(now):
-        bodies, text = _bodies(after), _bodies(now or "")
+        bodies, text = split_comparable_lines(after), split_comparable_lines(now or "")
         return _whole(sent, done=not bodies or bool(_accepted([], bodies, [(0, 0, 0, len(bodies))], text, exact=exact)))
     if now is None:
         return _whole(sent, done=False)
@@ -110,14 +89,14 @@ def is_blank(text: str | None) -> bool:
 
 def _change(sent: FileEdit, before: str, after: str, shown: Shown, *, exact: bool) -> Arrival:
     if shown.text is None:
-        return Arrival(Hunks(0, hunk_count(sent)), None, sent)
-    old, new = _bodies(before), _bodies(after)
+        return Arrival(Hunks(0, count_hunks(sent)), None, sent)
+    old, new = split_comparable_lines(before), split_comparable_lines(after)
     blocks = changed_blocks(old, new)
     if not blocks and before != after:
         accepted, total = frozenset({0} if shown.text == after else ()), 1
         part = after if accepted else before
     else:
-        accepted, total = _accepted(old, new, blocks, _bodies(shown.text), exact=exact), len(blocks)
+        accepted, total = _accepted(old, new, blocks, split_comparable_lines(shown.text), exact=exact), len(blocks)
         part = _part(before, after, blocks, accepted)
     renames = sent.new_uri is not None
     applied, all_hunks = len(accepted) + (renames and shown.moved), total + renames
@@ -218,7 +197,3 @@ def _likeness(one: Sequence[str], other: Sequence[str]) -> tuple[int, int]:
     """Common lines; if these are as many, common characters at both ends."""
     common = sum(count for _, _, count in matching_blocks(one, other))
     return 2 * common - len(one), sum(trimmed("\n".join(one), "\n".join(other)))
-
-
-def _bodies(text: str) -> list[str]:
-    return line_bodies(text.removeprefix(_BOM))

@@ -6,32 +6,15 @@ Pure: present texts and client abilities in, proposals out; `workspace_edits` ma
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from dataclasses import dataclass, replace
 
 from thinklsp.core.edits import FileEdit
+from thinklsp.engine.results import FileStatus, not_sent
 from thinklsp.lsp.editor.client import Abilities
 from thinklsp.lsp.editor.present import Present
-from thinklsp.lsp.edits.comparing import Hunks, hunk_count, is_blank
+from thinklsp.lsp.edits.comparing import is_blank
 from thinklsp.workspace.forms import merge_onto, same_but_for_form
 from thinklsp.workspace.merge import Conflict, Merged
-
-Status = Literal["applied", "some", "conflict", "refused", "held", "unknown"]
-Review = Literal["auto", "always", "never"]
-
-
-@dataclass(frozen=True, slots=True)
-class FileStatus:
-    """`waits`: the editor was asked to make the change and did not make all of it."""
-
-    uri: str
-    status: Status
-    reason: str | None = None
-    hunks: Hunks = field(default_factory=Hunks)
-    waits: bool = False
-
-    def json(self) -> dict[str, Any]:
-        return {"uri": self.uri, "status": self.status, "hunks": self.hunks.json(), "reason": self.reason}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +70,6 @@ def draft(
         else:
             left_out.append(replace(made, hunks=not_sent(file, is_there=made.status == "applied")))
     return Draft(tuple(ready), tuple(left_out))
-
-
-def not_sent(file: FileEdit, *, is_there: bool = False) -> Hunks:
-    """The hunks of a file that is not sent, because its change is there already or must wait."""
-    count = hunk_count(file)
-    return Hunks(count, 0) if is_there else Hunks(0, count)
 
 
 def _ready(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from thinklsp.core.choices import Review
 from thinklsp.core.edits import FileEdit, hunks
-from thinklsp.lsp.edits.drafts import Proposal, Review, Scope
+from thinklsp.lsp.edits.drafts import Proposal, Scope
 from thinklsp.lsp.edits.fetched import newly_fetched
 from thinklsp.lsp.protocol.convert import Lines
 

@@ -3,41 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
 
+from thinklsp.engine.results import FileStatus
 from thinklsp.lsp.edits.comparing import Arrival
-from thinklsp.lsp.edits.drafts import FileStatus
 
 _WAITING = "it is waiting to be applied"
 _NOT_UNDONE = "it was not undone; ask for the undo again"
 _MAX_NAMES = 6
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What became of an edit set. `notices` are sentences for the user; `waiting` is the one about files that the
-    editor did not change, or not wholly.
-    """
-
-    files: tuple[FileStatus, ...]
-    proposal_id: str | None = None
-    notices: tuple[str, ...] = ()
-    waiting: str = ""
-
-    @property
-    def applied(self) -> Literal["all", "some", "none"]:
-        if all(file.status == "applied" for file in self.files):
-            return "all"
-        return "some" if any(file.status in ("applied", "some") for file in self.files) else "none"
-
-    @property
-    def sentences(self) -> tuple[str, ...]:
-        return (self.waiting, *self.notices) if self.waiting else self.notices
-
-    def json(self) -> dict[str, Any]:
-        files = [file.json() for file in self.files]
-        return {"applied": self.applied, "files": files, "proposalId": self.proposal_id}
 
 
 def statuses(arrived: Mapping[str, Arrival], reason: str | None, *, undo: bool) -> tuple[FileStatus, ...]:

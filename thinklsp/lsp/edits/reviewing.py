@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from thinklsp.core.choices import Review
 from thinklsp.core.edits import EditSet
 from thinklsp.core.unified import counts, diff
 from thinklsp.lsp.editor.snapshots import Snapshots
 from thinklsp.lsp.editor.state import State
-from thinklsp.lsp.edits.drafts import Draft, Proposal, Review, Scope
+from thinklsp.lsp.edits.drafts import Draft, Proposal, Scope
 from thinklsp.lsp.edits.looks import is_beyond, is_untrusted, loads, wants_look
 from thinklsp.lsp.edits.made_files import MadeFiles
 from thinklsp.lsp.edits.proposals import Kept, Proposals

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from thinklsp.engine.results import Outcome as EditOutcome
 from thinklsp.lsp.editor.client import ApplyReply
 from thinklsp.lsp.editor.present import Present
 from thinklsp.lsp.editor.state import State
@@ -17,7 +18,6 @@ from thinklsp.lsp.edits.arrival import Arrivals
 from thinklsp.lsp.edits.comparing import Arrival
 from thinklsp.lsp.edits.drafts import Draft
 from thinklsp.lsp.edits.ledger import EditLedger
-from thinklsp.lsp.edits.outcome import Outcome as EditOutcome
 from thinklsp.lsp.edits.proposals import Kept
 from thinklsp.sessions.ledger import Intent, Outcome
 

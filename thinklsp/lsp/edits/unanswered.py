@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from thinklsp.core.errors import TurnRefused
+from thinklsp.engine.results import FileStatus, Outcome, not_sent
 from thinklsp.lsp.editor.state import State
 from thinklsp.lsp.edits.arrival import Arrivals
-from thinklsp.lsp.edits.drafts import FileStatus, not_sent
 from thinklsp.lsp.edits.ledger import EditLedger
-from thinklsp.lsp.edits.outcome import Outcome, statuses
+from thinklsp.lsp.edits.outcome import statuses
 from thinklsp.lsp.edits.proposals import Kept, Proposals
 from thinklsp.lsp.edits.sent_edit import SentEdit
 

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from thinklsp.core.edits import FileEdit
-from thinklsp.lsp.edits.comparing import Hunks
-from thinklsp.lsp.edits.drafts import FileStatus
+from thinklsp.engine.results import FileStatus, Hunks
 from thinklsp.sessions.ledger import LedgerEntry, PlannedWrite, WrittenTurn
 from thinklsp.workspace.forms import merge_onto
 from thinklsp.workspace.merge import Merged

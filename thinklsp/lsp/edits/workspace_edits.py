@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from thinklsp.core.choices import Review
 from thinklsp.core.edits import TextEdit, hunks
 from thinklsp.lsp.editor.client import Abilities
 from thinklsp.lsp.edits.annotations import Annotations
-from thinklsp.lsp.edits.drafts import Proposal, Review, Scope
+from thinklsp.lsp.edits.drafts import Proposal, Scope
 from thinklsp.lsp.protocol.convert import Encoding, Lines
 
 # Written out: told to ignore a file that exists, Neovim makes no folder for a new one, which then cannot be saved;

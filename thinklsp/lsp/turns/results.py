@@ -2,48 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from thinklsp.core.events import TurnFinished, TurnStopReason
-from thinklsp.core.usage import Usage, usage_json
 from thinklsp.engine import Turn
-from thinklsp.lsp.edits.outcome import Outcome
-
-Result = dict[str, Any]
-"""A TurnResult, or what a command answers in its place."""
-
-
-def turn_result(turn: Turn, finished: TurnFinished, outcome: Outcome | None, more: Sequence[str] = ()) -> Result:
-    """`more`: further notices."""
-    return {
-        "turnId": turn.id,
-        "sessionId": turn.session.id,
-        "stopReason": finished.stop_reason,
-        "text": finished.text,
-        "thinking": (finished.thinking or None) if turn.display == "summary" else None,
-        "edits": None if outcome is None else outcome.json(),
-        "verified": None if finished.verified is None else finished.verified.json(),
-        "usage": usage_json(finished.usage),
-        "notices": [*turn.said, *(outcome.sentences if outcome is not None else ()), *more],
-    }
-
-
-def plain_result(
-    turn_id: str, session_id: str, stop_reason: TurnStopReason, text: str = "", notices: Sequence[str] = ()
-) -> Result:
-    """The TurnResult of work that ended without a turn of its own."""
-    return {
-        "turnId": turn_id,
-        "sessionId": session_id,
-        "stopReason": stop_reason,
-        "text": text,
-        "thinking": None,
-        "edits": None,
-        "verified": None,
-        "usage": usage_json(Usage()),
-        "notices": list(notices),
-    }
+from thinklsp.engine.results import Result
 
 
 def compacted_json(turn: Turn, result: Result) -> Result:

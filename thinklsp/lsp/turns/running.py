@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 
 from thinklsp.core.events import TurnStopReason
 from thinklsp.core.usage import Usage, usage_json
+from thinklsp.engine.results import Result, plain_result
 from thinklsp.lsp.editor.progress import TurnProgress
 from thinklsp.lsp.protocol.errors import spoken
-from thinklsp.lsp.turns.results import Result, compacted_told, outcome_told, plain_result
+from thinklsp.lsp.turns.results import compacted_told, outcome_told
 
 
 def _as_it_is(result: Result) -> Result:

@@ -7,41 +7,24 @@ from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Literal
 
+from thinklsp.core.choices import BUDGET_ANSWERS, BudgetAnswer
 from thinklsp.core.edits import FileEdit
-from thinklsp.core.events import RetryScheduled, StepCommitted, TextStreamed, TurnEvent, TurnFinished, TurnStopReason
+from thinklsp.core.events import RetryScheduled, StepCommitted, TextStreamed, TurnEvent, TurnFinished
 from thinklsp.core.messages import AssistantMessage, TextBlock
 from thinklsp.core.said import Said
 from thinklsp.engine import ChatTask, CompactTask, Turn
+from thinklsp.engine.results import ENDINGS, Outcome, Result, Status, turn_result
 from thinklsp.lsp.editor.client import Client
 from thinklsp.lsp.editor.progress import TurnProgress
 from thinklsp.lsp.edits.applying import Applying
-from thinklsp.lsp.edits.drafts import Scope, Status
-from thinklsp.lsp.edits.outcome import Outcome
+from thinklsp.lsp.edits.drafts import Scope
 from thinklsp.lsp.edits.proposals import Kept
 from thinklsp.lsp.protocol.errors import spoken
-from thinklsp.lsp.turns.results import Result, turn_result
 from thinklsp.lsp.turns.running import Running
 from thinklsp.sessions.titles import title_of
 from thinklsp.tools.editor import Editor
 
-_BUDGET_ANSWERS: dict[str, Literal["continue", "raise", "stop"]] = {
-    "Continue once": "continue",
-    "Lift the limit for this turn": "raise",
-    "Stop": "stop",
-}
-
-# Why a turn has not come to its end, and so why its edit is not sent.
-_WHY: dict[TurnStopReason, str] = {
-    "cancelled": "the turn was cancelled",
-    "refusal": "the service declined to answer",
-    "max_tokens": "the answer was cut at the output limit",
-    "max_steps": "the turn reached its limit of steps",
-    "budget": "the turn reached its budget",
-    "context_window": "the conversation outgrew the model's context window",
-    "error": "the turn failed",
-}
 _NOT_ANSWERED = "The session keeps your prompt without an answer."
 
 
@@ -121,23 +104,23 @@ class RunningTurn:
                 self.outcome = await self._send(finished)
                 self._tell_of_waiting()
             else:
-                self.outcome = self._hold(_WHY[finished.stop_reason])
+                self.outcome = self._hold(ENDINGS[finished.stop_reason])
             if self.deliver is not None:
-                why = "" if finished.stop_reason in ("end_turn", "refusal") else _WHY[finished.stop_reason]
+                why = "" if finished.stop_reason in ("end_turn", "refusal") else ENDINGS[finished.stop_reason]
                 heard = self._heard(steps)
                 notices = (*_sentences(why, heard=heard), *self._notices())
                 # The document is edited to the end, even if the turn is cancelled meanwhile.
                 await asyncio.shield(self._deliver(self.deliver, finished.text, notices, heard=heard))
         except asyncio.CancelledError:
-            self.outcome = self.outcome or self._hold(_WHY["cancelled"])
+            self.outcome = self.outcome or self._hold(ENDINGS["cancelled"])
             if self.streamed.text or self._heard(steps):
-                self._cut(_WHY["cancelled"], finished, steps)
+                self._cut(ENDINGS["cancelled"], finished, steps)
             text = self.streamed.so_far.text or self.turn.text
             cancelled = TurnFinished("cancelled", text, self.turn.thinking, self.turn.usage)
             running.cut = turn_result(self.turn, cancelled, self.outcome, self._unheard(steps))
             raise
         except Exception as error:
-            self.outcome = self.outcome or self._hold(_WHY["error"])
+            self.outcome = self.outcome or self._hold(ENDINGS["error"])
             self._cut(spoken(error), finished, steps)
             failed = TurnFinished("error", spoken(error), self.turn.thinking, self.turn.usage)
             running.cut = turn_result(self.turn, failed, self.outcome, self._unheard(steps))
@@ -257,9 +240,9 @@ class RunningTurn:
         finally:
             self.progress.resumed()
 
-    async def _ask_budget(self, text: str) -> Literal["continue", "raise", "stop"]:
-        answer = await self._ask(text, tuple(_BUDGET_ANSWERS))
-        return "stop" if answer is None else _BUDGET_ANSWERS[answer]
+    async def _ask_budget(self, text: str) -> BudgetAnswer:
+        answer = await self._ask(text, tuple(BUDGET_ANSWERS))
+        return "stop" if answer is None else BUDGET_ANSWERS[answer]
 
 
 def _sentences(why: str, *, heard: bool, lost: str = "") -> tuple[str, ...]:

@@ -13,7 +13,9 @@ from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, assert_never
+from urllib.parse import quote
 
+from thinklsp.core.choices import EFFORTS
 from thinklsp.core.errors import ProviderError
 from thinklsp.core.messages import (
     AssistantMessage,
@@ -34,7 +36,9 @@ from thinklsp.core.messages import (
 from thinklsp.providers.anthropic.errors import failure_of_answer
 from thinklsp.providers.anthropic.stream import AnthropicDecoder
 from thinklsp.providers.base import Endpoint, HttpRequest, ModelRequest, StreamDecoder, Thinking
-from thinklsp.providers.written import extended, written, written_once
+from thinklsp.providers.capabilities import FORMS, Capabilities, at, count
+from thinklsp.providers.service_errors import json_object
+from thinklsp.providers.written import WrittenParts, extended, written
 
 _VERSION = "2023-06-01"
 _OAUTH_BETA = "oauth-2025-04-20"
@@ -45,7 +49,7 @@ _COUNTS_BETA = "thinking-token-count-2026-05-13"
 _FIRST_PARTY = "https://api.anthropic.com"
 _SIMULATOR = "simulator"
 _EMPTY = "(no text)"
-_HERE = "anthropic"
+WRITTEN = WrittenParts()
 _CACHED = ("cache_control", {"type": "ephemeral"})
 _CACHED_MESSAGES = 2
 _MOST_COMMON_CAP = 64_000
@@ -80,6 +84,29 @@ class AnthropicAdapter:
 
     def failure(self, status: int, headers: Mapping[str, str], body: bytes, model: str = "") -> ProviderError:
         return failure_of_answer(status, headers, body, model)
+
+    def encode_model_query(self, endpoint: Endpoint, model_id: str) -> tuple[str, Mapping[str, str]]:
+        url = f"{endpoint.base_url.rstrip('/')}/v1/models/{quote(model_id, safe='')}"
+        headers = {name: value for name, value in request_headers(endpoint, ()).items() if name != "content-type"}
+        return url, {**headers, "accept": "application/json"}
+
+    def parse_capabilities(self, body: bytes) -> Capabilities | None:
+        content = json_object(body)
+        told = content.get("capabilities")
+        if not isinstance(told, dict):
+            return None
+        types = at(told, "thinking", "types")
+        efforts = at(told, "effort")
+        return Capabilities(
+            None if types is None else _select_supported(types, FORMS),
+            None if efforts is None else _select_supported(efforts, EFFORTS),
+            count(content.get("max_input_tokens")),
+            count(content.get("max_tokens")),
+        )
+
+    def is_unknown_model(self, status: int, body: bytes, model_id: str) -> bool:
+        error = at(json_object(body), "error") or {}
+        return status == 404 and error.get("type") == "not_found_error" and model_id in str(error.get("message"))
 
 
 def _max_tokens(request: ModelRequest) -> int:
@@ -181,7 +208,7 @@ def _messages(conversation: Conversation, origin: Origin) -> list[_Wire]:
         if len(run) > 1 or (not is_user and run[0] is conversation[-1]):
             messages.append(_joined(run, names, origin, paused=run[-1] is conversation[-1]))
         else:
-            messages.append(written_once(run[0], _HERE, (origin, *names.items()), _joined, run, names, origin))
+            messages.append(WRITTEN.encode(run[0], (origin, *names.items()), _joined, run, names, origin))
     return messages
 
 
@@ -292,3 +319,8 @@ def _with_breakpoints(messages: Iterable[_Wire]) -> list[_Wire]:
 def _cached(block: _Wire) -> _Wire:
     name, value = _CACHED
     return {**block, name: value}
+
+
+def _select_supported(flags: Mapping[str, Any], names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names whose flag says that the model supports them."""
+    return tuple(name for name in names if (flag := at(flags, name)) is not None and flag.get("supported") is True)

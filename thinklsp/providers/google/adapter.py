@@ -13,11 +13,16 @@ from urllib.parse import quote
 from thinklsp.core.errors import ProviderError
 from thinklsp.core.messages import ToolSpec
 from thinklsp.providers.base import Endpoint, HttpRequest, ModelRequest, StreamDecoder, Thinking
+from thinklsp.providers.capabilities import Capabilities, at, count
 from thinklsp.providers.google.contents import contents_of, paused_at
 from thinklsp.providers.google.errors import failure_of_answer
 from thinklsp.providers.google.stream import GoogleDecoder
 from thinklsp.providers.model_info import ModelInfo
+from thinklsp.providers.service_errors import json_object
 from thinklsp.providers.written import written
+
+_STREAM_HEADERS = {"content-type": "application/json", "accept": "text/event-stream"}
+_QUERY_HEADERS = {"accept": "application/json"}
 
 _Wire = dict[str, Any]
 
@@ -41,7 +46,7 @@ class GoogleAdapter:
         name = quote(request.model.id.removeprefix("models/"), safe="")
         return HttpRequest(
             f"{endpoint.base_url.rstrip('/')}/v1beta/models/{name}:streamGenerateContent?alt=sse",
-            _headers(endpoint),
+            _add_credentials(_STREAM_HEADERS, endpoint),
             written(body),
         )
 
@@ -51,10 +56,25 @@ class GoogleAdapter:
     def failure(self, status: int, headers: Mapping[str, str], body: bytes, model: str = "") -> ProviderError:
         return failure_of_answer(status, headers, body, model)
 
+    def encode_model_query(self, endpoint: Endpoint, model_id: str) -> tuple[str, Mapping[str, str]]:
+        name = quote(model_id.removeprefix("models/"), safe="")
+        url = f"{endpoint.base_url.rstrip('/')}/v1beta/models/{name}"
+        return url, _add_credentials(_QUERY_HEADERS, endpoint)
 
-def _headers(endpoint: Endpoint) -> dict[str, str]:
-    """The user's own headers come last and win."""
-    headers = {"content-type": "application/json", "accept": "text/event-stream"}
+    def parse_capabilities(self, body: bytes) -> Capabilities | None:
+        """Parse the token limits; the service tells neither effort levels nor budgets."""
+        content = json_object(body)
+        window, cap = count(content.get("inputTokenLimit")), count(content.get("outputTokenLimit"))
+        return None if window is None and cap is None else Capabilities(context_window=window, max_tokens=cap)
+
+    def is_unknown_model(self, status: int, body: bytes, model_id: str) -> bool:
+        error = at(json_object(body), "error") or {}
+        return status == 404 and model_id.removeprefix("models/") in str(error.get("message"))
+
+
+def _add_credentials(headers: Mapping[str, str], endpoint: Endpoint) -> dict[str, str]:
+    """Add the key and the user's own headers, which come last and win."""
+    headers = dict(headers)
     if endpoint.api_key and endpoint.bearer:
         headers["authorization"] = f"Bearer {endpoint.api_key}"
     elif endpoint.api_key:

@@ -26,12 +26,12 @@ from thinklsp.core.messages import (
     ToolUseBlock,
     UserMessage,
 )
-from thinklsp.providers.written import written_once
+from thinklsp.providers.written import WrittenParts
 
 CONTINUATION = "continuation"
 # Documented by the service: stands for the signature of a call that its model did not make.
 UNSIGNED_CALL = "c2tpcF90aG91Z2h0X3NpZ25hdHVyZV92YWxpZGF0b3I="
-_HERE = "google"
+WRITTEN = WrittenParts()
 _EMPTY = "(no text)"
 _GO_ON = "Go on where you stopped."
 _NO_NAME = re.compile(r"[^a-zA-Z0-9_.:-]")
@@ -115,9 +115,9 @@ def _user_contents(said: Sequence[UserMessage], calls: dict[str, _Call]) -> list
         if isinstance(block, ToolResultBlock) and block.tool_use_id in calls
     ]
     answered.sort(key=lambda pair: pair[0].place)
-    answers: list[_Wire] = [written_once(block, _HERE, call, _answer, call, block) for call, block in answered]
+    answers: list[_Wire] = [WRITTEN.encode(block, call, _answer, call, block) for call, block in answered]
     texts: list[_Wire] = [
-        written_once(block, _HERE, None, _text, block)
+        WRITTEN.encode(block, None, _text, block)
         for block in blocks
         if isinstance(block, TextBlock) and block.text.strip()
     ]
@@ -147,16 +147,16 @@ def _part(block: ContentBlock, origin: Origin | None, calls: dict[str, _Call], t
     """`taken`: ids that the service gave to earlier calls of the message."""
     if block.raw is not None and origin is not None:
         state = block.raw
-        raw = written_once(block, _HERE, origin, lambda: json.loads(state.open_for(origin)))
+        raw = WRITTEN.encode(block, origin, lambda: json.loads(state.open_for(origin)))
         return _own_part(block, raw, calls, taken)
     match block:
         case TextBlock():
-            return written_once(block, _HERE, None, _text, block) if block.text.strip() else None
+            return WRITTEN.encode(block, None, _text, block) if block.text.strip() else None
         case ToolUseBlock():
             name = _NO_NAME.sub("_", block.name)[:_LONGEST_NAME] or "_"
             calls[block.id] = _Call(len(calls), block.id, name)
             call = {"id": block.id, "name": name, "args": block.input or {}}
-            return written_once(block, _HERE, None, lambda: {"functionCall": call})
+            return WRITTEN.encode(block, None, lambda: {"functionCall": call})
         case ThinkingBlock() | RedactedThinkingBlock() | ServerToolBlock() | OpaqueBlock():
             return None
         case _:

@@ -12,7 +12,6 @@ from typing import Any
 
 from thinklsp.core.pieces import Pieces
 from thinklsp.core.stream import BlockDelta, BlockStarted, BlockStopped, StreamEvent, ThinkingDelta
-from thinklsp.providers.openai_chat.thinking_blocks import ThinkingBlocks
 
 DETAILS = "reasoning_details"
 BLOCKS = "thinking_blocks"
@@ -46,6 +45,38 @@ class _Detail:
         return {**self.fields, self.field: str(self.pieces)} if self.pieces else self.fields
 
 
+class _ThinkingBlocks:
+    """LiteLLM's `thinking_blocks`: Claude's signed and redacted thinking. Used for one stream.
+
+    The pieces carry no index. A signature ends a block of thinking; redacted thinking comes whole.
+    """
+
+    def __init__(self) -> None:
+        self._finished: list[dict[str, Any]] = []
+        self._pieces = Pieces()
+
+    def take(self, entries: object) -> str:
+        """Take the entries of one delta; return the readable text in them."""
+        found = [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+        return "".join(map(self._take, found))
+
+    def whole(self) -> list[dict[str, Any]]:
+        """Return the blocks that can go back. Thinking without a signature would be refused."""
+        return self._finished
+
+    def _take(self, entry: dict[str, Any]) -> str:
+        if entry.get("type") == "redacted_thinking":
+            self._finished.append(entry)
+            return ""
+        text, signature = entry.get("thinking"), entry.get("signature")
+        text = text if isinstance(text, str) else ""
+        self._pieces.append(text)
+        if isinstance(signature, str) and signature:
+            self._finished.append({**entry, "type": "thinking", "thinking": str(self._pieces)})
+            self._pieces = Pieces()
+        return text
+
+
 class Reasoning:
     """Lives with one stream; gives the events of one thinking block."""
 
@@ -55,7 +86,7 @@ class Reasoning:
         self._pieces = Pieces()
         self._details: list[_Detail] = []
         self._places: dict[tuple[str, int], _Detail] = {}
-        self._blocks = ThinkingBlocks()
+        self._blocks = _ThinkingBlocks()
         self._open = False
 
     @property

@@ -26,9 +26,9 @@ from thinklsp.core.messages import (
 )
 from thinklsp.providers.openai_chat.reasoning import BLOCKS, DETAILS, FIELDS
 from thinklsp.providers.openai_chat.servers import ChatServer
-from thinklsp.providers.written import written_once
+from thinklsp.providers.written import WrittenParts
 
-_HERE = "openai_chat"
+WRITTEN = WrittenParts()
 _EMPTY = "(no text)"
 _FAILED = "Error: "
 _NO_RESULT = "Error: there is no result; the call was not carried out."
@@ -66,7 +66,7 @@ class _Replay:
         calls = [block for message in messages for block in message.blocks if isinstance(block, ToolUseBlock)]
         names = [self._claim(block.id, str(self._opened(block).get("id") or "") or _fit(block.id)) for block in calls]
         key = (self._origin, self._server.echo, self._server.demands_reasoning, tuple(names), messages[1:])
-        return written_once(messages[0], _HERE, key, lambda: self._answer(messages, calls, names))
+        return WRITTEN.encode(messages[0], key, lambda: self._answer(messages, calls, names))
 
     def _answer(self, messages: Sequence[AssistantMessage], calls: list[ToolUseBlock], names: list[str]) -> _Wire:
         texts = ["".join(map(self._text, message.blocks)) for message in messages]
@@ -144,7 +144,7 @@ class _Replay:
         if block.raw is None or not block.raw.belongs_to(self._origin):
             return {}
         state = block.raw
-        return written_once(block, _HERE, self._origin, lambda: json.loads(state.open_for(self._origin)))
+        return WRITTEN.encode(block, self._origin, lambda: json.loads(state.open_for(self._origin)))
 
     def _text(self, block: ContentBlock) -> str:
         """Blank text of others says nothing; one's own stays, so that the server finds its words in its cache."""
@@ -169,7 +169,7 @@ def _result(block: ToolResultBlock | None, wire_id: str) -> _Wire:
     def made() -> _Wire:
         return {"role": "tool", "tool_call_id": wire_id, "content": _result_text(block)}
 
-    return made() if block is None else written_once(block, _HERE, wire_id, made)
+    return made() if block is None else WRITTEN.encode(block, wire_id, made)
 
 
 def _result_text(block: ToolResultBlock | None) -> str:

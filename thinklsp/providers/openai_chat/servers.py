@@ -14,9 +14,9 @@ from importlib.resources import files
 from typing import Any, Literal, assert_never, get_args
 from urllib.parse import urlsplit
 
+from thinklsp.core.choices import Effort
 from thinklsp.core.errors import SettingsError
 from thinklsp.providers.base import Thinking
-from thinklsp.providers.model_info import Effort
 
 Echo = Literal["auto", "reasoning", "reasoning_content", "reasoning_details", "none"]
 

@@ -6,6 +6,7 @@ service sent, except its error messages.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,8 +30,6 @@ from thinklsp.providers.openai_chat.reasoning import Reasoning
 from thinklsp.providers.openai_chat.servers import ChatServer
 from thinklsp.providers.openai_chat.think_tags import Piece, ThinkTagSplitter, split_unopened
 from thinklsp.providers.openai_chat.tool_calls import ToolCalls
-from thinklsp.providers.openai_chat.unparsed import parser_notices
-from thinklsp.providers.openai_chat.usage import neutral_usage
 
 _THINKING, _TEXT, _FIRST_CALL = 0, 1, 2
 _STOP_REASONS: dict[str, StopReason] = {
@@ -47,6 +46,16 @@ _FINAL = frozenset({"length", "max_tokens", "model_length", "content_filter"})
 _BROKEN = frozenset({"error", "abort"})
 _NO_ROOM = "insufficient_system_resource"
 _NESTING = 100
+# Signs that a server does not parse the output of its model.
+_WRITTEN_CALL = re.compile(r"^\s*(?:<tool_call>|\[TOOL_CALLS\]|<function=|<\|tool_call|<｜tool▁call)", re.MULTILINE)
+_TAGS = (
+    "The answer begins with <think>, so the server leaves the thinking in the text: set think_tags = true under "
+    "[providers.openai-compatible] in your config.toml, or configure the server's reasoning parser."
+)
+_ALL_THINKING = (
+    "The server sent the whole answer as thinking, without text or tool calls. If that happens again, check "
+)
+_CALL_AS_TEXT = "The model's tool call came as plain text: check "
 
 
 class ChatDecoder:
@@ -67,7 +76,7 @@ class ChatDecoder:
 
     @property
     def usage(self) -> Usage:
-        return neutral_usage(self._usage)
+        return _parse_usage(self._usage)
 
     def feed(self, event: str, data: str) -> list[StreamEvent]:
         """One server-sent event, or a whole answer or error as JSON. Raises ProviderError."""
@@ -180,7 +189,7 @@ class ChatDecoder:
         reason = self._stop_reason()
         notices: tuple[str, ...] = ()
         if reason == "end_turn":
-            notices = parser_notices(self._server, str(self._pieces), thought=self._reasoning.seen)
+            notices = _find_parser_notices(self._server, str(self._pieces), thought=self._reasoning.seen)
         # Claude takes thinking back with its signature only.
         unsealed = self._is_claude and self._reasoning.seen and not self._reasoning.is_sealed
         return [*events, MessageFinished(reason, self.usage, self._explanation(reason), notices, unsealed)]
@@ -231,3 +240,42 @@ def _parse(data: str, *, is_error: bool) -> Mapping[str, Any]:
     if not isinstance(content, dict) or not is_shallow(content, _NESTING, data):
         raise StreamProtocolError("The service sent an event that cannot be read.")
     return content
+
+
+def _find_parser_notices(server: ChatServer, text: str, *, thought: bool) -> tuple[str, ...]:
+    """Return notices about output that the server did not parse, for an answer that ended normally without a tool call.
+
+    `thought`: the answer has thinking.
+    """
+    if text.lstrip().startswith("<think>") and not server.think_tags:
+        return (_TAGS,)
+    if not server.parsers:
+        return ()
+    if thought and not text.strip():
+        return (f"{_ALL_THINKING}{server.parsers}.",)
+    return (f"{_CALL_AS_TEXT}{server.parsers}.",) if _WRITTEN_CALL.search(text) else ()
+
+
+def _parse_usage(usage: Mapping[str, Any]) -> Usage:
+    """Parse token counts; a missing or impossible figure is None. Totals include cached input and thinking."""
+    prompt, completion = usage.get("prompt_tokens_details"), usage.get("completion_tokens_details")
+    cached = _parse_count(prompt, "cached_tokens")
+    return Usage(
+        input_tokens=_parse_count(usage, "prompt_tokens"),
+        output_tokens=_parse_count(usage, "completion_tokens"),
+        thinking_tokens=_parse_count(completion, "reasoning_tokens"),
+        cache_read_tokens=_parse_count(usage, "prompt_cache_hit_tokens") if cached is None else cached,
+        cache_write_tokens=_parse_count(prompt, "cache_write_tokens"),
+        cost_usd=_parse_dollars(usage.get("cost")),
+    )
+
+
+def _parse_count(content: object, key: str) -> int | None:
+    value = content.get(key) if isinstance(content, dict) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def _parse_dollars(value: object) -> float | None:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    return float(value) if 0 <= value < float("inf") else None

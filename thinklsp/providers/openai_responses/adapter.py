@@ -11,17 +11,22 @@ import json
 from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any, assert_never
+from urllib.parse import quote
 
 from thinklsp.core.errors import ProviderError
 from thinklsp.core.messages import TextBlock, ToolSpec, UserMessage
 from thinklsp.providers.base import Endpoint, HttpRequest, ModelRequest, StreamDecoder, Thinking
+from thinklsp.providers.capabilities import Capabilities, at
 from thinklsp.providers.openai_responses.errors import failure_of_answer
 from thinklsp.providers.openai_responses.replay import input_items
 from thinklsp.providers.openai_responses.stream import OpenAiResponsesDecoder
+from thinklsp.providers.service_errors import json_object
 from thinklsp.providers.written import written
 
 _SEALED_THINKING = "reasoning.encrypted_content"
 _KEY_LENGTH = 32
+_STREAM_HEADERS = {"content-type": "application/json", "accept": "text/event-stream"}
+_QUERY_HEADERS = {"accept": "application/json"}
 
 _Wire = dict[str, Any]
 
@@ -49,7 +54,7 @@ class OpenAiResponsesAdapter:
         body["input"] = [*_system(request.system), *input_items(request.conversation, origin)]
         return HttpRequest(
             f"{endpoint.base_url.rstrip('/')}/responses",
-            request_headers(endpoint),
+            _add_credentials(_STREAM_HEADERS, endpoint),
             written(body),
         )
 
@@ -59,10 +64,23 @@ class OpenAiResponsesAdapter:
     def failure(self, status: int, headers: Mapping[str, str], body: bytes, model: str = "") -> ProviderError:
         return failure_of_answer(status, headers, body, model)
 
+    def encode_model_query(self, endpoint: Endpoint, model_id: str) -> tuple[str, Mapping[str, str]]:
+        url = f"{endpoint.base_url.rstrip('/')}/models/{quote(model_id, safe='')}"
+        return url, _add_credentials(_QUERY_HEADERS, endpoint)
 
-def request_headers(endpoint: Endpoint) -> dict[str, str]:
-    """The user's own headers come last and win."""
-    headers = {"content-type": "application/json", "accept": "text/event-stream"}
+    def parse_capabilities(self, body: bytes) -> Capabilities | None:  # noqa: ARG002 - see the next line
+        """Return None: the service tells whether it has a model, and nothing about the model."""
+        return None
+
+    def is_unknown_model(self, status: int, body: bytes, model_id: str) -> bool:
+        error = at(json_object(body), "error") or {}
+        has_code = error.get("code") == "model_not_found"
+        return status == 404 and (has_code or f"'{model_id}'" in str(error.get("message")))
+
+
+def _add_credentials(headers: Mapping[str, str], endpoint: Endpoint) -> dict[str, str]:
+    """Add the key and the user's own headers, which come last and win."""
+    headers = dict(headers)
     if endpoint.api_key:
         headers["authorization"] = f"Bearer {endpoint.api_key}"
     return headers | {name.lower(): value for name, value in endpoint.headers.items()}

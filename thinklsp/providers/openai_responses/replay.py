@@ -28,9 +28,9 @@ from thinklsp.core.messages import (
     ToolUseBlock,
     UserMessage,
 )
-from thinklsp.providers.written import written_once
+from thinklsp.providers.written import WrittenParts
 
-_HERE = "openai_responses"
+WRITTEN = WrittenParts()
 _EMPTY = "(no text)"
 _NO_OUTPUT = "(no output)"
 _NO_RESULT = "Error: there is no result; the call was not carried out."
@@ -96,7 +96,7 @@ def _output(result: ToolResultBlock | None, name: str) -> _Wire:
     def made() -> _Wire:
         return {"type": "function_call_output", "call_id": name, "output": _told(result)}
 
-    return made() if result is None else written_once(result, _HERE, name, made)
+    return made() if result is None else WRITTEN.encode(result, name, made)
 
 
 def _told(result: ToolResultBlock | None) -> str:
@@ -131,7 +131,7 @@ def _own_items(message: AssistantMessage, origin: Origin) -> list[_Wire] | None:
     for block in message.blocks:
         if block.raw is None or not block.raw.belongs_to(origin):
             return None
-        items.append(written_once(block, _HERE, origin, _opened, block.raw, origin))
+        items.append(WRITTEN.encode(block, origin, _opened, block.raw, origin))
     return items if _can_go_back(items) else None
 
 
@@ -167,7 +167,7 @@ def _bare_items(message: AssistantMessage, names: _CallNames) -> list[_Wire]:
         match block:
             case TextBlock():
                 if block.text.strip():
-                    items.append(written_once(block, _HERE, "", _spoken, "assistant", "output_text", [block.text]))
+                    items.append(WRITTEN.encode(block, "", _spoken, "assistant", "output_text", [block.text]))
             case ToolUseBlock():
                 items.append(
                     {
