@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pathspec
 
-from tests.bench.measure import Bench, Figure, clean_environment, compared, in_turn
+from tests.bench.measure import Bench, Figure, Unavailable, clean_environment, compared, in_turn
 from thinklsp.tools.read import FileWalk
 from thinklsp.tools.ripgrep import Query, find_ripgrep, search_tree
 from thinklsp.workspace.overlay import EditOverlay
@@ -45,7 +45,7 @@ async def search(bench: Bench) -> list[Figure]:
     count = 4_000 if bench.quick else 60_000
     programs = find_ripgrep([])
     if not programs:
-        return [Figure("9", "search", note="not here: there is no ripgrep")]
+        raise Unavailable("ripgrep was not found. Install it with `pip install ripgrep` or your system's packages.")
     # The newest.
     program = programs[-1]
     root = bench.folder / "ws"
