@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
+import ssl
 from collections.abc import Sequence
 from pathlib import Path
+from urllib.parse import urlsplit
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -17,6 +20,8 @@ from tests.bench.gates import GATES, apply_gates, find_unused_gates
 from tests.bench.measure import ROOT, Bench, Figure, Outcome, Row, Unavailable, compared, exponent, in_turn, ratio
 from tests.bench.peers import Peers
 from tests.bench.runner import Part, Results, find_row, run_parts
+from tests.bench.source import Play, anthropic, source
+from tests.support.certificates import Authority
 
 SERIES = {
     "start": {"thinklsp": [1.0, 2.0, 3.0], "bare pygls <&>": [300.0, 310.0, 290.0]},
@@ -240,3 +245,18 @@ def test_the_readme_names_what_was_not_measured(tmp_path: Path) -> None:
     skipped = Figure("shadow", "shadow_rows.costs", note="Install bubblewrap.", outcome="skipped")
     report.written([skipped], [], readme)
     assert "- shadow_rows.costs: Install bubblewrap." in readme.read_text()
+
+
+def test_a_source_over_tls_sends_a_record_per_event(tmp_path: Path) -> None:
+    authority, play = Authority(tmp_path), Play(anthropic(("text", ["one", "two", "three"])))
+    client = ssl.create_default_context(cafile=str(authority.bundle))
+    with source(lambda *_: play, authority.server("127.0.0.1")) as service:
+        address = urlsplit(service.url)
+        assert address.scheme == "https"
+        with (
+            socket.create_connection((address.hostname, address.port), timeout=10) as plain,
+            client.wrap_socket(plain, server_hostname=address.hostname) as connection,
+        ):
+            connection.sendall(b"POST / HTTP/1.1\r\nContent-Length: 0\r\n\r\n")
+            records = [connection.recv(1 << 16) for _ in range(len(play.events) + 2)]
+    assert records[1:] == [*play.frames(), b"0\r\n\r\n"]

@@ -16,8 +16,11 @@ GATES: dict[tuple[str, str], float] = {
     ("spawn → first code action", "bare pygls"): 1.05,
     ("memory at initialize", "bare pygls"): 0.30,
     ("memory after the first code action", "bare pygls"): 1.15,
+    ("CPU of a didChange of one key", "bare pygls"): 0.65,
     ("CPU per event, at full speed", "anthropic SDK"): 0.25,
     ("CPU per event, at 150/s", "anthropic SDK"): 0.45,
+    ("CPU per event, TLS, at full speed", "anthropic SDK"): 0.22,
+    ("CPU per event, TLS, at 150/s", "anthropic SDK"): 0.45,
     ("memory while streaming", "anthropic SDK"): 0.55,
     # In milliseconds.
     ("echo p99 during 5,000 events/s, 8 chats", "idle p99"): 10.0,

@@ -1,14 +1,17 @@
-"""Rows 3 to 5: what a streamed event costs, against the clients that the vendors publish."""
+"""Rows 3 to 5 and "tls": what a streamed event costs, against the clients that the vendors publish."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tests.bench.measure import ROOT, Bench, Figure, Unavailable, clean_environment, compared, in_turn, ratio
 from tests.bench.source import Play, anthropic, argument, responses, source, words
+
+if TYPE_CHECKING:
+    from tests.support.certificates import Authority
 
 OURS = "thinklsp"
 PACED = 150.0
@@ -29,12 +32,32 @@ async def paced(bench: Bench) -> list[Figure]:
     return await _pair(bench, "4", "anthropic", _paced(bench), None, rounds=5)
 
 
+async def tls_at_full_speed(bench: Bench) -> list[Figure]:
+    """Row "tls": each event is a TLS record, as services send them."""
+    play = Play(anthropic(("text", words(_count(bench)))))
+    return await _pair(bench, "tls", "anthropic", play, None, authority=_make_authority(bench))
+
+
+async def tls_paced(bench: Bench) -> list[Figure]:
+    """Row "tls", at the speed of a model."""
+    return await _pair(bench, "tls", "anthropic", _paced(bench), None, rounds=5, authority=_make_authority(bench))
+
+
 def _count(bench: Bench) -> int:
     return 2_000 if bench.quick else 20_000
 
 
 def _paced(bench: Bench) -> Play:
     return Play(anthropic(("text", words(300 if bench.quick else 1_000))), PACED)
+
+
+def _make_authority(bench: Bench) -> Authority:
+    """Raises Unavailable if the library that signs certificates is missing."""
+    try:
+        from tests.support.certificates import Authority
+    except ImportError as problem:
+        raise Unavailable(f"{problem}. Install it with `pip install cryptography`.") from None
+    return Authority(bench.folder / "certificates")
 
 
 async def _pair(
@@ -45,15 +68,18 @@ async def _pair(
     most: float | None,
     *,
     rounds: int = 11,
+    authority: Authority | None = None,
 ) -> list[Figure]:
-    """Our client and theirs on the same events."""
+    """Our client and theirs on the same events, by TLS if an authority is given."""
     memory: dict[str, list[float]] = {}
     lengths: set[int] = set()
-    with source(lambda *_: play) as service:
+    context = None if authority is None else authority.server("127.0.0.1")
+    trust = {} if authority is None else {"SSL_CERT_FILE": str(authority.bundle)}
+    with source(lambda *_: play, context) as service:
 
         def variant(name: str, who: str) -> Callable[[], Coroutine[Any, Any, float]]:
             async def measure() -> float:
-                told = await _client(bench, who, service.url)
+                told = await _client(bench, who, service.url, **trust)
                 memory.setdefault(name, []).append(told["memory"])
                 lengths.add(told["length"])
                 return told["cpu"] / len(play.events) * 1e6
@@ -64,9 +90,11 @@ async def _pair(
         values, missing = await in_turn(variants, bench.some(rounds))
     assert len(lengths) <= 1, "both have read the same"
     speed = "at full speed" if play.pace is None else f"at {play.pace:.0f}/s"
+    if authority is not None:
+        speed = f"TLS, {speed}"
     bench.series[f"streaming {sdk} {speed}"] = values
     figures = compared(row, f"CPU per event, {speed}", values, missing, {f"{sdk} SDK": most}, unit="µs")
-    if play.pace is None and not missing:
+    if row == "4" and play.pace is None and not missing:
         ours, theirs = memory[OURS][1:], memory[f"{sdk} SDK"][1:]
         found = ratio(ours, theirs)
         figures.append(Figure("3", "memory while streaming", "MB", ours, theirs, f"{sdk} SDK", found, most=0.5))
@@ -111,11 +139,11 @@ def _named(figure: Figure, name: str) -> Figure:
     return Figure(**{**figure.__dict__, "name": name})
 
 
-async def _client(bench: Bench, who: str, url: str) -> Any:
+async def _client(bench: Bench, who: str, url: str, **environment: str) -> Any:
     package = who if who in ("anthropic", "openai") else "pygls"
     process = await asyncio.create_subprocess_exec(
         bench.peers.python(package, package), "-m", "tests.bench.stream_clients", who, url,
-        cwd=ROOT, env=clean_environment(), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        cwd=ROOT, env=clean_environment(**environment), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     try:
         async with asyncio.timeout(300):
