@@ -16,6 +16,7 @@ import pytest
 
 from tests.bench import charts, report
 from tests.bench.__main__ import PARTS, ROWS, judge
+from tests.bench.before import compare_rounds, read_medians
 from tests.bench.gates import GATES, apply_gates, find_unused_gates
 from tests.bench.measure import ROOT, Bench, Figure, Outcome, Row, Unavailable, compared, exponent, in_turn, ratio
 from tests.bench.peers import Peers
@@ -245,6 +246,16 @@ def test_the_readme_names_what_was_not_measured(tmp_path: Path) -> None:
     skipped = Figure("shadow", "shadow_rows.costs", note="Install bubblewrap.", outcome="skipped")
     report.written([skipped], [], readme)
     assert "- shadow_rows.costs: Install bubblewrap." in readme.read_text()
+
+
+def test_figures_of_two_trees_are_compared_by_their_medians() -> None:
+    one = {"name": "start", "unit": "ms", "ours": [1, 2, 3], "against": "pygls"}
+    count = {"name": "reports", "unit": "", "ours": None, "against": ""}
+    other = {"name": "memory", "unit": "MB", "ours": [4, 4, 4], "against": "anthropic"}
+    medians = read_medians([one, one | {"against": "ruff"}, count, other, other | {"ours": [6, 6, 6]}])
+    assert medians == {"start": (2, "ms"), "memory": (4, "MB"), "memory (beside anthropic)": (6, "MB")}
+    figures = compare_rounds("1", [medians, medians], [{"start": (1.0, "ms")}, medians], "before", quick=False)
+    assert [(figure.name, figure.value, figure.failed) for figure in figures] == [("start", 1.5, True)]
 
 
 def test_a_source_over_tls_sends_a_record_per_event(tmp_path: Path) -> None:

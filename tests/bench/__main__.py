@@ -12,6 +12,7 @@ from pathlib import Path
 import platformdirs
 
 from tests.bench import charts, report
+from tests.bench.before import compare_trees
 from tests.bench.gates import find_unused_gates
 from tests.bench.measure import ROOT
 from tests.bench.peers import Peers
@@ -59,10 +60,15 @@ def main() -> int:
     parser.add_argument("--charts", metavar="DIR", type=Path, help="draw the pictures there")
     parser.add_argument("--readme", action="store_true", help="put table and pictures into README.md and docs/speed")
     parser.add_argument("--cache", metavar="DIR", type=Path, help="where peers are installed")
+    parser.add_argument(
+        "--against", metavar="DIR", type=Path, help="compare with the checkout of thinklsp in DIR, row by row in turn"
+    )
     chosen = parser.parse_args()
     wanted = list(dict.fromkeys(filter(None, chosen.only.split(",")))) or ROWS
     if unknown := set(wanted) - set(ROWS):
         parser.error(f"there is no row {', '.join(sorted(unknown))}; there are: {', '.join(ROWS)}")
+    if chosen.against is not None and chosen.readme:
+        parser.error("--readme is for a run without --against")
     # Children compile what they import, once, before it counts.
     for name in [name for name in os.environ if name.startswith("PYTHON") and name != "PYTHONPATH"]:
         del os.environ[name]
@@ -71,15 +77,20 @@ def main() -> int:
     results = Results()
     rounds = chosen.rounds or (2 if chosen.quick else 11)
     try:
-        peers = Peers(cache, download=not chosen.quick)
-        asyncio.run(run_parts(PARTS, wanted, results, path, rounds=rounds, quick=chosen.quick, peers=peers))
+        if chosen.against is not None:
+            compare_trees(
+                ROOT, chosen.against.resolve(), wanted, results, path, rounds=rounds, quick=chosen.quick, cache=cache
+            )
+        else:
+            peers = Peers(cache, download=not chosen.quick)
+            asyncio.run(run_parts(PARTS, wanted, results, path, rounds=rounds, quick=chosen.quick, peers=peers))
     finally:
         results.sort(ROWS)
         print("\n".join(report.table(results.figures)))
         print(f"The figures are in {path}.", file=sys.stderr)
     if chosen.charts is not None:
         charts.draw(results.series, chosen.charts)
-    return judge(results, write_readme=chosen.readme, complete=set(wanted) == set(ROWS))
+    return judge(results, write_readme=chosen.readme, complete=chosen.against is None and set(wanted) == set(ROWS))
 
 
 def judge(results: Results, *, write_readme: bool, complete: bool) -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench.latency_rows import chat, served, talking
-from tests.bench.measure import ROOT, Bench, Figure, clean_environment, compared, in_turn, ratio
+from tests.bench.measure import TREE, Bench, Figure, clean_environment, compared, in_turn, ratio
 
 OURS, BARE = "thinklsp", "bare pygls"
 _SECONDS = 60.0
@@ -47,7 +47,7 @@ def _list_modules(folder: Path) -> list[str]:
     argv = [sys.executable, str(Path(__file__).parent / "servers" / "listed.py")]
     with (
         talking(10, 1e9) as url,
-        served(folder / "session", url, argv=argv, MODULES=str(path), PYTHONPATH=str(ROOT)) as server,
+        served(folder / "session", url, argv=argv, MODULES=str(path), PYTHONPATH=str(TREE)) as server,
     ):
         server.send(chat(10))
         answer = server.receive(10)
@@ -60,7 +60,7 @@ def _list_modules(folder: Path) -> list[str]:
 def _import(path: Path) -> Any:
     done = subprocess.run(
         [sys.executable, "-P", str(Path(__file__).parent / "importing.py"), str(path)],
-        env=clean_environment(PYTHONPATH=str(ROOT)), capture_output=True, text=True, timeout=_SECONDS, check=False,
+        env=clean_environment(PYTHONPATH=str(TREE)), capture_output=True, text=True, timeout=_SECONDS, check=False,
     )  # fmt: skip
     if done.returncode:
         raise RuntimeError(f"{path.name} could not be imported: {done.stderr.strip().rpartition(chr(10))[2]}")

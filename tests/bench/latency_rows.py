@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench.lockstep import Lockstep
-from tests.bench.measure import ROOT, Bench, Figure, clean_environment
+from tests.bench.measure import ROOT, TREE, Bench, Figure, clean_environment
 from tests.bench.source import MODEL
 from thinklsp.core.loading import uncollected
 
@@ -87,7 +87,7 @@ async def latency(bench: Bench) -> list[Figure]:
     figures, worst = [], 0.0
     with (
         talking(count, SPEED / CHATS) as url,
-        served(bench.folder, url, argv=argv, BLOCKS=str(blocks), PYTHONPATH=str(ROOT)) as server,
+        served(bench.folder, url, argv=argv, BLOCKS=str(blocks), PYTHONPATH=str(TREE)) as server,
         # Our own collector would be counted as the server's.
         uncollected(),
     ):

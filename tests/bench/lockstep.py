@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tests.bench.measure import ROOT, clean_environment, resident_megabytes
+from tests.bench.measure import TREE, clean_environment, resident_megabytes
 from tests.support.raw_editor import VSCODE
 
 _HEADER = re.compile(rb"(?:Content-Type[^\r]*\r\n)?Content-Length: (\d+)\r\n(?:Content-Type[^\r]*\r\n)?\r\n")
@@ -37,7 +37,7 @@ class Lockstep:
         self.begun = time.perf_counter()
         self.process = subprocess.Popen(
             argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0,
-            cwd=ROOT, env=clean_environment(**(home | environment)),
+            cwd=TREE, env=clean_environment(**(home | environment)),
         )  # fmt: skip
 
     def __enter__(self) -> Self:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from tests.bench.peers import Peers
 
 ROOT = Path(__file__).parents[2]
+# The checkout whose server and clients are measured, if that is not this one: see `before`.
+TREE = Path(os.environ.get("BENCH_TREE", ROOT))
 # A ratio of times is only told of as missed where it is this much over its target: machines differ.
 WIDE = 1.5
 

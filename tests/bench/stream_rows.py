@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
-from tests.bench.measure import ROOT, Bench, Figure, Unavailable, clean_environment, compared, in_turn, ratio
+from tests.bench.measure import TREE, Bench, Figure, Unavailable, clean_environment, compared, in_turn, ratio
 from tests.bench.source import Play, anthropic, argument, responses, source, words
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ async def _client(bench: Bench, who: str, url: str, **environment: str) -> Any:
     package = who if who in ("anthropic", "openai") else "pygls"
     process = await asyncio.create_subprocess_exec(
         bench.peers.python(package, package), "-m", "tests.bench.stream_clients", who, url,
-        cwd=ROOT, env=clean_environment(**environment), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        cwd=TREE, env=clean_environment(**environment), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     try:
         async with asyncio.timeout(300):
