@@ -1,4 +1,7 @@
-"""Two checkouts side by side: each row is measured in a process of either tree, in turn, round by round."""
+"""Two checkouts side by side: each row is measured in a process of either tree, in turn, round by round.
+
+Both trees use the interpreter and the libraries of this run.
+"""
 
 from __future__ import annotations
 
