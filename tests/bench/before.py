@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.bench.measure import ROOT, Figure, Unavailable, clean_environment, ratio
+from tests.bench.measure import ROOT, Figure, Unavailable, clean_environment, find_reason, ratio
 from tests.bench.runner import Results, report_progress
 
 # How much a figure may grow over its value in the other tree.
@@ -95,7 +95,7 @@ def _measure(tree: Path, row: str, options: Sequence[str]) -> Medians:
                 raise Unavailable(f"the bench in {tree} has no row {row}")
             done = _run(argv, ROOT, BENCH_TREE=str(tree))
         if not path.exists():
-            raise RuntimeError(f"the row failed in {tree}: {done.stderr.strip().rpartition(chr(10))[2]}")
+            raise RuntimeError(f"the row failed in {tree}: {find_reason(done.stderr)}")
         figures = json.loads(path.read_text("utf-8"))["figures"]
     for figure in figures:
         # The bench of an older tree writes no outcome, and no figures of a row that failed.

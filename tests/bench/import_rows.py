@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench.latency_rows import chat, served, talking
-from tests.bench.measure import TREE, Bench, Figure, clean_environment, compared, in_turn, ratio
+from tests.bench.measure import TREE, Bench, Figure, clean_environment, compared, find_reason, in_turn, ratio
 
 OURS, BARE = "thinklsp", "bare pygls"
 _SECONDS = 60.0
@@ -63,5 +63,5 @@ def _import(path: Path) -> Any:
         env=clean_environment(PYTHONPATH=str(TREE)), capture_output=True, text=True, timeout=_SECONDS, check=False,
     )  # fmt: skip
     if done.returncode:
-        raise RuntimeError(f"{path.name} could not be imported: {done.stderr.strip().rpartition(chr(10))[2]}")
+        raise RuntimeError(f"{path.name} could not be imported: {find_reason(done.stderr)}")
     return json.loads(done.stdout)

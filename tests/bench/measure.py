@@ -182,6 +182,11 @@ def describe(problem: BaseException) -> str:
     return f"{type(problem).__name__}: {lines[0]}"[:200] if lines else type(problem).__name__
 
 
+def find_reason(errors: str) -> str:
+    """Return the last line of what a failed process has written to its standard error."""
+    return errors.strip().rpartition("\n")[2][:160]
+
+
 def clean_environment(**more: str) -> dict[str, str]:
     """Of a child: nothing that tells Python or a server of ours how to behave."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "THINKLSP_", "NODE_"))}

@@ -64,6 +64,7 @@ def load_part(rows: str, name: str) -> Part:
 
 
 def find_row(name: str) -> Row:
+    """Import the function of a part. Raises ImportError or AttributeError."""
     module, _, function = name.partition(".")
     row: Row = getattr(import_module(f"tests.bench.{module}"), function)
     return row

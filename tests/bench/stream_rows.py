@@ -7,7 +7,17 @@ import json
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
-from tests.bench.measure import TREE, Bench, Figure, Unavailable, clean_environment, compared, in_turn, ratio
+from tests.bench.measure import (
+    TREE,
+    Bench,
+    Figure,
+    Unavailable,
+    clean_environment,
+    compared,
+    find_reason,
+    in_turn,
+    ratio,
+)
 from tests.bench.source import Play, anthropic, argument, responses, source, words
 
 if TYPE_CHECKING:
@@ -155,7 +165,7 @@ async def _client(bench: Bench, who: str, url: str, **environment: str) -> Any:
         await process.wait()
         raise
     if process.returncode:
-        reason = errors.decode(errors="replace").strip().rpartition("\n")[2][:160]
+        reason = find_reason(errors.decode(errors="replace"))
         if who not in ("anthropic", "openai"):
             raise RuntimeError(f"{who} could not be measured: {reason}")
         raise Unavailable(f"the {who} SDK could not be measured: {reason}")
