@@ -69,6 +69,8 @@ def main() -> int:
         parser.error(f"there is no row {', '.join(sorted(unknown))}; there are: {', '.join(ROWS)}")
     if chosen.against is not None and chosen.readme:
         parser.error("--readme is for a run without --against")
+    if chosen.against is not None and not (chosen.against / "tests" / "bench").is_dir():
+        parser.error(f"there is no checkout of thinklsp in {chosen.against}")
     # Children compile what they import, once, before it counts.
     for name in [name for name in os.environ if name.startswith("PYTHON") and name != "PYTHONPATH"]:
         del os.environ[name]

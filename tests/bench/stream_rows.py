@@ -109,7 +109,7 @@ async def _pair(
     if row == "4" and play.pace is None and not missing:
         ours, theirs = memory[OURS][1:], memory[f"{sdk} SDK"][1:]
         found = ratio(ours, theirs)
-        figures.append(Figure("3", "memory while streaming", "MB", ours, theirs, f"{sdk} SDK", found, most=0.5))
+        figures.append(Figure("3", "memory while streaming", "MB", ours, theirs, f"{sdk} SDK", found, most=0.55))
     return figures
 
 
