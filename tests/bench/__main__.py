@@ -1,117 +1,113 @@
-"""All figures, side by side with their peers. Ends with 1 where a count or a growth is too high; ratios of times are
-told, and where they are more than half over their target told as missed."""
+"""All figures, side by side with their peers. A row whose tool is missing is skipped. The run ends with 1 if a row
+could not be measured or misses a gate; a missed target is reported, from half over its value on as "missed"."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import gc
-import json
 import os
 import sys
-import tempfile
-import time
 from pathlib import Path
 
 import platformdirs
 
-from tests.bench import (
-    charts,
-    document_rows,
-    latency_rows,
-    own_rows,
-    report,
-    request_rows,
-    search_rows,
-    shadow_rows,
-    start_rows,
-    store_rows,
-    stream_rows,
-    turn_rows,
-    whole_rows,
-)
-from tests.bench.measure import ROOT, Bench, Figure, Row
+from tests.bench import charts, report
+from tests.bench.before import compare_trees
+from tests.bench.gates import find_unused_gates
+from tests.bench.measure import ROOT
 from tests.bench.peers import Peers
+from tests.bench.runner import Results, load_part, run_parts
 
-# In the order of the table; a row may have several parts, and a part tell of several rows.
-ROWS: list[tuple[str, Row]] = [
-    ("1 3", start_rows.initialize),
-    ("2", start_rows.first_code_action),
-    ("3 4", stream_rows.full_speed),
-    ("4", stream_rows.paced),
-    ("5", stream_rows.tool_argument),
-    ("6", latency_rows.reports),
-    ("7", latency_rows.latency),
-    ("8", document_rows.edits),
-    ("9", search_rows.search),
-    ("10", store_rows.durable),
-    ("10", store_rows.loaded),
-    ("11", request_rows.body),
-    ("11", request_rows.session),
-    ("12", turn_rows.cache),
-    ("13", turn_rows.overhead),
-    ("editor", own_rows.code_action),
-    ("editor", own_rows.chat_lenses),
-    ("editor", own_rows.begin_and_cancel),
-    ("store", store_rows.large),
-    ("shadow", shadow_rows.costs),
-    ("whole", whole_rows.whole),
+# In the order of the table; a row may have several parts, and a part may fill several rows.
+PARTS = [
+    load_part("1 3", "start_rows.initialize"),
+    load_part("2 3", "start_rows.first_code_action"),
+    load_part("wait", "start_rows.wait_for_code_action"),
+    load_part("import", "import_rows.import_session"),
+    load_part("4 3", "stream_rows.anthropic_at_full_speed"),
+    load_part("4 3", "stream_rows.openai_at_full_speed"),
+    load_part("4", "stream_rows.paced"),
+    load_part("tls", "stream_rows.tls_at_full_speed"),
+    load_part("tls", "stream_rows.tls_paced"),
+    load_part("5", "stream_rows.tool_argument"),
+    load_part("6", "latency_rows.reports"),
+    load_part("7", "latency_rows.latency"),
+    load_part("change", "change_rows.type_keys"),
+    load_part("8", "document_rows.edits"),
+    load_part("9", "search_rows.search"),
+    load_part("10", "store_rows.durable"),
+    load_part("10", "store_rows.loaded"),
+    load_part("11", "request_rows.body"),
+    load_part("11", "request_rows.session"),
+    load_part("12", "turn_rows.cache"),
+    load_part("13", "turn_rows.overhead"),
+    load_part("editor", "own_rows.code_action"),
+    load_part("editor", "own_rows.chat_lenses"),
+    load_part("editor", "own_rows.begin_and_cancel"),
+    load_part("store", "store_rows.large"),
+    load_part("shadow", "shadow_rows.costs"),
+    load_part("whole", "whole_rows.whole"),
 ]
-NAMES = list(dict.fromkeys(name for names, _ in ROWS for name in names.split()))
+ROWS = list(dict.fromkeys(row for part in PARTS for row in part.rows))
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
-    parser.add_argument("--only", metavar="ROW,…", default="", help=f"some of: {', '.join(NAMES)}")
+    parser.add_argument("--only", metavar="ROW,…", default="", help=f"some of: {', '.join(ROWS)}")
     parser.add_argument("--quick", action="store_true", help="few rounds, small inputs, no peers that are not there")
     parser.add_argument("--rounds", type=int, help="how often each is measured (11; 2 with --quick)")
-    parser.add_argument("--json", metavar="FILE", type=Path, help="write the figures there")
+    parser.add_argument("--json", metavar="FILE", type=Path, help="write the figures there, after every row")
     parser.add_argument("--charts", metavar="DIR", type=Path, help="draw the pictures there")
     parser.add_argument("--readme", action="store_true", help="put table and pictures into README.md and docs/speed")
     parser.add_argument("--cache", metavar="DIR", type=Path, help="where peers are installed")
+    parser.add_argument(
+        "--against", metavar="DIR", type=Path, help="compare with the checkout of thinklsp in DIR, row by row in turn"
+    )
     chosen = parser.parse_args()
-    wanted = set(filter(None, chosen.only.split(","))) or set(NAMES)
-    if wanted - set(NAMES):
-        parser.error(f"there is no row {', '.join(sorted(wanted - set(NAMES)))}; there are: {', '.join(NAMES)}")
-    peers = Peers(chosen.cache or Path(platformdirs.user_cache_dir("thinklsp-bench")), download=not chosen.quick)
-    rounds = chosen.rounds or (2 if chosen.quick else 11)
-    # As the server does: else now one, now the other would pay for the collector's way through the peers' libraries.
-    gc.freeze()
+    wanted = list(dict.fromkeys(filter(None, chosen.only.split(",")))) or ROWS
+    if unknown := set(wanted) - set(ROWS):
+        parser.error(f"there is no row {', '.join(sorted(unknown))}; there are: {', '.join(ROWS)}")
+    if chosen.against is not None and chosen.readme:
+        parser.error("--readme is for a run without --against")
+    if chosen.against is not None and not (chosen.against / "tests" / "bench").is_dir():
+        parser.error(f"there is no checkout of thinklsp in {chosen.against}")
     # Children compile what they import, once, before it counts.
     for name in [name for name in os.environ if name.startswith("PYTHON") and name != "PYTHONPATH"]:
         del os.environ[name]
-    figures, series = asyncio.run(_measured(wanted, rounds, chosen.quick, peers))
-    print("\n".join(report.table(figures)))
-    if chosen.json is not None:
-        told = {"figures": [figure.json() for figure in figures], "series": series}
-        chosen.json.write_text(json.dumps(told, indent=1), "utf-8")
+    cache = (chosen.cache or Path(platformdirs.user_cache_dir("thinklsp-bench"))).absolute()
+    path = chosen.json or cache / "results.json"
+    results = Results()
+    rounds = chosen.rounds or (2 if chosen.quick else 11)
+    try:
+        if chosen.against is not None:
+            compare_trees(
+                ROOT, chosen.against.resolve(), wanted, results, path, rounds=rounds, quick=chosen.quick, cache=cache
+            )
+        else:
+            peers = Peers(cache, download=not chosen.quick)
+            asyncio.run(run_parts(PARTS, wanted, results, path, rounds=rounds, quick=chosen.quick, peers=peers))
+    finally:
+        results.sort(ROWS)
+        print("\n".join(report.table(results.figures)))
+        print(f"The figures are in {path}.", file=sys.stderr)
     if chosen.charts is not None:
-        charts.draw(series, chosen.charts)
-    if chosen.readme:
-        report.written(figures, charts.draw(series, report.pictures_folder()), ROOT / "README.md")
-    failed = [figure for figure in figures if figure.failed]
-    for figure in failed:
-        print(f"FAILED: row {figure.row}, {figure.name}: {figure.value:.3g}{figure.value_unit}", file=sys.stderr)
-    return 1 if failed else 0
+        charts.draw(results.series, chosen.charts)
+    return judge(results, write_readme=chosen.readme, complete=chosen.against is None and set(wanted) == set(ROWS))
 
 
-async def _measured(
-    wanted: set[str], rounds: int, quick: bool, peers: Peers
-) -> tuple[list[Figure], dict[str, dict[str, list[float]]]]:
-    figures: list[Figure] = []
-    series: dict[str, dict[str, list[float]]] = {}
-    for names, row in ROWS:
-        if not wanted & set(names.split()):
-            continue
-        begun = time.monotonic()
-        with tempfile.TemporaryDirectory() as folder:
-            bench = Bench(Path(folder), rounds, quick, peers, series)
-            figures += [figure for figure in await row(bench) if figure.row in wanted]
-        print(
-            f"  {row.__module__.rpartition('.')[2]}.{row.__name__}: {time.monotonic() - begun:.0f} s", file=sys.stderr
-        )
-    order = {name: number for number, name in enumerate(NAMES)}
-    return sorted(figures, key=lambda figure: order[figure.row]), series
+def judge(results: Results, *, write_readme: bool, complete: bool) -> int:
+    """Print what has failed, and write README.md if every row of ours was measured."""
+    problems = [report.describe_failure(figure) for figure in results.failed]
+    if complete and not any(figure.outcome != "measured" and not figure.against for figure in results.figures):
+        problems += [f"no figure is held against the gate {gate}" for gate in find_unused_gates(results.figures)]
+    if write_readme and any(figure.outcome == "failed" for figure in results.figures):
+        problems.append("README.md was not written, because its table would lack rows")
+    elif write_readme:
+        pictures = charts.draw(results.series, report.pictures_folder())
+        report.written(results.figures, pictures, ROOT / "README.md")
+    for problem in problems:
+        print(f"FAILED: {problem}", file=sys.stderr)
+    return 1 if problems else 0
 
 
 if __name__ == "__main__":

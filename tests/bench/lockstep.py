@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tests.bench.measure import ROOT, clean_environment, resident_megabytes
+from tests.bench.measure import TREE, clean_environment, resident_megabytes
 from tests.support.raw_editor import VSCODE
 
 _HEADER = re.compile(rb"(?:Content-Type[^\r]*\r\n)?Content-Length: (\d+)\r\n(?:Content-Type[^\r]*\r\n)?\r\n")
@@ -37,7 +37,7 @@ class Lockstep:
         self.begun = time.perf_counter()
         self.process = subprocess.Popen(
             argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0,
-            cwd=ROOT, env=clean_environment(**(home | environment)),
+            cwd=TREE, env=clean_environment(**(home | environment)),
         )  # fmt: skip
 
     def __enter__(self) -> Self:
@@ -92,15 +92,20 @@ class Lockstep:
         self.send({"id": 1, "method": "initialize", "params": params})
         return self.receive(1)
 
-    def first_code_action(self) -> Any:
-        """The handshake's end, a document and a request in one write, as an editor with an open file sends them."""
+    def first_code_action(self, delay: float = 0.0) -> Any:
+        """The handshake's end, a document and a request in one write, as an editor with an open file sends them. With a
+        delay the request goes that many seconds later."""
         text = "def function(value):\n    return value + 1\n\n\n" * 100
         document = {"uri": (self.folder / "a.py").as_uri(), "languageId": "python", "version": 1, "text": text}
-        self.send(
+        opening = [
             {"method": "initialized", "params": {}},
             {"method": "textDocument/didOpen", "params": {"textDocument": document}},
-            {"id": 2} | self.code_action_request("a.py"),
-        )
+        ]
+        if delay:
+            self.send(*opening)
+            opening = []
+            time.sleep(delay)
+        self.send(*opening, {"id": 2} | self.code_action_request("a.py"))
         return self.receive(2)
 
     def code_action_request(self, name: str) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import inspect
 import math
 import os
 import statistics
+import subprocess
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,22 +21,26 @@ if TYPE_CHECKING:
     from tests.bench.peers import Peers
 
 ROOT = Path(__file__).parents[2]
+# The checkout whose server and clients are measured, if that is not this one: see `before`.
+TREE = Path(os.environ.get("BENCH_TREE", ROOT))
 # A ratio of times is only told of as missed where it is this much over its target: machines differ.
 WIDE = 1.5
 
 Measured = float | Awaitable[float]
 Verdict = Literal["met", "near", "missed", ""]
+Outcome = Literal["measured", "skipped", "failed"]
 
 
 class Unavailable(Exception):
-    """A peer that cannot be installed or started here; `str` says why."""
+    """A tool or peer that is missing here; `str` says which one and how to get it."""
 
 
 @dataclass(frozen=True)
 class Figure:
     """One line of the table. `ours` and `theirs`: what was measured round by round, in `unit`. `value` is what is held
-    against `most` (or `least`); without either the line is for information. `exact`: a count or an exponent, which
-    does not hang on the machine, so that it can fail the run."""
+    against `most` (or `least`); without either the line is for information. `is_gate`: a miss fails the run. That holds
+    for counts and exponents, which are the same on every machine, and for the ratios in `gates`. A line whose `outcome`
+    is not "measured" has the reason in `note`."""
 
     row: str
     name: str
@@ -47,8 +52,9 @@ class Figure:
     value_unit: str = "x"
     most: float | None = None
     least: float | None = None
-    exact: bool = False
+    is_gate: bool = False
     note: str = ""
+    outcome: Outcome = "measured"
 
     @property
     def verdict(self) -> Verdict:
@@ -56,11 +62,11 @@ class Figure:
             return ""
         if self._holds(1.0):
             return "met"
-        return "missed" if self.exact or not self._holds(WIDE) else "near"
+        return "missed" if self.is_gate or not self._holds(WIDE) else "near"
 
     @property
     def failed(self) -> bool:
-        return self.exact and self.verdict == "missed"
+        return self.outcome == "failed" or (self.is_gate and self.verdict == "missed")
 
     def _holds(self, leeway: float) -> bool:
         assert self.value is not None
@@ -79,6 +85,8 @@ class Figure:
             "valueUnit": self.value_unit,
             "most": self.most,
             "least": self.least,
+            "isGate": self.is_gate,
+            "outcome": self.outcome,
             "verdict": self.verdict,
             "note": self.note,
         }
@@ -133,8 +141,11 @@ async def in_turn(
             try:
                 value = measure()
                 taken = await value if inspect.isawaitable(value) else value
-            except (Unavailable, OSError, TimeoutError, EOFError) as problem:
-                missing[name] = f"{type(problem).__name__}: {problem}"[:200] if str(problem) else type(problem).__name__
+            except Unavailable as problem:
+                missing[name] = str(problem)
+                continue
+            except (OSError, EOFError, subprocess.SubprocessError) as problem:
+                missing[name] = f"{name} could not be run: {describe(problem)}"
                 continue
             if number >= 0:
                 values[name].append(taken)
@@ -158,11 +169,22 @@ def compared(
     figures = []
     for peer, most in targets.items():
         if peer in missing:
-            figures.append(Figure(row, what, unit, values[ours], against=peer, note=f"not here: {missing[peer]}"))
+            figures.append(Figure(row, what, unit, values[ours], against=peer, note=missing[peer], outcome="skipped"))
         elif peer in values:
             found = ratio(values[ours], values[peer])
             figures.append(Figure(row, what, unit, values[ours], values[peer], peer, found, most=most))
     return figures
+
+
+def describe(problem: BaseException) -> str:
+    """Return the kind of an exception and the first line of its message."""
+    lines = str(problem).strip().splitlines()
+    return f"{type(problem).__name__}: {lines[0]}"[:200] if lines else type(problem).__name__
+
+
+def find_reason(errors: str) -> str:
+    """Return the last line of what a failed process has written to its standard error."""
+    return errors.strip().rpartition("\n")[2][:160]
 
 
 def clean_environment(**more: str) -> dict[str, str]:

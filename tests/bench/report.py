@@ -27,7 +27,11 @@ def table(figures: Sequence[Figure]) -> Iterator[str]:
         unit = f" {figure.unit}" if figure.ours else ""
         value = "" if figure.value is None else f"{_short(figure.value)}{figure.value_unit}"
         line = f"{figure.row:<7}{figure.name:<56}{ours + unit:>31}  {figure.against:<24}{theirs:>10}  {value}"
-        yield f"{line} {_target(figure)} {figure.verdict.upper()} {figure.note}".rstrip()
+        yield f"{line} {_target(figure)} {_word(figure)} {figure.note}".rstrip()
+
+
+def _word(figure: Figure) -> str:
+    return (figure.verdict if figure.outcome == "measured" else figure.outcome).upper()
 
 
 def written(figures: Sequence[Figure], pictures: Sequence[str], readme: Path) -> None:
@@ -59,6 +63,23 @@ def _markdown(figures: Sequence[Figure]) -> Iterator[str]:
         share = f"{_short(figure.value)}{figure.value_unit.replace('x', ' ×')}" if figure.ours else ""
         verdict = f"{share} {_target(figure)} {mark}".strip()
         yield f"| {figure.name} | {ours} | {figure.against} | {theirs} | {verdict} |"
+    if unmeasured := [figure for figure in figures if figure.outcome != "measured"]:
+        yield ""
+        yield "Not measured:"
+        yield ""
+        yield from (f"- {_name(figure)}: {figure.note}" for figure in unmeasured)
+
+
+def describe_failure(figure: Figure) -> str:
+    """Return one line that names the row and says why it failed."""
+    if figure.outcome == "failed":
+        return f"row {figure.row}, {figure.name} could not be measured: {figure.note}"
+    value = "" if figure.value is None else f"{_short(figure.value)}{figure.value_unit}"
+    return f"row {figure.row}, {_name(figure)}: {value} {_target(figure)}"
+
+
+def _name(figure: Figure) -> str:
+    return f"{figure.name}, against {figure.against}" if figure.against else figure.name
 
 
 def _target(figure: Figure) -> str:

@@ -76,4 +76,4 @@ async def session(bench: Bench) -> list[Figure]:
     name = f"CPU of {turns} turns in one session"
     note = f"{spent[-1] * 1000:.0f} ms in all; the first tenth {first:.1f}, the last {last:.1f} ms a turn"
     value_unit = " (exponent)"
-    return [Figure("11", name, value=grown, value_unit=value_unit, most=1.1, exact=not bench.quick, note=note)]
+    return [Figure("11", name, value=grown, value_unit=value_unit, most=1.1, is_gate=not bench.quick, note=note)]

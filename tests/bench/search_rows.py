@@ -10,9 +10,7 @@ from collections.abc import Iterator
 from contextlib import aclosing, contextmanager
 from pathlib import Path
 
-import pathspec
-
-from tests.bench.measure import Bench, Figure, clean_environment, compared, in_turn
+from tests.bench.measure import Bench, Figure, Unavailable, clean_environment, compared, in_turn
 from thinklsp.tools.read import FileWalk
 from thinklsp.tools.ripgrep import Query, find_ripgrep, search_tree
 from thinklsp.workspace.overlay import EditOverlay
@@ -45,7 +43,7 @@ async def search(bench: Bench) -> list[Figure]:
     count = 4_000 if bench.quick else 60_000
     programs = find_ripgrep([])
     if not programs:
-        return [Figure("9", "search", note="not here: there is no ripgrep")]
+        raise Unavailable("ripgrep was not found. Install it with `pip install ripgrep` or your system's packages.")
     # The newest.
     program = programs[-1]
     root = bench.folder / "ws"
@@ -89,7 +87,11 @@ async def search(bench: Bench) -> list[Figure]:
 
 
 def _walk(root: Path) -> list[str]:
-    """As it is usually written."""
+    """As it is usually written. Raises Unavailable if pathspec is missing."""
+    try:
+        import pathspec
+    except ImportError:
+        raise Unavailable("pathspec is not installed. Install it with `pip install pathspec`.") from None
     spec = pathspec.GitIgnoreSpec.from_lines(_IGNORED.splitlines())
     found = []
     for above, _, names in os.walk(root):

@@ -7,8 +7,8 @@ import time
 from collections.abc import Awaitable
 from pathlib import Path
 
-from tests.bench.measure import Bench, Figure
-from tests.support.shadowing import shadowed
+from tests.bench.measure import Bench, Figure, Unavailable
+from tests.support.shadowing import PROBLEM, shadowed
 
 _FILES, _IN_EACH, _TEXT = 20_000, 100, "def function(value):\n    return value + 1\n" * 25
 
@@ -24,6 +24,8 @@ def _workspace(folder: Path) -> Path:
 
 
 async def costs(bench: Bench) -> list[Figure]:
+    if PROBLEM is not None:
+        raise Unavailable(PROBLEM)
     figures = [Figure("shadow", "`true` in the sandbox, one file", "ms", await _plain(bench))]
     workspace = _workspace(bench.folder)
     for kind, overlays in (("overlay", True), ("copy", False)):

@@ -1,4 +1,5 @@
-"""A service that plays prepared events over HTTP, one chunk per event, each in a thread of its own.
+"""A service that plays prepared events over HTTP, one chunk per event, each in a thread of its own. Over TLS each event
+is also a record of its own.
 
 Nothing is signed and nothing judged here: what is measured is who listens.
 """
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 import sys
 import threading
 import time
@@ -43,10 +45,14 @@ class Source:
     play: Callable[[int, bytes], Play]
     busy: list[float] = field(default_factory=list)
     requests: int = 0
+    tls: ssl.SSLContext | None = None
 
     def serve(self, connection: socket.socket) -> None:
-        with connection, suppress(OSError):
+        with suppress(OSError):
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self.tls is not None:
+                connection = self.tls.wrap_socket(connection, server_side=True)
+        with connection, suppress(OSError):
             body = _request(connection)
             begun = time.perf_counter()
             number, self.requests = self.requests, self.requests + 1
@@ -54,7 +60,7 @@ class Source:
             frames = play.frames()
             connection.sendall(_HEAD)
             if play.pace is None:
-                connection.sendall(b"".join(frames))
+                _send(connection, frames)
             else:
                 self._pace(connection, frames, play.pace)
             connection.sendall(b"0\r\n\r\n")
@@ -65,9 +71,15 @@ class Source:
         while sent < len(frames):
             due = min(len(frames), int((time.perf_counter() - begun) * pace) + 1)
             if due > sent:
-                connection.sendall(b"".join(frames[sent:due]))
+                _send(connection, frames[sent:due])
                 sent = due
             time.sleep(max(0.0, begun + sent / pace - time.perf_counter()))
+
+
+def _send(connection: socket.socket, frames: Sequence[bytes]) -> None:
+    """Send a record for each frame over TLS, else all of them at once."""
+    for piece in frames if isinstance(connection, ssl.SSLSocket) else [b"".join(frames)]:
+        connection.sendall(piece)
 
 
 def _request(connection: socket.socket) -> bytes:
@@ -92,9 +104,10 @@ def _request(connection: socket.socket) -> bytes:
 
 
 @contextmanager
-def source(play: Callable[[int, bytes], Play]) -> Iterator[Source]:
+def source(play: Callable[[int, bytes], Play], tls: ssl.SSLContext | None = None) -> Iterator[Source]:
     with socket.create_server(("127.0.0.1", 0), backlog=128) as listening:
-        made = Source(f"http://127.0.0.1:{listening.getsockname()[1]}", play)
+        scheme = "http" if tls is None else "https"
+        made = Source(f"{scheme}://127.0.0.1:{listening.getsockname()[1]}", play, tls=tls)
 
         def accept() -> None:
             while True:

@@ -1,0 +1,40 @@
+"""Gates: ceilings that fail a run, by the name of the figure and what it is held against.
+
+The unit is that of the figure's `value`: a ratio, if the figure compares, else the unit in its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from tests.bench.measure import Figure
+
+GATES: dict[tuple[str, str], float] = {
+    ("spawn → initialize", "bare pygls"): 0.10,
+    ("spawn → initialize", "Copilot language server"): 0.05,
+    ("spawn → first code action", "bare pygls"): 1.05,
+    ("memory at initialize", "bare pygls"): 0.30,
+    ("memory after the first code action", "bare pygls"): 1.15,
+    ("CPU of a didChange of one key", "bare pygls"): 0.65,
+    ("CPU per event, at full speed", "anthropic SDK"): 0.25,
+    ("CPU per event, at 150/s", "anthropic SDK"): 0.45,
+    ("CPU per event, TLS, at full speed", "anthropic SDK"): 0.22,
+    ("CPU per event, TLS, at 150/s", "anthropic SDK"): 0.45,
+    ("memory while streaming", "anthropic SDK"): 0.55,
+    # In milliseconds.
+    ("echo p99 during 5,000 events/s, 8 chats", "idle p99"): 10.0,
+}
+
+
+def apply_gates(figures: Sequence[Figure], *, quick: bool) -> Iterator[Figure]:
+    """Set the ceilings. In a quick run a miss is reported but does not fail the run: two rounds are too few."""
+    for figure in figures:
+        most = GATES.get((figure.name, figure.against))
+        yield figure if most is None else replace(figure, most=most, is_gate=not quick)
+
+
+def find_unused_gates(figures: Sequence[Figure]) -> list[str]:
+    """Return the gates that no figure of a complete run is held against: a figure was renamed."""
+    found = {(figure.name, figure.against) for figure in figures}
+    return [f"{name}, against {peer}" for name, peer in GATES if (name, peer) not in found]
