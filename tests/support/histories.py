@@ -40,7 +40,7 @@ from thinklsp.core.messages import (
 from thinklsp.engine import ChatTask, Engine, Turn, TurnSpec
 from thinklsp.engine.adapters import adapter_for, endpoint_of
 from thinklsp.providers.catalog import known_models, lookup
-from thinklsp.sessions.store import MemoryStore
+from thinklsp.sessions.sqlite_store import MemoryStore
 from thinklsp.settings import EditorSettings, Provider
 from thinklsp.simulator.dialect import Received
 from thinklsp.simulator.frames import Whole

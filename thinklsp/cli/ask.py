@@ -32,8 +32,8 @@ from thinklsp.lsp.edits.comparing import Hunks, hunk_count
 from thinklsp.lsp.edits.drafts import FileStatus, not_sent
 from thinklsp.lsp.edits.outcome import Outcome
 from thinklsp.lsp.turns.results import turn_result
+from thinklsp.sessions.sqlite_store import SqliteStore
 from thinklsp.sessions.state_folder import state_folder
-from thinklsp.sessions.store import SqliteStore
 from thinklsp.settings import EditorSettings
 from thinklsp.workspace.apply import FileOutcome, apply_to_disk
 from thinklsp.workspace.extra_roots import open_extra_roots
