@@ -152,24 +152,24 @@ def write_intent(
 
 def settle(
     connection: Connection,
-    session_id: str,
+    _session_id: str,
     edit_id: str,
     outcomes: Mapping[str, Outcome],
-    parts: Sequence[PlannedWrite] = (),
+    parts: Sequence[PlannedWrite],
 ) -> None:
     """Store outcomes by URI. A file that is not named there stays without one. `parts` replace what was planned for
     files of which only a part was written.
     """
-    place = "WHERE session = ? AND edit = ? AND uri = ?"
     for uri, outcome in outcomes.items():
-        values = (outcome, session_id, edit_id, storable(uri))
-        connection.execute(f"UPDATE ledger SET outcome = ? {place}", values)  # noqa: S608 - a constant
+        connection.execute(
+            "UPDATE ledger SET outcome = ? WHERE edit = ? AND uri = ?", (outcome, edit_id, storable(uri))
+        )
     for part in parts:
         after = None if part.after is None else to_bytes(part.after)
         new_uri = None if part.new_uri is None else storable(part.new_uri)
         connection.execute(
-            f"UPDATE ledger SET kind = ?, new_uri = ?, after = ?, after_sha256 = ? {place}",  # noqa: S608 - a constant
-            (part.kind, new_uri, after, sha256(part.after), session_id, edit_id, storable(part.uri)),
+            "UPDATE ledger SET kind = ?, new_uri = ?, after = ?, after_sha256 = ? WHERE edit = ? AND uri = ?",
+            (part.kind, new_uri, after, sha256(part.after), edit_id, storable(part.uri)),
         )
 
 
@@ -200,15 +200,15 @@ def find_written(
 
 
 def mark_undone(
-    connection: Connection, session_id: str, edits: Sequence[LedgerEdit], uris: Iterable[str] | None
+    connection: Connection, _session_id: str, edits: Sequence[LedgerEdit], uris: Iterable[str] | None
 ) -> None:
     """Mark all files of a turn's edits as undone, or the named ones."""
     for edit in edits:
         for entry in edit.entries:
             if uris is None or entry.write.uri in uris:
                 connection.execute(
-                    "UPDATE ledger SET undone = 1 WHERE session = ? AND edit = ? AND uri = ?",
-                    (session_id, edit.intent.id, storable(entry.write.uri)),
+                    "UPDATE ledger SET undone = 1 WHERE edit = ? AND uri = ?",
+                    (edit.intent.id, storable(entry.write.uri)),
                 )
 
 
