@@ -22,7 +22,7 @@ from thinklsp.core.messages import (
     UserMessage,
 )
 from thinklsp.sessions.session import Session
-from thinklsp.sessions.store import SqliteStore
+from thinklsp.sessions.sqlite_store import SqliteStore
 
 STEPS = 5000
 BYTES = 10_000

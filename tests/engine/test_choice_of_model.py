@@ -26,7 +26,7 @@ from thinklsp.core.events import Notice, TurnEvent, TurnFinished
 from thinklsp.engine import Engine
 from thinklsp.engine.choices import choose
 from thinklsp.providers.catalog import default_model, known_models
-from thinklsp.sessions.store import MemoryStore
+from thinklsp.sessions.sqlite_store import MemoryStore
 from thinklsp.settings import EditorSettings
 from thinklsp.simulator.scenario import parse
 from thinklsp.simulator.server import Simulator

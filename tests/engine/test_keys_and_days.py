@@ -25,7 +25,7 @@ from thinklsp.core.usage import Usage
 from thinklsp.engine import Engine, Turn
 from thinklsp.engine.doctor import report
 from thinklsp.providers.base import ModelRequest
-from thinklsp.sessions.store import SqliteStore
+from thinklsp.sessions.sqlite_store import SqliteStore
 
 MODEL = "claude-opus-4-6"
 READ = ("read_file", {"path": "untitled:a.py"})

@@ -23,7 +23,7 @@ from tests.support.stored_sessions import NoVault
 from thinklsp.agent.remedies import BARE, NEVER
 from thinklsp.core.events import Notice, TurnFinished
 from thinklsp.engine import Engine
-from thinklsp.sessions.store import SqliteStore
+from thinklsp.sessions.sqlite_store import SqliteStore
 from thinklsp.simulator.journal import RecordedRequest
 from thinklsp.simulator.scenario import parse
 from thinklsp.simulator.server import Simulator

@@ -16,7 +16,7 @@ from tests.support.stored_sessions import NoVault
 from thinklsp.agent.remedies import BARE, DROPPING, NEVER
 from thinklsp.core.events import Notice
 from thinklsp.engine import Engine
-from thinklsp.sessions.store import SqliteStore
+from thinklsp.sessions.sqlite_store import SqliteStore
 from thinklsp.settings import EditorSettings
 from thinklsp.simulator.server import Simulator
 

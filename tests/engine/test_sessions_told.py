@@ -14,7 +14,7 @@ from thinklsp.engine import Engine
 from thinklsp.engine.sessions import Reach, SessionCommands, sessions_told
 from thinklsp.engine.usage import usage_report, usage_told
 from thinklsp.sessions.session import Session
-from thinklsp.sessions.store import MemoryStore
+from thinklsp.sessions.sqlite_store import MemoryStore
 from thinklsp.sessions.values import Spent
 
 PRICED = Usage(1000, 100, 50, 800, 100, 0.25)

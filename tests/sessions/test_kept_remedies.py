@@ -11,7 +11,7 @@ from tests.sessions.test_migrations import FIXTURES, database, laid_out
 from tests.support.stored_sessions import full_session, holding, one_turn, opened
 from thinklsp.core.remedies import Remedy
 from thinklsp.sessions.session import Session
-from thinklsp.sessions.store import SqliteStore
+from thinklsp.sessions.sqlite_store import SqliteStore
 
 FORM = Remedy("m", "form", "adaptive", "manual")
 

@@ -9,9 +9,9 @@ import pytest
 
 from tests.support.stored_sessions import connection_of, full_session, opened
 from thinklsp.core.errors import SessionError
-from thinklsp.sessions.contract import SessionStore
 from thinklsp.sessions.ledger import PlannedWrite, WrittenTurn, sha256
-from thinklsp.sessions.store import MemoryStore
+from thinklsp.sessions.sqlite_store import MemoryStore
+from thinklsp.sessions.store import SessionStore
 
 CHANGE = PlannedWrite("file:///a.py", "a.py", "one\n", "two\n", version=3)
 CREATE = PlannedWrite("file:///new.py", "new.py", None, "new \ud83d\n")
@@ -140,9 +140,7 @@ async def test_texts_of_old_edits_are_forgotten(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         await wrote(store, "old", CHANGE)
         await wrote(store, "new", CREATE)
-        assert store._keeper is not None
-        assert store._keeper.places.file is not None
-        store._keeper.places.file.execute("UPDATE ledger SET made = made - 31 * 86400 * 1000000000 WHERE turn = 'old'")
+        connection_of(store).execute("UPDATE ledger SET made = made - 31 * 86400 * 1000000000 WHERE turn = 'old'")
     async with opened(tmp_path) as store:
         assert await store.last_written("w", "old") is None
         assert uris(await store.last_written("w")) == [CREATE.uri]

@@ -15,11 +15,11 @@ from tests.support.stored_sessions import RESULTS, USAGE, NoVault, answer, full_
 from thinklsp.core.errors import SessionError
 from thinklsp.core.messages import AssistantMessage, Message, ToolResultBlock, ToolUseBlock, UserMessage
 from thinklsp.core.usage import Usage
-from thinklsp.sessions.contract import SessionStore
 from thinklsp.sessions.repair import mend
 from thinklsp.sessions.session import Session
 from thinklsp.sessions.spending import utc_today
-from thinklsp.sessions.store import MemoryStore, SqliteStore
+from thinklsp.sessions.sqlite_store import MemoryStore, SqliteStore
+from thinklsp.sessions.store import SessionStore
 from thinklsp.sessions.values import Spent
 
 SUMMARY = UserMessage.of("Summary of what was said.")

@@ -33,7 +33,7 @@ from thinklsp.sessions.database import open_database
 from thinklsp.sessions.folder import network_mount, set_aside
 from thinklsp.sessions.ledger import PlannedWrite
 from thinklsp.sessions.spending import utc_today
-from thinklsp.sessions.store import SqliteStore
+from thinklsp.sessions.sqlite_store import SqliteStore
 from thinklsp.sessions.values import Spent
 
 SPENT = Spent("t", "p", "m", USAGE)
@@ -127,6 +127,7 @@ async def in_trouble(folder: Path, spoil: Callable[[SqliteStore], Callable[[], o
         assert await store.get(session.id, "w") == short
         written = await store.last_written("w")
         assert written is not None
+        assert (await store.condition()).sessions == 2, "the file has an older copy of one of them"
         assert (await store.spent_on(utc_today())).input_tokens == 50
         [problem] = store.problems
         assert "cannot be written" in problem
@@ -157,7 +158,7 @@ def read_only(store: SqliteStore) -> Callable[[], object]:
 
 
 def locked(store: SqliteStore) -> Callable[[], object]:
-    other = sqlite3.connect(store._keeper.places.path, isolation_level=None, check_same_thread=False)  # type: ignore[union-attr]  # it is open
+    other = sqlite3.connect(store._database.path, isolation_level=None, check_same_thread=False)
     other.execute("BEGIN IMMEDIATE")
     return other.close
 

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.stored_sessions import USAGE, files_of, full_session, one_turn, opened
+from tests.support.stored_sessions import USAGE, connection_of, files_of, full_session, one_turn, opened
 from thinklsp.core.errors import SessionError
 from thinklsp.sessions.ledger import PlannedWrite
-from thinklsp.sessions.store import SqliteStore
 from thinklsp.sessions.values import Spent
 
 SPENT = Spent("t", "p", "m", USAGE)
@@ -167,12 +166,7 @@ async def test_what_a_lost_database_has_left_behind_is_no_part_of_a_new_one(tmp_
 async def test_files_that_are_still_there_are_not_opened_again(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         await store.update((await store.create("w")).id, full_session)
-        file = file_of(store)
+        file = connection_of(store)
         for _ in range(3):
             await store.list("w")
-        assert file_of(store) is file
-
-
-def file_of(store: SqliteStore) -> object:
-    assert store._keeper is not None
-    return store._keeper.places.file
+        assert connection_of(store) is file

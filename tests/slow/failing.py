@@ -23,7 +23,8 @@ PACKAGE = Path(__file__).parents[2] / "thinklsp"
 ROOMS = (
     *("providers/anthropic/adapter.py", "providers/anthropic/stream.py", "providers/service_errors.py", "http/sse.py"),
     *("core/accumulator.py", "core/messages.py", "agent/model_call.py"),
-    *("sessions/codec.py", "sessions/rows.py", "sessions/keeper.py", "sessions/store.py"),
+    *("sessions/codec.py", "sessions/rows.py", "sessions/session_cache.py"),
+    *("sessions/store.py", "sessions/sqlite_store.py"),
 )
 # What also reads the editor's messages: a request that cannot be read has no answer.
 _NOT = ("is_shallow",)

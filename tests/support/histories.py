@@ -41,7 +41,7 @@ from thinklsp.engine import ChatTask, Engine, Turn, TurnSpec
 from thinklsp.engine.adapters import adapter_for, endpoint_of
 from thinklsp.http.retry import RetryPolicy
 from thinklsp.providers.catalog import known_models, lookup
-from thinklsp.sessions.store import MemoryStore
+from thinklsp.sessions.sqlite_store import MemoryStore
 from thinklsp.settings import EditorSettings, Provider
 from thinklsp.simulator.dialect import Received, Whole
 from thinklsp.simulator.journal import RecordedRequest

@@ -26,7 +26,7 @@ from thinklsp.core.messages import (
 )
 from thinklsp.core.usage import Usage
 from thinklsp.sessions.session import Session
-from thinklsp.sessions.store import SqliteStore
+from thinklsp.sessions.sqlite_store import SqliteStore
 
 ORIGIN = Origin("anthropic", "m", "https://h", "fingerprint")
 OTHER = Origin("google", "g", "https://other", "finger")
@@ -43,9 +43,8 @@ def database(folder: Path) -> Path:
 
 
 def connection_of(store: SqliteStore) -> sqlite3.Connection:
-    assert store._keeper is not None
-    assert store._keeper.places.file is not None
-    return store._keeper.places.file
+    assert store._database.file is not None
+    return store._database.file
 
 
 EVERY_KIND = AssistantMessage(

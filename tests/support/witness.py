@@ -17,7 +17,7 @@ import asyncio, gc, logging, os, runpy, signal, sys, threading
 asyncio.base_events.logger = logging.getLogger("witness")
 def count(*_):
     gc.collect()
-    kinds = ("thinklsp.lsp.server.Server", "thinklsp.lsp.face.Face", "thinklsp.sessions.keeper.Keeper")
+    kinds = ("thinklsp.lsp.server.Server", "thinklsp.lsp.face.Face", "thinklsp.sessions.failover.Failover")
     names = [f"{type(one).__module__}.{type(one).__name__}" for one in gc.get_objects()]
     kept = sum(name in kinds for name in names)
     figures = len(asyncio.all_tasks()), len(os.listdir("/proc/self/fd")), threading.active_count(), kept, len(names)

@@ -23,7 +23,7 @@ from tests.support.stored_sessions import USAGE, NoVault, answer, database, open
 from thinklsp.core.messages import AssistantMessage, ThinkingBlock, ToolResultBlock, ToolUseBlock, UserMessage
 from thinklsp.sessions.ledger import PlannedWrite
 from thinklsp.sessions.session import Session
-from thinklsp.sessions.store import SqliteStore
+from thinklsp.sessions.sqlite_store import SqliteStore
 from thinklsp.sessions.values import Spent
 
 _ROOT = Path(__file__).parents[2]

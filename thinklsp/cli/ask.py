@@ -30,8 +30,8 @@ from thinklsp.core.unified import diff
 from thinklsp.engine import ChatTask, Choices, Engine, Reference, Turn, TurnSpec
 from thinklsp.engine.results import ENDINGS, FileStatus, Hunks, Outcome, not_sent, turn_result
 from thinklsp.engine.sessions import Reach, SessionCommands
+from thinklsp.sessions.sqlite_store import SqliteStore
 from thinklsp.sessions.state_folder import state_folder
-from thinklsp.sessions.store import SqliteStore
 from thinklsp.settings import EditorSettings
 from thinklsp.workspace.apply import FileOutcome, apply_to_disk
 from thinklsp.workspace.extra_roots import open_extra_roots

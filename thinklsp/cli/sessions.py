@@ -21,8 +21,8 @@ from thinklsp.cli.terminal_question import can_ask, confirm
 from thinklsp.core.errors import ThinkLspError
 from thinklsp.engine.sessions import Reach, SessionCommands, older_than, restored_told
 from thinklsp.engine.usage import cost_told
+from thinklsp.sessions.sqlite_store import SqliteStore
 from thinklsp.sessions.state_folder import state_folder
-from thinklsp.sessions.store import SqliteStore
 from thinklsp.settings.own_folder import unused_path
 from thinklsp.tools.shown import visible
 from thinklsp.workspace.paths import workspace_key

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from thinklsp.core.usage import Usage
 from thinklsp.providers.base import Thinking
 from thinklsp.providers.model_info import ModelInfo
-from thinklsp.sessions.contract import SessionStore
+from thinklsp.sessions.store import SessionStore
 
 Sent = tuple[ModelInfo, Thinking]
 """What decides whether a service finds a session in its cache."""

@@ -27,9 +27,9 @@ from thinklsp.engine.turn import Choices
 from thinklsp.engine.turn_config import plan_for
 from thinklsp.providers.capabilities import Capabilities, contradictions
 from thinklsp.providers.model_info import ModelInfo
-from thinklsp.sessions.contract import SessionStore
+from thinklsp.sessions.sqlite_store import MemoryStore, SqliteStore
 from thinklsp.sessions.state_folder import StateReport, inspect, state_folder
-from thinklsp.sessions.store import MemoryStore, SqliteStore
+from thinklsp.sessions.store import SessionStore
 from thinklsp.settings import Access, EditorSettings, Provider, Resolved, keyed_providers, keyring_entry
 from thinklsp.tools.ripgrep import find_ripgrep
 from thinklsp.tools.shadow_runner import sandbox_problem
@@ -158,7 +158,7 @@ async def _sessions(store: SessionStore, state: StateReport, problems: list[str]
     exists = condition.kind != "memory"
     return {
         "kind": condition.kind,
-        "path": condition.path or None,
+        "path": condition.place or None,
         "protection": condition.protection,
         "databaseExists": exists,
         "sessions": condition.sessions,

@@ -30,9 +30,9 @@ from thinklsp.http.transport import Transport
 from thinklsp.providers.base import Thinking
 from thinklsp.providers.catalog import Catalogue
 from thinklsp.providers.model_info import ModelInfo
-from thinklsp.sessions.contract import SessionStore
 from thinklsp.sessions.session import Session
-from thinklsp.sessions.store import MemoryStore
+from thinklsp.sessions.sqlite_store import MemoryStore
+from thinklsp.sessions.store import SessionStore
 from thinklsp.settings import (
     Access,
     EditorSettings,

@@ -21,10 +21,10 @@ from thinklsp.core.errors import SessionError
 from thinklsp.core.messages import Conversation, UserMessage
 from thinklsp.core.usage import usage_json
 from thinklsp.engine.usage import cost_told
-from thinklsp.sessions.contract import SessionStore
 from thinklsp.sessions.export import model_texts, to_json, to_markdown
 from thinklsp.sessions.repair import mend
 from thinklsp.sessions.session import Session
+from thinklsp.sessions.store import SessionStore
 from thinklsp.sessions.values import Archive, Archived, Summary
 from thinklsp.tools.inert import make_inert
 

@@ -38,8 +38,8 @@ from thinklsp.core.usage import Usage
 from thinklsp.engine.commands import UserCommands
 from thinklsp.engine.instructions import Followed, ProjectInstructions
 from thinklsp.engine.turn_spec import ChatTask, CompactTask, TurnSpec, about_of, changes_for, prompt_of, user_text
-from thinklsp.sessions.contract import SessionStore
 from thinklsp.sessions.session import PromptOutcome, Session
+from thinklsp.sessions.store import SessionStore
 from thinklsp.sessions.values import Purpose, Spent
 from thinklsp.tools.base import Ask, ToolContext
 from thinklsp.tools.editor import Editor, NoEditor

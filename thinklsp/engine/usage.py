@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from thinklsp.core.usage import Usage, usage_json
-from thinklsp.sessions.contract import SessionStore
 from thinklsp.sessions.spending import utc_today
+from thinklsp.sessions.store import SessionStore
 from thinklsp.sessions.values import UsageReport
 
 

@@ -34,8 +34,8 @@ from thinklsp.lsp.protocol.errors import InvalidParams
 from thinklsp.lsp.protocol.forms import Position
 from thinklsp.lsp.turns.turns import Asked, Turns
 from thinklsp.sessions.session import Session
+from thinklsp.sessions.sqlite_store import SqliteStore
 from thinklsp.sessions.state_folder import state_folder
-from thinklsp.sessions.store import SqliteStore
 from thinklsp.settings import EditorSettings
 from thinklsp.settings.own_actions import ActionSection
 

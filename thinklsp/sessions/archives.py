@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from sqlite3 import Connection
 
 from thinklsp.core.errors import SessionError
 from thinklsp.core.messages import Message
+from thinklsp.sessions import remedies
 from thinklsp.sessions.codec import as_time, number
 from thinklsp.sessions.history import read_history
 from thinklsp.sessions.repair import mend
-from thinklsp.sessions.rows import Stored, extend_generation, remove_generation, shared
+from thinklsp.sessions.rows import Stored, extend_generation, remove_generation, shared, write_session
 from thinklsp.sessions.sealing import Seals
 from thinklsp.sessions.session import Session
 from thinklsp.sessions.values import Archive, Archived
@@ -21,7 +24,7 @@ _DAMAGED = "Parts of this session or of the archive are damaged. The archive can
 _COLUMNS = "id, session, note, messages, steps, made"
 
 
-def archives(connection: Connection, session_id: str) -> tuple[Archive, ...]:
+def list_archives(connection: Connection, session_id: str) -> tuple[Archive, ...]:
     """Oldest first."""
     rows = connection.execute(
         f"SELECT {_COLUMNS} FROM archive WHERE session = ? ORDER BY generation",  # noqa: S608 - constants
@@ -33,26 +36,49 @@ def archives(connection: Connection, session_id: str) -> tuple[Archive, ...]:
     )
 
 
-def read_archive(connection: Connection, archive: Archive, seals: Seals) -> Archived:
+def read_archive(connection: Connection, session_id: str, archive_id: str, seals: Seals) -> Archived:
+    """Read one archive of a session. Raise SessionError if it has no such archive."""
+    archive = next((archive for archive in list_archives(connection, session_id) if archive.id == archive_id), None)
+    if archive is None:
+        raise SessionError(UNKNOWN_ARCHIVE)
     row = connection.execute("SELECT generation FROM archive WHERE id = ?", (archive.id,)).fetchone()
-    history = read_history(connection, archive.session_id, number(row[0]), seals)
+    history = read_history(connection, session_id, number(row[0]), seals)
     conversation = history.conversation
     return Archived(archive, conversation if history.sound else mend(conversation).conversation)
 
 
-def before_compaction(connection: Connection, now: Session, step: int, seals: Seals) -> Session | None:
-    """The session as the first archive that reaches `step` holds it."""
-    for archive in archives(connection, now.id):
-        if archive.steps >= step:
-            conversation = read_archive(connection, archive, seals).conversation
-            return replace(now, conversation=conversation, steps=archive.steps, unanswered=False, interrupted=False)
-    return None
+def make_fork(connection: Connection, session_id: str, now: Session, step: int | None, seals: Seals) -> Session:
+    """Return a fork of the session, from the first archive that reaches `step` if a compaction has removed the step.
+
+    Raise SessionError if there is no such step.
+    """
+    fork_id = secrets.token_hex(16)
+    with suppress(ValueError):
+        return now.forked(fork_id, step)
+    step = step or 0
+    found = next((archive for archive in list_archives(connection, session_id) if archive.steps >= step), None)
+    if found is not None:
+        conversation = read_archive(connection, session_id, found.id, seals).conversation
+        then = replace(now, conversation=conversation, steps=found.steps, unanswered=False, interrupted=False)
+        with suppress(ValueError):
+            return then.forked(fork_id, step)
+    raise SessionError(f"This session has no step {step} to fork at. Its steps are 0 to {now.steps}.")
 
 
-def transcript(connection: Connection, now: Session, seals: Seals) -> Session:
-    """With all that was ever said in it: what each archive holds, and what was said behind its compaction."""
-    kept = connection.execute("SELECT kept FROM archive WHERE session = ? ORDER BY generation", (now.id,)).fetchall()
-    before = [read_archive(connection, archive, seals).conversation for archive in archives(connection, now.id)]
+def write_fork(connection: Connection, fork_id: str, session: Session, fork: Session, seals: Seals) -> Stored:
+    """Write a fork with what services have refused of the messages that it shares with the session."""
+    stored = write_session(connection, None, fork, seals)
+    remedies.copy(connection, session.id, fork_id, shared(session.conversation, fork.conversation))
+    return stored
+
+
+def read_transcript(connection: Connection, session_id: str, now: Session, seals: Seals) -> Session:
+    """Return the session with all that was ever said in it: each archive, and what was said after its compaction."""
+    kept = connection.execute(
+        "SELECT kept FROM archive WHERE session = ? ORDER BY generation", (session_id,)
+    ).fetchall()
+    found = list_archives(connection, session_id)
+    before = [read_archive(connection, session_id, archive.id, seals).conversation for archive in found]
     # Of each conversation but the first, so many messages stand for the one before.
     known = [0, *(number(count) for (count,) in kept)]
     told = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterable
 from contextlib import suppress
 from sqlite3 import Connection
 
@@ -21,6 +22,24 @@ def copy_session(source: Connection, target: Connection, session_id: str) -> Non
     _copy(source, target, "SELECT * FROM origin", (), "origin")
     for table in (table for table in SESSION_TABLES if table in present):
         _copy(source, target, f"SELECT * FROM {table} WHERE {key_of(table)} = ?", (session_id,), table)  # noqa: S608 - constants
+
+
+def copy_newer(source: Connection, target: Connection, session_ids: Iterable[str]) -> None:
+    """Copy sessions, except those that another process has copied earlier and continued in the target."""
+    for session_id in session_ids:
+        if (read_revision(target, session_id) or 0) <= (read_revision(source, session_id) or 0):
+            copy_session(source, target, session_id)
+
+
+def copy_readable(source: Connection, target: Connection, session_id: str, *, with_usage: bool) -> bool:
+    """Copy a session as far as it can be read. Return whether all of it was."""
+    try:
+        copy_session(source, target, session_id)
+        if with_usage:
+            spending.copy(source, target, session_id)
+    except sqlite3.Error:
+        return False
+    return True
 
 
 def salvage(source: Connection, target: Connection) -> int:

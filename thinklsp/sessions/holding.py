@@ -13,7 +13,7 @@ from thinklsp.sessions.folder import Leases
 class Holding:
     """`leases` None: everything belongs to this process. `usable`: whether the store's folder may be touched."""
 
-    def __init__(self, leases: Callable[[], Leases] | None, usable: Callable[[], bool]) -> None:
+    def __init__(self, leases: Callable[[], Leases] | None = None, usable: Callable[[], bool] = lambda: True) -> None:
         self._make_leases = leases
         self._usable = usable
         self._leases: Leases | None = None

@@ -8,8 +8,9 @@ stands under the turn that it takes back and counts as undone from the start, so
 from __future__ import annotations
 
 import hashlib
+import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from sqlite3 import Connection
@@ -83,6 +84,10 @@ class LedgerEdit:
     turn_id: str
     entries: tuple[LedgerEntry, ...]
 
+    @property
+    def session_id(self) -> str:
+        return self.intent.session_id
+
 
 @dataclass(frozen=True, slots=True)
 class WrittenTurn:
@@ -109,15 +114,24 @@ def sha256(text: str | None) -> str | None:
 
 
 def write_intent(
-    connection: Connection, edit: LedgerEdit, writer: str, writes: Sequence[PlannedWrite], *, undo: bool
-) -> None:
-    names = (edit.intent.session_id, storable(edit.workspace), edit.turn_id, writer)
+    connection: Connection,
+    session_id: str,
+    workspace: str,
+    turn_id: str,
+    writes: Sequence[PlannedWrite],
+    *,
+    writer: str,
+    undo: bool,
+) -> Intent:
+    """Store an edit that may be sent then."""
+    intent = Intent(secrets.token_hex(16), session_id)
+    names = (session_id, storable(workspace), turn_id, writer)
     now = time.time_ns()
     for position, write in enumerate(writes):
         connection.execute(
             "INSERT INTO ledger VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, ?, ?)",
             (
-                edit.intent.id,
+                intent.id,
                 position,
                 *names,
                 storable(write.uri),
@@ -133,40 +147,42 @@ def write_intent(
                 now,
             ),
         )
+    return intent
 
 
 def settle(
-    connection: Connection, intent: Intent, outcomes: Mapping[str, Outcome], parts: Sequence[PlannedWrite] = ()
+    connection: Connection,
+    _session_id: str,
+    edit_id: str,
+    outcomes: Mapping[str, Outcome],
+    parts: Sequence[PlannedWrite],
 ) -> None:
     """Store outcomes by URI. A file that is not named there stays without one. `parts` replace what was planned for
     files of which only a part was written.
     """
     for uri, outcome in outcomes.items():
         connection.execute(
-            "UPDATE ledger SET outcome = ? WHERE edit = ? AND uri = ?", (outcome, intent.id, storable(uri))
+            "UPDATE ledger SET outcome = ? WHERE edit = ? AND uri = ?", (outcome, edit_id, storable(uri))
         )
     for part in parts:
         after = None if part.after is None else to_bytes(part.after)
         new_uri = None if part.new_uri is None else storable(part.new_uri)
         connection.execute(
             "UPDATE ledger SET kind = ?, new_uri = ?, after = ?, after_sha256 = ? WHERE edit = ? AND uri = ?",
-            (part.kind, new_uri, after, sha256(part.after), intent.id, storable(part.uri)),
+            (part.kind, new_uri, after, sha256(part.after), edit_id, storable(part.uri)),
         )
 
 
-def unsettled(
-    connection: Connection, workspace: str, writer: str, gone: Callable[[str], bool]
-) -> tuple[LedgerEdit, ...]:
-    """Edits without an outcome that were not written by `writer` and whose session is in nobody else's hands."""
-    rows = _rows(connection, "workspace = ? AND outcome IS NULL AND writer != ?", (storable(workspace), writer))
-    return tuple(edit for edit in _edits(rows) if gone(edit.intent.session_id))
+def list_unsettled(connection: Connection, workspace: str, writer: str) -> tuple[LedgerEdit, ...]:
+    """Return edits without an outcome that were not written by `writer`."""
+    return _edits(_rows(connection, "workspace = ? AND outcome IS NULL AND writer != ?", (storable(workspace), writer)))
 
 
-def written(
-    connection: Connection, workspace: str, turn_id: str | None, session_id: str | None = None
-) -> WrittenTurn | None:
-    """The files that a turn wrote and that were not undone; without an id, of the newest turn that has any: in the
-    session, or in all."""
+def find_written(
+    connection: Connection, workspace: str, turn_id: str | None, session_id: str | None
+) -> tuple[WrittenTurn, ...]:
+    """Return a turn with the files that it wrote and that were not undone, if there are any. Without an id, return
+    the newest such turn: of the session, or of all."""
     where = "workspace = ? AND outcome = 'applied' AND undone = 0"
     values: tuple[str, ...] = (storable(workspace),)
     if session_id is not None:
@@ -177,15 +193,17 @@ def written(
             values,
         ).fetchone()
         if row is None:
-            return None
+            return ()
         turn_id = str(row[0])
     edits = _edits(_rows(connection, f"{where} AND turn = ?", (*values, turn_id)))
-    return WrittenTurn(turn_id, edits[0].intent.session_id, edits) if edits else None
+    return (WrittenTurn(turn_id, edits[0].session_id, edits),) if edits else ()
 
 
-def mark_undone(connection: Connection, turn: WrittenTurn, uris: Iterable[str] | None) -> None:
-    """All files of the turn as it was read, or those named."""
-    for edit in turn.edits:
+def mark_undone(
+    connection: Connection, _session_id: str, edits: Sequence[LedgerEdit], uris: Iterable[str] | None
+) -> None:
+    """Mark all files of a turn's edits as undone, or the named ones."""
+    for edit in edits:
         for entry in edit.entries:
             if uris is None or entry.write.uri in uris:
                 connection.execute(
@@ -194,7 +212,7 @@ def mark_undone(connection: Connection, turn: WrittenTurn, uris: Iterable[str] |
                 )
 
 
-def written_files(connection: Connection, workspace: str, since: datetime) -> Iterator[WrittenFile]:
+def list_written_files(connection: Connection, workspace: str, since: datetime) -> Iterator[WrittenFile]:
     """What turns have written and nobody has undone, oldest first, without the texts."""
     rows = connection.execute(
         "SELECT ledger.turn, ledger.session, coalesce(ledger.new_uri, ledger.uri), coalesce(session.title, ''), "

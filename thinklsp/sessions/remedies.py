@@ -7,26 +7,25 @@ services change.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from sqlite3 import Connection
 from typing import get_args
 
+from thinklsp.core.messages import Conversation
 from thinklsp.core.remedies import Remedy, RemedyKind
 from thinklsp.sessions.codec import number, storable
-from thinklsp.sessions.session import Session
 
 KEPT_DAYS = 30
 _COLUMNS = "service, model, session, kind, refused, instead, messages, made"
 _KINDS: dict[str, RemedyKind] = {kind: kind for kind in get_args(RemedyKind)}
 
 
-def write(connection: Connection, session: Session, service: str, remedy: Remedy) -> None:
-    """One that is about another conversation than the session's is not kept: that of a summary is asked for once."""
+def write(connection: Connection, session_id: str, conversation: Conversation, service: str, remedy: Remedy) -> None:
+    """Keep a remedy, unless it is about another conversation than the session's: a summary is asked for once."""
     count = len(remedy.beginning)
-    if remedy.beginning != session.conversation[:count]:
+    if remedy.beginning != conversation[:count]:
         return
     model, refused, instead = (storable(text) for text in (remedy.model, remedy.refused, remedy.instead))
-    key = (service, model, session.id if count else None, remedy.kind, refused)
+    key = (service, model, session_id if count else None, remedy.kind, refused)
     connection.execute(
         "DELETE FROM remedy WHERE service = ? AND model = ? AND session IS ? AND kind = ? AND refused = ? "
         "AND messages = ?",
@@ -38,18 +37,19 @@ def write(connection: Connection, session: Session, service: str, remedy: Remedy
     )
 
 
-def read(connection: Connection, session: Session, service: str) -> Iterator[Remedy]:
-    """Those for the session's conversation and for models, in the order in which they were found."""
+def read(connection: Connection, session_id: str, conversation: Conversation, service: str) -> tuple[Remedy, ...]:
+    """Return those for the session's conversation and for models, in the order in which they were found."""
     since = time.time_ns() - KEPT_DAYS * 86_400 * 10**9
     rows = connection.execute(
         "SELECT model, kind, refused, instead, messages FROM remedy "
         "WHERE service = ? AND (session = ? OR session IS NULL AND made >= ?) ORDER BY made, rowid",
-        (service, session.id, since),
+        (service, session_id, since),
     )
-    for model, kind, refused, instead, messages in rows.fetchall():
-        if (known := _KINDS.get(kind)) is not None:
-            beginning = session.conversation[: number(messages)]
-            yield Remedy(str(model), known, str(refused), str(instead), beginning)
+    return tuple(
+        Remedy(str(model), _KINDS[kind], str(refused), str(instead), conversation[: number(messages)])
+        for model, kind, refused, instead, messages in rows
+        if kind in _KINDS
+    )
 
 
 def copy(connection: Connection, session_id: str, fork_id: str, shared: int) -> None:

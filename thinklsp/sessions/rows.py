@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from sqlite3 import Connection
+from typing import NamedTuple
 
 from thinklsp.core.messages import Conversation, Origin
 from thinklsp.sessions.codec import (
@@ -59,7 +60,14 @@ class Stored:
     sound: bool = True
 
 
-def moment(connection: Connection) -> int:
+class Use(NamedTuple):
+    """When a session was changed or created last, in nanoseconds."""
+
+    updated: int
+    session_id: str
+
+
+def find_moment(connection: Connection) -> int:
     """Now, in nanoseconds, and later than whatever is stored: the order of sessions survives a clock that is set."""
     [(latest,)] = connection.execute("SELECT max(updated) FROM session").fetchall()
     return max(time.time_ns(), number(latest) + 1)
@@ -104,7 +112,8 @@ def write_session(
 ) -> Stored:
     """Writes what `session` has that `before` had not. `before` must be what is stored."""
     if before is not None and not before.sound:
-        return replace_conversation(connection, before, session, seals, "Before damaged parts were left out.")[0]
+        note = "Before damaged parts were left out."
+        return replace_conversation(connection, before, session, seals, secrets.token_hex(16), note)
     generation = 0 if before is None else before.generation
     old: Conversation = () if before is None else before.session.conversation
     kept = shared(old, session.conversation)
@@ -118,10 +127,9 @@ def write_session(
 
 
 def replace_conversation(
-    connection: Connection, before: Stored, session: Session, seals: Seals, note: str
-) -> tuple[Stored, str]:
-    """Puts another conversation in place of the present one, which becomes an archive. Gives the archive's id."""
-    archive = secrets.token_hex(16)
+    connection: Connection, before: Stored, session: Session, seals: Seals, archive_id: str, note: str
+) -> Stored:
+    """Replace the conversation by another one. The former conversation becomes an archive."""
     [(rows,)] = connection.execute(
         "SELECT count(*) FROM message WHERE session = ? AND generation = ?", (session.id, before.generation)
     )
@@ -130,14 +138,14 @@ def replace_conversation(
     connection.execute(
         "INSERT INTO archive VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
         (
-            archive,
+            archive_id,
             session.id,
             before.generation,
             len(session.conversation),
             rows,
             before.session.steps,
             storable(note),
-            moment(connection),
+            find_moment(connection),
         ),
     )
     # They were about the conversation as it was.
@@ -145,7 +153,7 @@ def replace_conversation(
     size = _append(connection, session, generation, 0, seals)
     stored = Stored(session, before.revision + 1, generation)
     _update_session(connection, stored, size, None)
-    return stored, archive
+    return stored
 
 
 def remove_generation(connection: Connection, session_id: str, generation: int) -> int:
@@ -168,7 +176,7 @@ def shared(old: Conversation, new: Conversation) -> int:
 
 
 def _insert_session(connection: Connection, session: Session) -> None:
-    now = moment(connection)
+    now = find_moment(connection)
     connection.execute(
         "INSERT INTO session (id, workspace, title, model, choices, steps, unanswered, interrupted, undone, messages, "
         "size, generation, revision, created, updated) VALUES (?, ?, '', '', '{}', 0, 0, 0, 0, 0, 0, 0, 0, ?, ?)",
@@ -196,7 +204,7 @@ def _update_session(connection: Connection, stored: Stored, size: int, model: st
             size,
             stored.generation,
             stored.revision,
-            moment(connection),
+            find_moment(connection),
             *usage_values(session.usage),
             session.id,
         ),
@@ -257,7 +265,7 @@ def _cut(connection: Connection, session_id: str, generation: int, kept: int) ->
     return size
 
 
-def summaries(connection: Connection, workspace: str | None) -> Iterator[Summary]:
+def list_summaries(connection: Connection, workspace: str | None) -> Iterator[Summary]:
     """Yield the sessions in which something was said, newest first."""
     place, values = ("", ()) if workspace is None else ("workspace = ? AND ", (storable(workspace),))
     rows = connection.execute(
@@ -270,18 +278,12 @@ def summaries(connection: Connection, workspace: str | None) -> Iterator[Summary
         yield Summary(session_id, str(title), str(of_workspace), str(model), *figures, *times, usage_of(tuple(usage)))
 
 
-def count_sessions(connection: Connection) -> int:
-    """As many as `summaries` gives."""
-    [(count,)] = connection.execute(f"SELECT count(*) FROM session WHERE {_SAID}")  # noqa: S608 - a constant
-    return number(count)
-
-
-def newest(connection: Connection, workspace: str) -> Iterator[tuple[str, int]]:
-    """The ids of sessions and when they were used, newest first."""
+def list_newest(connection: Connection, workspace: str) -> list[Use]:
+    """Return when the sessions of a workspace were used, newest first."""
     rows = connection.execute(
         "SELECT id, updated FROM session WHERE workspace = ? ORDER BY updated DESC LIMIT 100", (storable(workspace),)
     )
-    return ((str(session_id), number(updated)) for session_id, updated in rows)
+    return [Use(number(updated), str(session_id)) for session_id, updated in rows]
 
 
 def read_workspace(connection: Connection, session_id: str) -> str | None:

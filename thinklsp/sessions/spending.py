@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from datetime import UTC, date, datetime
+from itertools import chain
 from sqlite3 import Connection
 
 from thinklsp.core.usage import Usage
@@ -19,21 +20,21 @@ def utc_today() -> date:
     return datetime.now(UTC).date()
 
 
-def record(connection: Connection, session_id: str, spent: Spent, day: date) -> None:
+def record(connection: Connection, session_id: str, spent: Spent) -> None:
     marks = ", ".join("?" * (7 + len(USAGE_COLUMNS)))
     names = tuple(storable(name) for name in (spent.turn_id, spent.purpose, spent.provider, spent.model))
     connection.execute(
         f"INSERT INTO usage VALUES ({marks})",  # noqa: S608 - question marks
-        (session_id, *names, *usage_values(spent.usage), time.time_ns(), day.isoformat()),
+        (session_id, *names, *usage_values(spent.usage), time.time_ns(), utc_today().isoformat()),
     )
 
 
-def spent_on(connection: Connection, day: date) -> Usage:
+def sum_day(connection: Connection, day: date) -> Usage:
     rows = connection.execute(f"SELECT {_SUMS} FROM usage WHERE day = ?", (day.isoformat(),))  # noqa: S608 - constants
     return usage_of(rows.fetchone())
 
 
-def last_step(connection: Connection, session_id: str) -> LastStep | None:
+def find_last_step(connection: Connection, session_id: str) -> LastStep | None:
     row = connection.execute(
         f"SELECT turn, provider, model, made, {', '.join(USAGE_COLUMNS)} FROM usage "  # noqa: S608 - constants
         "WHERE session = ? AND purpose = 'step' ORDER BY made DESC LIMIT 1",
@@ -45,7 +46,7 @@ def last_step(connection: Connection, session_id: str) -> LastStep | None:
     return LastStep(Spent(str(turn), str(provider), str(model), usage_of(tuple(figures))), as_time(number(made)))
 
 
-def sums(connection: Connection, session_id: str | None) -> list[tuple[str, str, Usage]]:
+def sum_usage(connection: Connection, session_id: str | None) -> list[tuple[str, str, Usage]]:
     """By turn, model and day: the column, its value, and the sum."""
     where, values = ("", ()) if session_id is None else ("WHERE session = ?", (session_id,))
     found = []
@@ -58,10 +59,10 @@ def sums(connection: Connection, session_id: str | None) -> list[tuple[str, str,
     return found
 
 
-def report(found: Iterable[tuple[str, str, Usage]]) -> UsageReport:
-    """Of what `sums` gives, of one place or of several."""
+def make_report(found: Iterable[Iterable[tuple[str, str, Usage]]]) -> UsageReport:
+    """Add up the results of `sum_usage` from several databases."""
     by: dict[str, dict[str, Usage]] = {"turn": {}, "model": {}, "day": {}}
-    for column, name, usage in found:
+    for column, name, usage in chain.from_iterable(found):
         by[column][name] = by[column].get(name, Usage()) + usage
     total = sum(by["turn"].values(), Usage())
     by_day = {_day(name): usage for name, usage in sorted(by["day"].items())}

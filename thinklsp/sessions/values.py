@@ -14,6 +14,19 @@ Purpose = Literal["step", "compaction", "title", "lost"]
 
 
 @dataclass(frozen=True, slots=True)
+class Condition:
+    """How the store is, for `doctor`. `kind` memory: nothing outlives the process. `place`: the path of the file, or
+    the address of a server. `protection` is a sentence, `size` the bytes that the store takes."""
+
+    kind: Literal["file", "read-only", "memory"]
+    place: str
+    protection: str
+    problems: tuple[str, ...]
+    sessions: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
 class Summary:
     """A session in a list. `model` is the one that answered last, empty before; `size` the bytes that it takes, its
     archives included; times are UTC."""
@@ -28,6 +41,10 @@ class Summary:
     created: datetime
     updated: datetime
     usage: Usage
+
+    @property
+    def session_id(self) -> str:
+        return self.id
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,7 @@ from thinklsp.lsp.edits import workspace_edits
 from thinklsp.lsp.protocol import envelope, frames
 from thinklsp.lsp.protocol.dispatch import Protocol
 from thinklsp.lsp.serving.connection import Connection
-from thinklsp.sessions.keeper import Keeper
-from thinklsp.sessions.sealing import Seals
-from thinklsp.sessions.store import SqliteStore
+from thinklsp.sessions.sqlite_store import MemoryStore, SqliteStore
 
 _numbers = itertools.count(1)
 _kept: list[bytes] = []
@@ -135,9 +133,7 @@ FAULTS: dict[str, Callable[[], None]] = {
     "seals otherwise": lambda: around(messages.OpaqueState, "__init__", _seals_otherwise),
     "ends twice": lambda: around(Client, "progress", _ends_twice),
     "writes to the log": lambda: around(Client, "progress", _writes_to_the_log),
-    "forgets sessions": lambda: around(
-        SqliteStore, "_make", lambda original, store: Keeper(None, None, Seals(protection="nothing is kept"))
-    ),
+    "forgets sessions": lambda: around(SqliteStore, "_open", lambda original, store: MemoryStore._open(store)),
 }
 
 if os.environ.get("FAULT"):
