@@ -30,11 +30,11 @@ import itertools, os, sys
 os.chdir(sys.argv[1])
 count = itertools.count()
 def put(one, other):
-    try:
-        os.rename(one, other)
-    except OSError:
-        os.rename(other, f"made{next(count)}")
-        os.rename(one, other)
+    while True:
+        try:
+            return os.rename(one, other)
+        except OSError:
+            os.rename(other, f"made{next(count)}")
 while True:
     for one, other in (("d", "link"), ("here/f", "here/link")):
         put(one, "spare")

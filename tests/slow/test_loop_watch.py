@@ -8,6 +8,7 @@ import pytest
 
 from tests.slow.running import running
 from tests.support.outside import server_with
+from tests.support.shadowing import until
 from tests.support.signing_script import Text, answer
 
 # What a turn does in a faulty server, on the loop or in a thread beside it.
@@ -40,11 +41,13 @@ Client.progress = faulty
 """
 
 
-async def held(place: Path, work: str) -> str:
+async def held(place: Path, work: str, told: str = "") -> str:
+    """Return what the watch has written when the server has ended, which it does once `told` has been written."""
     async with running(
         place, answer(Text("Yes.")), connect=server_with(PROGRAM.format(work=work)), finish=False
     ) as outside:
         await outside.turn("thinklsp.chat", {"prompt": "Hello."})
+        await until(lambda: told in outside.held(), within=20)
         assert await outside.client.close() == 0
         return outside.held()
 
@@ -52,7 +55,7 @@ async def held(place: Path, work: str) -> str:
 @pytest.mark.parametrize("kind", KEPT)
 async def test_what_keeps_the_loop_is_found(tmp_path: Path, kind: str) -> None:
     work, told = KEPT[kind]
-    assert told in await held(tmp_path, work)
+    assert told in await held(tmp_path, work, told)
 
 
 @pytest.mark.parametrize("kind", FREE)
