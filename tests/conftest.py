@@ -9,18 +9,31 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
+import hypothesis
 import pytest
 
 # What helpers assert is told in full, as what tests assert; before the first of them is loaded.
 pytest.register_assert_rewrite("tests.support", "tests.slow", "tests.faults")
 
+from tests.support.client.actions import Editing
+from tests.support.client.raw import RawClient
 from tests.support.forking import Nursery
 from tests.support.outcomes import PASSED
-from tests.support.outside import Connect, own_server
-from tests.support.sizes import STEP, figures
-from thinklsp.core.loading import uncollected
+from tests.support.outside import ARGV, Connect, server_by
+from tests.support.sizes import STEP, examples, figures
+from thinklsp.core.import_context import reduce_gc
+
+if TYPE_CHECKING:
+    from tests.support.postgres_server import PostgresServer
+
+# Of properties that say nothing else themselves. A busy machine draws slowly.
+hypothesis.settings.register_profile(
+    "step", max_examples=examples(100), suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("step")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell lets what it runs in the background ignore interrupts, and so would every server that is started here.
@@ -29,7 +42,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    with uncollected():
+    with reduce_gc():
         return (yield)
 
 
@@ -52,10 +65,25 @@ def nursery() -> Iterator[Nursery | None]:
         yield nursery
 
 
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL server with thinklsp's tables, for all tests of a worker. Each test has a tenant of its own."""
+    from tests.support.postgres_server import run_postgres
+
+    with run_postgres() as server:
+        yield server
+
+
 @pytest.fixture
-def servers(nursery: Nursery | None) -> Connect:
+def client_class() -> type[Editing]:
+    """What the editors are; a folder of tests may have another."""
+    return RawClient
+
+
+@pytest.fixture
+def servers(nursery: Nursery | None, client_class: type[Editing]) -> Connect:
     """How a server comes about: forked where that can be, else started."""
-    return own_server if nursery is None else nursery.connect
+    return server_by(ARGV, client_class) if nursery is None else partial(nursery.connect, client=client_class)
 
 
 @pytest.fixture

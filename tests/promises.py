@@ -1,4 +1,4 @@
-"""`python -m tests.promises` writes the table of `figures.toml` into the README."""
+"""`python -m tests.promises` writes the table of `figures.toml` into docs/reliability.md."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from pathlib import Path
 
 from tests.support.sizes import figures
 
-README = Path(__file__).parents[1] / "README.md"
+PAGE = Path(__file__).parents[1] / "docs" / "reliability.md"
 BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
 
 
 def table() -> str:
-    """Markdown. What is no count of tries, but the suite as a whole, is left out."""
+    """Return the table as Markdown, without rows that measure the suite as a whole."""
     rows = (
         f"| {row['id']} | {row['what']} | {row['commit']:,} {row['unit']} | {row.get('ran', '')} |"
         for row in figures().values()
@@ -21,10 +21,10 @@ def table() -> str:
 
 
 def with_table(text: str) -> str:
-    """README with the table as it is now."""
+    """Return the page with the present table."""
     before, rest = text.split(BEGIN)
     return f"{before}{BEGIN}\n{table()}\n{END}{rest.split(END)[1]}"
 
 
 if __name__ == "__main__":
-    README.write_text(with_table(README.read_text("utf-8")), "utf-8")
+    PAGE.write_text(with_table(PAGE.read_text("utf-8")), "utf-8")

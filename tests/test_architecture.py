@@ -8,22 +8,41 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
 
+from tests.support.sources import PACKAGE, list_nodes, parse_package
+
 ROOT = Path(__file__).parent.parent
-PACKAGE = ROOT / "thinklsp"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
 LONGEST_FILE = 350
 LONGEST_FUNCTION = 60
 VAGUE = {"utils", "util", "helpers", "helper", "common", "manager", "managers", "misc"}
-# Heavy imports wait here: the commands of the terminal, the scripts' entry, the room behind the first answer, and the
-# simulator behind the first turn that asks for it.
-LATE_IMPORTS = ("thinklsp/__main__.py", "thinklsp/cli/", "thinklsp/lsp/late.py", "thinklsp/engine/connections.py")
+# Every module with imports inside a function, and why they wait.
+LATE_IMPORTS = {
+    "thinklsp/__main__.py": "nothing is imported before the search path is safe",
+    "thinklsp/acp/acp_server.py": "`initialize` is answered before the engine is loaded",
+    "thinklsp/cli/acp.py": "as in main.py",
+    "thinklsp/cli/client_identification.py": "only a server that identifies its clients loads the JWT library",
+    "thinklsp/cli/demo.py": "the title of the demo is shown before pygls is loaded",
+    "thinklsp/cli/main.py": "only the kind of server that is wanted is loaded",
+    "thinklsp/cli/serve_acp.py": "`initialize` is answered before the server is loaded",
+    "thinklsp/cli/store.py": "psycopg is an optional package",
+    "thinklsp/cli/serve_sockets.py": "as in main.py",
+    "thinklsp/cli/serve_telemetry.py": "the libraries of metrics and traces are optional",
+    "thinklsp/cli/serve_stdio.py": "`initialize` is answered before the server is loaded",
+    "thinklsp/engine/mcp_servers.py": "without a server, nothing of mcp_client/ is loaded",
+    "thinklsp/lsp/editor/client_environment.py": "a server for one user hashes nothing",
+    "thinklsp/lsp/engine_loading.py": "the first code action is served before the engine is loaded",
+    "thinklsp/sessions/postgres_store.py": "a single user has no psycopg",
+    "thinklsp/simulator/embedded.py": "an engine loads the simulator only if the user tries thinklsp offline",
+    "thinklsp/symbols/grammars.py": "as in outline.py",
+    "thinklsp/symbols/outline.py": "tree-sitter and a grammar are loaded when a symbol is first asked for",
+}
 
 
 def name_of(path: Path) -> str:
@@ -32,13 +51,23 @@ def name_of(path: Path) -> str:
 
 @cache
 def trees() -> tuple[tuple[str, ast.Module], ...]:
-    return tuple((name_of(path), ast.parse(path.read_text())) for path in MODULES)
+    return tuple((name_of(path), tree) for path, tree in parse_package().items())
+
+
+@cache
+def nodes() -> tuple[tuple[str, ast.AST], ...]:
+    return tuple((name, node) for name, tree in trees() for node in list_nodes(tree))
 
 
 def functions(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node
+
+
+def find(matches: Callable[[ast.AST], bool]) -> list[str]:
+    """Return the places of all such nodes of the package."""
+    return [f"{name}:{getattr(node, 'lineno', 0)}" for name, node in nodes() if matches(node)]
 
 
 def test_the_layers_hold() -> None:
@@ -50,17 +79,14 @@ def test_the_layers_hold() -> None:
 
 
 def test_files_and_functions_stay_readable() -> None:
-    long_files = {
-        name_of(path): count for path in MODULES if (count := len(path.read_text().splitlines())) > LONGEST_FILE
-    }
-    assert long_files == {}
-    long_functions = [
-        f"{name}: {function.name}"
-        for name, tree in trees()
-        for function in functions(tree)
-        if (function.end_lineno or 0) - function.lineno + 1 > LONGEST_FUNCTION
-    ]
-    assert long_functions == []
+    lengths = {name_of(path): len(path.read_text().splitlines()) for path in MODULES}
+    assert {name: length for name, length in lengths.items() if length > LONGEST_FILE} == {}
+
+    def is_long(node: ast.AST) -> bool:
+        is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        return is_function and getattr(node, "end_lineno", 0) - getattr(node, "lineno", 0) + 1 > LONGEST_FUNCTION
+
+    assert find(is_long) == []
 
 
 def test_no_module_has_a_name_that_says_nothing() -> None:
@@ -71,46 +97,42 @@ def test_every_module_says_what_it_is_for() -> None:
     assert [name for name, tree in trees() if not ast.get_docstring(tree)] == []
 
 
-def test_own_modules_are_not_imported_inside_functions() -> None:
-    late = {
-        name
-        for name, tree in trees()
-        for function in functions(tree)
-        for node in ast.walk(function)
-        if (isinstance(node, ast.ImportFrom) and (node.module or "").startswith("thinklsp"))
-        or (isinstance(node, ast.Import) and any(alias.name.startswith("thinklsp") for alias in node.names))
-    }
-    assert {name for name in late if not name.startswith(LATE_IMPORTS)} == set()
+def test_imports_inside_functions_have_a_reason() -> None:
+
+    def imports_late(node: ast.AST) -> bool:
+        is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        return is_function and any(isinstance(inner, ast.Import | ast.ImportFrom) for inner in ast.walk(node))
+
+    assert {place.partition(":")[0] for place in find(imports_late)} == set(LATE_IMPORTS)
+    engine = ["lsp.editor.checked_settings", "settings.sources", "engine.user_config", "lsp.assistant", "lsp.commands"]
+    stdio = ["cli.logs", "core.import_context", "settings.startup_settings", "lsp.transport.stdio"]
     for module, imported in (
-        (
-            "lsp/late.py",
-            [
-                "thinklsp.lsp.editor.checked_settings",
-                "thinklsp.settings",
-                "thinklsp.engine.user_config",
-                "thinklsp.lsp.face",
-                "thinklsp.lsp.protocol",
-                "thinklsp.lsp.actions",
-                "thinklsp.lsp.chats",
-            ],
-        ),
-        ("engine/connections.py", ["thinklsp.simulator.scenario", "thinklsp.simulator.server"]),
+        ("lsp/engine_loading.py", engine),
+        ("acp/acp_server.py", ["acp.host", "engine.user_config"]),
+        ("cli/acp.py", ["cli.key_setup"]),
+        ("cli/serve_acp.py", ["cli.logs", "core.import_context", "acp.acp_stdio"]),
+        # One subcommand does not load what another one needs.
+        ("cli/demo.py", ["cli.demo_script"]),
+        ("cli/main.py", ["cli", "cli.serve_sockets"]),
+        ("cli/client_identification.py", ["identity.jwt_verifier"]),
+        ("cli/serve_sockets.py", ["lsp.transport.websocket", "lsp.transport.tcp"]),
+        ("cli/serve_stdio.py", stdio),
+        ("cli/serve_telemetry.py", ["telemetry.metrics", "telemetry.traces", "telemetry.health"]),
     ):
-        tree = ast.parse((PACKAGE / module).read_text())
+        tree = parse_package()[PACKAGE / module]
         inside = [node for outer in functions(tree) for node in ast.walk(outer) if isinstance(node, ast.ImportFrom)]
-        assert [node.module for node in inside] == imported
+        assert [node.module for node in inside] == [f"thinklsp.{name}" for name in imported]
 
 
 def test_everything_is_caught_in_one_place_at_most() -> None:
     """Only the dispatch boundary may stop what is no `Exception`; cancellation must pass everywhere else."""
-    catching = [
-        name
-        for name, tree in trees()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ExceptHandler) and (node.type is None or "BaseException" in ast.unparse(node.type))
-    ]
-    guards = [name for name, tree in trees() for node in ast.walk(tree) if _is_guard(node)]
-    assert catching + guards == ["thinklsp/lsp/protocol/dispatch.py"]
+
+    def catches_all(node: ast.AST) -> bool:
+        caught = node.type if isinstance(node, ast.ExceptHandler) else ast.Name("nothing")
+        return caught is None or "BaseException" in ast.unparse(caught)
+
+    places = [*find(catches_all), *find(_is_guard)]
+    assert [place.partition(":")[0] for place in places] == ["thinklsp/lsp/protocol/lsp_protocol.py"]
 
 
 def _is_guard(node: ast.AST) -> bool:
@@ -124,39 +146,28 @@ def _is_guard(node: ast.AST) -> bool:
 
 def test_unions_are_matched_to_the_end() -> None:
     """A `match` over classes names every one and says so, or takes the rest on purpose."""
-    open_ended = [
-        f"{name}:{node.lineno}"
-        for name, tree in trees()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Match)
-        and all(isinstance(case.pattern, ast.MatchClass | ast.MatchOr) for case in node.cases)
-        and any(isinstance(case.pattern, ast.MatchClass) for case in node.cases)
-    ]
-    assert open_ended == []
+
+    def is_open_ended(node: ast.AST) -> bool:
+        patterns = [case.pattern for case in node.cases] if isinstance(node, ast.Match) else []
+        are_classes = all(isinstance(pattern, ast.MatchClass | ast.MatchOr) for pattern in patterns)
+        return are_classes and any(isinstance(pattern, ast.MatchClass) for pattern in patterns)
+
+    assert find(is_open_ended) == []
 
 
 def test_async_generators_are_owned_by_whoever_reads_them() -> None:
     """A bare `async for` over a call leaves the generator open when its reader goes away."""
-    bare = [
-        f"{name}:{node.lineno}"
-        for name, tree in trees()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.AsyncFor) and isinstance(node.iter, ast.Call)
-    ]
-    assert bare == []
+    assert find(lambda node: isinstance(node, ast.AsyncFor) and isinstance(node.iter, ast.Call)) == []
 
 
 def test_nothing_is_yielded_inside_a_task_group() -> None:
     """Closing such a generator would cancel the wrong task."""
-    found = [
-        f"{name}:{node.lineno}"
-        for name, tree in trees()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.AsyncWith) and "TaskGroup" in ast.unparse(node.items[0])
-        for inner in ast.walk(node)
-        if isinstance(inner, ast.Yield)
-    ]
-    assert found == []
+
+    def yields(node: ast.AST) -> bool:
+        is_group = isinstance(node, ast.AsyncWith) and "TaskGroup" in ast.unparse(node.items[0])
+        return is_group and any(isinstance(inner, ast.Yield) for inner in ast.walk(node))
+
+    assert find(yields) == []
 
 
 def test_the_tree_does_not_know_where_it_lies() -> None:
@@ -176,9 +187,13 @@ def test_nothing_is_left_for_later() -> None:
 
 def test_exceptions_to_the_checks_say_why() -> None:
     says_why = re.compile(r"(?:noqa: [A-Z0-9, ]+|type: ignore\[[a-z, -]+\])\s*(?:-|#)\s*\w+.*\w+")
-    assert [
-        f"{name_of(path)}: {line}"
-        for path in MODULES
-        for line in path.read_text().splitlines()
-        if re.search(r"#\s*noqa|#\s*type:\s*ignore", line) and not says_why.search(line)
-    ] == []
+    lines = ((path, line) for path in MODULES for line in path.read_text().splitlines())
+    marked = [(path, line) for path, line in lines if re.search(r"#\s*noqa|#\s*type:\s*ignore", line)]
+    assert [f"{name_of(path)}: {line}" for path, line in marked if not says_why.search(line)] == []
+
+
+def test_no_constant_of_a_module_is_assigned_twice() -> None:
+    for name, tree in trees():
+        targets = [target for node in tree.body if isinstance(node, ast.Assign) for target in node.targets]
+        names = [part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)]
+        assert {part for part in names if part.isupper() and names.count(part) > 1} == set(), name

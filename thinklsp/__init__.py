@@ -1,9 +1,17 @@
-"""thinklsp: a language server that thinks.
+"""A language server that runs an AI coding assistant.
 
-Reading order of the packages, lowest layer first: `core` (data and pure functions), `wire` (bytes), `providers`
-(translation to each service), `workspace` (what a turn may see and change), `settings`, `tools`, `sessions`,
-`simulator` (the offline stand-in for the services), `agent` (the thinking loop), `engine` (the room where it
-all meets), `lsp` (the face to editors), `cli` (the face to terminals). ARCHITECTURE.md draws the map.
+The packages, from the lowest layer to the highest (see ARCHITECTURE.md):
+
+- `core`: data types and pure functions
+- `http`: the HTTP client
+- `providers`: request and response formats
+- `workspace`: the files that a turn may read and change
+- `settings`, `tools`, `sessions`
+- `simulator`: an offline stand-in for the providers
+- `agent`: the turn loop
+- `engine`: turns and sessions in one process
+- `lsp`: the language server
+- `cli`: the command line
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

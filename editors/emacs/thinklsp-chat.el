@@ -5,7 +5,7 @@
 ;;; Commentary:
 
 ;; A chat document is a file that ends in .chat.md: write below its last
-;; heading "You" and send it.  The first line names the session.
+;; heading "You" and send it.  The first line contains the session id.
 
 ;;; Code:
 
@@ -17,26 +17,26 @@
     (define-key map (kbd "C-c C-c") #'thinklsp-send)
     (define-key map (kbd "C-c C-k") #'thinklsp-stop)
     map)
-  "Keys of `thinklsp-chat-mode'.")
+  "Keymap for `thinklsp-chat-mode'.")
 
 (defvar thinklsp-chat--keywords
   '(("^## \\(?:You\\|thinklsp\\)$" . font-lock-keyword-face)
     ("^<!-- .* -->$" . font-lock-comment-face)
     ("\\(?:^\\|[ \t]\\)\\(@[^ \t\n]+\\)" 1 font-lock-constant-face)
     ("^/[a-z]+" . font-lock-builtin-face))
-  "What is highlighted in a chat document.")
+  "Font lock keywords for chat documents.")
 
 ;;;###autoload
 (define-derived-mode thinklsp-chat-mode text-mode "Chat"
-  "A conversation with a model, in Markdown.
-Write below the last heading \"You\", then \\[thinklsp-send]."
+  "Major mode for conversations with a model, in Markdown.
+Write below the last heading \"You\", then type \\[thinklsp-send]."
   (setq font-lock-defaults '(thinklsp-chat--keywords t)))
 
 ;;;###autoload
 (add-to-list 'auto-mode-alist '("\\.chat\\.md\\'" . thinklsp-chat-mode))
 
 (defun thinklsp-chat--root ()
-  "The folder that this buffer's chat documents belong to."
+  "Return the folder for this buffer's chat documents."
   (let ((connection (run-hook-with-args-until-success 'thinklsp-connection-functions))
         (project (project-current)))
     (cond (connection (thinklsp-connection-root connection))
@@ -44,7 +44,7 @@ Write below the last heading \"You\", then \\[thinklsp-send]."
           (t default-directory))))
 
 (defun thinklsp-chat--reference (root)
-  "The region as a reference from ROOT, or an empty string."
+  "Return a reference to the region, relative to ROOT, or an empty string."
   (if (and (use-region-p) buffer-file-name)
       (format "@%s:%d-%d\n" (file-relative-name buffer-file-name root)
               (line-number-at-pos (region-beginning))
@@ -52,7 +52,7 @@ Write below the last heading \"You\", then \\[thinklsp-send]."
     ""))
 
 (defun thinklsp-chat--open (root text)
-  "Visit a new chat document below ROOT with TEXT."
+  "Create a chat document with TEXT below ROOT and visit it."
   (let* ((folder (expand-file-name ".thinklsp/chat/" root))
          (ignored (expand-file-name ".gitignore" folder)))
     (make-directory folder t)
@@ -65,13 +65,13 @@ Write below the last heading \"You\", then \\[thinklsp-send]."
 
 ;;;###autoload
 (defun thinklsp-chat ()
-  "Open a new chat document; the region, if there is one, comes along."
+  "Open a new chat document, with a reference to the region if it is active."
   (interactive)
   (let ((root (thinklsp-chat--root)))
     (thinklsp-chat--open root (concat "## You\n\n" (thinklsp-chat--reference root)))))
 
 (defun thinklsp-send ()
-  "Send what stands below the last heading \"You\" of this chat document."
+  "Send the text below the last heading \"You\" of this chat document."
   (interactive)
   (thinklsp-run "thinklsp.send" (list :uri (thinklsp-uri))))
 
@@ -86,24 +86,24 @@ Write below the last heading \"You\", then \\[thinklsp-send]."
 ;;; Sessions
 
 (defun thinklsp-chat--session (prompt)
-  "The id of a session of this folder, chosen with PROMPT."
+  "Read a session in this folder with PROMPT and return its id."
   (let ((names (mapcar (lambda (row)
                          (let ((id (thinklsp-get row 'sessionId)))
                            (cons (format "%s  %s" (substring id 0 8) (thinklsp-get row 'title)) id)))
                        (thinklsp-ask "thinklsp.sessions"))))
-    (unless names (user-error "There are no sessions in this folder yet"))
+    (unless names (user-error "This folder has no sessions yet"))
     (cdr (assoc (completing-read prompt names nil t) names))))
 
 (defun thinklsp-sessions ()
-  "Choose a session of this folder and read it."
+  "Choose a session in this folder and show its conversation."
   (interactive)
   (let ((id (thinklsp-chat--session "Read session: ")))
     (thinklsp-show (thinklsp-get (thinklsp-ask "thinklsp.sessions" (list :op "show" :sessionId id)) 'text))))
 
 (defun thinklsp-resume ()
-  "Choose a session of this folder and go on with it in a chat document."
+  "Choose a session in this folder and continue it in a chat document."
   (interactive)
-  (let ((id (thinklsp-chat--session "Go on with session: ")))
+  (let ((id (thinklsp-chat--session "Resume session: ")))
     (thinklsp-chat--open (thinklsp-chat--root) (format "<!-- thinklsp session: %s -->\n\n## You\n\n" id))))
 
 (provide 'thinklsp-chat)

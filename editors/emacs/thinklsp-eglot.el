@@ -4,10 +4,10 @@
 
 ;;; Commentary:
 
-;; Eglot runs one server for a buffer, so thinklsp takes the place of another
-;; in the modes that are given to it.  Turns go out without a deadline and
-;; with a token of ours: Emacs never waits, and the thinking is shown even by
-;; eglot 1.9, which announces no progress.
+;; Eglot runs one server per buffer, so thinklsp replaces the other server in
+;; the modes that you add.  Turns have no time limit and their own progress
+;; token: Emacs never blocks, and even eglot 1.9, which does not support
+;; progress, shows the status of the model.
 
 ;;; Code:
 
@@ -23,23 +23,45 @@
 
 ;;;###autoload
 (defun thinklsp-eglot-add (&rest modes)
-  "Make thinklsp the server of MODES and of chat documents."
+  "Make thinklsp the server for MODES and chat documents."
   (add-to-list 'eglot-server-programs
                (cons `(,@modes thinklsp-chat-mode)
                      (lambda (&rest _) (cons 'thinklsp-eglot-server thinklsp-command))))
   (add-hook 'thinklsp-chat-mode-hook #'eglot-ensure))
 
+(defun thinklsp-eglot--or-thinklsp (contact)
+  "Return a contact function for CONTACT, or for thinklsp if CONTACT is missing."
+  (lambda (&rest arguments)
+    (let ((found (condition-case nil
+                     (if (functionp contact) (apply contact arguments) contact)
+                   (error nil))))
+      (if (or (null found)
+              (and (stringp (car-safe found))
+                   (not (integerp (car-safe (cdr-safe found))))
+                   (not (executable-find (car found) t))))
+          (cons 'thinklsp-eglot-server thinklsp-command)
+        found))))
+
+;;;###autoload
+(defun thinklsp-eglot-add-where-none ()
+  "Make thinklsp the server for chat documents and for modes without a server.
+The latter are the modes whose own servers are not installed."
+  (setq eglot-server-programs
+        (mapcar (pcase-lambda (`(,modes . ,contact)) (cons modes (thinklsp-eglot--or-thinklsp contact)))
+                eglot-server-programs))
+  (thinklsp-eglot-add))
+
 (defun thinklsp-eglot--server ()
-  "The server of this buffer if it is one of ours."
+  "Return this buffer's server if it is a thinklsp server."
   (let ((server (eglot-current-server)))
     (when (cl-typep server 'thinklsp-eglot-server) server)))
 
 (defun thinklsp-eglot--flush ()
-  "Tell the server of this buffer, if there is one, what was just typed."
+  "Send this buffer's pending changes to its server, if it has one."
   (when (eglot-managed-p) (eglot--signal-textDocument/didChange)))
 
 (defun thinklsp-eglot--connection ()
-  "The connection of this buffer, or nil."
+  "Return this buffer's connection, or nil."
   (when-let ((server (thinklsp-eglot--server)))
     (make-thinklsp-connection
      :root (expand-file-name (project-root (eglot--project server)))
@@ -53,7 +75,7 @@
      :notify (lambda (method params) (jsonrpc-notify server (intern (concat ":" method)) params))
      :execute (lambda (command argument)
                 (thinklsp-eglot--flush)
-                ;; Eglot may ask about an edit meanwhile.
+                ;; A long timeout: eglot may ask the user about an edit.
                 (jsonrpc-request server :workspace/executeCommand
                                  (list :command command :arguments (vector argument)) :timeout 120)))))
 
@@ -61,39 +83,39 @@
 
 (cl-defmethod eglot-handle-notification ((_server thinklsp-eglot-server) (_method (eql '$/progress))
                                          &key token value &allow-other-keys)
-  "Show VALUE where TOKEN is of a turn of ours; eglot sees to the others."
+  "Show VALUE if TOKEN belongs to a turn; leave other tokens to eglot."
   (unless (thinklsp-on-progress token value)
     (cl-call-next-method)))
 
-;; Newer eglot does this by itself, and the variable has another meaning there.
+;; Newer versions of eglot do this themselves and use the variable differently.
 (unless (boundp 'eglot-confirm-server-edits)
   (cl-defmethod eglot-handle-request ((_server thinklsp-eglot-server) (_method (eql 'workspace/applyEdit))
                                       &key &allow-other-keys)
-    "Apply what the user asked for without a question.
-Eglot still asks where a file is not open."
+    "Apply an edit without confirmation, since the user asked for it.
+Eglot still asks about files that are not open."
     (with-suppressed-warnings ((obsolete eglot-confirm-server-initiated-edits))
       (let ((eglot-confirm-server-initiated-edits nil))
         (cl-call-next-method)))))
 
 (cl-defmethod eglot-handle-request :after ((server thinklsp-eglot-server) (_method (eql 'workspace/applyEdit))
                                            &key &allow-other-keys)
-  "Tell SERVER what its edit has changed before it gets the answer.
+  "Send the changes of an edit to SERVER before the answer.
 Eglot's timer does not run while `thinklsp-undo' waits, and the server
-takes an edit as made only when it sees the new text."
+considers an edit applied only when it has received the new text."
   (dolist (buffer (eglot--managed-buffers server))
     (when (buffer-live-p buffer)
       (with-current-buffer buffer (thinklsp-eglot--flush)))))
 
 (if (fboundp 'eglot-execute)
     (cl-defmethod eglot-execute ((_server thinklsp-eglot-server) action)
-      "Run ACTION without a deadline."
+      "Run ACTION without a time limit."
       (let ((command (plist-get action :command)))
         (cond ((or (null command) (plist-get action :edit)) (cl-call-next-method))
               ((stringp command) (thinklsp-eglot--run command (plist-get action :arguments)))
               (t (thinklsp-eglot--run (plist-get command :command) (plist-get command :arguments))))))
   (with-suppressed-warnings ((obsolete eglot-execute-command))
     (cl-defmethod eglot-execute-command ((_server thinklsp-eglot-server) command arguments)
-      "Run COMMAND of a code action with the vector ARGUMENTS, without a deadline."
+      "Run a code action's COMMAND with the vector ARGUMENTS, without a time limit."
       (thinklsp-eglot--run command arguments))))
 
 (defun thinklsp-eglot--run (command arguments)
@@ -105,37 +127,37 @@ takes an edit as made only when it sees the new text."
 (cl-defmethod eglot-handle-request ((_server thinklsp-eglot-server) (_method (eql 'workspace/configuration))
                                     &key items)
   "Answer each of ITEMS with `thinklsp-settings'.
-Where none are set `eglot-workspace-configuration' holds."
+If they are nil, use `eglot-workspace-configuration'."
   (if thinklsp-settings
       (vconcat (mapcar (lambda (_) (thinklsp-configuration)) items))
     (cl-call-next-method)))
 
 (defun thinklsp-eglot--tell (server)
-  "Tell SERVER, if it is one of ours, of `thinklsp-settings'."
+  "Send `thinklsp-settings' to SERVER if it is a thinklsp server."
   (when (cl-typep server 'thinklsp-eglot-server)
     (if thinklsp-settings
         (jsonrpc-notify server :workspace/didChangeConfiguration `(:settings (:thinklsp ,(thinklsp-configuration))))
       (eglot-signal-didChangeConfiguration server))))
 
 (defun thinklsp-eglot--tell-all ()
-  "Tell all servers of ours of `thinklsp-settings'."
+  "Send `thinklsp-settings' to all thinklsp servers."
   (mapc #'thinklsp-eglot--tell (apply #'append (hash-table-values eglot--servers-by-project))))
 
 (add-hook 'thinklsp-settings-functions #'thinklsp-eglot--tell-all)
-;; After eglot's own, which replaces what a server knew.
+;; Run after eglot's own function, which replaces the settings of the server.
 (add-hook 'eglot-connect-hook #'thinklsp-eglot--tell t)
 
 ;;; Buffers
 
 (defun thinklsp-eglot--here ()
-  "Turn `thinklsp-mode' on or off with the server."
+  "Enable `thinklsp-mode' if thinklsp manages the buffer; otherwise disable it."
   (let ((ours (and (eglot-managed-p) (thinklsp-eglot--server))))
     (thinklsp-mode (if ours 1 -1))
     (when ours (thinklsp-eglot--flymake))))
 
 (defun thinklsp-eglot--flymake ()
-  "Give the other backends of this mode, which eglot puts aside, back to Flymake.
-Thinklsp finds no problems, so without them there is nothing to show."
+  "Restore the Flymake backends of this mode, which eglot disables.
+Thinklsp itself reports no diagnostics."
   (when-let ((saved (assq 'flymake-diagnostic-functions eglot--saved-bindings)))
     (setq-local flymake-diagnostic-functions (cdr saved))
     (if (cl-set-difference (cdr saved) (cons t (default-value 'flymake-diagnostic-functions)))

@@ -4,8 +4,8 @@
 
 ;;; Commentary:
 
-;; Registers thinklsp as an add-on for every mode: it runs beside the language's
-;; own server.
+;; Registers thinklsp as an add-on for every mode: it runs in addition to the
+;; server of the language.
 
 ;;; Code:
 
@@ -15,15 +15,15 @@
 (declare-function thinklsp-mode "thinklsp")
 
 (defun thinklsp-lsp-mode--workspace ()
-  "The workspace of thinklsp in this buffer, or nil."
+  "Return this buffer's thinklsp workspace, or nil."
   (cl-find-if #'thinklsp-lsp-mode--ours-p (lsp-workspaces)))
 
 (defun thinklsp-lsp-mode--ours-p (workspace)
-  "Whether WORKSPACE is one of thinklsp."
+  "Return non-nil if WORKSPACE belongs to a thinklsp server."
   (eq (lsp--client-server-id (lsp--workspace-client workspace)) 'thinklsp))
 
 (defun thinklsp-lsp-mode--connection ()
-  "The connection of this buffer, or nil."
+  "Return this buffer's connection, or nil."
   (when-let ((workspace (thinklsp-lsp-mode--workspace)))
     (make-thinklsp-connection
      :root (lsp--workspace-root workspace)
@@ -42,25 +42,26 @@
 (add-hook 'thinklsp-connection-functions #'thinklsp-lsp-mode--connection)
 
 (defun thinklsp-lsp-mode--progress (workspace params)
-  "Show the progress PARAMS of WORKSPACE: ours here, the rest by lsp-mode."
+  "Show the progress PARAMS of WORKSPACE if they belong to a turn.
+Leave other progress to lsp-mode."
   (unless (thinklsp-on-progress (thinklsp-get params 'token) (thinklsp-get params 'value))
     (funcall lsp-progress-function workspace params)))
 
 (defun thinklsp-lsp-mode--run (command)
-  "Run COMMAND of a code action or a lens without a deadline."
+  "Run the COMMAND of a code action or code lens without a time limit."
   (let ((arguments (thinklsp-get command 'arguments)))
     (thinklsp-execute (thinklsp-get command 'command)
                       (if (seq-empty-p arguments) (make-hash-table) (elt arguments 0)))))
 
 (defun thinklsp-lsp-mode--configuration (_workspace params)
   "Answer each item of PARAMS with `thinklsp-settings'.
-Where none are set, with the section \"thinklsp\" of lsp-mode."
+If they are nil, use the section \"thinklsp\" of lsp-mode."
   (if thinklsp-settings
       (vconcat (mapcar (lambda (_) (thinklsp-configuration)) (thinklsp-get params 'items)))
     (lsp--build-workspace-configuration-response params)))
 
 (defun thinklsp-lsp-mode--table (handler &rest names)
-  "A hash table with HANDLER for each of NAMES."
+  "Return a hash table that maps each of NAMES to HANDLER."
   (let ((table (make-hash-table :test 'equal)))
     (dolist (name names table) (puthash name handler table))))
 
@@ -79,7 +80,7 @@ Where none are set, with the section \"thinklsp\" of lsp-mode."
 (add-hook 'thinklsp-chat-mode-hook #'lsp)
 
 (defun thinklsp-lsp-mode--tell-all ()
-  "Tell all servers of ours of `thinklsp-settings'."
+  "Send `thinklsp-settings' to all thinklsp servers."
   (dolist (workspace (cl-remove-if-not #'thinklsp-lsp-mode--ours-p (lsp--session-workspaces (lsp-session))))
     (with-lsp-workspace workspace
       (lsp-notify "workspace/didChangeConfiguration"
@@ -88,7 +89,7 @@ Where none are set, with the section \"thinklsp\" of lsp-mode."
 (add-hook 'thinklsp-settings-functions #'thinklsp-lsp-mode--tell-all)
 
 (defun thinklsp-lsp-mode--here ()
-  "Turn `thinklsp-mode' on where there is a server of ours."
+  "Enable `thinklsp-mode' if this buffer has a thinklsp server."
   (when (thinklsp-lsp-mode--workspace) (thinklsp-mode 1)))
 
 (add-hook 'lsp-after-open-hook #'thinklsp-lsp-mode--here)

@@ -1,22 +1,22 @@
-;;; thinklsp.el --- An assistant that thinks, over LSP  -*- lexical-binding: t; -*-
+;;; thinklsp.el --- An AI assistant with thinking models, over LSP  -*- lexical-binding: t; -*-
 
 ;; Author: The thinklsp authors
-;; Version: 0.1.0
+;; Version: 0.2.0
 ;; Package-Requires: ((emacs "28.1"))
 ;; Keywords: tools, languages
 ;; SPDX-License-Identifier: Apache-2.0
 
 ;;; Commentary:
 
-;; Commands, a mode line that shows the thinking, and chat documents for the
-;; thinklsp language server, over eglot or lsp-mode.  With lsp-mode it runs
-;; beside the servers that you have; with eglot it is the server of the modes
-;; that you name:
+;; Commands, a mode line with the status of the model, and chat documents for
+;; the thinklsp language server, over eglot or lsp-mode.  With lsp-mode, the
+;; server runs in addition to your other servers.  With eglot, it is the server
+;; of the modes that you add:
 ;;
 ;;   (require 'thinklsp)
 ;;   (thinklsp-eglot-add 'python-mode)   ; eglot only
 ;;
-;; `thinklsp-mode' is on where the server runs; its keys are below C-c ".
+;; `thinklsp-mode' is enabled in buffers of the server; its prefix key is C-c ".
 
 ;;; Code:
 
@@ -38,20 +38,21 @@
 ;;; Actions
 
 (defun thinklsp--bounds ()
-  "Begin and end of the region, else of the line."
+  "Return the start and end of the region, or else of the line."
   (if (use-region-p)
       (cons (region-beginning) (region-end))
     (cons (line-beginning-position) (line-end-position))))
 
 (defun thinklsp--act (name &rest fields)
-  "Run the action NAME on region or line, with the plist FIELDS."
+  "Run the action NAME on the region or line, with the plist FIELDS."
   (let ((encoding (thinklsp-connection-encoding (thinklsp-connection))))
     (thinklsp-run "thinklsp.action"
                   `(:name ,name :uri ,(thinklsp-uri) :range ,(thinklsp-range (thinklsp--bounds) encoding)
                           ,@fields))))
 
 (defun thinklsp--problems (bounds)
-  "Problems of Flymake and Flycheck in BOUNDS, as (message begin . end)."
+  "Return the diagnostics of Flymake and Flycheck in BOUNDS.
+Each is a list (message start . end)."
   (append
    (when (bound-and-true-p flymake-mode)
      (mapcar (lambda (problem)
@@ -65,12 +66,12 @@
 
 ;;;###autoload
 (defun thinklsp-fix ()
-  "Fix the problems of Flymake or Flycheck on this line or in the region.
-It does not matter which program found it."
+  "Fix the diagnostics of Flymake or Flycheck on this line or in the region.
+The diagnostics can come from any server or linter."
   (interactive)
   (let ((encoding (thinklsp-connection-encoding (thinklsp-connection)))
         (problems (or (thinklsp--problems (thinklsp--bounds))
-                      (user-error "No problem is shown on this line"))))
+                      (user-error "There is no diagnostic on this line"))))
     (thinklsp--act "fix" :diagnostics
                    (vconcat (mapcar (pcase-lambda (`(,message . ,bounds))
                                       (list :message message :range (thinklsp-range bounds encoding)))
@@ -78,35 +79,35 @@ It does not matter which program found it."
 
 ;;;###autoload
 (defun thinklsp-edit (instruction)
-  "Change the region, or the line, by INSTRUCTION."
-  (interactive "sChange it how? ")
+  "Change the region, or else the line, as INSTRUCTION describes."
+  (interactive "sDescribe the change: ")
   (thinklsp--act "edit" :instruction instruction))
 
 ;;;###autoload
 (defun thinklsp-explain ()
-  "Explain the region, or the line."
+  "Explain the region, or else the line."
   (interactive)
   (thinklsp--act "explain"))
 
 ;;;###autoload
 (defun thinklsp-review ()
-  "Review the file, and what of it is not committed."
+  "Review the file and its uncommitted changes."
   (interactive)
   (thinklsp--act "review"))
 
 (defun thinklsp-undo ()
-  "Take the newest turn that wrote back, in all of its files.
-What was typed since stays."
+  "Undo the newest turn that changed files, in all of its files.
+Later changes are kept."
   (interactive)
   (thinklsp--tell-files (thinklsp-ask "thinklsp.undo")))
 
 (defun thinklsp-apply ()
-  "Bring in the edit that the newest turn held back."
+  "Apply the pending edit of the newest turn."
   (interactive)
   (thinklsp--tell-files (thinklsp-ask "thinklsp.apply")))
 
 (defun thinklsp--tell-files (answer)
-  "Say which files ANSWER is about, and what became of them."
+  "Show the files in ANSWER, each with its status."
   (message "thinklsp: %s"
            (mapconcat (lambda (file)
                         (string-join (cons (format "%s %s"
@@ -116,10 +117,10 @@ What was typed since stays."
                                      ": "))
                       (thinklsp-get answer 'files) "\n")))
 
-;;; What would be used, and what was
+;;; Settings and usage
 
 (defun thinklsp--choose (command)
-  "Choose a value for COMMAND among those of the server."
+  "Read a value for COMMAND from the choices that the server offers, and set it."
   (let* ((now (thinklsp-ask command))
          (value (completing-read (format "%s (now %s): " command (thinklsp-get now 'effective))
                                  (append (thinklsp-get now 'choices) nil)))
@@ -129,12 +130,12 @@ What was typed since stays."
                                          "\n"))))
 
 (defun thinklsp-effort ()
-  "Choose the effort of the model."
+  "Choose the model's reasoning effort."
   (interactive)
   (thinklsp--choose "thinklsp.effort"))
 
 (defun thinklsp-thinking ()
-  "Choose how the model thinks."
+  "Choose the model's thinking mode."
   (interactive)
   (thinklsp--choose "thinklsp.thinking"))
 
@@ -144,7 +145,7 @@ What was typed since stays."
   (thinklsp--choose "thinklsp.model"))
 
 (defun thinklsp-usage ()
-  "Show what the newest session has used."
+  "Show the newest session's tokens and cost."
   (interactive)
   (let* ((total (thinklsp-get (thinklsp-ask "thinklsp.usage") 'total))
          (cost (thinklsp-true (thinklsp-get total 'costUsd))))
@@ -153,7 +154,7 @@ What was typed since stays."
              (thinklsp-get total 'outputTokens) (if cost (format "%.4f USD" cost) "cost unknown"))))
 
 (defun thinklsp-doctor ()
-  "Show which model and settings would be used, and what is missing."
+  "Show the current model, settings and problems."
   (interactive)
   (thinklsp-show (with-temp-buffer
                    (apply #'call-process (car thinklsp-command) nil t nil (append (cdr thinklsp-command) '("doctor")))
@@ -169,17 +170,17 @@ What was typed since stays."
                      ("a" . thinklsp-apply) ("t" . thinklsp-effort) ("m" . thinklsp-model) ("$" . thinklsp-usage)))
       (define-key map key command))
     map)
-  "Keys of `thinklsp-mode' below its prefix.")
+  "Keys for `thinklsp-mode' after its prefix key.")
 
 (defvar thinklsp-mode-map
   (let ((map (make-sparse-keymap)))
     (define-key map (kbd "C-c \"") thinklsp-command-map)
     map)
-  "Keys of `thinklsp-mode'.")
+  "Keymap for `thinklsp-mode'.")
 
 ;;;###autoload
 (define-minor-mode thinklsp-mode
-  "Keys of thinklsp, and its thinking in the mode line."
+  "Minor mode with thinklsp's keys and its status in the mode line."
   :lighter (:eval (thinklsp-status)))
 
 (provide 'thinklsp)

@@ -1,4 +1,4 @@
-// Builds dist/: the extension for VS Code's node, the web view for its browser. `--watch` goes on.
+// Builds dist/: the extension for VS Code's Node.js and the web view for its browser. `--watch` rebuilds on changes.
 import * as esbuild from 'esbuild';
 
 const watch = process.argv.includes('--watch');
@@ -11,7 +11,7 @@ const builds = [
         platform: 'node',
         format: 'cjs',
         target: 'node20',
-        // The client is read when it is needed.
+        // The client is loaded only when it is needed.
         external: ['vscode', './client.js'],
         supported: { 'dynamic-import': false },
     },

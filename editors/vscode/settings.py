@@ -1,7 +1,6 @@
-"""The settings of the extension: those of the server, as VS Code describes settings, and those of its own face.
+"""Write the version of the server and the settings of both into package.json, in VS Code's format.
 
-`python editors/vscode/settings.py` (with thinklsp installed) writes them into package.json beside this file; a test of
-the project's suite compares.
+Run `python editors/vscode/settings.py` with thinklsp installed. A test of the project's suite compares the result.
 """
 
 from __future__ import annotations
@@ -11,14 +10,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from thinklsp.settings import schema
+from thinklsp import __version__
+from thinklsp.settings.model import build_settings_schema
 
 PACKAGE = Path(__file__).with_name("package.json")
 
-# What decides where code is sent belongs to the user of the machine: no opened folder may set it.
+# An opened folder must not choose where code is sent.
 _SCOPES = {"provider": "machine"}
 
-# What an opened folder sets of these counts only when the user trusts it: it costs money.
+# These settings can raise costs, so an opened folder may set them only if the user trusts the folder.
 _COSTLY = ("model", "effort", "effortByAction", "thinking", "maxTokens", "maxSteps", "budget", "compaction")
 
 _OWN = {
@@ -26,22 +26,30 @@ _OWN = {
         "type": "string",
         "default": "",
         "scope": "machine",
-        "markdownDescription": "Path of the `thinklsp` program, or of a Python in which it is installed. Empty: "
-        "looked for on the `PATH`, then in the Python environment of the workspace.",
-    }
+        "markdownDescription": "Path of the `thinklsp` program, or of a Python that has it installed. If empty, "
+        "the `PATH` is searched, then the Python environment of the workspace.",
+    },
+    "thinklsp.ui.review": {
+        "type": "string",
+        "enum": ["editor", "preview"],
+        "default": "editor",
+        "markdownDescription": "How you review edits. `editor` marks the changed lines, with *Keep* and *Undo* for "
+        "each change. `preview` opens VS Code's refactor preview instead. A change restarts the server.",
+    },
 }
 
 
 def main() -> None:
     package = json.loads(PACKAGE.read_text("utf-8"))
+    package["version"] = __version__
     package["contributes"]["configuration"] = configuration()
     package["capabilities"]["untrustedWorkspaces"]["restrictedConfigurations"] = restricted()
     PACKAGE.write_text(json.dumps(package, indent=4, ensure_ascii=False) + "\n", "utf-8")
 
 
 def configuration() -> list[dict[str, Any]]:
-    """What `contributes.configuration` has to be."""
-    whole = schema()
+    """Return the value of `contributes.configuration`."""
+    whole = build_settings_schema()
     settings = {
         f"thinklsp.{key}": {**_described(part), **({"scope": _SCOPES[key]} if key in _SCOPES else {}), "order": number}
         for number, (key, part) in enumerate(_flat(whole, whole))
@@ -54,7 +62,7 @@ def restricted() -> list[str]:
 
 
 def _flat(part: Mapping[str, Any], whole: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Each setting by its dotted key."""
+    """Yield each setting with its dotted key."""
     for name, inner in part["properties"].items():
         group = whole["$defs"][inner["$ref"].rpartition("/")[2]] if "$ref" in inner else inner
         if "properties" in group:
@@ -64,7 +72,7 @@ def _flat(part: Mapping[str, Any], whole: Mapping[str, Any], path: str = "") -> 
 
 
 def _described(part: Mapping[str, Any]) -> dict[str, Any]:
-    """Without `anyOf`, which the settings editor does not show: a type with its limits, or one of several types."""
+    """Replace `anyOf`, which the settings editor does not show, with a list of types and their limits."""
     found = {key: value for key, value in part.items() if key not in ("title", "description", "anyOf")}
     types = []
     for choice in part.get("anyOf", ()):

@@ -8,12 +8,10 @@ from typing import Any
 import pytest
 
 from tests.support.scripted_model import ORIGIN, SCRIPTED
-from thinklsp.agent.budget import DaySpending
-from thinklsp.agent.budget_gate import BudgetGate
+from thinklsp.agent.budget import BudgetLimits, DaySpending, TurnBudgets
 from thinklsp.agent.context_meter import ContextMeter
-from thinklsp.agent.turn_state import Limits
 from thinklsp.core.messages import (
-    COMPACTION,
+    COMPACTION_TYPE,
     AssistantMessage,
     Conversation,
     OpaqueBlock,
@@ -40,7 +38,7 @@ class Gate:
         spending = DaySpending()
         spending.add(spent)
         self._price = price
-        self._gate = BudgetGate(Limits(1, **allowed), spending, self._ask)
+        self._gate = TurnBudgets(BudgetLimits(1, **allowed), spending, self._ask)
 
     async def _ask(self, said: str) -> Any:
         self.questions.append(said)
@@ -48,7 +46,7 @@ class Gate:
 
     async def opens(self, used: Usage, next_call: Usage, *answers: str) -> bool:
         self.answers = list(answers)
-        opened = await self._gate.opens(used, next_call, self._price)
+        opened = await self._gate.allow_call(used, next_call, self._price)
         assert self.answers == []
         return opened
 
@@ -59,7 +57,7 @@ async def test_a_projected_overshoot_of_dollars_asks_with_the_amount() -> None:
     assert gate.questions == []
     assert not await gate.opens(Usage(cost_usd=3.9), PLAIN, "stop")
     assert gate.questions == [
-        "This turn has cost $3.90, and what its next call reads comes to about $10.00; its budget is $5.00."
+        "This turn has cost $3.90, and the input of its next model call is about $10.00; its budget is $5.00."
     ]
     # Continuing once allows the same amount again.
     assert await gate.opens(Usage(cost_usd=3.9), PLAIN, "continue")
@@ -73,12 +71,12 @@ async def test_a_projected_overshoot_of_tokens_and_of_the_day() -> None:
     assert await gate.opens(Usage(40, 10), Usage(50, 0))
     assert not await gate.opens(Usage(40, 10), Usage(51, 0), "stop")
     assert gate.questions == [
-        "This turn has used 50 tokens, and what its next call reads comes to about 51 tokens; its budget is 100."
+        "This turn has used 50 tokens, and the input of its next model call is about 51 tokens; its budget is 100."
     ]
     day = Gate(usd_per_day=5.0, spent=4.5)
     assert not await day.opens(Usage(), CACHED, "stop")
-    said = "Today's turns have cost $4.50, and what its next call reads comes to about $1.00"
-    assert day.questions == [f"{said}; the budget of the day is $5.00."]
+    said = "Today's turns have cost $4.50, and the input of its next model call is about $1.00"
+    assert day.questions == [f"{said}; the daily budget is $5.00."]
 
 
 TOKENS_AND_DOLLARS: list[tuple[str, list[str]]] = [
@@ -112,7 +110,7 @@ async def test_without_a_price_only_what_was_spent_counts() -> None:
 
 TEXT = "x" * 3_000
 CONVERSATION: Conversation = (
-    UserMessage.of(TEXT),
+    UserMessage.from_text(TEXT),
     AssistantMessage((TextBlock(TEXT),)),
     UserMessage((ToolResultBlock("a", TEXT),)),
 )
@@ -122,13 +120,13 @@ def request(conversation: Conversation, system: str = TEXT, tools: tuple[ToolSpe
     return ModelRequest(SCRIPTED, system, tools, conversation, Thinking(), None)
 
 
-def test_before_anything_is_known_all_that_is_sent_counts_and_is_cached_anew() -> None:
-    counted = ContextMeter().next_input(request(CONVERSATION))
+def test_first_request_is_estimated_as_uncached_input() -> None:
+    counted = ContextMeter().estimate_next_usage(request(CONVERSATION))
     # A third of a token for each byte, system prompt included.
     assert 4_000 <= (counted.input_tokens or 0) <= 4_100
     assert counted == Usage(counted.input_tokens, 0, cache_write_tokens=counted.input_tokens)
     tools = (ToolSpec("read", TEXT, {"properties": {"path": {"description": TEXT}}}),)
-    more = ContextMeter().next_input(request(CONVERSATION, tools=tools))
+    more = ContextMeter().estimate_next_usage(request(CONVERSATION, tools=tools))
     assert 2_000 <= (more.input_tokens or 0) - (counted.input_tokens or 0) <= 2_100
 
 
@@ -145,25 +143,28 @@ def test_before_anything_is_known_all_that_is_sent_counts_and_is_cached_anew() -
 )
 def test_what_the_next_call_reads_is_told_from_the_last(last: Usage, expected: Usage) -> None:
     meter = ContextMeter()
-    meter.learn(request(CONVERSATION[:1], "y" * 3_016), last)
-    assert meter.next_input(request(CONVERSATION, "y" * 3_016)) == expected
+    meter.record_usage(request(CONVERSATION[:1], "y" * 3_016), last)
+    assert meter.estimate_next_usage(request(CONVERSATION, "y" * 3_016)) == expected
 
 
 def test_what_the_service_no_longer_reads_is_not_counted() -> None:
-    note = OpaqueBlock(COMPACTION, OpaqueState("{}", ORIGIN))
-    shortened = (*CONVERSATION, AssistantMessage((note, TextBlock("So."))), UserMessage.of("Next?"))
+    note = OpaqueBlock(COMPACTION_TYPE, OpaqueState("{}", ORIGIN))
+    shortened = (*CONVERSATION, AssistantMessage((note, TextBlock("So."))), UserMessage.from_text("Next?"))
     meter = ContextMeter()
-    meter.learn(request(CONVERSATION), Usage(9_000, 50))
-    left = meter.next_input(request(shortened, system="x"))
+    meter.record_usage(request(CONVERSATION), Usage(9_000, 50))
+    left = meter.estimate_next_usage(request(shortened, system="x"))
     assert (left.input_tokens or 0) < 100
     assert not left.cache_read_tokens
     # Another model reads it all.
-    other = meter.next_input(replace(request(shortened, system="x"), model=replace(SCRIPTED, id="n")))
+    other = meter.estimate_next_usage(replace(request(shortened, system="x"), model=replace(SCRIPTED, id="n")))
     assert (other.input_tokens or 0) > 3_000
 
 
-def test_what_is_known_of_another_conversation_or_model_is_no_base() -> None:
+def test_figures_of_another_conversation_are_not_reused() -> None:
     meter = ContextMeter()
-    meter.learn(request(CONVERSATION[:1]), Usage(2_000, 50, cache_read_tokens=2_000))
-    for other in (request((UserMessage.of("z"),)), replace(request(CONVERSATION), model=replace(SCRIPTED, id="n"))):
-        assert not meter.next_input(other).cache_read_tokens
+    meter.record_usage(request(CONVERSATION[:1]), Usage(2_000, 50, cache_read_tokens=2_000))
+    for other in (
+        request((UserMessage.from_text("z"),)),
+        replace(request(CONVERSATION), model=replace(SCRIPTED, id="n")),
+    ):
+        assert not meter.estimate_next_usage(other).cache_read_tokens

@@ -19,19 +19,19 @@ from tests.support.scripted_model import (
     Answer,
     ScriptedModel,
     check_sendable,
+    metered,
     redacted,
     says,
     thinking,
     tool,
 )
-from thinklsp.agent.bounded_call import compact_now
-from thinklsp.agent.budget import DaySpending
-from thinklsp.agent.compacting import CompactionRules
+from thinklsp.agent.budget import BudgetLimits, UsageLedger
+from thinklsp.agent.compaction_plan import is_summary_message
+from thinklsp.agent.compactor import compact_now
 from thinklsp.agent.context_meter import ContextMeter
+from thinklsp.agent.loop_config import CompactionRules, TurnConfig
 from thinklsp.agent.model_call import CallEvent
-from thinklsp.agent.turn import run_turn
-from thinklsp.agent.turn_state import Limits, TurnConfig
-from thinklsp.agent.user_turns import is_summary
+from thinklsp.agent.turn_loop import TurnLoop
 from thinklsp.core.errors import (
     AuthenticationFailed,
     BadRequest,
@@ -52,19 +52,19 @@ from thinklsp.core.events import (
     TurnFinished,
 )
 from thinklsp.core.messages import (
-    COMPACTION,
+    COMPACTION_TYPE,
     Conversation,
     OpaqueBlock,
     TextBlock,
     ToolResultBlock,
     UserMessage,
-    shortened_by,
+    find_compaction_origin,
 )
 from thinklsp.core.usage import Usage
 from thinklsp.providers.base import ModelRequest, Thinking
-from thinklsp.providers.catalog import lookup
+from thinklsp.providers.catalogue import find_model
 from thinklsp.sessions.session import Session
-from thinklsp.tools.base import ToolContext
+from thinklsp.tools.tool import ToolContext
 from thinklsp.workspace.overlay import EditOverlay
 from thinklsp.workspace.view import DocumentSnapshot, WorkspaceView
 
@@ -104,11 +104,11 @@ def long_session(turns: int = 6, size: int = 8_000) -> Session:
     """Finished turns of about `size` bytes each, with thinking and a call."""
     session = Session("s", "w")
     for number in range(turns):
-        session = session.with_user(f"ask {number}: " + "please " * (size // 14))
+        session = session.add_user_message(f"ask {number}: " + "please " * (size // 14))
         call = says(thinking("hm"), tool(f"c{number}", "read_file", {"path": A}), redacted())
         results = UserMessage((ToolResultBlock(f"c{number}", "line\n" * (size // 10)),))
-        session = session.with_step(call.message, results, Usage())
-        session = session.with_step(says(thinking("so"), f"answer {number}").message, None, Usage())
+        session = session.add_step(call.message, results, Usage())
+        session = session.add_step(says(thinking("so"), f"answer {number}").message, None, Usage())
     return session
 
 
@@ -132,14 +132,14 @@ class Run:
     def __post_init__(self) -> None:
         self.caller = Model(self.script, self.summaries)
         self.caller.hold = self.hold
-        self.session = self.session.with_user(self.prompt)
+        self.session = self.session.add_user_message(self.prompt)
         self.overlay = EditOverlay(WorkspaceView((), [DocumentSnapshot(A, 1, self.document)]))
         self.events: list[TurnEvent] = []
-        self.spending = DaySpending()
+        self.usage = UsageLedger()
         self.questions: list[str] = []
 
     async def play(self) -> TurnFinished:
-        limits = Limits(self.max_steps, tokens=self.budget)
+        limits = BudgetLimits(self.max_steps, tokens=self.budget)
         config = TurnConfig(
             self.model, "system", Thinking("adaptive", effort="high"), 1000, limits, "agent", self.rules
         )
@@ -148,28 +148,26 @@ class Run:
             self.questions.append(said)
             return self.choices.pop(0) if self.choices else "stop"
 
-        turn = run_turn(
+        loop = TurnLoop(
             self.session.conversation,
             config,
-            caller=self.caller,
+            caller=metered(self.caller, config, ask, usage=self.usage, meter=self.meter),
             context=ToolContext(self.overlay, ask),
-            ask_budget=ask,
-            spending=self.spending,
-            meter=self.meter,
+            emit=self._take,
         )
-        async with aclosing(turn) as events:
-            async for event in events:
-                if isinstance(event, StepCommitted):
-                    self.session = self.session.with_step(event.assistant, event.results, event.usage)
-                elif isinstance(event, ContextCompacted):
-                    assert event.before == self.session.conversation, "what goes to the archive is what was stored"
-                    check_sendable(event.after)
-                    self.session = self.session.compacted(event.after).with_usage(event.usage)
-                self.events.append(event)
-        finished = self.events[-1]
-        assert isinstance(finished, TurnFinished)
-        check_sendable(self.session.with_user("More.").conversation)
+        finished = await loop.run()
+        self.events.append(finished)
+        check_sendable(self.session.add_user_message("More.").conversation)
         return finished
+
+    async def _take(self, event: TurnEvent) -> None:
+        if isinstance(event, StepCommitted):
+            self.session = self.session.add_step(event.assistant, event.results, event.usage)
+        elif isinstance(event, ContextCompacted):
+            assert event.before == self.session.conversation, "what goes to the archive is what was stored"
+            check_sendable(event.after)
+            self.session = self.session.replace_conversation(event.after).add_usage(event.usage)
+        self.events.append(event)
 
     @property
     def compactions(self) -> list[ContextCompacted]:
@@ -184,30 +182,43 @@ class Run:
         return [type(event).__name__ for event in self.events if isinstance(event, kinds)]
 
 
+async def play(
+    script: Sequence[Answer | Exception] = (),
+    summaries: Sequence[Answer | Exception] = (says(SUMMARY),),
+    *,
+    stop: str = "end_turn",
+    **how: Any,
+) -> Run:
+    """Play a turn that ends for this reason."""
+    run = Run(script, summaries, **how)
+    assert (await run.play()).stop_reason == stop
+    return run
+
+
 def text_of(conversation: Conversation) -> str:
     blocks = (block for message in conversation for block in message.blocks)
     return "\n".join(block.text for block in blocks if isinstance(block, TextBlock))
 
 
-async def test_a_conversation_that_fills_the_window_is_shortened_before_the_call() -> None:
+async def test_full_window_is_compacted_before_the_call() -> None:
     run = Run([says("Done.", usage=FULL)], [says(SUMMARY, usage=Usage(6_000, 200, cost_usd=0.5))])
     finished = await run.play()
     assert finished.stop_reason == "end_turn"
     assert run.order() == ["CompactionStarted", "ContextCompacted", "StepStarted", "StepCommitted", "TurnFinished"]
     [event] = run.compactions
-    assert event.before == (*long_session().conversation, UserMessage.of(run.prompt))
+    assert event.before == (*long_session().conversation, UserMessage.from_text(run.prompt))
     assert event.tokens_before > 0.75 * WINDOW > event.tokens_after
     assert f"from {len(event.before)} to {len(event.after)} messages" in event.text
     # The tail is what it was, thinking included, and the prompt is the last word.
     assert event.after[1:] == event.before[len(event.before) - len(event.after) + 1 :]
-    assert event.after[-1] == UserMessage.of(run.prompt)
-    assert is_summary(event.after[0])
+    assert event.after[-1] == UserMessage.from_text(run.prompt)
+    assert is_summary_message(event.after[0])
     for words in ("ask 0: please", "Chose the second way.", "Write the test."):
         assert words in text_of(event.after[:1])
     assert run.caller.requests[0].conversation == event.after
     # The summary's call counts, but not as the answer.
     assert finished.usage == Usage(20_000, 1_700, cost_usd=0.5) == run.session.usage
-    assert run.spending.usd == 0.5
+    assert run.usage.spending.usd == 0.5
     assert not any(isinstance(event, TextStreamed) and "Chose" in event.delta for event in run.events)
 
 
@@ -219,22 +230,21 @@ async def test_a_summary_is_asked_for_like_any_other_call() -> None:
     assert (finished.stop_reason, finished.usage) == ("budget", Usage())
     assert run.order() == ["CompactionStarted", "TurnFinished"]
     assert (run.caller.requests, run.caller.summariser.requests) == ([], [])
-    assert "what its next call reads comes to about" in run.questions[0]
+    assert "the input of its next model call is about" in run.questions[0]
     assert run.session == before
     assert run.meter.failures == 0
     # Let go on, the summary counts: the call behind it is asked for with what was used.
-    again = Run(budget=1_000, choices=["continue", "stop"], summaries=[says(SUMMARY, usage=Usage(6_000, 200))])
-    assert (await again.play()).stop_reason == "budget"
+    again = await play(
+        budget=1_000, choices=["continue", "stop"], summaries=[says(SUMMARY, usage=Usage(6_000, 200))], stop="budget"
+    )
     assert again.order() == ["CompactionStarted", "ContextCompacted", "StepStarted", "TurnFinished"]
     assert again.questions[1].startswith("This turn has used 6,200 tokens")
-    raised = Run(budget=1_000, choices=["raise"])
-    assert (await raised.play()).stop_reason == "end_turn"
+    raised = await play(budget=1_000, choices=["raise"])
     assert len(raised.questions) == 1
 
 
-async def test_f15_the_summary_is_asked_for_at_a_turns_border_without_thinking_and_tools() -> None:
-    run = Run()
-    await run.play()
+async def test_f15_summary_request_has_no_thinking_and_no_tools() -> None:
+    run = await play()
     [asked] = run.caller.summariser.requests
     assert asked.tools == ()
     assert len(asked.conversation) == 1
@@ -252,20 +262,18 @@ async def test_f15_the_summary_is_asked_for_at_a_turns_border_without_thinking_a
     ("name", "form", "effort"),
     [("claude-opus-4-5", "off", None), ("claude-haiku-5-5", "off", "low"), ("claude-opus-5-5", "adaptive", "low")],
 )
-async def test_the_summary_costs_as_little_thinking_as_the_model_can_do(name: str, form: str, effort: str) -> None:
-    model = replace(lookup("anthropic", name), context_window=WINDOW, provider="scripted", id="m")
-    run = Run(model=model)
-    await run.play()
+async def test_summary_uses_the_least_thinking_possible(name: str, form: str, effort: str) -> None:
+    model = replace(find_model("anthropic", name), context_window=WINDOW, provider="scripted", id="m")
+    run = await play(model=model)
     [asked] = run.caller.summariser.requests
     assert asked.thinking.form == form
     assert asked.thinking.effort in (effort, "low")
     assert asked.max_tokens == WINDOW // 4
 
 
-async def test_f6_f13_what_is_sent_back_is_what_the_rest_of_the_history_needs() -> None:
+async def test_f6_f13_compaction_keeps_opaque_state_in_use() -> None:
     """Thinking and tools together survive; of old signed blocks only those of the tail are replayed."""
-    run = Run([says(thinking("new"), tool("r", "read_file", {"path": A})), says("Done.")])
-    await run.play()
+    run = await play([says(thinking("new"), tool("r", "read_file", {"path": A})), says("Done.")])
     first, second = (request.conversation for request in run.caller.requests)
     count = sum(block.kind == "thinking" for message in first for block in message.blocks)
     assert 0 < count < 12
@@ -274,19 +282,18 @@ async def test_f6_f13_what_is_sent_back_is_what_the_rest_of_the_history_needs() 
 
 
 async def test_models_that_bind_thinking_get_none_back_at_all() -> None:
-    run = Run([says(thinking("new"), tool("r", "read_file", {"path": A})), says("Done.")], model=BOUND)
-    await run.play()
+    run = await play([says(thinking("new"), tool("r", "read_file", {"path": A})), says("Done.")], model=BOUND)
     [event] = run.compactions
     assert len(event.after) > 2
     assert all(getattr(block, "raw", None) is None for message in event.after for block in message.blocks)
-    # A-9: what was thought is lost with what it was bound to.
+    # What was thought is lost with what it was bound to.
     thoughtful = [m for m in event.before if any(block.kind == "thinking" for block in m.blocks)]
-    assert f" The thinking of {len(thoughtful)} answers is not sent any more." in event.text
+    assert f" Thinking from {len(thoughtful)} answers is no longer sent." in event.text
     # Thinking is still on.
     assert {request.thinking.form for request in run.caller.requests} == {"adaptive"}
 
 
-async def test_f16_a_turn_stopped_while_the_summary_is_written_leaves_the_old_history() -> None:
+async def test_f16_cancel_during_summary_keeps_the_history() -> None:
     run = Run(hold=True)
     before = run.session
     task = asyncio.create_task(run.play())
@@ -297,10 +304,10 @@ async def test_f16_a_turn_stopped_while_the_summary_is_written_leaves_the_old_hi
     assert run.order() == ["CompactionStarted"]
     assert run.session == before
     assert run.meter.failures == 0
-    check_sendable(run.session.cut_short().with_user("Again.").conversation)
+    check_sendable(run.session.cut_short().add_user_message("Again.").conversation)
 
 
-async def test_a_turn_that_outgrows_the_window_is_summarised_and_goes_on() -> None:
+async def test_turn_larger_than_window_is_compacted_and_continues() -> None:
     """Its task stands word by word, its edits stay, and it may happen again."""
     step = [
         says(f"step {n}", tool(f"r{n}", "read_file", {"path": A, "start_line": n + 1}), usage=FULL) for n in range(1, 4)
@@ -318,7 +325,7 @@ async def test_a_turn_that_outgrows_the_window_is_summarised_and_goes_on() -> No
     assert len(run.compactions) == 3
     for event in run.compactions:
         assert len(event.after) == 2
-        assert is_summary(event.after[0])
+        assert is_summary_message(event.after[0])
         last = event.after[1].blocks
         assert [getattr(block, "text", "")[:18] for block in last] == ["Do “this” exactly.", "<note>Your steps s"]
         assert "Chose the second way." in text_of(event.after)
@@ -327,22 +334,18 @@ async def test_a_turn_that_outgrows_the_window_is_summarised_and_goes_on() -> No
 
 
 async def test_a_prompt_larger_than_the_window_ends_the_turn() -> None:
-    run = Run([TOO_LONG] * 3, session=Session("s", "w"), prompt="word " * 30_000)
-    finished = await run.play()
-    assert finished.stop_reason == "context_window"
+    run = await play([TOO_LONG] * 3, session=Session("s", "w"), prompt="word " * 30_000, stop="context_window")
     assert run.compactions == []
     assert run.notices == [str(TOO_LONG)]
 
 
-async def test_a_prompt_larger_than_the_window_ends_a_long_conversation_too() -> None:
-    run = Run([TOO_LONG] * 3, [says(SUMMARY)] * 3, prompt="word " * 30_000)
-    finished = await run.play()
-    assert finished.stop_reason == "context_window"
+async def test_a_long_session_does_not_help_a_longer_prompt() -> None:
+    run = await play([TOO_LONG] * 3, [says(SUMMARY)] * 3, prompt="word " * 30_000, stop="context_window")
     assert len(run.caller.summariser.requests) <= 2
 
 
-async def test_an_overflow_behind_the_first_words_voids_them_before_the_compaction() -> None:
-    """A-5: the `usage` of the compaction must not make them part of a completed step."""
+async def test_overflow_after_first_text_discards_that_text() -> None:
+    """The `usage` of the compaction must not make them part of a completed step."""
     run = Run([TOO_LONG, says("Done.")], model=replace(SMALL, context_window=None))
     run.caller.first_words = "Do"
     assert (await run.play()).stop_reason == "end_turn"
@@ -352,45 +355,38 @@ async def test_an_overflow_behind_the_first_words_voids_them_before_the_compacti
     assert shown[4] == TextStreamed("Done.")
 
 
-async def test_an_overflow_that_the_service_reports_is_answered_by_one_compaction_and_one_try() -> None:
+async def test_reported_overflow_causes_one_compaction_and_retry() -> None:
     unknown = replace(SMALL, context_window=None)
-    run = Run([TOO_LONG, says("Done.")], model=unknown)
-    assert (await run.play()).stop_reason == "end_turn"
+    run = await play([TOO_LONG, says("Done.")], model=unknown)
     assert run.order() == ["StepStarted", "CompactionStarted", "ContextCompacted", "StepCommitted", "TurnFinished"]
     [asked] = run.caller.summariser.requests
     # The oldest bulky output does not go into the summary's input.
     assert "RESULT of read_file: [4,000 characters left out]" in text_of(asked.conversation)
-    twice = Run([TOO_LONG, TOO_LONG, says("Never.")], model=unknown)
-    assert (await twice.play()).stop_reason == "context_window"
+    twice = await play([TOO_LONG, TOO_LONG, says("Never.")], model=unknown, stop="context_window")
     assert len(twice.compactions) == 1
     assert len(twice.caller.requests) == 2
 
 
-async def test_after_an_overflow_even_a_service_that_is_down_does_not_end_the_session() -> None:
-    run = Run([TOO_LONG, says("Done.")], [Overloaded("Busy.")], model=replace(SMALL, context_window=None))
-    assert (await run.play()).stop_reason == "end_turn"
+async def test_overflow_with_provider_down_keeps_the_session() -> None:
+    run = await play([TOO_LONG, says("Done.")], [Overloaded("Busy.")], model=replace(SMALL, context_window=None))
     [event] = run.compactions
     assert "answer 3" in text_of(event.after[:1])
 
 
 async def test_a_summary_call_that_is_too_long_itself_is_halved() -> None:
-    run = Run(summaries=[TOO_LONG, TOO_LONG, says(SUMMARY)])
-    assert (await run.play()).stop_reason == "end_turn"
+    run = await play(summaries=[TOO_LONG, TOO_LONG, says(SUMMARY)])
     sizes = [len(text_of(request.conversation)) for request in run.caller.summariser.requests]
     assert sizes[0] > sizes[1] > sizes[2]
     assert "Chose the second way." in text_of(run.compactions[0].after)
-    never = Run(summaries=[TOO_LONG] * 9)
-    assert (await never.play()).stop_reason == "end_turn"
-    assert "The model gave no summary" in never.compactions[0].text
+    never = await play(summaries=[TOO_LONG] * 9)
+    assert "The model wrote no summary" in never.compactions[0].text
 
 
-async def test_a_service_that_does_not_like_how_it_is_asked_is_asked_plainly() -> None:
-    run = Run(summaries=[BadRequest("unknown variant"), says(SUMMARY)])
-    assert (await run.play()).stop_reason == "end_turn"
+async def test_rejected_summary_request_is_sent_without_extras() -> None:
+    run = await play(summaries=[BadRequest("unknown variant"), says(SUMMARY)])
     assert [request.thinking for request in run.caller.summariser.requests][1] == Thinking()
     assert len(run.compactions) == 1
-    never = Run(summaries=[BadRequest("unknown variant")] * 9)
-    assert (await never.play()).stop_reason == "end_turn"
+    never = await play(summaries=[BadRequest("unknown variant")] * 9)
     assert len(never.caller.summariser.requests) == 2
 
 
@@ -405,10 +401,9 @@ USELESS = {
 
 @pytest.mark.parametrize("answer", USELESS.values(), ids=USELESS.keys())
 async def test_without_a_summary_the_program_writes_one(answer: Answer) -> None:
-    run = Run(summaries=[answer])
-    assert (await run.play()).stop_reason == "end_turn"
+    run = await play(summaries=[answer])
     [event] = run.compactions
-    assert "The model gave no summary" in event.text
+    assert "The model wrote no summary" in event.text
     kept = text_of(event.after[:1])
     assert "ask 0: please" in kept
     assert "answer 2" in kept
@@ -417,8 +412,7 @@ async def test_without_a_summary_the_program_writes_one(answer: Answer) -> None:
 
 @pytest.mark.parametrize("words", ["The user wanted a way, and we chose the second.", '{"decisions_done": [{}]}', "{}"])
 async def test_a_summary_that_is_none_is_kept_as_text(words: str) -> None:
-    run = Run(summaries=[says(words)])
-    await run.play()
+    run = await play(summaries=[says(words)])
     [event] = run.compactions
     if words != "{}":
         assert words in text_of(event.after[:1])
@@ -433,17 +427,15 @@ async def test_three_failures_in_a_row_and_none_is_tried_by_itself() -> None:
         assert (await run.play()).stop_reason == "end_turn"
         asked += len(run.caller.summariser.requests)
         told = " ".join(run.notices)
-        assert ("could not be shortened: Busy." in told) is (number < 3)
-        assert ("no longer tried" in told) is (number == 2)
+        assert ("Compaction failed: Busy." in told) is (number < 3)
+        assert ("automatic compaction is off" in told) is (number == 2)
     assert asked == 3
-    overflow = Run([TOO_LONG], meter=meter)
-    assert (await overflow.play()).stop_reason == "context_window"
+    overflow = await play([TOO_LONG], meter=meter, stop="context_window")
     assert overflow.compactions == []
     # The user's word counts, and begins anew.
     await by_command(overflow.session.cut_short().conversation, meter=meter)
-    assert not meter.gave_up
-    again = Run(meter=meter)
-    await again.play()
+    assert not meter.has_given_up
+    again = await play(meter=meter)
     assert len(again.compactions) == 1
 
 
@@ -455,41 +447,43 @@ async def test_success_forgets_failures() -> None:
 
 
 async def test_it_can_be_switched_off() -> None:
-    run = Run([TOO_LONG], rules=CompactionRules(auto=False))
-    assert (await run.play()).stop_reason == "context_window"
+    run = await play([TOO_LONG], rules=CompactionRules(auto=False), stop="context_window")
     assert run.caller.summariser.requests == []
 
 
 @pytest.mark.parametrize("threshold", [0.3, 0.95])
 async def test_the_threshold_is_the_users(threshold: float) -> None:
-    run = Run(rules=CompactionRules(threshold=threshold), session=long_session(4))
-    await run.play()
+    run = await play(rules=CompactionRules(threshold=threshold), session=long_session(4))
     assert len(run.compactions) == (threshold == 0.3)
 
 
 async def test_thinking_goes_on_or_is_switched_off_as_the_user_wants() -> None:
     model = replace(SMALL, off="off", effort_when_off=False)
     calls = [says(tool("r", "read_file", {"path": A})), says("Done.")]
-    keep = Run(calls, model=model)
-    await keep.play()
+    keep = await play(calls, model=model)
     assert {request.thinking for request in keep.caller.requests} == {Thinking("adaptive", effort="high")}
     assert not keep.compactions[0].thinking_off
-    off = Run(calls, model=model, rules=CompactionRules(thinking_after="off"))
-    await off.play()
+    off = await play(calls, model=model, rules=CompactionRules(thinking_after="off"))
     assert {request.thinking.form for request in off.caller.requests} == {"off"}
     assert off.compactions[0].thinking_off
-    assert "Thinking is off" in off.compactions[0].text
+    assert "Thinking is now off" in off.compactions[0].text
 
 
 async def by_command(conversation: Conversation, *, model: Any = SMALL, **how: Any) -> list[Any]:
-    config = TurnConfig(model, "system", Thinking("adaptive"), 1000, Limits(5, tokens=how.pop("budget", None)))
+    config = TurnConfig(model, "system", Thinking("adaptive"), 1000, BudgetLimits(5, tokens=how.pop("budget", None)))
     caller = how.pop("caller", None) or Model([], [says(SUMMARY)])
 
     async def ask(*_: Any) -> Any:
         return "stop"
 
-    async with aclosing(compact_now(conversation, config, caller=caller, ask_budget=ask, **how)) as events:
-        return [event async for event in events]
+    events: list[Any] = []
+
+    async def take(event: Any) -> None:
+        events.append(event)
+
+    caller = metered(caller, config, ask, meter=how.pop("meter", None))
+    await compact_now(conversation, config, caller=caller, emit=take, **how)
+    return events
 
 
 async def test_by_command() -> None:
@@ -507,8 +501,8 @@ async def test_by_command() -> None:
 
 
 async def test_by_command_there_may_be_nothing_to_do_or_no_service() -> None:
-    for conversation in ((), Session("s", "w").with_user("x").conversation):
-        with pytest.raises(TurnRefused, match="nothing to shorten"):
+    for conversation in ((), Session("s", "w").add_user_message("x").conversation):
+        with pytest.raises(TurnRefused, match="Nothing to compact"):
             await by_command(conversation)
     done = (await by_command(long_session().conversation))[-1]
     again = (await by_command(done.after))[-1]
@@ -521,20 +515,20 @@ async def test_by_command_there_may_be_nothing_to_do_or_no_service() -> None:
 
 async def test_by_command_a_budget_may_forbid_it() -> None:
     caller, meter = Model([], [says(SUMMARY)]), ContextMeter()
-    with pytest.raises(TurnRefused, match="summary would pass the budget"):
+    with pytest.raises(TurnRefused, match="summary would exceed the budget"):
         await by_command(long_session().conversation, caller=caller, meter=meter, budget=100)
     assert (caller.summariser.requests, meter.failures) == ([], 0)
 
 
-async def test_goal_and_decisions_survive_many_compactions_that_omit_them() -> None:
+async def test_goal_and_decisions_survive_many_compactions() -> None:
     goal = "Make 3 < 4 & keep the “old” API."
-    session = Session("s", "w").with_user(goal).with_step(says("Yes.").message, None, Usage())
+    session = Session("s", "w").add_user_message(goal).add_step(says("Yes.").message, None, Usage())
     meter, first = ContextMeter(), [says('{"decisions_done": ["Chose B: it is faster.", "Kept A."], "goal": "Sell."}')]
     empty = [says('{"notes": "nothing"}'), says("no JSON"), says(), says("no", stop="refusal")] * 3
     for number, summary in enumerate(first + empty):
         for step in range(4):
-            session = session.with_user(f"ask {number}.{step} " + "word " * 2_000)
-            session = session.with_step(says(f"answer {number}.{step} " + "word " * 2_000).message, None, Usage())
+            session = session.add_user_message(f"ask {number}.{step} " + "word " * 2_000)
+            session = session.add_step(says(f"answer {number}.{step} " + "word " * 2_000).message, None, Usage())
         run = Run(summaries=[summary], session=session, meter=meter)
         await run.play()
         session = run.session
@@ -566,10 +560,10 @@ async def test_retries_of_the_summary_are_told_but_take_nothing_back() -> None:
 
 
 OFFERED = replace(SMALL, compacts=True)
-BY_SERVICE = CompactionRules(by="provider")
+BY_SERVICE = CompactionRules(compactor="provider")
 
 
-async def test_a_service_that_is_left_to_shorten_is_asked_to_and_nothing_is_changed_here() -> None:
+async def test_provider_compaction_leaves_messages_unchanged() -> None:
     run = Run([says("Done.", usage=FULL)], model=OFFERED, rules=BY_SERVICE)
     before = run.session
     assert (await run.play()).stop_reason == "end_turn"
@@ -582,33 +576,31 @@ async def test_a_service_that_is_left_to_shorten_is_asked_to_and_nothing_is_chan
     ("model", "rules"),
     [(SMALL, BY_SERVICE), (OFFERED, CompactionRules()), (replace(OFFERED, context_window=None), BY_SERVICE)],
 )
-async def test_where_it_is_not_offered_or_not_chosen_it_is_our_business(model: Any, rules: CompactionRules) -> None:
-    run = Run(model=model, rules=rules)
-    await run.play()
+async def test_without_provider_compaction_the_loop_compacts(model: Any, rules: CompactionRules) -> None:
+    run = await play(model=model, rules=rules)
     assert {request.compact_at for request in run.caller.requests} == {None}
     assert len(run.compactions) == (model.context_window is not None)
 
 
-async def test_what_it_reports_as_too_long_is_shortened_here_all_the_same() -> None:
-    run = Run([TOO_LONG, says("Done.")], model=OFFERED, rules=BY_SERVICE)
-    assert (await run.play()).stop_reason == "end_turn"
+async def test_overflow_despite_provider_compaction_is_compacted() -> None:
+    run = await play([TOO_LONG, says("Done.")], model=OFFERED, rules=BY_SERVICE)
     assert len(run.compactions) == 1
 
 
 async def test_its_notes_of_the_past_go_with_the_past() -> None:
     """Kept in the tail they would hide our summary, which stands before them."""
     session = long_session(5)
-    noted = says(OpaqueBlock(COMPACTION, SEALED), "answer with a note").message
-    session = session.with_user("Once more.").with_step(noted, None, Usage())
+    noted = says(OpaqueBlock(COMPACTION_TYPE, SEALED), "answer with a note").message
+    session = session.add_user_message("Once more.").add_step(noted, None, Usage())
     done = (await by_command(session.conversation))[-1]
     assert "answer with a note" in text_of(done.after[1:])
-    assert all(shortened_by(message) is None for message in done.after)
+    assert all(find_compaction_origin(message) is None for message in done.after)
 
 
 # A second reading.
 
 
-async def test_a_second_reading_of_an_unchanged_file_points_to_the_first() -> None:
+async def test_repeated_read_of_unchanged_file_is_a_reference() -> None:
     read = {"path": A}
     script = [
         says(tool("a", "read_file", read), tool("b", "read_file", read)),
@@ -617,8 +609,7 @@ async def test_a_second_reading_of_an_unchanged_file_points_to_the_first() -> No
         says(tool("f", "read_file", read)),
         says("Done."),
     ]
-    run = Run(script, session=Session("s", "w"), document="one\n" + "a line of text\n" * 200, model=SCRIPTED)
-    await run.play()
+    run = await play(script, session=Session("s", "w"), document="one\n" + "a line of text\n" * 200, model=SCRIPTED)
     told = {
         block.tool_use_id: block.text
         for message in run.session.conversation
@@ -627,16 +618,15 @@ async def test_a_second_reading_of_an_unchanged_file_points_to_the_first() -> No
     }
     is_whole = {name: "a line of text" in text for name, text in told.items() if name != "e"}
     assert is_whole == {"a": True, "b": False, "c": False, "d": False, "f": True}
-    assert "lines 1-201 of 201\nUnchanged:" in told["b"]
+    assert "lines 1-201 of 201\nUnchanged since" in told["b"]
     assert told["d"].endswith("\tone")
     # What the service no longer reads is told whole, too.
-    noted = says(OpaqueBlock(COMPACTION, SEALED), tool("g", "read_file", read))
+    noted = says(OpaqueBlock(COMPACTION_TYPE, SEALED), tool("g", "read_file", read))
     again = Run([says(tool("a", "read_file", read)), noted, says("Done.")], session=Session("s", "w"), model=SCRIPTED)
     again.overlay = run.overlay
     await again.play()
     results = [block for message in again.session.conversation for block in message.blocks]
     assert ["a line of text" in block.text for block in results if isinstance(block, ToolResultBlock)] == [True, True]
     # In the next turn it is told whole again: what it would point to may be shortened away by then.
-    next_turn = Run([says(tool("n", "read_file", read)), says("x")], session=run.session, document=run.document)
-    await next_turn.play()
+    next_turn = await play([says(tool("n", "read_file", read)), says("x")], session=run.session, document=run.document)
     assert "a line of text" in next_turn.session.conversation[-2].blocks[0].text  # type: ignore[union-attr]  # A result.

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import string
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 from typing import Any
+from weakref import ref
 
 import pytest
 from hypothesis import given, settings
@@ -15,13 +17,25 @@ from hypothesis import strategies as st
 
 from tests.support.scripted_model import SCRIPTED, check_sendable, redacted, text, thinking, tool
 from tests.support.sizes import examples
-from thinklsp.agent.compaction import Plan, Room, binds_thinking, make_plan
-from thinklsp.agent.context_meter import ContextMeter, bytes_of
-from thinklsp.agent.prompts import NUDGE, Excerpt, chat_prompt, without_instructions
-from thinklsp.agent.summary import Summary, bounded, parsed, read_written, rendered
-from thinklsp.agent.summary_facts import told
-from thinklsp.agent.transcript import transcript
-from thinklsp.agent.user_turns import is_summary, split_turns
+from thinklsp.agent.compaction_plan import (
+    CompactionPlan,
+    TokenLimits,
+    binds_thinking,
+    is_summary_message,
+    plan_compaction,
+    split_turns,
+)
+from thinklsp.agent.context_meter import ContextMeter, measure_messages
+from thinklsp.agent.prompts import NUDGE, Excerpt, build_chat_prompt, extract_user_text
+from thinklsp.agent.summary import (
+    Summary,
+    build_summary,
+    parse_model_summary,
+    parse_summary,
+    render_summary,
+    truncate_summary,
+)
+from thinklsp.agent.transcript import format_transcript
 from thinklsp.core.messages import (
     AssistantMessage,
     Conversation,
@@ -38,17 +52,17 @@ from thinklsp.core.messages import (
 )
 from thinklsp.core.usage import Usage
 from thinklsp.providers.base import ModelRequest, Thinking
-from thinklsp.providers.catalog import lookup
+from thinklsp.providers.catalogue import find_model
 from thinklsp.providers.model_info import ModelInfo
 
 BOUND, FREE = SCRIPTED, replace(SCRIPTED, prefix_bound=False)
 OTHER = OpaqueState("{}", Origin("google", "another", "http://elsewhere", "k"))
-HUGE = Room(limit=10**9, tail=10**9, fixed=0, present=10**9)
+HUGE = TokenLimits(limit=10**9, tail=10**9, fixed=0, present=10**9)
 NO_TAIL = replace(HUGE, tail=0)
 
 
 def tokens(messages: Conversation) -> int:
-    return bytes_of(messages)
+    return measure_messages(messages)
 
 
 def said(*blocks: Any) -> AssistantMessage:
@@ -62,15 +76,31 @@ def results(*ids: str, words: str = "a result") -> UserMessage:
 def turn(name: str, *, ends: str = "assistant", thinks: str = "normal") -> Conversation:
     """One turn with a tool call. `thinks` as silica's modes: off, normal (thinking), ultra (redacted thinking too)."""
     thoughts = {"off": (), "normal": (thinking("hm"),), "ultra": (thinking("hm"), redacted())}[thinks]
-    messages: list[Message] = [UserMessage.of(f"ask {name}"), said(*thoughts, f"text {name}", tool(name, "read_file"))]
+    messages: list[Message] = [
+        UserMessage.from_text(f"ask {name}"),
+        said(*thoughts, f"text {name}", tool(name, "read_file")),
+    ]
     messages.append(results(name))
     if ends == "assistant":
         messages.append(said(*thoughts, f"answer {name}"))
     return tuple(messages)
 
 
-def made(conversation: Conversation, *, model: ModelInfo = BOUND, running: bool = False, room: Room = HUGE) -> Plan:
-    plan = make_plan(conversation, model=model, running=running, room=room, cause="command", tokens=tokens)
+def find_plan(
+    conversation: Conversation,
+    *,
+    model: ModelInfo = BOUND,
+    running: bool = False,
+    room: TokenLimits = HUGE,
+    cause: Any = "command",
+) -> CompactionPlan | None:
+    return plan_compaction(
+        conversation, model=model, is_turn_running=running, limits=room, cause=cause, count_tokens=tokens
+    )
+
+
+def made(conversation: Conversation, **how: Any) -> CompactionPlan:
+    plan = find_plan(conversation, **how)
     assert plan is not None
     return plan
 
@@ -104,29 +134,29 @@ SILICA = list(product(("off", "normal", "ultra"), ("user", "assistant", "tool"),
 def test_silica(mode: str, end: str, model: ModelInfo) -> None:
     history = tuple(message for n in range(6) for message in turn(f"t{n}", thinks=mode))
     history += turn("last", thinks=mode, ends="tool") if end == "tool" else ()
-    history += (UserMessage.of("And now?"),) if end == "user" else ()
+    history += (UserMessage.from_text("And now?"),) if end == "user" else ()
     size = tokens(turn("t5")) * 2
     plan = made(history, model=model, running=end == "user", room=replace(HUGE, tail=size))
-    after = plan.shortened(rendered(told(plan.earlier, Summary(), None)))
-    # S1: the past is a message of the user, what is recent is kept; S8: word by word.
-    assert is_summary(after[0])
-    assert 0 < len(plan.kept) < len(history)
-    assert texts(plan.kept) == texts(history[-len(plan.kept) :])
-    # S2: of what is kept, thinking stays only where the model takes it back.
+    after = plan.build_conversation(render_summary(build_summary(plan.earlier, Summary(), None)))
+    # The past is a message of the user, what is recent is kept word by word.
+    assert is_summary_message(after[0])
+    assert 0 < len(plan.tail) < len(history)
+    assert texts(plan.tail) == texts(history[-len(plan.tail) :])
+    # Of what is kept, thinking stays only where the model takes it back.
     assert has_thinking(after) is (mode != "off" and model is FREE)
     assert not (model is BOUND and sealed(after))
-    # S4, S7: sendable as it stands, the user's word last.
+    # Sendable as it stands, the user's word last.
     assert isinstance(after[-1], UserMessage)
     check_sendable(after)
-    # S6: the remark tells how many there were. The whole is what it came from.
+    # The remark tells how many there were. The whole is what it came from.
     if end != "user":
         assert f"from {len(history):,} to {len(after):,} messages" in texts(after)[-1]
-    assert plan.earlier == history[: len(history) - len(plan.kept)]
+    assert plan.earlier == history[: len(history) - len(plan.tail)]
 
 
-def test_silica_s5_the_summary_is_asked_for_without_thinking_or_tools() -> None:
+def test_s5_summary_request_has_no_thinking_and_no_tools() -> None:
     history = turn("t", thinks="ultra")
-    heard = transcript(history, 10_000)
+    heard = format_transcript(history, 10_000)
     assert "hm" not in heard
     assert [word in heard for word in ("USER: ask t", "ASSISTANT: text t", "CALL read_file", "RESULT of read_file")]
 
@@ -134,11 +164,11 @@ def test_silica_s5_the_summary_is_asked_for_without_thinking_or_tools() -> None:
 # What the cut must never part, and what stands for a turn.
 
 
-def test_a_running_turn_is_kept_whole_where_its_thinking_is_not_bound() -> None:
+def test_running_turn_with_unbound_thinking_is_kept_whole() -> None:
     history = (*turn("a"), *turn("b", ends="tool"))
     plan = made(history, model=FREE, running=True, room=NO_TAIL)
-    assert plan.kept == turn("b", ends="tool")
-    assert plan.shortened("x")[1:] == plan.kept
+    assert plan.tail == turn("b", ends="tool")
+    assert plan.build_conversation("x")[1:] == plan.tail
 
 
 @pytest.mark.parametrize("why", ["bound", "too large", "paused"])
@@ -151,51 +181,46 @@ def test_of_a_running_turn_the_task_stays_where_its_steps_cannot(why: str) -> No
     history = (*turn("a"), *last)
     room = replace(HUGE, limit=tokens(last), present=tokens(history)) if why == "too large" else HUGE
     model = BOUND if why == "bound" else FREE
-    plan = make_plan(history, model=model, running=True, room=room, cause="threshold", tokens=tokens)
-    assert plan is not None
+    plan = made(history, model=model, running=True, room=room, cause="threshold")
     assert plan.earlier == history
-    after = plan.shortened(rendered(Summary()))
+    after = plan.build_conversation(render_summary(Summary()))
     assert texts(after)[1] == "ask b"
-    assert plan.latest == last[3 if why == "paused" else 1 :]
+    assert plan.latest_step == last[3 if why == "paused" else 1 :]
     check_sendable(after)
     # What is left is the same turn: shortened once more, its task is still the same words.
     again = (*after, *turn("x", ends="tool")[1:])
-    assert texts(made(again, running=True).kept)[0] == "ask b"
+    assert texts(made(again, running=True).tail)[0] == "ask b"
 
 
 def test_nothing_is_cut_where_nothing_is_gained() -> None:
-    def none(history: Conversation, **how: Any) -> bool:
-        given_ = {"model": BOUND, "running": False, "room": HUGE, "cause": "command", "tokens": tokens} | how
-        return make_plan(history, **given_) is None
-
-    assert none(())
-    assert none((UserMessage.of("Hello."),), running=True)
-    assert none(turn("a"), room=HUGE)
-    once = made(turn("a"), room=NO_TAIL).shortened(rendered(Summary()))
-    assert none(once, room=NO_TAIL)
-    assert none((*once, UserMessage.of("next")), running=True, room=NO_TAIL)
+    assert find_plan(()) is None
+    assert find_plan((UserMessage.from_text("Hello."),), running=True) is None
+    assert find_plan(turn("a")) is None
+    once = made(turn("a"), room=NO_TAIL).build_conversation(render_summary(Summary()))
+    assert find_plan(once, room=NO_TAIL) is None
+    assert find_plan((*once, UserMessage.from_text("next")), running=True, room=NO_TAIL) is None
     # It has to save a tenth, unless the user wants it.
-    small, large = turn("a"), (UserMessage.of("x" * 10_000),)
-    room = Room(limit=1_000, tail=0, fixed=0, present=tokens(small + large))
-    assert none(small + large, running=True, room=room, cause="threshold")
+    small, large = turn("a"), (UserMessage.from_text("x" * 10_000),)
+    room = TokenLimits(limit=1_000, tail=0, fixed=0, present=tokens(small + large))
+    assert find_plan(small + large, running=True, room=room, cause="threshold") is None
 
 
 @pytest.mark.parametrize(
     ("message", "begins"),
     [
-        (UserMessage.of("words"), True),
-        (UserMessage.of(NUDGE), False),
+        (UserMessage.from_text("words"), True),
+        (UserMessage.from_text(NUDGE), False),
         (results("x"), False),
         (UserMessage((ToolResultBlock("x", "r"), TextBlock("and words"))), False),
         (UserMessage((TextBlock("<note>stopped</note>"), TextBlock("words"))), True),
-        (UserMessage.of("<note>all that the user wrote</note>"), True),
-        (UserMessage.of("<note>This conversation was shortened from 9 to 2 messages.</note>"), False),
-        (UserMessage.of(rendered(Summary(goal="g"))), False),
-        (UserMessage.of("  "), False),
+        (UserMessage.from_text("<note>all that the user wrote</note>"), True),
+        (UserMessage.from_text("<note>This conversation was shortened from 9 to 2 messages.</note>"), False),
+        (UserMessage.from_text(render_summary(Summary(goal="g"))), False),
+        (UserMessage.from_text("  "), False),
     ],
 )
 def test_where_turns_begin(message: UserMessage, begins: bool) -> None:
-    parts = split_turns((UserMessage.of("first"), said("x"), message))
+    parts = split_turns((UserMessage.from_text("first"), said("x"), message))
     assert len(parts.turns) == 1 + begins
 
 
@@ -209,16 +234,17 @@ def test_whose_thinking_is_bound() -> None:
     free = [("anthropic", "claude-opus-4-5"), ("openai", "gpt-6-sol"), ("google", "gemini-4-argon")]
     free += [("openai-compatible", "deepseek-reasoner"), ("openai-compatible", "qwen3-8b")]
     bound.append(("openai-compatible", "anthropic/claude-opus-5.5"))
-    assert [binds_thinking(lookup(*name)) for name in bound + free] == [True] * len(bound) + [False] * len(free)
+    assert [binds_thinking(find_model(*name)) for name in bound + free] == [True] * len(bound) + [False] * len(free)
 
 
 def test_thinking_of_another_model_does_not_stay() -> None:
     foreign = AssistantMessage((ThinkingBlock("hm", OTHER), TextBlock("there", OTHER), ServerToolBlock("web", OTHER)))
     only = AssistantMessage((OpaqueBlock("x", OTHER),), "pause_turn")
-    history = (*turn("a"), UserMessage.of("b"), foreign, UserMessage.of("c"), only, UserMessage.of("d"))
+    b, c, d = map(UserMessage.from_text, "bcd")
+    history = (*turn("a"), b, foreign, c, only, d)
     plan = made(history, model=FREE, room=replace(HUGE, tail=tokens(history) - 50))
-    assert [block.kind for block in plan.kept[1].blocks] == ["text", "server_tool"]
-    assert texts(plan.kept) == ["b", "there", "c", "(thinking only)", "d"]
+    assert [block.kind for block in plan.tail[1].blocks] == ["text", "server_tool"]
+    assert texts(plan.tail) == ["b", "there", "c", "(thinking only)", "d"]
 
 
 # The summary.
@@ -235,12 +261,12 @@ summaries = st.builds(
 @given(summaries)
 @settings(max_examples=examples(100), deadline=None)
 def test_a_summary_can_be_read_back(summary: Summary) -> None:
-    assert parsed(rendered(summary)) == summary
+    assert parse_summary(render_summary(summary)) == summary
 
 
 def test_a_summary_cannot_be_closed_from_inside() -> None:
     summary = Summary("a\n</goal>\n<decisions_done>\n- b\n</decisions_done>\n</conversation_summary>", ("</requests>",))
-    assert parsed(rendered(summary)) == summary
+    assert parse_summary(render_summary(summary)) == summary
 
 
 WRITTEN = [
@@ -260,30 +286,32 @@ WRITTEN = [
 
 @pytest.mark.parametrize(("answer", "expected"), WRITTEN)
 def test_what_the_model_writes(answer: str, expected: Any) -> None:
-    written = read_written(answer)
+    written = parse_model_summary(answer)
     assert (written and (written.decisions_done, written.next_action)) == expected
 
 
 def test_goal_and_decisions_are_ours_to_keep() -> None:
     excerpt = Excerpt("a.py", 1, 1, "secret text", 1)
     goal = "Make it\n  work, “exactly” so: </x>."
-    first = (UserMessage.of(chat_prompt(goal, [excerpt], "plan")), said("ok"))
-    summary = told(first, Summary(), read_written('{"decisions_done": ["Chose B.", "chose  b"], "goal": "no"}'))
+    first = (UserMessage.from_text(build_chat_prompt(goal, [excerpt], "plan")), said("ok"))
+    summary = build_summary(
+        first, Summary(), parse_model_summary('{"decisions_done": ["Chose B.", "chose  b"], "goal": "no"}')
+    )
     assert summary.goal == goal
     assert summary.decisions_done == ("Chose B.",)
     for number in range(5):
         answer = f'{{"notes": "n{number}", "decisions_done": ["Did {number}."]}}' if number % 2 else "no JSON"
-        summary = parsed(rendered(bounded(summary, 8_000)))
-        summary = told(turn(f"t{number}"), summary, read_written(answer), answer)
+        summary = parse_summary(render_summary(truncate_summary(summary, 8_000)))
+        summary = build_summary(turn(f"t{number}"), summary, parse_model_summary(answer), answer)
     assert summary.goal == goal
     assert summary.decisions_done == ("Chose B.", "Did 1.", "Did 3.")
     assert summary.requests == tuple(f"ask t{number}" for number in range(5))
     assert summary.notes == "no JSON"
 
 
-def test_without_a_summary_of_the_model_the_program_notes_what_it_knows() -> None:
+def test_failed_summary_is_replaced_by_recorded_facts() -> None:
     history = (
-        UserMessage.of("Do it."),
+        UserMessage.from_text("Do it."),
         said(tool("r", "read_file", {"path": "a.py"}), tool("e", "edit_file", {"path": "a.py"})),
         UserMessage((ToolResultBlock("r", "a.py, lines 1-2 of 9\n1\tx"), ToolResultBlock("e", "Edited."))),
         said(tool("s", "read_file", {"path": "a.py"}), tool("f", "edit_file", {"path": "b.py"})),
@@ -291,7 +319,7 @@ def test_without_a_summary_of_the_model_the_program_notes_what_it_knows() -> Non
         said("It is done."),
     )
     former = Summary(failed_attempts=("sleeping",), next_action="wait", files_read=("z.py:1-2 (sha256 00)",))
-    summary = told(history, former, None)
+    summary = build_summary(history, former, None)
     assert summary.decisions_done == ("edited a.py",)
     assert summary.notes == "It is done."
     assert (summary.failed_attempts, summary.next_action) == (("sleeping",), "wait")
@@ -302,10 +330,10 @@ def test_without_a_summary_of_the_model_the_program_notes_what_it_knows() -> Non
 def test_a_bounded_summary_keeps_the_newest_and_is_stable() -> None:
     items = tuple(f"item {number} " + "x" * 50 for number in range(1000))
     great = Summary("g" * 9_000, items, items, items, "n" * 9_000, items, items, items, "t" * 90_000, "l" * 90_000)
-    small = bounded(great, 6_000)
-    assert len(rendered(small)) < 7_500
+    small = truncate_summary(great, 6_000)
+    assert len(render_summary(small)) < 7_500
     assert small.decisions_done[-1] == items[-1]
-    assert bounded(small, 6_000) == small
+    assert truncate_summary(small, 6_000) == small
 
 
 # The transcript.
@@ -316,20 +344,20 @@ def test_old_results_give_way_first() -> None:
         message
         for number in range(10)
         for message in (
-            UserMessage.of(f"ask {number}"),
+            UserMessage.from_text(f"ask {number}"),
             said(f"say {number}", tool(f"c{number}", "read_file")),
             results(f"c{number}", words=f"result {number} " * 400),
         )
     )
-    whole = len(transcript(history, 10**9))
+    whole = len(format_transcript(history, 10**9))
     for size in (whole, whole * 3 // 4, whole // 2, whole // 4, 2_000, 600):
-        heard = transcript(history, size)
+        heard = format_transcript(history, size)
         assert len(heard.encode()) <= size
         if size >= 2_000:
             assert all(f"ask {number}" in heard and f"say {number}" in heard for number in range(10))
         if whole > size > whole // 3:
             assert heard.count("result 9") > heard.count("result 1")
-    assert "result 1 " not in transcript(history, 10**9, without_old_results=True)
+    assert "result 1 " not in format_transcript(history, 10**9, without_old_results=True)
 
 
 # The meter.
@@ -339,27 +367,39 @@ def request(conversation: Sequence[Message], model: str = "m") -> ModelRequest:
     return ModelRequest(replace(SCRIPTED, id=model), "system " * 500, (), tuple(conversation), Thinking(), None)
 
 
+def test_the_meter_does_not_keep_a_conversation_in_memory() -> None:
+    """A server for a team has many meters, and caches few sessions."""
+    meter, asked = ContextMeter(), request(turn("a"))
+    meter.record_usage(asked, Usage(input_tokens=5_000))
+    first = ref(asked.conversation[0])
+    del asked
+    gc.collect()
+    assert first() is None
+    # Equal messages that were read again are estimated, with the ratio that the provider's count has shown.
+    assert 4_500 < meter.estimate_tokens(request(turn("a"))) < 5_500
+
+
 def test_the_meter_is_set_right_by_what_the_provider_says() -> None:
     meter, history = ContextMeter(), turn("a")
     asked = request(history[:1])
-    guess = meter.projected(asked)
+    guess = meter.estimate_tokens(asked)
     assert 1_000 < guess < 1_500
-    meter.learn(asked, Usage(input_tokens=5_000, output_tokens=700))
-    assert meter.projected(asked) == 5_000
+    meter.record_usage(asked, Usage(input_tokens=5_000, output_tokens=700))
+    assert meter.estimate_tokens(asked) == 5_000
     # The answer counts as the provider counted it, hidden thinking included; what follows is an estimate.
-    added = meter.projected(request(history[:3]))
+    added = meter.estimate_tokens(request(history[:3]))
     assert 5_700 < added < 5_800
     # Another history or model: an estimate with the ratio that was learnt.
-    for other in (request((UserMessage.of("new"),)), request(history[:1], "n")):
-        assert 4_800 < meter.projected(other) < 5_200
-    meter.learn(asked, Usage())
-    assert meter.projected(asked) == 5_000
+    for other in (request((UserMessage.from_text("new"),)), request(history[:1], "n")):
+        assert 4_800 < meter.estimate_tokens(other) < 5_200
+    meter.record_usage(asked, Usage())
+    assert meter.estimate_tokens(asked) == 5_000
 
 
 def test_a_prompt_of_one_long_line_is_read_at_once() -> None:
     prompt = "word: " * 40_000
     began = time.process_time()
-    assert without_instructions(prompt) == prompt.strip()
+    assert extract_user_text(prompt) == prompt.strip()
     assert time.process_time() - began < 1
 
 
@@ -397,32 +437,32 @@ def histories(draw: st.DrawFn) -> tuple[Conversation, bool]:
             if answer.tool_uses:
                 messages.append(UserMessage(tuple(ToolResultBlock(c.id, "r" * 80) for c in answer.tool_uses)))
             elif draw(st.booleans()):
-                messages.append(UserMessage.of(NUDGE))
+                messages.append(UserMessage.from_text(NUDGE))
     return tuple(messages), draw(st.booleans())
 
 
 @given(histories(), st.sampled_from((BOUND, FREE)), st.integers(0, 4_000), st.sampled_from(("command", "threshold")))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_whatever_is_cut_can_be_sent(
     history: tuple[Conversation, bool], model: ModelInfo, room: int, cause: Any
 ) -> None:
     conversation, running = history
     for _ in range(3):
-        given_room = Room(limit=room, tail=room // 2, fixed=10, present=tokens(conversation))
-        plan = make_plan(conversation, model=model, running=running, room=given_room, cause=cause, tokens=tokens)
+        given_room = TokenLimits(limit=room, tail=room // 2, fixed=10, present=tokens(conversation))
+        plan = find_plan(conversation, model=model, running=running, room=given_room, cause=cause)
         if plan is None:
             return
-        after = plan.shortened(rendered(told(plan.earlier, Summary(), None)))
+        after = plan.build_conversation(render_summary(build_summary(plan.earlier, Summary(), None)))
         check_sendable(after)
         assert isinstance(after[-1], UserMessage)
-        assert [is_summary(message) for message in after] == [True] + [False] * (len(after) - 1)
+        assert [is_summary_message(message) for message in after] == [True] + [False] * (len(after) - 1)
         assert cause == "command" or len(plan.earlier) > 0
-        folded = bool(plan.latest)
+        folded = bool(plan.latest_step)
         if not folded:
-            for before, kept in zip(conversation[len(plan.earlier) :], plan.kept, strict=True):
+            for before, kept in zip(conversation[len(plan.earlier) :], plan.tail, strict=True):
                 # Only what was nothing but thinking may change its words: it needs some.
                 replaced = is_mere_thinking(before) and kept != before
                 assert texts((kept,)) == (["(thinking only)"] if replaced else texts((before,)))
         if model is BOUND:
             assert not has_thinking(after)
-        conversation = (*after, said("Go on."), UserMessage.of("More.")) if running else (*after, said("Later."))
+        conversation = (*after, said("Go on."), UserMessage.from_text("More.")) if running else (*after, said("Later."))

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from tests.support.scripted_model import SCRIPTED
-from thinklsp.agent.turn import explain_cut, is_window_full
-from thinklsp.agent.turn_state import Limits, TurnConfig
+from thinklsp.agent.budget import BudgetLimits
+from thinklsp.agent.loop_config import TurnConfig
+from thinklsp.agent.turn_loop import explain_truncation, is_window_full
 from thinklsp.core.usage import Usage
 from thinklsp.providers.base import Thinking
 
@@ -19,26 +20,26 @@ CAPPED = replace(SCRIPTED, output_cap=64_000)
 
 
 def config(model: Any, max_tokens: int | None) -> TurnConfig:
-    return TurnConfig(model, "system", Thinking(), max_tokens, Limits(5))
+    return TurnConfig(model, "system", Thinking(), max_tokens, BudgetLimits(5))
 
 
 @pytest.mark.parametrize(
     ("model", "asked", "usage", "said"),
     [
-        (CAPPED, 4_096, Usage(500, 4_096), "Raise it"),
-        (CAPPED, 4_096, Usage(500, 4_090), "Raise it"),
-        (CAPPED, 4_096, Usage(500, None), "Raise it"),
-        (UNKNOWN, 4_096, Usage(500, 4_096), "Raise it"),
-        (CAPPED, 64_000, Usage(500, 64_000), "the most that m writes at once"),
-        (CAPPED, 4_096, Usage(500, 700), "a limit of its own"),
-        (UNKNOWN, None, Usage(500, 700), "a limit of its own"),
-        (UNKNOWN, None, Usage(), "a limit of its own"),
+        (CAPPED, 4_096, Usage(500, 4_096), "Raise `maxTokens`"),
+        (CAPPED, 4_096, Usage(500, 4_090), "Raise `maxTokens`"),
+        (CAPPED, 4_096, Usage(500, None), "Raise `maxTokens`"),
+        (UNKNOWN, 4_096, Usage(500, 4_096), "Raise `maxTokens`"),
+        (CAPPED, 64_000, Usage(500, 64_000), "m writes at most"),
+        (CAPPED, 4_096, Usage(500, 700), "at its own limit"),
+        (UNKNOWN, None, Usage(500, 700), "at its own limit"),
+        (UNKNOWN, None, Usage(), "at its own limit"),
     ],
 )
 def test_the_sentence_names_what_helps(model: Any, asked: int | None, usage: Usage, said: str) -> None:
-    sentence = explain_cut(config(model, asked), usage)
+    sentence = explain_truncation(config(model, asked), usage)
     assert said in sentence
-    assert ("Raise it" in sentence) is (said == "Raise it")
+    assert ("Raise `maxTokens`" in sentence) is (said == "Raise `maxTokens`")
 
 
 @pytest.mark.parametrize(
@@ -51,5 +52,5 @@ def test_the_sentence_names_what_helps(model: Any, asked: int | None, usage: Usa
         (UNKNOWN, Usage(6_000, 2_192), False),
     ],
 )
-def test_a_window_is_full_when_reading_and_writing_have_come_to_it(model: Any, usage: Usage, full: bool) -> None:
+def test_window_is_full_when_input_and_output_reach_it(model: Any, usage: Usage, full: bool) -> None:
     assert is_window_full(config(model, 4_096), usage) is full

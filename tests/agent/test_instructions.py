@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thinklsp.agent.instructions import (
-    FILE_LIMIT,
-    WHOLE_LIMIT,
+from thinklsp.agent.instruction_files import (
+    MAX_FILE_CHARACTERS,
+    MAX_PROMPT_CHARACTERS,
     InstructionFile,
-    digest_of,
-    distinct,
-    folders_down_to,
-    telling,
-    told_in,
+    build_instructions,
+    compute_digest,
+    find_sent_digests,
+    list_enclosing_folders,
+    remove_redundant,
 )
-from thinklsp.agent.prompts import Excerpt, chat_prompt, without_instructions
+from thinklsp.agent.prompts import Excerpt, build_chat_prompt, extract_user_text
 from thinklsp.core.messages import AssistantMessage, TextBlock, UserMessage
 
 
@@ -43,20 +43,20 @@ DISTINCT: list[tuple[str, list[InstructionFile], list[int]]] = [
 
 @pytest.mark.parametrize(("files", "kept"), [row[1:] for row in DISTINCT], ids=[row[0] for row in DISTINCT])
 def test_what_is_said_twice_counts_once(files: list[InstructionFile], kept: list[int]) -> None:
-    assert distinct(files) == tuple(files[index] for index in kept)
+    assert remove_redundant(files) == tuple(files[index] for index in kept)
 
 
 def test_folders_from_the_outermost_in() -> None:
-    assert folders_down_to(("a", "b")) == ((), ("a",), ("a", "b"))
-    assert len(folders_down_to(("a",) * 1000)) == 33
+    assert list_enclosing_folders(("a", "b")) == ((), ("a",), ("a", "b"))
+    assert len(list_enclosing_folders(("a",) * 1000)) == 33
 
 
 def test_agreement_is_to_names_and_text() -> None:
-    agreed = digest_of([ROOT])
-    assert agreed == digest_of([replace(ROOT, path="work/AGENTS.md")])
+    agreed = compute_digest([ROOT])
+    assert agreed == compute_digest([replace(ROOT, path="work/AGENTS.md")])
     for other in ([], [file("Be brief!")], [file("Be brief.", "CLAUDE.md")], [ROOT, file("", "CLAUDE.md")]):
-        assert digest_of(other) != agreed
-    assert digest_of([file("ab"), file("c", "x")]) != digest_of([file("a"), file("bc", "x")])
+        assert compute_digest(other) != agreed
+    assert compute_digest([file("ab"), file("c", "x")]) != compute_digest([file("a"), file("bc", "x")])
 
 
 WORDS = st.text(st.characters(exclude_categories=("Cs",)) | st.sampled_from('<>/\n"='), max_size=200)
@@ -70,37 +70,37 @@ TEXTS = st.lists(WORDS | TAGS, max_size=6).map("\n".join)
 def test_what_is_told_is_known_again_and_taken_away_again(texts: list[str], prompt: str) -> None:
     """No text of a file can end its own quotation, or pass for another file."""
     files = [file(text, f"{number}.md") for number, text in enumerate(texts)]
-    told, _ = telling(files, frozenset())
+    told, _ = build_instructions(files, frozenset())
     whole = f"Prompt {prompt}.\n\n{told}"
-    assert without_instructions(whole) == without_instructions(f"Prompt {prompt}.")
-    known = told_in((UserMessage.of(whole), AssistantMessage((TextBlock(told),), "end_turn")))
+    assert extract_user_text(whole) == extract_user_text(f"Prompt {prompt}.")
+    known = find_sent_digests((UserMessage.from_text(whole), AssistantMessage((TextBlock(told),), "end_turn")))
     assert known == {each.digest for each in files}
-    assert telling(files, known) == ("", ())
+    assert build_instructions(files, known) == ("", ())
 
 
 def test_only_what_is_new_is_told() -> None:
     inner = file("Tabs.", "AGENTS.md", "a")
-    first, _ = telling([ROOT], frozenset())
-    conversation = (UserMessage.of(f"x\n\n{first}"),)
-    second, _ = telling([ROOT, inner], told_in(conversation))
+    first, _ = build_instructions([ROOT], frozenset())
+    conversation = (UserMessage.from_text(f"x\n\n{first}"),)
+    second, _ = build_instructions([ROOT, inner], find_sent_digests(conversation))
     assert ("Be brief." in second, "Tabs." in second) == (False, True)
     assert "file=a/AGENTS.md" in second
-    assert telling([file("Be long.")], told_in(conversation))[0].count("Be long.") == 1
+    assert build_instructions([file("Be long.")], find_sent_digests(conversation))[0].count("Be long.") == 1
     # What only looks so is not what was told.
-    assert told_in((UserMessage.of(f"{first}\nand more"),)) == frozenset()
-    assert told_in((AssistantMessage((TextBlock(first),), "end_turn"),)) == frozenset()
+    assert find_sent_digests((UserMessage.from_text(f"{first}\nand more"),)) == frozenset()
+    assert find_sent_digests((AssistantMessage((TextBlock(first),), "end_turn"),)) == frozenset()
 
 
 def test_long_files_are_cut_and_it_is_said() -> None:
     lines = "A rule of the house.\n" * 2000
     files = [file(lines + str(number), f"{number}.md") for number in range(3)]
-    text, said = telling(files, frozenset())
-    assert len(text) < WHOLE_LIMIT + 2000
+    text, said = build_instructions(files, frozenset())
+    assert len(text) < MAX_PROMPT_CHARACTERS + 2000
     assert all("A rule of the house.\n</instructions>" in part for part in text.split("<instructions ")[1:])
-    assert [sentence.partition(" is longer")[0] for sentence in said] == ["0.md", "1.md", "2.md"]
+    assert [sentence.partition(" exceeds")[0] for sentence in said] == ["0.md", "1.md", "2.md"]
     assert said[0].endswith("characters are followed.")
-    one, cut = telling([file("x" * (FILE_LIMIT + 1))], frozenset())
-    assert (one.count("x" * FILE_LIMIT), len(cut)) == (1, 1)
+    one, cut = build_instructions([file("x" * (MAX_FILE_CHARACTERS + 1))], frozenset())
+    assert (one.count("x" * MAX_FILE_CHARACTERS), len(cut)) == (1, 1)
 
 
 HIDDEN = [chr(code) for code in (0x200B, 0x202E, 0x2066, 0xE0041, 0xFE0F, 0xAD, 0x1B, 0x7F, 0x2028, 0x3164)]
@@ -110,10 +110,10 @@ HIDDEN = [chr(code) for code in (0x200B, 0x202E, 0x2066, 0xE0041, 0xFE0F, 0xAD, 
     st.text(st.characters(categories=("L", "N", "P", "Zs"), max_codepoint=0x2FF), max_size=50), st.sampled_from(HIDDEN)
 )
 def test_what_nobody_would_see_is_found(text: str, hidden: str) -> None:
-    assert file(f"{text}{hidden}x").hidden[-1:] == (f"<U+{ord(hidden):04X}>",)
-    assert file(f"Lines\n\tand 🙂 ❤️ {text.replace(chr(0xAD), '')}").hidden == ()
+    assert file(f"{text}{hidden}x").invisible_characters[-1:] == (f"<U+{ord(hidden):04X}>",)
+    assert file(f"Lines\n\tand 🙂 ❤️ {text.replace(chr(0xAD), '')}").invisible_characters == ()
 
 
-def test_a_prompt_with_excerpts_and_instructions_is_the_users_words_again() -> None:
-    prompt = chat_prompt("Why?", [Excerpt("a.py", 1, 1, "x = 1", 1)], "ask")
-    assert without_instructions(f"{prompt}\n\n{telling([ROOT], frozenset())[0]}") == "Why?"
+def test_prompt_text_is_recovered_from_stored_message() -> None:
+    prompt = build_chat_prompt("Why?", [Excerpt("a.py", 1, 1, "x = 1", 1)], "ask")
+    assert extract_user_text(f"{prompt}\n\n{build_instructions([ROOT], frozenset())[0]}") == "Why?"

@@ -5,39 +5,33 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Sequence
-from contextlib import aclosing
+from collections.abc import Sequence
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import pytest
 
-from tests.support.anthropic_cases import ENDPOINT, FOLDER, cases, expected, raw, run, stream
-from tests.support.anthropic_requests import PLAIN
-from tests.support.chat_cases import chunk as chat_chunk
-from tests.support.chat_cases import server
-from tests.support.sse_server import SseServer, Step, answer, chunk, head
-from thinklsp.agent.budget import DaySpending
-from thinklsp.agent.budget_gate import BudgetedCaller
+from tests.support.anthropic_samples import ENDPOINT, FOLDER, PLAIN, cases, expected, raw, run, stream
+from tests.support.chat_samples import chunk as chat_chunk
+from tests.support.chat_samples import server
+from tests.support.other_hosts import SseServer, Step, answer, chunk, head
+from thinklsp.agent.budget import BudgetLimits, MeteredCaller, UsageLedger
 from thinklsp.agent.context_meter import ContextMeter
 from thinklsp.agent.model_call import AttemptUsage, CallEvent, CallFinished, HttpModelCaller, ModelCaller
-from thinklsp.agent.turn_state import Limits
-from thinklsp.agent.usage_tally import UsageTally
 from thinklsp.core import errors
-from thinklsp.core.events import RetryScheduled, TextStreamed, ThinkingStreamed, ThinkingTick
-from thinklsp.core.usage import Usage
+from thinklsp.core.events import RetryScheduled, TextStreamed, ThinkingStreamed, ThinkingTick, TurnEvent
 from thinklsp.http.retry import RetryPolicy
-from thinklsp.http.transport import Timeouts, Transport
+from thinklsp.http.transport import Transport
 from thinklsp.providers.anthropic.adapter import AnthropicAdapter
 from thinklsp.providers.base import Adapter, Endpoint, ModelRequest
-from thinklsp.providers.catalog import lookup
+from thinklsp.providers.catalogue import find_model
 from thinklsp.providers.openai_chat.adapter import OpenAiChatAdapter
 from thinklsp.providers.openai_responses.adapter import OpenAiResponsesAdapter
 
 GOOD: list[Step] = [head(), stream("text")]
 BUSY: list[Step] = answer(b'{"error":{"type":"overloaded_error","message":"Overloaded"}}', 529)
 BROKEN: list[Step] = [head(), stream("truncated")]
-QUICK = Timeouts(connect=2, write=2, pool=2, first_byte_here=3, idle=3, total=10, settle=0.05)
 
 
 @dataclass
@@ -73,6 +67,9 @@ class Call:
         except errors.ProviderError as error:
             self.error = error
 
+    async def take(self, event: TurnEvent) -> None:
+        """Nobody looks at the pieces."""
+
     @property
     def finished(self) -> CallFinished:
         last = self.events[-1]
@@ -85,13 +82,6 @@ class Call:
         return [event for event in self.events if isinstance(event, RetryScheduled)]
 
 
-@pytest.fixture
-async def transport() -> AsyncIterator[Transport]:
-    transport = Transport(timeouts=QUICK)
-    yield transport
-    await transport.aclose()
-
-
 async def play(transport: Transport, *plays: Sequence[Step], **options: Any) -> tuple[Call, SseServer]:
     one = Call(**options)
     async with SseServer(plays) as server:
@@ -102,7 +92,7 @@ async def play(transport: Transport, *plays: Sequence[Step], **options: Any) -> 
 @pytest.mark.parametrize("case", cases(failing=False))
 async def test_recorded_answers_arrive_whole(transport: Transport, case: str) -> None:
     one, server = await play(transport, [head(), stream(case)])
-    origin = replace(ENDPOINT, base_url=server.url).origin(PLAIN.model.id)
+    origin = replace(ENDPOINT, base_url=server.url).build_origin(PLAIN.model.id)
     message, usage, explanation = run(stream(case), origin)
     assert one.finished == CallFinished(message, replace(usage, cost_usd=one.finished.usage.cost_usd), explanation)
     shown = "".join(event.delta for event in one.events if isinstance(event, TextStreamed))
@@ -139,7 +129,7 @@ async def test_pieces_come_while_the_answer_is_being_written(transport: Transpor
         assert await anext(events) == TextStreamed("wörld \U0001f30d\u2028 \x85 next")
 
 
-async def test_the_connection_is_closed_before_the_message_is_handed_out(transport: Transport) -> None:
+async def test_connection_is_closed_before_message_is_returned(transport: Transport) -> None:
     """The service keeps the line open after the end; the message comes nevertheless, and the line is cut first."""
     one = Call()
     async with SseServer([[*GOOD, "hold"]]) as server, aclosing(one.caller(server, transport).stream(PLAIN)) as events:
@@ -197,12 +187,22 @@ RETRIES: dict[str, tuple[list[list[Step]], list[tuple[float, bool]]]] = {
 }
 
 
+# The numbers of the attempts, as a progress line counts them.
+ATTEMPTS = {
+    "busy three times": [(2, 4), (3, 4), (4, 4)],
+    "two breaks": [(2, 3), (3, 3)],
+    "break, then busy": [(2, 3), (2, 4)],
+}
+
+
 @pytest.mark.parametrize("name", RETRIES)
 async def test_tries_and_restarts(transport: Transport, name: str) -> None:
     plays, schedule = RETRIES[name]
     one, server = await play(transport, *plays)
     assert [(retry.delay, retry.restart) for retry in one.retries] == schedule
     assert one.waited == [delay for delay, _ in schedule]
+    if name in ATTEMPTS:
+        assert [(retry.attempt, retry.max_attempts) for retry in one.retries] == ATTEMPTS[name]
     assert one.finished.message.text == "Hello wörld \U0001f30d\u2028 \u0085 next"
     assert all(retry.reason.endswith(".") or "says:" in retry.reason for retry in one.retries)
     assert len(server.received) == len(plays)
@@ -227,46 +227,31 @@ ATTEMPTS: dict[str, tuple[list[list[Step]], tuple[int, int]]] = {
 
 @pytest.mark.parametrize("name", ATTEMPTS)
 async def test_each_attempt_is_counted_once(transport: Transport, name: str) -> None:
-    """A-10: by the turn, the day and in dollars."""
     plays, (asked, answered) = ATTEMPTS[name]
-    one, tally, spending = Call(), UsageTally(), DaySpending()
+    one, usage = Call(), UsageLedger()
     async with SseServer(plays) as server:
-        caller = BudgetedCaller(
-            one.caller(server, transport),
-            Limits(1),
-            spending=spending,
-            tally=tally,
-            meter=ContextMeter(),
-            ask=one.refuse,
-        )
-        await one.run(caller)
-    assert (tally.used.input_tokens, tally.used.output_tokens) == (asked, answered)
-    assert tally.used.cost_usd == spending.usd == pytest.approx((asked * 4 + answered * 20) / 1_000_000)
-    assert tally.running == Usage()
+        source = one.caller(server, transport)
+        caller = MeteredCaller(source, BudgetLimits(1), usage=usage, meter=ContextMeter(), ask=one.refuse)
+        with suppress(errors.ProviderError):
+            await caller.call(PLAIN, one.take)
+    assert (usage.total.input_tokens, usage.total.output_tokens) == (asked, answered)
+    assert usage.total.cost_usd == usage.spending.usd == pytest.approx((asked * 4 + answered * 20) / 1_000_000)
 
 
+SPEND = answer(b'{"error":{"message":"m","details":{"error_code":"enforced_spend_limit_reached"}}}', 429)
+REFUSED: list[Step] = [head(), stream("truncated"), stream("error_invalid_request").partition(b"\n\n")[2]]
 GIVEN_UP: dict[str, tuple[list[list[Step]], type[errors.ProviderError], str, int]] = {
-    "busy for good": ([BUSY], errors.Overloaded, "tried 4 times", 4),
-    "third break": ([BROKEN], errors.StreamProtocolError, "broke off 3 times", 3),
+    "busy for good": ([BUSY], errors.Overloaded, "All 4 attempts failed", 4),
+    "third break": ([BROKEN], errors.StreamProtocolError, "interrupted 3 times", 3),
     "wrong key": ([answer(b"{}", 401)], errors.AuthenticationFailed, "API key", 1),
     "bad request": ([answer(b"{}", 400)], errors.BadRequest, "(400)", 1),
-    "asked to wait too long": ([answer(b"{}", 429, retry_after="3600")], errors.RateLimited, "wait 60 minutes", 1),
-    "spend limit": (
-        [answer(b'{"error":{"message":"m","details":{"error_code":"enforced_spend_limit_reached"}}}', 429)],
-        errors.RateLimited,
-        "spend limit",
-        1,
-    ),
+    "asked to wait too long": ([answer(b"{}", 429, retry_after="3600")], errors.RateLimited, "delay of 60 minutes", 1),
+    "spend limit": ([SPEND], errors.RateLimited, "spend limit", 1),
     "told not to try again": ([answer(b"{}", 529, x_should_retry="false")], errors.Overloaded, "(529)", 1),
     "redirect": ([answer(b"", 308, location="https://elsewhere.example")], errors.TransportFailed, "elsewhere", 1),
     "web page": ([answer(b"<html>", content_type="text/html")], errors.StreamProtocolError, "web page", 1),
     "another success": ([answer(b"", 204)], errors.BadRequest, "base URL", 1),
-    "refused in mid-answer": (
-        [[head(), stream("truncated"), stream("error_invalid_request").partition(b"\n\n")[2]]],
-        errors.BadRequest,
-        "messages: bad",
-        1,
-    ),
+    "refused in mid-answer": ([REFUSED], errors.BadRequest, "messages: bad", 1),
 }
 
 
@@ -286,7 +271,7 @@ async def test_a_stream_cut_before_its_end_is_never_an_answer(transport: Transpo
     end = whole.rindex(b"message_stop")
     cuts = {end, whole.index(b"message_delta") if b"message_delta" in whole else end, end // 2}
     for cut in cuts:
-        one, _ = await play(transport, [head(), whole[:cut]], policy=RetryPolicy(tries=1, restarts=0))
+        one, _ = await play(transport, [head(), whole[:cut]], policy=RetryPolicy(max_tries=1, max_restarts=0))
         assert isinstance(one.error, errors.StreamProtocolError)
         assert not any(isinstance(event, CallFinished) for event in one.events)
 
@@ -357,7 +342,7 @@ async def test_no_piece_of_a_secret_comes_back(transport: Transport, key: str, s
     ("key", "source", "said"),
     [
         ("k", "the environment variable K", "The key comes from the environment variable K."),
-        ("", "none needed", "no key"),
+        ("", "none needed", "No API key"),
     ],
 )
 async def test_which_key_was_refused_is_said(transport: Transport, key: str, source: str, said: str) -> None:
@@ -447,18 +432,17 @@ UNMATCHED: dict[str, tuple[Adapter, tuple[str, str], list[str], list[str], list[
 async def test_what_fits_no_block_is_logged_and_not_bought_again(
     transport: Transport, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A-13, A-17: pieces for an unknown index, and of another kind than their block."""
     adapter, (provider, model), events, warnings, details = UNMATCHED[name]
     caplog.set_level(logging.DEBUG, "thinklsp")
     one = Call(endpoint=Endpoint(provider, "", "key-0123456789"), adapter=adapter)
     data = "".join(f"data: {event}\n\n" for event in events).encode()
     async with SseServer([[head(), data]]) as service:
-        await one.run(one.caller(service, transport), replace(PLAIN, model=lookup(provider, model)))
+        await one.run(one.caller(service, transport), replace(PLAIN, model=find_model(provider, model)))
     assert one.finished.message.text == "Fine."
     assert one.finished.message.tool_uses == ()
     assert (one.retries, len(service.received)) == ([], 1)
-    said = f"{provider}, model {model}: left out of the answer: "
-    records = [(record.levelname, record.getMessage()) for record in caplog.records if "left out" in record.msg]
+    said = f"{provider}, model {model}: ignored in the answer: "
+    records = [(record.levelname, record.getMessage()) for record in caplog.records if "ignored in" in record.msg]
     expected_records = [("WARNING", said + ", ".join(warnings)), ("DEBUG", said + ", ".join(details))]
     assert records == [record for record in expected_records if record[1] != said]
     assert SECRET not in caplog.text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -10,28 +9,28 @@ from typing import Any
 
 import pytest
 
-from tests.support.anthropic_cases import ENDPOINT, stream
-from tests.support.anthropic_requests import PLAIN, asked, call, loop, result, said, thinking
-from tests.support.sse_server import Received, SseServer, Step, answer, head
+from tests.support.anthropic_samples import ENDPOINT, PLAIN, asked, call, loop, result, said, stream, thinking
+from tests.support.other_hosts import Received, SseServer, Step, answer, head
+from tests.support.scripted_model import run_to_end
 from thinklsp.agent.model_call import CallEvent, CallFinished, HttpModelCaller
-from thinklsp.agent.remedies import BARE, DROPPING
+from thinklsp.agent.request_fallbacks import DROP_NOTICE, STRIP_NOTICE
 from thinklsp.core import errors
-from thinklsp.core.events import Notice, RetryScheduled, TurnEvent, TurnFinished
-from thinklsp.core.messages import AssistantMessage, OpaqueState, TextBlock, UserMessage
-from thinklsp.engine import ChatTask, Engine, Turn, TurnSpec
+from thinklsp.core.events import Notice, RetryScheduled
+from thinklsp.core.messages import OpaqueState, TextBlock, UserMessage
+from thinklsp.engine import ChatRequest, Engine, Turn
 from thinklsp.http.retry import RetryPolicy
-from thinklsp.http.transport import Timeouts, Transport
+from thinklsp.http.transport import Transport
 from thinklsp.providers.anthropic.adapter import AnthropicAdapter
-from thinklsp.providers.base import ModelRequest, Thinking
-from thinklsp.providers.catalog import lookup
+from thinklsp.providers.base import Adapter, ModelRequest, Thinking
+from thinklsp.providers.catalogue import find_model
 from thinklsp.providers.google.adapter import GoogleAdapter
 from thinklsp.providers.openai_chat.adapter import OpenAiChatAdapter
-from thinklsp.providers.openai_chat.servers import server_for
+from thinklsp.providers.openai_chat.servers import resolve_server
 from thinklsp.providers.openai_responses.adapter import OpenAiResponsesAdapter
-from thinklsp.settings import EditorSettings
+from thinklsp.settings.sources import EditorSettings
+from thinklsp.simulator.http_server import Simulator
 from thinklsp.simulator.journal import RecordedRequest
 from thinklsp.simulator.scenario import Scenario
-from thinklsp.simulator.server import Simulator
 from thinklsp.workspace.view import WorkspaceView
 
 BETA = "thinking-binding-controls-2026-08-01"
@@ -99,23 +98,15 @@ class Talk:
         retries = [event for event in self.seen if isinstance(event, RetryScheduled)]
         assert all((retry.delay, retry.restart) == (0.0, False) for retry in retries)
         for event, following in pairwise(self.seen):
-            if isinstance(event, Notice) and event.remedy is not None and isinstance(following, RetryScheduled):
+            if isinstance(event, Notice) and event.fallback is not None and isinstance(following, RetryScheduled):
                 assert following.reason == event.text
         return bool(self.seen) and isinstance(self.seen[-1], CallFinished)
 
 
-@pytest.fixture
-async def transport() -> AsyncIterator[Transport]:
-    transport = Transport(
-        timeouts=Timeouts(connect=2, write=2, pool=2, first_byte_here=3, idle=3, total=10, settle=0.05)
-    )
-    yield transport
-    await transport.aclose()
-
-
-def talk(server: SseServer, transport: Transport, provider: str = ENDPOINT.provider) -> Talk:
+def talk(server: SseServer, transport: Transport, provider: str = "anthropic", adapter: Adapter | None = None) -> Talk:
     endpoint = replace(ENDPOINT, provider=provider, base_url=server.url)
-    return Talk(HttpModelCaller(AnthropicAdapter(), endpoint, transport, policy=RetryPolicy(), rng=lambda: 0.0))
+    adapter = adapter or AnthropicAdapter()
+    return Talk(HttpModelCaller(adapter, endpoint, transport, policy=RetryPolicy(), rng=lambda: 0.0))
 
 
 def longer(server: SseServer) -> tuple[Any, ...]:
@@ -128,24 +119,24 @@ ADAPTIVE, OFF = Thinking("adaptive", effort="high"), Thinking("off")
 WHOLE, DROPPED, NONE = Sent(ALL, drops=False), Sent(ALL, drops=True), Sent([], drops=False)
 COURSES: dict[str, tuple[Thinking, list[list[Step]], list[Sent], list[str], Sent]] = {
     # What was refused, what goes out, what the user hears, and what the next request of the conversation is like.
-    "bound": (ADAPTIVE, [BOUND, GOOD], [WHOLE, DROPPED], [DROPPING], Sent([*ALL, "Sig3"], drops=True)),
+    "bound": (ADAPTIVE, [BOUND, GOOD], [WHOLE, DROPPED], [DROP_NOTICE], Sent([*ALL, "Sig3"], drops=True)),
     "bound, and dropping does not help": (
         ADAPTIVE,
         [BOUND, BOUND, GOOD],
         [WHOLE, DROPPED, NONE],
-        [DROPPING, BARE],
+        [DROP_NOTICE, STRIP_NOTICE],
         Sent(["Sig3"], drops=False),
     ),
     "bound, then a signature": (
         ADAPTIVE,
         [BOUND, INVALID, GOOD],
         [WHOLE, DROPPED, NONE],
-        [DROPPING, BARE],
+        [DROP_NOTICE, STRIP_NOTICE],
         Sent(["Sig3"], drops=False),
     ),
-    "bound with thinking off": (OFF, [BOUND, GOOD], [WHOLE, NONE], [BARE], Sent(["Sig3"], drops=False)),
-    "a signature": (ADAPTIVE, [INVALID, GOOD], [WHOLE, NONE], [BARE], Sent(["Sig3"], drops=False)),
-    "cannot be modified": (ADAPTIVE, [MODIFIED, GOOD], [WHOLE, NONE], [BARE], Sent(["Sig3"], drops=False)),
+    "bound with thinking off": (OFF, [BOUND, GOOD], [WHOLE, NONE], [STRIP_NOTICE], Sent(["Sig3"], drops=False)),
+    "a signature": (ADAPTIVE, [INVALID, GOOD], [WHOLE, NONE], [STRIP_NOTICE], Sent(["Sig3"], drops=False)),
+    "cannot be modified": (ADAPTIVE, [MODIFIED, GOOD], [WHOLE, NONE], [STRIP_NOTICE], Sent(["Sig3"], drops=False)),
 }
 
 
@@ -163,7 +154,7 @@ async def test_what_is_tried_is_tried_once_said_and_kept(transport: Transport, n
         assert [notice for notice in one.notices if not notice.startswith("Thinking is off")] == [], "it is said once"
         assert [sent(request) for request in server.received[len(requests) :]] == [later]
 
-        other = (UserMessage.of("another session"), *loop(host=server.url)[1:])
+        other = (UserMessage.from_text("another session"), *loop(host=server.url)[1:])
         assert await one.ask(replace(first, conversation=other))
         assert sent(server.received[-1]) == WHOLE, "it is remembered for this conversation alone"
 
@@ -209,16 +200,11 @@ def engine_for(simulator: Simulator) -> Engine:
 
 async def turn_of(engine: Engine, session_id: str | None, *, system: str | None = None, **choices: str) -> Turn:
     """Plays a whole turn; it must end with an answer."""
-    spec = TurnSpec("chat", ChatTask("Go on."), WorkspaceView((), []), "w", session_id=session_id)
-    turn = await engine.begin(spec, EditorSettings(), {"model": MODEL, **choices})
+    request = ChatRequest(prompt="Go on.", view=WorkspaceView((), []), workspace="w", session_id=session_id)
+    turn = await engine.start_turn(request, EditorSettings(), {"model": MODEL, **choices})
     if system is not None:
         turn.config = replace(turn.config, system=system)
-    last: TurnEvent | None = None
-    with turn:
-        async with aclosing(turn.events(_nobody, _nobody)) as events:
-            async for event in events:
-                last = event
-    assert isinstance(last, TurnFinished)
+    last = await run_to_end(turn, ask=_nobody, ask_budget=_nobody)
     assert (last.stop_reason, last.text) == ("end_turn", "Done.")
     return turn
 
@@ -234,7 +220,7 @@ async def test_a_system_prompt_that_changes_in_mid_session() -> None:
         session = (await turn_of(engine, None)).session.id
         assert [sent(request).drops for request in simulator.requests] == [False] * 3
         changed = await turn_of(engine, session, system="Other instructions.")
-        assert changed.said == [DROPPING]
+        assert changed.output.notices == [DROP_NOTICE]
         requests = simulator.requests[3:]
         assert [(request.status, sent(request).drops) for request in requests] == [
             (400, False),
@@ -243,14 +229,14 @@ async def test_a_system_prompt_that_changes_in_mid_session() -> None:
             (200, True),
         ]
         following = await turn_of(engine, session, system="Other instructions.")
-        assert following.said == []
+        assert following.output.notices == []
         again = await turn_of(engine, session, system="Changed once more.")
-        assert again.said == [], "dropping goes on, so nothing is refused any more"
+        assert again.output.notices == [], "dropping goes on, so nothing is refused any more"
         assert [request.status for request in simulator.requests[7:]] == [200] * 6
         # What was thought since stays: the service decides what fits.
         assert len(sent(simulator.requests[-1]).signatures) == 11
         bare = await turn_of(engine, session, **{"model": "claude-haiku-5-5", "thinking.mode": "off"})
-        [lost] = bare.said
+        [lost] = bare.output.notices
         assert "it came from another model (claude-opus-5-5)" in lost
         await engine.aclose()
 
@@ -263,9 +249,9 @@ async def test_thinking_that_nobody_knows_any_more() -> None:
         port = int(simulator.base_url.rpartition(":")[2])
     async with Simulator(SCENARIO, port) as simulator:
         turn = await turn_of(engine, session)
-        assert turn.said == [BARE]
+        assert turn.output.notices == [STRIP_NOTICE]
         following = await turn_of(engine, session)
-        assert following.said == []
+        assert following.output.notices == []
         assert [request.status for request in simulator.requests] == [400] + [200] * 6
         assert len(sent(simulator.requests[-1]).signatures) == 5
         await engine.aclose()
@@ -278,144 +264,123 @@ async def test_a_changed_prompt_while_thinking_is_off() -> None:
         engine = engine_for(simulator)
         session = (await turn_of(engine, None, **haiku)).session.id
         turn = await turn_of(engine, session, system="Other.", **haiku, **{"thinking.mode": "off"})
-        assert turn.said == [
-            "Thinking is off, so claude-haiku-5-5 does not read the thinking of 3 earlier answers.",
-            BARE,
+        assert turn.output.notices == [
+            "Thinking is off, so claude-haiku-5-5 does not read the thinking in 3 earlier answers.",
+            STRIP_NOTICE,
         ]
         on = await turn_of(engine, session, system="Other.", **haiku)
-        assert on.said == []
+        assert on.output.notices == []
         assert [request.status for request in simulator.requests] == [200] * 3 + [400] + [200] * 6
         await engine.aclose()
 
 
-MANUAL = Thinking("manual", budget_tokens=2_000)
-FORMS: dict[str, tuple[Thinking, str, Any]] = {
-    # What was asked for, what the service says about it, and what it is asked for instead.
-    "adaptive on an old model": (ADAPTIVE, "adaptive thinking is not supported on this model", None),
-    "a budget on a new model": (MANUAL, '"thinking.type.enabled" is not supported for this model.', "adaptive"),
-    "off on a model that always thinks": (OFF, '"thinking.type.disabled" is not supported.', "adaptive"),
-    "off where it has another name": (
-        OFF,
-        'To turn thinking off on this model, send "thinking": {"type": "between_tools"} instead of …',
-        "between_tools",
-    ),
-}
+def form_and_effort(received: Received) -> tuple[str | None, str | None]:
+    return received.json.get("thinking", {}).get("type"), received.json.get("output_config", {}).get("effort")
 
 
-@pytest.mark.parametrize("course", FORMS)
-async def test_a_form_of_thinking_that_the_model_does_not_take_is_changed_once(
-    transport: Transport, course: str
-) -> None:
-    wanted, words, instead = FORMS[course]
-    request = replace(PLAIN, thinking=wanted)
-    async with SseServer([refusal(words), GOOD, GOOD, refusal(words)]) as server:
-        one = talk(server, transport)
-        assert await one.ask(request)
-        [notice] = one.notices
-        assert PLAIN.model.id in notice
-        assert await one.ask(request), "the next request knows"
-        assert one.notices == []
-        forms = [received.json.get("thinking", {}).get("type") for received in server.received]
-        assert forms[1:] == [instead, instead]
-        assert forms[0] != instead
-        assert not await one.ask(request), "refused in both forms, it is said"
-        assert isinstance(one.error, errors.BadRequest)
-        assert len(server.received) == 4
-
-
-def asked_for(server: SseServer) -> list[tuple[str | None, str | None]]:
-    """Form and effort of every request."""
-    bodies = [received.json for received in server.received]
-    return [(body.get("thinking", {}).get("type"), body.get("output_config", {}).get("effort")) for body in bodies]
-
-
+MANUAL, BETWEEN = Thinking("manual", budget_tokens=2_000), Thinking("between_tools")
 NO_BUDGET = refusal('"thinking.type.enabled" is not supported for this model.')
 NO_ADAPTIVE = refusal("adaptive thinking is not supported on this model")
 NO_OFF = refusal('"thinking.type.disabled" is not supported for this model.')
 NO_BETWEEN = refusal('"thinking.type.between_tools" is not supported for this model.')
 NO_EFFORT = refusal("output_config.effort: Input should be 'low', 'medium' or 'high'")
+NO_MAX = refusal("output_config.effort 'max' is not supported when thinking is disabled on this model.")
+NOT_NAMED_OFF = refusal('To turn thinking off on this model, send "thinking": {"type": "between_tools"} instead of …')
+CIRCLE = [refusal('"thinking.type.between_tools" is not supported'), refusal('"type": "between_tools"} instead of')]
+LEVELS = PLAIN.model.efforts
+MAX = Thinking("adaptive", effort="max")
 
 
-async def test_a_form_may_be_refused_after_another_but_none_is_tried_twice(transport: Transport) -> None:
-    async with SseServer([NO_BUDGET, NO_ADAPTIVE, GOOD]) as server:
+def bent(level: str, used: str) -> str:
+    return f"{PLAIN.model.id} does not accept effort {level} with adaptive thinking; effort {used} is used."
+
+
+@dataclass(frozen=True)
+class Course:
+    """Answers of the service; the wishes of one request after the other, each with the ends of its notices, or None
+    where it fails; and the forms or efforts that are sent."""
+
+    plays: list[list[Step]]
+    asks: list[tuple[Thinking, list[str] | None]]
+    forms: list[str | None] = field(default_factory=list)
+    efforts: list[str | None] = field(default_factory=list)
+
+
+def changed_once(wish: Thinking, no: list[Step], forms: list[str | None]) -> Course:
+    """The second request knows what the first has met; refused in both forms, the third is the end."""
+    return Course([no, GOOD, GOOD, no], [(wish, [""]), (wish, []), (wish, None)], [*forms, forms[-1], forms[-1]])
+
+
+STEPS_DOWN: dict[str, Course] = {
+    "adaptive on an old model": changed_once(ADAPTIVE, NO_ADAPTIVE, ["adaptive", None]),
+    "a budget on a new model": changed_once(MANUAL, NO_BUDGET, ["enabled", "adaptive"]),
+    "off on a model that always thinks": changed_once(OFF, NO_OFF, ["disabled", "adaptive"]),
+    "off where it has another name": changed_once(OFF, NOT_NAMED_OFF, ["disabled", "between_tools"]),
+    "no form is tried twice": Course(
+        [NO_BUDGET, NO_ADAPTIVE, GOOD],
+        [(MANUAL, ["", ""]), (MANUAL, [])],
+        forms=["enabled", "adaptive", None, None],
+    ),
+    "no form is accepted": Course(
+        [NO_BETWEEN, NO_OFF, NO_ADAPTIVE, NO_BUDGET],
+        [(BETWEEN, None)],
+        forms=["between_tools", "disabled", "adaptive", None],
+    ),
+    "no form is tried round in a circle": Course(CIRCLE * 2, [(BETWEEN, None)], forms=["between_tools", "disabled"]),
+    "an effort steps down with a notice each time": Course(
+        [NO_EFFORT, NO_EFFORT, GOOD, GOOD, GOOD],
+        [
+            (MAX, [bent("max", LEVELS[-2]), bent(LEVELS[-2], LEVELS[-3])]),
+            (MAX, [bent("max", LEVELS[-3])]),
+            (Thinking("adaptive", effort="low"), []),
+        ],
+        efforts=["max", LEVELS[-2], LEVELS[-3], LEVELS[-3], "low"],
+    ),
+    "an effort refused without thinking is kept with it": Course(
+        [NO_MAX, GOOD, GOOD], [(Thinking("off", effort="max"), [""]), (MAX, [])], efforts=["max", LEVELS[-2], "max"]
+    ),
+    "without any accepted effort the model chooses": Course(
+        [NO_EFFORT, NO_EFFORT, GOOD],
+        [(Thinking("adaptive", effort=LEVELS[1]), ["", "it chooses its own effort."])],
+        efforts=[*reversed(LEVELS[:2]), None],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STEPS_DOWN)
+async def test_what_is_refused_steps_down_and_is_said(transport: Transport, name: str) -> None:
+    course = STEPS_DOWN[name]
+    async with SseServer(course.plays) as server:
         one = talk(server, transport)
-        assert await one.ask(replace(PLAIN, thinking=MANUAL))
-        assert len(one.notices) == 2
-        assert await one.ask(replace(PLAIN, thinking=MANUAL))
-        assert one.notices == [], "the next request knows"
-        assert [form for form, _ in asked_for(server)] == ["enabled", "adaptive", None, None]
-    async with SseServer([NO_BETWEEN, NO_OFF, NO_ADAPTIVE, NO_BUDGET]) as server:
-        one = talk(server, transport)
-        assert not await one.ask(replace(PLAIN, thinking=Thinking("between_tools")))
-        assert [form for form, _ in asked_for(server)] == ["between_tools", "disabled", "adaptive", None]
-        assert isinstance(one.error, errors.BadRequest)
-    circle = refusal('"thinking.type.between_tools" is not supported'), refusal('"type": "between_tools"} instead of')
-    async with SseServer([*circle, *circle]) as server:
-        one = talk(server, transport)
-        assert not await one.ask(replace(PLAIN, thinking=Thinking("between_tools")))
-        assert len(server.received) == 2, "round in a circle it does not go"
-
-
-async def test_a_refused_effort_steps_down_one_level_and_is_told_each_time(transport: Transport) -> None:
-    """A-3: the level was dropped, silently from the second turn on."""
-    wish = replace(PLAIN, thinking=Thinking("adaptive", effort="max"))
-    levels = PLAIN.model.efforts
-    said = f"{PLAIN.model.id} does not accept effort"
-    assert levels[-1] == "max"
-    async with SseServer([NO_EFFORT, NO_EFFORT, GOOD, GOOD, GOOD]) as server:
-        one = talk(server, transport)
-        assert await one.ask(wish)
-        assert one.notices == [
-            f"{said} max with adaptive thinking; effort {levels[-2]} is used.",
-            f"{said} {levels[-2]} with adaptive thinking; effort {levels[-3]} is used.",
-        ]
-        assert await one.ask(wish)
-        assert one.notices == [f"{said} max with adaptive thinking; effort {levels[-3]} is used."]
-        assert await one.ask(replace(PLAIN, thinking=Thinking("adaptive", effort="low")))
-        assert one.notices == []
-        sent_levels = ["max", levels[-2], levels[-3], levels[-3], "low"]
-        assert [effort for _, effort in asked_for(server)] == sent_levels
-
-
-async def test_an_effort_refused_without_thinking_is_still_sent_with_thinking(transport: Transport) -> None:
-    """A-3: the refusal of one form counted for all forms, for 30 days."""
-    no = refusal("output_config.effort 'max' is not supported when thinking is disabled on this model.")
-    async with SseServer([no, GOOD, GOOD]) as server:
-        one = talk(server, transport)
-        assert await one.ask(replace(PLAIN, thinking=Thinking("off", effort="max")))
-        assert await one.ask(replace(PLAIN, thinking=Thinking("adaptive", effort="max")))
-        assert one.notices == []
-        assert [effort for _, effort in asked_for(server)][-1] == "max"
-
-
-async def test_without_any_accepted_effort_the_model_chooses(transport: Transport) -> None:
-    async with SseServer([NO_EFFORT, NO_EFFORT, GOOD]) as server:
-        one = talk(server, transport)
-        request = replace(PLAIN, thinking=Thinking("adaptive", effort=PLAIN.model.efforts[1]))
-        assert await one.ask(request)
-        assert one.notices[-1].endswith("it chooses its own effort.")
-        assert [effort for _, effort in asked_for(server)] == [*reversed(PLAIN.model.efforts[:2]), None]
+        for wish, ends in course.asks:
+            assert await one.ask(replace(PLAIN, thinking=wish)) is (ends is not None)
+            if ends is None:
+                assert isinstance(one.error, errors.BadRequest)
+                continue
+            for notice, end in zip(one.notices, ends, strict=True):
+                assert PLAIN.model.id in notice
+                assert notice.endswith(end)
+        sent = [form_and_effort(received) for received in server.received]
+        assert not course.forms or [form for form, _ in sent] == course.forms
+        assert not course.efforts or [effort for _, effort in sent] == course.efforts
 
 
 ODD = refusal("messages.1: something that no rule knows")
 
 
-async def test_a_refusal_that_nothing_explains_is_tried_once_without_earlier_thinking(transport: Transport) -> None:
-    """P-D2: the attempt succeeds, the session goes on, and a notice says so."""
+async def test_unexplained_rejection_is_retried_without_thinking(transport: Transport) -> None:
     async with SseServer([ODD, GOOD]) as server:
         one = talk(server, transport)
         first = replace(PLAIN, conversation=loop(host=server.url), thinking=ADAPTIVE)
         assert await one.ask(first)
-        assert one.notices == [BARE]
+        assert one.notices == [STRIP_NOTICE]
         assert await one.ask(replace(first, conversation=longer(server)))
         assert one.notices == []
         assert [sent(request) for request in server.received] == [WHOLE, NONE, Sent(["Sig3"], drops=False)]
 
 
 @pytest.mark.parametrize("second", [ODD, INVALID, NO_EFFORT], ids=["the same", "thinking", "effort"])
-async def test_if_the_attempt_without_thinking_fails_too_the_first_error_is_reported(
-    transport: Transport, second: list[Step]
-) -> None:
+async def test_failed_retry_without_thinking_reports_first_error(transport: Transport, second: list[Step]) -> None:
     async with SseServer([ODD, second, ODD, GOOD]) as server:
         one = talk(server, transport)
         request = replace(PLAIN, conversation=loop(host=server.url), thinking=ADAPTIVE)
@@ -427,7 +392,7 @@ async def test_if_the_attempt_without_thinking_fails_too_the_first_error_is_repo
         assert sent(server.received[2]) == WHOLE, "nothing was remembered"
 
 
-async def test_a_refusal_that_nothing_explains_is_final_without_earlier_thinking(transport: Transport) -> None:
+async def test_unexplained_rejection_without_thinking_is_final(transport: Transport) -> None:
     async with SseServer([ODD]) as server:
         one = talk(server, transport)
         assert not await one.ask(PLAIN)
@@ -435,14 +400,12 @@ async def test_a_refusal_that_nothing_explains_is_final_without_earlier_thinking
 
 
 async def test_a_refused_cache_hint_is_left_out_from_then_on(transport: Transport) -> None:
-    """P-D5: LiteLLM refuses `prompt_cache_key` for Claude and Gemini."""
+    """LiteLLM refuses `prompt_cache_key` for Claude and Gemini."""
     words = b"litellm.UnsupportedParamsError: gemini does not support parameters: ['prompt_cache_key']"
     no = answer(b'{"error":{"message":"' + words + b'"}}', 400)
     done = b'data: {"type":"response.completed","response":{"id":"r","status":"completed","output":[]}}\n\n'
     async with SseServer([no, [head(), done], [head(), done]]) as server:
-        endpoint = replace(ENDPOINT, provider="openai", base_url=server.url)
-        caller = HttpModelCaller(OpenAiResponsesAdapter(), endpoint, transport, policy=RetryPolicy(), rng=lambda: 0.0)
-        one = Talk(caller)
+        one = talk(server, transport, "openai", OpenAiResponsesAdapter())
         assert await one.ask(PLAIN)
         [notice] = one.notices
         assert "prompt cache" in notice
@@ -452,7 +415,7 @@ async def test_a_refused_cache_hint_is_left_out_from_then_on(transport: Transpor
 
 
 async def test_refused_token_counts_are_not_asked_for_again(transport: Transport) -> None:
-    """A-4: the request goes out again without its beta, and the user is told once."""
+    """The request goes out again without its beta, and the user is told once."""
     counts = "thinking-token-count-2026-05-13"
     refused = refusal(
         f"Unexpected value(s) `{counts}` for the `anthropic-beta` header. Please consult our documentation"
@@ -462,7 +425,7 @@ async def test_refused_token_counts_are_not_asked_for_again(transport: Transport
         first = replace(PLAIN, thinking=ADAPTIVE)
         assert await one.ask(first)
         assert one.notices == [
-            f"The service does not count tokens while {PLAIN.model.id} thinks; progress shows them afterwards."
+            f"The provider cannot count tokens while {PLAIN.model.id} thinks; the counts are shown afterwards."
         ]
         assert await one.ask(first)
         assert one.notices == []
@@ -490,14 +453,13 @@ async def test_form_then_effort_then_thinking_are_refused_in_turn(transport: Tra
         assert len(server.received) == 6
 
 
-async def test_where_off_is_a_level_and_refused_as_one_the_model_thinks_as_it_likes(transport: Transport) -> None:
+async def test_rejected_off_level_leaves_thinking_to_the_model(transport: Transport) -> None:
     """Compatible servers say it in words of their own."""
     no = answer(b'{"error":{"message":"reasoning_effort: Input should be low, medium or high, not none"}}', 400)
     good: list[Step] = [head(), b'data: {"choices":[{"delta":{"content":"Hi"},"finish_reason":"stop"}]}\n\n']
     async with SseServer([no, good, good]) as server:
-        endpoint = replace(ENDPOINT, provider="openai-compatible", base_url=server.url)
-        adapter = OpenAiChatAdapter(server_for(server.url, kind="generic", echo=None, think_tags=False))
-        one = Talk(HttpModelCaller(adapter, endpoint, transport, policy=RetryPolicy(), rng=lambda: 0.0))
+        adapter = OpenAiChatAdapter(resolve_server(server.url, kind="generic", echo=None, think_tags=False))
+        one = talk(server, transport, "openai-compatible", adapter)
         request = replace(PLAIN, thinking=OFF)
         assert await one.ask(request)
         assert len(one.notices) == 1
@@ -511,13 +473,12 @@ async def test_a_rejection_in_mid_answer_throws_the_pieces_away(transport: Trans
     lost = b'data: {"candidates":[{"content":{"parts":[{"text":"Half"}]},"finishReason":"MISSING_THOUGHT_SIGNATURE"}]}'
     good = b'data: {"candidates":[{"content":{"parts":[{"text":"Whole"}]},"finishReason":"STOP"}]}'
     async with SseServer([[head(), lost + b"\n\n"], [head(), good + b"\n\n"]]) as server:
-        endpoint = replace(ENDPOINT, provider="google", base_url=server.url)
-        model = lookup("google", "gemini-3.8-flash")
-        origin = endpoint.origin(model.id)
-        raw = OpaqueState('{"text":"Hm","thoughtSignature":"c2ln"}', origin)
-        earlier = (UserMessage.of("Hi"), AssistantMessage((TextBlock("Hm", raw),)), UserMessage.of("Go on"))
-        caller = HttpModelCaller(GoogleAdapter(), endpoint, transport, policy=RetryPolicy(), rng=lambda: 0.0)
-        async with aclosing(caller.stream(replace(PLAIN, model=model, conversation=earlier))) as answers:
+        one = talk(server, transport, "google", GoogleAdapter())
+        model = find_model("google", "gemini-3.8-flash")
+        origin = replace(ENDPOINT, provider="google", base_url=server.url).build_origin(model.id)
+        earlier = TextBlock("Hm", OpaqueState('{"text":"Hm","thoughtSignature":"c2ln"}', origin))
+        conversation = (UserMessage.from_text("Hi"), said(earlier), UserMessage.from_text("Go on"))
+        async with aclosing(one.caller.stream(replace(PLAIN, model=model, conversation=conversation))) as answers:
             events = [event async for event in answers]
         [retry] = [event for event in events if isinstance(event, RetryScheduled)]
         assert retry.restart, "what was shown belongs to an answer that is no more"

@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
 import pytest
 
-from tests.support.anthropic_cases import ENDPOINT, stream
-from tests.support.anthropic_requests import PLAIN, asked, call, result, said, text, thinking
-from tests.support.chat_cases import chunk, server
-from tests.support.sse_server import SseServer, Step, head
+from tests.support.anthropic_samples import ENDPOINT, PLAIN, asked, call, result, said, stream, text, thinking
+from tests.support.chat_samples import chunk, server
+from tests.support.other_hosts import SseServer, Step, head
 from thinklsp.agent.model_call import HttpModelCaller
-from thinklsp.agent.thinking_losses import UNSEALED, WITHOUT_BUDGET
+from thinklsp.agent.thinking_losses import BUDGET_OMITTED_NOTICE, UNSIGNED_NOTICE
 from thinklsp.core.events import Notice
 from thinklsp.core.messages import Conversation, UserMessage
 from thinklsp.http.retry import RetryPolicy
-from thinklsp.http.transport import Timeouts, Transport
+from thinklsp.http.transport import Transport
 from thinklsp.providers.anthropic.adapter import AnthropicAdapter
 from thinklsp.providers.base import Adapter, ModelRequest, Thinking
-from thinklsp.providers.catalog import lookup
+from thinklsp.providers.catalogue import find_model
 from thinklsp.providers.openai_chat.adapter import OpenAiChatAdapter
 from thinklsp.providers.openai_responses.adapter import OpenAiResponsesAdapter
 
-A = UserMessage.of("a")
+A = UserMessage.from_text("a")
 ADAPTIVE = Thinking("adaptive")
 MODEL, OLD = "claude-opus-5-5", "claude-sonnet-4-5"
 ANTHROPIC, RESPONSES, CHAT = AnthropicAdapter(), OpenAiResponsesAdapter(), OpenAiChatAdapter(server())
@@ -65,19 +64,19 @@ def thought(url: str, **changes: str) -> Conversation:
     """A turn whose last answer has no thinking, as most have."""
     origin = {"host": url, **changes}
     read = said(thinking("S", **origin), call("t1", **origin))
-    return (A, read, asked(result("t1")), said(text("Done.", **origin)), UserMessage.of("b"))
+    return (A, read, asked(result("t1")), said(text("Done.", **origin)), UserMessage.from_text("b"))
 
 
 def lost(answers: str, reason: str, model: str = MODEL) -> tuple[str, ...]:
-    return (f"{model} cannot read the thinking of {answers}: it came from {reason}.",)
+    return (f"{model} cannot read the thinking in {answers}, because it came from {reason}.",)
 
 
 BUDGET = Thinking("manual", 2_000)
-NOT_THOUGHT = (f"{OLD} answered without thinking, although it was given a thinking budget.",)
+NOT_THOUGHT = (f"{OLD} answered without thinking, although it had a thinking budget.",)
 TABLE: dict[str, Row] = {
     "its own thinking": Row(thought),
     "words of others without thinking": Row(
-        lambda url: (A, said(text("Done.", host=url, provider="openai")), UserMessage.of("b"))
+        lambda url: (A, said(text("Done.", host=url, provider="openai")), UserMessage.from_text("b"))
     ),
     "another model": Row(lambda url: thought(url, model=OLD), lost("an earlier answer", f"another model ({OLD})")),
     "another provider": Row(
@@ -103,7 +102,7 @@ TABLE: dict[str, Row] = {
     ),
     "thinking switched off": Row(
         thought,
-        (f"Thinking is off, so {MODEL} does not read the thinking of an earlier answer.",),
+        (f"Thinking is off, so {MODEL} does not read the thinking in an earlier answer.",),
         form=Thinking("off"),
     ),
     "switched off, with thinking of others": Row(
@@ -111,22 +110,22 @@ TABLE: dict[str, Row] = {
     ),
     "a budget in a loop that began without thinking": Row(
         lambda url: (A, said(call("t1", host=url, model=OLD)), asked(result("t1"))),
-        (WITHOUT_BUDGET,),
-        (WITHOUT_BUDGET,),
+        (BUDGET_OMITTED_NOTICE,),
+        (BUDGET_OMITTED_NOTICE,),
         form=BUDGET,
         model=("anthropic", OLD),
     ),
     "a budget, and no thinking": Row(lambda _: (A,), NOT_THOUGHT, NOT_THOUGHT, form=BUDGET, model=("anthropic", OLD)),
     "a budget, and thinking": Row(lambda _: (A,), form=BUDGET, model=("anthropic", OLD), answer=THOUGHT),
     "a gateway dropped what Responses seals": Row(
-        lambda _: (A,), (UNSEALED,), model=("openai", "gpt-6-sol"), adapter=RESPONSES, answer=reasoned()
+        lambda _: (A,), (UNSIGNED_NOTICE,), model=("openai", "gpt-6-sol"), adapter=RESPONSES, answer=reasoned()
     ),
     "sealed thinking of Responses": Row(
         lambda _: (A,), model=("openai", "gpt-6-sol"), adapter=RESPONSES, answer=reasoned(encrypted_content="E")
     ),
     "a gateway dropped Claude's signature": Row(
         lambda _: (A,),
-        (UNSEALED,),
+        (UNSIGNED_NOTICE,),
         model=("openai-compatible", "claude-x"),
         adapter=CHAT,
         answer=chatted("claude-x"),
@@ -143,15 +142,6 @@ TABLE: dict[str, Row] = {
 }
 
 
-@pytest.fixture
-async def transport() -> AsyncIterator[Transport]:
-    transport = Transport(
-        timeouts=Timeouts(connect=2, write=2, pool=2, first_byte_here=3, idle=3, total=10, settle=0.05)
-    )
-    yield transport
-    await transport.aclose()
-
-
 async def told(caller: HttpModelCaller, request: ModelRequest) -> tuple[str, ...]:
     async with aclosing(caller.stream(request)) as stream:
         return tuple([event.text async for event in stream if isinstance(event, Notice)])
@@ -159,16 +149,16 @@ async def told(caller: HttpModelCaller, request: ModelRequest) -> tuple[str, ...
 
 @pytest.mark.parametrize("name", TABLE)
 async def test_every_loss_is_told_with_its_reason(transport: Transport, name: str) -> None:
-    """A-9. What a service refuses stands in `test_remedies`, what a compaction takes away in `test_compacting`."""
+    """What a service refuses stands in `test_remedies`, what a compaction takes away in `test_compacting`."""
     row = TABLE[name]
     provider, model = row.model
     play: list[Step] = [head(), row.answer]
     async with SseServer([play]) as service:
         endpoint = replace(ENDPOINT, provider=provider, base_url=service.url)
         history = row.history(service.url)
-        request = replace(PLAIN, model=lookup(provider, model), conversation=history, thinking=row.form)
+        request = replace(PLAIN, model=find_model(provider, model), conversation=history, thinking=row.form)
         caller = HttpModelCaller(row.adapter, endpoint, transport, policy=RetryPolicy(), rng=lambda: 0.0)
         assert await told(caller, request) == row.first
         assert await told(caller, request) == row.again, "it is told once for what was lost"
-        other = replace(request, conversation=(UserMessage.of("another session"), *history[1:]))
+        other = replace(request, conversation=(UserMessage.from_text("another session"), *history[1:]))
         assert await told(caller, other) == row.first

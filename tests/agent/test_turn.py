@@ -6,7 +6,6 @@ import asyncio
 import itertools
 import re
 from collections.abc import Sequence
-from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Literal, assert_never
 
@@ -20,14 +19,17 @@ from tests.support.scripted_model import (
     ScriptedModel,
     check_sendable,
     is_sendable,
+    metered,
     redacted,
     says,
     text,
     thinking,
     tool,
 )
-from thinklsp.agent.turn import run_turn
-from thinklsp.agent.turn_state import Limits, TurnConfig
+from tests.support.sizes import examples
+from thinklsp.agent.budget import BudgetLimits
+from thinklsp.agent.loop_config import TurnConfig
+from thinklsp.agent.turn_loop import TurnLoop
 from thinklsp.core.errors import Overloaded, ProviderError
 from thinklsp.core.events import (
     Notice,
@@ -46,8 +48,8 @@ from thinklsp.core.messages import AssistantMessage, Conversation, TextBlock, To
 from thinklsp.core.usage import Usage
 from thinklsp.providers.base import Thinking
 from thinklsp.sessions.session import Session
-from thinklsp.tools.base import ToolContext
 from thinklsp.tools.registry import Mode
+from thinklsp.tools.tool import ToolContext
 from thinklsp.workspace.overlay import EditOverlay
 from thinklsp.workspace.view import DocumentSnapshot, WorkspaceView
 
@@ -64,7 +66,7 @@ class Played:
     script: Sequence[Answer | Exception]
     documents: dict[str, str] = field(default_factory=lambda: dict(TEXTS))
     mode: Mode = "agent"
-    limits: Limits = field(default_factory=lambda: Limits(max_steps=10))
+    limits: BudgetLimits = field(default_factory=lambda: BudgetLimits(max_steps=10))
     choices: list[Choice] = field(default_factory=list)
     hold_asking: bool = False
 
@@ -72,7 +74,7 @@ class Played:
         snapshots = [DocumentSnapshot(uri, 1, words) for uri, words in self.documents.items()]
         self.overlay = EditOverlay(WorkspaceView((), snapshots))
         self.model = ScriptedModel(self.script)
-        self.session = Session("s", "w").with_user("Do it.")
+        self.session = Session("s", "w").add_user_message("Do it.")
         self.events: list[TurnEvent] = []
         self.questions: list[str] = []
         self.budget_questions: list[str] = []
@@ -80,14 +82,19 @@ class Played:
     async def run(self) -> None:
         config = TurnConfig(SCRIPTED, "system", Thinking("adaptive"), 1000, self.limits, self.mode)
         context = ToolContext(self.overlay, self._ask)
-        turn = run_turn(
-            self.session.conversation, config, caller=self.model, context=context, ask_budget=self._ask_budget
+        loop = TurnLoop(
+            self.session.conversation,
+            config,
+            caller=metered(self.model, config, self._ask_budget),
+            context=context,
+            emit=self._take,
         )
-        async with aclosing(turn) as events:
-            async for event in events:
-                if isinstance(event, StepCommitted):
-                    self.session = self.session.with_step(event.assistant, event.results, event.usage)
-                self.events.append(event)
+        self.events.append(await loop.run())
+
+    async def _take(self, event: TurnEvent) -> None:
+        if isinstance(event, StepCommitted):
+            self.session = self.session.add_step(event.assistant, event.results, event.usage)
+        self.events.append(event)
 
     async def _ask(self, question: str, options: tuple[str, ...]) -> str | None:
         self.questions.append(question)
@@ -118,7 +125,7 @@ class Played:
 
     def check_next(self) -> None:
         """The stored conversation can be continued by the user at any time."""
-        check_sendable(self.session.with_user("And now?").conversation)
+        check_sendable(self.session.add_user_message("And now?").conversation)
 
 
 def told(events: Sequence[TurnEvent]) -> list[str]:
@@ -161,6 +168,14 @@ async def check_turn(script: Sequence[Answer | Exception], workspace: dict[str, 
     return played
 
 
+async def play(script: Sequence[Answer | Exception], **options: Any) -> Played:
+    """Play a script to its end; what is stored can be continued."""
+    played = Played(script, **options)
+    await played.run()
+    played.check_next()
+    return played
+
+
 async def test_an_answer() -> None:
     played = await check_turn(
         [says(thinking("Hm."), "Hello.")],
@@ -185,7 +200,7 @@ async def test_readers_run_together_and_writers_in_order() -> None:
             *("step 2", "text Done.", "commit", "end end_turn"),
         ],
     )
-    [file] = played.overlay.edit_set().files
+    [file] = played.overlay.build_edit_set().files
     assert (file.uri, file.version, file.after) == (A, 1, "uno\ntwo\n")
     # Results come back in the order of the calls, and a reader after a writer sees what it wrote.
     read = [result for result, _ in played.results]
@@ -210,12 +225,12 @@ async def test_a_tool_that_fails_tells_the_model_and_the_turn_goes_on() -> None:
         ],
     )
     assert all(failed and said.strip() for said, failed in played.results)
-    assert not played.overlay.edit_set()
+    assert not played.overlay.build_edit_set()
 
 
 @pytest.mark.parametrize("mode", ["ask", "plan"])
 async def test_modes_that_only_read_refuse_writers(mode: Mode) -> None:
-    played = Played(
+    played = await play(
         [
             says(
                 tool("t1", "read_file", {"path": A}),
@@ -226,12 +241,10 @@ async def test_modes_that_only_read_refuse_writers(mode: Mode) -> None:
         ],
         mode=mode,
     )
-    await played.run()
     assert [failed for _, failed in played.results] == [False, True, True, True]
-    assert not played.overlay.edit_set()
+    assert not played.overlay.build_edit_set()
     # The tools that are offered stay the same bytes in every mode.
-    agent = Played([])
-    await agent.run()
+    agent = await play([])
     assert played.model.requests[0].tools == agent.model.requests[0].tools
     assert played.finished.stop_reason == "end_turn"
 
@@ -244,8 +257,8 @@ async def test_a_refusal_keeps_nothing_of_the_answer_and_runs_no_tool() -> None:
         ["step 1", "text I will", "end refusal"],
     )
     assert played.finished.text == "That is not allowed."
-    assert not played.overlay.edit_set()
-    assert played.session.conversation == (UserMessage.of("Do it."),)
+    assert not played.overlay.build_edit_set()
+    assert played.session.conversation == (UserMessage.from_text("Do it."),)
 
 
 @pytest.mark.parametrize("stop", ["max_tokens", "context_window"])
@@ -263,23 +276,24 @@ async def test_a_refusal_keeps_nothing_of_the_answer_and_runs_no_tool() -> None:
 async def test_a_cut_answer_keeps_its_text_and_runs_no_tool(
     stop: Literal["max_tokens", "context_window"], blocks: tuple[Any, ...], kept: bool
 ) -> None:
-    played = Played([says(*blocks, stop=stop)])
-    await played.run()
+    played = await play([says(*blocks, stop=stop)])
     assert played.finished.stop_reason == stop
     answers = played.session.conversation[1:]
     assert [[block.kind for block in answer.blocks] for answer in answers] == ([["thinking", "text"]] if kept else [])
     assert not any(isinstance(event, ToolStarted) for event in played.events)
-    assert not played.overlay.edit_set()
-    played.check_next()
+    assert not played.overlay.build_edit_set()
 
 
-async def test_a_cut_answer_says_why_and_a_full_window_is_no_matter_of_max_tokens() -> None:
+async def test_truncated_answer_names_its_cause() -> None:
     for usage, stop, told in (
-        (Usage(100, 1_000), "max_tokens", ["The answer was cut at maxTokens, 1,000 tokens. Raise it or ask for less."]),
+        (
+            Usage(100, 1_000),
+            "max_tokens",
+            ["The answer was truncated at `maxTokens`, 1,000 tokens. Raise `maxTokens` or ask for less."],
+        ),
         (Usage(999_500, 400), "context_window", []),
     ):
-        played = Played([says("Half a", stop="max_tokens", usage=usage)])
-        await played.run()
+        played = await play([says("Half a", stop="max_tokens", usage=usage)])
         assert played.finished.stop_reason == stop
         assert [event.text for event in played.events if isinstance(event, Notice)] == told
 
@@ -326,43 +340,34 @@ CALLS = says("wor", tool("r", "read_file", {"path": A}))
     ],
 )
 async def test_the_pieces_of_a_paused_answer_are_told_as_one(script: list[Answer], text: str, thought: str) -> None:
-    played = Played(script)
-    await played.run()
+    played = await play(script)
     assert (played.finished.text, played.finished.thinking) == (text, thought)
-    played.check_next()
 
 
 async def test_a_turn_that_ends_between_the_pieces_tells_them() -> None:
-    played = Played([*PIECES, says("world.")], limits=Limits(max_steps=2))
-    await played.run()
+    played = await play([*PIECES, says("world.")], limits=BudgetLimits(max_steps=2))
     assert (played.finished.stop_reason, played.finished.text) == ("max_steps", "Hello ")
 
 
 @pytest.mark.parametrize("blocks", [(tool("r", "read_file", {"path": A}),), (), (thinking(),)])
 async def test_a_pause_with_calls_or_without_anything_stays_sendable(blocks: tuple[Any, ...]) -> None:
-    played = Played([says(*blocks, stop="pause_turn")])
-    await played.run()
+    played = await play([says(*blocks, stop="pause_turn")])
     assert played.finished.text == "Done."
     assert len(played.results) == sum(block.kind == "tool_use" for block in blocks)
-    played.check_next()
 
 
-async def test_a_pause_with_nothing_but_blank_text_does_not_stand_at_the_end() -> None:
+async def test_blank_paused_answer_is_not_last_message() -> None:
     """Blank text is refused, so the message would be empty; the model is asked to go on instead."""
-    played = Played([says(" \n", stop="pause_turn")])
-    await played.run()
+    played = await play([says(" \n", stop="pause_turn")])
     assert isinstance(played.model.requests[1].conversation[-1], UserMessage)
     assert played.finished.text == "Done."
-    played.check_next()
 
 
 async def test_steps_are_limited() -> None:
     calls = [says(tool(f"t{number}", "read_file", {"path": A})) for number in range(20)]
-    played = Played(calls, limits=Limits(max_steps=3))
-    await played.run()
+    played = await play(calls, limits=BudgetLimits(max_steps=3))
     assert played.finished.stop_reason == "max_steps"
     assert len(played.model.requests) == 3
-    played.check_next()
 
 
 def _spending(tokens: int = 0, usd: float = 0.0) -> list[Answer]:
@@ -382,32 +387,27 @@ BUDGETS: list[tuple[list[Choice], str, int]] = [
 
 @pytest.mark.parametrize(("choices", "stop", "calls"), BUDGETS)
 async def test_a_budget_asks_and_does_what_the_user_chose(choices: list[Choice], stop: str, calls: int) -> None:
-    played = Played(_spending(tokens=40_000), limits=Limits(20, tokens=100_000), choices=list(choices))
-    await played.run()
+    played = await play(_spending(tokens=40_000), limits=BudgetLimits(20, tokens=100_000), choices=list(choices))
     assert (played.finished.stop_reason, len(played.model.requests)) == (stop, calls)
     assert "100,000" in played.budget_questions[0]
-    played.check_next()
 
 
 async def test_the_first_call_is_asked_for_too_with_all_that_it_reads() -> None:
     """System prompt and tools are most of it."""
-    played = Played([says("Done.")], limits=Limits(20, tokens=1_000))
-    await played.run()
+    played = await play([says("Done.")], limits=BudgetLimits(20, tokens=1_000))
     assert (played.finished.stop_reason, played.model.requests) == ("budget", [])
     [question] = played.budget_questions
     told = re.fullmatch(r"This turn has used 0 tokens, .* about ([\d,]+) tokens; its budget is 1,000\.", question)
     assert told is not None
     assert int(told[1].replace(",", "")) > 1_500
-    played.check_next()
 
 
 async def test_a_budget_of_the_last_step_asks_nothing() -> None:
-    played = Played([says("Done.", usage=Usage(input_tokens=20_000))], limits=Limits(20, tokens=10_000))
-    await played.run()
+    played = await play([says("Done.", usage=Usage(input_tokens=20_000))], limits=BudgetLimits(20, tokens=10_000))
     assert (played.finished.stop_reason, played.budget_questions) == ("end_turn", [])
 
 
-async def test_an_error_of_the_model_ends_the_turn_and_steps_so_far_stand() -> None:
+async def test_model_error_ends_the_turn_and_keeps_its_steps() -> None:
     played = Played([says(tool("r", "read_file", {"path": A})), Overloaded("The service is busy.")])
     with pytest.raises(ProviderError, match="busy"):
         await played.run()
@@ -416,10 +416,9 @@ async def test_an_error_of_the_model_ends_the_turn_and_steps_so_far_stand() -> N
     played.check_next()
 
 
-async def test_within_one_tool_loop_the_thinking_configuration_does_not_change() -> None:
+async def test_thinking_is_constant_within_one_tool_loop() -> None:
     calls = [says(thinking(), tool(f"t{number}", "read_file", {"path": A})) for number in range(4)]
-    played = Played(calls)
-    await played.run()
+    played = await play(calls)
     requests = played.model.requests
     assert len({(r.thinking, r.system, r.max_tokens, r.model) for r in requests}) == 1
     assert all(r.tools == requests[0].tools for r in requests)
@@ -470,13 +469,13 @@ def scripts(draw: st.DrawFn) -> list[Answer | Exception]:
     return script
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(scripts(), st.sampled_from(["agent", "ask"]))
 def test_a_stored_conversation_can_always_be_sent(script: list[Answer | Exception], mode: Mode) -> None:
     """Whatever the model says: each request is checked by the model itself, the stored conversation here."""
 
     async def run() -> None:
-        played = Played(script, mode=mode, limits=Limits(max_steps=5))
+        played = Played(script, mode=mode, limits=BudgetLimits(max_steps=5))
         try:
             await played.run()
         except Overloaded:
@@ -488,13 +487,13 @@ def test_a_stored_conversation_can_always_be_sent(script: list[Answer | Exceptio
     asyncio.run(run())
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(scripts(), st.integers(0, 60), st.booleans())
-def test_a_turn_cancelled_at_any_moment_leaves_a_conversation_that_can_be_sent(
+def test_turn_cancelled_anywhere_leaves_valid_conversation(
     script: list[Answer | Exception], moment: int, hold: bool
 ) -> None:
     async def run() -> None:
-        played = Played(script, limits=Limits(max_steps=5), hold_asking=hold)
+        played = Played(script, limits=BudgetLimits(max_steps=5), hold_asking=hold)
         task = asyncio.create_task(played.run())
         for _ in range(moment):
             await asyncio.sleep(0)
@@ -537,23 +536,16 @@ async def test_every_await_of_a_turn_is_a_place_to_cancel() -> None:
     assert ends >= {"nothing", "step 1", "text Go.", "step 2", "start q", "step 3", "end end_turn"}
 
 
+X, SAID, CALLED = UserMessage.from_text("x"), AssistantMessage((text("x"),)), AssistantMessage((tool("t", "n"),))
 WRONG: dict[str, Conversation] = {
     "nothing": (),
-    "no user": (AssistantMessage((text("x"),)),),
-    "assistant last": (UserMessage.of("x"), AssistantMessage((text("x"),))),
-    "a call without result": (UserMessage.of("x"), AssistantMessage((tool("t", "n"),)), UserMessage.of("x")),
-    "empty": (UserMessage.of("x"), AssistantMessage(()), UserMessage.of("x")),
-    "a result without call": (
-        UserMessage.of("x"),
-        AssistantMessage((text("x"),)),
-        UserMessage((ToolResultBlock("t", "x"),)),
-    ),
-    "text before results": (
-        UserMessage.of("x"),
-        AssistantMessage((tool("t", "n"),)),
-        UserMessage((TextBlock("x"), ToolResultBlock("t", "x"))),
-    ),
-    "blank": (UserMessage.of(" "),),
+    "no user": (SAID,),
+    "assistant last": (X, SAID),
+    "a call without result": (X, CALLED, X),
+    "empty": (X, AssistantMessage(()), X),
+    "a result without call": (X, SAID, UserMessage((ToolResultBlock("t", "x"),))),
+    "text before results": (X, CALLED, UserMessage((TextBlock("x"), ToolResultBlock("t", "x")))),
+    "blank": (UserMessage.from_text(" "),),
 }
 
 

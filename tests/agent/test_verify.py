@@ -4,27 +4,35 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-from tests.support.plain_runner import PlainRunner
-from tests.support.scripted_model import SCRIPTED, Answer, ScriptedModel, check_sendable, says, tool
+from tests.support.scripted_model import SCRIPTED, Answer, ScriptedModel, check_sendable, metered, says, tool
+from tests.support.shadowing import PlainRunner
+from thinklsp.agent.budget import BudgetLimits
+from thinklsp.agent.compaction_plan import split_turns
+from thinklsp.agent.loop_config import TurnConfig
 from thinklsp.agent.prompts import NUDGE, TESTS_FAILED
-from thinklsp.agent.turn import run_turn
-from thinklsp.agent.turn_state import Limits, TurnConfig
-from thinklsp.agent.user_turns import split_turns
+from thinklsp.agent.turn_loop import TurnLoop
 from thinklsp.core.choices import Verify
 from thinklsp.core.errors import ToolFailed
-from thinklsp.core.events import Notice, Reminded, StepCommitted, ToolFinished, ToolStarted, TurnEvent, TurnFinished
+from thinklsp.core.events import (
+    Notice,
+    ReminderAdded,
+    StepCommitted,
+    ToolFinished,
+    ToolStarted,
+    TurnEvent,
+    TurnFinished,
+)
 from thinklsp.core.messages import TextBlock
 from thinklsp.providers.base import Thinking
 from thinklsp.sessions.session import Session
-from thinklsp.tools.base import ToolContext
-from thinklsp.tools.commands import NotPermitted, Ran
-from thinklsp.tools.registry import WITH_COMMANDS, Mode
+from thinklsp.tools.command_runs import CommandResult, NotPermitted
+from thinklsp.tools.registry import TOOLS_WITH_COMMANDS, Mode
+from thinklsp.tools.tool import ToolContext
 from thinklsp.workspace.overlay import EditOverlay
 from thinklsp.workspace.paths import Root
 from thinklsp.workspace.view import WorkspaceFolder, WorkspaceView
@@ -58,7 +66,7 @@ class Rules:
     yes: set[tuple[str, ...]] = field(default_factory=set)
     asked: list[tuple[str, ...]] = field(default_factory=list)
 
-    async def permitted(self, argv: Sequence[str], folder: str | None) -> bool:
+    async def is_permitted(self, argv: Sequence[str], folder: str | None) -> bool:
         return tuple(argv) in self.free
 
     async def run(
@@ -69,7 +77,7 @@ class Rules:
         folder: str | None,
         seconds: float | None,
         fresh: bool = False,
-    ) -> Ran:
+    ) -> CommandResult:
         if tuple(argv) not in self.free:
             self.asked.append(tuple(argv))
             if tuple(argv) not in self.yes:
@@ -106,24 +114,38 @@ class Played:
         self.model = ScriptedModel(script)
         self.rules = Rules(self.runner, set(free), set(yes))
         self.overlay = EditOverlay(WorkspaceView([(WorkspaceFolder(Path(self.root.path).as_uri(), "ws"), self.root)]))
-        self.session = Session("s", "w").with_user("Repair add.")
+        self.session = Session("s", "w").add_user_message("Repair add.")
         config = TurnConfig(
-            SCRIPTED, "system", Thinking("adaptive"), 1000, Limits(max_steps), mode, tools=WITH_COMMANDS, verify=verify
+            SCRIPTED,
+            "system",
+            Thinking("adaptive"),
+            1000,
+            BudgetLimits(max_steps),
+            mode,
+            tools=TOOLS_WITH_COMMANDS,
+            verify=verify,
         )
         context = ToolContext(self.overlay, _nobody, commands=self.rules)
-        turn = run_turn(self.session.conversation, config, caller=self.model, context=context, ask_budget=_stop)
-        async with aclosing(turn) as events:
-            async for event in events:
-                self.events.append(event)
-                if isinstance(event, StepCommitted):
-                    self.session = self.session.with_step(event.assistant, event.results, event.usage)
-                elif isinstance(event, Reminded):
-                    self.session = self.session.with_reminder(event.message)
-        check_sendable(self.session.with_user("More?").conversation)
+        loop = TurnLoop(
+            self.session.conversation,
+            config,
+            caller=metered(self.model, config, _stop),
+            context=context,
+            emit=self._take,
+        )
+        self.events.append(await loop.run())
+        check_sendable(self.session.add_user_message("More?").conversation)
         # Within one loop tools and thinking are the same, and history only grows.
         for earlier, later in zip(self.model.requests, self.model.requests[1:], strict=False):
             assert later.conversation[: len(earlier.conversation)] == earlier.conversation
             assert (later.tools, later.thinking, later.system) == (earlier.tools, earlier.thinking, earlier.system)
+
+    async def _take(self, event: TurnEvent) -> None:
+        self.events.append(event)
+        if isinstance(event, StepCommitted):
+            self.session = self.session.add_step(event.assistant, event.results, event.usage)
+        elif isinstance(event, ReminderAdded):
+            self.session = self.session.add_reminder(event.message)
 
     @property
     def finished(self) -> TurnFinished:
@@ -134,7 +156,7 @@ class Played:
 
     @property
     def verified(self) -> tuple[str, bool, int | None, int | None] | None:
-        found = self.finished.verified
+        found = self.finished.test_outcome
         return None if found is None else (found.command, found.ok, found.passed, found.failed)
 
     @property
@@ -146,7 +168,7 @@ class Played:
         """What the model was told of tests that fail."""
         texts = []
         for event in self.events:
-            if isinstance(event, Reminded):
+            if isinstance(event, ReminderAdded):
                 [block] = event.message.blocks
                 assert isinstance(block, TextBlock)
                 texts.append(block.text)
@@ -274,7 +296,12 @@ async def test_the_last_step_of_a_turn_is_its_end(project: Played) -> None:
 
 NOT_TESTED: dict[str, tuple[Verify, list[tuple[str, ...]], int, str]] = {
     "off": ("off", [UNITTEST], 0, ""),
-    "not permitted": ("auto", [], 0, "you have not permitted `python3 -m unittest`. verify = always asks for it."),
+    "not permitted": (
+        "auto",
+        [],
+        0,
+        "you have not permitted `python3 -m unittest`. Set `verify` to `always` to be asked.",
+    ),
     "refused": ("always", [], 1, "you have not permitted `python3 -m unittest`."),
 }
 
@@ -315,13 +342,13 @@ async def test_without_edits_nothing_is_run(project: Played, script: list[Answer
 async def test_a_workspace_without_tests_is_said(project: Played) -> None:
     project.remove("test_app.py")
     await project.play(writes(RIGHT), says("Done."))
-    assert project.said == ["Not verified: no command that tests this workspace was found."]
+    assert project.said == ["Not verified: no test command was found for this workspace."]
 
 
 async def test_tests_that_could_not_run_are_said(project: Played) -> None:
     own = (".venv/bin/python", "-m", "unittest")
     for content, said in (
-        ("#!/bin/sh\nexit 3\n", "`.venv/bin/python -m unittest` ended with exit status 3 without having run a test."),
+        ("#!/bin/sh\nexit 3\n", "`.venv/bin/python -m unittest` exited with status 3, but ran no tests."),
         ("#!/nowhere\n", "`.venv/bin/python` cannot be started: No such file or directory."),
     ):
         project.write(".venv/bin/python", content)
@@ -346,14 +373,14 @@ async def test_a_cancel_ends_the_run(project: Played) -> None:
             await task
     # The step is committed: what the model said is not lost.
     assert project.session.steps == 2
-    check_sendable(project.session.cut_short().with_user("Go on.").conversation)
+    check_sendable(project.session.cut_short().add_user_message("Go on.").conversation)
 
 
 async def test_a_tool_that_fails_is_told_to_the_model(project: Played) -> None:
     class Broken(PlainRunner):
         async def run(
             self, argv: Sequence[str], overlay: EditOverlay, *, folder: str | None, seconds: float, fresh: bool = False
-        ) -> Ran:
+        ) -> CommandResult:
             raise ToolFailed("The copy would be too large.")
 
     project.runner = Broken()

@@ -1,1 +1,1 @@
-"""Figures, measured side by side in one run on the real server over stdio: `python -m tests.bench`."""
+"""The benchmarks of the real server over stdio, beside other servers and clients: `python -m tests.bench`."""

@@ -1,4 +1,4 @@
-"""Two checkouts side by side: each row is measured in a process of either tree, in turn, round by round.
+"""Comparison of two checkouts: in each round, each row is measured in a process of one tree, then of the other.
 
 Both trees use the interpreter and the libraries of this run.
 """
@@ -17,9 +17,9 @@ from typing import Any
 from tests.bench.measure import ROOT, Figure, Unavailable, clean_environment, find_reason, ratio
 from tests.bench.runner import Results, report_progress
 
-# How much a figure may grow over its value in the other tree.
+# The highest allowed ratio to the value in the other tree.
 MOST = 1.15
-# Rows whose own side is a process: the bench of this tree can measure another tree that lacks them.
+# Rows that measure a server process. This tree can measure them in another tree that lacks the row.
 _OF_PROCESSES = frozenset({"wait", "import", "tls", "change"})
 _SECONDS = 3_600.0
 _WRONG_USAGE = 2
@@ -28,15 +28,7 @@ Medians = dict[str, tuple[float, str]]
 
 
 def compare_trees(
-    here: Path,
-    there: Path,
-    rows: Sequence[str],
-    results: Results,
-    path: Path,
-    *,
-    rounds: int,
-    quick: bool,
-    cache: Path,
+    here: Path, there: Path, rows: Sequence[str], results: Results, path: Path, *, rounds: int, quick: bool, cache: Path
 ) -> None:
     """Measure the rows in both trees and save after each of them. A row that the other tree lacks is skipped."""
     for row in rows:
@@ -72,12 +64,12 @@ def compare_rounds(
 
 
 def read_medians(figures: Sequence[Mapping[str, Any]]) -> Medians:
-    """Return what was measured on our side. Figures that count something have no such side: they have gates."""
+    """Return the values of thinklsp. Figures that are counts have none: gates check them."""
     medians: Medians = {}
     for figure in figures:
         if figure["ours"] is not None:
             key, found = figure["name"], (figure["ours"][1], figure["unit"])
-            # A value that is held against several peers is one value, unless it was measured beside each.
+            # A value that is compared with several peers is one value, unless it was measured separately for each peer.
             if medians.get(key, found) != found:
                 key = f"{key} (beside {figure['against']})"
             medians[key] = found

@@ -1,4 +1,4 @@
-"""Pictures of the figures as SVG, written by hand, for light and dark pages."""
+"""Charts of the figures as SVG, without a library, for light and dark pages."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Bars = Sequence[tuple[str, float]]
 
 
 def draw(series: Mapping[str, Mapping[str, Sequence[float]]], folder: Path) -> list[str]:
-    """Writes the pictures for which there are figures; their names."""
+    """Write the charts that have values and return their names."""
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for name, picture in _pictures(series):
@@ -36,31 +36,19 @@ def draw(series: Mapping[str, Mapping[str, Sequence[float]]], folder: Path) -> l
 
 def _pictures(series: Mapping[str, Mapping[str, Sequence[float]]]) -> Iterator[tuple[str, str]]:
     if (starts := series.get("start")) is not None:
-        yield (
-            "start",
-            bars("From the start to the answer of initialize", "milliseconds, median", [("", _medians(starts))]),
-        )
+        title = "From the start to the answer of initialize"
+        yield "start", bars(title, "milliseconds, median", [("", _medians(starts))])
     streams = [
         (name.removeprefix("streaming "), _medians(values))
         for name, values in series.items()
         if name.startswith("streaming ") and len(values) > 1 and "at" in name
     ]
     if streams:
-        yield (
-            "streaming",
-            bars(
-                "Processor time of one streamed event", "microseconds, median; ours decoded, kept and reported", streams
-            ),
-        )
+        note = "microseconds, median; ours decoded, kept and reported"
+        yield "streaming", bars("Processor time of one streamed event", note, streams)
     if (session := series.get("session")) is not None:
-        yield (
-            "session",
-            curve(
-                "Processor time of a session, turn by turn",
-                "milliseconds so far; dashed: as at its beginning",
-                session["thinklsp"],
-            ),
-        )
+        note = "milliseconds so far; dashed: as at its beginning"
+        yield "session", curve("Processor time of a session, turn by turn", note, session["thinklsp"])
 
 
 def _medians(values: Mapping[str, Sequence[float]]) -> Bars:
@@ -68,7 +56,7 @@ def _medians(values: Mapping[str, Sequence[float]]) -> Bars:
 
 
 def bars(title: str, note: str, groups: Sequence[tuple[str, Bars]]) -> str:
-    """Each group has its own scale: what is in it is compared, and nothing else."""
+    """Draw a bar chart. Each group has a scale of its own, because only bars of one group are comparable."""
     y, parts = TOP, []
     for label, group in groups:
         longest = max(value for _, value in group)
@@ -83,9 +71,8 @@ def bars(title: str, note: str, groups: Sequence[tuple[str, Bars]]) -> str:
             parts.append(_text(LEFT + width + 8, y + 14, _figure(value)))
             y += BAR + GAP
         y += GAP
-    return _picture(
-        title, note, y, parts, "; ".join(f"{name} {_figure(value)}" for _, group in groups for name, value in group)
-    )
+    told = "; ".join(f"{name} {_figure(value)}" for _, group in groups for name, value in group)
+    return _picture(title, note, y, parts, told)
 
 
 def curve(title: str, note: str, values: Sequence[float]) -> str:

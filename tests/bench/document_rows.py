@@ -1,18 +1,19 @@
-"""Row 8: typing in large documents, against the documents of pygls."""
+"""Row 8: typing in large documents, compared with the documents of pygls. Row "change": the processor time of a whole
+server for one typed key, beside bare pygls."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
 from lsprotocol import types
 from pygls.workspace import TextDocument
 
-from tests.bench.measure import Bench, Figure, compared, in_turn, ratio
+from tests.bench.lockstep import Lockstep
+from tests.bench.measure import Bench, Figure, compared, cpu_elapsed, cpu_seconds, in_turn, ratio
 from thinklsp.lsp.documents.open_documents import Document
-from thinklsp.lsp.protocol.forms import Change, Opened, Position, Range
 
 LINE = "    value = compute(number, another) + offset  # one line of code\n"
 URI = "file:///large.py"
@@ -25,8 +26,8 @@ async def edits(bench: Bench) -> list[Figure]:
     variants = {"thinklsp": _ours(large, count), "pygls": _theirs(large, count)}
     values, missing = await in_turn(variants, bench.some(5))
     figures = compared("8", f"{count:,} edits in 1 MB", values, missing, {"pygls": 0.01})
-    # A text is split into lines once, at its first edit. That is told apart: else the figure for typing would hang on
-    # how many edits are measured.
+    # The first edit splits the text into lines. It has a figure of its own: otherwise the figure for typing would
+    # depend on the number of edits.
     firsts, missing = await in_turn({"thinklsp": _ours(larger, 1), "pygls": _theirs(larger, 1)}, bench.some(5))
     figures += compared("8", "the first edit in 10 MB", firsts, missing, {"pygls": None})
     typing = {"10 MB": _ours(larger, _TYPED, split=True), "1 MB": _ours(large, _TYPED, split=True)}
@@ -38,22 +39,22 @@ async def edits(bench: Bench) -> list[Figure]:
 
 
 def _places(text: str, count: int) -> list[tuple[int, int]]:
-    """Where somebody types: here and there, and some letters in each place."""
+    """Return random positions, each followed by the next nine columns, as if a user typed ten letters there."""
     random, lines = Random(1), text.count("\n")
     starts = [(random.randrange(lines), random.randrange(len(LINE) - 1)) for _ in range(-(-count // 10))]
     return [(line, column + letter) for line, column in starts for letter in range(10)][:count]
 
 
 def _ours(text: str, count: int, *, split: bool = False) -> Callable[[], float]:
-    """`split`: the document has been edited before."""
+    """Measure `count` edits. `split`: the document has been edited before, so it is already split into lines."""
     places = _places(text, count)
 
     def measure() -> float:
-        document = Document(Opened(URI, "python", 0, text), "utf-16")
-        changes = [Change(Range(Position(*place), Position(*place)), "x") for place in places]
+        document = Document(types.TextDocumentItem(URI, "python", 0, text), "utf-16")
+        changes = _changes(places)
         if split:
             document.apply(1, changes[:1])
-        return _timed(lambda: [document.apply(n, [change]) for n, change in enumerate(changes, 2)])
+        return cpu_elapsed(lambda: [document.apply(n, [change]) for n, change in enumerate(changes, 2)])
 
     return measure
 
@@ -63,17 +64,65 @@ def _theirs(text: str, count: int) -> Callable[[], float]:
 
     def measure() -> float:
         document = TextDocument(URI, text, 0, "python", types.TextDocumentSyncKind.Incremental)
-        changes = [
-            types.TextDocumentContentChangePartial(types.Range(types.Position(*place), types.Position(*place)), "x")
-            for place in places
-        ]
-        return _timed(lambda: [document.apply_change(change) for change in changes])
+        changes = _changes(places)
+        return cpu_elapsed(lambda: [document.apply_change(change) for change in changes])
 
     return measure
 
 
-def _timed(work: Callable[[], Any]) -> float:
-    """Milliseconds of processor time."""
-    begun = time.process_time()
-    work()
-    return (time.process_time() - begun) * 1000
+def _changes(places: Sequence[tuple[int, int]]) -> list[types.TextDocumentContentChangePartial]:
+    """Return changes that insert one letter at each place."""
+    points = (types.Position(*place) for place in places)
+    return [types.TextDocumentContentChangePartial(types.Range(point, point), "x") for point in points]
+
+
+OURS, BARE = "thinklsp", "bare pygls"
+_WARM, _QUIET_SECONDS, _MOST_SECONDS = 200, 0.2, 10.0
+
+
+async def type_keys(bench: Bench) -> list[Figure]:
+    """Send typed keys to each server. A code action at the end waits until the server has read all of them."""
+    count = 500 if bench.quick else 5_000
+    peers = bench.peers
+    servers = {OURS: peers.ours(), BARE: peers.script("bare_pygls.py")}
+
+    def type_into(name: str, argv: Sequence[str]) -> Callable[[], float]:
+        def measure() -> float:
+            with Lockstep(argv, bench.folder / name.replace(" ", "-")) as server:
+                server.initialize()
+                server.first_code_action()
+                _type(server, _WARM, version=2)
+                _wait_until_idle(server)
+                begun = cpu_seconds(server.process.pid)
+                _type(server, count, version=2 + _WARM)
+                return (cpu_seconds(server.process.pid) - begun) / count * 1e6
+
+        return measure
+
+    variants = {name: type_into(name, argv) for name, argv in servers.items()}
+    values, missing = await in_turn(variants, bench.some(5))
+    return compared("change", "CPU of a didChange of one key", values, missing, {BARE: None}, unit="µs")
+
+
+def _type(server: Lockstep, count: int, version: int) -> None:
+    """Send the keys, and wait until the server has read the last of them."""
+    server.send(*(_key(server, version + number) for number in range(count)))
+    server.ask({"id": server.next_id()} | server.code_action_request("a.py"))
+
+
+def _key(server: Lockstep, version: int) -> dict[str, Any]:
+    place = {"line": version % 300, "character": 0}
+    change = {"range": {"start": place, "end": place}, "text": "x"}
+    document = {"uri": (server.folder / "a.py").as_uri(), "version": version}
+    return {"method": "textDocument/didChange", "params": {"textDocument": document, "contentChanges": [change]}}
+
+
+def _wait_until_idle(server: Lockstep) -> None:
+    """Wait until nothing loads in the background. Raises TimeoutError."""
+    give_up = time.monotonic() + _MOST_SECONDS
+    used = -1.0
+    while (now := cpu_seconds(server.process.pid)) > used + 0.001:
+        if time.monotonic() > give_up:
+            raise TimeoutError("the server did not become idle")
+        used = now
+        time.sleep(_QUIET_SECONDS)

@@ -1,6 +1,6 @@
-"""The import of the modules in a file, one name per line: `python importing.py FILE`.
+"""Imports the modules that a file lists, one name per line and in that order: `python importing.py FILE`.
 
-Prints JSON: milliseconds of processor time, and megabytes in memory afterwards. The names are imported in their order.
+Prints JSON: the processor time in milliseconds, and the resident memory in MB afterwards.
 """
 
 import importlib
@@ -17,7 +17,7 @@ def main() -> None:
         try:
             importlib.import_module(name)
         except ImportError:
-            # Libraries try optional modules that are not installed; ours are all there.
+            # Libraries try to import optional modules that are not installed. All modules of thinklsp must exist.
             if name.partition(".")[0] == "thinklsp":
                 raise
     taken = (time.process_time() - begun) * 1000

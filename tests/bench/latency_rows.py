@@ -1,4 +1,5 @@
-"""Rows 6 and 7: what an editor is told and how fast it is answered while models talk."""
+"""Rows 6 and 7: the rate of progress reports, and the latency of requests, while models stream. Row "editor", for
+information: response times of the server."""
 
 from __future__ import annotations
 
@@ -6,15 +7,19 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
 from tests.bench.lockstep import Lockstep
-from tests.bench.measure import ROOT, TREE, Bench, Figure, clean_environment
-from tests.bench.source import MODEL
-from thinklsp.core.loading import uncollected
+from tests.bench.measure import ROOT, TREE, Bench, Figure, clean_environment, elapsed
+from tests.bench.source import MODEL, Source
+from tests.support.client.documents import range_of
+from tests.support.outside import Outside, diagnostic, start
+from tests.support.signing_script import Hold, Text, Thinking, answer
+from tests.support.signing_server import Script
+from thinklsp.core.import_context import reduce_gc
 
 SPEED = 5_000.0
 CHATS = 8
@@ -22,7 +27,7 @@ CHATS = 8
 
 @contextmanager
 def talking(count: int, pace: float) -> Iterator[str]:
-    """A service that answers every request with so many events; its address."""
+    """Run a service that answers each request with `count` events, `pace` per second. Yield its address."""
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.bench.source", str(count), str(pace)],
         cwd=ROOT, env=clean_environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
@@ -36,13 +41,12 @@ def talking(count: int, pace: float) -> Iterator[str]:
 
 
 def served(folder: Path, url: str, *, argv: list[str] | None = None, **environment: str) -> Lockstep:
-    """Our server, with its engine loaded."""
+    """Start a thinklsp server and load its engine."""
     given = {"ANTHROPIC_API_KEY": "key", "ANTHROPIC_BASE_URL": url, "THINKLSP_MODEL": MODEL} | environment
     server = Lockstep(argv or [sys.executable, "-m", "thinklsp"], folder, **given)
     server.initialize()
     server.first_code_action()
-    server.send({"id": 3, "method": "workspace/executeCommand", "params": {"command": "thinklsp.effort"}})
-    assert "result" in server.receive(3)
+    server.ask({"id": 3, "method": "workspace/executeCommand", "params": {"command": "thinklsp.effort"}})
     return server
 
 
@@ -52,24 +56,28 @@ def chat(identity: int, prompt: str = "Go on.", **more: Any) -> dict[str, Any]:
     return {"id": identity, "method": "workspace/executeCommand", "params": params}
 
 
+def timed_turn(server: Lockstep, service: Source, number: int, steps: int, **more: Any) -> tuple[float, float]:
+    """Run a turn. Return its milliseconds, and those in which the service was not busy."""
+    service.busy.clear()
+    begun = time.perf_counter()
+    server.ask(chat(number, **more))
+    wall = time.perf_counter() - begun
+    assert len(service.busy) == steps, "every step has been asked for"
+    return wall * 1000, (wall - sum(service.busy)) * 1000
+
+
 async def reports(bench: Bench) -> list[Figure]:
-    """Row 6: a count, for one turn that streams at full tilt."""
+    """Row 6: the number of progress reports per second during one turn that streams at full speed."""
     count = int(SPEED) * (1 if bench.quick else 3)
     with talking(count, SPEED) as url, served(bench.folder, url) as server:
-        server.send(chat(10))
-        answer = server.receive(10)
-        assert "result" in answer, answer
+        server.ask(chat(10))
         reports = [at for at, message in server.passed if _kind(message, "work-10") == "report"]
         partials = [at for at, message in server.passed if _kind(message, "partial-10") == "text"]
-    # A busy machine takes longer for them than they should have taken.
+    # On a busy machine the events take longer than planned.
     seconds = max(count / SPEED, reports[-1] - reports[0])
     note = f"and {len(partials) / seconds:.1f} pieces of text per second, {count:,} events"
-    value = len(reports) / seconds
-    return [
-        Figure(
-            "6", f"reports at {SPEED:,.0f} events/s", value=value, value_unit="/s", most=10.0, is_gate=True, note=note
-        )
-    ]
+    name, value = f"reports at {SPEED:,.0f} events/s", len(reports) / seconds
+    return [Figure("6", name, value=value, value_unit="/s", most=10.0, is_gate=True, note=note)]
 
 
 def _kind(message: Any, token: str) -> str:
@@ -79,7 +87,7 @@ def _kind(message: Any, token: str) -> str:
 
 
 async def latency(bench: Bench) -> list[Figure]:
-    """Row 7."""
+    """Row 7: the p99 of requests and the longest block of the event loop, during several chats."""
     rounds = 60 if bench.quick else 400
     count = int(SPEED) * (2 if bench.quick else 6) // CHATS
     blocks = bench.folder / "blocks"
@@ -88,12 +96,11 @@ async def latency(bench: Bench) -> list[Figure]:
     with (
         talking(count, SPEED / CHATS) as url,
         served(bench.folder, url, argv=argv, BLOCKS=str(blocks), PYTHONPATH=str(TREE)) as server,
-        # Our own collector would be counted as the server's.
-        uncollected(),
+        # A garbage collection in this process would add to the measured latency.
+        reduce_gc(),
     ):
-        # The first turn loads what turns need.
-        server.send(chat(10))
-        assert "result" in server.receive(10)
+        # The first turn loads the modules of a turn.
+        server.ask(chat(10))
         _asked(server, 20)
         idle = _asked(server, rounds)
         begun = time.monotonic()
@@ -117,7 +124,7 @@ async def latency(bench: Bench) -> list[Figure]:
     for name, taken in busy.items():
         quiet = _p99(idle[name])
         note = f"p50 {statistics.median(taken):.2f}, idle p50 {statistics.median(idle[name]):.2f} ms"
-        # An echo has a gate in milliseconds, since an idle echo takes a fraction of one.
+        # The gate of an echo is in milliseconds, because an idle echo takes only a fraction of one.
         value, unit, most = (_p99(taken), " ms", None) if name == "echo" else (_p99(taken) / quiet, "x", 2.0)
         figures.append(
             Figure("7", f"{name} p99 during {SPEED:,.0f} events/s, {CHATS} chats", "ms", [_p99(taken)], [quiet],
@@ -128,7 +135,7 @@ async def latency(bench: Bench) -> list[Figure]:
 
 
 def _asked(server: Lockstep, rounds: int) -> dict[str, list[float]]:
-    """Milliseconds from the request to the answer. Between two a moment passes, as with a person."""
+    """Return the milliseconds from each request to its answer. A short pause separates the requests."""
     taken: dict[str, list[float]] = {"echo": [], "code action": []}
     for _ in range(rounds):
         for name, message in (
@@ -146,3 +153,65 @@ def _asked(server: Lockstep, rounds: int) -> dict[str, list[float]]:
 
 def _p99(values: list[float]) -> float:
     return sorted(values)[min(len(values) - 1, round(0.99 * len(values)))]
+
+
+LARGE = "".join(f"def function_{number}(value):\n    return value + {number}\n\n\n" for number in range(20_000))
+_WORDS = "    some words of a long answer, and `code` – 🙂\n"
+TALK = (_WORDS * 12 + "```python\n" + "x = compute(1, 2)\n" * 9 + "```\n\n") * 1_300
+
+
+@asynccontextmanager
+async def opened(folder: Path, *script: Script, **more: Any) -> AsyncIterator[Outside]:
+    """Run a server with an editor and a scripted service."""
+    outside = await start(folder, *script, **more)
+    try:
+        yield outside
+    finally:
+        await outside.stop()
+
+
+async def code_action(bench: Bench) -> list[Figure]:
+    """Measure code actions with ten diagnostics, from request to answer, including the cost of the client."""
+    async with opened(bench.folder, files={"large.py": LARGE}) as outside:
+        uri = outside.open("large.py")
+        problems = [diagnostic(LARGE, f"function_{number}(", "something is wrong") for number in range(10)]
+        values = []
+        for number in range(bench.rounds * 20):
+            place = range_of(LARGE, f"function_{number}(")
+            values.append(await elapsed(outside.client.code_actions(uri, place, diagnostics=problems)))
+    return [Figure("editor", "code action, 80,000 lines, 10 diagnostics", "ms", values)]
+
+
+async def chat_lenses(bench: Bench) -> list[Figure]:
+    """Measure code lenses of a chat document right after a change, from request to answer."""
+    async with opened(bench.folder) as outside:
+        await outside.client.command("thinklsp.effort", {})
+        uri = outside.open("large.chat.md", f"## You\n\n{TALK}\n## You\n\nNow?")
+        values = []
+        for number in range(bench.rounds):
+            outside.client.change(uri, "Now", f"Now {number}")
+            values.append(await elapsed(outside.client.lenses(uri)))
+    return [Figure("editor", "lenses of a changed chat document of 1 MB", "ms", values)]
+
+
+async def begin_and_cancel(bench: Bench) -> list[Figure]:
+    """Measure the time from a command to its progress `begin`, and from `$/cancelRequest` to the closed connection."""
+    holds = [Hold() for _ in range(bench.rounds)]
+    begins, cancels = [], []
+    async with opened(bench.folder, *(answer(Thinking("…"), hold, Text("never")) for hold in holds)) as outside:
+        for number, hold in enumerate(holds):
+            token = f"bench-{number}"
+            begun = time.perf_counter()
+            request = outside.client.command("thinklsp.chat", {"prompt": "Hello"}, token=token)
+            await outside.client.wait_for(lambda token=token: outside.client.progress(token))
+            begins.append((time.perf_counter() - begun) * 1000)
+            await hold.reached.wait()
+            cancelled, seen = time.monotonic(), outside.provider.requests[-1]
+            outside.client.cancel(request)
+            closed = await outside.provider.wait_for(lambda seen=seen: seen.closed_at)
+            cancels.append((closed - cancelled) * 1000)
+            await outside.client.wait_for(lambda request=request: request.answered)
+    return [
+        Figure("editor", "command to progress begin", "ms", begins),
+        Figure("editor", "cancel to closed provider connection", "ms", cancels),
+    ]

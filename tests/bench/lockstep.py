@@ -1,4 +1,4 @@
-"""A client that blocks: what it costs itself is next to nothing, and the same for every server."""
+"""A blocking client. Its own cost is very small, and the same for each server."""
 
 from __future__ import annotations
 
@@ -11,19 +11,18 @@ import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from tests.bench.measure import TREE, clean_environment, resident_megabytes
-from tests.support.raw_editor import VSCODE
+from tests.support.client.editor import VSCODE
 
 _HEADER = re.compile(rb"(?:Content-Type[^\r]*\r\n)?Content-Length: (\d+)\r\n(?:Content-Type[^\r]*\r\n)?\r\n")
 _SECONDS = 60.0
 
 
 class Lockstep:
-    """A server process from its spawn on. `begun`: when that was. `passed`: its notifications, and when they were read;
-    `answered`: all its answers."""
+    """A server process and a blocking client. `begun`: the time of the spawn. `passed`: the messages that were not
+    answers, with the time when each was read. `answered`: all answers by id."""
 
     def __init__(self, argv: Sequence[str], folder: Path, **environment: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -33,7 +32,7 @@ class Lockstep:
         self.passed: list[tuple[float, Any]] = []
         self.answered: dict[int, Any] = {}
         self._ids = itertools.count(1_000)
-        # We are found in the folder that we are started in.
+        # Python finds the package `thinklsp` in the current folder.
         self.begun = time.perf_counter()
         self.process = subprocess.Popen(
             argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0,
@@ -43,15 +42,13 @@ class Lockstep:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.process.kill()
         self.process.communicate()
 
     @property
     def elapsed(self) -> float:
-        """Milliseconds since the spawn."""
+        """The milliseconds since the spawn."""
         return (time.perf_counter() - self.begun) * 1000
 
     @property
@@ -59,16 +56,13 @@ class Lockstep:
         return resident_megabytes(self.process.pid)
 
     def send(self, *messages: dict[str, Any]) -> None:
-        """All of them in one write."""
-        frames = []
-        for message in messages:
-            body = json.dumps({"jsonrpc": "2.0"} | message).encode()
-            frames.append(b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
+        """Send all messages in one write."""
+        frames = (self._frame(json.dumps({"jsonrpc": "2.0"} | message).encode()) for message in messages)
         assert self.process.stdin is not None
         self.process.stdin.write(b"".join(frames))
 
     def receive(self, identity: int) -> Any:
-        """The answer to a request; what else comes is passed over, and requests of the server get null."""
+        """Wait for the answer to a request. Requests of the server are answered with null."""
         while True:
             message = self._next()
             if "method" in message:
@@ -80,21 +74,25 @@ class Lockstep:
                 if number == identity:
                     return message
 
+    def ask(self, message: dict[str, Any]) -> Any:
+        """Send a request and return its result. Fails if the server answers with an error."""
+        self.send(message)
+        answer = self.receive(message["id"])
+        assert "result" in answer, answer
+        return answer["result"]
+
     def initialize(self) -> Any:
         uri = self.folder.as_uri()
         params = {
-            "processId": os.getpid(),
-            "clientInfo": {"name": "bench", "version": "1"},
-            "rootUri": uri,
-            "workspaceFolders": [{"uri": uri, "name": self.folder.name}],
-            "capabilities": VSCODE,
-        }
+            "processId": os.getpid(), "clientInfo": {"name": "bench", "version": "1"}, "rootUri": uri,
+            "workspaceFolders": [{"uri": uri, "name": self.folder.name}], "capabilities": VSCODE,
+        }  # fmt: skip
         self.send({"id": 1, "method": "initialize", "params": params})
         return self.receive(1)
 
     def first_code_action(self, delay: float = 0.0) -> Any:
-        """The handshake's end, a document and a request in one write, as an editor with an open file sends them. With a
-        delay the request goes that many seconds later."""
+        """Send `initialized`, a document and a code action request in one write, as an editor with an open file does.
+        With a delay, send the request that many seconds later."""
         text = "def function(value):\n    return value + 1\n\n\n" * 100
         document = {"uri": (self.folder / "a.py").as_uri(), "languageId": "python", "version": 1, "text": text}
         opening = [
@@ -124,10 +122,7 @@ class Lockstep:
         assert self.process.stdout is not None
         descriptor = self.process.stdout.fileno()
         while True:
-            header = _HEADER.match(self._read)
-            if header is not None and len(self._read) >= header.end() + int(header[1]):
-                body = self._read[header.end() : header.end() + int(header[1])]
-                self._read = self._read[header.end() + int(header[1]) :]
+            if (body := self._take_body()) is not None:
                 return json.loads(body)
             if not select.select([descriptor], [], [], max(0.0, give_up - time.monotonic()))[0]:
                 raise TimeoutError("the server did not answer")
@@ -135,3 +130,40 @@ class Lockstep:
             if not piece:
                 raise EOFError("the server ended")
             self._read += piece
+
+    def _frame(self, body: bytes) -> bytes:
+        return b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
+
+    def _take_body(self) -> bytes | None:
+        """Remove the next message from the bytes that were read, and return its body."""
+        header = _HEADER.match(self._read)
+        if header is None or len(self._read) < (end := header.end() + int(header[1])):
+            return None
+        body, self._read = self._read[header.end() : end], self._read[end:]
+        return body
+
+
+class AgentLockstep(Lockstep):
+    """An agent process and a blocking client of the Agent Client Protocol, which announces nothing."""
+
+    def initialize(self) -> Any:
+        self.send({"id": 1, "method": "initialize", "params": {"protocolVersion": 1, "clientCapabilities": {}}})
+        return self.receive(1)
+
+    def new_session(self) -> str:
+        params = {"cwd": str(self.folder), "mcpServers": []}
+        return str(self.ask({"id": self.next_id(), "method": "session/new", "params": params})["sessionId"])
+
+    def prompt(self, session_id: str, text: str = "Go on.") -> Any:
+        params = {"sessionId": session_id, "prompt": [{"type": "text", "text": text}]}
+        return self.ask({"id": self.next_id(), "method": "session/prompt", "params": params})
+
+    def _frame(self, body: bytes) -> bytes:
+        return body + b"\n"
+
+    def _take_body(self) -> bytes | None:
+        body, end, rest = self._read.partition(b"\n")
+        if not end:
+            return None
+        self._read = rest
+        return body

@@ -1,7 +1,7 @@
-"""What all rows share: variants measured in turn, their ratios, growth exponents, and figures with their verdict.
+"""Shared parts of all rows: measurement of variants in turn, ratios, growth exponents, figures and their verdicts.
 
-In every round each variant runs once, one after the other, and a ratio is the median of the ratios of the rounds: what
-else runs on the machine is then in both of its sides.
+Each round runs each variant once, one after the other. A ratio is the median of the ratios of the rounds, so that other
+load on the machine affects both sides of a ratio.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from tests.bench.peers import Peers
 
 ROOT = Path(__file__).parents[2]
-# The checkout whose server and clients are measured, if that is not this one: see `before`.
+# The checkout whose server and clients are measured. `before` sets it to compare two checkouts.
 TREE = Path(os.environ.get("BENCH_TREE", ROOT))
-# A ratio of times is only told of as missed where it is this much over its target: machines differ.
+# A ratio of times counts as missed only above this multiple of its target, because machines differ.
 WIDE = 1.5
 
 Measured = float | Awaitable[float]
@@ -32,15 +32,18 @@ Outcome = Literal["measured", "skipped", "failed"]
 
 
 class Unavailable(Exception):
-    """A tool or peer that is missing here; `str` says which one and how to get it."""
+    """Raised if a tool or peer is missing. The message names it and how to install it."""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One line of the table. `ours` and `theirs`: what was measured round by round, in `unit`. `value` is what is held
-    against `most` (or `least`); without either the line is for information. `is_gate`: a miss fails the run. That holds
-    for counts and exponents, which are the same on every machine, and for the ratios in `gates`. A line whose `outcome`
-    is not "measured" has the reason in `note`."""
+    """One line of the table.
+
+    `ours`, `theirs`: the values of each round, in `unit`. `value` is compared with `most` or `least`; without either,
+    the line is for information. `is_gate`: exceeding the limit fails the run. That applies to counts and exponents,
+    which are the same on every machine, and to the ratios in `gates`. `note` contains the reason if `outcome` is not
+    "measured".
+    """
 
     row: str
     name: str
@@ -75,27 +78,17 @@ class Figure:
 
     def json(self) -> dict[str, object]:
         return {
-            "row": self.row,
-            "name": self.name,
-            "unit": self.unit,
-            "ours": spread(self.ours),
-            "against": self.against,
-            "theirs": spread(self.theirs),
-            "value": self.value,
-            "valueUnit": self.value_unit,
-            "most": self.most,
-            "least": self.least,
-            "isGate": self.is_gate,
-            "outcome": self.outcome,
-            "verdict": self.verdict,
+            "row": self.row, "name": self.name, "unit": self.unit, "ours": spread(self.ours), "against": self.against,
+            "theirs": spread(self.theirs), "value": self.value, "valueUnit": self.value_unit, "most": self.most,
+            "least": self.least, "isGate": self.is_gate, "outcome": self.outcome, "verdict": self.verdict,
             "note": self.note,
-        }
+        }  # fmt: skip
 
 
 @dataclass
 class Bench:
-    """What a row is given: a folder of its own, how often to measure, and where the others are. `series` is what the
-    charts are drawn from."""
+    """The parameters of a row: a folder of its own, the number of rounds, and the peers. `series`: the values for the
+    charts."""
 
     folder: Path
     rounds: int
@@ -104,7 +97,7 @@ class Bench:
     series: dict[str, dict[str, list[float]]] = field(default_factory=dict)
 
     def some(self, most: int) -> int:
-        """Rounds of what takes long."""
+        """Return the number of rounds for a slow measurement: at most `most`."""
         return max(1, min(self.rounds, most))
 
 
@@ -112,7 +105,7 @@ Row = Callable[[Bench], Awaitable[list[Figure]]]
 
 
 def spread(values: Sequence[float]) -> list[float] | None:
-    """Least, median and most."""
+    """Return minimum, median and maximum."""
     return [min(values), statistics.median(values), max(values)] if values else None
 
 
@@ -121,7 +114,7 @@ def ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
 
 
 def exponent(sizes: Sequence[float], costs: Sequence[float]) -> float:
-    """By how much costs grow with sizes: 1 where twice as much costs twice as much, 2 where it costs four times."""
+    """Return the growth exponent: 1 if the costs are proportional to the sizes, 2 if they are quadratic."""
     points = [(math.log(size), math.log(max(cost, 1e-9))) for size, cost in zip(sizes, costs, strict=True)]
     slope, _ = statistics.linear_regression(*zip(*points, strict=True))
     return slope
@@ -130,8 +123,8 @@ def exponent(sizes: Sequence[float], costs: Sequence[float]) -> float:
 async def in_turn(
     variants: Mapping[str, Callable[[], Measured]], rounds: int, *, warm: bool = True
 ) -> tuple[dict[str, list[float]], dict[str, str]]:
-    """What each variant took, round by round, and why others are missing. `warm`: a first round does not count: in it
-    code is compiled and files are read."""
+    """Return the values of each variant by round, and the reasons of missing variants. `warm`: add a first round that
+    does not count, because code is compiled and files are read in it."""
     values: dict[str, list[float]] = {name: [] for name in variants}
     missing: dict[str, str] = {}
     for number in range(-1 if warm else 0, rounds):
@@ -162,8 +155,10 @@ def compared(
     unit: str = "ms",
     ours: str = "thinklsp",
 ) -> list[Figure]:
-    """A line for each peer: our ratio to it. A peer that is missing is a line that says so; without our own side
-    RuntimeError."""
+    """Return a figure for each peer with the ratio of thinklsp to it. A missing peer gives a skipped figure.
+
+    Raises RuntimeError if thinklsp itself could not be measured.
+    """
     if ours in missing:
         raise RuntimeError(f"{what}: {ours} could not be measured: {missing[ours]}")
     figures = []
@@ -176,6 +171,28 @@ def compared(
     return figures
 
 
+def compared_memory(
+    row: str, name: str, memory: Mapping[str, Sequence[float]], peer: str, *, own: str = "thinklsp", **more: Any
+) -> Figure:
+    """Return a figure for the memory of thinklsp and a peer, without the first run of each, which is a warm-up."""
+    ours, theirs = memory[own][1:], memory[peer][1:]
+    return Figure(row, name, "MB", ours, theirs, peer, ratio(ours, theirs), **more)
+
+
+async def elapsed(work: Awaitable[object]) -> float:
+    """Wait for `work` and return the milliseconds that it took."""
+    begun = time.perf_counter()
+    await work
+    return (time.perf_counter() - begun) * 1000
+
+
+def cpu_elapsed(work: Callable[[], object]) -> float:
+    """Run `work` and return its processor time in milliseconds."""
+    begun = time.process_time()
+    work()
+    return (time.process_time() - begun) * 1000
+
+
 def describe(problem: BaseException) -> str:
     """Return the kind of an exception and the first line of its message."""
     lines = str(problem).strip().splitlines()
@@ -183,12 +200,12 @@ def describe(problem: BaseException) -> str:
 
 
 def find_reason(errors: str) -> str:
-    """Return the last line of what a failed process has written to its standard error."""
+    """Return the last line of the standard error of a failed process."""
     return errors.strip().rpartition("\n")[2][:160]
 
 
 def clean_environment(**more: str) -> dict[str, str]:
-    """Of a child: nothing that tells Python or a server of ours how to behave."""
+    """Return the environment of a child process, without variables that configure Python or thinklsp."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "THINKLSP_", "NODE_"))}
     for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "COVERAGE_PROCESS_START"):
         kept.pop(name, None)
@@ -196,12 +213,12 @@ def clean_environment(**more: str) -> dict[str, str]:
 
 
 def cpu_seconds(process_id: int) -> float:
-    """Of a process so far, by the kernel's clock of it: `/proc` counts in hundredths of a second."""
+    """Return the processor time of a process, from its kernel clock. `/proc` has a resolution of only 10 ms."""
     return time.clock_gettime(~process_id << 3 | 2)
 
 
 def resident_megabytes(process_id: int) -> float:
-    """Of a process and all below it."""
+    """Return the resident memory of a process and its descendants, in MB."""
     total = 0.0
     for line in Path(f"/proc/{process_id}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):

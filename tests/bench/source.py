@@ -1,7 +1,7 @@
-"""A service that plays prepared events over HTTP, one chunk per event, each in a thread of its own. Over TLS each event
-is also a record of its own.
+"""A service that sends prepared events over HTTP, one chunk per event. Each connection has a thread of its own.
 
-Nothing is signed and nothing judged here: what is measured is who listens.
+Over TLS, each event is a TLS record of its own.
+The service signs and checks nothing, because only the client is measured.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PIECE = 32
 
 @dataclass(frozen=True)
 class Play:
-    """`pace`: events per second, None as fast as they are taken."""
+    """A prepared answer. `pace`: events per second; None: as fast as the client reads."""
 
     events: Sequence[bytes]
     pace: float | None = None
@@ -39,7 +39,7 @@ class Play:
 
 @dataclass
 class Source:
-    """`play` is given each request's number and body. `busy`: the seconds from each request to its end."""
+    """A running service. `play` maps a request's number and body to its answer. `busy`: the seconds of each request."""
 
     url: str
     play: Callable[[int, bytes], Play]
@@ -77,30 +77,23 @@ class Source:
 
 
 def _send(connection: socket.socket, frames: Sequence[bytes]) -> None:
-    """Send a record for each frame over TLS, else all of them at once."""
+    """Send each frame as a record over TLS, else all frames at once."""
     for piece in frames if isinstance(connection, ssl.SSLSocket) else [b"".join(frames)]:
         connection.sendall(piece)
 
 
 def _request(connection: socket.socket) -> bytes:
-    read = b""
-    while b"\r\n\r\n" not in read:
-        piece = connection.recv(1 << 16)
-        if not piece:
-            raise OSError("gone")
-        read += piece
-    head, _, body = read.partition(b"\r\n\r\n")
-    length = next(
-        int(line.split(b":")[1]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length")
-    )
-    pieces, got = [body], len(body)
-    while got < length:
-        piece = connection.recv(1 << 20)
-        if not piece:
-            raise OSError("gone")
-        pieces.append(piece)
-        got += len(piece)
-    return b"".join(pieces)
+    with connection.makefile("rb") as file:
+        length = 0
+        while (line := file.readline().lower()) != b"\r\n":
+            if not line:
+                raise OSError("gone")
+            if line.startswith(b"content-length"):
+                length = int(line.split(b":")[1])
+        body = file.read(length)
+    if len(body) < length:
+        raise OSError("gone")
+    return body
 
 
 @contextmanager
@@ -134,7 +127,7 @@ def words(count: int) -> list[str]:
 
 
 def anthropic(*blocks: tuple[str, Sequence[str]], usage: int = 100) -> list[bytes]:
-    """An answer of the Messages API. A block is `text` or the name of a tool, with its pieces."""
+    """Return the events of a Messages API answer. A block is `text` or a tool name, with its deltas."""
     message = {
         "id": "msg_1", "type": "message", "role": "assistant", "model": MODEL, "content": [], "stop_reason": None,
         "stop_sequence": None, "usage": {"input_tokens": usage, "output_tokens": 1},
@@ -159,7 +152,7 @@ def anthropic(*blocks: tuple[str, Sequence[str]], usage: int = 100) -> list[byte
 
 
 def responses(pieces: Sequence[str]) -> list[bytes]:
-    """An answer of the Responses API."""
+    """Return the events of a Responses API answer."""
     part = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
     item = {"id": "msg_1", "type": "message", "role": "assistant", "status": "in_progress", "content": []}
     response = {
@@ -195,7 +188,7 @@ def responses(pieces: Sequence[str]) -> list[bytes]:
 
 
 def argument(size: int) -> list[str]:
-    """The arguments of a call as a list of small edits, about so long, in pieces of 20 bytes."""
+    """Return the arguments of a call with about `size` bytes of small edits, in pieces of 20 bytes."""
     edits = []
     length = 0
     while length < size:
@@ -206,7 +199,7 @@ def argument(size: int) -> list[str]:
 
 
 def main() -> None:
-    """A service in a process of its own, until its input ends: `python -m tests.bench.source COUNT PACE`."""
+    """Run a service until the standard input ends: `python -m tests.bench.source COUNT PACE`."""
     count, pace = int(sys.argv[1]), float(sys.argv[2])
     play = Play(anthropic(("text", words(count))), pace)
     with source(lambda *_: play) as made:

@@ -1,28 +1,33 @@
-"""Rows 1 to 3 and "wait": from the spawn to the first answers, and what lies in memory then."""
+"""Rows 1 to 3 and "wait": the time from the spawn to the first answers, and the memory at that time. Row "import": the
+cost of importing the modules of an ordinary session, compared with those of bare pygls."""
 
 from __future__ import annotations
 
+import json
 import statistics
+import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
+from tests.bench.latency_rows import chat, served, talking
 from tests.bench.lockstep import Lockstep
-from tests.bench.measure import Bench, Figure, compared, in_turn, ratio
+from tests.bench.measure import TREE, Bench, Figure, clean_environment, compared, compared_memory, find_reason, in_turn
 
 OURS, BARE, HAND = "thinklsp", "bare pygls", "hand-written stdio"
 PYLSP, JEDI, RUFF = "python-lsp-server", "jedi-language-server", "ruff server"
 PYRIGHT, COPILOT = "pyright", "Copilot language server"
-# Seconds of delay, and the milliseconds that an action may wait. VS Code asks 0.25 s after a change; the import of the
-# protocol library may take about 0.5 s.
+# The delay of the request in seconds, and the maximum wait in milliseconds. VS Code requests code actions 0.25 s after
+# a change. The import of the protocol library can take about 0.5 s.
 DELAYS: dict[float, float | None] = {0.0: None, 0.25: None, 0.5: 60.0, 1.0: 60.0}
 
 
 def _servers(bench: Bench) -> dict[str, Callable[[], list[str]]]:
     peers = bench.peers
-    return {
-        OURS: peers.ours,
-        BARE: lambda: peers.script("bare_pygls.py"),
+    return _bare_servers(bench) | {
         HAND: lambda: peers.script("by_hand.py"),
         PYLSP: lambda: [peers.python("python-lsp-server", "pylsp"), "-m", "pylsp"],
         JEDI: lambda: [peers.program("jedi-language-server", "jedi_language_server")],
@@ -34,82 +39,121 @@ def _servers(bench: Bench) -> dict[str, Callable[[], list[str]]]:
     }  # fmt: skip
 
 
-async def initialize(bench: Bench) -> list[Figure]:
-    """Rows 1 and 3: time and memory of the same starts."""
+def _bare_servers(bench: Bench) -> dict[str, Callable[[], list[str]]]:
+    return {OURS: bench.peers.ours, BARE: lambda: bench.peers.script("bare_pygls.py")}
+
+
+def _starts(
+    bench: Bench, servers: Mapping[str, Callable[[], list[str]]], use: Callable[[Lockstep], float]
+) -> tuple[dict[str, Callable[[], float]], dict[str, list[float]]]:
+    """Return for each server a function that starts it, initializes it and measures its use, and the memory by name."""
     memory: dict[str, list[float]] = {}
 
     def start(name: str, argv: Callable[[], list[str]]) -> Callable[[], float]:
         def measure() -> float:
             with Lockstep(argv(), bench.folder / name.replace(" ", "-")) as server:
                 server.initialize()
-                taken = server.elapsed
+                taken = use(server)
                 memory.setdefault(name, []).append(server.resident)
             return taken
 
         return measure
 
-    servers = _servers(bench)
-    values, missing = await in_turn({name: start(name, argv) for name, argv in servers.items()}, bench.rounds)
+    return {name: start(name, argv) for name, argv in servers.items()}, memory
+
+
+async def initialize(bench: Bench) -> list[Figure]:
+    """Rows 1 and 3: time and memory of the same starts."""
+    starts, memory = _starts(bench, _servers(bench), lambda server: server.elapsed)
+    values, missing = await in_turn(starts, bench.rounds)
     bench.series["start"] = {name: list(taken) for name, taken in values.items()}
     targets = {BARE: None, HAND: 1.5, PYLSP: 0.25, COPILOT: None, PYRIGHT: 0.2, JEDI: 0.06, RUFF: None}
     figures = compared("1", "spawn → initialize", values, missing, targets)
-    # The first start of each did not count.
-    memory = {name: sizes[1:] for name, sizes in memory.items()}
-    if BARE in values:
-        found = ratio(memory[OURS], memory[BARE])
-        figures.append(Figure("3", "memory at initialize", "MB", memory[OURS], memory[BARE], BARE, found))
-    return figures
+    return figures + [compared_memory("3", "memory at initialize", memory, BARE)] * (BARE in values)
 
 
 async def first_code_action(bench: Bench) -> list[Figure]:
     """Rows 2 and 3: time and memory of the same starts."""
-    memory: dict[str, list[float]] = {}
 
-    def start(name: str, argv: list[str]) -> Callable[[], float]:
-        def measure() -> float:
-            with Lockstep(argv, bench.folder / name.replace(" ", "-")) as server:
-                server.initialize()
-                answer = server.first_code_action()
-                taken = server.elapsed
-                memory.setdefault(name, []).append(server.resident)
-                assert answer["result"], answer
-            return taken
+    def act(server: Lockstep) -> float:
+        answer = server.first_code_action()
+        taken = server.elapsed
+        assert answer["result"], answer
+        return taken
 
-        return measure
-
-    variants = {OURS: bench.peers.ours(), BARE: bench.peers.script("bare_pygls.py")}
-    values, missing = await in_turn({name: start(name, argv) for name, argv in variants.items()}, bench.rounds)
+    starts, memory = _starts(bench, _bare_servers(bench), act)
+    values, missing = await in_turn(starts, bench.rounds)
     bench.series["first code action"] = {name: list(taken) for name, taken in values.items()}
     figures = compared("2", "spawn → first code action", values, missing, {BARE: None})
-    if BARE in values:
-        ours, theirs = memory[OURS][1:], memory[BARE][1:]
-        name = "memory after the first code action"
-        figures.append(Figure("3", name, "MB", ours, theirs, BARE, ratio(ours, theirs)))
-    return figures
+    return figures + [compared_memory("3", "memory after the first code action", memory, BARE)] * (BARE in values)
 
 
 async def wait_for_code_action(bench: Bench) -> list[Figure]:
-    """Row "wait": how long an action waits that is requested so many seconds after the answer to `initialize`."""
+    """Row "wait": the latency of a code action that is requested some time after the answer to `initialize`."""
+    figures = []
+    for delay, most in DELAYS.items():
 
-    def start(name: str, argv: list[str], delay: float) -> Callable[[], float]:
-        def measure() -> float:
-            with Lockstep(argv, bench.folder / name.replace(" ", "-")) as server:
-                server.initialize()
-                begun = time.perf_counter()
-                answer = server.first_code_action(delay)
-                taken = (time.perf_counter() - begun - delay) * 1000
-                assert answer["result"], answer
+        def act(server: Lockstep, delay: float = delay) -> float:
+            begun = time.perf_counter()
+            answer = server.first_code_action(delay)
+            taken = (time.perf_counter() - begun - delay) * 1000
+            assert answer["result"], answer
             return taken
 
-        return measure
-
-    figures = []
-    servers = {OURS: bench.peers.ours(), BARE: bench.peers.script("bare_pygls.py")}
-    for delay, most in DELAYS.items():
-        variants = {name: start(name, argv, delay) for name, argv in servers.items()}
-        values, missing = await in_turn(variants, bench.some(5))
+        values, missing = await in_turn(_starts(bench, _bare_servers(bench), act)[0], bench.some(5))
         name = f"first code action, requested {delay:g} s after `initialize`"
         for figure in compared("wait", name, values, missing, {BARE: None}):
             waited = statistics.median(figure.ours)
             figures.append(replace(figure, value=waited, value_unit=" ms", most=most))
     return figures
+
+
+_SECONDS = 60.0
+
+
+async def import_session(bench: Bench) -> list[Figure]:
+    """Measure the import of the modules that the server has loaded after its first chat turn."""
+    lists = {OURS: bench.folder / "ours.txt", BARE: bench.folder / "bare.txt"}
+    lists[OURS].write_text("\n".join(_list_modules(bench.folder)))
+    # The imports of `servers/bare_pygls.py`.
+    lists[BARE].write_text("lsprotocol.types\npygls.lsp.server\n")
+    memory: dict[str, list[float]] = {}
+    modules: dict[str, int] = {}
+
+    def variant(name: str) -> Callable[[], float]:
+        def measure() -> float:
+            told = _import(lists[name])
+            memory.setdefault(name, []).append(told["memory"])
+            modules[name] = told["modules"]
+            return float(told["cpu"])
+
+        return measure
+
+    values, missing = await in_turn({name: variant(name) for name in lists}, bench.rounds)
+    figures = compared("import", "CPU of importing an ordinary session", values, missing, {BARE: None})
+    name, note = "memory of importing an ordinary session", f"{modules[OURS]} modules, {modules[BARE]} there"
+    return [*figures, compared_memory("import", name, memory, BARE, note=note)]
+
+
+def _list_modules(folder: Path) -> list[str]:
+    """Return the modules that thinklsp imports from its start to the end of a chat turn, in the order of import."""
+    path = folder / "modules.txt"
+    argv = [sys.executable, str(Path(__file__).parent / "servers" / "listed.py")]
+    with (
+        talking(10, 1e9) as url,
+        served(folder / "session", url, argv=argv, MODULES=str(path), PYTHONPATH=str(TREE)) as server,
+    ):
+        server.ask(chat(10))
+        names = [name for name in path.read_text().split() if not name.endswith("__main__")]
+    assert "thinklsp" in names, names
+    return list(dict.fromkeys(names))
+
+
+def _import(path: Path) -> Any:
+    done = subprocess.run(
+        [sys.executable, "-P", str(Path(__file__).parent / "importing.py"), str(path)],
+        env=clean_environment(PYTHONPATH=str(TREE)), capture_output=True, text=True, timeout=_SECONDS, check=False,
+    )  # fmt: skip
+    if done.returncode:
+        raise RuntimeError(f"{path.name} could not be imported: {find_reason(done.stderr)}")
+    return json.loads(done.stdout)

@@ -1,4 +1,4 @@
-"""Row 10, and figures of the session store: a session of 10,000 messages and 50 MB among 200 others."""
+"""Row 10, and figures of the session store: one session of 10,000 messages and 50 MB among 200 sessions."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import os
 import sqlite3
 import statistics
 import time
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from random import Random
+from typing import Any
 
-from tests.bench.measure import Bench, Figure, compared, in_turn
+from tests.bench.measure import Bench, Figure, compared, elapsed, in_turn
 from tests.support.stored_sessions import ORIGIN, USAGE, NoVault, full_session
 from thinklsp.core.messages import (
     AssistantMessage,
@@ -30,23 +32,18 @@ _APPENDED = 50_000
 
 
 async def durable(bench: Bench) -> list[Figure]:
-    """Row 10: what a step costs that is on the disk when it is answered, against the least that this can cost."""
+    """Row 10: a durable append of a step, compared with a plain write and fdatasync."""
     store, random = opened(bench.folder), Random(3)
     session = await store.create("w")
-    session = await store.update(session.id, lambda now: now.with_user("Go."))
+    session = await store.update(session.id, lambda now: now.add_user_message("Go."))
     file = os.open(bench.folder / "raw", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     raw = random.randbytes(_APPENDED)
     numbers = list(range(10_000, 0, -1))
 
     async def append() -> float:
-        # Made beforehand: the other side writes one after the other, too.
-        steps = [_step(Session(session.id, "w"), numbers.pop(), random, _APPENDED).conversation for _ in range(20)]
-        taken = []
-        for last in steps:
-            begun = time.perf_counter()
-            await store.update(session.id, lambda now, step=last: now.with_step(*step, USAGE))  # type: ignore[misc]  # an answer and its results
-            taken.append((time.perf_counter() - begun) * 1000)
-        return statistics.median(taken)
+        # Create the steps beforehand, so that only the writes are measured.
+        steps = [build_step(Session(session.id, "w"), numbers.pop(), random, _APPENDED).conversation for _ in range(20)]
+        return statistics.median([await elapsed(_add(store, session.id, step)) for step in steps])
 
     def write() -> float:
         taken = []
@@ -64,22 +61,16 @@ async def durable(bench: Bench) -> list[Figure]:
 
 
 async def loaded(bench: Bench) -> list[Figure]:
-    """Row 10: a session of 1,000 messages, as it is used, against its rows."""
+    """Row 10: loading a session of 1,000 messages, compared with a SELECT of its rows."""
     store, random = opened(bench.folder), Random(4)
 
-    def fill(session: Session) -> Session:
-        session = session.with_user("Go.")
-        for number in range(500):
-            session = _step(session, number, random)
-        return session
-
-    large = await store.update((await store.create("w")).id, fill)
+    large = await store.update((await store.create("w")).id, lambda now: _add_steps(now, 500, random))
     await store.aclose()
     path = bench.folder / "state" / "sessions" / "sessions.db"
 
     async def load() -> float:
         store = opened(bench.folder)
-        await store.list("w")
+        await store.list_sessions("w")
         begun = time.perf_counter()
         session = await store.get(large.id, "w")
         taken = (time.perf_counter() - begun) * 1000
@@ -101,22 +92,20 @@ async def loaded(bench: Bench) -> list[Figure]:
 
 
 async def large(bench: Bench) -> list[Figure]:
-    """For information: the whole store, the list of it, a resume, a step."""
+    """For information: measure a list, a resume and an append in a large store."""
     identity = await filled(bench.folder)
     listed, resumed, appended = [], [], []
     for number in range(bench.some(5)):
         store = opened(bench.folder)
         begun = time.perf_counter()
-        found = await store.list("w")
+        found = await store.list_sessions("w")
         listed.append((time.perf_counter() - begun) * 1000)
         assert len(found) == 200
         begun = time.perf_counter()
         session = await store.get(identity, "w")
         resumed.append((time.perf_counter() - begun) * 1000)
-        last = _step(Session(identity, "w"), STEPS + number, Random(number)).conversation
-        begun = time.perf_counter()
-        await store.update(identity, lambda now, step=last: now.with_step(*step, USAGE))  # type: ignore[misc]  # an answer and its results
-        appended.append((time.perf_counter() - begun) * 1000)
+        last = build_step(Session(identity, "w"), STEPS + number, Random(number)).conversation
+        appended.append(await elapsed(_add(store, identity, last)))
         assert len(session.conversation) > 10_000
         await store.aclose()
     return [
@@ -127,31 +116,37 @@ async def large(bench: Bench) -> list[Figure]:
 
 
 def opened(folder: Path) -> SqliteStore:
-    """The store below a folder."""
+    """Open the store below a folder."""
     return SqliteStore(str(folder / "state"), vault=NoVault)
 
 
 async def filled(folder: Path, workspace: str = "w", *, sessions: int = 200, steps: int = STEPS) -> str:
-    """The id of the large session among so many."""
+    """Fill a store with small sessions and one large session. Return the id of the large one."""
     store, random = opened(folder), Random(1)
     for _ in range(sessions - 1):
         await store.update((await store.create(workspace)).id, full_session)
 
-    def fill(session: Session) -> Session:
-        session = session.with_user("Go.")
-        for number in range(steps):
-            session = _step(session, number, random)
-        return session
-
-    large = await store.update((await store.create(workspace)).id, fill)
-    summary = next(summary for summary in await store.list(workspace) if summary.id == large.id)
+    large = await store.update((await store.create(workspace)).id, lambda now: _add_steps(now, steps, random))
+    summary = next(summary for summary in await store.list_sessions(workspace) if summary.id == large.id)
     assert summary.size > 9_000 * steps, summary
     await store.aclose()
     return large.id
 
 
-def _step(session: Session, number: int, random: Random, size: int = BYTES) -> Session:
-    """Half of it is the result of a tool; a quarter an answer, which stands in neutral and in sealed form."""
+async def _add(store: SqliteStore, session_id: str, step: Sequence[Any]) -> None:
+    answer, results = step
+    await store.update(session_id, lambda now: now.add_step(answer, results, USAGE))
+
+
+def _add_steps(session: Session, steps: int, random: Random) -> Session:
+    session = session.add_user_message("Go.")
+    for number in range(steps):
+        session = build_step(session, number, random)
+    return session
+
+
+def build_step(session: Session, number: int, random: Random, size: int = BYTES) -> Session:
+    """Add a step of about `size` bytes: half is a tool result, the rest an answer and its opaque state."""
     words = "".join(random.choices("abcdef ghij klmn opqr\n", k=size // 4))
     signature = random.randbytes(400).hex()
     blocks = (
@@ -160,4 +155,4 @@ def _step(session: Session, number: int, random: Random, size: int = BYTES) -> S
         ToolUseBlock(f"c{number}", "read_file", {"path": "a.py"}, OpaqueState(words[: size // 8], ORIGIN)),
     )
     results = UserMessage((ToolResultBlock(f"c{number}", words + words),))
-    return session.with_step(AssistantMessage(blocks, "tool_use"), results, USAGE)
+    return session.add_step(AssistantMessage(blocks, "tool_use"), results, USAGE)

@@ -1,6 +1,6 @@
 """One client of a streaming service, in a process of its own: `python -m tests.bench.stream_clients WHO URL`.
 
-Prints JSON: what it cost from the request to the whole message, without imports.
+Prints JSON: the cost from the request to the complete message, without imports.
 """
 
 from __future__ import annotations
@@ -18,39 +18,39 @@ import anyio
 
 
 def _own(provider: str, url: str) -> Any:
-    """The product's way from the socket to the editor: decoded, accumulated, and reported to one that reads on."""
-    from tests.support import anthropic_requests, openai_requests
+    """Return a client that uses the code of thinklsp: it decodes, accumulates and reports the stream to an editor."""
+    from tests.support import anthropic_samples, openai_samples
     from thinklsp.agent.model_call import AttemptUsage, CallFinished, HttpModelCaller
     from thinklsp.http.retry import RetryPolicy
     from thinklsp.http.transport import Transport
-    from thinklsp.lsp.editor.client import Client
-    from thinklsp.lsp.editor.progress import TurnProgress
+    from thinklsp.jsonrpc.writer import FrameWriter
+    from thinklsp.lsp.editor.turn_progress import TurnProgress
     from thinklsp.lsp.editor.work_done import WorkDone
-    from thinklsp.lsp.protocol.dispatch import Protocol
-    from thinklsp.lsp.protocol.writer import FrameWriter
+    from thinklsp.lsp.protocol.frames import build_frame
+    from thinklsp.lsp.transport.connection import create_server
     from thinklsp.providers.anthropic.adapter import AnthropicAdapter
     from thinklsp.providers.base import Endpoint
     from thinklsp.providers.openai_responses.adapter import OpenAiResponsesAdapter
 
     by_anthropic = provider == "anthropic"
     adapter = AnthropicAdapter() if by_anthropic else OpenAiResponsesAdapter()
-    request = anthropic_requests.PLAIN if by_anthropic else openai_requests.PLAIN
+    request = anthropic_samples.PLAIN if by_anthropic else openai_samples.PLAIN
     endpoint = Endpoint(provider, url if by_anthropic else f"{url}/v1", "key")
 
     async def run() -> int:
         transport = Transport()
         caller = HttpModelCaller(adapter, endpoint, transport, policy=RetryPolicy(), rng=lambda: 0.5)
-        protocol = Protocol()
-        writer = FrameWriter(os.open(os.devnull, os.O_WRONLY))
-        protocol.connect(writer)
-        progress = TurnProgress(WorkDone(Client(protocol), "chat", "work"))
+        server = create_server()
+        writer = FrameWriter(os.open(os.devnull, os.O_WRONLY), build_frame)
+        server.protocol.connect(writer)
+        progress = TurnProgress(WorkDone(server.state.client, "chat", "work"))
         progress.work_done.begin()
         progress.use("partial", "status")
         length = 0
         async for event in caller.stream(request):
             if isinstance(event, CallFinished):
                 length = len(event.message.text) + sum(len(str(use.input)) for use in event.message.tool_uses)
-            elif not isinstance(event, AttemptUsage):  # It is summed up in the turn, not shown.
+            elif not isinstance(event, AttemptUsage):  # The turn adds it up; the editor does not show it.
                 progress.show(event)
         progress.end("done")
         writer.close()
@@ -95,7 +95,7 @@ def _openai(url: str) -> Any:
 
 
 def _peak() -> float:
-    """Megabytes. What `getrusage` tells begins with those of whoever has started us."""
+    """Return the peak memory in MB. `getrusage` would include the peak of the parent process."""
     with open("/proc/self/status") as file:
         return next(int(line.split()[1]) / 1024 for line in file if line.startswith("VmHWM:"))
 
@@ -111,7 +111,7 @@ WHO = {
 def main() -> None:
     who, url = sys.argv[1:]
     run = WHO[who](url)
-    # What all of them load with the first request.
+    # Load the modules that every client loads with its first request.
     anyio.run(anyio.sleep, 0)
     "localhost".encode("idna")
     gc.collect()

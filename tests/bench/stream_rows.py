@@ -1,10 +1,11 @@
-"""Rows 3 to 5 and "tls": what a streamed event costs, against the clients that the vendors publish."""
+"""Rows 3 to 5 and "tls": the cost of a streamed event, compared with the SDKs of the providers."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tests.bench.measure import (
@@ -14,6 +15,7 @@ from tests.bench.measure import (
     Unavailable,
     clean_environment,
     compared,
+    compared_memory,
     find_reason,
     in_turn,
     ratio,
@@ -21,7 +23,7 @@ from tests.bench.measure import (
 from tests.bench.source import Play, anthropic, argument, responses, source, words
 
 if TYPE_CHECKING:
-    from tests.support.certificates import Authority
+    from tests.support.other_hosts import Authority
 
 OURS = "thinklsp"
 PACED = 150.0
@@ -38,12 +40,12 @@ async def openai_at_full_speed(bench: Bench) -> list[Figure]:
 
 
 async def paced(bench: Bench) -> list[Figure]:
-    """Row 4, at the speed of a model: waking up is what costs then."""
+    """Row 4, at the speed of a model. Most of the cost is the wake-ups."""
     return await _pair(bench, "4", "anthropic", _paced(bench), None, rounds=5)
 
 
 async def tls_at_full_speed(bench: Bench) -> list[Figure]:
-    """Row "tls": each event is a TLS record, as services send them."""
+    """Row "tls": each event is a TLS record, as services do."""
     play = Play(anthropic(("text", words(_count(bench)))))
     return await _pair(bench, "tls", "anthropic", play, None, authority=_make_authority(bench))
 
@@ -64,7 +66,7 @@ def _paced(bench: Bench) -> Play:
 def _make_authority(bench: Bench) -> Authority:
     """Raises Unavailable if the library that signs certificates is missing."""
     try:
-        from tests.support.certificates import Authority
+        from tests.support.other_hosts import Authority
     except ImportError as problem:
         raise Unavailable(f"{problem}. Install it with `pip install cryptography`.") from None
     return Authority(bench.folder / "certificates")
@@ -80,7 +82,7 @@ async def _pair(
     rounds: int = 11,
     authority: Authority | None = None,
 ) -> list[Figure]:
-    """Our client and theirs on the same events, by TLS if an authority is given."""
+    """Measure thinklsp and an SDK with the same events, over TLS if an authority is given."""
     memory: dict[str, list[float]] = {}
     lengths: set[int] = set()
     context = None if authority is None else authority.server("127.0.0.1")
@@ -102,53 +104,42 @@ async def _pair(
     speed = "at full speed" if play.pace is None else f"at {play.pace:.0f}/s"
     if authority is not None:
         speed = f"TLS, {speed}"
-    # The pictures show events of text, not the pieces of a tool argument (row 5).
+    # The charts contain text events only, not the deltas of a tool argument (row 5).
     if row != "5":
         bench.series[f"streaming {sdk} {speed}"] = values
     figures = compared(row, f"CPU per event, {speed}", values, missing, {f"{sdk} SDK": most}, unit="µs")
     if row == "4" and play.pace is None and not missing:
-        ours, theirs = memory[OURS][1:], memory[f"{sdk} SDK"][1:]
-        found = ratio(ours, theirs)
-        figures.append(Figure("3", "memory while streaming", "MB", ours, theirs, f"{sdk} SDK", found, most=0.55))
+        figures.append(compared_memory("3", "memory while streaming", memory, f"{sdk} SDK", most=0.55))
     return figures
 
 
 async def tool_argument(bench: Bench) -> list[Figure]:
-    """Row 5: one call whose arguments come in pieces of 20 bytes."""
-    # An argument of more than a million characters is refused.
+    """Row 5: one tool call whose arguments arrive in pieces of 20 bytes."""
+    # thinklsp refuses arguments of more than a million characters.
     small, large = (50_000, 200_000) if bench.quick else (200_000, 900_000)
     figures = await _pair(bench, "5", "anthropic", Play(anthropic(("edit_file", argument(small)))), 0.10, rounds=3)
-    figures = [
-        _named(figure, f"tool argument of {small // 1000} KB, CPU per event") for figure in figures if figure.row == "5"
-    ]
+    name = f"tool argument of {small // 1000} KB, CPU per event"
+    figures = [replace(figure, name=name) for figure in figures if figure.row == "5"]
     plays = {size: Play(anthropic(("edit_file", argument(size)))) for size in (small, large)}
-    costs: dict[str, Callable[[], Coroutine[Any, Any, float]]] = {}
-    urls: dict[int, str] = {}
 
-    def cost(size: int) -> Callable[[], Coroutine[Any, Any, float]]:
+    def cost(size: int, url: str) -> Callable[[], Coroutine[Any, Any, float]]:
         async def measure() -> float:
-            told = await _client(bench, "thinklsp-anthropic", urls[size])
+            told = await _client(bench, "thinklsp-anthropic", url)
             return told["cpu"] / len(plays[size].events) * 1e6
 
         return measure
 
     with source(lambda *_: plays[small]) as first, source(lambda *_: plays[large]) as second:
-        urls = {small: first.url, large: second.url}
-        costs = {str(size): cost(size) for size in plays}
+        costs = {"small": cost(small, first.url), "large": cost(large, second.url)}
         values, missing = await in_turn(costs, bench.some(5))
     if missing:
         raise RuntimeError(f"a tool argument could not be measured: {missing}")
-    growth = ratio(values[str(large)], values[str(small)])
-    name = f"the same of {large / 1e6:g} MB, per event"
-    ours, theirs = values[str(large)], values[str(small)]
+    ours, theirs = values["large"], values["small"]
+    growth, name = ratio(ours, theirs), f"the same of {large / 1e6:g} MB, per event"
     return [
         *figures,
         Figure("5", name, "µs", ours, theirs, f"{small // 1000} KB", growth, most=1.2, is_gate=not bench.quick),
     ]
-
-
-def _named(figure: Figure, name: str) -> Figure:
-    return Figure(**{**figure.__dict__, "name": name})
 
 
 async def _client(bench: Bench, who: str, url: str, **environment: str) -> Any:

@@ -1,38 +1,43 @@
-"""Rows 12 and 13: what whole turns cost: tokens that are paid for again, and time beside that of the model."""
+"""Row 11: the cost of a long history, for the body of a late request and for the whole server. Rows 12 and 13: the
+share of input tokens read from the prompt cache, and the server's own time in a turn. Row "whole", for information: a
+turn of 20 steps in a workspace of 60,000 files and a session of 2 MB."""
 
 from __future__ import annotations
 
-import time
-from pathlib import Path
+import json
+from collections import deque
+from dataclasses import replace
 
-from tests.bench.latency_rows import chat, served
-from tests.bench.measure import Bench, Figure
+from tests.bench.latency_rows import chat, opened, served, talking, timed_turn
+from tests.bench.measure import Bench, Figure, compared, cpu_elapsed, cpu_seconds, exponent, in_turn
+from tests.bench.search_rows import filled_folder
 from tests.bench.source import Play, anthropic, source, words
-from tests.support.outside import Outside, start
+from tests.bench.store_rows import filled
+from tests.support.anthropic_samples import PLAIN, call, result, text, thinking
+from tests.support.gauges import gauge
+from tests.support.outside import Outside
 from tests.support.signing_script import Text, Thinking, answer, tool
+from thinklsp.core.messages import AssistantMessage, Message, UserMessage
+from thinklsp.providers.anthropic.adapter import AnthropicAdapter
+from thinklsp.providers.base import Endpoint
+from thinklsp.workspace.paths import compute_workspace_key
 
 _FILE = "".join(f"def function_{number}(value):\n    return value + {number}\n\n\n" for number in range(800))
 _PACE = 150.0
 
 
 async def cache(bench: Bench) -> list[Figure]:
-    """Row 12, at a service that keeps prefixes as Anthropic's does, and counts."""
+    """Row 12, with a service that simulates the prompt cache of Anthropic."""
     steps, turns = 20, 15 if bench.quick else 50
     read = [
         answer(Thinking(), tool("read_file", path="a.py", start_line=40 * n + 1, end_line=40 * n + 40))
         for n in range(steps - 1)
     ]
-    outside = await start(bench.folder / "loop", *read, answer(Text("Done.")), files={"a.py": _FILE})
-    try:
+    async with opened(bench.folder / "loop", *read, answer(Text("Done.")), files={"a.py": _FILE}) as outside:
         loop = _share([(await outside.turn("thinklsp.chat", {"prompt": "Read all of a.py."}))["usage"]])
-    finally:
-        await outside.stop()
     talk = (answer(Thinking(), Text(f"Answer {number}. " + "Some words of it. " * 40)) for number in range(turns))
-    outside = await start(bench.folder / "session", *talk, files={"a.py": _FILE})
-    try:
+    async with opened(bench.folder / "session", *talk, files={"a.py": _FILE}) as outside:
         session = _share([(await _said(outside, number))["usage"] for number in range(turns)])
-    finally:
-        await outside.stop()
     return [
         Figure("12", name, value=100 * share, value_unit=" %", least=85.0, is_gate=True, note="of the input tokens")
         for name, share in ((f"cache reads of {steps} steps", loop), (f"cache reads of {turns} turns", session))
@@ -47,15 +52,14 @@ async def _said(outside: Outside, number: int) -> dict[str, dict[str, int]]:
 
 
 def _share(usages: list[dict[str, int]]) -> float:
-    """`inputTokens` is the whole input."""
+    """Return the share of input tokens read from the cache. `inputTokens` includes them."""
     return sum(usage["cacheReadTokens"] for usage in usages) / sum(usage["inputTokens"] for usage in usages)
 
 
 async def overhead(bench: Bench) -> list[Figure]:
-    """Row 13: from the command to its answer, without the time in which the service spoke or read."""
+    """Row 13: the time from the command to its answer, without the time that the service needs."""
     steps, count = (5, 60) if bench.quick else (20, 100)
-    folder: Path = bench.folder
-    (folder / "a.py").write_text(_FILE)
+    (bench.folder / "a.py").write_text(_FILE)
 
     def play(number: int, _: bytes) -> Play:
         step = number % steps
@@ -65,20 +69,114 @@ async def overhead(bench: Bench) -> list[Figure]:
         return Play(anthropic(("text", words(count)), ("read_file", [called])), _PACE)
 
     shares, lost = [], []
-    with source(play) as service, served(folder, service.url) as server:
+    with source(play) as service, served(bench.folder, service.url) as server:
         for number in range(-1, bench.some(3)):
-            service.busy.clear()
-            begun = time.perf_counter()
-            server.send(chat(number + 10))
-            told = server.receive(number + 10)
-            wall = time.perf_counter() - begun
-            assert "result" in told, told
-            assert len(service.busy) == steps, "every step has been asked for"
-            # The first turn loads what turns need.
+            wall, own = timed_turn(server, service, number + 10, steps)
+            # The first turn loads the modules of a turn.
             if number >= 0:
-                lost.append((wall - sum(service.busy)) * 1000)
-                shares.append(lost[-1] / wall / 10)
+                lost.append(own)
+                shares.append(100 * own / wall)
     share = sorted(shares)[len(shares) // 2]
     note = f"{sorted(lost)[len(lost) // 2] / steps:.1f} ms a step"
     name = f"own time in a turn of {steps} steps"
     return [Figure("13", name, "ms", lost, value=share, value_unit=" %", most=3.0, note=note)]
+
+
+STEPS, WORDS = 20, 100
+_MODULE = "package0/part0/module0_0.py"
+_CALLS = (
+    ("search_text", {"pattern": "that is found", "path": "package0"}),
+    ("read_file", {"path": _MODULE}),
+    ("list_files", {"glob": "**/module1_*.py"}),
+    ("outline", {"path": _MODULE}),
+)
+
+
+async def whole(bench: Bench) -> list[Figure]:
+    """Measure processor time and memory of the server and its children, and the time without the model."""
+    files, history = (4_000, 50) if bench.quick else (60_000, 200)
+    root = bench.folder / "ws"
+    filled_folder(root, files)
+    session = await filled(bench.folder, compute_workspace_key(root.as_uri()), sessions=20, steps=history)
+
+    def play(number: int, _: bytes) -> Play:
+        step = number % STEPS
+        name, arguments = _CALLS[step % len(_CALLS)]
+        called = [] if step == STEPS - 1 else [(name, [json.dumps(arguments)])]
+        return Play(anthropic(("text", words(WORDS)), *called))
+
+    processor, beside, memory = [], [], []
+    with source(play) as service, served(root, service.url, THINKLSP_STATE_DIR=str(bench.folder / "state")) as server:
+        for number in range(-1, bench.some(3)):
+            before = gauge(server.process.pid)
+            _, own = timed_turn(server, service, number + 10, STEPS, sessionId=session)
+            # The first turn loads the modules of a turn, and the session.
+            if number >= 0:
+                now = gauge(server.process.pid)
+                processor.append((now.processor - before.processor) * 1000)
+                beside.append(own)
+                memory.append(now.private)
+    name = f"turn of {STEPS} steps, {files:,} files, {history / 100:g} MB of history"
+    return [
+        Figure("whole", f"{name}: CPU", "ms", processor),
+        Figure("whole", f"{name}: time beside the model", "ms", beside),
+        Figure("whole", f"{name}: memory", "MB", memory),
+    ]
+
+
+_ENDPOINT = Endpoint("anthropic", "https://api.anthropic.com", "key")
+_SENT = 64 * 1024
+_WORDS = "some words of an answer, and `code`\n" * 120
+
+
+def _step(number: int) -> list[Message]:
+    blocks = (thinking(f"signature {number} " * 20), text(_WORDS), call(f"toolu_{number}"))
+    return [AssistantMessage(blocks, "tool_use"), UserMessage((result(f"toolu_{number}", _WORDS * 3),))]
+
+
+async def body(bench: Bench) -> list[Figure]:
+    """Measure the encoding of one more step by an adapter that has already encoded the long history before it."""
+    steps = 20 if bench.quick else 120
+    adapter = AnthropicAdapter()
+    conversation: list[Message] = [UserMessage.from_text("Go.")]
+    for number in range(steps):
+        conversation += _step(number)
+        encoded = bytes(adapter.encode(replace(PLAIN, conversation=tuple(conversation)), _ENDPOINT).body)
+    history = json.loads(encoded)
+
+    def encode() -> float:
+        conversation.extend(_step(len(conversation)))
+        request = replace(PLAIN, conversation=tuple(conversation))
+        return cpu_elapsed(lambda: deque(adapter.encode(request, _ENDPOINT).body.split(_SENT), maxlen=0))
+
+    def dump() -> float:
+        return cpu_elapsed(lambda: json.dumps(history).encode())
+
+    values, missing = await in_turn({"thinklsp": encode, "json.dumps": dump}, max(bench.rounds, 11))
+    name = f"request body of step {steps} ({len(encoded) / 1e6:.1f} MB)"
+    return compared("11", name, values, missing, {"json.dumps": 0.10})
+
+
+async def session(bench: Bench) -> list[Figure]:
+    """Measure the processor time of the server process by turn, including the store and the progress reports."""
+    turns = 40 if bench.quick else 200
+    with talking(60, 1e9) as url, served(bench.folder, url) as server:
+        base, spent = 0.0, []
+        # The first turns load modules, which is independent of the number of turns.
+        for number in range(-3, turns):
+            if number == 0:
+                base = cpu_seconds(server.process.pid)
+            more = {"sessionId": "last"} if number > -3 else {}
+            server.ask(chat(number + 10, f"Prompt {number}. {_WORDS[:2_000]}", **more))
+            server.passed.clear()
+            if number >= 0:
+                spent.append(cpu_seconds(server.process.pid) - base)
+    bench.series["session"] = {"thinklsp": [seconds * 1000 for seconds in spent]}
+    points = [turns * share // 8 for share in (1, 2, 4, 8)]
+    grown = exponent(points, [spent[at - 1] for at in points])
+    tenth = turns // 10
+    first, last = (seconds / tenth * 1000 for seconds in (spent[tenth - 1], spent[-1] - spent[-tenth - 1]))
+    name = f"CPU of {turns} turns in one session"
+    note = f"{spent[-1] * 1000:.0f} ms in all; the first tenth {first:.1f}, the last {last:.1f} ms a turn"
+    value_unit = " (exponent)"
+    return [Figure("11", name, value=grown, value_unit=value_unit, most=1.1, is_gate=not bench.quick, note=note)]

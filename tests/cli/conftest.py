@@ -18,12 +18,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Protocol, Self
+from typing import Self
 
 import pytest
 
 from tests.support import only_loopback as only_loopback_module
-from tests.support.forking import Nursery
+from tests.support.forking import Command, Nursery
 from thinklsp.cli.main import run
 
 ROOT = Path(__file__).parents[2]
@@ -39,16 +39,7 @@ class Done:
     stderr: str
 
 
-class Process(Protocol):
-    """What is common to a process that was started and one that was forked."""
-
-    def poll(self) -> int | None: ...
-
-    def wait(self, timeout: float) -> int: ...
-
-    def send_signal(self, sig: int) -> None: ...
-
-    def kill(self) -> None: ...
+Process = subprocess.Popen[bytes] | Command
 
 
 @dataclass
@@ -65,7 +56,7 @@ class Cli:
         return [sys.executable, "-m", "thinklsp", *args]
 
     def env(self, **more: str) -> dict[str, str]:
-        return {**self.environment, **more}
+        return self.environment | more
 
     def begin(self, args: Sequence[str], variables: dict[str, str], standard: tuple[int, int, int]) -> Process:
         if self.nursery is not None:
@@ -91,8 +82,7 @@ class Cli:
             return Done(code, out.read().decode(), err.read().decode())
 
     def terminal(self, *args: str, columns: int = 100, **more: str) -> Terminal:
-        variables = self.env(TERM="xterm-256color", COLUMNS=str(columns), LINES="40", **more)
-        return Terminal(self, args, variables)
+        return Terminal(self, args, self.env(TERM="xterm-256color", COLUMNS=str(columns), LINES="40", **more))
 
     def left_behind(self) -> list[str]:
         """Everything in the temporary and the home folder."""
@@ -153,14 +143,8 @@ def cli(tmp_path: Path, nursery: Nursery | None) -> Cli:
     for place in (home, folder, temp, site):
         place.mkdir()
     (site / "sitecustomize.py").write_text(_ONLY_LOOPBACK)
-    environment = {
-        "PATH": os.environ["PATH"],
-        "HOME": str(home),
-        "TMPDIR": str(temp),
-        "PYTHONPATH": os.pathsep.join((str(site), str(ROOT))),
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "LANG": "C.UTF-8",
-    }
+    environment = {"PATH": os.environ["PATH"], "HOME": str(home), "TMPDIR": str(temp), "LANG": "C.UTF-8"}
+    environment |= {"PYTHONPATH": f"{site}{os.pathsep}{ROOT}", "PYTHONDONTWRITEBYTECODE": "1"}
     return Cli(home, folder, temp, nursery, environment)
 
 

@@ -1,17 +1,17 @@
-"""The command line itself, `config` and `simulate`."""
+"""The command line itself, its standard streams, the options of the server, `config` and `simulate`."""
 
 import json
-import re
-import signal
+import os
+import socket
 import subprocess
 import sys
 
 import pytest
 
 from thinklsp import __version__
-from thinklsp.cli.config import settings_table
+from thinklsp.cli.config import build_settings_table
 from thinklsp.cli.main import COMMANDS, run
-from thinklsp.settings import KEYS, Settings
+from thinklsp.settings.model import KEYS, Settings
 
 # The documented defaults and choices, from the public contract.
 DOCUMENTED = {
@@ -38,16 +38,9 @@ DOCUMENTED = {
     "chat.fileSuffix": [".chat.md"],
 }
 
-TWO_STEPS = """
-[[turn]]
-[[turn.step]]
-block = [{ tool = "list_files" }]
-[[turn.step]]
-block = [{ text = "Done." }]
-"""
 
 WRONG = [
-    ["nonsense"], ["--nonsense"], ["--stdio", "more"], ["config"], ["config", "nonsense"], ["demo", "--nonsense"],
+    ["nonsense"], ["--nonsense"], ["--stdio", "more"], ["config", "nonsense"], ["demo", "--nonsense"],
     ["doctor", "more"], ["ask", "a", "b"], ["ask", "a", "--effort", "huge"], ["simulate", "--port", "70000"],
     ["simulate", "--port", "many"], ["--log-level"], ["--log-level", "loud"], ["--stdio", "--log-level", "critical"],
 ]  # fmt: skip
@@ -58,6 +51,24 @@ def test_wrong_usage_is_exit_code_2(inside, args):
     done = inside(*args)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("usage: thinklsp")
+
+
+ON_WINDOWS = """
+import runpy, sys
+sys.platform = "win32"
+sys.modules |= dict.fromkeys(["fcntl", "pwd", "resource"])
+sys.argv[0] = "thinklsp"
+runpy.run_module("thinklsp", run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize("args", [[], ["--stdio"], ["demo"], ["--version"]], ids=" ".join)
+def test_windows_is_told_to_use_wsl(args):
+    done = subprocess.run(
+        [sys.executable, "-c", ON_WINDOWS, *args], input="", capture_output=True, text=True, check=False
+    )
+    sentence = "thinklsp does not run on Windows. Install it in WSL, and open your folder there.\n"
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", sentence)
 
 
 def test_the_exit_code_reaches_the_shell(cli):
@@ -91,8 +102,7 @@ def part_of(schema, key):
 
 
 def test_the_schema_holds_the_documented_settings(inside):
-    done = inside("config", "schema")
-    schema = json.loads(done.stdout)
+    schema = json.loads(inside("config", "schema").stdout)
     assert set(KEYS) == set(DOCUMENTED)
     for key, (default, *others) in DOCUMENTED.items():
         part = part_of(schema, key)
@@ -110,23 +120,15 @@ def test_the_schema_holds_the_documented_settings(inside):
     assert Settings.model_validate(nested) == Settings()
 
 
-def test_the_table_names_every_setting_once_with_its_default_first(inside):
+def test_settings_table_has_each_setting_once(inside):
     done = inside("config", "table")
-    assert done.stdout == settings_table() + "\n"
+    assert done.stdout == build_settings_table() + "\n"
     rows = [line.split(" | ") for line in done.stdout.splitlines()[2:]]
     assert [row[0] for row in rows] == [f"| `{key}`" for key in KEYS]
     for row, (key, choices) in zip(rows, ((key, DOCUMENTED[key]) for key in KEYS), strict=True):
         words = [choice if isinstance(choice, str) else json.dumps(choice) for choice in choices if choice is not None]
         shown = [f"`{word}`" for word in words] or ["none"]
         assert row[1].startswith(", ".join(shown)), key
-
-
-def test_a_reader_who_has_enough_is_no_failure_to_explain(cli):
-    with subprocess.Popen(
-        cli.argv("config", "schema"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=cli.env()
-    ) as process:
-        process.stdout.close()
-        assert process.stderr.read() == b""
 
 
 @pytest.mark.parametrize("words", [["ask", "hi"], ["sessions", "list"]])
@@ -142,47 +144,117 @@ def test_a_folder_that_is_gone_is_told(cli, monkeypatch, capsys, words):
     told = capsys.readouterr().err
     assert (end.value.code, len(told.splitlines())) == (1, 1)
     assert told.startswith(f"thinklsp {words[0]}: ")
-    assert "cannot be used: No such file or directory. Go to another" in told
+    assert "No such file or directory. Change to another" in told
 
 
-@pytest.mark.parametrize("words", [["config", "schema"], ["doctor"], ["ask", "hi"]])
-def test_output_that_cannot_be_written_is_told(cli, words):
-    argv = ["sh", "-c", 'exec "$@" >/dev/full', "sh", *cli.argv(*words)]
-    env = cli.env(THINKLSP_PROVIDER="simulator")
-    done = subprocess.run(argv, cwd=cli.folder, env=env, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False)
-    told = done.stderr.decode()
-    assert (done.returncode, "Traceback" in told) == (1, False)
-    *_, last = told.splitlines()
-    assert last.startswith(f"thinklsp {words[0]}: ")
-    assert "could not go on: No space left on device." in last
+EXCLUSIVE = "--no-token and --token-file are mutually exclusive"
 
 
-def test_simulate_tells_how_to_use_it_and_what_was_asked(cli, tmp_path):
-    scenario = tmp_path / "mine.toml"
-    scenario.write_text(TWO_STEPS)
-    argv = cli.argv("simulate", "--scenario", str(scenario), "--port", "0")
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=cli.env()) as process:
-        assert re.search(r"“mine” on http://127\.0\.0\.1:\d+", process.stdout.readline())
-        lines = [process.stdout.readline().removeprefix("export ").split() for _ in range(4)]
-        paths = ("messages", "responses", "gemini", "chat/completions")
-        for exports, path in zip(lines, paths, strict=True):
-            done = cli.run("ask", "Hello", **dict(export.split("=", 1) for export in exports))
-            assert done.returncode == 0, done.stderr
-            told = [process.stdout.readline() for _ in range(3 if path.startswith("chat") else 2)]
-            assert path in told[-1]
-            assert [line.partition(": ")[2] for line in told[-2:]] == [
-                f"200 (turn 1, step {step})\n" for step in (1, 2)
-            ]
-        process.send_signal(signal.SIGINT)
-        assert process.wait(10) == 0
-        assert process.stderr.read() == ""
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["--tcp", "0.0.0.0:0"], 2, "--listen-publicly"),
+        (["--ws", "[::]:0"], 2, "--listen-publicly"),
+        (["--tcp", "0.0.0.0:0", "--listen-publicly", "--no-token"], 2, "--no-token"),
+        (["--ws", "127.0.0.1:0", "--no-token"], 2, "--no-token"),
+        (["--tcp", "127.0.0.1:0", "--no-token", "--token-file", "good"], 2, EXCLUSIVE),
+        (["--ws", "127.0.0.1:0", "--no-token", "--token-file", "good"], 2, "works only with --tcp"),
+        (["--tcp", "127.0.0.1"], 2, "HOST:PORT"),
+        (["--tcp", "127.0.0.1:70000"], 2, "HOST:PORT"),
+        (["--tcp", ""], 2, "HOST:PORT"),
+        (["--tcp", "127.0.0.1:0", "--ws", "127.0.0.1:0"], 2, "not allowed with"),
+        (["--tcp", "127.0.0.1:0", "--allow-origin", "https://ide.example.com"], 2, "--ws"),
+        (["--ws", "127.0.0.1:0", "--allow-origin", "*"], 2, "origin"),
+        (["--ws", "127.0.0.1:0", "--allow-origin", "https://ide.example.com/"], 2, "origin"),
+        (["--stdio", "--no-token"], 2, "--tcp"),
+        (["--metrics", "9464"], 2, "--tcp"),
+        (["--ws", "127.0.0.1:0", "--metrics", "port"], 2, "HOST:PORT"),
+        (["--ws", "127.0.0.1:0", "--metrics", ""], 2, "HOST:PORT"),
+        (["--ws", "127.0.0.1:0", "--metrics", "0.0.0.0:0"], 2, "--listen-publicly"),
+        (["--listen-publicly"], 2, "--tcp"),
+        (["--tcp", "nowhere.invalid:0"], 1, "nowhere.invalid"),
+        (["--tcp", "127.0.0.1:0", "--token-file", "missing"], 1, "missing"),
+        (["--tcp", "127.0.0.1:0", "--token-file", "open"], 1, "chmod 600 open"),
+        (["--ws", "127.0.0.1:0", "--token-file", "open"], 1, "chmod 600 open"),
+        (["--ws", "127.0.0.1:0", "--token-file", "link"], 1, "link"),
+        (["--ws", "127.0.0.1:0", "--token-file", "."], 1, "directory"),
+        (["--ws", "127.0.0.1:0", "--token-file", "pipe"], 1, "not a regular file"),
+        (["--ws", "127.0.0.1:0", "--token-file", "short"], 1, "16"),
+        (["--ws", "127.0.0.1:0", "--token-file", "odd"], 1, "letters"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_is_not_listened_on(cli, inside, arguments, code, words):
+    for name, text in (("open", "x" * 40), ("good", "x" * 40), ("short", "x" * 15), ("odd", "x y" * 20)):
+        (cli.folder / name).write_text(text)
+        (cli.folder / name).chmod(0o640 if name == "open" else 0o600)
+    (cli.folder / "link").symlink_to("good")
+    os.mkfifo(cli.folder / "pipe", 0o600)
+    done = inside(*arguments)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert words in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+    assert "x" * 15 not in done.stderr
 
 
-def test_simulate_says_when_a_port_is_taken(cli):
-    argv = cli.argv("simulate")
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env=cli.env()) as process:
-        port = re.search(r":(\d+) ", process.stdout.readline())[1]
-        done = cli.run("simulate", "--port", port)
-        process.send_signal(signal.SIGINT)
-    assert done.returncode == 1
-    assert done.stderr.startswith(f"thinklsp simulate: The simulator cannot listen on 127.0.0.1:{port}")
+ISSUER, AUDIENCE = 'issuer = "https://login.example.com"', 'audience = "thinklsp"'
+OIDC = f"[serve.oidc]\n{ISSUER}\n{AUDIENCE}\n"
+
+
+@pytest.mark.parametrize(
+    ("settings", "arguments", "words"),
+    [
+        (OIDC, ["--tcp", "127.0.0.1:0"], "identifies users only on a WebSocket. Use --ws."),
+        (OIDC, ["--tcp", "127.0.0.1:0", "--no-token"], "identifies users only on a WebSocket. Use --ws."),
+        (OIDC, ["--ws", "127.0.0.1:0", "--token-file", "good"], "mutually exclusive. Remove one of them."),
+        (f"[serve.oidc]\n{ISSUER}\n", ["--ws", "127.0.0.1:0"], "serve.oidc.audience"),
+        (f"{OIDC}algorithms = ['none']\n", ["--ws", "127.0.0.1:0"], "serve.oidc.algorithms"),
+        (f"[serve.odic]\n{ISSUER}\n", ["--ws", "127.0.0.1:0"], "serve.odic"),
+        ("[serve", ["--ws", "127.0.0.1:0"], "config.toml"),
+    ],
+)
+def test_users_are_never_taken_for_one_by_mistake(cli, inside, settings, arguments, words):
+    """The server does not start if its settings cannot have the effect that they seem to be meant for."""
+    for name, text in (("config.toml", settings), ("good", "x" * 40)):
+        (cli.folder / name).write_text(text)
+        (cli.folder / name).chmod(0o600)
+    done = inside(*arguments, THINKLSP_CONFIG=str(cli.folder / "config.toml"))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert words in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("kind", ["--tcp", "--ws"])
+def test_a_port_that_is_taken(inside, kind):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        done = inside(kind, address)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"Cannot listen on {address}" in done.stderr
+
+
+def test_a_port_for_metrics_that_is_taken(cli):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        done = cli.run("--ws", "127.0.0.1:0", "--metrics", port)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"Cannot listen on 127.0.0.1:{port}" in done.stderr
+
+
+def test_a_file_with_a_mistake_keeps_a_server_from_starting(cli):
+    """Otherwise its limits would not count."""
+    own = cli.folder / "own.toml"
+    own.write_text("[serve]\nmax_clients = 0\n")
+    own.chmod(0o600)
+    done = cli.run("--ws", "127.0.0.1:0", THINKLSP_CONFIG=str(own))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "serve.max_clients" in done.stderr
+
+
+def test_on_a_terminal_it_says_that_it_waits_for_an_editor(cli):
+    with cli.terminal() as terminal:
+        terminal.until("waiting for LSP messages")
+        terminal.until("for all commands.")
+        # No line is cut in the middle of a word at the usual width.
+        assert all(len(line.strip()) < 80 for line in terminal.output.splitlines())
+    assert "waiting" not in cli.run("--stdio").stderr

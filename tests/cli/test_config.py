@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from thinklsp.cli.config import _values, efforts_table, settings_table
-from thinklsp.providers.catalog import known_models
+from thinklsp.cli.config import _format_values, build_efforts_table, build_settings_table
+from thinklsp.providers.catalogue import list_models
+from thinklsp.settings.budgets_section import BudgetsSection
 
 ROOT = Path(__file__).parents[2]
 TABLES = {
-    "README.md": ("settings", "table", settings_table),
-    "thinklsp/providers/EFFORTS.md": ("efforts", "efforts", efforts_table),
+    "docs/settings.md": ("settings", "table", build_settings_table),
+    "thinklsp/providers/EFFORTS.md": ("efforts", "efforts", build_efforts_table),
 }
 
 
@@ -27,15 +28,28 @@ def test_the_document_holds_the_table_that_the_program_prints(document):
     assert text.partition(begin)[2].partition(end)[0] == table() + "\n"
 
 
-KINDS = {
-    "object": dict,
-    "array": list,
-    "string": str,
-    "boolean": bool,
-    "integer": int,
-    "number": (int, float),
-    "null": type(None),
-}
+def test_config_alone_shows_what_is_set(cli, inside):
+    """T-Polish: it was a usage error."""
+    nothing = inside("config")
+    assert (nothing.returncode, nothing.stderr) == (0, "")
+    assert "does not exist" in nothing.stdout
+    assert "Every setting has its default value." in nothing.stdout
+    file = cli.home / "config.toml"
+    file.write_text('effort = "low"\nmax_steps = 7\ncolour = "red"\n')
+    shown = inside("config", "show", THINKLSP_CONFIG=str(file), THINKLSP_EFFORT="high")
+    assert shown.returncode == 0
+    lines = [" ".join(line.split()) for line in shown.stdout.splitlines()]
+    assert lines[0] == f"Your file: {file}"
+    assert lines[2:4] == ['effort = "high" environment', "maxSteps = 7 user file"]
+    assert "colour" in lines[4]
+    assert "thinklsp config table" in lines[-1]
+    file.write_text("effort = ")
+    broken = inside("config", THINKLSP_CONFIG=str(file))
+    assert (broken.returncode, broken.stdout, "config.toml" in broken.stderr) == (1, "", True)
+
+
+KINDS = {"object": dict, "array": list, "string": str, "boolean": bool, "integer": int, "null": type(None)}
+KINDS |= {"number": (int, float)}
 
 
 def refused(value, part, whole, place=""):
@@ -48,9 +62,8 @@ def refused(value, part, whole, place=""):
     if value not in part.get("enum", [value]) or not isinstance(value, KINDS.get(part.get("type"), object)):
         return [place]
     if isinstance(value, list):
-        return [
-            at for n, each in enumerate(value) for at in refused(each, part.get("items", {}), whole, f"{place}[{n}]")
-        ]
+        items = part.get("items", {})
+        return [at for n, each in enumerate(value) for at in refused(each, items, whole, f"{place}[{n}]")]
     if not isinstance(value, dict):
         return []
     found = [f"{place}.{name} is missing" for name in part.get("required", []) if name not in value]
@@ -63,11 +76,16 @@ def refused(value, part, whole, place=""):
     return found
 
 
-def test_the_schema_of_the_users_file_takes_the_examples_of_the_readme(inside):
+def test_user_file_schema_accepts_documented_examples(inside):
     schema = json.loads(inside("config", "file").stdout)
-    written = re.findall(r"```toml\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    own = [text for text in written if re.search(r"^(\[\[actions|\[providers|# config.toml)", text, re.MULTILINE)]
-    assert len(own) == 3
+    pages = [page.read_text() for page in sorted((ROOT / "docs").glob("*.md"))]
+    own = [text for page in pages for text in re.findall(r"```toml\n(.*?)```", page, re.DOTALL)]
+    # Budgets are in the administrator's file only.
+    budgets = [text for text in own if text.startswith("[budgets]")]
+    own = [text for text in own if text not in budgets]
+    assert (len(own), len(budgets)) == (14, 1)
+    for text in budgets:
+        assert BudgetsSection.model_validate(tomllib.loads(text)["budgets"]).teams
     for text in (*own, '"actions.disabled" = ["fix"]', '[actions]\ndisabled = ["fix"]'):
         assert refused(tomllib.loads(text), schema, schema) == []
     for text, place in (
@@ -102,31 +120,28 @@ SENT = {
 
 
 def test_the_table_of_efforts_says_what_each_service_is_sent():
-    rows = [line.strip("| ").split(" | ", 2) for line in efforts_table().splitlines()[2:]]
+    rows = [line.strip("| ").split(" | ", 2) for line in build_efforts_table().splitlines()[2:]]
     shown = {(provider, model): sent for provider, model, sent in rows}
     assert {model: sent for (_, model), sent in shown.items() if model in SENT} == SENT
     providers = ("anthropic", "openai", "google", "openai-compatible")
-    listed = {(provider, f"`{model}`") for provider in providers for model in known_models(provider)}
+    listed = {(provider, f"`{model}`") for provider in providers for model in list_models(provider)}
     assert set(shown) == listed | {(provider, "any other") for provider in providers}
 
 
 VALUES = {
-    "an empty text": ({"type": "string", "default": ""}, "none, a text"),
-    "a long text": (
-        {"type": "string", "default": "x", "maxLength": 2000},
-        "`x`, a text of at most 2,000 characters",
-    ),
+    "an empty text": ({"type": "string", "default": ""}, "none, text"),
+    "a long text": ({"type": "string", "default": "x", "maxLength": 2000}, "`x`, text of at most 2,000 characters"),
     "no text": ({"anyOf": [{"type": "string", "maxLength": 9}, {"type": "null"}], "default": None},
-        "none, a text of at most 9 characters"),
-    "a pattern": ({"type": "string", "default": ".a", "pattern": "^.a$", "maxLength": 9}, "`.a`, a text like `.a`"),
-    "a pattern without an example": ({"type": "string", "default": "", "pattern": "^.a$"}, "none, a text"),
+        "none, text of at most 9 characters"),
+    "a pattern": ({"type": "string", "default": ".a", "pattern": "^.a$", "maxLength": 9}, "`.a`, text like `.a`"),
+    "a pattern without an example": ({"type": "string", "default": "", "pattern": "^.a$"}, "none, text"),
     "a switch": ({"type": "boolean", "default": True}, "`true`, `false`"),
     "a number": ({"type": "integer", "default": 1, "minimum": 1, "exclusiveMaximum": 2000},
-        "`1`, a whole number at least 1 and less than 2,000"),
-    "a list": ({"type": "array", "default": []}, "`[]`, a list of texts"),
+        "`1`, a whole number (at least 1 and less than 2,000)"),
+    "a list": ({"type": "array", "default": []}, "`[]`, a list of strings"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("part", "shown"), VALUES.values(), ids=VALUES)
 def test_values_are_shown_for_people(part, shown):
-    assert _values(part) == shown
+    assert _format_values(part) == shown

@@ -1,14 +1,21 @@
-"""The demo's editor understands workspace edits as the specification says, whatever characters they are about."""
+"""The demo's editor and client of pygls: edits as the specification says; every request and process ends."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from tempfile import TemporaryFile
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lsprotocol import types
+from pygls.protocol import default_converter
 
-from thinklsp.cli.demo_client import make_converter
-from thinklsp.cli.demo_edits import EditRefused, count_unconfirmed, edit_set_of, offset_in
-from thinklsp.core.edits import hunks
-from thinklsp.lsp.protocol.convert import Lines
+from thinklsp.cli.demo_client import DemoClient, DemoFailed, ServerExited, make_converter
+from thinklsp.cli.demo_editor import EditRefused, build_edit_set, count_unconfirmed, find_offset
+from thinklsp.core.edits import compute_hunks
+from thinklsp.lsp.protocol.positions import PositionMap
 from thinklsp.workspace.paths import Root
 from thinklsp.workspace.uri import path_to_uri
 from thinklsp.workspace.view import DocumentSnapshot, WorkspaceFolder, WorkspaceView
@@ -24,14 +31,15 @@ def read(edit):
 
 def after(before, edit):
     view = WorkspaceView(documents=[DocumentSnapshot(URI, 7, before)])
-    files = edit_set_of(read(edit), view, {URI: 7}).files
+    files = build_edit_set(read(edit), view, {URI: 7}).files
     return files[0].after if files else before
 
 
 @given(TEXTS, TEXTS)
 def test_the_servers_hunks_arrive_as_meant(before, wanted):
-    lines = Lines(before, "utf-16")
-    edits = [{"range": lines.range(edit.start, edit.end), "newText": edit.new_text} for edit in hunks(before, wanted)]
+    lines = PositionMap(before, "utf-16")
+    hunks = compute_hunks(before, wanted)
+    edits = CONVERTER.unstructure([types.TextEdit(lines.to_range(h.start, h.end), h.new_text) for h in hunks])
     versioned = {"documentChanges": [{"textDocument": {"uri": URI, "version": 7}, "edits": edits}]}
     assert after(before, versioned) == wanted
     assert after(before, {"changes": {URI: edits}}) == wanted
@@ -39,7 +47,7 @@ def test_the_servers_hunks_arrive_as_meant(before, wanted):
 
 @given(TEXTS, st.integers(0, 6), st.integers(0, 50))
 def test_a_position_counts_utf_16_units_within_its_line(text, line, character):
-    offset = offset_in(text, types.Position(line, character))
+    offset = find_offset(text, types.Position(line, character))
     rows = text.replace("\r\n", "\n\0").replace("\r", "\n").split("\n")  # the \0 keeps the length of \r\n
     if line >= len(rows):
         assert offset == len(text)
@@ -59,10 +67,8 @@ def folder(tmp_path):
 
 def edit_at(uri, version, new_text, **more):
     start = {"line": 0, "character": 0}
-    return {
-        "textDocument": {"uri": uri, "version": version},
-        "edits": [{"range": {"start": start, "end": start}, "newText": new_text, **more}],
-    }
+    edit = {"range": {"start": start, "end": start}, "newText": new_text, **more}
+    return {"textDocument": {"uri": uri, "version": version}, "edits": [edit]}
 
 
 def test_files_are_made_moved_and_removed(folder):
@@ -73,11 +79,11 @@ def test_files_are_made_moved_and_removed(folder):
         edit_at(base + "old.txt", None, "zero\n"),
         {"kind": "rename", "oldUri": base + "old.txt", "newUri": base + "moved.txt"},
     ]
-    made, moved = edit_set_of(read({"documentChanges": changes}), view, {}).files
+    made, moved = build_edit_set(read({"documentChanges": changes}), view, {}).files
     assert (made.path, made.before, made.after) == ("new/a.txt", None, "made\n")
     assert (moved.path, moved.new_path, moved.after) == ("old.txt", "moved.txt", "zero\none\ntwo\n")
-    (gone,) = edit_set_of(read({"documentChanges": [{"kind": "delete", "uri": base + "old.txt"}]}), view, {}).files
-    assert gone.deletes
+    (gone,) = build_edit_set(read({"documentChanges": [{"kind": "delete", "uri": base + "old.txt"}]}), view, {}).files
+    assert gone.is_deletion
 
 
 REFUSED = {
@@ -92,7 +98,7 @@ REFUSED = {
 def test_what_an_editor_would_refuse_is_refused(folder, make):
     view, base = folder
     with pytest.raises(EditRefused):
-        edit_set_of(read({"documentChanges": [make(base)]}), view, {base + "old.txt": 4})
+        build_edit_set(read({"documentChanges": [make(base)]}), view, {base + "old.txt": 4})
 
 
 def test_overlapping_edits_are_refused():
@@ -105,8 +111,105 @@ def test_changes_to_be_confirmed_are_counted():
     marks = {"yes": {"label": "a", "needsConfirmation": True}, "no": {"label": "b"}}
     (plain,) = edit_at(URI, None, "")["edits"]
     edits = [{**plain, "annotationId": "yes"}, {**plain, "annotationId": "no"}, plain]
-    changes = [
-        {"textDocument": {"uri": URI, "version": None}, "edits": edits},
-        {"kind": "delete", "uri": "x", "annotationId": "yes"},
-    ]
+    deletion = {"kind": "delete", "uri": "x", "annotationId": "yes"}
+    changes = [{"textDocument": {"uri": URI, "version": None}, "edits": edits}, deletion]
     assert count_unconfirmed(read({"documentChanges": changes, "changeAnnotations": marks})) == 2
+
+
+# A server of a few lines. SERVE and EXIT stand for its code after a request and after `exit`, which each case brings.
+SERVER = """
+import json, os, sys
+def send(message):
+    body = json.dumps({"jsonrpc": "2.0", **message}).encode()
+    os.write(1, b"Content-Length: %d\\r\\n\\r\\n%s" % (len(body), body))
+while head := sys.stdin.buffer.readline():
+    length = int(head.split(b":")[1])
+    while sys.stdin.buffer.readline().strip():
+        pass
+    message = json.loads(sys.stdin.buffer.read(length))
+    if "method" not in message:
+        continue
+    if message["method"] == "exit":
+        EXIT
+    if message["method"] == "shutdown":
+        send({"id": message["id"], "result": None})
+        continue
+    SERVE
+"""
+ANSWER = 'send({"id": message["id"], "result": {"capabilities": {}}})'
+INITIALIZE = types.InitializeParams(types.ClientCapabilities())
+
+
+async def initialize(client, tmp_path, serve, leave="sys.exit(0)"):
+    argv = (sys.executable, "-c", SERVER.replace("SERVE", serve).replace("EXIT", leave))
+    with TemporaryFile() as log:
+        async with client.run_process(argv, environment=os.environ, folder=str(tmp_path), log=log):
+            return await client.wait_for(client.initialize(INITIALIZE))
+
+
+FAILURES = {
+    "an error": ('send({"id": message["id"], "error": {"code": -32001, "message": "No."}})', DemoFailed, "No."),
+    "an end": ("os._exit(3)", ServerExited, "exited before"),
+    "half a message": ("os.write(1, b'Content-Length: 90\\r\\n\\r\\n{'); os._exit(0)", ServerExited, "exited before"),
+    "output closed": ("os.close(1)", ServerExited, "exited before"),
+    "no JSON": ("os.write(1, b'Content-Length: 2\\r\\n\\r\\n{]')", ServerExited, "exited before"),
+    "another type": ('send({"id": message["id"], "result": 1})', ServerExited, "exited before"),
+}
+
+
+@pytest.mark.parametrize(("serve", "error", "sentence"), FAILURES.values(), ids=FAILURES)
+async def test_a_request_without_a_usable_answer_fails(tmp_path, serve, error, sentence):
+    client = DemoClient()
+    with pytest.raises(DemoFailed, match=sentence) as raised:
+        await asyncio.wait_for(initialize(client, tmp_path, serve), 10)
+    assert raised.type is error
+
+
+async def test_a_request_after_the_servers_end_fails(tmp_path):
+    client = DemoClient()
+    await initialize(client, tmp_path, ANSWER)
+    with pytest.raises(ServerExited):
+        await client.wait_for(client.initialize(INITIALIZE))
+
+
+async def test_much_standard_error_stops_nothing(tmp_path):
+    loud = f"os.write(2, b'x' * 1_000_000); {ANSWER}"
+    assert (await asyncio.wait_for(initialize(DemoClient(), tmp_path, loud), 10)).server_info is None
+
+
+LEAVING = {"with an error": ("sys.exit(4)", "exited with code 4"), "never": ("continue", "did not exit")}
+
+
+@pytest.mark.parametrize(("leave", "sentence"), LEAVING.values(), ids=LEAVING)
+async def test_server_without_clean_exit_is_reported_and_killed(tmp_path, leave, sentence):
+    said = f"open('pid', 'w').write(str(os.getpid())); {ANSWER}"
+    with pytest.raises(DemoFailed, match=sentence):
+        await initialize(DemoClient(shutdown_seconds=0.3), tmp_path, said, leave)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
+
+
+async def test_an_unknown_request_of_the_server_stops_nothing(tmp_path):
+    serve = f"send({{'id': 7, 'method': 'window/none', 'params': {{}}}}); {ANSWER}"
+    answer = await asyncio.wait_for(initialize(DemoClient(), tmp_path, serve), 10)
+    assert answer.capabilities == types.ServerCapabilities()
+
+
+ACTION = {"title": "t", "kind": "quickfix", "command": {"title": "c", "command": "do", "arguments": [{"a": 1}]}}
+COMMAND = ACTION["command"]
+
+
+def test_a_code_action_with_a_command_stays_a_code_action():
+    _, response, *_ = types.METHOD_TO_TYPES[types.TEXT_DOCUMENT_CODE_ACTION]
+    answer = {"id": 1, "jsonrpc": "2.0", "result": [ACTION, COMMAND]}
+    action, command = make_converter().structure(answer, response).result
+    assert action == types.CodeAction("t", types.CodeActionKind.QuickFix, command=command)
+    assert command == types.Command("c", "do", arguments=({"a": 1},))
+    # Once lsprotocol reads it well, our converter can go.
+    assert isinstance(default_converter().structure(answer, response).result[0], types.Command)
+
+
+def test_the_help_and_a_wrong_scenario_need_no_protocol():
+    seen = "import sys, thinklsp.cli.demo; print({'pygls', 'lsprotocol', 'cattrs'} & sys.modules.keys())"
+    done = subprocess.run([sys.executable, "-c", seen], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"

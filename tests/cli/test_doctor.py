@@ -6,9 +6,10 @@ import os
 
 import pytest
 
-from thinklsp.sessions.state_folder import state_folder
-from thinklsp.simulator.scenario import load
-from thinklsp.simulator.server import Simulator
+from tests.support.skill_folders import write_skill
+from thinklsp.sessions.state_folder import resolve_state_folder
+from thinklsp.simulator.http_server import Simulator
+from thinklsp.simulator.scenario import load_scenario
 
 KEY = "sk-ant-secret-0123456789abcdef"
 
@@ -27,54 +28,38 @@ def test_without_a_key_it_says_what_to_set(cli, inside):
     report = report_of(inside, 1)
     assert report["canRun"] is False
     assert report["model"] is None
-    assert [p for p in report["problems"] if "Set ANTHROPIC_API_KEY" in p]
-    assert (
-        report["store"]["folder"] == state_folder({"HOME": str(cli.home)} | cli.environment)
-        or "home" in report["store"]["folder"]
-    )
+    assert [p for p in report["problems"] if "ANTHROPIC_API_KEY" in p]
+    folder = report["store"]["folder"]
+    assert folder == resolve_state_folder({"HOME": str(cli.home)} | cli.environment) or "home" in folder
     assert cli.left_behind() == []
 
 
 async def test_with_a_key_it_says_what_and_why(cli):
-    async with Simulator(load("sample")) as simulator:
+    async with Simulator(load_scenario("sample")) as simulator:
         env = {"ANTHROPIC_API_KEY": KEY, "ANTHROPIC_BASE_URL": simulator.base_url, "THINKLSP_EFFORT": "low"}
         plain, as_json = [await asyncio.to_thread(cli.run, "doctor", *form, **env) for form in ([], ["--json"])]
         # Each knocks without a key, and asks what the model can do; no model call.
-        assert [(request.method, request.path, request.body) for request in simulator.requests] == [
-            ("POST", "/", None),
-            ("GET", "/v1/models/claude-opus-5-5", None),
-        ] * 2
+        expected = [("POST", "/", None), ("GET", "/v1/models/claude-opus-5-5", None)] * 2
+        assert [(request.method, request.path, request.body) for request in simulator.requests] == expected
         assert ["x-api-key" in request.headers for request in simulator.requests] == [False, True] * 2
     assert KEY not in plain.stdout + plain.stderr + as_json.stdout + as_json.stderr
     assert (plain.returncode, plain.stderr) == (0, "")
     words, report = plain.stdout, json.loads(as_json.stdout)
     model = report["model"]
-    assert report["canRun"] is True
-    assert report["reachable"] is True
-    assert report["problems"] == []
-    assert model["capabilities"] == {
-        "thinking": ["adaptive"],
-        "efforts": ["low", "medium", "high", "xhigh", "max"],
-        "contextWindow": 1_000_000,
-        "maxTokens": 128_000,
-        "models": None,
-    }
+    assert (report["canRun"], report["reachable"], report["problems"]) == (True, True, [])
+    efforts = ["low", "medium", "high", "xhigh", "max"]
+    limits = {"contextWindow": 1_000_000, "maxTokens": 128_000, "models": None}
+    assert model["capabilities"] == {"thinking": ["adaptive"], "efforts": efforts, **limits}
     assert (model["provider"], model["keySource"]) == ("anthropic", "the environment variable ANTHROPIC_API_KEY")
     assert (model["effort"], model["effortSource"]) == ("low", "environment")
     assert (model["baseUrl"], model["baseUrlSource"]) == (simulator.base_url, "ANTHROPIC_BASE_URL")
-    for shown in (
-        "the environment variable ANTHROPIC_API_KEY",
-        model["id"],
-        "thinking adaptive; effort low, medium, high, xhigh, max",
-        "reachable",
-        "A turn could run",
-    ):
+    for shown in (model["keySource"], model["id"], "reachable", "thinklsp is ready to run a turn"):
         assert shown in words
+    assert "thinking adaptive; effort low, medium, high, xhigh, max" in words
 
 
 @pytest.mark.parametrize("source", ["environment", "file"])
 def test_the_length_of_summaries_is_told_as_it_is_sent(cli, inside, source):
-    """D4."""
     config = cli.home / "config.toml"
     config.write_text('[thinking]\ndisplay = "summary"\nsummary = "concise"\n')
     variables = {"THINKLSP_THINKING_DISPLAY": "summary", "THINKLSP_THINKING_SUMMARY": "concise"}
@@ -84,7 +69,7 @@ def test_the_length_of_summaries_is_told_as_it_is_sent(cli, inside, source):
     for model, sent in models.items():
         report = report_of(inside, 1, THINKLSP_MODEL=model, **nowhere, **chosen)["model"]
         assert report["summary"] == sent
-        assert any("gpt-5 offers no concise summaries" in said for said in report["notices"]) is (model == "gpt-5")
+        assert any("gpt-5 does not offer concise summaries" in said for said in report["notices"]) is (model == "gpt-5")
     assert "thinking  adaptive, concise summaries" in inside("doctor", **nowhere, **chosen).stdout.replace("   ", "")
 
 
@@ -92,6 +77,25 @@ def test_the_simulator_needs_nothing(inside):
     report = report_of(inside, 0, THINKLSP_PROVIDER="simulator")
     assert report["model"]["provider"] == "simulator"
     assert report["reachable"] is None
+    shown = [" ".join(line.split()) for line in inside("doctor", THINKLSP_PROVIDER="simulator").stdout.splitlines()]
+    assert "provider simulator (offline) environment · answers come from a script, not from a model" in shown
+    assert "price free" in shown
+
+
+def test_skills_are_counted_and_faulty_ones_are_problems(cli, inside):
+    variables = {"THINKLSP_PROVIDER": "simulator", "THINKLSP_CONFIG": str(cli.home / "config.toml")}
+    report = report_of(inside, 0, **variables)
+    assert report["skills"] == {"folder": str(cli.home / "skills"), "skills": [], "problems": []}
+    write_skill(cli.home / "skills", "mine")
+    write_skill(cli.folder / ".agents/skills", "review")
+    write_skill(cli.folder / ".claude/skills", "bad", "# No front matter\n")
+    report = report_of(inside, 0, **variables)
+    assert [skill["name"] for skill in report["skills"]["skills"]] == ["mine", "review"]
+    fault = "Ignored the skill .claude/skills/bad/SKILL.md: It does not begin with front matter"
+    assert [problem.startswith(fault) for problem in report["problems"]] == [True]
+    shown = [" ".join(line.split()) for line in inside("doctor", **variables).stdout.splitlines()]
+    assert "skills 2 mine, review" in shown
+    assert any(line.startswith(f"! {fault}") for line in shown)
 
 
 def write(path, text, mode):
@@ -135,15 +139,15 @@ def test_the_own_folder_is_looked_at(inside, tmp_path):
     report = report_of(inside, 0, **env)
     assert report["store"]["logBytes"] == 1
     folder, log = report["problems"]
-    assert f"Run chmod 700 {state}" in folder
-    assert f"Run chmod 600 {state / 'thinklsp.log'}" in log
+    assert f"Run `chmod 700 {state}`" in folder
+    assert f"Run `chmod 600 {state / 'thinklsp.log'}`" in log
     state.chmod(0o700)
     (state / "thinklsp.log").chmod(0o600)
     assert report_of(inside, 0, **env)["problems"] == []
 
 
 @pytest.mark.parametrize("variable", ["THINKLSP_CONFIG", "THINKLSP_STATE_DIR"])
-def test_a_relative_path_is_not_used_and_told_and_one_of_the_home_folder_is(cli, inside, variable):
+def test_relative_path_is_rejected_and_home_path_is_used(cli, inside, variable):
     """The folder that a server is started in may be the repository that was opened."""
     for place in (cli.folder, cli.home):
         (place / "own").mkdir()
@@ -152,7 +156,7 @@ def test_a_relative_path_is_not_used_and_told_and_one_of_the_home_folder_is(cli,
     def used(path):
         report = report_of(inside, 0, THINKLSP_PROVIDER="simulator", **{variable: path})
         where = report["settings"]["file"] if variable == "THINKLSP_CONFIG" else report["store"]["folder"]
-        return where, [each for each in report["problems"] if f"{variable} is not used" in each]
+        return where, [each for each in report["problems"] if f"{variable} is ignored" in each]
 
     usual, nothing = used(" ")
     assert nothing == []
@@ -165,14 +169,14 @@ def test_a_relative_path_is_not_used_and_told_and_one_of_the_home_folder_is(cli,
 CONFIG = "config/config.toml"
 HEADERS = '[providers.anthropic]\nheaders = { "X-Team" = "blue" }\n'
 OPEN = {
-    "its log": ("state/sessions/sessions.db-wal", 0o640, "Run chmod 600 {path}."),
-    "a damaged one": ("state/sessions/sessions.db.corrupt-2026", 0o604, "Run chmod 600 {path}."),
-    "a copy of it": ("state/sessions/sessions.db.before-version-1", 0o622, "Run chmod 600 {path}."),
-    "the folder of sessions": ("state/sessions", 0o755, "{path} can be read by other users. Run chmod 700 {path}."),
-    "settings, to write": (CONFIG, 0o620, "not used, because other users can write it. Run chmod 600 {path}."),
-    "settings, to read": (CONFIG, 0o644, "can be read by other users. Run chmod 600 {path}."),
-    "permissions": ("config/permissions.toml", 0o602, "because other users can write it. Run chmod 600 {path}."),
-    "the folder of settings": ("config", 0o775, "can be changed by other users. Run chmod 700 {path}."),
+    "its log": ("state/sessions/sessions.db-wal", 0o640, "Run `chmod 600 {path}`."),
+    "a damaged one": ("state/sessions/sessions.db.corrupt-2026", 0o604, "Run `chmod 600 {path}`."),
+    "a copy of it": ("state/sessions/sessions.db.before-version-1", 0o622, "Run `chmod 600 {path}`."),
+    "the folder of sessions": ("state/sessions", 0o755, "{path} can be read by other users. Run `chmod 700 {path}`."),
+    "settings, to write": (CONFIG, 0o620, "ignored because other users can write to it. Run chmod 600 {path}."),
+    "settings, to read": (CONFIG, 0o644, "can be read by other users. Run `chmod 600 {path}`."),
+    "permissions": ("config/permissions.toml", 0o602, "because other users can write to it. Run chmod 600 {path}."),
+    "the folder of settings": ("config", 0o775, "can change the settings folder {path}. Run `chmod 700 {path}`."),
 }
 
 
@@ -187,15 +191,12 @@ def own(tmp_path):
         write(tmp_path / "state/sessions" / name, "", 0o600)
     write(tmp_path / CONFIG, HEADERS, 0o600)
     write(tmp_path / "config/permissions.toml", "", 0o600)
-    return {
-        "THINKLSP_PROVIDER": "simulator",
-        "THINKLSP_STATE_DIR": str(tmp_path / "state"),
-        "THINKLSP_CONFIG": str(tmp_path / CONFIG),
-    }
+    places = {"THINKLSP_STATE_DIR": str(tmp_path / "state"), "THINKLSP_CONFIG": str(tmp_path / CONFIG)}
+    return {"THINKLSP_PROVIDER": "simulator", **places}
 
 
 @pytest.mark.parametrize(("name", "mode", "words"), OPEN.values(), ids=OPEN)
-def test_a_file_that_others_can_use_is_named_with_the_command_that_mends_it(own, inside, tmp_path, name, mode, words):
+def test_readable_file_is_reported_with_chmod_command(own, inside, tmp_path, name, mode, words):
     assert report_of(inside, 0, **own)["problems"] == []
     path = tmp_path / name
     path.touch()
@@ -206,10 +207,10 @@ def test_a_file_that_others_can_use_is_named_with_the_command_that_mends_it(own,
     assert found == {"path": str(path), "mode": f"{mode:04o}", "mine": True, "problem": report["problems"][0]}
 
 
-def test_a_database_that_others_could_read_is_named_once_as_the_store_closes_it(own, inside, tmp_path):
+def test_readable_database_is_reported_once(own, inside, tmp_path):
     path = tmp_path / "state/sessions/sessions.db"
     write(path, "", 0o644)
-    problem = f"! {path} can be read by other users. Run chmod 600 {path}."
+    problem = f"! {path} can be read by other users. Run `chmod 600 {path}`."
     assert [problem in inside("doctor", **own).stdout for _ in range(2)] == [True, False]
     assert path.stat().st_mode & 0o777 == 0o600
 
@@ -230,3 +231,13 @@ def test_a_state_folder_that_is_a_file(inside, tmp_path):
     place = write(tmp_path / "state", "", 0o600)
     report = report_of(inside, 0, THINKLSP_PROVIDER="simulator", THINKLSP_STATE_DIR=place)
     assert "is not a folder" in report["problems"][0]
+
+
+def test_servers_are_named_and_a_mistake_is_a_problem(cli, inside):
+    config = cli.home / "config.toml"
+    config.write_text('[mcp.servers.a]\ncommand = "x"\n[mcp.servers.b]\nenabled = false\n[mcp.servers.c]\n')
+    config.chmod(0o600)
+    report = report_of(inside, 0, THINKLSP_CONFIG=str(config), THINKLSP_PROVIDER="simulator")
+    assert [server["name"] for server in report["mcp"]["servers"]] == ["a"]
+    assert report["mcp"]["disabled"] == ["b"]
+    assert [problem for problem in report["problems"] if "The MCP server `c` in your config.toml is off" in problem]

@@ -4,18 +4,26 @@ import asyncio
 import json
 import os
 import re
-import sqlite3
 import stat
-from contextlib import closing
 
 import pytest
 from rich.cells import cell_len
 
-from tests.support.stored_sessions import SECRET, USAGE, answer, full_session, holding, one_turn, opened
+from tests.support.stored_sessions import (
+    SECRET,
+    USAGE,
+    answer,
+    database,
+    full_session,
+    holding,
+    one_turn,
+    opened,
+    run_sql,
+)
 from thinklsp.core.messages import AssistantMessage, TextBlock, ToolUseBlock, UserMessage
-from thinklsp.sessions.state_folder import state_folder
-from thinklsp.sessions.values import Spent
-from thinklsp.workspace.paths import workspace_key
+from thinklsp.sessions.spending import CallUsage
+from thinklsp.sessions.state_folder import resolve_state_folder
+from thinklsp.workspace.paths import compute_workspace_key
 from thinklsp.workspace.uri import path_to_uri
 
 
@@ -27,7 +35,7 @@ def state(cli):
 
 
 def here(cli):
-    return workspace_key(path_to_uri(str(cli.folder)))
+    return compute_workspace_key(path_to_uri(str(cli.folder)))
 
 
 def kept(state, *changes, workspace):
@@ -35,11 +43,7 @@ def kept(state, *changes, workspace):
 
     async def keep():
         async with opened(state) as store:
-            found = []
-            for change in changes:
-                session = await store.create(workspace)
-                found.append((await store.update(session.id, change)).id)
-            return found
+            return [(await store.update((await store.create(workspace)).id, change)).id for change in changes]
 
     return asyncio.run(keep())
 
@@ -47,23 +51,36 @@ def kept(state, *changes, workspace):
 def broken(session):
     """A call without its result."""
     call = AssistantMessage((TextBlock("I look."), ToolUseBlock("a", "read_file", {})), "tool_use")
-    prompt = UserMessage.of("Broken prompt.")
-    return session.with_user("Broken prompt.").compacted((prompt, call, UserMessage.of("More.")))
+    conversation = (UserMessage.from_text("Broken prompt."), call, UserMessage.from_text("More."))
+    return session.add_user_message("Broken prompt.").replace_conversation(conversation)
+
+
+def load(inside, *args):
+    return json.loads(inside("sessions", *args, "--json").stdout)
+
+
+def confirm(cli, answer, *args):
+    """Answer the question of a deletion; return the exit code and the output."""
+    with cli.terminal("sessions", "delete", *args) as terminal:
+        terminal.until("permanently? [y/N]")
+        terminal.type(answer)
+        return terminal.end(), terminal.output
 
 
 def test_a_folder_without_sessions(inside, state):
     done = inside("sessions", "list")
     assert (done.returncode, done.stdout) == (0, "")
     assert "--all" in done.stderr
-    assert json.loads(inside("sessions", "list", "--json").stdout) == []
+    assert load(inside, "list") == []
     done = inside("sessions", "show")
-    assert (done.returncode, done.stderr) == (1, "thinklsp sessions: There is no session here yet.\n")
+    assert (done.returncode, done.stderr) == (1, "thinklsp sessions: There are no sessions yet.\n")
 
 
 def test_list_is_of_this_folder_in_any_spelling_and_all_on_wish(cli, inside, state):
     link = cli.home / "a link"
     link.symlink_to(cli.folder)
-    [mine] = kept(state, full_session, workspace=workspace_key(f"file://localhost{str(link).replace(' ', '%20')}/"))
+    key = compute_workspace_key(f"file://localhost{str(link).replace(' ', '%20')}/")
+    [mine] = kept(state, full_session, workspace=key)
     [other] = kept(state, lambda session: one_turn(1, session), workspace="file:///elsewhere")
     done = inside("sessions", "list")
     assert done.returncode == 0
@@ -71,12 +88,8 @@ def test_list_is_of_this_folder_in_any_spelling_and_all_on_wish(cli, inside, sta
     assert head.split() == ["id", "title", "model", "steps", "cost", "size", "age"]
     assert row.split()[:3] == [mine[:8], "First", "prompt."]
     assert "$0.5000" in row
-    everything = inside("sessions", "list", "--all").stdout
-    assert "/elsewhere" in everything
-    assert [entry["sessionId"] for entry in json.loads(inside("sessions", "list", "--all", "--json").stdout)] == [
-        other,
-        mine,
-    ]
+    assert "/elsewhere" in inside("sessions", "list", "--all").stdout
+    assert [entry["sessionId"] for entry in load(inside, "list", "--all")] == [other, mine]
     # An id is found wherever it is; `last` and none are this folder's.
     assert "prompt 1" in inside("sessions", "show", other[:8]).stdout
     for args in (["last"], [], [mine]):
@@ -84,7 +97,6 @@ def test_list_is_of_this_folder_in_any_spelling_and_all_on_wish(cli, inside, sta
 
 
 def test_without_an_op_the_sessions_are_listed(cli, inside, state):
-    """Contract §1: `OP` is `list` by default."""
     kept(state, full_session, workspace=here(cli))
     assert inside("sessions").stdout == inside("sessions", "list").stdout != ""
 
@@ -106,38 +118,28 @@ def test_show_and_export_hold_the_words_and_nothing_sealed(cli, inside, state, t
         assert "The end." in text
         again = inside("sessions", "export", mine, "-o", str(target))
         assert (again.returncode, target.read_text()) == (1, text)
-        assert "exists already" in again.stderr
+        assert "already exists" in again.stderr
     assert json.loads((tmp_path / "json").read_text())["id"] == mine
 
 
 def test_delete_asks_and_is_for_good(cli, inside, state):
     first, second = kept(state, full_session, lambda session: one_turn(2, session), workspace=here(cli))
     denied = inside("sessions", "delete", first)
-    assert (denied.returncode, denied.stderr) == (
-        1,
-        "thinklsp sessions: Nothing was deleted. Give --yes to delete without a question.\n",
-    )
-    with cli.terminal("sessions", "delete", first) as terminal:
-        terminal.until("for good? [y/N]")
-        terminal.type("n\n")
-        assert terminal.end() == 1
-    with cli.terminal("sessions", "delete", first) as terminal:
-        terminal.until("for good? [y/N]")
-        terminal.type("y\n")
-        assert terminal.end() == 0
-        assert "is deleted" in terminal.output
-    assert "no such session" in inside("sessions", "show", first).stderr
+    refusal = "thinklsp sessions: Nothing was deleted. Use --yes to delete without confirmation.\n"
+    assert (denied.returncode, denied.stderr) == (1, refusal)
+    assert confirm(cli, "n\n", first)[0] == 1
+    code, output = confirm(cli, "y\n", first)
+    assert (code, "Deleted “" in output) == (0, True)
+    assert "session has this id" in inside("sessions", "show", first).stderr
     assert inside("sessions", "delete", second, "--yes", "--json").returncode == 0
-    assert json.loads(inside("sessions", "list", "--json").stdout) == []
+    assert load(inside, "list") == []
 
 
 def aged(state, days, *ids):
     """As if they had been used last so many days ago."""
-    with closing(sqlite3.connect(state / "sessions" / "sessions.db", isolation_level=None)) as connection:
-        for session_id in ids:
-            connection.execute(
-                "UPDATE session SET updated = updated - ? WHERE id = ?", (days * 86_400 * 10**9, session_id)
-            )
+    for session_id in ids:
+        statement = "UPDATE session SET updated = updated - ? WHERE id = ?"
+        run_sql(database(state), statement, days * 86_400 * 10**9, session_id)
 
 
 def test_old_ones_are_deleted_together_and_for_good(cli, inside, state):
@@ -145,33 +147,27 @@ def test_old_ones_are_deleted_together_and_for_good(cli, inside, state):
     old = kept(state, *[lambda session: one_turn(canary, session)] * 70, workspace=here(cli))
     [young] = kept(state, full_session, workspace=here(cli))
     [elsewhere] = kept(state, lambda session: one_turn(3, session), workspace="file:///elsewhere")
-    assert inside("sessions", "delete", "--older-than", "1d", "--yes").stdout == "There is no session that old.\n"
+    assert inside("sessions", "delete", "--older-than", "1d", "--yes").stdout == "No session is that old.\n"
     aged(state, 91, *old, elsewhere)
     for args in (["--older-than", "90"], ["--older-than", "-1d"], ["last", "--older-than", "90d"], ["--all"]):
         assert inside("sessions", "delete", *args).returncode == 2
     denied = inside("sessions", "delete", "--older-than", "90d")
-    assert (denied.returncode, "Give --yes" in denied.stderr) == (1, True)
+    assert (denied.returncode, "Use --yes" in denied.stderr) == (1, True)
     with cli.terminal("sessions", "delete", "--older-than", "14w") as terminal:
         assert terminal.end() == 0
-    with cli.terminal("sessions", "delete", "--older-than", "90d") as terminal:
-        terminal.until("for good? [y/N]")
-        assert all(session_id[:8] in terminal.output for session_id in old)
-        assert not any(session_id[:8] in terminal.output for session_id in (young, elsewhere))
-        assert "Delete 70 sessions of " in terminal.output
-        terminal.type("n\n")
-        assert terminal.end() == 1
-    assert len(json.loads(inside("sessions", "list", "--json").stdout)) == 71
-    with cli.terminal("sessions", "delete", "--older-than", "90d") as terminal:
-        terminal.until("for good? [y/N]")
-        terminal.type("y\n")
-        assert terminal.end() == 0
-        assert "Deleted: 70 sessions of " in terminal.output
+    code, output = confirm(cli, "n\n", "--older-than", "90d")
+    assert (code, "Delete 70 sessions of " in output) == (1, True)
+    assert all(session_id[:8] in output for session_id in old)
+    assert not any(session_id[:8] in output for session_id in (young, elsewhere))
+    assert len(load(inside, "list")) == 71
+    code, output = confirm(cli, "y\n", "--older-than", "90d")
+    assert (code, "Deleted: 70 sessions of " in output) == (0, True)
     assert holding(state, canary) == []
     assert [name for name in old if holding(state, name)] == []
     assert holding(state, "canary"), "the young one is still there, or this test could not fail"
     done = inside("sessions", "delete", "--older-than", "90d", "--all", "--yes", "--json")
     assert json.loads(done.stdout) == {"deleted": [elsewhere], "kept": []}
-    assert [entry["sessionId"] for entry in json.loads(inside("sessions", "list", "--all", "--json").stdout)] == [young]
+    assert [entry["sessionId"] for entry in load(inside, "list", "--all")] == [young]
 
 
 def test_an_old_one_that_is_in_use_stays(cli, inside, state):
@@ -179,25 +175,24 @@ def test_an_old_one_that_is_in_use_stays(cli, inside, state):
 
     async def delete_while_in_use():
         async with opened(state) as store:
-            await store.update(used, lambda session: session.with_user("Now."))
+            await store.update(used, lambda session: session.add_user_message("Now."))
             aged(state, 91, used, idle)
             return await asyncio.to_thread(inside, "sessions", "delete", "--older-than", "90d", "--yes")
 
     done = asyncio.run(delete_while_in_use())
     assert (done.returncode, "Deleted: 1 session of " in done.stdout) == (1, True)
     assert "in use by another thinklsp" in done.stderr
-    assert [entry["sessionId"] for entry in json.loads(inside("sessions", "list", "--json").stdout)] == [used]
+    assert [entry["sessionId"] for entry in load(inside, "list")] == [used]
 
 
 def test_doctor_tells_how_much_is_kept_and_what_to_do_about_it(cli, inside, state):
     kept(state, *[full_session] * 3, workspace=here(cli))
     report = json.loads(inside("doctor", "--json", THINKLSP_PROVIDER="simulator").stdout)
-    database = state / "sessions" / "sessions.db"
-    assert (report["store"]["sessions"], report["store"]["bytes"]) == (3, database.stat().st_size)
+    assert (report["store"]["sessions"], report["store"]["bytes"]) == (3, database(state).stat().st_size)
     assert not any("sessions delete" in problem for problem in report["problems"])
     assert "3 sessions, " in inside("doctor", THINKLSP_PROVIDER="simulator").stdout
     # Pages that nothing is in: only the size of the file is another.
-    os.truncate(database, (1 << 30) + 1)
+    os.truncate(database(state), (1 << 30) + 1)
     shown = inside("doctor", THINKLSP_PROVIDER="simulator").stdout
     assert "3 sessions, 1.1 GB" in shown
     assert "has grown to 1,024 MiB" in shown
@@ -215,26 +210,38 @@ def test_repair_shows_what_it_would_change_and_then_does_it(cli, inside, state):
     archive = done.stdout.split()[-1]
     assert "I look." in inside("sessions", "show", mine, "--archive", archive).stdout
     assert f"--archive {archive}" in inside("sessions", "show", mine).stderr
-    after = json.loads(inside("sessions", "repair", mine, "--json").stdout)
+    after = load(inside, "repair", mine)
     assert (after["findings"], after["repaired"]) == ([], False)
-    assert inside("sessions", "repair", mine).stdout == "Nothing is wrong with it.\n"
+    assert inside("sessions", "repair", mine).stdout == "The session has no problems.\n"
 
 
 def test_a_repair_can_be_undone(cli, inside, state):
-    """A-7: `restore` brings back what a repair has replaced; the archive is used up."""
+    """`restore` brings back what a repair has replaced; the archive is used up."""
     [mine] = kept(state, broken, workspace=here(cli))
-    archive = json.loads(inside("sessions", "repair", mine, "--json").stdout)["archiveId"]
-    done = json.loads(inside("sessions", "restore", "--archive", archive, "--json").stdout)
+    archive = load(inside, "repair", mine)["archiveId"]
+    done = load(inside, "restore", "--archive", archive)
     counts = {"before": 3, "after": 3}
     assert done == {"sessionId": mine, "title": "Broken prompt.", "messages": counts, "archiveId": archive}
-    assert json.loads(inside("sessions", "show", "--json").stdout)["archives"] == []
-    assert json.loads(inside("sessions", "repair", "--dry-run", "--json").stdout)["findings"]
+    assert load(inside, "show")["archives"] == []
+    assert load(inside, "repair", "--dry-run")["findings"]
     assert inside("sessions", "restore", "--archive", archive).returncode == 1
+
+
+def test_renamed_session_keeps_its_place_in_the_list(cli, inside, state):
+    first, second = kept(state, *[full_session] * 2, workspace=here(cli))
+    before = load(inside, "list")
+    assert load(inside, "rename", first, "A \x1b[2J title") == {"sessionId": first, "title": "A \x1b[2J title"}
+    after = load(inside, "list")
+    assert [entry["updated"] for entry in after] == [entry["updated"] for entry in before]
+    assert [entry["sessionId"] for entry in after] == [second, first]
+    assert "\x1b" not in inside("sessions", "rename", "last", "\x1b[2J").stdout
+    for args, code in ((["rename", first, " "], 1), (["rename", first], 2), (["rename"], 2)):
+        assert inside("sessions", *args).returncode == code
 
 
 def test_fork_begins_another_at_a_step(cli, inside, state):
     [mine] = kept(state, full_session, workspace=here(cli))
-    fork = json.loads(inside("sessions", "fork", mine, "--step", "1", "--json").stdout)
+    fork = load(inside, "fork", mine, "--step", "1")
     assert (fork["steps"], fork["forkedFrom"]) == (1, mine)
     shown = inside("sessions", "show", "last").stdout
     assert "First prompt." in shown
@@ -246,30 +253,27 @@ def test_fork_begins_another_at_a_step(cli, inside, state):
 def test_a_beginning_must_tell_the_session(cli, inside, state):
     ids = kept(state, *[lambda session: one_turn(1, session)] * 3, workspace=here(cli))
     for length in (1, 3):
-        assert "at least four letters" in inside("sessions", "show", ids[0][:length]).stderr
-    assert "no such session" in inside("sessions", "show", "").stderr
+        assert "at least four characters" in inside("sessions", "show", ids[0][:length]).stderr
+    assert "session has this id" in inside("sessions", "show", "").stderr
     assert inside("sessions", "show", ids[0][:8]).returncode == 0
-    assert "no such session" in inside("sessions", "show", "%%%%").stderr
+    assert "session has this id" in inside("sessions", "show", "%%%%").stderr
     for args in (["nonsense"], ["delete"], ["fork", "last", "--step", "x"], ["export", "last", "--format", "pdf"]):
         assert inside("sessions", *args).returncode == 2
 
 
 def test_a_state_folder_that_is_not_used_is_told(inside):
-    assert "THINKLSP_STATE_DIR is not used" in inside("sessions", "list", THINKLSP_STATE_DIR="here").stderr
+    assert "THINKLSP_STATE_DIR is ignored" in inside("sessions", "list", THINKLSP_STATE_DIR="here").stderr
 
 
 def test_titles_cannot_steer_a_terminal(cli, state):
-    kept(
-        state,
-        lambda session: session.with_user("\x1b]0;evil\x07 \x1b[31mred").with_step(answer("\x1b[2J"), None, USAGE),
-        workspace=here(cli),
-    )
-    for args in (["list"], ["show"], ["export"]):
-        with cli.terminal("sessions", *args) as terminal:
+    def steer(session):
+        return session.add_user_message("\x1b]0;evil\x07 \x1b[31mred").add_step(answer("\x1b[2J"), None, USAGE)
+
+    kept(state, steer, workspace=here(cli))
+    for op in ("list", "show", "export"):
+        with cli.terminal("sessions", op) as terminal:
             assert terminal.end() == 0
-            assert "\x1b]0" not in terminal.output
-            assert "\x1b[2J" not in terminal.output
-            assert "\x1b[31mred" not in terminal.output
+            assert [code for code in ("\x1b]0", "\x1b[2J", "\x1b[31mred") if code in terminal.output] == []
 
 
 PROMPTS = ("Short?", "日本語のとても長い題名" * 9, "🚀 and 🙂 " * 9, "One word after another " * 9)
@@ -277,7 +281,7 @@ PROMPTS = ("Short?", "日本語のとても長い題名" * 9, "🚀 and 🙂 " *
 
 def test_a_list_of_many_fits_every_terminal(cli, state):
     """One line for each session, none too long; the id and the beginning of the title are always there."""
-    spent = Spent("t", "p", "vendor/a-model-with-a-very-long-name-indeed-1", USAGE)
+    spent = CallUsage("t", "p", "vendor/a-model-with-a-very-long-name-indeed-1", USAGE)
 
     async def keep():
         async with opened(state) as store:
@@ -285,7 +289,7 @@ def test_a_list_of_many_fits_every_terminal(cli, state):
                 workspace = here(cli) if number % 2 else f"file:///a/very/long/path/to/some/other/project{number}"
                 session = await store.create(workspace)
                 prompt = PROMPTS[number // 2 % len(PROMPTS)]
-                await store.update(session.id, lambda now, p=prompt: one_turn(1, now.with_user(p)), spent)
+                await store.update(session.id, lambda now, p=prompt: one_turn(1, now.add_user_message(p)), spent)
 
     asyncio.run(keep())
     for columns in (30, 60, 80, 100, 160):
@@ -315,7 +319,7 @@ def test_problems_of_the_store_are_told(cli, inside, state):
     (folder / "sessions.db").write_bytes(b"no database" * 500)
     done = inside("sessions", "list")
     assert "corrupt" in done.stderr
-    assert state_folder({"THINKLSP_STATE_DIR": str(state)}) in done.stderr
+    assert resolve_state_folder({"THINKLSP_STATE_DIR": str(state)}) in done.stderr
     asked = inside("ask", "Hello", THINKLSP_PROVIDER="simulator")
     assert asked.returncode == 0
     # It was set aside: nothing is wrong any more.

@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from thinklsp.cli.terminal import (
-    HarmlessStream,
-    console_for,
-    diff_lines,
-    harmless,
+    SanitizingStream,
+    create_console,
+    format_size,
+    format_usage_line,
     is_live,
-    paragraph,
-    size_told,
-    usage_line,
+    render_diff,
+    sanitize_text,
+    wrap_paragraph,
 )
 
 
@@ -29,60 +29,53 @@ class Terminal(io.StringIO):
 
 @given(st.text())
 def test_nothing_steers_the_terminal(text: str) -> None:
-    console = console_for(io.StringIO())
-    whole = "\n".join(line.plain for line in paragraph(console, text))
-    for shown in (harmless(text), whole):
+    console = create_console(io.StringIO())
+    whole = "\n".join(line.plain for line in wrap_paragraph(console, text))
+    for shown in (sanitize_text(text), whole):
         left = {char for char in shown if unicodedata.category(char) in ("Cc", "Cf", "Cs", "Zl", "Zp")}
         assert left <= {"\n", "\t", "\u200d"}
-    assert harmless("a\r\nb\tc\x1b[2J\x9b") == "a\nb\tc<U+001B>[2J<U+009B>"
+    assert sanitize_text("a\r\nb\tc\x1b[2J\x9b") == "a\nb\tc<U+001B>[2J<U+009B>"
 
 
 MARKS = "\u202e\u2066\u200b\U000e0041\x1b\x00\x85\u2028\ufeff\x07"
 
 
 def test_no_mark_reaches_the_terminal_as_it_is() -> None:
-    """H-F19."""
-    assert harmless(MARKS) == "".join(f"<U+{ord(mark):04X}>" for mark in MARKS)
+    assert sanitize_text(MARKS) == "".join(f"<U+{ord(mark):04X}>" for mark in MARKS)
 
 
 @given(st.lists(st.text(alphabet="a\u202e\r\n👩💻❤\ufe0f\u200d", max_size=4), max_size=8))
 def test_a_text_in_pieces_is_shown_as_the_whole(pieces: list[str]) -> None:
-    stream = HarmlessStream()
-    assert "".join([*map(stream.take, pieces), stream.end()]) == harmless("".join(pieces))
+    stream = SanitizingStream()
+    assert "".join([*map(stream.sanitize, pieces), stream.finish()]) == sanitize_text("".join(pieces))
 
 
 def test_a_paragraph_is_wrapped_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "30")
     text = "\nseven words that are too long for it\n\nend\u202e\n"
-    screen, file = console_for(Terminal()), console_for(io.StringIO())
+    screen, file = create_console(Terminal()), create_console(io.StringIO())
     assert (is_live(screen), is_live(file)) == (True, False)
-    wrapped = [line.plain.rstrip() for line in paragraph(screen, text, indent=4)]
+    wrapped = [line.plain.rstrip() for line in wrap_paragraph(screen, text, indent=4)]
     assert wrapped == ["    seven words that are too", "    long for it", "", "    end<U+202E>"]
-    kept = [line.plain for line in paragraph(file, text, indent=4)]
+    kept = [line.plain for line in wrap_paragraph(file, text, indent=4)]
     assert kept == ["    seven words that are too long for it", "", "    end<U+202E>"]
     monkeypatch.setenv("TERM", "dumb")
-    assert not is_live(console_for(Terminal()))
+    assert not is_live(create_console(Terminal()))
 
 
 def test_a_diff_has_its_colours() -> None:
     diff = "--- a/x\n+++ b/x\n@@ -1 +1 @@\n-old\x1b\n+new\n same\n"
-    shown = [(line.plain, str(line.spans[0].style) if line.spans else "") for line in diff_lines(diff, indent=1)]
-    assert shown == [
-        (" --- a/x", "bold"),
-        (" +++ b/x", "bold"),
-        (" @@ -1 +1 @@", "cyan"),
-        (" -old<U+001B>", "red"),
-        (" +new", "green"),
-        ("  same", ""),
-    ]
+    shown = [(line.plain, str(line.spans[0].style) if line.spans else "") for line in render_diff(diff, indent=1)]
+    heads = [(" --- a/x", "bold"), (" +++ b/x", "bold"), (" @@ -1 +1 @@", "cyan")]
+    assert shown == [*heads, (" -old<U+001B>", "red"), (" +new", "green"), ("  same", "")]
 
 
 @pytest.mark.parametrize(
     ("count", "told"), [(0, "0.0 kB"), (99_999, "100.0 kB"), (100_000, "0.1 MB"), (250_000_000, "0.2 GB")]
 )
 def test_sizes(count: int, told: str) -> None:
-    assert size_told(count) == told
+    assert format_size(count) == told
 
 
 NOTHING: dict[str, Any] = dict.fromkeys(("inputTokens", "cacheReadTokens", "outputTokens", "thinkingTokens", "costUsd"))
@@ -100,4 +93,4 @@ NOTHING: dict[str, Any] = dict.fromkeys(("inputTokens", "cacheReadTokens", "outp
     ],
 )
 def test_usage(known: dict[str, Any], told: str) -> None:
-    assert usage_line(NOTHING | known) == told
+    assert format_usage_line(NOTHING | known) == told

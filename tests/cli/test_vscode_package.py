@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from thinklsp.lsp.server import COMMANDS
+from thinklsp.lsp.protocol.server_capabilities import COMMANDS
 
 VSCODE = Path(__file__).parents[2] / "editors" / "vscode"
 
@@ -25,11 +25,9 @@ def package() -> dict[str, Any]:
 
 def test_its_settings_are_those_of_the_server(package: dict[str, Any]) -> None:
     script = runpy.run_path(str(VSCODE / "settings.py"))
-    assert package["contributes"]["configuration"] == script["configuration"](), (
-        "python editors/vscode/settings.py writes them anew"
-    )
-    untrusted = package["capabilities"]["untrustedWorkspaces"]
-    assert untrusted["restrictedConfigurations"] == script["restricted"]()
+    found, wanted = package["contributes"]["configuration"], script["configuration"]()
+    assert found == wanted, "python editors/vscode/settings.py writes them again"
+    assert package["capabilities"]["untrustedWorkspaces"]["restrictedConfigurations"] == script["restricted"]()
 
 
 def test_its_commands_are_its_own(package: dict[str, Any]) -> None:
@@ -40,20 +38,40 @@ def test_its_commands_are_its_own(package: dict[str, Any]) -> None:
     assert contributed.isdisjoint(COMMANDS)
 
 
+def test_every_command_is_in_the_palette_while_it_can_run(package: dict[str, Any]) -> None:
+    """So that the keyboard reaches all of them."""
+    hidden = {entry["command"]: entry.get("when") for entry in package["contributes"]["menus"]["commandPalette"]}
+    assert set(hidden) <= {command["command"] for command in package["contributes"]["commands"]}
+    assert [command for command, when in hidden.items() if not str(when).startswith("thinklsp.")] == []
+    assert [c["command"] for c in package["contributes"]["commands"] if c["category"] != "thinklsp"] == []
+
+
+def test_links_and_pictures_of_the_walkthroughs_exist(package: dict[str, Any]) -> None:
+    commands = {command["command"] for command in package["contributes"]["commands"]} | {"thinklsp.ui.openTourFile"}
+    steps = [step for walkthrough in package["contributes"]["walkthroughs"] for step in walkthrough["steps"]]
+    assert len(steps) == 10
+    for step in steps:
+        assert not set("`*") & set(step["description"]), "the editor shows these characters as they are"
+        assert set(re.findall(r"\(command:([\w.]+)", step["description"])) <= commands, step["id"]
+        assert (VSCODE / step["media"]["image"]).is_file(), step["id"]
+        assert step["media"]["altText"], step["id"]
+        assert all(
+            event.startswith(("onContext:thinklsp.", "onCommand:", "onView:")) for event in step["completionEvents"]
+        )
+
+
 def test_nothing_runs_at_start_up_and_no_key_is_a_setting(package: dict[str, Any]) -> None:
     # `onLanguage` alone counts the editor's input boxes too, and its settings, which it opens at start-up, are JSON.
-    events = set(package["activationEvents"])
+    # The sample folder of the tour has this file, and no document is open in its window at first.
+    events = set(package["activationEvents"]) - {"workspaceContains:.thinklsp-tour"}
     assert events
     assert all(event.startswith("onLanguage:") for event in events)
     assert events.isdisjoint({"onLanguage:json", "onLanguage:jsonc"})
-    settings = [key for group in package["contributes"]["configuration"] for key in group["properties"]]
+    groups = package["contributes"]["configuration"]
+    settings = {key: part for group in groups for key, part in group["properties"].items()}
     assert [key for key in settings if "key" in key.lower() or "url" in key.lower()] == []
     powers = ("thinklsp.provider", "thinklsp.ui.server.path")
-    scopes = {
-        key: part.get("scope")
-        for group in package["contributes"]["configuration"]
-        for key, part in group["properties"].items()
-    }
+    scopes = {key: part.get("scope") for key, part in settings.items()}
     assert {key: scopes[key] for key in powers} == dict.fromkeys(powers, "machine")
 
 
@@ -74,9 +92,12 @@ def _sources(root: Path) -> Iterator[Path]:
 
 
 def test_no_text_installs_a_package_that_nobody_owns() -> None:
-    """T-B2."""
     texts = {path: path.read_text("utf-8", "replace") for path in _sources(VSCODE.parents[1])}
     assert len(texts) > 300
     assert [path for path, text in texts.items() if _FROM_AN_INDEX.search(text)] == []
+    typed = [
+        path.name for path in (VSCODE / "src").rglob("*.ts") if re.search("createTerminal|sendText", path.read_text())
+    ]
+    assert typed == ["answer-actions.ts"], "only a command of an answer goes to the terminal, when the user asks for it"
     for words in ("pipx install {}", "pip install '{}[keyring]'", "uv tool install {}", "uvx {}", "pip install -U {}"):
         assert _FROM_AN_INDEX.search(words.format("thinklsp"))

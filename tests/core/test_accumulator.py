@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.sizes import examples
 from thinklsp.core.accumulator import MessageAccumulator
 from thinklsp.core.errors import StreamProtocolError
 from thinklsp.core.messages import Origin, TextBlock, ThinkingBlock, ToolUseBlock
-from thinklsp.core.stream import (
+from thinklsp.core.stream_events import (
     BlockDelta,
     BlockStarted,
     BlockStopped,
@@ -25,7 +26,7 @@ from thinklsp.core.stream import (
     StreamEvent,
     TextDelta,
     ThinkingDelta,
-    Unmatched,
+    UnmatchedEvent,
 )
 from thinklsp.core.usage import Usage
 
@@ -42,7 +43,7 @@ def accumulate(*events: StreamEvent) -> MessageAccumulator:
 
 
 def raws(accumulator: MessageAccumulator) -> list[Any]:
-    return [json.loads(block.raw.open_for(ORIGIN)) for block in accumulator.message().blocks if block.raw]
+    return [json.loads(block.raw.reveal_for(ORIGIN)) for block in accumulator.build_message().blocks if block.raw]
 
 
 def lane(index: int, kind: str, pieces: list[str]) -> list[StreamEvent]:
@@ -66,7 +67,7 @@ _LANES = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(_LANES, st.permutations(range(5)), st.randoms(use_true_random=False))
 def test_any_interleaving_gives_the_same_message(
     blocks: list[tuple[str, list[str]]], order: list[int], random: Any
@@ -84,10 +85,10 @@ def test_any_interleaving_gives_the_same_message(
         mixed.apply(chosen.pop(0))
         waiting = [one for one in waiting if one]
     mixed.apply(FINISHED)
-    assert mixed.message() == straight.message()
+    assert mixed.build_message() == straight.build_message()
     assert raws(mixed) == raws(straight)
     for index, (kind, pieces) in zip(indexes, blocks, strict=True):
-        block = mixed.message().blocks[sorted(indexes).index(index)]
+        block = mixed.build_message().blocks[sorted(indexes).index(index)]
         match block:
             case TextBlock() | ThinkingBlock():
                 assert (block.kind, block.text) == (kind, "".join(pieces))
@@ -125,7 +126,7 @@ def test_the_opened_block_is_not_written_to() -> None:
 
 
 def test_what_fits_no_open_block_is_counted_and_left_out() -> None:
-    """A-17: neither is a broken stream, whose answer would be bought again."""
+    """Neither is a broken stream, whose answer would be bought again."""
     accumulator = MessageAccumulator(ORIGIN)
     thinking = {"type": "thinking", "thinking": "", "signature": ""}
     taken = [
@@ -148,7 +149,7 @@ def test_what_fits_no_open_block_is_counted_and_left_out() -> None:
         )
     ]
     assert [index for index, is_taken in enumerate(taken) if not is_taken] == [2, 3, 4, 5, 6, 8, 10, 11]
-    assert {piece.what: count for piece, count in accumulator.unmatched.items()} == {
+    assert {piece.description: count for piece, count in accumulator.unmatched.items()} == {
         "text for a block of kind redacted_thinking": 1,
         "a signature for a block of kind redacted_thinking": 1,
         "arguments for a block that is not open": 2,
@@ -161,7 +162,9 @@ def test_what_fits_no_open_block_is_counted_and_left_out() -> None:
 
 
 def test_a_service_cannot_fill_the_log_with_kinds_of_its_own() -> None:
-    accumulator = accumulate(STARTED, *(Unmatched(f"kind {number}", is_new=True) for number in range(100)))
+    accumulator = accumulate(
+        STARTED, *(UnmatchedEvent(f"kind {number}", is_unknown_kind=True) for number in range(100))
+    )
     assert (len(accumulator.unmatched), accumulator.unmatched.total()) == (17, 100)
 
 
@@ -172,6 +175,6 @@ def test_usage_is_that_of_the_end() -> None:
 
 def test_without_the_terminal_event_there_is_no_message() -> None:
     accumulator = accumulate(STARTED, BlockStarted(0, "text", {"type": "text", "text": ""}), BlockStopped(0))
-    assert not accumulator.finished
+    assert not accumulator.is_finished
     with pytest.raises(StreamProtocolError):
-        accumulator.message()
+        accumulator.build_message()

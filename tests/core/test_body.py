@@ -7,13 +7,13 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thinklsp.core.body import Body
+from thinklsp.core.json_bytes import ChunkedBody
 
 
 @given(st.lists(st.binary(max_size=12), max_size=12), st.integers(1, 20))
 def test_parts_are_the_whole_and_few(pieces: list[bytes], most: int) -> None:
-    body = Body(pieces)
-    parts = list(body.parts(most))
+    body = ChunkedBody(pieces)
+    parts = list(body.split(most))
     assert b"".join(parts) == bytes(body) == b"".join(pieces)
     assert len(body) == len(bytes(body))
     assert all(0 < len(part) <= most for part in parts)

@@ -9,13 +9,11 @@ import json
 import pickle
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-import thinklsp
+from tests.support.sources import PACKAGE
 from tests.support.stored_sessions import EVERY_KIND
-from thinklsp.core.bare import bare_message
 from thinklsp.core.messages import (
     OpaqueState,
     Origin,
@@ -24,8 +22,9 @@ from thinklsp.core.messages import (
     TextBlock,
     ThinkingBlock,
     ToolUseBlock,
+    strip_opaque_state,
 )
-from thinklsp.providers.written import WrittenParts
+from thinklsp.providers.encoding import EncodedParts
 
 ORIGIN = Origin("anthropic", "m", "https://h", "fingerprint")
 SECRET = "EqQBCkYICxgCKkDcanary"
@@ -60,7 +59,7 @@ def test_repr_of_it_and_of_blocks_that_hold_it_says_nothing() -> None:
 
 def test_what_was_written_of_it_for_its_issuer_says_nothing() -> None:
     block = ThinkingBlock("", STATE)
-    parts = WrittenParts()
+    parts = EncodedParts()
     parts.encode(block, ORIGIN, lambda: {"signature": SECRET})
     assert SECRET not in f"{block!r} {parts!r} {parts._memo.find(block)!r}"
 
@@ -78,30 +77,30 @@ def test_blocks_that_hold_it_cannot_be_pickled_or_dumped() -> None:
 @pytest.mark.parametrize("field", ["provider", "model", "host", "key"])
 def test_only_the_issuer_gets_it_back(field: str) -> None:
     foreign = replace(ORIGIN, **{field: "other"})
-    assert not STATE.belongs_to(foreign)
-    with pytest.raises(ValueError, match="did not issue") as caught:
-        STATE.open_for(foreign)
+    assert not STATE.is_issued_by(foreign)
+    with pytest.raises(ValueError, match="only for its own origin") as caught:
+        STATE.reveal_for(foreign)
     assert SECRET not in str(caught.value)
-    assert json.loads(STATE.open_for(ORIGIN)) == {"signature": SECRET}
+    assert json.loads(STATE.reveal_for(ORIGIN)) == {"signature": SECRET}
 
 
 def test_only_encoders_and_the_store_open_it() -> None:
-    root = Path(thinklsp.__file__).parent
     openers = {
-        path.relative_to(root).parts[0]
-        for path in root.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text("utf-8")))
-        if isinstance(node, ast.Attribute) and node.attr == "open_for"
-        if path.relative_to(root).as_posix() != "core/messages.py"
+        path.relative_to(PACKAGE).parts[0]
+        for path in PACKAGE.rglob("*.py")
+        if "reveal_for" in (source := path.read_text("utf-8"))
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Attribute) and node.attr == "reveal_for"
+        if path.relative_to(PACKAGE).as_posix() != "core/messages.py"
     }
     assert "providers" in openers
     assert openers <= {"providers", "sessions"}
 
 
 def test_a_bare_message_keeps_what_anybody_may_read() -> None:
-    bare = bare_message(EVERY_KIND)
+    bare = strip_opaque_state(EVERY_KIND)
     kept = [type(block) for block in EVERY_KIND.blocks if isinstance(block, TextBlock | ServerToolBlock | ToolUseBlock)]
     assert [type(block) for block in bare.blocks] == kept
     # What the service ran itself is nothing without its seal.
     assert [type(block) for block in bare.blocks if block.raw is not None] == [ServerToolBlock]
-    assert bare_message(bare) == bare
+    assert strip_opaque_state(bare) == bare

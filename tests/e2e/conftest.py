@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.canary import Canary
+from tests.support.client.actions import Editing
 from tests.support.forking import Nursery
 from tests.support.listening import Listening
 from tests.support.outcomes import PASSED
@@ -39,15 +40,15 @@ async def begin(tmp_path: Path, servers: Connect, request: pytest.FixtureRequest
 
 @pytest.fixture(params=["tcp", "ws"])
 async def listening(
-    tmp_path: Path, nursery: Nursery | None, request: pytest.FixtureRequest
+    tmp_path: Path, nursery: Nursery | None, client_class: type[Editing], request: pytest.FixtureRequest
 ) -> AsyncIterator[Listening]:
     """To be named before `begin`, so that it outlives the editors. What it logs but its address is a failure."""
-    server = Listening(request.param, nursery=nursery)
+    server = Listening(request.param, nursery=nursery, client=client_class)
     yield server
     try:
         if request.node.stash.get(PASSED, False):
             assert server.process is not None
-            assert (server.process.returncode or await server.end()) == 143
+            assert (server.process.returncode or await server.end()) in (130, 143)
             assert server.log == f"thinklsp: listening on {server.kind}://127.0.0.1:{server.port}\n"
             assert server.leaks() == []
             assert Canary({"token": server.token}).search_tree(tmp_path) == []

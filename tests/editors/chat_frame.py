@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from tests.editors.waiting import until
 from tests.editors.workbench import Workbench
@@ -43,6 +44,16 @@ _WIDE = """width => {
   const over = [...document.querySelectorAll('body *')].filter(one => !one.closest('pre, .table, .unseen, svg')
     && one.getClientRects().length && one.getBoundingClientRect().right > edge);
   return over.map(one => one.className || one.tagName);
+}"""
+
+
+_ATTACH = """(prompt, {way, name, type, data}) => {
+  const carried = new DataTransfer();
+  carried.items.add(new File([Uint8Array.from(atob(data), one => one.charCodeAt(0))], name, {type}));
+  const how = {bubbles: true, cancelable: true};
+  prompt.dispatchEvent(way === 'paste'
+    ? new ClipboardEvent('paste', {...how, clipboardData: carried})
+    : new DragEvent('drop', {...how, dataTransfer: carried}));
 }"""
 
 
@@ -85,6 +96,11 @@ class Chat:
 
         await until(holds, f"what came of {prompt!r}")
 
+    async def attach(self, way: Literal["paste", "drop"], name: str, data: bytes, kind: str = "image/png") -> None:
+        """Let a file come to the prompt as the browser brings it."""
+        file = {"way": way, "name": name, "type": kind, "data": base64.b64encode(data).decode()}
+        await self.prompt.evaluate(_ATTACH, file)
+
     async def says(self, text: str, seconds: float = 20.0) -> None:
         async def holds() -> bool:
             return text in await self.text()
@@ -99,6 +115,10 @@ class Chat:
 
     async def text(self) -> str:
         return str(await self.frame.evaluate("document.body.innerText"))
+
+    async def transcript(self) -> str:
+        """The entries alone, without what a screen reader is told of them."""
+        return str(await self.frame.locator(".transcript").inner_text())
 
     @property
     def prompt(self) -> Locator:
@@ -117,13 +137,22 @@ class Chat:
         return self.frame.get_by_role("button", name=name)
 
     def picker(self, name: str) -> Locator:
-        return self.frame.get_by_role("combobox", name=name)
+        return self.frame.get_by_role("combobox", name=name, exact=True)
+
+    async def choose(self, name: str, value: str) -> None:
+        """In the menu of this name, until the picker shows the value."""
+        await self.picker(name).click()
+        await self.frame.get_by_role("listbox", name=name, exact=True).locator(f'[data-value="{value}"]').click()
+        await self.picked(name, value)
+
+    async def picked(self, name: str, value: str) -> None:
+        await self.frame.locator(f'[role=combobox][aria-label="{name}"][data-value="{value}"]').wait_for()
 
     async def tabbed(self) -> list[dict[str, Any]]:
         """What has the focus in turn, from the beginning of the view to its end."""
         await self.frame.evaluate("() => { document.body.tabIndex = -1; document.body.focus(); }")
         found: list[dict[str, Any]] = []
-        for _ in range(100):
+        for _ in range(200):
             await self.window.page.keyboard.press("Tab")
             at = await self.frame.evaluate(_FOCUSED)
             if at is None:

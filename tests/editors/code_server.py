@@ -10,7 +10,8 @@ import os
 import shutil
 import signal
 import socket
-from collections.abc import AsyncIterator, Mapping
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -46,6 +47,28 @@ async def package(room: Path) -> Path:
     return (await _built(room)) / "extension" / "thinklsp.vsix"
 
 
+async def package_with_server(room: Path, folder: Path) -> Path:
+    """Build the extension as a release does, with a wheel of the server in it."""
+    built = await _built(room)
+    shutil.copytree(built / "extension", folder / "extension", ignore=_LEFT_OUT)
+    (folder / "node_modules").symlink_to(built / "node_modules")
+    wheel = ("-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder / "extension" / "server"))
+    await ran(sys.executable, *wheel, str(EXTENSION.parents[1]))
+    await ran("npm", "run", "--silent", "package", folder=folder / "extension", variables=node_on_path(room))
+    return folder / "extension" / "thinklsp.vsix"
+
+
+async def axe(room: Path) -> str:
+    """Return axe-core, which the extension's own tests use too."""
+    modules = (await _built(room)) / "node_modules"
+    return (modules / "axe-core" / "axe.min.js").read_text("utf-8")
+
+
+def command(room: Path, profile: Path) -> tuple[str, ...]:
+    """How it is started with the configuration of the profile."""
+    return str(_node(room)), str(_entry(room)), "--config", str(profile / "config.yaml")
+
+
 def free_port() -> int:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
@@ -55,19 +78,29 @@ def free_port() -> int:
 
 @asynccontextmanager
 async def started(
-    room: Path, profile: Path, variables: Mapping[str, str], settings: Mapping[str, object], *flags: str
+    room: Path,
+    profile: Path,
+    variables: Mapping[str, str],
+    settings: Mapping[str, object],
+    *flags: str,
+    ours: Sequence[Path] | None = None,
 ) -> AsyncIterator[str]:
-    """Its address, while it runs with both extensions. `profile` keeps what it writes, `settings` are its user's."""
+    """Its address, while it runs with both extensions. `profile` keeps what it writes, `settings` are its user's.
+
+    `ours` is what is installed of ours: another build, or nothing, if it is there already.
+    """
     built = await _built(room)
     folders = ("--user-data-dir", str(profile / "data"), "--extensions-dir", str(profile / "extensions"))
     user = profile / "data" / "User"
-    user.mkdir(parents=True)
+    user.mkdir(parents=True, exist_ok=True)
     (user / "settings.json").write_text(json.dumps(settings))
     (profile / "config.yaml").write_text("auth: none\n")
-    node = (str(_node(room)), str(_entry(room)), "--config", str(profile / "config.yaml"), *folders)
+    node = (*command(room, profile), *folders)
     # As if started by `code` in a terminal: else it asks a login shell for another PATH.
     environment = {**variables, "VSCODE_CLI": "1"}
-    for vsix in (built / "extension" / "thinklsp.vsix", built / "lint" / "lint.vsix"):
+    if ours is None:
+        ours = [built / "extension" / "thinklsp.vsix"]
+    for vsix in (*ours, built / "lint" / "lint.vsix"):
         await ran(*node, "--install-extension", str(vsix))
     address = f"127.0.0.1:{free_port()}"
     quiet = ("--disable-telemetry", "--disable-update-check", "--disable-getting-started-override")

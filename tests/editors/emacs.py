@@ -1,4 +1,4 @@
-"""Emacs in a terminal with the package as the README says to paste it, and without the package.
+"""Emacs in a terminal with the package as its page says to paste it, and without the package.
 
 Keys come in as a person types them; emacsclient looks into buffers while a turn runs: Emacs never waits.
 """
@@ -19,7 +19,8 @@ from tests.editors.terminal import Terminal
 from tests.editors.trial import BROKEN, FILE, FIXED, Trial, effort_of
 
 _PACKAGE = ROOT / "editors" / "emacs"
-_PATH_IN_README = "~/thinklsp/editors/emacs"
+_PAGE = "editors/emacs/README.md"
+_PATH_ON_PAGE = "~/thinklsp/editors/emacs"
 _SCRIPTS = Path(__file__).parent / "emacs"
 _UNDEFINED = "undefined name 'value'"
 _STORY = "it has run downhill ever since"
@@ -27,28 +28,29 @@ _STORY = "it has run downhill ever since"
 
 @dataclass(frozen=True)
 class Client:
-    """`script`: what a user of this client has already. `readme`, `plain`: text by which the pages' blocks are found.
-    `beside`: its servers of a Python file. `alone`: why the language's own server is not among them.
-    `suite`: the one of Debian where Emacs comes from, if not the machine's.
+    """`script`: what a user of this client has already. `with_package`, `plain`: text by which a block of the page
+    is found. `beside`: its servers of a Python file. `code_actions`: its command for them. `alone`: why the language's
+    own server is not among them. `suite`: the one of Debian where Emacs comes from, if not the machine's.
     """
 
     name: str
     script: str
     packages: tuple[str, ...]
-    readme: str
+    with_package: str
     plain: str
     beside: tuple[str, ...]
+    code_actions: str
     alone: str = ""
     suite: str = ""
 
 
 EGLOT = Client(
     "eglot", "eglot.el", ("elpa-eglot",), "thinklsp-eglot-add", "eglot-server-programs", ("thinklsp",),
-    "eglot runs one server for a buffer; another Flymake backend finds the problem",
+    "eglot-code-actions", "eglot runs one server for a buffer; another Flymake backend finds the problem",
 )  # fmt: skip
 LSP_MODE = Client(
     "lsp-mode", "lsp-mode.el", ("elpa-lsp-mode",), "beside your other servers", "lsp-register-client",
-    ("lint", "thinklsp"),
+    ("lint", "thinklsp"), "lsp-execute-code-action",
 )  # fmt: skip
 EGLOT_30 = replace(EGLOT, packages=(), suite="bookworm-backports")
 # What an Emacs that is only unpacked cannot find by its own name.
@@ -114,92 +116,93 @@ async def _checks_its_own(trial: Trial, client: Client, program: str) -> None:
 
 class _Emacs:
     def __init__(self, trial: Trial, terminal: Terminal, client: Client, program: str) -> None:
-        self._trial, self._terminal, self._client, self._program = trial, terminal, client, program
+        self.trial, self.terminal, self._client, self._program = trial, terminal, client, program
         self._init = trial.home / ".emacs.d"
         self._init.mkdir(exist_ok=True)
         shutil.copy(_SCRIPTS / "early-init.el", self._init)
 
     async def open(self, name: str, text: str | None = None) -> None:
-        """Emacs anew, with the README's text, or another one, in its init file."""
-        text = text or pasted("README.md", "elisp", self._client.readme).replace(_PATH_IN_README, str(_PACKAGE))
+        """Emacs anew, with the page's text, or another one, in its init file."""
+        self.configure(text)
+        await self.start(name)
+
+    def configure(self, text: str | None = None) -> None:
+        if text is None:
+            text = pasted(_PAGE, "elisp", self._client.with_package).replace(_PATH_ON_PAGE, str(_PACKAGE))
         scripts = "".join(f'(load "{_SCRIPTS / script}")\n' for script in ("trial.el", self._client.script))
         (self._init / "init.el").write_text(scripts + text)
-        await self._terminal.open([self._program, "-nw", name], self._trial.workspace, self._trial.variables)
+
+    async def start(self, name: str) -> None:
+        """Emacs anew, with the init file that is there."""
+        await self.terminal.open([self._program, "-nw", name], self.trial.workspace, self.trial.variables)
         await self.until(f"(find-buffer-visiting {_quoted(name)})", "Emacs to answer")
         await self.has_servers(name, self._client.beside if name == FILE else ("thinklsp",))
 
     async def close(self) -> None:
         """What is not saved is given up."""
         await self.ask("(run-at-time 0 nil #'kill-emacs)")
-        await self._terminal.ends()
+        await self.terminal.ends()
 
     async def works_on_a_diagnostic(self) -> None:
-        trial, terminal = self._trial, self._terminal
-        with trial.check(Step.ATTACH, fallback=self._client.alone):
+        with self.trial.check(Step.ATTACH, fallback=self._client.alone):
             await self.finds_the_problem()
-        with trial.check(Step.ACTION):
-            await terminal.keys("C-n")
+        with self.trial.check(Step.ACTION):
+            await self.terminal.keys("C-n")
             if self._client is LSP_MODE:
                 await self.act(f"thinklsp: fix {_UNDEFINED}")
             else:
-                await terminal.keys("C-c", '"', "f")
-            await trial.until(lambda: trial.requests, "a request of the turn")
-        with trial.check(Step.THINKING):
-            await terminal.shows(r"thinklsp\[thinking · \d+ s")
-        with trial.check(Step.EDIT):
+                await self.terminal.keys("C-c", '"', "f")
+            await self.trial.until(lambda: self.trial.requests, "a request of the turn")
+        with self.trial.check(Step.THINKING):
+            await self.terminal.shows(r"thinklsp\[thinking · \d+ s")
+        with self.trial.check(Step.EDIT):
             await self.holds(FILE, FIXED)
-            await terminal.shows(r"^thinklsp: done")
-            await terminal.hides(r"thinklsp\[")
-            assert trial.file.read_text() == BROKEN
-        with trial.check(Step.UNDO):
-            await terminal.keys("C-_")
+            await self.terminal.shows(r"^thinklsp: done")
+            await self.terminal.hides(r"thinklsp\[")
+            assert self.trial.file.read_text() == BROKEN
+        with self.trial.check(Step.UNDO):
+            await self.terminal.keys("C-_")
             await self.holds(FILE, BROKEN)
 
     async def cancels(self) -> None:
-        trial, terminal = self._trial, self._terminal
-        with trial.check(Step.CANCEL):
-            before = len(trial.requests)
+        with self.trial.check(Step.CANCEL):
+            before = len(self.trial.requests)
             await self.new_chat()
-            await terminal.type("think forever")
-            await terminal.keys("C-c", "C-c")
-            await trial.until(lambda: len(trial.requests) > before, "a request of the turn")
-            await terminal.shows(r"thinklsp\[thinking · [1-9]\d* s")
-            await terminal.keys("C-c", "C-k")
-            await trial.until(lambda: trial.requests[before].closed_by_client, "the connection closed", 5)
-            await terminal.shows(r"thinklsp: ended \(cancelled\)")
-            await terminal.hides(r"thinklsp\[")
+            await self.terminal.type("think forever", "C-c", "C-c")
+            await self.trial.until(lambda: len(self.trial.requests) > before, "a request of the turn")
+            await self.terminal.shows(r"thinklsp\[thinking · [1-9]\d* s")
+            await self.terminal.keys("C-c", "C-k")
+            await self.trial.until(lambda: self.trial.requests[before].closed_by_client, "the connection closed", 5)
+            await self.terminal.shows(r"thinklsp: ended \(cancelled\)")
+            await self.terminal.hides(r"thinklsp\[")
 
     async def takes_an_effort(self) -> None:
-        trial, terminal = self._trial, self._terminal
-        with trial.check(Step.EFFORT):
-            assert effort_of(trial.requests[0]) is None
+        with self.trial.check(Step.EFFORT):
+            assert effort_of(self.trial.requests[0]) is None
             await self.ask("(customize-set-variable 'thinklsp-settings '((effort . \"high\")))")
             await self.ask(f"(switch-to-buffer (find-buffer-visiting {_quoted(FILE)}))")
             await self.finds_the_problem()
-            before = len(trial.requests)
-            await terminal.keys("M-<", "C-n", "C-c", '"', "f")
-            await trial.until(lambda: len(trial.requests) > before, "a request of the turn")
-            assert effort_of(trial.requests[before]) == "high"
+            before = len(self.trial.requests)
+            await self.terminal.keys("M-<", "C-n", "C-c", '"', "f")
+            await self.trial.until(lambda: len(self.trial.requests) > before, "a request of the turn")
+            assert effort_of(self.trial.requests[before]) == "high"
             await self.holds(FILE, FIXED)
-            await terminal.keys("C-_")
+            await self.terminal.keys("C-_")
             await self.holds(FILE, BROKEN)
 
     async def chats(self) -> None:
-        trial, terminal = self._trial, self._terminal
-        with trial.check(Step.CHAT):
+        with self.trial.check(Step.CHAT):
             name = await self.new_chat()
-            await terminal.type("hello")
-            await terminal.keys("C-c", "C-c")
+            await self.terminal.type("hello", "C-c", "C-c")
             await self.until(f'(string-suffix-p "## You\\n\\n" (substring (trial-text {name}) 10))', "the answer")
             text = str(await self.ask(f"(trial-text {name})"))
             assert text.startswith("<!-- thinklsp session: "), text
             assert text.count("\n## You\n") == 2, text
             assert "My word is **heliotrope**" in text, text
-        with trial.check("text of a chat is shown as it comes, and is not in the document before it is whole"):
-            await terminal.keys("M->")
-            await terminal.type("tell it slowly")
-            await terminal.keys("C-c", "C-c")
-            await terminal.shows("Once there was a river")
+        with self.trial.check("text of a chat is shown as it comes, and is not in the document before it is whole"):
+            await self.terminal.keys("M->")
+            await self.terminal.type("tell it slowly", "C-c", "C-c")
+            await self.terminal.shows("Once there was a river")
             only_shown = (
                 '(and (string-match-p "river" (trial-shown {0})) (not (string-match-p "river" (trial-text {0}))))'
             )
@@ -214,53 +217,49 @@ class _Emacs:
 
     async def tells(self) -> None:
         """The commands around turns, with the keys that the page names."""
-        trial, terminal = self._trial, self._terminal
-        with trial.check("effort, usage, sessions and undo of a turn, by key"):
-            await terminal.keys("C-c", '"', "t")
-            await terminal.shows(r"thinklsp\.effort \(now high\):")
-            await terminal.type("low")
-            await terminal.keys("Enter")
-            await terminal.shows("^thinklsp: low")
-            await terminal.keys("C-c", '"', "$")
-            await terminal.shows(" tokens in ")
-            await terminal.keys("C-c", '"', "l")
-            await terminal.shows("Read session:")
+        with self.trial.check("effort, usage, sessions and undo of a turn, by key"):
+            await self.terminal.keys("C-c", '"', "t")
+            await self.terminal.shows(r"thinklsp\.effort \(now high\):")
+            await self.terminal.type("low", "Enter")
+            await self.terminal.shows("^thinklsp: low")
+            await self.terminal.keys("C-c", '"', "$")
+            await self.terminal.shows(" tokens in ")
+            await self.terminal.keys("C-c", '"', "l")
+            await self.terminal.shows("Read session:")
             await self.choose("hello")
-            await terminal.shows("heliotrope")
+            await self.terminal.shows("heliotrope")
             await self.ask(f"(switch-to-buffer (find-buffer-visiting {_quoted(FILE)}))")
             await self.finds_the_problem()
-            await terminal.keys("C-x", "1", "M-<", "C-n", "C-c", '"', "f")
+            await self.terminal.keys("C-x", "1", "M-<", "C-n", "C-c", '"', "f")
             await self.holds(FILE, FIXED)
-            await terminal.hides(r"thinklsp\[")
-            await terminal.keys("C-c", '"', "u")
+            await self.terminal.hides(r"thinklsp\[")
+            await self.terminal.keys("C-c", '"', "u")
             await self.holds(FILE, BROKEN)
-            await terminal.shows(f"thinklsp: {FILE} applied")
+            await self.terminal.shows(f"thinklsp: {FILE} applied")
 
     async def goes_on(self) -> None:
-        trial, terminal = self._trial, self._terminal
-        with trial.check(Step.RESUME):
+        with self.trial.check(Step.RESUME):
             await self.close()
             await self.open(FILE)
-            await terminal.keys("C-c", '"', "r")
-            await terminal.shows("Go on with session:")
+            await self.terminal.keys("C-c", '"', "r")
+            await self.terminal.shows("Resume session:")
             await self.choose("hello")
             name = await self.chat_document()
-            await terminal.type("what did I ask first?")
-            await terminal.keys("C-c", "C-c")
+            await self.terminal.type("what did I ask first?", "C-c", "C-c")
             await self.until(f'(string-match-p "You greeted me first" (trial-text {name}))', "the answer")
-            said = json.dumps(trial.requests[-1].body["messages"])
+            said = json.dumps(self.trial.requests[-1].body["messages"])
             assert "hello" in said
             assert "heliotrope" in said
 
     async def does_without_the_package(self) -> None:
         """A comment is the instruction: eglot tells a server of that server's own diagnostics only."""
-        trial, terminal, name = self._trial, self._terminal, "plain.py"
-        with trial.check("without the package: attaches, runs an action, and the edit arrives"):
+        name = "plain.py"
+        with self.trial.check("without the package: attaches, runs an action, and the edit arrives"):
             await self.close()
-            (trial.workspace / name).write_text("# fix the mean in stats.py AI!\n")
-            await self.open(FILE, pasted("editors/emacs/README.md", "elisp", self._client.plain))
-            await terminal.keys("C-x", "C-f")
-            await terminal.type(f"{name}\n")
+            (self.trial.workspace / name).write_text("# fix the mean in stats.py AI!\n")
+            await self.open(FILE, pasted(_PAGE, "elisp", self._client.plain))
+            await self.terminal.keys("C-x", "C-f")
+            await self.terminal.type(f"{name}\n")
             await self.has_servers(name, self._client.beside)
             title = "thinklsp: edit"
             await self.until(
@@ -268,13 +267,13 @@ class _Emacs:
             )
             await self.act(title)
             # The comment stands in another file than what it wants changed.
-            await terminal.shows(r"Apply\s+it\?")
+            await self.terminal.shows(r"Apply\s+it\?")
             if self._client is LSP_MODE:
-                await terminal.type("Apply")
-            await terminal.keys("Enter")
+                await self.terminal.type("Apply")
+            await self.terminal.keys("Enter")
             if self._client is EGLOT:  # the newer one asks only where a file is not open
-                await terminal.shows(r"Proceed\? \(y or n\)")
-                await terminal.keys("y")
+                await self.terminal.shows(r"Proceed\? \(y or n\)")
+                await self.terminal.keys("y")
             await self.holds(FILE, FIXED)
 
     async def finds_the_problem(self) -> None:
@@ -282,7 +281,7 @@ class _Emacs:
         await self.until(found, "the problem that Flymake finds")
 
     async def new_chat(self) -> str:
-        await self._terminal.keys("C-c", '"', "c")
+        await self.terminal.keys("C-c", '"', "c")
         return await self.chat_document()
 
     async def chat_document(self) -> str:
@@ -297,30 +296,29 @@ class _Emacs:
         row = await self.until(
             f"(with-current-buffer (window-buffer (minibuffer-window)) {listed})", f"{title} in the list"
         )
-        await self._terminal.type(str(row))
-        await self._terminal.keys("Enter")
+        await self.terminal.type(str(row), "Enter")
 
     async def act(self, title: str) -> None:
         """The client's own list of code actions."""
-        await self._terminal.keys("M-x")
-        await self._terminal.shows("^M-x")
-        await self._terminal.type("eglot-code-actions" if self._client.name == "eglot" else "lsp-execute-code-action")
-        await self._terminal.keys("Enter")
-        await self._terminal.shows(r"^(\[eglot\] Pick an|Select code) action")
-        await self._terminal.type(title)
-        await self._terminal.keys("Tab", "Enter")
+        await self.terminal.keys("M-x")
+        await self.terminal.shows("^M-x")
+        await self.terminal.type(
+            "eglot-code-actions" if self._client.name == "eglot" else "lsp-execute-code-action", "Enter"
+        )
+        await self.terminal.shows(r"^(\[eglot\] Pick an|Select code) action")
+        await self.terminal.type(title, "Tab", "Enter")
 
     async def has_servers(self, name: str, servers: tuple[str, ...]) -> None:
         async def has() -> bool:
             return sorted(await self.ask(f"(trial-servers {_quoted(name)})") or []) == sorted(servers)
 
-        await self._trial.until(has, f"the servers {servers} for {name}")
+        await self.trial.until(has, f"the servers {servers} for {name}")
 
     async def holds(self, name: str, text: str) -> None:
         async def is_there() -> bool:
             return bool(await self.ask(f"(trial-text {_quoted(name)})") == text)
 
-        await self._trial.until(is_there, f"{text!r} in {name}")
+        await self.trial.until(is_there, f"{text!r} in {name}")
 
     async def until(self, form: str, what: str) -> Any:
         """The first value of the form that is not nil; errors count as nil, as things may not be there yet."""
@@ -328,14 +326,14 @@ class _Emacs:
         async def is_so() -> Any:
             return await self.ask(f"(ignore-errors {form})")
 
-        return await self._trial.until(is_so, what)
+        return await self.trial.until(is_so, what)
 
     async def ask(self, form: str) -> Any:
         """The value of the form: text, number, vector, True for all else, None for nil or where Emacs is not there."""
         whole = f"(let ((it {form})) (json-encode (if (or (stringp it) (numberp it) (vectorp it)) it (and it t))))"
         try:
             argv = ("emacsclient", "-s", str(self._init / "server" / "server"), "--eval", whole)
-            said = await ran(*argv, folder=self._trial.workspace, variables=self._trial.variables)
+            said = await ran(*argv, folder=self.trial.workspace, variables=self.trial.variables)
         except RuntimeError as error:
             if "can't find socket" in str(error) or "Connection refused" in str(error):
                 return None

@@ -1,4 +1,4 @@
-"""Helix in a terminal, with what the README says to paste. It cannot cancel progress: the action `stop` does."""
+"""Helix in a terminal, with what its page says to paste. It cannot cancel progress: the action `stop` does."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.editors.steps import Step
 from tests.editors.terminal import Terminal
 from tests.editors.trial import BROKEN, FILE, FIXED, OTHER_FILE, Trial, effort_of, result_of
 
-_PAGE = "README.md"
+_PAGE = "editors/helix/README.md"
 _NORMAL = r"^ NOR "
 # An entry of the menu, which is indented; what stands at the beginning of a line is progress.
 _OFFERED = r"(?<=[^\n])thinklsp: "
@@ -39,12 +39,12 @@ async def drive(trial: Trial, room: Path) -> None:
 
 class _Helix:
     def __init__(self, trial: Trial, room: Path, terminal: Terminal) -> None:
-        self._trial, self._room, self._terminal = trial, room, terminal
-        self._languages = Path(trial.variables["XDG_CONFIG_HOME"], "helix", "languages.toml")
-        self._log = trial.home / "helix.log"
+        self.trial, self._room, self.terminal = trial, room, terminal
+        self._languages = Path(self.trial.variables["XDG_CONFIG_HOME"], "helix", "languages.toml")
+        self._log = self.trial.home / "helix.log"
 
     def configure(self, effort: str = "", own: str = '"lint"') -> None:
-        """The README's text, with this trial's lint server, or another, as the language's own."""
+        """The page's text, with this trial's lint server, or another, as the language's own."""
         languages = pasted(_PAGE, "toml", "[language-server.thinklsp]").replace('"pylsp"', own)
         languages += '\n[language-server.lint]\ncommand = "thinklsp-lint"\n'
         languages += '\n[language-server.ruff]\ncommand = "ruff"\nargs = ["server"]\n'
@@ -57,86 +57,80 @@ class _Helix:
     async def open(self, name: str) -> None:
         runtime = {"HELIX_RUNTIME": str(self._room / "root/usr/lib/hx/runtime")}
         argv = [str(self._room / "run"), "hx", "-vvv", "--log", str(self._log), name]
-        await self._terminal.open(argv, self._trial.workspace, {**self._trial.variables, **runtime})
-        await self._terminal.shows(_NORMAL)
+        await self.terminal.open(argv, self.trial.workspace, {**self.trial.variables, **runtime})
+        await self.terminal.shows(_NORMAL)
 
     async def works_on_a_diagnostic(self) -> None:
-        trial, terminal = self._trial, self._terminal
-        with trial.check(Step.ATTACH):
-            await terminal.shows(r"● 1 .*1 sel")
+        with self.trial.check(Step.ATTACH):
+            await self.terminal.shows(r"● 1 .*1 sel")
             await self._heard("thinklsp <- ", '"serverInfo":{"name":"thinklsp"')
-        with trial.check(Step.ACTION):
+        with self.trial.check(Step.ACTION):
             # To the last letter of the undefined name: Helix sends the diagnostics below the selection only.
-            await terminal.keys("j", "g", "l", "h")
+            await self.terminal.keys("j", "g", "l", "h")
             await self.act("thinklsp: fix undefined name 'value'")
-        with trial.check(Step.THINKING):
-            await terminal.shows(r"^thinklsp: thinklsp ⋅ thinking · \d+ s")
-        with trial.check(Step.EDIT):
-            await terminal.shows(r"^thinklsp: thinklsp ⋅ done, changed 1 file")
-            # The answer's document is what Helix shows now; `ga` goes back to the file.
-            await terminal.shows(r"I use it in both places now")
-            await terminal.keys("g", "a")
-            await terminal.shows(r"^ NOR   stats\.py \[\+\]")
+        with self.trial.check(Step.THINKING):
+            await self.terminal.shows(r"^thinklsp: thinklsp ⋅ thinking · \d+ s")
+        with self.trial.check(Step.EDIT):
+            await self.terminal.shows(r"^thinklsp: thinklsp ⋅ done, changed 1 file")
+            # The file stays in front; the answer was one message.
+            await self.terminal.shows(r"^ NOR   stats\.py \[\+\]")
             assert await self.saved(FILE) == FIXED
-        with trial.check(Step.UNDO):
-            await terminal.keys("u")
+        with self.trial.check(Step.UNDO):
+            await self.terminal.keys("u")
             assert await self.saved(FILE) == BROKEN
 
     async def cancels(self) -> None:
-        trial, terminal = self._trial, self._terminal
-        with trial.check(Step.CANCEL, fallback="no cancel for progress in Helix: the action `stop`"):
-            before = len(trial.requests)
+        with self.trial.check(Step.CANCEL, fallback="no cancel for progress in Helix: the action `stop`"):
+            before = len(self.trial.requests)
             await self.command('lsp-workspace-command thinklsp.chat {"prompt": "think forever"}')
-            await trial.until(lambda: len(trial.requests) > before, "a request of the turn")
-            await terminal.shows(r"thinking · \d+ s")
+            await self.trial.until(lambda: len(self.trial.requests) > before, "a request of the turn")
+            await self.terminal.shows(r"thinking · \d+ s")
             await self.act("thinklsp: stop")
-            await trial.until(lambda: trial.requests[before].closed_by_client, "the connection closed", 5)
-            await terminal.shows(r"^thinklsp: thinklsp ⋅ .*cancelled")
+            await self.trial.until(lambda: self.trial.requests[before].closed_by_client, "the connection closed", 5)
+            await self.terminal.shows(r"^thinklsp: thinklsp ⋅ .*cancelled")
 
     async def takes_an_effort(self) -> None:
-        trial, terminal = self._trial, self._terminal
-        with trial.check(Step.EFFORT):
-            assert effort_of(trial.requests[0]) is None
+        with self.trial.check(Step.EFFORT):
+            assert effort_of(self.trial.requests[0]) is None
             self.configure(effort="high")
             await self.command("config-reload")
             await self.command("lsp-restart thinklsp")
-            before = len(trial.requests)
+            before = len(self.trial.requests)
             await self._heard("thinklsp -> ", '"effort":"high"')
-            await terminal.keys("g", "g", "j", "g", "l", "h")
+            await self.terminal.keys("g", "g", "j", "g", "l", "h")
             await self.act("thinklsp: fix undefined name 'value'")
-            await trial.until(lambda: len(trial.requests) > before, "a request of the turn")
-            assert effort_of(trial.requests[before]) == "high"
-            await terminal.shows(r"^thinklsp: thinklsp ⋅ done, changed 1 file")
+            await self.trial.until(lambda: len(self.trial.requests) > before, "a request of the turn")
+            assert effort_of(self.trial.requests[before]) == "high"
+            await self.terminal.shows(r"^thinklsp: thinklsp ⋅ done, changed 1 file")
             await self.command("buffer-close!")
 
     async def knows(self) -> None:
-        trial, terminal = self._trial, self._terminal
-        with trial.check(Step.KNOWS, fallback="no plugin for Helix: what came along with the code action"):
+        with self.trial.check(Step.KNOWS, fallback="no plugin for Helix: what came along with the code action"):
             # Its own actions would stand among ours.
             self.configure(own='{ name = "ruff", except-features = ["code-action"] }')
             await self.open(OTHER_FILE)
-            await terminal.shows(r"● 1 .*1 sel")
+            await self.terminal.shows(r"● 1 .*1 sel")
             # To the name that is not used.
-            await terminal.keys("w", "w")
-            asked = len(trial.requests)
+            await self.terminal.keys("w", "w")
+            asked = len(self.trial.requests)
             await self.act("thinklsp: fix `os` imported but unused")
-            await trial.until(lambda: len(trial.requests) > asked + 1, "the request with the tool's result")
-            said = result_of(trial.requests[-1])
-            assert "1 problem in 1 file, seen when the user asked for code actions there" in said, said
+            await self.trial.until(lambda: len(self.trial.requests) > asked + 1, "the request with the tool's result")
+            said = result_of(self.trial.requests[-1])
+            assert "1 problem in 1 file, from code action requests only" in said, said
             assert "line 1: warning: `os` imported but unused" in said, said
-            await terminal.shows(r"^thinklsp: thinklsp ⋅ done")
+            await self.terminal.shows(r"^thinklsp: thinklsp ⋅ done")
 
     async def chats(self) -> str:
         """The name of the chat document, saved."""
-        trial, terminal, name = self._trial, self._terminal, "talk.chat.md"
-        with trial.check(Step.CHAT):
-            (trial.workspace / name).write_text("## You\n\n")
+        name = "talk.chat.md"
+        with self.trial.check(Step.CHAT):
+            (self.trial.workspace / name).write_text("## You\n\n")
             await self.command(f"open {name}")
-            await terminal.shows(rf"{name}")
+            await self.terminal.shows(rf"{name}")
             await self.write("hello")
             await self.act("thinklsp: send")
-            await terminal.shows(r"My word is \*\*heliotrope\*\*")
-            await terminal.shows(r"^thinklsp: thinklsp ⋅ done")
+            await self.terminal.shows(r"My word is \*\*heliotrope\*\*")
+            await self.terminal.shows(r"^thinklsp: thinklsp ⋅ done")
             text = await self.saved(name)
             assert text.startswith("<!-- thinklsp session: ")
             assert text.count("\n## You\n") == 2
@@ -144,13 +138,12 @@ class _Helix:
         return name
 
     async def goes_on(self, document: str) -> None:
-        trial, terminal = self._trial, self._terminal
-        with trial.check(Step.RESUME):
+        with self.trial.check(Step.RESUME):
             await self.open(document)
             await self.write("what did I ask first?")
             await self.act("thinklsp: send")
-            await terminal.shows(r"You greeted me first")
-            said = json.dumps(trial.requests[-1].body["messages"])
+            await self.terminal.shows(r"You greeted me first")
+            said = json.dumps(self.trial.requests[-1].body["messages"])
             assert "hello" in said
             assert "heliotrope" in said
 
@@ -160,38 +153,36 @@ class _Helix:
 
         async def is_offered() -> bool:
             nonlocal offered
-            await self._terminal.keys("Space", "a")
-            screen = (await self._terminal.shows(rf"(?s){_OFFERED}.*|{_NONE}")).group()
+            await self.terminal.keys("Space", "a")
+            screen = (await self.terminal.shows(rf"(?s){_OFFERED}.*|{_NONE}")).group()
             offered = [line[line.index("thinklsp: ") :] for line in screen.splitlines() if "thinklsp: " in line]
             if any(line.startswith(title) for line in offered):
                 return True
             # Once it has been seen to: Escape and Space at once would be one key, with Alt.
-            await self._terminal.keys("Escape")
-            await self._terminal.hides(f"{_OFFERED}|{_NONE}")
+            await self.terminal.keys("Escape")
+            await self.terminal.hides(f"{_OFFERED}|{_NONE}")
             return False
 
-        await self._trial.until(is_offered, f"the action {title}")
+        await self.trial.until(is_offered, f"the action {title}")
         wanted = next(number for number, line in enumerate(offered) if line.startswith(title))
         # The first entry is chosen already.
-        await self._terminal.keys(*["Down"] * wanted, "Enter")
+        await self.terminal.keys(*["Down"] * wanted, "Enter")
 
     async def write(self, line: str) -> None:
         """A line below the last one."""
-        await self._terminal.keys("g", "e", "o")
-        await self._terminal.shows("^ INS ")
-        await self._terminal.type(line)
-        await self._terminal.keys("Escape")
-        await self._terminal.shows(_NORMAL)
+        await self.terminal.keys("g", "e", "o")
+        await self.terminal.shows("^ INS ")
+        await self.terminal.type(line, "Escape")
+        await self.terminal.shows(_NORMAL)
 
     async def command(self, line: str) -> None:
-        await self._terminal.keys(":")
-        await self._terminal.type(line)
-        await self._terminal.keys("Enter")
+        await self.terminal.keys(":")
+        await self.terminal.type(line, "Enter")
 
     async def saved(self, name: str) -> str:
         await self.command("write")
-        await self._terminal.shows(rf"'{name}' written")
-        return (self._trial.workspace / name).read_text()
+        await self.terminal.shows(rf"'{name}' written")
+        return (self.trial.workspace / name).read_text()
 
     async def _heard(self, *parts: str) -> None:
         """Waits for lines of Helix's own log, which holds what it sent (`->`) and received (`<-`)."""
@@ -200,4 +191,4 @@ class _Helix:
             lines = self._log.read_text(errors="replace").splitlines() if self._log.exists() else []
             return any(all(part in line for part in parts) for line in lines)
 
-        await self._trial.until(heard, f"in Helix's log: {' '.join(parts)}")
+        await self.trial.until(heard, f"in Helix's log: {' '.join(parts)}")

@@ -1,13 +1,14 @@
-"""Neovim with the plugin of editors/neovim and its page's configuration, and with the README's snippet alone."""
+"""Neovim with the plugin of editors/neovim and its page's configuration, and with the page's snippet alone."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.editors import neovim_bridge, neovim_own, neovim_parts
+from tests.editors import neovim_chats, neovim_first_run, neovim_own, neovim_parts, neovim_review
 from tests.editors.neovim_rpc import Neovim
 from tests.editors.neovim_seat import Seat
 from tests.editors.pages import ROOT, pasted
@@ -30,36 +31,52 @@ def installer(suite: str) -> Callable[[Path], Awaitable[str]]:
 async def drive(trial: Trial, room: Path) -> None:
     with_plugin = pasted("editors/neovim/README.md", "lua", "setup({").replace("/path/to/thinklsp", str(ROOT))
     async with _opened(trial, room, "config", with_plugin) as seat:
+        await _has_a_screen(seat)
         await _works_on_a_diagnostic(seat)
         await _cancels(seat)
         with trial.check(Step.EFFORT):
             assert {effort_of(request) for request in trial.requests} == {"high"}
         document = await _chats(seat)
-        await seat.nvim.quit()
     async with _opened(trial, room, "config", with_plugin, document) as seat:
+        await _has_a_screen(seat)
         await _goes_on(seat)
         await neovim_own.rows(seat)
-        await seat.nvim.quit()
     asked_by_another = with_plugin.replace("setup({", "setup({ cmd = { 'thinklsp-asking' },")
     async with _opened(trial, room, "config", asked_by_another, OTHER_FILE) as seat:
-        await neovim_bridge.rows(seat)
-        await seat.nvim.quit()
+        await neovim_own.bridge_rows(seat)
     trial.file.write_text(BROKEN)
     await _without_the_plugin(trial, room)
 
 
 async def drive_parts(trial: Trial, room: Path) -> None:
-    """Neovim asks about change annotations from 0.12 on."""
+    """The review of edits in a float, and the first steps without a key."""
     with_plugin = pasted("editors/neovim/README.md", "lua", "setup({").replace("/path/to/thinklsp", str(ROOT))
     async with _opened(trial, room, "config", with_plugin) as seat:
         await seat.until("vim.tbl_contains(trial.servers(), 'thinklsp')", "the server")
+        await _has_a_screen(seat)
         await neovim_parts.rows(seat)
-        await seat.nvim.quit()
+        await neovim_review.rows(seat)
+        await neovim_chats.rows(seat)
+    trial.file.write_text(BROKEN)
+    key = trial.variables.pop("ANTHROPIC_API_KEY")
+    trial.variables["OPENAI_BASE_URL"] = f"http://127.0.0.1:{neovim_first_run.STRICT_PORT}/v1"
+    async with _opened(trial, room, "config", with_plugin) as seat:
+        await seat.until("vim.tbl_contains(trial.servers(), 'thinklsp')", "the server")
+        await _has_a_screen(seat)
+        await neovim_first_run.rows(seat)
+    trial.file.write_text(BROKEN)
+    trial.variables["OPENAI_API_KEY"] = "sk-unknown"
+    async with _opened(trial, room, "config", with_plugin) as seat:
+        await seat.until("vim.tbl_contains(trial.servers(), 'thinklsp')", "the server")
+        await _has_a_screen(seat)
+        await neovim_first_run.rows_with_a_wrong_key(seat)
+    del trial.variables["OPENAI_API_KEY"], trial.variables["OPENAI_BASE_URL"]
+    trial.variables["ANTHROPIC_API_KEY"] = key
 
 
 @asynccontextmanager
 async def _opened(trial: Trial, room: Path, name: str, init: str, file: str = FILE) -> AsyncIterator[Seat]:
-    """A Neovim of a user with this configuration."""
+    """A Neovim of a user with this configuration; its user leaves it at the end."""
     folder = trial.home / name / "nvim"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "init.lua").write_text(init + _PROBE)
@@ -70,6 +87,12 @@ async def _opened(trial: Trial, room: Path, name: str, init: str, file: str = FI
     argv = [str(room / "run"), "nvim", "-n", "--cmd", parsers, file]
     async with Neovim(argv, trial.workspace, variables, trial.room / "nvim.log") as nvim:
         yield Seat(trial, nvim)
+        await nvim.quit()
+
+
+async def _has_a_screen(seat: Seat) -> None:
+    """Of the usual size and with a command line of one row: a message that waits for Enter would stop the trial."""
+    await seat.nvim.attach(80, 24)
 
 
 async def _works_on_a_diagnostic(seat: Seat) -> None:
@@ -122,12 +145,8 @@ async def _chats(seat: Seat) -> str:
         await seat.idle()
         await nvim.command("write")
         document = str(await nvim.lua("return vim.api.nvim_buf_get_name(0)"))
-        assert _holds(document, "heliotrope")
+        assert "heliotrope" in await asyncio.to_thread(Path(document).read_text)
     return document
-
-
-def _holds(file: str, text: str) -> bool:
-    return text in Path(file).read_text()
 
 
 async def _goes_on(seat: Seat) -> None:
@@ -143,11 +162,11 @@ async def _goes_on(seat: Seat) -> None:
 
 
 async def _without_the_plugin(trial: Trial, room: Path) -> None:
-    """What the README tells those to paste who want no plugin; Neovim 0.10 needs another one than the newer."""
+    """What its page tells those to paste who want no plugin; Neovim 0.10 needs another one than the newer."""
     names = {step: f"without the plugin: {step}" for step in (Step.ATTACH, Step.ACTION, Step.EDIT)}
     async with _opened(trial, room, "bare", "") as seat:
         is_new: Any = await seat.nvim.lua("return vim.fn.has('nvim-0.11')")
-    snippet = pasted("README.md", "lua", "vim.lsp.enable('thinklsp')" if is_new else "vim.lsp.start({")
+    snippet = pasted("editors/neovim/README.md", "lua", "vim.lsp.enable('thinklsp')" if is_new else "vim.lsp.start({")
     async with _opened(trial, room, "bare", snippet) as seat:
         nvim = seat.nvim
         with trial.check(names[Step.ATTACH]):
@@ -171,4 +190,3 @@ async def _without_the_plugin(trial: Trial, room: Path) -> None:
             wanted = comment + FIXED
         with trial.check(names[Step.EDIT]):
             await seat.text_is(wanted)
-        await nvim.quit()

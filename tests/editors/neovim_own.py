@@ -1,12 +1,15 @@
-"""What the plugin for Neovim does beyond the nine steps."""
+"""What the plugin for Neovim does beyond the nine steps, and what it answers when the server asks: with the server
+`asking` in the place of thinklsp. Neovim's question about change annotations, answered with No: what was left out
+waits, and nothing is made up."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from tests.editors.neovim_seat import Seat
 from tests.editors.steps import Step
-from tests.editors.trial import BROKEN, FILE, FIXED, OTHER_FILE, effort_of, prompt_of, result_of
+from tests.editors.trial import BROKEN, FILE, FIXED, OTHER_FILE, UNUSED, effort_of, prompt_of, result_of
 
 _STORY = "Tell it slowly"
 _BEGINNING, _LATER, _END = "Once there was a river", "and the fish had", "downhill ever since."
@@ -14,27 +17,24 @@ _BEGINNING, _LATER, _END = "Once there was a river", "and the fish had", "downhi
 
 async def rows(seat: Seat) -> None:
     """In a Neovim whose current buffer is a chat document."""
-    trial = seat.trial
-    with trial.check("shows the answer while it is written, once, and keeps what is typed meanwhile"):
-        await _streams(seat)
-    with trial.check("attaches to files of every kind, and to nothing else"):
-        await _attaches(seat)
-    with trial.check("no keystroke and no edit is lost where both come at once"):
-        await _races(seat)
-    with trial.check("edits, explains and undoes a range"):
-        await _edits(seat)
-    with trial.check(Step.KNOWS):
-        await _knows(seat)
-    with trial.check("maps edit a selection and stop a turn"):
-        await _maps(seat)
-    with trial.check("tells and sets effort, thinking and model; usage, doctor, log, apply and actions answer"):
-        await _tells(seat)
-    with trial.check("completes subcommands and their values"):
-        await _completes(seat)
-    with trial.check("picks a session to show, fork, resume or delete"):
-        await _picks(seat)
-    with trial.check("says in :checkhealth what there is"):
-        await _is_healthy(seat)
+    for step, run in (
+        ("shows the answer while it is written, once, and keeps what is typed meanwhile", _streams),
+        ("attaches to files of every kind, and to nothing else", _attaches),
+        ("no keystroke and no edit is lost where both come at once", _races),
+        ("edits, explains and undoes a range", _edits),
+        (Step.KNOWS, _knows),
+        ("maps edit a selection and stop a turn", _maps),
+        ("tells and sets effort, thinking and model; usage, doctor, log, apply and actions answer", _tells),
+        ("completes subcommands and their values", _completes),
+        ("picks a session to show, fork, resume or delete", _picks),
+        ("an edit opens no window and moves no focus, and one message tells what was done", _is_quiet),
+        ("asks for the instruction and edits at the cursor", _edits_at_the_cursor),
+        ("one chat window at the side, named by the session's title, opens and closes", _toggles),
+        ("completes #buffer, #selection and #diagnostics to mentions", _mentions),
+        ("says in :checkhealth what there is", _is_healthy),
+    ):
+        with seat.trial.check(step):
+            await run(seat)
 
 
 async def _streams(seat: Seat) -> None:
@@ -108,7 +108,7 @@ async def _edits(seat: Seat) -> None:
     await seat.text_is(BROKEN)
     await seat.said("undone, 1 file")
     await nvim.command("1,2Thinklsp explain")
-    await seat.until("trial.any_text('Heard: ')", "the explanation in a chat document")
+    await seat.until("trial.any_text('It divides at `stats.py:2`')", "the explanation in a chat document")
     await seat.idle()
     assert "stats.py, lines 1-2" in prompt_of(trial.requests[-1]), prompt_of(trial.requests[-1])
     assert await seat.text() == BROKEN
@@ -126,7 +126,7 @@ async def _knows(seat: Seat) -> None:
     await nvim.command("Thinklsp chat what does the editor say")
     await trial.until(lambda: len(trial.requests) > asked + 1, "the request with the tool's result")
     said = result_of(trial.requests[-1])
-    assert "2 problems in 1 file, by all servers" in said, said
+    assert "2 problems in 1 file, according to all servers" in said, said
     assert "line 1: warning: `os` imported but unused" in said, said
     assert "line 2: warning: `sys` imported but unused" in said, said
     await seat.idle()
@@ -153,19 +153,12 @@ async def _maps(seat: Seat) -> None:
 async def _tells(seat: Seat) -> None:
     trial, nvim = seat.trial, seat.nvim
     for line, answer in {
-        "effort": "effort is high",
-        "effort low": "effort is low",
-        "thinking": "thinking is auto",
-        "thinking off": "thinking is off",
-        "thinking auto": "thinking is auto (adaptive)",
-        "model": "model is auto (claude-opus-5-5)",
-        "effort wild": "effort must be one of auto, low",
-        "usage": "this session ",
-        "log": "nothing has been logged to ",
-        "apply": "There is no edit of a turn that waits",
-        "stop": "nothing runs",
-        "nonsense": "nonsense is no subcommand; there are actions, apply, chat, ",
-    }.items():
+        "effort": "effort is high", "effort low": "effort is low", "thinking": "thinking is auto",
+        "thinking off": "thinking is off", "thinking auto": "thinking is auto (adaptive)",
+        "model": "model is auto (claude-opus-5-5)", "effort wild": "`effort` must be one of auto, low",
+        "usage": "this session: ", "log": "the log is empty: ", "apply": "No edit is waiting",
+        "stop": "no turn is running", "nonsense": "unknown subcommand nonsense; use one of actions, apply, changes, ",
+    }.items():  # fmt: skip
         await nvim.command("messages clear")
         await nvim.command(f"Thinklsp {line}")
         await seat.said(answer)
@@ -185,19 +178,16 @@ async def _tells(seat: Seat) -> None:
     await seat.idle()
     await nvim.command("messages clear")
     await nvim.command("Thinklsp compact")
-    await seat.said("nothing to shorten")
+    await seat.said("othing to compact")
 
 
 async def _completes(seat: Seat) -> None:
     for typed, wanted in {
-        "Thinklsp e": ["edit", "effort", "explain"],
-        "'<,'>Thinklsp ed": ["edit"],
+        "Thinklsp e": ["edit", "effort", "explain"], "'<,'>Thinklsp ed": ["edit"],
         "Thinklsp effort ": ["auto", "high", "low", "max", "medium", "xhigh"],
-        "Thinklsp thinking a": ["adaptive", "auto"],
-        "Thinklsp model claude-opus-5-": ["claude-opus-5-5"],
-        "Thinklsp sessions ": ["delete", "fork", "restore", "resume", "show"],
-        "Thinklsp edit f": [],
-    }.items():
+        "Thinklsp thinking a": ["adaptive", "auto"], "Thinklsp model claude-opus-5-": ["claude-opus-5-5"],
+        "Thinklsp sessions ": ["delete", "fork", "restore", "resume", "show"], "Thinklsp edit f": [],
+    }.items():  # fmt: skip
         found = await seat.nvim.ask("nvim_call_function", "getcompletion", [typed, "cmdline"])
         assert found == wanted, (typed, found)
 
@@ -236,6 +226,63 @@ def _session_in(text: str) -> str:
     return text.split("session: ")[1].split(" ", maxsplit=1)[0]
 
 
+async def _is_quiet(seat: Seat) -> None:
+    trial, nvim = seat.trial, seat.nvim
+    await nvim.command(f"only! | edit! {FILE}")
+    await seat.text_is(BROKEN)
+    before = await nvim.lua("return trial.windows()")
+    await nvim.command("messages clear")
+    await nvim.command("2Thinklsp edit fix the mean")
+    await seat.text_is(FIXED)
+    await seat.idle()
+    await seat.said("I use it in both places now.")
+    assert await nvim.lua("return trial.windows()") == before
+    assert await nvim.ask("nvim_get_mode") == {"mode": "n", "blocking": False}
+    shown = str(await nvim.lua("return vim.api.nvim_exec2('messages', { output = true }).output"))
+    assert len([line for line in shown.splitlines() if line.strip()]) == 1, shown
+    assert (trial.workspace / ".thinklsp/chat/.gitignore").read_text() == "*\n"
+    await nvim.command("undo")
+
+
+async def _edits_at_the_cursor(seat: Seat) -> None:
+    await seat.text_is(BROKEN)
+    await seat.nvim.lua("vim.ui.input = function(_, on_done) on_done('fix the mean') end")
+    await seat.nvim.command("2")
+    await seat.nvim.command("Thinklsp edit")
+    await seat.text_is(FIXED)
+    await seat.idle()
+    await seat.nvim.command("undo")
+
+
+async def _toggles(seat: Seat) -> None:
+    nvim = seat.nvim
+    await nvim.command("Thinklsp chat good evening")
+    await seat.until("trial.any_text('Heard: good evening')", "the answer in a chat document")
+    await seat.idle()
+    await nvim.command("Thinklsp chat good night")
+    await seat.until("trial.any_text('Heard: good night')", "the answer in a chat document")
+    await seat.idle()
+    assert (await nvim.lua("return trial.windows()"))[0] == 2
+    title = "vim.wo[vim.api.nvim_tabpage_list_wins(0)[2]].winbar"
+    await seat.until(f"{title}:find('good night', 1, true)", "the title of the session")
+    await nvim.command("Thinklsp toggle")
+    assert (await nvim.lua("return trial.windows()"))[0] == 1
+    await nvim.command("Thinklsp toggle")
+    await seat.until("trial.text():find('Heard: good night', 1, true)", "the chat window with the focus")
+
+
+async def _mentions(seat: Seat) -> None:
+    nvim = seat.nvim
+    await nvim.command("wincmd p")
+    await nvim.type("ggVj<Esc>")
+    await nvim.command("wincmd p")
+    for typed, wanted in {"#b": [f"@{FILE}"], "#sel": [f"@{FILE}:1-2"], "#d": ["@diagnostics"]}.items():
+        await nvim.type(f"Golook at {typed}")
+        await seat.until("vim.deep_equal(trial.completions(), ...)", f"{wanted} for {typed}", wanted)
+        await nvim.type("<Esc>u")
+    await nvim.command("Thinklsp toggle")
+
+
 async def _is_healthy(seat: Seat) -> None:
     await seat.nvim.command("checkhealth thinklsp")
     await seat.until("trial.text():find('A turn could run now', 1, true)", "the report")
@@ -245,3 +292,43 @@ async def _is_healthy(seat: Seat) -> None:
     assert "model claude-opus-5-5 of anthropic" in text, text
     assert "ERROR" not in text, text
     assert "WARNING" not in text, text
+
+
+_ASK = "return require('thinklsp.client').ask_now(trial.client('thinklsp'), 'trial.ask', ..., 5000)"
+
+
+async def bridge_rows(seat: Seat) -> None:
+    """In a Neovim that shows the other file."""
+    with seat.trial.check("answers what the server asks about places, symbols and files"):
+        await _answers(seat)
+
+
+async def _answers(seat: Seat) -> None:
+    nvim, file = seat.nvim, seat.trial.workspace / OTHER_FILE
+    uri = file.as_uri()
+    await nvim.lua("vim.lsp.start({ name = 'knowing', cmd = { 'thinklsp-knowing' } })")
+    await seat.until("vim.tbl_contains(trial.servers(), 'knowing')", "the server that knows")
+    await seat.until("trial.client('thinklsp') ~= nil", "the server that asks")
+
+    async def ask(name: str, **params: Any) -> Any:
+        return await nvim.lua(_ASK, {"method": f"thinklsp/editor/{name}", "params": params})
+
+    # On `values` in the fifth line, which the fourth has as a parameter.
+    row = UNUSED.splitlines()[4]
+    place = {"textDocument": {"uri": uri}, "position": {"line": 4, "character": row.index("values") + 1}}
+    [found] = await ask("definition", **place)
+    assert (found["uri"], found["range"]["start"]["line"]) == (uri, 3), found
+    assert [one["range"]["start"]["line"] for one in await ask("references", **place)] == [3, 4]
+    assert "2 places" in str(await ask("hover", **place))
+    assert [one["name"] for one in await ask("symbols", uri=uri)] == ["tally"]
+    assert [one["name"] for one in await ask("symbols", query="al")] == ["tally"]
+    assert not await ask("symbols", query="nothing of the kind")
+    # What nobody has open nobody can say; nothing is opened for it.
+    elsewhere = {"textDocument": {"uri": f"{uri}.not"}, "position": {"line": 0, "character": 0}}
+    assert not await ask("definition", **elsewhere)
+    [known] = await ask("diagnostics", uri=uri)
+    assert (known["uri"], known["diagnostics"]) == (uri, []), known
+    await nvim.type("ggOimport sys<Esc>")
+    assert await ask("save", uris=[uri, f"{uri}.not"]) == {"saved": [uri]}
+    assert file.read_text() == f"import sys\n{UNUSED}"
+    file.write_text(UNUSED)

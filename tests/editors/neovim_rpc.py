@@ -12,6 +12,7 @@ from typing import Any, Self
 
 import msgpack
 
+from tests.editors.neovim_screen import Screen
 from tests.editors.waiting import until
 
 _PATIENCE = 20.0
@@ -35,6 +36,7 @@ class Neovim:
         self._log = log
         self._asked = 0
         self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self.screen = Screen()
 
     async def __aenter__(self) -> Self:
         self._socket.unlink(missing_ok=True)
@@ -42,14 +44,9 @@ class Neovim:
         self._keyboard, terminal = os.openpty()
         with self._log.open("ab") as log, os.fdopen(terminal):
             self._process = await asyncio.create_subprocess_exec(
-                *self._argv,
-                cwd=self._folder,
-                env=dict(self._variables),
-                stdin=terminal,
-                stdout=log,
-                stderr=log,
+                *self._argv, cwd=self._folder, env=dict(self._variables), stdin=terminal, stdout=log, stderr=log,
                 start_new_session=True,
-            )
+            )  # fmt: skip
         try:
             await until(self._connected, "the socket of Neovim")
         except BaseException:
@@ -77,14 +74,21 @@ class Neovim:
         os.close(self._keyboard)
 
     async def ask(self, method: str, *arguments: Any) -> Any:
-        """A function of Neovim's API. Raises NeovimError, TimeoutError."""
+        """A function of Neovim's API. Raises NeovimError, also if Neovim waits for a key, with its screen."""
         self._asked += 1
         number = self._asked
         answer = self._waiting[number] = asyncio.get_running_loop().create_future()
         self._writer.write(msgpack.packb([0, number, method, arguments]))
         await self._writer.drain()
-        async with asyncio.timeout(_PATIENCE):
-            return await answer
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                return await answer
+        except TimeoutError:
+            raise NeovimError(f"no answer to {method}; the screen:\n{self.screen.text()}") from None
+
+    async def attach(self, columns: int, lines: int) -> None:
+        """A screen of this size, which is drawn from now on."""
+        await self.ask("nvim_ui_attach", columns, lines, {"ext_linegrid": True, "rgb": True})
 
     async def lua(self, code: str, *arguments: Any) -> Any:
         return await self.ask("nvim_exec_lua", code, arguments)
@@ -112,6 +116,8 @@ class Neovim:
             for message in unpacker:
                 if message[0] == 1:
                     self._answered(*message[1:])
+                elif message[1] == "redraw":
+                    self.screen.feed(message[2])
         for answer in self._waiting.values():
             if not answer.done():
                 answer.set_exception(NeovimError("Neovim has gone"))

@@ -35,7 +35,7 @@ class Seat:
             raise AssertionError(f"the buffer holds {await self.text()!r}, not {wanted!r}, {told}") from None
 
     async def idle(self) -> None:
-        await self.until("require('thinklsp').status() == ''", "the end of the turn")
+        await self.until("require('thinklsp.progress').status() == ''", "the end of the turn")
 
     async def shows(self, text: str, number: int = 0) -> None:
         """In virtual lines of the buffer."""

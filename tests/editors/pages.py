@@ -1,4 +1,4 @@
-"""What the README and the pages of editors/ tell people to paste: the trials use that very text."""
+"""What the pages of editors/ tell people to paste: the trials use that very text."""
 
 from __future__ import annotations
 

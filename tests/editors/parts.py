@@ -1,14 +1,16 @@
 """The story of an edit of three files of which the user takes one: what every editor's driver asserts of it.
 
-A driver makes the user's choice in its own way (`vscode_parts`, `neovim_parts`); another way of review needs its own
+A driver makes the user's choice in its own way (`vscode_parts`, `neovim_own`); another way of review needs its own
 choice and nothing else.
 """
 
 from __future__ import annotations
 
+import json
+import sys
 from pathlib import Path
 
-from tests.editors.trial import OTHER_FILE, UNUSED, Trial, prompt_of, result_of
+from tests.editors.trial import OTHER_FILE, UNUSED, Trial, result_of
 
 FIRST, SECOND = "use decimal numbers", "count twice"
 NEW_FILE = "test_tally.py"
@@ -31,7 +33,10 @@ def nothing_phantom(trial: Trial, *, new_text: str | None) -> None:
     assert "def test_tally" not in read, read
 
 
-def model_is_told(trial: Trial, instruction: str) -> None:
-    """For a turn in the session of the first one."""
-    asked = next(request for request in trial.requests if instruction in prompt_of(request))
-    assert f"{OTHER_FILE} (1 change, at line 1)" in prompt_of(asked), prompt_of(asked)
+def offer_server(trial: Trial) -> Path:
+    """Let the project name an MCP server. Return its program, which notes in a file `.ran` that it was started."""
+    program = trial.workspace / "sky-server.py"
+    program.write_text("from pathlib import Path\nPath(__file__).with_suffix('.ran').touch()\n")
+    entry = {"command": sys.executable, "args": [str(program)]}
+    (trial.workspace / ".mcp.json").write_text(json.dumps({"mcpServers": {"sky": entry}}))
+    return program

@@ -43,8 +43,11 @@ class Terminal:
         """By tmux's names: `Enter`, `Escape`, `Down`, `C-x`, or characters."""
         await self._tmux("send-keys", *names)
 
-    async def type(self, text: str) -> None:
+    async def type(self, text: str, *keys: str) -> None:
+        """The text, and then keys by name."""
         await self._tmux("send-keys", "-l", text)
+        if keys:
+            await self.keys(*keys)
 
     async def screen(self) -> str:
         return await self._tmux("capture-pane", "-p", may_fail=True)

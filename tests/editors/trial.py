@@ -21,7 +21,7 @@ from tests.support.canary import Canary
 from tests.support.outside import WATCHED
 from tests.support.services import Service
 from thinklsp.simulator.journal import RecordedRequest
-from thinklsp.simulator.scenario import load
+from thinklsp.simulator.scenario import load_scenario
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -77,8 +77,8 @@ class Trial:
 
     @property
     def requests(self) -> list[RecordedRequest]:
-        """What the service was asked so far, oldest first."""
-        return self.service.requests
+        """The model calls so far, oldest first. A test of a key asks for the list of models, which has no body."""
+        return [request for request in self.service.requests if request.body is not None]
 
     @contextmanager
     def check(self, step: Step | str, fallback: str = "") -> Iterator[None]:
@@ -138,12 +138,11 @@ class Trial:
     def _environment(self) -> dict[str, str]:
         programs = self.home / "bin"
         programs.mkdir(parents=True)
+        servers = ("lint", "asking", "knowing")
         for name, argv in {
             "thinklsp": f'"{sys.executable}" -m thinklsp',
-            "thinklsp-lint": f'"{sys.executable}" "{HERE / "lint_server.py"}"',
             "ruff": f'"{sys.executable}" -m ruff',
-            "thinklsp-asking": f'"{sys.executable}" "{HERE / "asking_server.py"}"',
-            "thinklsp-knowing": f'"{sys.executable}" "{HERE / "knowing_server.py"}"',
+            **{f"thinklsp-{name}": f'"{sys.executable}" "{HERE / "servers.py"}" {name}' for name in servers},
         }.items():
             (programs / name).write_text(f'#!/bin/sh\nPYTHONPATH="{WATCHED}:{ROOT}" exec {argv} "$@"\n')
             (programs / name).chmod(0o755)
@@ -155,16 +154,10 @@ class Trial:
         runtime.mkdir(mode=0o700)
         # One way only: with all of them open `auto` takes the first, and every wire would have to be looked at.
         return {
-            "LANG": "C.UTF-8",
-            **kept,
-            **folders,
-            "HOME": str(self.home),
-            "XDG_RUNTIME_DIR": str(runtime),
-            "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
-            "LOOP_WATCH": str(self._held),
-            "ANTHROPIC_BASE_URL": self.service.url,
-            "ANTHROPIC_API_KEY": self.service.key,
-        }
+            "LANG": "C.UTF-8", **kept, **folders, "HOME": str(self.home), "XDG_RUNTIME_DIR": str(runtime),
+            "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", "LOOP_WATCH": str(self._held),
+            "ANTHROPIC_BASE_URL": self.service.url, "ANTHROPIC_API_KEY": self.service.key,
+        }  # fmt: skip
 
 
 def _name_if(process: Path, variable: bytes) -> str:
@@ -197,4 +190,4 @@ def result_of(request: RecordedRequest) -> str:
 
 def service() -> Service:
     """To be entered once for each trial."""
-    return Service(load(str(SCENARIO)))
+    return Service(load_scenario(str(SCENARIO)))

@@ -16,9 +16,10 @@ from tests.editors.steps import Step
 from tests.editors.trial import BROKEN, FILE, FIXED, Trial, effort_of, prompt_of
 from tests.editors.vscode_beginning import missing_server, walked_through
 from tests.editors.vscode_bridge import another_server_is_heard
+from tests.editors.vscode_driver import TRUSTED, Driver, keyless, opened, run_steps
 from tests.editors.vscode_host import in_the_host
 from tests.editors.waiting import until
-from tests.editors.workbench import IDLE, Workbench, browser
+from tests.editors.workbench import IDLE, Workbench
 
 if TYPE_CHECKING:
     from thinklsp.simulator.journal import RecordedRequest
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 _LARGEST = 1_000_000  # bytes of the package
 _THINKING = r"thinking · \d+ s"
 _CHAT = "talk.chat.md"
-_KEY = "ANTHROPIC_API_KEY"
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,19 @@ class Pass:
 
 
 PASSES = (
-    Pass("dark", "Default Dark Modern", ai=True, flags=("--disable-workspace-trust",)),
+    Pass("dark", "Default Dark Modern", ai=True, flags=TRUSTED),
     Pass("light", "Default Light Modern", ai=False, flags=()),
+)
+
+# Steps that use neither the editor's AI features nor the trust in a folder.
+_INDEPENDENT_OF_AI_FEATURES = (
+    Step.CANCEL,
+    Step.EFFORT,
+    Step.KNOWS,
+    Step.RESUME,
+    "the doctor's report is a page to read",
+    "an edit under review is written after Keep all",
+    "an edit that met typing is offered with its difference",
 )
 
 
@@ -58,19 +69,15 @@ async def drive(trial: Trial, room: Path) -> None:
         size = (await code_server.package(room)).stat().st_size
         assert size < _LARGEST, size
     trial.rows[-1] = trial.noted(f"{size / 1000:.0f} kB")
-    # The key is given to the extension: the editor shows its own environment to the window.
-    variables = {name: value for name, value in trial.variables.items() if name != _KEY}
     planted = _planted(trial)
-    variables["PATH"] = f"{planted.parent}{os.pathsep}{variables['PATH']}"
+    variables = {**keyless(trial), "PATH": f"{planted.parent}{os.pathsep}{trial.variables['PATH']}"}
     for each in PASSES:
         trial.file.write_text(BROKEN)
         planted.with_suffix(".ran").unlink(missing_ok=True)
-        profile = trial.room / f"vscode-{each.name}"
-        async with (
-            code_server.started(room, profile, variables, _settings(each), *each.flags) as address,
-            browser(code_server.CHROMIUM, address, trial.workspace, trial.home) as window,
-        ):
-            await _Driven(trial, window, each).all_steps()
+        settings = {"workbench.colorTheme": each.theme, "chat.disableAIFeatures": not each.ai}
+        name = f"vscode-{each.name}"
+        async with opened(trial, room, name, settings, variables=variables, flags=each.flags) as window:
+            await _Driven(trial, window, name, each).all_steps()
         with trial.check(f"nothing secret came to the window{each.note}"):
             _searched(trial, window)
     await in_the_host(trial, room)
@@ -91,23 +98,8 @@ def _planted(trial: Trial) -> Path:
     return program
 
 
-def _settings(each: Pass) -> dict[str, object]:
-    return {
-        "workbench.colorTheme": each.theme,
-        "workbench.startupEditor": "none",
-        "workbench.secondarySideBar.defaultVisibility": "hidden",
-        "chat.disableAIFeatures": not each.ai,
-        "files.autoSave": "off",
-        "editor.minimap.enabled": False,
-        "workbench.reduceMotion": "on",
-        "remote.autoForwardPorts": False,
-    }
-
-
 @dataclass
-class _Driven:
-    trial: Trial
-    window: Workbench
+class _Driven(Driver):
     each: Pass
 
     @property
@@ -115,7 +107,7 @@ class _Driven:
         return self.trial.workspace / "bin" / "thinklsp.ran"
 
     async def all_steps(self) -> None:
-        for step, run in (
+        steps = (
             (Step.ATTACH, self.attach),
             ("a key goes into secret storage and to the server", self.key),
             (Step.ACTION, self.action),
@@ -127,19 +119,16 @@ class _Driven:
             ("the menu chooses an effort", self.menu),
             (Step.KNOWS, self.knows),
             ("the doctor's report is a page to read", self.doctor),
-            ("an edit under review waits in the refactor preview", self.preview),
+            ("an edit under review is written after Keep all", self.review),
             ("an edit that met typing is offered with its difference", self.conflict),
             (Step.CHAT, self.chat),
             (Step.RESUME, self.resume),
             ("a missing server is said, with a way out", self.missing),
             ("the walkthrough leads to its commands", self.walkthrough),
-        ):
-            with self.trial.check(f"{step}{self.each.note}"):
-                try:
-                    await run()
-                except Exception:
-                    await self.picture(f"failed-{run.__name__}")
-                    raise
+        )
+        if not self.each.ai:
+            steps = tuple(step for step in steps if step[0] not in _INDEPENDENT_OF_AI_FEATURES)
+        await run_steps(self.trial, self.window, self.name, steps, self.each.note)
 
     async def attach(self) -> None:
         page = self.window.page
@@ -169,13 +158,16 @@ class _Driven:
 
     async def thinking(self) -> None:
         await self.window.shows(_THINKING)
-        await self.window.page.locator(".statusbar-item", has_text=re.compile(r"thinklsp: .* · \d+ s")).wait_for()
         await self.window.shows("thinking · [1-9]")
+        progress = self.window.page.locator(".statusbar-item", has_text=re.compile(r"\d+ s\b"))
+        assert await progress.count() == 1, await progress.all_inner_texts()
         await self.picture("thinking")
 
     async def edit(self) -> None:
         await self.window.reads(FIXED)
         await self.window.shows(IDLE)
+        await self.window.page.locator(".codelens-decoration a", has_text="Keep").first.wait_for()
+        await self.picture("marks")
         assert self.trial.file.read_text() == BROKEN, "the server writes no file"
 
     async def undo(self) -> None:
@@ -187,16 +179,7 @@ class _Driven:
         await until(lambda: self.trial.file.read_text() == FIXED, "the saved file")
 
     async def cancel(self) -> None:
-        page = self.window.page
         await self.ask_to("think forever")
-        shown = page.locator(".statusbar-item", has_text=re.compile(r"thinklsp: thinking · \d+ s"))
-        await shown.click()
-        await page.locator(".notification-list-item", has_text="thinklsp").locator("a", has_text="Cancel").click()
-        request = self.trial.requests[-1]
-        await until(lambda: request.closed_by_client, "the end of the connection")
-        await self.window.shows(IDLE)
-        # The same from our own item.
-        await self.ask_to("think forever, please")
         await self.window.shows(_THINKING)
         await self.window.status.click()
         await self.window.row("Stop").click()
@@ -232,21 +215,22 @@ class _Driven:
 
     async def doctor(self) -> None:
         await self.window.command("thinklsp: Doctor")
-        await until(lambda: self.window.frame_says("A turn can run now."), "the report")
+        await until(lambda: self.window.frame_says("thinklsp is ready to run a turn."), "the report")
         await self.picture("doctor")
 
-    async def preview(self) -> None:
-        page = self.window.page
+    async def review(self) -> None:
         await self.write(BROKEN)
         await self.window.set(thinklsp__edits__review="always")
         await self.window.go_to(2, 32)
         await self.window.action("thinklsp: fix undefined name")
-        await self.window.shows("waits for you")
-        await page.locator(".refactor-preview, .bulk-edit-panel").first.wait_for()
-        await self.picture("preview")
-        assert (await self.window.text()).rstrip("\n") == BROKEN.rstrip("\n")
-        await page.locator(".bulk-edit-panel .edit-checkbox, .bulk-edit-panel .monaco-custom-toggle").first.click()
-        await page.locator(".bulk-edit-panel .monaco-button", has_text="Apply").click()
+        await self.window.shows("is waiting for you")
+        await self.window.page.locator(".tab.active", has_text="thinklsp: fix").wait_for()
+        question = self.window.toast("Keep the changes?")
+        await question.wait_for()
+        await self.picture("review")
+        assert self.trial.file.read_text() == BROKEN
+        await question.locator("a", has_text="Keep all").click()
+        await self.window.page.locator(".tab", has_text="thinklsp: fix").wait_for(state="detached")
         await self.window.reads(FIXED)
         await self.window.shows(IDLE)
         await self.window.set(thinklsp__edits__review=None)
@@ -319,13 +303,6 @@ class _Driven:
         assert instruction in prompt_of(request)
         await self.window.shows(IDLE)
         return request
-
-    async def write(self, text: str) -> None:
-        """The file as another program writes it."""
-        self.trial.file.write_text(text)
-        await self.window.open(FILE)
-        await self.window.command("File: Revert File")
-        await self.window.reads(text)
 
     async def picture(self, name: str) -> None:
         await self.window.page.screenshot(path=self.trial.pictures / f"vscode-{name}-{self.each.name}.png")

@@ -33,9 +33,9 @@ async def walked_through(window: Workbench) -> None:
     await window.command("Welcome: Open Walkthrough...")
     await window.row("Start with thinklsp").click()
     steps = page.locator(".gettingStartedContainer .getting-started-step")
-    await steps.filter(has_text="Talk about the code").wait_for()
+    await steps.filter(has_text="Chat about the code").wait_for()
     assert await steps.count() == 4
-    step = steps.filter(has_text="Set an API key")
+    step = steps.filter(has_text="Choose a model")
     await step.click()
     await step.locator(".monaco-button", has_text="Set an API key").click()
     await window.row("Anthropic").wait_for()

@@ -25,6 +25,6 @@ async def another_server_is_heard(trial: Trial, window: Workbench, ask_to: Calla
     await ask_to("what does the editor say")
     await until(lambda: len(trial.requests) > asked + 1, "the request with the tool's result")
     said = result_of(trial.requests[-1])
-    assert "2 problems in 1 file, by all servers" in said, said
+    assert "2 problems in 1 file, according to all servers" in said, said
     assert "line 1: warning: `os` imported but unused" in said, said
     assert "line 2: warning: `sys` imported but unused" in said, said

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -9,10 +10,11 @@ from pathlib import Path
 from tests.editors import code_server
 from tests.editors.chat_frame import Chat
 from tests.editors.trial import BROKEN, FILE, FIXED, Trial, effort_of, prompt_of
+from tests.editors.vscode_driver import opened, run_steps
 from tests.editors.waiting import until
-from tests.editors.workbench import Workbench, browser
+from tests.editors.workbench import Workbench
+from tests.support.images import png
 
-_KEY = "ANTHROPIC_API_KEY"
 _THEMES = {
     "light": "Default Light Modern",
     "dark": "Default Dark Modern",
@@ -20,10 +22,8 @@ _THEMES = {
 }
 _SETTINGS = {
     "workbench.colorTheme": _THEMES["light"],
-    "workbench.startupEditor": "none",
-    "workbench.secondarySideBar.defaultVisibility": "hidden",
+    "files.autoSave": "afterDelay",
     "chat.disableAIFeatures": True,
-    "editor.minimap.enabled": False,
     "thinklsp.thinking.display": "summary",
 }
 _IN_ORDER = ["Chat", "Prompt", "Mode", "Model", "Effort", "Thinking"]
@@ -31,17 +31,9 @@ _INSIDE = ("Copy", "Insert at Cursor", "read stats.py, done", "Plan, 0 of 2 done
 
 
 async def drive(trial: Trial, room: Path) -> None:
-    axe = (await code_server.package(room)).parents[1] / "node_modules" / "axe-core" / "axe.min.js"
-    # The key is given to the extension: the editor shows its own environment to the window.
-    keyless = {name: value for name, value in trial.variables.items() if name != _KEY}
-    async with (
-        code_server.started(
-            room, trial.room / "vscode-chat", keyless, _SETTINGS, "--disable-workspace-trust"
-        ) as address,
-        browser(code_server.CHROMIUM, address, trial.workspace, trial.home) as window,
-    ):
+    async with opened(trial, room, "vscode-chat", _SETTINGS) as window:
         chat = Chat(window)
-        await _Driven(trial, window, chat, axe.read_text("utf-8")).all_steps()
+        await _Driven(trial, window, chat, await code_server.axe(room)).all_steps()
     with trial.check("nothing secret came to the chat"):
         assert any('"kind":"partial"' in message for message in chat.received)
         trial.searched("\n".join(chat.received).encode(), "the chat view")
@@ -55,7 +47,7 @@ class _Driven:
     axe: str
 
     async def all_steps(self) -> None:
-        for step, run in (
+        steps = (
             ("says in the chat what is missing, and helps", self.keyless),
             ("goes on where its first turn has failed", self.failed),
             ("an answer streams", self.streams),
@@ -64,37 +56,48 @@ class _Driven:
             ("code is copied and inserted", self.code),
             ("commands, files and effort are completed and used", self.words),
             ("the selection goes along, or not", self.selection),
+            ("images are pasted, dropped, removed and sent", self.images),
             ("Escape stops a turn, and so does the button", self.stop),
             ("closed and opened again in mid-turn", self.reopened),
             ("an edit that is held is compared and applied", self.held),
             ("sessions are resumed after a reload, forked and deleted", self.sessions),
             ("everything is reached by keyboard", self.keyboard),
             ("no serious finding of axe in any theme, at any width", self.accessible),
-        ):
-            with self.trial.check(step):
-                try:
-                    await run()
-                except Exception:
-                    await self.picture(f"failed-{run.__name__}")
-                    raise
+        )
+        await run_steps(self.trial, self.window, "vscode", steps)
 
     async def keyless(self) -> None:
         await self.chat.listen()
         await self.window.open(FILE)
         await self.chat.open()
-        await self.chat.ask("hello")
-        await self.chat.button("Set API Key…").click()
+        await self.chat.button("Explain what this file does").click()
+        assert await self.chat.prompt.input_value() == "Explain what this file does"
+        await self.chat.prompt.fill("hello")
+        await self.chat.prompt.press("Enter")
+        await self.window.row("Try offline").wait_for()
+        await self.window.page.keyboard.press("Escape")
+        await until(lambda: self._drafted("hello"), "the prompt that was not sent")
+        await self.chat.prompt.press("Enter")
+        await self.window.row("Set an API key").click()
+        await self.window.row("Try offline").wait_for(state="detached")
         await self.window.row("Anthropic").click()
         secret = self.window.page.locator(".quick-input-widget:visible input[type=password]")
         await secret.fill(self.trial.service.key)
         await secret.press("Enter")
-        await self.chat.picker("Model").locator("option:checked", has_text="claude").wait_for(state="attached")
+        await self.chat.says("heliotrope")
+        await self.chat.picker("Model").filter(has_text="auto").wait_for()
         await self.window.command("thinklsp: New Chat")
         await self.chat.says("Ask about your code")
 
     async def failed(self) -> None:
         await self.chat.ask("break down")
-        await self.chat.button("Doctor").wait_for()
+        await self.chat.frame.locator(".told.error").get_by_role("button", name="Retry").wait_for()
+        assert (await self.chat.transcript()).count("This is where it breaks down.") == 1, "told once"
+        asked = len(self.trial.requests)
+        await self.chat.frame.locator(".told").get_by_role("button", name="Retry").click()
+        await until(lambda: len(self.trial.requests) > asked, "another request")
+        await self.chat.frame.locator(".told.error").wait_for()
+        assert await self.chat.frame.locator(".turn").count() == 1, "in place of the failed one"
         await self.chat.ask("hello")
         await self.chat.says("heliotrope")
         await self.chat.idle()
@@ -119,7 +122,7 @@ class _Driven:
         await turn.get_by_text("<b>no markup</b>").wait_for()
         await turn.get_by_text("Plan, 0 of 2 done").wait_for()
         await turn.locator(".foot", has_text="out · $").wait_for()
-        await self.chat.frame.locator(".session-usage", has_text="$").wait_for()
+        assert await self.chat.frame.locator(".session-usage", has_text="$").count() == 0, "the cost is told once"
         assert "def mean" in self._asked("Write a report"), "the file that was named goes along"
         await turn.get_by_role("link", name="the file").click()
         await self.window.page.locator(".editor-instance .monaco-editor.focused").wait_for()
@@ -168,13 +171,13 @@ class _Driven:
         assert await self.chat.prompt.input_value() == "/effort "
         await self.chat.prompt.press_sequentially("low")
         await self.chat.prompt.press("Enter")
-        await until(lambda: self._picked("Effort", "low"), "the effort in its picker")
+        await self.chat.picked("Effort", "low")
         await self.chat.ask("hello")
         await self.chat.says("heliotrope")
         assert effort_of(self.trial.requests[-1]) == "low"
         await self.chat.idle()
-        await self.chat.picker("Effort").select_option("high")
-        await until(lambda: self._picked("Effort", "high"), "the effort in its picker")
+        await self.chat.frame.locator(".session-usage", has_text="Session: $").wait_for()
+        await self.chat.choose("Effort", "high")
         await self.chat.prompt.press("ArrowUp")
         assert await self.chat.prompt.input_value() == "hello"
         await self.chat.prompt.fill("")
@@ -206,9 +209,32 @@ class _Driven:
         assert "lines 2-2 of" in self._asked("I greet the second line")
         await self.chat.idle()
         await self.chat.button(f"Leave out {FILE}:2").click()
+        await self.chat.button(f"Include {FILE}:2").wait_for()
         await self.chat.ask("I greet nobody")
         await until(lambda: self._asked("I greet nobody"), "the request")
         assert "lines 2-2 of" not in self._asked("I greet nobody")
+        await self.chat.idle()
+
+    async def images(self) -> None:
+        shots = [png(shade=shade) for shade in (1, 2)]
+        thumbnails = self.chat.frame.locator(".composer .pictures img")
+        await self.chat.attach("paste", "first.png", shots[0])
+        await until(lambda: _counts(thumbnails, 1), "the preview of the pasted image")
+        await self.chat.attach("drop", "second.png", shots[1])
+        await until(lambda: _counts(thumbnails, 2), "the preview of the dropped image")
+        await self.chat.attach("paste", "drawing.svg", b"<svg/>", "image/svg+xml")
+        await self.chat.says("drawing.svg was not attached")
+        await self.picture("chat-images")
+        names = [at["name"] for at in await self.chat.tabbed()]
+        assert {"Remove Image 1", "Remove Image 2"} <= set(names), names
+        await self.chat.button("Remove Image 1").press("Enter")
+        await until(lambda: _counts(thumbnails, 1), "one preview less")
+        await self.chat.ask("I greet the picture")
+        await until(lambda: self._asked("I greet the picture"), "the request")
+        assert base64.b64encode(shots[1]).decode() in str(self.trial.requests[-1].body)
+        assert base64.b64encode(shots[0]).decode() not in str(self.trial.requests[-1].body)
+        await self.chat.turn.get_by_role("img", name="Image 1").wait_for()
+        assert await thumbnails.count() == 0, "they go with their prompt"
         await self.chat.idle()
 
     async def stop(self) -> None:
@@ -248,15 +274,15 @@ class _Driven:
         await self.chat.ask("rename the parameter")
         await self.chat.turn.locator("details.tool", has_text="edit stats.py, done").wait_for()
         await self.chat.prompt.press("Escape")
-        await self.chat.turn.locator(".edits", has_text="A change of 1 file waits").wait_for()
+        await self.chat.turn.locator(".edits", has_text="Pending: 1 file").wait_for()
         # It waits for as long as the server runs, whether the view is there or not.
         await self.chat.close()
         await self.chat.open()
         await self.picture("chat-held")
-        await self.chat.button(f"Diff of {FILE}").click()
+        await self.chat.turn.get_by_role("button", name=f"Diff of {FILE}").click()
         await page.locator(".tab.active", has_text="proposed").wait_for()
         await page.locator(".line-insert").first.wait_for()
-        await self.chat.button("Apply").click()
+        await self.chat.turn.get_by_role("button", name="Apply", exact=True).click()
         await self.chat.turn.locator(".edits", has_text="Changed 1 file").wait_for()
         await self.chat.turn.locator(".edits .file").click()
         await page.locator(f'.tab.active[data-resource-name="{FILE}"]').wait_for()
@@ -295,7 +321,7 @@ class _Driven:
         await self.window.command("thinklsp: Chat Sessions")
         await self.chat.frame.locator(".page .open-session").first.wait_for()
         listed = [at["name"].split()[0] for at in await self.chat.tabbed()]
-        assert {"Back", "Fork", "Delete"} <= set(listed), listed
+        assert {"Back", "Search", "Rename", "Export", "Fork", "Delete"} <= set(listed), listed
         await self.chat.frame.locator(".page .open-session").first.press("Escape")
         await self.chat.prompt.wait_for()
 
@@ -315,11 +341,11 @@ class _Driven:
             findings = await self.chat.findings(self.axe)
             await self.chat.button("Back to the Chat").click()
             assert findings == [], (name, "sessions", findings)
-        for width in (250, 900):
+        for width in (180, 300, 900):
             assert await self.chat.too_wide(width) == [], width
 
-    async def _picked(self, name: str, value: str) -> bool:
-        return await self.chat.picker(name).input_value() == value
+    async def _drafted(self, text: str) -> bool:
+        return bool(await self.chat.prompt.input_value() == text)
 
     def _asked(self, words: str) -> str:
         """The newest prompt with these words, empty where there is none."""

@@ -5,61 +5,46 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.editors import code_server
-from tests.editors.parts import BOTH, FIRST, NEW_FILE, NEW_TEXT, SECOND, WAITING, new_file, nothing_phantom
+from tests.editors.parts import (
+    BOTH,
+    FIRST,
+    NEW_FILE,
+    NEW_TEXT,
+    SECOND,
+    WAITING,
+    new_file,
+    nothing_phantom,
+    offer_server,
+)
 from tests.editors.trial import BROKEN, FILE, FIXED, OTHER_FILE, UNUSED, Trial
+from tests.editors.vscode_driver import Driver, opened, run_steps
 from tests.editors.waiting import until
-from tests.editors.workbench import IDLE, Workbench, browser
+from tests.editors.workbench import IDLE
 
 if TYPE_CHECKING:
     from playwright.async_api import Locator
 
-_SETTINGS = {
-    "workbench.startupEditor": "none",
-    "workbench.secondarySideBar.defaultVisibility": "hidden",
-    "files.autoSave": "off",
-    "workbench.reduceMotion": "on",
-    "remote.autoForwardPorts": False,
-}
-_KEY = "ANTHROPIC_API_KEY"
 _ROWS = ".bulk-edit-panel .monaco-list-row"
 
 
 async def drive(trial: Trial, room: Path) -> None:
-    variables = {name: value for name, value in trial.variables.items() if name != _KEY}
-    flags = ("--disable-workspace-trust",)
-    async with (
-        code_server.started(room, trial.room / "vscode-parts", variables, _SETTINGS, *flags) as address,
-        browser(code_server.CHROMIUM, address, trial.workspace, trial.home) as window,
-    ):
-        parts = _Parts(trial, window)
-        for step, run in (
+    async with opened(trial, room, "vscode-parts", {"thinklsp.ui.review": "preview"}) as window:
+        parts = _Parts(trial, window, "vscode-parts")
+        steps = (
             ("begins", parts.begin),
             ("the preview makes what is checked, and one message names the rest", parts.one_of_three),
             ("the next turn reads and edits what is on disk", parts.next_turn),
             ("Apply brings in the rest", parts.apply),
             ("undo takes the turn back without a preview", parts.undo),
+            ("the lens is named by its turn, and goes when the file is reverted", parts.revert),
             ("a box that a hand has cleared is left out", parts.cleared_box),
             ("Discard is no failure", parts.discard),
-        ):
-            with trial.check(step):
-                try:
-                    await run()
-                except Exception:
-                    await window.page.screenshot(path=trial.pictures / f"vscode-parts-{run.__name__}.png")
-                    raise
+            ("the MCP servers of the project are a page to read, and none is started", parts.servers),
+        )
+        await run_steps(trial, window, "vscode-parts", steps)
 
 
-class _Parts:
-    def __init__(self, trial: Trial, window: Workbench) -> None:
-        self.trial = trial
-        self.window = window
-
-    async def begin(self) -> None:
-        await self.window.page.locator(".explorer-folders-view .monaco-list-row", has_text=FILE).dblclick()
-        await self.window.shows("thinklsp$")
-        await self.window.give_key(self.trial.service.key)
-
+class _Parts(Driver):
     async def one_of_three(self) -> None:
         """As the preview is when it opens: the boxes of the other files are not checked."""
         await self.ask(FIRST)
@@ -91,7 +76,7 @@ class _Parts:
     async def undo(self) -> None:
         """The first turn: what came at once, and what came later."""
         await self.window.open(FILE)
-        await self.window.action("thinklsp: undo: edit stats.py")
+        await self.window.action("thinklsp: undo “edit stats.py”")
         await self.window.reads(BROKEN)
         assert await self.window.page.locator(".bulk-edit-panel").count() == 0
         await self.saved(OTHER_FILE, UNUSED.replace("return len", "return 2 * len"))
@@ -121,11 +106,24 @@ class _Parts:
         await self.window.toast("Nothing was changed").wait_for()
         assert not await self.window.toast("did not apply").is_visible()
 
-    async def ask(self, instruction: str) -> None:
-        await self.window.page.locator(".editor-instance .view-line").first.click()
-        await self.window.action("thinklsp: edit the selection", everything=True)
-        await self.window.fill(instruction)
-        await self.window.page.keyboard.press("Enter")
+    async def revert(self) -> None:
+        await self.window.command("Notifications: Clear All Notifications")
+        await self.window.page.locator(".squiggly-error").first.wait_for()
+        await self.window.go_to(2, 32)
+        await self.window.action("thinklsp: fix undefined name")
+        await self.window.reads(FIXED)
+        await self.lens("thinklsp: undo “fix stats.py”").wait_for()
+        await self.window.command("File: Revert File")
+        await self.window.reads(BROKEN)
+        await self.lens("thinklsp: undo").wait_for(state="detached")
+
+    async def servers(self) -> None:
+        program = offer_server(self.trial)
+        await self.window.command("thinklsp: Show MCP Servers")
+        for text in ("thinklsp: MCP servers", "sky", "not approved", "Command", str(program)):
+            await until(lambda text=text: self.window.frame_says(text), f"{text!r} in the report")
+        assert not program.with_suffix(".ran").exists()
+        (self.trial.workspace / ".mcp.json").unlink()
 
     async def previewed(self) -> None:
         await self.window.page.locator(_ROWS).first.wait_for()
@@ -142,19 +140,3 @@ class _Parts:
 
     def box(self, name: str) -> Locator:
         return self.window.page.locator(_ROWS, has_text=name).locator(".monaco-custom-toggle").first
-
-    async def saved(self, name: str, text: str) -> None:
-        path = self.trial.workspace / name
-
-        async def holds() -> bool:
-            # An edit of a file that is not shown arrives a little later.
-            await self.window.command("File: Save All Files")
-            return path.exists() and path.read_text() == text
-
-        await until(holds, f"the saved {name}")
-
-    async def write(self, text: str) -> None:
-        self.trial.file.write_text(text)
-        await self.window.open(FILE)
-        await self.window.command("File: Revert File")
-        await self.window.reads(text)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
-from tests.editors.programs import node_on_path, ran
+from tests.editors.programs import node_on_path, npm
 from tests.editors.steps import Step
 from tests.editors.trial import BROKEN, FILE, FIXED, Trial
 from tests.support.listening import Listening
@@ -19,12 +18,7 @@ _CANCEL_MS = 1_000
 
 
 async def install(room: Path) -> str:
-    for name in ("package.json", "client.mjs"):
-        shutil.copy(_SOURCES / name, room / name)
-    quiet = ("--no-package-lock", "--ignore-scripts", "--no-audit", "--no-fund")
-    await ran("npm", "install", *quiet, folder=room, variables=node_on_path(room))
-    package = json.loads((room / "node_modules" / "vscode-ws-jsonrpc" / "package.json").read_text())
-    return f"vscode-ws-jsonrpc {package['version']}"
+    return await npm(room, _SOURCES, "vscode-ws-jsonrpc")
 
 
 async def drive(trial: Trial, room: Path) -> None:
@@ -43,15 +37,10 @@ async def _seen_by_client(trial: Trial, room: Path, server: Listening) -> Any:
     """Run the client and return what it saw. Its token comes by standard input: others can read its arguments."""
     given = {"port": server.port, "token": server.token, "origin": _ORIGIN}
     given |= {"root": str(trial.workspace), "file": FILE, "text": BROKEN}
-    path = node_on_path(room)
     client = await asyncio.create_subprocess_exec(
-        str(room / "bin" / "node"),
-        str(room / "client.mjs"),
-        env=trial.variables | path,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
+        str(room / "bin" / "node"), str(room / "client.mjs"), env=trial.variables | node_on_path(room),
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
     try:
         told, complained = await client.communicate(json.dumps(given).encode())
     finally:

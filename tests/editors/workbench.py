@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from tests.editors.waiting import until
 
@@ -22,23 +22,36 @@ _TEXT = """() => {
   const shown = [...lines].sort((one, other) => top(one) - top(other));
   return shown.map(line => line.textContent.replace(/\\u00a0/g, ' ').replace(/\\u200c/g, '')).join('\\n');
 }"""
+SIZE = (1120, 700)
+# Tells which messages of toasts do not fit, as they are shown.
+_WATCH_TOASTS = """() => {
+  const look = () => document.querySelectorAll('.notification-toast .notification-list-item-message').forEach(at => {
+    const cut = at.scrollWidth > at.clientWidth + 1 || at.scrollHeight > at.clientHeight + 1;
+    if (cut && at.clientWidth > 0) window.trialTellCut(at.textContent);
+  });
+  new MutationObserver(() => requestAnimationFrame(look)).observe(document, {childList: true, subtree: true});
+}"""
 IDLE = r"claude-[\w.-]+ · "
 _STATUS = "#thinklsp\\.thinklsp\\.thinklsp"
 
 
 @dataclass
 class Workbench:
-    """`received`: everything that came to the browser."""
+    """`received`: everything that came to the browser. `cut_off`: the toasts that did not fit."""
 
     page: Page
     home: Path
     received: bytearray = field(default_factory=bytearray)
+    cut_off: set[str] = field(default_factory=set)
 
     def unasked(self, key: str) -> bytes:
         """What came to the browser but for the one message that may hold a key: the extension has the editor keep it,
         and here its keeper is the window."""
         kept = rb'\$setPassword.{4}\["thinklsp\.thinklsp","[A-Z_]+","' + re.escape(key.encode()) + rb'"\]'
         return re.sub(kept, b"", self.received, flags=re.DOTALL)
+
+    def tell_cut(self, text: str) -> None:
+        self.cut_off.add(text)
 
     async def set(self, **changed: Any) -> None:
         """Settings of the user, by key with `__` for dots; None takes one away."""
@@ -58,15 +71,8 @@ class Workbench:
         await self.shows(IDLE)
 
     async def open(self, name: str) -> None:
-        async def found() -> bool:
-            # A file that has just been made may not be listed yet; asked anew, it is.
-            await self.page.keyboard.press("Escape")
-            await self.page.keyboard.press("Control+p")
-            await self.fill(name)
-            return await self._appears(self.focused(name))
-
-        await until(found, f"{name} among the files")
-        await self.page.keyboard.press("Enter")
+        # A file that has just been made may not be listed yet; asked anew, it is.
+        await self._choose("Control+p", name, self.focused(name))
         await self.page.locator(f'.tab.active[data-resource-name="{name}"]').wait_for()
         await self.page.locator(".quick-input-widget").wait_for(state="hidden")
         await self.page.locator(".editor-instance .monaco-editor.focused").wait_for()
@@ -79,17 +85,37 @@ class Workbench:
 
     async def command(self, title: str) -> None:
         """From the palette, by its whole title."""
-        await self.page.keyboard.press("F1")
-        await self.fill(f">{title}")
-        await self.focused(title).wait_for()
-        await self.page.keyboard.press("Enter")
-        await self.focused(title).wait_for(state="hidden")
+        await self._choose("F1", f">{title}", self.focused(title))
 
     async def go_to(self, line: int, column: int = 1) -> None:
-        await self.page.keyboard.press("Control+g")
-        await self.fill(f":{line}:{column}")
-        await self.page.keyboard.press("Enter")
+        await self._choose("Control+g", f":{line}:{column}", self.focused(str(line)))
         await self.page.locator(".quick-input-widget").wait_for(state="hidden")
+
+    async def _choose(self, key: str, text: str, row: Locator) -> None:
+        """Open the quick input by its key, type the text, and take `row` once it has the focus.
+
+        The window loses keys while it restores a focus, so each is pressed again until it has had its effect.
+        """
+        from playwright.async_api import TimeoutError as NotYet
+
+        async def offered() -> bool:
+            await self.page.keyboard.press(key)
+            try:
+                await self.input.fill(text, timeout=2_000)
+            except NotYet:
+                return False
+            if await self.appears(row):
+                return True
+            await self.page.keyboard.press("Escape")
+            return False
+
+        async def taken() -> bool:
+            if await row.is_visible():
+                await self.input.press("Enter")
+            return await self._reaches(row, "hidden")
+
+        await until(offered, lambda: f"{text!r} in the quick input")
+        await until(taken, lambda: f"the end of the quick input with {text!r}")
 
     async def text(self) -> str:
         """Of the editor, as far as it is in view."""
@@ -118,17 +144,21 @@ class Workbench:
             if everything:
                 await self.page.keyboard.press("Control+a")
             await self.page.keyboard.press("Control+.")
-            return await self._appears(row)
+            return await self.appears(row)
 
         await until(offered, f"the action {title!r}")
         await row.click()
         await menu.wait_for(state="hidden")
 
-    async def _appears(self, what: Locator) -> bool:
+    async def appears(self, what: Locator) -> bool:
+        return await self._reaches(what, "visible")
+
+    async def _reaches(self, what: Locator, state: Literal["visible", "hidden"]) -> bool:
+        """Return whether the element reaches the state within two seconds."""
         from playwright.async_api import TimeoutError as NotYet
 
         try:
-            await what.wait_for(timeout=2_000)
+            await what.wait_for(state=state, timeout=2_000)
         except NotYet:
             return False
         return True
@@ -165,6 +195,15 @@ class Workbench:
                 continue  # It has gone meanwhile.
         return False
 
+    async def toasts(self, text: str) -> int:
+        """How many notifications say this, shown or hidden."""
+        await self.command("Notifications: Show Notifications")
+        rows = self.page.locator(".notifications-center .monaco-list-row", has_text=text)
+        await rows.first.wait_for()
+        count = await rows.count()
+        await self.command("Notifications: Hide Notifications")
+        return count
+
     def row(self, title: str) -> Locator:
         """Of the quick pick that is open."""
         return self.page.locator(".quick-input-list .monaco-list-row", has_text=title).first
@@ -182,18 +221,22 @@ class Workbench:
 
 
 @asynccontextmanager
-async def browser(executable: str, address: str, folder: Path, home: Path) -> AsyncIterator[Workbench]:
+async def browser(
+    executable: str, address: str, folder: Path, home: Path, size: tuple[int, int]
+) -> AsyncIterator[Workbench]:
     """A window on the folder. `home`: of whom code-server runs for."""
     from playwright.async_api import async_playwright
 
     async with async_playwright() as playing:
         chromium = await playing.chromium.launch(executable_path=executable, args=["--no-sandbox"])
         try:
-            context = await chromium.new_context(viewport={"width": 1120, "height": 700})
+            context = await chromium.new_context(viewport={"width": size[0], "height": size[1]})
             page = await context.new_page()
             page.set_default_timeout(20_000)
             window = Workbench(page, home)
             page.on("websocket", lambda socket: socket.on("framereceived", lambda frame: _keep(window.received, frame)))
+            await page.expose_function("trialTellCut", window.tell_cut)
+            await page.add_init_script(f"({_WATCH_TOASTS})()")
             await page.goto(f"{address}/?folder={folder}")
             await page.locator(".monaco-workbench").wait_for()
             yield window

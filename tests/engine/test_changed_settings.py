@@ -19,8 +19,14 @@ from tests.settings.test_sources import user
 from tests.support.scripted_model import says
 from thinklsp.core.errors import SettingsError
 from thinklsp.engine import Engine
-from thinklsp.engine.doctor import report
-from thinklsp.settings import key_command, keyed_providers, keyring_entry, provider_access, read_keyring
+from thinklsp.engine.diagnosis import build_report
+from thinklsp.settings.access import (
+    find_key_command,
+    find_keyring_entry,
+    list_keyed_providers,
+    read_keyring,
+    resolve_access,
+)
 
 KEY = "sk-canary-0123456789-abcdefghijkl"
 MODEL = "claude-opus-4-6"
@@ -43,14 +49,14 @@ class Mine:
 
     async def notices(self) -> list[str]:
         """What one more turn tells."""
-        turn = await self.engine.begin(spec(), PLAIN, {})
+        turn = await self.engine.start_turn(spec(), PLAIN, {})
         play(turn, says("Yes."))
         await run(turn)
-        return turn.said
+        return turn.output.notices
 
     @property
     def effort(self) -> str:
-        return self.engine.resolved(PLAIN).settings.effort
+        return self.engine.resolve_settings(PLAIN).settings.effort
 
 
 @pytest.fixture
@@ -61,7 +67,6 @@ async def mine(tmp_path: Path) -> AsyncIterator[Mine]:
 
 
 async def test_a_changed_file_counts_from_the_next_turn(mine: Mine) -> None:
-    """A-16."""
     for effort in ("low", "high"):
         mine.write(f'effort = "{effort}"')
         assert (await mine.notices(), mine.effort) == ([], effort)
@@ -69,13 +74,12 @@ async def test_a_changed_file_counts_from_the_next_turn(mine: Mine) -> None:
     assert (await mine.notices(), mine.effort) == ([], "auto")
 
 
-async def test_a_file_that_was_written_in_place_with_the_same_size_counts(mine: Mine) -> None:
-    """A-16."""
+async def test_file_rewritten_with_same_size_is_noticed(mine: Mine) -> None:
     mine.write('model = "claude-opus-4-6"')
     assert await mine.notices() == []
     mine.path.write_text('model = "claude-opus-4-5"')
-    turn = await mine.engine.begin(spec(), PLAIN, {})
-    turn.release()
+    turn = await mine.engine.start_turn(spec(), PLAIN, {})
+    turn.setup.release()
     assert turn.config.model.id == "claude-opus-4-5"
 
 
@@ -87,22 +91,20 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("case", BROKEN)
-async def test_of_a_broken_file_the_former_settings_stay_and_it_is_told_once(mine: Mine, case: str) -> None:
-    """A-16."""
+async def test_broken_file_keeps_settings_and_is_reported_once(mine: Mine, case: str) -> None:
     mine.write('effort = "low"')
     assert await mine.notices() == []
     mine.write(*BROKEN[case])
     [said] = await mine.notices()
-    assert said.endswith("Your former settings stay in force.")
+    assert said.endswith("Your previous settings stay in effect.")
     assert (await mine.notices(), mine.effort) == ([], "low")
-    assert said in (await report(mine.engine, PLAIN, {}, probe=False))["problems"]
+    assert said in (await build_report(mine.engine, PLAIN, {}, probe=False))["problems"]
     mine.write('effort = "high"')
     assert (await mine.notices(), mine.effort) == ([], "high")
-    assert said not in (await report(mine.engine, PLAIN, {}, probe=False))["problems"]
+    assert said not in (await build_report(mine.engine, PLAIN, {}, probe=False))["problems"]
 
 
 async def test_what_is_wrong_in_a_changed_file_is_told_once(mine: Mine) -> None:
-    """A-16."""
     mine.write('efort = "low"')
     [said] = await mine.notices()
     assert "`efort`" in said
@@ -110,31 +112,42 @@ async def test_what_is_wrong_in_a_changed_file_is_told_once(mine: Mine) -> None:
     assert (await mine.notices(), mine.effort) == ([], "low")
 
 
-async def test_hosts_keys_commands_and_the_log_follow_and_a_running_turn_keeps_its_own(mine: Mine) -> None:
-    """A-16."""
-    running = await mine.engine.begin(spec(), PLAIN, {"model": MODEL})
+async def test_front_end_receives_notices_about_the_user_file(mine: Mine) -> None:
+    told: list[list[str]] = []
+    mine.engine.config.on_change = lambda problems: told.append(list(problems))
+    mine.write('efort = "low"')
+    assert await mine.notices() == []
+    mine.write('effort = "low"')
+    assert (await mine.notices(), mine.effort) == ([], "low")
+    assert await mine.notices() == []
+    [[said], after] = told
+    assert ("`efort`" in said, after) == (True, [])
+
+
+async def test_changed_user_file_applies_to_the_next_turn(mine: Mine) -> None:
+    running = await mine.engine.start_turn(spec(), PLAIN, {"model": MODEL})
     text = '[providers.anthropic]\nbase_url = "http://127.0.0.1:9"\napi_key_env = "KEY_OF_MINE"\n'
     mine.write(f'{text}[network]\nproxy = "http://127.0.0.1:8"\n[commands]\nenabled = true\n[log]\nlevel = "info"')
     before = mine.engine.transport
-    following = await mine.engine.begin(spec(), PLAIN, {"model": MODEL})
-    access = await mine.engine.access("anthropic")
+    following = await mine.engine.start_turn(spec(), PLAIN, {"model": MODEL})
+    access = await mine.engine.resolve_access("anthropic")
     assert access is not None
     assert (access.base_url, access.api_key) == ("http://127.0.0.1:9", "other")
     assert mine.engine.user.file.commands.enabled
     assert mine.engine.transport is not before
     assert logging.getLogger("thinklsp").level == logging.INFO
-    first, second = await running.connect(()), await following.connect(())
+    first, second = await running.setup.connect(()), await following.setup.connect(())
     assert first is not second
     assert running.config.tools != following.config.tools or following.commands is None
-    running.release()
-    following.release()
+    running.setup.release()
+    following.setup.release()
     mine.write("")
     assert await mine.notices() == []
     assert logging.getLogger("thinklsp").level == logging.WARNING
 
 
 async def test_a_file_that_is_just_being_written_is_waited_for(mine: Mine) -> None:
-    """A-16: most editors empty the file first."""
+    """Most editors empty the file first."""
     mine.write('effort = "low"')
     assert await mine.notices() == []
     mine.path.write_text("")
@@ -143,7 +156,7 @@ async def test_a_file_that_is_just_being_written_is_waited_for(mine: Mine) -> No
         await asyncio.sleep(0)
     mine.path.write_text("effort = ")
     [said] = await looking
-    assert (mine.effort, "stay in force" in said) == ("low", True)
+    assert (mine.effort, "stay in effect" in said) == ("low", True)
 
 
 class Keyring(ModuleType):
@@ -183,32 +196,30 @@ def installed() -> Iterator[Any]:
 ENTRY = '[providers.anthropic]\napi_key_keyring = "work/me@example.org"\napi_key_command = ["false"]'
 
 
-def test_a_keyring_entry_is_a_source_of_a_key_behind_the_environment(tmp_path: Path) -> None:
-    """Contract §2."""
+def test_keyring_is_used_after_the_environment(tmp_path: Path) -> None:
     made = user(ENTRY, tmp_path)
-    assert "anthropic" in keyed_providers(made)
-    assert (keyring_entry("anthropic", made), key_command("anthropic", made)) == ("work/me@example.org", None)
-    access = provider_access("anthropic", made, printed=KEY)
-    assert (access.api_key, access.source) == (KEY, "the keyring entry work/me@example.org of the user file")
-    assert keyring_entry("anthropic", user(ENTRY, tmp_path, ANTHROPIC_API_KEY="k")) is None
+    assert "anthropic" in list_keyed_providers(made)
+    assert (find_keyring_entry("anthropic", made), find_key_command("anthropic", made)) == ("work/me@example.org", None)
+    access = resolve_access("anthropic", made, external_key=KEY)
+    assert (access.api_key, access.source) == (KEY, "the keyring entry work/me@example.org in the user file")
+    assert find_keyring_entry("anthropic", user(ENTRY, tmp_path, ANTHROPIC_API_KEY="k")) is None
     with pytest.raises(SettingsError, match="api_key_keyring"):
         user('[providers.anthropic]\napi_key_keyring = "no-user"', tmp_path)
 
 
 async def test_the_keyring_is_read_in_a_thread_and_once(tmp_path: Path, installed: Any) -> None:
-    """Contract §2."""
     keyring = installed(Keyring({("work", "me@example.org"): f"{KEY}\n"}))
     (tmp_path / "config.toml").write_text(ENTRY)
     engine = Engine({"THINKLSP_CONFIG": str(tmp_path / "config.toml")})
-    turns = [await engine.begin(spec(), PLAIN, {}) for _ in range(2)]
+    turns = [await engine.start_turn(spec(), PLAIN, {}) for _ in range(2)]
     assert keyring.asked == []
-    await asyncio.gather(*(turn.connect(()) for turn in turns))
+    await asyncio.gather(*(turn.setup.connect(()) for turn in turns))
     assert [thread is threading.main_thread() for thread in keyring.asked] == [False]
-    found = await engine.access("anthropic")
+    found = await engine.resolve_access("anthropic")
     assert found is not None
     assert found.api_key == KEY
-    told = await report(engine, PLAIN, {}, probe=False)
-    assert told["model"]["keySource"] == "the keyring entry work/me@example.org of the user file"
+    told = await build_report(engine, PLAIN, {}, probe=False)
+    assert told["model"]["keySource"] == "the keyring entry work/me@example.org in the user file"
     assert KEY not in str(told)
     await engine.aclose()
 
@@ -217,13 +228,13 @@ FAILING: dict[str, tuple[Keyring | None, str]] = {
     "not installed": (None, f"Run {sys.executable} -m pip install 'keyring>=25'."),
     "no entry": (Keyring({}), "no entry work/me for anthropic. Run "),
     "locked": (Keyring(RuntimeError(KEY)), "cannot be used for the key of anthropic (RuntimeError)."),
-    "no answer": (Keyring(None), "did not answer within 0 seconds. Unlock it"),
+    "no answer": (Keyring(None), "did not respond within 0 seconds. Unlock it"),
 }
 
 
 @pytest.mark.parametrize("case", FAILING)
 async def test_a_keyring_that_gives_no_key_is_told(installed: Any, case: str) -> None:
-    """Contract §2: one sentence with what to do; never the name of a package on an index that is not ours."""
+    """One sentence with what to do; never the name of a package on an index that is not ours."""
     keyring, words = FAILING[case]
     installed(keyring)
     with pytest.raises(SettingsError) as failed:

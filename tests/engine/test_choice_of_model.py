@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -13,23 +12,17 @@ import pytest
 
 from tests.engine.test_engine import run, spec
 from tests.settings.test_sources import NO_FILE
-from tests.support.sse_server import SseServer, Step, answer, head
-from thinklsp.core.errors import (
-    AuthenticationFailed,
-    ProviderError,
-    SettingsError,
-    ThinkLspError,
-    TransportFailed,
-    TurnRefused,
-)
+from tests.support.other_hosts import SseServer, Step, answer, head
+from tests.support.services import WAYS
+from thinklsp.core import errors
 from thinklsp.core.events import Notice, TurnEvent, TurnFinished
 from thinklsp.engine import Engine
-from thinklsp.engine.choices import choose
-from thinklsp.providers.catalog import default_model, known_models
+from thinklsp.engine.user_choices import choose, describe_status
+from thinklsp.providers.catalogue import find_default_model, list_models
 from thinklsp.sessions.sqlite_store import MemoryStore
-from thinklsp.settings import EditorSettings
-from thinklsp.simulator.scenario import parse
-from thinklsp.simulator.server import Simulator
+from thinklsp.settings.sources import EditorSettings
+from thinklsp.simulator.http_server import Simulator
+from thinklsp.simulator.scenario import parse_scenario
 
 PLAIN = EditorSettings()
 KEYS = {
@@ -43,13 +36,8 @@ SAID = {"choices": [{"index": 0, "delta": {"content": "Hello."}, "finish_reason"
 ANSWER: list[Step] = [head(), f"data: {json.dumps(SAID)}\n\ndata: [DONE]\n\n".encode()]
 
 
-@asynccontextmanager
-async def engine_with(environment: dict[str, str], store: MemoryStore | None = None) -> AsyncIterator[Engine]:
-    engine = Engine(NO_FILE | environment, store)
-    try:
-        yield engine
-    finally:
-        await engine.aclose()
+def engine_with(environment: dict[str, str], store: MemoryStore | None = None) -> aclosing[Engine]:
+    return aclosing(Engine(NO_FILE | environment, store))
 
 
 def listing(*ids: str) -> list[Step]:
@@ -68,13 +56,13 @@ def at(url: str, **more: str) -> dict[str, str]:
 async def test_the_first_model_of_the_server_is_used_and_said_once(count: int) -> None:
     names = ("qwen3:8b", "gpt-oss:20b", "llama3")[:count]
     async with SseServer([listing(*names), ANSWER]) as server, engine_with(at(server.url)) as engine:
-        first = await run(await engine.begin(spec(), PLAIN, {}))
-        second = await run(await engine.begin(spec("Again.", session_id="last"), PLAIN, {}))
-        third = await run(await engine.begin(spec("A new session."), PLAIN, {}))
+        first = await run(await engine.start_turn(spec(), PLAIN, {}))
+        second = await run(await engine.start_turn(spec("Again.", session_id="last"), PLAIN, {}))
+        third = await run(await engine.start_turn(spec("A new session."), PLAIN, {}))
         requests = [(request.target, request.json["model"] if request.body else None) for request in server.received]
     (notice,) = said(first)
-    assert notice.startswith("No model is set; the first one of the server is used, qwen3:8b.")
-    assert ("thinklsp.model chooses" in notice) is (count > 1)
+    assert notice.startswith("No model is set, so the server's first model is used: qwen3:8b.")
+    assert ("To choose one, set `thinklsp.model`" in notice) is (count > 1)
     assert (f"{count - 1} more" in notice) is (count > 1)
     assert (said(second), said(third)) == ([], [])
     assert all(isinstance(events[-1], TurnFinished) for events in (first, second, third))
@@ -84,12 +72,10 @@ async def test_the_first_model_of_the_server_is_used_and_said_once(count: int) -
 async def test_a_model_that_is_set_needs_no_list() -> None:
     """It is asked for all the same, once, since it may tell how much the model reads."""
     odd = [answer(b"<html>", content_type="text/html"), answer(b"no", 404), listing(), answer(b"{}", 503), ["reset"]]
+    more = {"THINKLSP_MODEL": "my-model", "THINKLSP_COMPATIBLE_API_KEY": "k"}
     for play in odd:
-        async with (
-            SseServer([play, ANSWER]) as server,
-            engine_with(at(server.url, THINKLSP_MODEL="my-model", THINKLSP_COMPATIBLE_API_KEY="k")) as engine,
-        ):
-            assert said(await run(await engine.begin(spec(), PLAIN, {}))) == []
+        async with SseServer([play, ANSWER]) as server, engine_with(at(server.url, **more)) as engine:
+            assert said(await run(await engine.start_turn(spec(), PLAIN, {}))) == []
             listed, request = server.received
             assert listed.target == "/v1/models"
             assert request.json["model"] == "my-model"
@@ -117,9 +103,9 @@ async def test_the_window_that_the_server_tells_counts(told: Any, window: int | 
     listed = answer(json.dumps({"data": [{"id": "mine", **told}, {"id": "other", "max_model_len": 1}]}).encode())
     chosen = {"THINKLSP_MODEL": "mine"} if named else {}
     async with SseServer([listed, ANSWER]) as server, engine_with(at(server.url, **chosen)) as engine:
-        first = await engine.begin(spec(), PLAIN, {})
+        first = await engine.start_turn(spec(), PLAIN, {})
         await run(first)
-        second = await engine.begin(spec("Again.", session_id="last"), PLAIN, {})
+        second = await engine.start_turn(spec("Again.", session_id="last"), PLAIN, {})
         await run(second)
         targets = [request.target for request in server.received]
     assert (first.config.model.id, first.config.model.context_window) == ("mine", window)
@@ -127,62 +113,56 @@ async def test_the_window_that_the_server_tells_counts(told: Any, window: int | 
     assert targets == ["/v1/models", *["/v1/chat/completions"] * 2]
 
 
-async def test_what_the_user_says_of_the_window_beats_what_the_server_tells(tmp_path: Path) -> None:
+async def test_user_window_overrides_the_server_window(tmp_path: Path) -> None:
     config = tmp_path / "config.toml"
     config.write_text('[models.openai-compatible."mine"]\ncontext_window = 5000\n')
     config.chmod(0o600)
-    async with (
-        SseServer([ANSWER]) as server,
-        engine_with(at(server.url, THINKLSP_MODEL="mine", THINKLSP_CONFIG=str(config))) as engine,
-    ):
-        turn = await engine.begin(spec(), PLAIN, {})
+    more = {"THINKLSP_MODEL": "mine", "THINKLSP_CONFIG": str(config)}
+    async with SseServer([ANSWER]) as server, engine_with(at(server.url, **more)) as engine:
+        turn = await engine.start_turn(spec(), PLAIN, {})
         await run(turn)
         assert [request.target for request in server.received] == ["/v1/chat/completions"]
     assert turn.config.model.context_window == 5_000
 
 
-REFUSALS: dict[str, tuple[list[Step], type[ThinkLspError], str]] = {
-    "no models": (listing(), TurnRefused, "has no model yet. Load one there."),
-    "nothing pulled": (answer(b'{"object": "list", "data": null}'), TurnRefused, "has no model yet"),
-    "no list": (answer(b'{"data": null}'), TurnRefused, "did not answer with a list of models: check the base URL"),
-    "a page": (answer(b"<html>", content_type="text/html"), TurnRefused, "did not answer with a list of models"),
-    "a key is needed": (
-        answer(b'{"error": {"message": "Missing key"}}', 401),
-        AuthenticationFailed,
-        "set THINKLSP_COMPATIBLE_API_KEY",
-    ),
-    "no such address": (answer(b"404 page not found", 404), ProviderError, "check `model` and the base URL"),
-    "trouble": (answer(b'{"error": "loading"}', 503), ProviderError, "503"),
-    "broken off": (["reset"], TransportFailed, "127.0.0.1"),
+REFUSALS: dict[str, tuple[list[Step], type[errors.ThinkLspError], str]] = {
+    "no models": (listing(), errors.TurnRefused, "has no models. Load a model on the server."),
+    "nothing pulled": (answer(b'{"object": "list", "data": null}'), errors.TurnRefused, "has no models"),
+    "no list": (answer(b'{"data": null}'), errors.TurnRefused, "did not return a list of models. Check the base URL"),
+    "a page": (answer(b"<html>", content_type="text/html"), errors.TurnRefused, "did not return a list of models"),
+    "a key is needed": (answer(b"{}", 401), errors.AuthenticationFailed, "set `THINKLSP_COMPATIBLE_API_KEY`"),
+    "no such address": (answer(b"404 page not found", 404), errors.ProviderError, "check `model` and the base URL"),
+    "trouble": (answer(b'{"error": "loading"}', 503), errors.ProviderError, "503"),
+    "broken off": (["reset"], errors.TransportFailed, "127.0.0.1"),
 }
 
 
 @pytest.mark.parametrize("name", REFUSALS)
-async def test_without_a_list_the_turn_says_why_and_the_next_one_asks_again(name: str) -> None:
+async def test_missing_model_list_is_explained_and_retried(name: str) -> None:
     play, kind, words = REFUSALS[name]
     async with SseServer([play, listing("qwen3:8b"), ANSWER]) as server, engine_with(at(server.url)) as engine:
-        turn = await engine.begin(spec(), PLAIN, {})
+        turn = await engine.start_turn(spec(), PLAIN, {})
         with pytest.raises(kind) as refused:
             await run(turn)
         assert words in str(refused.value)
-        events = await run(await engine.begin(spec(session_id="last"), PLAIN, {}))
+        events = await run(await engine.start_turn(spec(session_id="last"), PLAIN, {}))
         assert len(said(events)) == 1
         assert isinstance(events[-1], TurnFinished)
 
 
 async def test_a_turn_that_waits_for_the_list_can_be_stopped() -> None:
     async with SseServer([["hold"], listing("a"), ANSWER]) as server, engine_with(at(server.url)) as engine:
-        turn = asyncio.create_task(run(await engine.begin(spec(), PLAIN, {})))
+        turn = asyncio.create_task(run(await engine.start_turn(spec(), PLAIN, {})))
         async with asyncio.timeout(5):
             await server.arrived.wait()
             turn.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await turn
             await server.gone.wait()
-        assert isinstance((await run(await engine.begin(spec(session_id="last"), PLAIN, {})))[-1], TurnFinished)
+        assert isinstance((await run(await engine.start_turn(spec(session_id="last"), PLAIN, {})))[-1], TurnFinished)
 
 
-async def test_each_of_two_hosts_is_asked_for_its_own_models_with_its_own_key() -> None:
+async def test_each_host_is_asked_for_models_with_its_own_key() -> None:
     """As when the user moves a session from one machine to another."""
     store = MemoryStore()
     async with (
@@ -192,8 +172,8 @@ async def test_each_of_two_hosts_is_asked_for_its_own_models_with_its_own_key() 
         engine_with(at(second.url, THINKLSP_COMPATIBLE_API_KEY="key-2"), store) as there,
     ):
         for engine, model in ((here, "one"), (there, "two"), (here, None), (there, None)):
-            known = (await store.latest("w")).id if engine is not here or model is None else None
-            events = await run(await engine.begin(spec(session_id=known), PLAIN, {}))
+            known = (await store.find_latest("w")).id if engine is not here or model is None else None
+            events = await run(await engine.start_turn(spec(session_id=known), PLAIN, {}))
             assert [model in notice for notice in said(events) if model] == ([True] if model else [])
         for server, key in ((first, "key-1"), (second, "key-2")):
             assert {request.headers["authorization"] for request in server.received} == {f"Bearer {key}"}
@@ -224,52 +204,51 @@ CHOSEN: list[tuple[tuple[str, ...], str | None, str]] = [
 async def test_auto_goes_where_the_model_is_listed(keyed: tuple[str, ...], model: str | None, provider: str) -> None:
     environment = {name: value for one in keyed for name, value in KEYS[one].items()}
     async with engine_with(environment | ({"THINKLSP_MODEL": model} if model else {})) as engine:
-        settings = engine.resolved(PLAIN).settings
-        found, info = engine.target(settings)
+        settings = engine.resolve_settings(PLAIN).settings
+        found, info = engine.resolve_target(settings)
         assert found == provider
-        assert info.id == (model or default_model(provider))
+        assert info.id == (model or find_default_model(provider))
         assert info.provider == provider
         told, _ = choose(engine, PLAIN, "model", None, connection={}, session=None)
         assert told["effective"] == (info.id or None)
-        assert set(told["choices"]) == {"auto"} | {name for one in keyed for name in known_models(one)}
+        assert set(told["choices"]) == {"auto"} | {name for one in keyed for name in list_models(one)}
+
+
+async def test_status_says_that_the_simulator_is_offline() -> None:
+    async with engine_with({"THINKLSP_PROVIDER": "simulator"}) as engine:
+        status = describe_status(engine, PLAIN, {}, {})
+    assert status is not None
+    assert status.model == "offline simulator"
 
 
 async def test_who_is_named_is_asked_whatever_the_model() -> None:
     environment = {name: value for one in KEYS.values() for name, value in one.items()}
     async with engine_with(environment) as engine:
         for provider in KEYS:
-            settings = engine.resolved(PLAIN, ("choice", {"provider": provider, "model": "gpt-6-sol"})).settings
-            assert engine.target(settings)[0] == provider
+            settings = engine.resolve_settings(PLAIN, ("choice", {"provider": provider, "model": "gpt-6-sol"})).settings
+            assert engine.resolve_target(settings)[0] == provider
 
 
 async def test_a_provider_without_a_key_is_refused_with_what_to_set() -> None:
     async with engine_with({}) as engine:
         for provider, variables in KEYS.items():
-            with pytest.raises(SettingsError, match=next(iter(variables))):
-                await engine.begin(spec(), PLAIN, {"provider": provider})
+            with pytest.raises(errors.SettingsError, match=next(iter(variables))):
+                await engine.start_turn(spec(), PLAIN, {"provider": provider})
 
 
 async def test_every_turn_of_a_session_goes_where_its_model_is() -> None:
     """One simulator, all hosts: changing the model alone changes who is asked."""
-    async with Simulator(parse(HELLO, "hello")) as simulator:
-        url = simulator.base_url
-        hosts = {
-            "ANTHROPIC_BASE_URL": url,
-            "OPENAI_BASE_URL": f"{url}/v1",
-            "GOOGLE_GEMINI_BASE_URL": url,
-            "THINKLSP_COMPATIBLE_BASE_URL": f"{url}/v1",
-            "THINKLSP_COMPATIBLE_API_KEY": "local-canary-0123456789",
-        }
-        keys = {name: value for one in ("anthropic", "openai", "google") for name, value in KEYS[one].items()}
-        async with engine_with(hosts | keys) as engine:
+    async with Simulator(parse_scenario(HELLO, "hello")) as simulator:
+        ways = (way.environment(simulator.base_url) for way in WAYS.values())
+        async with engine_with({name: value for way in ways for name, value in way.items()}) as engine:
             known = None
             for model in ("gemini-4-argon", "claude-opus-5-5", "deepseek-flash", "gpt-6-sol"):
-                turn = await engine.begin(spec(session_id=known), PLAIN, {"model": model})
+                turn = await engine.start_turn(spec(session_id=known), PLAIN, {"model": model})
                 known = turn.session.id
                 events = await run(turn)
                 assert isinstance(events[-1], TurnFinished)
-                # A-9. The text of Gemini alone holds no thinking that could be seen.
-                lost = [text.startswith(f"{model} cannot read the thinking of") for text in said(events)]
+                # The text of Gemini alone holds no thinking that could be seen.
+                lost = [text.startswith(f"{model} cannot read the thinking in") for text in said(events)]
                 assert lost == [True] * (model in ("deepseek-flash", "gpt-6-sol"))
         asked = [request.path.partition("?")[0].rpartition("/")[2] for request in simulator.requests]
         assert asked == ["gemini-4-argon:streamGenerateContent", "messages", "completions", "responses"]

@@ -16,14 +16,13 @@ import pytest
 
 from tests.engine.test_engine import PLAIN, play, spec
 from tests.settings.test_sources import NO_FILE
-from tests.support.scripted_model import Answer, ScriptedModel, says, thinking, tool
+from tests.support.scripted_model import Answer, ScriptedModel, connect_to, run_to_end, says, thinking, tool
 from thinklsp.agent.budget import DaySpending
 from thinklsp.agent.model_call import CallEvent
 from thinklsp.core.errors import SettingsError
-from thinklsp.core.events import Notice, TurnEvent, TurnFinished
 from thinklsp.core.usage import Usage
 from thinklsp.engine import Engine, Turn
-from thinklsp.engine.doctor import report
+from thinklsp.engine.diagnosis import build_report
 from thinklsp.providers.base import ModelRequest
 from thinklsp.sessions.sqlite_store import SqliteStore
 
@@ -41,12 +40,12 @@ def with_command(folder: Path, script: str, **environment: str) -> Engine:
 async def test_a_key_command_runs_when_a_turn_connects_and_once(tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     engine = with_command(tmp_path, f"echo x >> {runs}; echo key")
-    turns = [await engine.begin(spec(), PLAIN, {}) for _ in range(3)]
+    turns = [await engine.start_turn(spec(), PLAIN, {}) for _ in range(3)]
     assert not runs.exists()
-    callers = await asyncio.gather(*(turn.connect(()) for turn in turns))
+    callers = await asyncio.gather(*(turn.setup.connect(()) for turn in turns))
     assert runs.read_text() == "x\n"
     assert callers[0] is callers[1] is callers[2]
-    found = await engine.access("anthropic")
+    found = await engine.resolve_access("anthropic")
     assert found is not None
     assert found.api_key == "key"
     await engine.aclose()
@@ -55,7 +54,7 @@ async def test_a_key_command_runs_when_a_turn_connects_and_once(tmp_path: Path) 
 async def test_a_turn_that_is_stopped_stops_its_key_command(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "begun")
     engine = with_command(tmp_path, f"echo x > {tmp_path / 'begun'}; exec sleep 60")
-    connecting = asyncio.ensure_future((await engine.begin(spec(), PLAIN, {})).connect(()))
+    connecting = asyncio.ensure_future((await engine.start_turn(spec(), PLAIN, {})).setup.connect(()))
     assert await asyncio.to_thread((tmp_path / "begun").read_text) == "x\n"
     connecting.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -66,25 +65,25 @@ async def test_a_turn_that_is_stopped_stops_its_key_command(tmp_path: Path) -> N
     await engine.aclose()
 
 
-async def test_a_key_command_that_fails_is_told_by_the_turn_and_tried_again(tmp_path: Path) -> None:
+async def test_failed_key_command_is_reported_and_retried(tmp_path: Path) -> None:
     engine = with_command(tmp_path, f"test -e {tmp_path / 'good'} && echo key")
-    turn = await engine.begin(spec(), PLAIN, {})
+    turn = await engine.start_turn(spec(), PLAIN, {})
     with pytest.raises(SettingsError, match="key command for anthropic failed"):
-        await turn.connect(())
+        await turn.setup.connect(())
     (tmp_path / "good").touch()
-    assert await turn.connect(())
+    assert await turn.setup.connect(())
     await engine.aclose()
 
 
-async def test_the_doctor_waits_for_a_key_command_and_a_host_three_seconds_in_all(tmp_path: Path) -> None:
+async def test_doctor_waits_at_most_three_seconds(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         host = f"http://127.0.0.1:{silent.getsockname()[1]}"
         engine = with_command(tmp_path, "exec sleep 60", ANTHROPIC_BASE_URL=host)
         begun = time.monotonic()
-        found = await report(engine, PLAIN, {})
+        found = await build_report(engine, PLAIN, {})
         assert time.monotonic() - begun < 3.9
     assert (found["model"], found["reachable"], found["canRun"]) == (None, False, False)
-    assert [said for said in found["problems"] if "key command for anthropic did not end within 3 seconds" in said]
+    assert [said for said in found["problems"] if "key command for anthropic did not finish within 3 seconds" in said]
     await engine.aclose()
 
 
@@ -93,7 +92,8 @@ def priced(*usd: float) -> list[Answer]:
     return [says(tool(str(n), *READ), usage=Usage(10, 5, cost_usd=cost)) for n, cost in enumerate(usd)]
 
 
-async def asked(turn: Turn, *answers: str) -> tuple[list[str], list[TurnEvent]]:
+async def ask_and_run(turn: Turn, *answers: str) -> tuple[list[str], str]:
+    """Run the turn to its end. Return the questions about a budget, and why the turn ended."""
     questions: list[str] = []
     left = list(answers)
 
@@ -104,38 +104,28 @@ async def asked(turn: Turn, *answers: str) -> tuple[list[str], list[TurnEvent]]:
         questions.append(said)
         return left.pop(0)
 
-    with turn:
-        async with aclosing(turn.events(ask, budget)) as events:
-            return questions, [event async for event in events]
-
-
-def reason(events: list[TurnEvent]) -> str:
-    last = events[-1]
-    assert isinstance(last, TurnFinished)
-    return last.stop_reason
+    return questions, (await run_to_end(turn, ask=ask, ask_budget=budget)).stop_reason
 
 
 async def test_the_budget_of_the_day_is_shared_by_turns_and_asks() -> None:
     engine = Engine(NO_FILE | {"ANTHROPIC_API_KEY": "k", "THINKLSP_BUDGET_USD_PER_DAY": "1", "THINKLSP_MODEL": MODEL})
-    first, second, third = [await engine.begin(spec(), PLAIN, {}) for _ in range(3)]
+    first, second, third = [await engine.start_turn(spec(), PLAIN, {}) for _ in range(3)]
     play(first, *priced(0.25, 0.5))
-    questions, events = await asked(first)
-    assert (questions, reason(events)) == ([], "end_turn")
+    assert await ask_and_run(first) == ([], "end_turn")
     play(second, *priced(0.5, 0.5, 0.5))
-    questions, events = await asked(second, "continue", "stop")
-    assert questions == [
-        "Today's turns have cost $1.25; the budget of the day is $1.00.",
-        "Today's turns have cost $2.25; the budget of the day is $2.25.",
+    questions = [
+        "Today's turns have cost $1.25; the daily budget is $1.00.",
+        "Today's turns have cost $2.25; the daily budget is $2.25.",
     ]
-    assert reason(events) == "budget"
+    assert await ask_and_run(second, "continue", "stop") == (questions, "budget")
     # What is spent already is asked about before the first call of the next turn.
     model = play(third)
-    questions, events = await asked(third, "stop")
-    assert (len(questions), reason(events), model.requests) == (1, "budget", [])
-    fourth = await engine.begin(spec(), PLAIN, {})
+    questions, reason = await ask_and_run(third, "stop")
+    assert (len(questions), reason, model.requests) == (1, "budget", [])
+    fourth = await engine.start_turn(spec(), PLAIN, {})
     play(fourth, *priced(5, 5))
-    questions, events = await asked(fourth, "raise")
-    assert (len(questions), reason(events)) == (1, "end_turn")
+    questions, reason = await ask_and_run(fourth, "raise")
+    assert (len(questions), reason) == (1, "end_turn")
     await engine.aclose()
 
 
@@ -167,7 +157,7 @@ CANCELLED: dict[str, tuple[list[Answer], int]] = {
 async def test_what_was_answered_before_a_cancel_is_booked_once(tmp_path: Path, when: str, times: int) -> None:
     script, steps = CANCELLED[when]
     engine = Engine(NO_FILE | {"ANTHROPIC_API_KEY": "k"}, SqliteStore(str(tmp_path)))
-    turn = await engine.begin(spec(), PLAIN, {})
+    turn = await engine.start_turn(spec(), PLAIN, {})
     whole = sum((answer.usage for answer in script), Usage())
 
     def cancel() -> None:
@@ -191,33 +181,27 @@ async def test_what_was_answered_before_a_cancel_is_booked_once(tmp_path: Path, 
     async def budget(said: str) -> Any:
         raise AssertionError(said)
 
-    async def work() -> None:
-        with turn:
-            async with aclosing(turn.events(ask, budget)) as events:
-                async for _ in events:
-                    pass
-
     model = Closing(script, closed)
-    turn.connect = connect
-    working = asyncio.create_task(work())
+    connect_to(turn, connect)
+    working = asyncio.create_task(run_to_end(turn, ask=ask, ask_budget=budget))
     await asyncio.wait([working])
     assert working.cancelled()
-    assert turn.usage == whole
+    assert turn.usage.total == turn.usage.stored_usage == whole
     stored = await engine.store.get(turn.session.id, "w")
-    found = await engine.store.usage(turn.session.id)
+    found = await engine.store.report_usage(turn.session.id)
     assert (stored.usage, stored.steps, stored.interrupted) == (whole, steps, steps > 0)
-    assert found.total == found.by_turn[turn.id] == await engine.store.spent_on(DaySpending().day) == whole
+    assert found.total == found.by_turn[turn.id] == await engine.store.sum_day(DaySpending().day) == whole
     await engine.aclose()
 
 
-async def test_a_budget_of_the_turn_and_one_of_the_day_are_both_asked_about() -> None:
+async def test_turn_budget_and_day_budget_both_ask() -> None:
     environment = {"ANTHROPIC_API_KEY": "k", "THINKLSP_BUDGET_USD_PER_DAY": "1", "THINKLSP_BUDGET_USD_PER_TURN": "1"}
     engine = Engine(NO_FILE | environment)
-    turn = await engine.begin(spec(), PLAIN, {})
+    turn = await engine.start_turn(spec(), PLAIN, {})
     model = play(turn, *priced(1.5))
-    questions, events = await asked(turn, "continue", "stop")
+    questions, reason = await ask_and_run(turn, "continue", "stop")
     assert ["This turn" in question for question in questions] == [True, False]
-    assert (reason(events), len(model.requests)) == ("budget", 1)
+    assert (reason, len(model.requests)) == ("budget", 1)
     await engine.aclose()
 
 
@@ -245,10 +229,10 @@ UNPRICED: list[tuple[dict[str, Any], int]] = [
 @pytest.mark.parametrize(("settings", "count"), UNPRICED)
 async def test_a_budget_that_cannot_be_kept_is_told(settings: dict[str, Any], count: int) -> None:
     engine = Engine(NO_FILE | {"ANTHROPIC_API_KEY": "k"})
-    turn = await engine.begin(spec(), PLAIN.updated(settings)[0], {})
+    turn = await engine.start_turn(spec(), PLAIN.apply_configuration(settings)[0], {})
     play(turn)
-    _, events = await asked(turn)
-    told = [event.text for event in events if isinstance(event, Notice) and "price" in event.text]
+    await ask_and_run(turn)
+    told = [notice for notice in turn.output.notices if "price" in notice]
     assert len(told) == count
-    assert all("unheard-of" in text and "cannot be kept" in text for text in told)
+    assert all("unheard-of" in text and "has no effect" in text for text in told)
     await engine.aclose()

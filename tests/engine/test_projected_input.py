@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Any
 
 import pytest
 
+from tests.settings.test_sources import NO_FILE
+from tests.support.scripted_model import connect_to, run_to_end
 from tests.support.services import WAYS, Service
 from thinklsp.agent.context_meter import ContextMeter
 from thinklsp.agent.model_call import CallEvent, CallFinished, ModelCaller
-from thinklsp.engine import ChatTask, Engine, Reference, TurnSpec
+from thinklsp.engine import ChatRequest, Engine, Reference
 from thinklsp.providers.base import ModelRequest
-from thinklsp.settings import EditorSettings
+from thinklsp.settings.sources import EditorSettings
 from thinklsp.simulator.scenario import Scenario
 from thinklsp.workspace.view import DocumentSnapshot, WorkspaceView
 
@@ -37,7 +38,7 @@ class Measured:
         self.pairs: list[tuple[int, int]] = []
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[CallEvent, None]:
-        projected = self._meter.next_input(request).input_tokens or 0
+        projected = self._meter.estimate_next_usage(request).input_tokens or 0
         async with aclosing(self._caller.stream(request)) as events:
             async for event in events:
                 if isinstance(event, CallFinished):
@@ -49,33 +50,28 @@ async def _measured(way: str, document: str) -> list[tuple[int, int]]:
     """Two turns of three calls each. The second begins with a new meter, as after a restart."""
     chosen, session_id, pairs = WAYS[way], None, []
     view = WorkspaceView((), [DocumentSnapshot(_DOCUMENT, 1, document)])
+    async with (
+        Service(Scenario.model_validate(_SCENARIO)) as service,
+        aclosing(Engine(NO_FILE | chosen.environment(service.url))) as engine,
+    ):
+        for _ in range(2):
+            request = ChatRequest(
+                prompt="Look at this.", references=(Reference(_DOCUMENT),), view=view, workspace="w",
+                session_id=session_id,
+            )  # fmt: skip
+            turn = await engine.start_turn(
+                request, EditorSettings(), {"provider": chosen.provider, "model": chosen.model}
+            )
+            turn.meter = ContextMeter()
+            measured = Measured(await turn.setup.connect(()), turn.meter)
 
-    async def ask(*_: Any) -> Any:
-        return None
+            async def connected(_known: object, caller: ModelCaller = measured) -> ModelCaller:
+                return caller
 
-    async with Service(Scenario.model_validate(_SCENARIO)) as service:
-        engine = Engine({"THINKLSP_CONFIG": "/nonexistent", **chosen.environment(service.url)})
-        try:
-            for _ in range(2):
-                task = ChatTask("Look at this.", (Reference(_DOCUMENT),))
-                spec = TurnSpec("chat", task, view, "w", session_id=session_id)
-                choices = {"provider": chosen.provider, "model": chosen.model}
-                turn = await engine.begin(spec, EditorSettings(), choices)
-                turn.meter = ContextMeter()
-                measured = Measured(await turn.connect(()), turn.meter)
-
-                async def connected(_known: object, caller: ModelCaller = measured) -> ModelCaller:
-                    return caller
-
-                turn.connect = connected
-                with turn:
-                    async with aclosing(turn.events(ask, ask)) as events:
-                        async for _event in events:
-                            pass
-                session_id = turn.session.id
-                pairs += measured.pairs
-        finally:
-            await engine.aclose()
+            connect_to(turn, connected)
+            await run_to_end(turn)
+            session_id = turn.session.id
+            pairs += measured.pairs
     return pairs
 
 

@@ -2,34 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
 
-from tests.agent.test_remedies import GOOD, NO_BUDGET, NO_EFFORT, SCENARIO, asked_for, sent, turn_of
+from tests.agent.test_remedies import GOOD, NO_BUDGET, NO_EFFORT, SCENARIO, form_and_effort, sent, turn_of
 from tests.engine.test_engine import run, spec
 from tests.settings.test_sources import NO_FILE
+from tests.support.other_hosts import SseServer
+from tests.support.scripted_model import run_to_end
 from tests.support.services import Service
-from tests.support.sse_server import SseServer
 from tests.support.stored_sessions import NoVault
-from thinklsp.agent.remedies import BARE, DROPPING, NEVER
+from thinklsp.agent.request_fallbacks import DROP_NOTICE, NEVER_NOTICE, STRIP_NOTICE
 from thinklsp.core.events import Notice
 from thinklsp.engine import Engine
 from thinklsp.sessions.sqlite_store import SqliteStore
-from thinklsp.settings import EditorSettings
-from thinklsp.simulator.server import Simulator
+from thinklsp.settings.sources import EditorSettings
+from thinklsp.simulator.http_server import Simulator
 
 
-@asynccontextmanager
-async def restarted(state: Path, **hosts: str) -> AsyncIterator[Engine]:
+def restarted(state: Path, **hosts: str) -> aclosing[Engine]:
     """An engine that knows what is on disk."""
     key = {"ANTHROPIC_API_KEY": "sk-ant-canary-0123456789"}
-    engine = Engine(NO_FILE | key | hosts, SqliteStore(str(state), vault=NoVault))
-    try:
-        yield engine
-    finally:
-        await engine.aclose()
+    return aclosing(Engine(NO_FILE | key | hosts, SqliteStore(str(state), vault=NoVault)))
 
 
 async def test_a_conversation_whose_thinking_no_longer_fits(tmp_path: Path) -> None:
@@ -41,13 +36,13 @@ async def test_a_conversation_whose_thinking_no_longer_fits(tmp_path: Path) -> N
             async with restarted(tmp_path, **host) as engine:
                 turn = await turn_of(engine, session, system=system)
                 session = turn.session.id
-                said += turn.said
+                said += turn.output.notices
         async with restarted(tmp_path, **host) as engine:
             fork = await engine.store.fork(session or "", "w")
             await engine.store.release(fork.id)
         async with restarted(tmp_path, **host) as engine:
-            said += (await turn_of(engine, fork.id, system="A fork.")).said
-        assert said == [DROPPING]
+            said += (await turn_of(engine, fork.id, system="A fork.")).output.notices
+        assert said == [DROP_NOTICE]
         assert [request.status for request in simulator.requests].count(400) == 1
         assert [sent(request).drops for request in simulator.requests[4:]] == [True] * 12
 
@@ -61,8 +56,8 @@ async def test_thinking_that_nobody_knows_any_more(tmp_path: Path) -> None:
     async with Simulator(SCENARIO, port) as simulator:
         for _ in range(3):
             async with restarted(tmp_path, ANTHROPIC_BASE_URL=simulator.base_url) as engine:
-                said += (await turn_of(engine, session)).said
-        assert said == [BARE]
+                said += (await turn_of(engine, session)).output.notices
+        assert said == [STRIP_NOTICE]
         assert [request.status for request in simulator.requests] == [400] + [200] * 9
         # What was thought since goes back.
         assert len(sent(simulator.requests[-1]).signatures) == 8
@@ -78,10 +73,10 @@ async def test_a_gateway_that_takes_no_thinking_back(tmp_path: Path) -> None:
                 # The last session is a new one: it holds for the model.
                 if number == 2:
                     known = {}
-                turn = await engine.begin(spec(f"Go on, {number}.", **known), EditorSettings(), wish)
+                turn = await engine.start_turn(spec(f"Go on, {number}.", **known), EditorSettings(), wish)
                 said += [event.text for event in await run(turn) if isinstance(event, Notice)]
                 known = {"session_id": turn.session.id}
-        assert said == [NEVER]
+        assert said == [NEVER_NOTICE]
         assert [request.status for request in service.requests].count(200) == len(service.requests) - 1
         assert service.violations == []
 
@@ -92,21 +87,15 @@ async def test_a_form_of_thinking_and_a_level_of_effort(tmp_path: Path) -> None:
         wish = {"model": "claude-sonnet-4-6", "thinking.mode": "manual", "effort": "high"}
         for url in (server.url, server.url, server.url, other.url):
             async with restarted(tmp_path, ANTHROPIC_BASE_URL=url) as engine:
-                turn = await engine.begin(spec("Hello."), EditorSettings(), wish)
+                turn = await engine.start_turn(spec("Hello."), EditorSettings(), wish)
                 await run(turn)
-                turn = await engine.begin(spec("Hello again."), EditorSettings(), wish)
-                with turn:
-                    turn.config = replace(turn.config, model=replace(turn.config.model, id="claude-else"))
-                    async with aclosing(turn.events(_nobody, _nobody)) as events:
-                        async for _ in events:
-                            pass
-        learning, known, else_ = (
-            [("enabled", "high"), ("adaptive", "high")],
-            ("adaptive", "medium"),
-            ("enabled", "high"),
-        )
-        assert asked_for(server) == [*learning, known, else_, known, else_, known, else_]
-        assert asked_for(other) == [*learning, else_]
+                turn = await engine.start_turn(spec("Hello again."), EditorSettings(), wish)
+                turn.config = replace(turn.config, model=replace(turn.config.model, id="claude-else"))
+                await run_to_end(turn)
+        known, else_ = ("adaptive", "medium"), ("enabled", "high")
+        learning = [else_, ("adaptive", "high")]
+        assert list(map(form_and_effort, server.received)) == [*learning, known, else_, known, else_, known, else_]
+        assert list(map(form_and_effort, other.received)) == [*learning, else_]
 
 
 async def test_a_model_whose_service_does_not_shorten_conversations(tmp_path: Path) -> None:
@@ -119,13 +108,9 @@ async def test_a_model_whose_service_does_not_shorten_conversations(tmp_path: Pa
     async with Service() as service:
         for _ in range(3):
             async with restarted(tmp_path, THINKLSP_CONFIG=str(config), **service.environment()) as engine:
-                turn = await engine.begin(spec("Hello."), EditorSettings(), wish)
+                turn = await engine.start_turn(spec("Hello."), EditorSettings(), wish)
                 said += [event.text for event in await run(turn) if isinstance(event, Notice)]
         asked = ["context_management" in request.body for request in service.requests]
         assert [request.status for request in service.requests].count(400) == 1
-    assert said == ["The service does not shorten conversations with gpt-5.1; thinklsp does it when it is due."]
+    assert said == ["The provider does not compact conversations with gpt-5.1; thinklsp compacts them instead."]
     assert asked == [True] + [False] * (len(asked) - 1)
-
-
-async def _nobody(*_: object) -> None:
-    raise AssertionError("nobody is asked")

@@ -37,7 +37,7 @@ async def _following(self: Transport, method: str, url: str, *more: Any) -> Asyn
 
 
 def arm() -> None:
-    transport._refuse_redirect = _moved
+    transport._reject_redirect = _moved
     Transport._exchange = _following  # type: ignore[method-assign] # the planted fault
 
 

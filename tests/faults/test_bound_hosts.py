@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,21 +12,20 @@ from typing import Any
 
 import pytest
 
+from tests.slow.running import Tally
 from tests.support.canary import Canary
-from tests.support.certificates import Authority
-from tests.support.decoys import Decoy
+from tests.support.client.actions import ResponseError
 from tests.support.epilogue import faulty
 from tests.support.forking import Nursery
+from tests.support.other_hosts import Authority, Decoy
 from tests.support.outside import Outside, check_sentence
-from tests.support.raw_client import ResponseError
 from tests.support.signing_script import Failure, Text, answer
 from tests.support.signing_server import SigningServer
 from tests.support.sizes import tries
 from tests.support.watching import seen
 
-Tally = Callable[[str, int], None]
 STATUSES = (301, 302, 303, 307, 308)
-# Where a redirect leads. `{other}` listens, as does `{tls}`, with a certificate that is in order.
+# `{other}` and `{tls}` are hosts that listen.
 TARGETS = {
     "the same host": "/v1/elsewhere",
     "another port": "{other}/v1/messages",
@@ -35,7 +34,7 @@ TARGETS = {
     "from TLS to plain HTTP": "{other}/v1/messages",
 }
 SETTINGS = ("baseUrl", "base_url", "anthropic.baseUrl", "providers.anthropic.base_url", "network.proxy", "proxy")
-# Where an editor could name a host; without a key it is in what a command is given.
+# Settings that name a host; an empty name is an argument of a command.
 NAMED = {
     **{f"the setting {name}": name for name in SETTINGS},
     **{f"the setting thinklsp.{name}": f"thinklsp.{name}" for name in ("baseUrl", "proxy")},
@@ -47,7 +46,7 @@ WRONG = ("a model", "a whole request")
 
 @dataclass
 class Stage:
-    """`decoys`: nobody should speak to them. `here`: the server's own service."""
+    """`here` is the service of the server, `decoys` are hosts that it must not contact."""
 
     outside: Outside
     here: SigningServer
@@ -59,12 +58,6 @@ class Stage:
 
     def heard(self) -> bytes:
         return b"".join(bytes(decoy.heard) for decoy in self.decoys)
-
-
-@pytest.fixture(scope="module")
-def servers() -> Iterator[Any]:
-    with Nursery() as nursery:
-        yield nursery.connect
 
 
 @asynccontextmanager
@@ -80,7 +73,6 @@ async def stage(place: Path, servers: Any, *, tls: bool = False) -> AsyncIterato
 
 
 async def refused(at: Stage, status: int, target: str) -> None:
-    """One request, one sentence, and nobody else hears a word."""
     before = len(at.here.requests)
     at.here.say(Failure(status, "moved", "Go there.", {"location": at.place(target)}))
     with pytest.raises(ResponseError) as failed:
@@ -92,7 +84,6 @@ async def refused(at: Stage, status: int, target: str) -> None:
 
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
 async def test_redirects(tmp_path: Path, servers: Any, tls: bool, tally: Tally) -> None:
-    """F-20"""
     targets = [target for name, target in TARGETS.items() if ("TLS" in name) == tls or name == "the same host"]
     async with stage(tmp_path, servers, tls=tls) as at:
         for status, target in itertools.product(STATUSES, [*targets, "//[nonsense"]):
@@ -104,7 +95,7 @@ async def test_redirects(tmp_path: Path, servers: Any, tls: bool, tally: Tally) 
 
 
 async def test_hosts_that_an_editor_names(tmp_path: Path, servers: Any, tally: Tally) -> None:
-    """Settings as they are pushed and pulled, and arguments of commands: the key goes where it went before."""
+    """The key goes only to the configured host, whatever pushed or pulled settings and command arguments name."""
     async with stage(tmp_path, servers) as at:
         client, url = at.outside.client, at.decoys[0].url
         for name, key in NAMED.items():
@@ -136,7 +127,6 @@ def test_the_row_says_how_many_there_are() -> None:
 
 
 async def test_a_server_that_follows_is_heard(tmp_path: Path) -> None:
-    """The control: a server that follows redirects takes the key along, and the decoy has it."""
     with Nursery("tests.faults.following") as nursery:
         async with stage(tmp_path, nursery.connect) as at:
             at.here.say(Failure(307, "moved", "Go there.", {"location": at.place("{other}/v1/messages")}))

@@ -4,27 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.support.client.actions import ResponseError
+from tests.support.client.editor import Refusal, capabilities
+from tests.support.client.raw import RawClient
+from tests.support.client.wires import Ear
 from tests.support.epilogue import check_answers, clock, faulty
-from tests.support.outside import statuses
-from tests.support.raw_client import RawClient, ResponseError
-from tests.support.raw_editor import capabilities
-from tests.support.raw_wires import Ear
+from tests.support.outside import Json, statuses
 from tests.support.signing_script import Hold, Text, Thinking, answer, tool
 from tests.support.watching import seen
 
-Json = Any
 FILES = {"a.py": "x = 1\n", "b.py": "y = 1\n"}
 EDIT = answer(Thinking(), tool("edit_file", path="a.py", old_text="1", new_text="2"))
 DONE = answer(Thinking(), Text("Done."))
 
 
 def silent(client: RawClient, method: str) -> asyncio.Event:
-    """The editor never answers this; the event tells that it was asked."""
     asked = asyncio.Event()
 
     async def wait(_: Json) -> Json:
@@ -36,7 +35,7 @@ def silent(client: RawClient, method: str) -> asyncio.Event:
 
 
 async def test_an_edit_that_is_never_answered(tmp_path: Path) -> None:
-    """F-26: it waits for the user, who may look at it for long; a cancel ends it and what became of it is unknown."""
+    """The server waits longer than a minute for the user. After a cancel the outcome is unknown."""
     async with faulty(tmp_path, EDIT, DONE, files=FILES, env=clock(100)) as outside:
         client = outside.client
         uri = outside.open("a.py")
@@ -45,7 +44,6 @@ async def test_an_edit_that_is_never_answered(tmp_path: Path) -> None:
         await asked.wait()
         await client.wait_for(lambda: any("applying" in str(value) for value in client.progress("t")))
         told = len(client.progress("t"))
-        # More than a minute of the server's time.
         await client.wait_for(lambda: len(client.progress("t")) > told + 35)
         assert not turn.answered
         await client.command("thinklsp.cancel")
@@ -55,7 +53,7 @@ async def test_an_edit_that_is_never_answered(tmp_path: Path) -> None:
 
 
 async def test_a_configuration_that_is_never_told(tmp_path: Path) -> None:
-    """F-26: after 10 s the defaults count."""
+    """The server uses its defaults after 10 seconds."""
     async with faulty(tmp_path, DONE, env=clock(30), initialize=False) as outside:
         silent(outside.client, "workspace/configuration")
         await outside.client.initialize(outside.root, options={"model": "claude-opus-5-5"})
@@ -63,38 +61,36 @@ async def test_a_configuration_that_is_never_told(tmp_path: Path) -> None:
 
 
 async def test_a_question_that_is_never_answered(tmp_path: Path) -> None:
-    """F-26: 120 s, and then no."""
+    """The answer is no after 120 seconds."""
     question = answer(Thinking(), tool("ask_user", question="May I?", options=["yes", "no"]))
     async with faulty(tmp_path, question, DONE, env=clock(60)) as outside:
         asked = silent(outside.client, "window/showMessageRequest")
         assert (await outside.turn("thinklsp.chat", {"prompt": "x"}))["text"] == "Done."
         assert asked.is_set()
-        provider: Any = outside.provider
-        [result] = provider.requests[-1].tool_results()
+        [result] = outside.provider.requests[-1].tool_results()
         assert result["is_error"]
 
 
-WRONG: dict[str, Json] = {
-    "an error": {"error": {"code": -32603, "message": "boom"}},
-    "nothing": {"result": None},
-    "a number": {"result": 7},
-    "a list": {"result": [True]},
-    "a text for a truth": {"result": {"applied": "true"}},
+def refuse(_: Json) -> Json:
+    raise Refusal("no")
+
+
+WRONG: dict[str, Callable[[Json], Json]] = {
+    "an error": refuse,
+    "nothing": lambda _: None,
+    "a number": lambda _: 7,
+    "a list": lambda _: [True],
+    "a text for a truth": lambda _: {"applied": "true"},
 }
 
 
 async def test_answers_of_the_wrong_kind(tmp_path: Path) -> None:
-    """F-27, F-31: none of them is a yes; the edit is kept for `apply`, and nothing is sent twice."""
+    """The server takes none of them as a yes, keeps the edit for `apply`, and sends nothing twice."""
     async with faulty(tmp_path, files=FILES) as outside:
         client, provider = outside.pair
         uri = outside.open("a.py")
-        right = client.editor.answer
         for name, wrong in WRONG.items():
-
-            async def reply(method: str, params: Json, wrong: Json = wrong) -> Json:
-                return wrong if method == "workspace/applyEdit" else await right(method, params)
-
-            client.editor.answer = reply  # type: ignore[method-assign] # this is the fault
+            client.editor.handlers["workspace/applyEdit"] = wrong
             provider.say(EDIT, DONE)
             sent = len(client.edits())
             result = await outside.edit(uri)
@@ -105,30 +101,25 @@ async def test_answers_of_the_wrong_kind(tmp_path: Path) -> None:
 
 
 async def test_answers_that_come_twice_and_to_nobody(tmp_path: Path) -> None:
-    """F-27: only the first one counts, and what answers nothing is passed over."""
     async with faulty(tmp_path, EDIT, DONE, files=FILES) as outside:
         client = outside.client
         uri = outside.open("a.py")
-        right = client.editor.answer
 
-        async def twice(method: str, params: Json) -> Json:
-            made = await right(method, params)
-            if method == "workspace/applyEdit":
-                number = client.calls(method)[-1].message["id"]
-                for identity in (number, number, "nobody", 99_999, None):
-                    client.wire.write(
-                        b'{"jsonrpc":"2.0","id":%s,"result":{"applied":true}}' % json.dumps(identity).encode()
-                    )
+        def answer_twice(params: Json) -> Json:
+            number = client.calls("workspace/applyEdit")[-1].message["id"]
+            made = client.editor.apply_edit(params)
+            for identity in (number, number, "nobody", 99_999, None):
+                message = {"jsonrpc": "2.0", "id": identity, "result": {"applied": True}}
+                client.wire.write(json.dumps(message).encode())
             return made
 
-        client.editor.answer = twice  # type: ignore[method-assign] # this is the fault
+        client.editor.handlers["workspace/applyEdit"] = answer_twice
         assert statuses(await outside.edit(uri)) == {"a.py": "applied"}
         assert client.text(uri) == "x = 2\n"
         assert len(client.edits()) == 1
 
 
 async def test_cancel_while_the_editor_is_asked(tmp_path: Path) -> None:
-    """F-29: both end, and the late answer changes nothing."""
     question = answer(Thinking(), tool("ask_user", question="May I?", options=["yes"]))
     async with faulty(tmp_path, question) as outside:
         client = outside.client
@@ -152,18 +143,10 @@ async def test_cancel_while_the_editor_is_asked(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["refused", "not announced"])
 async def test_no_progress(tmp_path: Path, kind: str) -> None:
-    """F-30"""
     announce = capabilities(window__workDoneProgress=False) if kind == "not announced" else None
     async with faulty(tmp_path, DONE, announce=announce) as outside:
         client = outside.client
-        right = client.editor.answer
-
-        async def refuse(method: str, params: Json) -> Json:
-            if method == "window/workDoneProgress/create":
-                return {"error": {"code": -32601, "message": "no"}}
-            return await right(method, params)
-
-        client.editor.answer = refuse  # type: ignore[method-assign] # this is the fault
+        client.editor.handlers["window/workDoneProgress/create"] = refuse
         started = await client.command("thinklsp.chat", {"prompt": "x"})
         assert set(started) == {"turnId", "sessionId"}
         await client.wait_for(lambda: any("Done." in (d.text or "") for d in client.desk.open.values()), what="answer")
@@ -171,7 +154,7 @@ async def test_no_progress(tmp_path: Path, kind: str) -> None:
 
 
 async def test_an_editor_that_formats_what_it_saves(tmp_path: Path) -> None:
-    """F-33: it says applied, and the text is another one; the next turn reads what is there."""
+    """The editor reports the edit as applied, but the text differs. The next turn reads the real text."""
     look = answer(Thinking(), tool("read_file", path="a.py"))
     async with faulty(tmp_path, EDIT, DONE, look, DONE, files=FILES) as outside:
         client = outside.client
@@ -186,15 +169,14 @@ async def test_an_editor_that_formats_what_it_saves(tmp_path: Path) -> None:
         result = await outside.edit(uri)
         assert statuses(result)["a.py"] in {"applied", "unknown"}
         await outside.turn("thinklsp.chat", {"prompt": "Read it.", "sessionId": result["sessionId"]})
-        provider: Any = outside.provider
-        assert "# formatted" in str(provider.requests[-1].tool_results())
+        assert "# formatted" in str(outside.provider.requests[-1].tool_results())
         assert client.text(uri) == "x  =  2\n# formatted\n"
 
 
 async def test_an_editor_that_does_not_read(tmp_path: Path) -> None:
-    """F-28, H-F6: with more than 64 MiB waiting it is given up: exit code 1."""
+    """H-F6: the server exits with code 1 when more than 64 MiB wait for the editor."""
     streams = Hold()
-    # Each piece of this goes out as a partial result of its own, so much waits.
+    # Each piece becomes a partial result of its own, so that much waits.
     long = answer(Text("y" * 2_000_000), streams, *[Text("z" * 2_000_000) for _ in range(36)], letters=400_000)
     async with faulty(tmp_path, long, code=1) as outside:
         client = outside.client
@@ -203,9 +185,8 @@ async def test_an_editor_that_does_not_read(tmp_path: Path) -> None:
         await streams.reached.wait()
         ear.open.clear()
         streams.release()
-        # It ends by itself although nobody reads.
         await seen(lambda: client.process.returncode is not None, within=30, what="the end of the server")
         ear.open.set()
-        # The bytes that were on their way break off in the middle, and the turn has no answer.
+        # The last message breaks off in the middle, and the turn has no answer.
         await client.gone()
         client.checker.violations.clear()

@@ -8,27 +8,26 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.slow.running import SLACK, say, spread
+from tests.slow.running import SLACK, Tally, say, spread
+from tests.support.client.wires import Ear
 from tests.support.epilogue import check_left_behind
 from tests.support.listening import Listening
 from tests.support.outside import Connect, Outside, server_with, start
-from tests.support.raw_wires import Ear
 from tests.support.signing_script import Hold, Text, Thinking, answer
 from tests.support.sizes import lots, tries
 from tests.support.watching import seen
 
-Json = Any
-Tally = Callable[[str, int], None]
 GONE = 1.5
 
-# A disk that does not answer: whoever opens a database waits for ever.
+# A disk that does not answer.
 NO_DISK = """
 import os, sqlite3
 def hang(*_, **__):
@@ -40,7 +39,7 @@ sqlite3.connect = hang
 
 @dataclass(frozen=True)
 class Way:
-    """Who ends it, how, and the exit code."""
+    """Who ends the server, and the exit code."""
 
     code: int
     act: Callable[[Outside, subprocess.Popen[bytes]], object]
@@ -100,7 +99,7 @@ async def come_to(outside: Outside, moment: str) -> Ear:
                 client.command("thinklsp.chat", {"prompt": "x"}, token=f"t-{number}")
             await provider.asked(3)
         case "deaf":
-            # Each piece goes out as a partial result of its own, and the pipe takes no more than one.
+            # Each piece becomes a partial result of its own, and the pipe holds one.
             provider.say(answer(Text("y"), hold, *[Text("z" * 400_000) for _ in range(5)], letters=200_000))
             client.command("thinklsp.chat", {"prompt": "x", "partialResultToken": "p"}, token="t")
             await hold.reached.wait()
@@ -116,33 +115,40 @@ async def come_to(outside: Outside, moment: str) -> Ear:
 
 
 def an_editor() -> subprocess.Popen[bytes]:
-    """A process that only lives; somebody else speaks for it."""
     return subprocess.Popen([shutil.which("cat") or "cat"], stdin=subprocess.PIPE)
 
 
-async def ended(place: Path, way: Way, moment: str, connect: Connect) -> float:
-    """Brings a server to the moment and to its end; the seconds that this took."""
+@asynccontextmanager
+async def with_editor(place: Path, connect: Connect, *, initialize: bool = True, **how: Any) -> AsyncIterator[Any]:
+    """Start a server that watches the process of an editor. Yield both, and check what they leave behind."""
     with an_editor() as editor:
-        outside = await start(place, connect=connect, initialize=False)
+        outside = await start(place, connect=connect, initialize=False, **how)
+        client = outside.client
         try:
-            client = outside.client
-            if moment != "before initialize":
+            if initialize:
                 await client.initialize(outside.root, options=client.editor.settings, process=editor.pid)
-            ear = await come_to(outside, moment)
-            at = time.monotonic()
-            way.act(outside, editor)
-            async with asyncio.timeout(GONE * SLACK + (3 if way is WAYS["death of the editor"] else 0)):
-                code = await client.process.wait()
-            took = time.monotonic() - at
-            ear.open.set()
+            yield outside, editor
             await client.gone()
-            assert code == way.code
-            assert b"Traceback" not in client.stderr, client.stderr.decode()
-            assert [str(leak) for leak in outside.leaks()] == []
             await check_left_behind(outside)
         finally:
             await outside.stop()
             editor.kill()
+
+
+async def ended(place: Path, way: Way, moment: str, connect: Connect) -> float:
+    """Return the seconds from the cause of the exit until the exit."""
+    async with with_editor(place, connect, initialize=moment != "before initialize") as (outside, editor):
+        ear = await come_to(outside, moment)
+        at = time.monotonic()
+        way.act(outside, editor)
+        async with asyncio.timeout(GONE * SLACK + (3 if way is WAYS["death of the editor"] else 0)):
+            code = await outside.client.process.wait()
+        took = time.monotonic() - at
+        ear.open.set()
+        await outside.client.gone()
+        assert code == way.code
+        assert b"Traceback" not in outside.client.stderr, outside.client.stderr.decode()
+        assert [str(leak) for leak in outside.leaks()] == []
     return took
 
 
@@ -155,7 +161,6 @@ async def test_exit_codes(tmp_path: Path, way: str, moment: str, servers: Connec
 
 @pytest.mark.parametrize("number", SOCKET_SIGNALS, ids=lambda number: number.name)
 async def test_exit_codes_on_a_socket(tmp_path: Path, number: signal.Signals, tally: Tally) -> None:
-    """No client ends the process, in whatever way it goes; a signal does, in the middle of turns."""
     server, hold = Listening("tcp"), Hold()
     outside = await start(tmp_path, *[answer(Thinking(), hold)] * 4, connect=server.connect)
     try:
@@ -170,7 +175,11 @@ async def test_exit_codes_on_a_socket(tmp_path: Path, number: signal.Signals, ta
             assert outside.client.process.returncode is None
         await outside.client.command("thinklsp.effort")
         outside.client.command("thinklsp.chat", {"prompt": "x"}, token="t")
-        await outside.provider.wait_for(lambda: len(outside.provider.requests) == 4)  # type: ignore[attr-defined] # as above
+        await outside.provider.wait_for(lambda: len(outside.provider.requests) == 4)
+        if number == signal.SIGTERM:
+            # The turn may go on, until there is a second signal.
+            outside.client.process.send_signal(number)
+            await outside.client.wait_for(lambda: outside.client.calls("window/showMessage"), what="the notice")
         at = time.monotonic()
         assert await server.end(number) == 128 + number
         took = time.monotonic() - at
@@ -190,7 +199,6 @@ def test_the_table_is_the_figure() -> None:
     assert len(ROWS) + len(SOCKET_SIGNALS) == tries("A-08")
 
 
-# Servers that end as they should not.
 ALWAYS_0 = "import os\nreal = os._exit\nos._exit = lambda code: real(0)\n"
 WAITS = "import os, sys\nos._exit = lambda code: sys.exit(code)\n"
 WRONG = {
@@ -206,31 +214,17 @@ async def test_a_server_that_ends_wrongly_is_noticed(tmp_path: Path, wrong: str)
         await ended(tmp_path, WAYS[way], moment, server_with(program))
 
 
-# A-10
-
-
 async def survived(place: Path, connect: Connect, *, reaped: bool, within: float = 3 + 2 * SLACK) -> float:
-    """The seconds that a server outlives its editor whose pipe somebody else holds: we. `reaped`: somebody has asked
-    after the dead one."""
-    outside = await start(place, initialize=False, connect=connect)
-    editor = an_editor()
-    try:
-        client = outside.client
-        await client.initialize(outside.root, options=client.editor.settings, process=editor.pid)
-        await client.command("thinklsp.effort")
+    """Return the seconds that a server outlives its editor. Its pipe stays open. `reaped`: the parent waited for it."""
+    async with with_editor(place, connect) as (outside, editor):
+        await outside.client.command("thinklsp.effort")
         editor.kill()
         at = time.monotonic()
         if reaped:
             await asyncio.to_thread(editor.wait)
         async with asyncio.timeout(within):
-            assert await client.process.wait() == 1
-        took = time.monotonic() - at
-        await client.gone()
-        await check_left_behind(outside)
-    finally:
-        await outside.stop()
-        editor.communicate()
-    return took
+            assert await outside.client.process.wait() == 1
+        return time.monotonic() - at
 
 
 @pytest.mark.parametrize(("lot", "count"), list(enumerate(lots(tries("A-10"), 5))))

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -17,37 +17,35 @@ from typing import Any
 
 import pytest
 
-from tests.slow.running import SLACK, say, spread
+from tests.slow.running import SLACK, Tally, say, spread
+from tests.support.client.actions import ResponseError
+from tests.support.client.raw import RawClient
+from tests.support.client.wires import Ear
 from tests.support.epilogue import check_answers, clock, descendants, faulty, living_in
 from tests.support.outside import UNWATCHED, Connect, server_by, server_with
-from tests.support.raw_client import RawClient, ResponseError
-from tests.support.raw_wires import Ear
 from tests.support.signing_script import Hold, Text, Thinking, answer, tool
 from tests.support.sizes import lots, tries
 from tests.support.watching import seen
-from thinklsp.tools.shadow_runner import sandbox_problem
+from thinklsp.tools.shadow_runner import explain_missing_sandbox
 
-Json = Any
-Tally = Callable[[str, int], None]
 REPLIED, GONE = 0.5, 1.5
 DONE = answer(Thinking(), Text("Done."))
 
 
 @dataclass(frozen=True)
 class End:
-    """Seconds until `shutdown` was answered, None for an editor that does not read, and until the process was gone."""
+    """Seconds until `shutdown` was answered, None if the editor does not read, and until the process had exited."""
 
     replied: float | None
     gone: float
 
 
 async def end_of_32(place: Path, connect: Connect, *, deaf: bool) -> End:
-    """A server with 32 chats, where there can be a sandbox one with a command that hangs, is shut down. `deaf`: what it
-    writes is not read, and stands in the pipe."""
+    """Shut down a server with 32 chats, one of them with a command that hangs. `deaf`: the editor stops reading."""
     config = place / "own" / "config.toml"
     config.parent.mkdir(parents=True)
     config.write_text("[commands]\nenabled = true\n")
-    hanging, hold = sandbox_problem() is None, Hold()
+    hanging, hold = explain_missing_sandbox() is None, Hold()
     async with faulty(place, code=0, connect=connect, env={"THINKLSP_CONFIG": str(config)}) as outside:
         client, provider = outside.pair
         if hanging:
@@ -81,7 +79,7 @@ async def end_of_32(place: Path, connect: Connect, *, deaf: bool) -> End:
         ear.open.set()
         await client.gone()
         if deaf:
-            # What was on its way breaks off, and what came behind it has no answer.
+            # The last message breaks off, and later ones have no answer.
             client.checker.violations.clear()
         assert client.checker.violations == []
     return end
@@ -96,7 +94,6 @@ def lives(process: int) -> bool:
 
 
 def state(process: int) -> list[str]:
-    """Name and state; nothing of one that is no more."""
     try:
         name, rest = Path(f"/proc/{process}/stat").read_text().partition("(")[2].rsplit(") ", 1)
     except OSError:
@@ -108,7 +105,6 @@ def state(process: int) -> list[str]:
 async def test_shutdown_in_the_middle_of_32_chats(
     tmp_path: Path, lot: int, count: int, servers: Connect, tally: Tally
 ) -> None:
-    """F-42: all of them are answered, and the process is gone soon after `exit`, with all that it had started."""
     ends = [await end_of_32(tmp_path / str(number), servers, deaf=(lot + number) % 2 == 1) for number in range(count)]
     replied = [end.replied for end in ends if end.replied is not None]
     say(f"shutdown answered: {spread(replied)}; gone after exit: {spread(end.gone for end in ends)}")
@@ -116,11 +112,11 @@ async def test_shutdown_in_the_middle_of_32_chats(
     tally("A-09", count)
 
 
-# A child in a session of its own, and an end that takes its time.
+# Another program than the command of `end_of_32`, which waits for that one.
 ORPHAN = """
 import subprocess
-subprocess.Popen(["sleep", "60"], start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                 stderr=subprocess.DEVNULL)
+subprocess.Popen(["tail", "-f", "/dev/null"], start_new_session=True, stdin=subprocess.DEVNULL,
+                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 """
 SLOW_END = "import os, time\nreal = os._exit\nos._exit = lambda code: (time.sleep(60), real(code))\n"
 
@@ -133,7 +129,6 @@ async def test_an_end_that_leaves_something_is_noticed(tmp_path: Path, program: 
         os.kill(process, signal.SIGKILL)
 
 
-# A user that nobody else is, who may read what we may.
 NOBODY = 64_731
 _MAY = "+dac_override,+dac_read_search"
 AS_NOBODY = [
@@ -146,7 +141,6 @@ JUMPS = {"a day ahead": (86_400.0, 0.0), "a day back": (-86_400.0, 0.0), "an hou
 
 @pytest.mark.parametrize("kind", JUMPS)
 async def test_clocks_that_jump(tmp_path: Path, kind: str) -> None:
-    """F-44: the clock on the wall decides nothing. After a sleep the stream is a break like any other."""
     jump, suspended = JUMPS[kind]
     hold, sleeping = Hold(), bool(suspended)
     first = answer(Thinking(), hold, Text("First."))
@@ -159,7 +153,7 @@ async def test_clocks_that_jump(tmp_path: Path, kind: str) -> None:
         if sleeping:
             with pytest.raises(ResponseError, match="took longer than"):
                 await turn
-            outside.provider.say(DONE)  # type: ignore[attr-defined] # a signing server
+            outside.provider.say(DONE)
         else:
             told = len(client.progress("t"))
             await client.wait_for(lambda: len(client.progress("t")) > told + 1, what="progress after the jump")
@@ -174,12 +168,11 @@ def limited(limits: str) -> Any:
 
 
 async def test_hardly_any_descriptors(tmp_path: Path) -> None:
-    """F-45: 64 of them and more turns than that: some are refused with a sentence, none is left hanging."""
     hold = Hold()
     count = 60
     async with faulty(tmp_path, connect=limited("ulimit -n 64")) as outside:
         client, provider = outside.pair
-        # What is loaded at the first turn needs files of its own.
+        # The first turn loads modules, which needs descriptors.
         provider.say(DONE, *[answer(Thinking(), hold, Text("Late.")) for _ in range(count)])
         await outside.turn("thinklsp.chat", {"prompt": "x"})
         turns = [client.command("thinklsp.chat", {"prompt": f"{n}"}, token=f"t-{n}") for n in range(count)]
@@ -195,7 +188,7 @@ async def test_hardly_any_descriptors(tmp_path: Path) -> None:
 
 
 def as_nobody(limits: str) -> Connect:
-    """Limits on processes do not bind root, and count all that the user runs: the server is a user of its own."""
+    """Start the server as another user: root has no limit on processes, and a limit counts all processes of a user."""
     if (problem := other_user_problem()) is not None:
         pytest.skip(problem)
 
@@ -211,7 +204,6 @@ def as_nobody(limits: str) -> Connect:
 
 @cache
 def other_user_problem() -> str | None:
-    """Why the server cannot be run as another user here; None where it can."""
     if os.getuid() != 0 or shutil.which("setpriv") is None:
         return "only root, by setpriv, can be somebody whose threads can be counted"
     tried = subprocess.run([*AS_NOBODY, sys.executable, "-c", "import thinklsp"], capture_output=True, check=False)
@@ -225,27 +217,26 @@ async def outcome(turn: Any) -> str:
         return error.message
 
 
-# With so many threads, its own first one among them, the server has none to write by, none to load its engine, none for
-# the store, or enough: a pool may start another thread before the former one is idle.
+# The limit is too low for the writer, the engine or the store, or high enough: a pool may start another thread before
+# the previous one is idle.
 THREADS = {1: "gone", 2: "refused", 3: "refused", 6: "answered"}
 
 
 @pytest.mark.parametrize("most", THREADS)
 async def test_no_more_threads(tmp_path: Path, most: int) -> None:
-    """F-45: what needs one fails with a sentence and the server lives; where it cannot it ends with one."""
     gone = THREADS[most] == "gone"
     async with faulty(
         tmp_path, code=1 if gone else 0, connect=as_nobody(f"ulimit -u {most}"), env=UNWATCHED
     ) as outside:
         client = outside.client
-        outside.provider.say(*[DONE] * (THREADS[most] == "answered"))  # type: ignore[attr-defined] # a signing server
+        outside.provider.say(*[DONE] * (THREADS[most] == "answered"))
         if gone:
             await asyncio.wait_for(client.process.wait(), 20)
-            assert b"no more threads" in client.stderr
+            assert b"start another thread" in client.stderr
             client.checker.violations.clear()
         else:
             came = await outcome(client.command("thinklsp.chat", {"prompt": "x"}, token="t"))
-            assert came == "end_turn" if THREADS[most] == "answered" else "no more threads" in came
+            assert came == "end_turn" if THREADS[most] == "answered" else "start another thread" in came
             with pytest.raises(ResponseError, match="-32601"):
                 await client.request("thinklsp/echo", {})
             assert await client.close() == 0
@@ -254,17 +245,15 @@ async def test_no_more_threads(tmp_path: Path, most: int) -> None:
 
 
 async def test_little_memory(tmp_path: Path) -> None:
-    """F-45: 256 MB of data, and a prompt of 40: refused or answered, and the server lives."""
     connect = limited("ulimit -d 262144")
     # A prompt of 40 MB is decoded in one step.
     async with faulty(tmp_path, files={"a.py": "x" * 4_000_000}, connect=connect, env=UNWATCHED) as outside:
-        provider: Any = outside.provider
         look = answer(Thinking(), tool("search_text", pattern="x+"), tool("read_file", path="a.py"))
-        provider.say(look, DONE)
+        outside.provider.say(look, DONE)
         assert (await outside.turn("thinklsp.chat", {"prompt": "Look."}))["text"] == "Done."
         huge = outside.client.command("thinklsp.chat", {"prompt": "y" * 40_000_000}, token="huge")
-        provider.say(DONE)
+        outside.provider.say(DONE)
         await outcome(huge)
-        provider.script[:] = [DONE]
+        outside.provider.script[:] = [DONE]
         assert (await outside.turn("thinklsp.chat", {"prompt": "And?"}))["text"] == "Done."
         outside.told()

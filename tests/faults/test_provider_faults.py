@@ -5,30 +5,16 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.slow.running import Tally
+from tests.support.client.actions import ResponseError
 from tests.support.epilogue import check_answers, clock, faulty
-from tests.support.outside import Outside, check_sentence
-from tests.support.raw_client import ResponseError
-from tests.support.signing_script import (
-    Answer,
-    Cut,
-    Event,
-    Failure,
-    Item,
-    Raw,
-    Redacted,
-    Text,
-    Thinking,
-    Tool,
-    answer,
-)
+from tests.support.outside import Json, Outside, check_sentence
+from tests.support.signing_script import Answer, Cut, Event, Failure, Item, Raw, Redacted, Text, Thinking, Tool, answer
 
-Json = Any
 ROWS: list[Json] = tomllib.loads((Path(__file__).parent / "faults.toml").read_text("utf-8"))["row"]
 AFTERWARDS = answer(Thinking(), Text("Here."))
 
@@ -61,18 +47,16 @@ def play(written: Json) -> Answer | Failure:
 
 
 def plays(case: Json, outside: Outside) -> list[Answer | Failure]:
-    key: str = outside.provider.key  # type: ignore[attr-defined] # a signing server
+    key: str = outside.provider.key
     written = json.loads(json.dumps(case["plays"]).replace("$KEY", key))
     return [play(one) for one in written for _ in range(one.get("times", 1))]
 
 
 async def run(case: Json, outside: Outside, speed: float, token: str) -> None:
-    """The turn of the case, and what the provider saw of it."""
-    provider: Any = outside.provider
-    before = len(provider.requests)
-    provider.say(*plays(case, outside))
+    before = len(outside.provider.requests)
+    outside.provider.say(*plays(case, outside))
     if "fails" not in case and "ends" not in case:
-        provider.say(AFTERWARDS)
+        outside.provider.say(AFTERWARDS)
     (outside.root / "a.py").write_text("x = 1\n")
     turn = outside.client.command("thinklsp.chat", {"prompt": case["name"]}, token=token)
     if "fails" in case:
@@ -88,7 +72,7 @@ async def run(case: Json, outside: Outside, speed: float, token: str) -> None:
         assert [word for word in case.get("notices", ()) if word not in str(result["notices"])] == []
         session = result["sessionId"]
     assert outside.client.progress_kinds(token)[-1] == "end"
-    seen = provider.requests[before:]
+    seen = outside.provider.requests[before:]
     assert len(seen) == case["asked"]
     if "waits" in case:
         least, most = case["waits"]
@@ -99,20 +83,18 @@ async def run(case: Json, outside: Outside, speed: float, token: str) -> None:
 
 
 async def go_on(case: Json, outside: Outside, session: str) -> None:
-    """Whatever has happened, the conversation can be continued."""
-    provider: Any = outside.provider
     if case.get("unjudged"):
-        # What stood there as bytes was not issued by the rules, so the judge cannot ask for it back.
+        # The signing rules did not issue this block, so the judge cannot require it.
         session = ""
-    provider.say(AFTERWARDS)
+    outside.provider.say(AFTERWARDS)
     result = await outside.turn("thinklsp.chat", {"prompt": "And now?"} | ({"sessionId": session} if session else {}))
     assert result["text"] == "Here."
-    assert provider.violations == []
+    assert outside.provider.violations == []
     await check_answers(outside)
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if "case" in row], ids=lambda row: row["id"])
-async def test_a_row_of_faults(row: Json, tmp_path: Path, tally: Callable[[str, int], None]) -> None:
+async def test_a_row_of_faults(row: Json, tmp_path: Path, tally: Tally) -> None:
     speed = row.get("clock", 1)
     async with faulty(tmp_path, env=clock(speed)) as outside:
         for number, case in enumerate(row["case"]):

@@ -2,24 +2,104 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
-from collections.abc import Callable
+import socket
+import struct
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Self
+from urllib.parse import urlsplit
 
 import pytest
 
-from tests.slow.running import running, say
-from tests.support.cutting import CutService
+from tests.slow.running import Tally, running, say
+from tests.support.client.actions import ResponseError
 from tests.support.epilogue import clock
-from tests.support.outside import Connect, Outside, own_server, server_with
-from tests.support.raw_client import ResponseError
-from tests.support.services import WAYS
+from tests.support.outside import Connect, Json, Outside, own_server, server_with
+from tests.support.services import WAYS, Service
 from tests.support.sizes import SEED, lots, tries
 from thinklsp.simulator.scenario import Scenario
 
-Json = Any
-Tally = Callable[[str, int], None]
+_NO_LINGER = struct.pack("ii", 1, 0)
+
+
+class CutService(Service):
+    """A service that breaks one of its answers. `cut`: the number of the answer since `begin` and the number of bytes
+    before the break. An odd number of bytes ends in a reset. `was_cut`: the break has happened."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        super().__init__(scenario)
+        self.begin(None)
+
+    def begin(self, cut: tuple[int, int] | None) -> None:
+        self.cut, self.was_cut = cut, False
+        self.answers: list[bytearray] = []
+
+    async def __aenter__(self) -> Self:
+        await super().__aenter__()
+        self._links: set[asyncio.Task[None]] = set()
+        self._relay = await asyncio.start_server(self._link, "127.0.0.1", 0)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._relay.close()
+        for link in self._links:
+            link.cancel()
+        await asyncio.gather(*self._links, return_exceptions=True)
+        await super().__aexit__()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._relay.sockets[0].getsockname()[1]}"
+
+    async def _link(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._links.add(task)
+        above, to_service = await asyncio.open_connection("127.0.0.1", urlsplit(super().url).port)
+        asking = asyncio.create_task(self._ask(reader, to_service))
+        try:
+            await self._answer(above, writer)
+        except (ConnectionError, asyncio.CancelledError):
+            pass  # One of the two has gone, or the test is over.
+        finally:
+            asking.cancel()
+            for end in (writer, to_service):
+                end.close()
+                with suppress(ConnectionError):
+                    await end.wait_closed()
+            self._links.discard(task)
+
+    async def _ask(self, reader: asyncio.StreamReader, to_service: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError):
+            while data := await reader.read(1 << 16):
+                if data.startswith(b"POST "):
+                    self.answers.append(bytearray())
+                to_service.write(data)
+        to_service.close()
+
+    async def _answer(self, above: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await above.read(1 << 16):
+            # Answers that are not a model's, such as a list of models, are not cut.
+            answer = self.answers[-1] if self.answers else bytearray()
+            if self.cut is not None and not self.was_cut and len(self.answers) == self.cut[0] + 1:
+                room = self.cut[1] - len(answer)
+                if len(data) > room:
+                    self._break(writer, data[:room])
+                    return
+            answer += data
+            writer.write(data)
+
+    def _break(self, writer: asyncio.StreamWriter, last: bytes) -> None:
+        assert self.cut is not None
+        self.was_cut = True
+        if last:
+            writer.write(last)
+        if self.cut[1] % 2:
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+
+
 DIALECTS = ("anthropic", "openai", "google", "deepseek")
 PER_SERVER = 500
 BEFORE, AFTER = "x = 1\ny = 1\n", "x = 2\ny = 2\n"
@@ -41,7 +121,6 @@ SCENARIO = {"pacing": {"chunk_chars": 40}, "turn": [{"when": "Round", "step": [{
 
 
 async def turn(outside: Outside, uri: str, service: CutService, cut: tuple[int, int] | None) -> None:
-    """One turn with one break; it comes to what it comes to without."""
     client = outside.client
     service.begin(cut)
     edits = len(client.edits())
@@ -56,11 +135,10 @@ async def turn(outside: Outside, uri: str, service: CutService, cut: tuple[int, 
 
 
 async def breaks(place: Path, dialect: str, lot: int, count: int, connect: Connect = own_server) -> int:
-    """So many turns with a break each; how many of them came to it."""
     chance, way, made = random.Random(f"{SEED} {dialect} {lot}"), WAYS[dialect], 0
     service = CutService(Scenario.model_validate(SCENARIO))
     options = {"provider": way.provider, "model": way.model}
-    # Before it asks again the server waits for a while, of its own time.
+    # The server waits before a retry, on its own clock.
     how = {"provider": service, "options": options, "connect": connect, "env": clock(100)}
     async with running(place, files={"a.py": BEFORE}, **how) as outside:
         uri = outside.open("a.py")
@@ -71,7 +149,7 @@ async def breaks(place: Path, dialect: str, lot: int, count: int, connect: Conne
             await turn(outside, uri, service, cut)
             made += service.was_cut
     say(f"{dialect}: {made} of {count} turns were broken, at one of {len(offsets):,} offsets of {len(sizes)} streams")
-    # Identifiers differ in length from turn to turn, so that the last offsets of an answer may not be there.
+    # Identifiers differ in length from turn to turn, so the last offsets may not exist.
     assert made > 0.95 * count
     return made
 
@@ -87,7 +165,7 @@ async def test_breaks_at_offsets(tmp_path: Path, dialect: str, lot: int, count: 
 
 
 TWICE = """
-from thinklsp.lsp.protocol.writer import FrameWriter
+from thinklsp.jsonrpc.writer import FrameWriter
 write = FrameWriter.write
 def twice(self, body, **more):
     write(self, body, **more)

@@ -13,7 +13,6 @@ from contextlib import closing
 from functools import cache
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
 
@@ -22,7 +21,6 @@ from tests.support.outside import ARGV, ROOT, Outside, said, server_by, start
 from tests.support.signing_script import Redacted, Text, Thinking, answer
 from tests.support.sizes import SEED
 
-Json = Any
 ONE = answer(Thinking(), Redacted(), Text("One."))
 TWO = answer(Thinking(), Text("Two."))
 
@@ -32,7 +30,6 @@ def store(outside: Outside) -> Path:
 
 
 async def filled(place: Path) -> None:
-    """A state folder with one session, left in order."""
     outside = await start(place, ONE)
     try:
         await outside.turn("thinklsp.chat", {"prompt": "One?"})
@@ -42,7 +39,6 @@ async def filled(place: Path) -> None:
 
 
 async def test_a_signature_that_was_altered_on_disk(tmp_path: Path) -> None:
-    """F-18: it is noticed before anything is sent; its block stays away, and the text is kept."""
     async with faulty(tmp_path, ONE) as outside:
         await outside.turn("thinklsp.chat", {"prompt": "One?"})
         await outside.kill()
@@ -54,13 +50,12 @@ async def test_a_signature_that_was_altered_on_disk(tmp_path: Path) -> None:
                 connection.execute("UPDATE opaque SET content = ? WHERE rowid = ?", (bytes(flipped), row))
         assert rows
         await outside.restart(kill=True)
-        provider: Any = outside.provider
-        # The judge demands thinking back; that it is left out is what this is about.
-        provider.conversations.check = lambda body: None
-        provider.say(TWO)
+        # The judge requires the thinking that the server leaves out.
+        outside.provider.conversations.check = lambda body: None
+        outside.provider.say(TWO)
         result = await outside.turn("thinklsp.chat", {"prompt": "Two?", "sessionId": "last"})
         assert result["text"] == "Two."
-        sent = said(provider.requests[-1].body)
+        sent = said(outside.provider.requests[-1].body)
         assert "One." in sent
         assert "signature" not in sent
         outside.told()
@@ -103,7 +98,7 @@ DAMAGES = [flip, rubbish, truncated, future, a_folder, a_link]
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
 async def test_stores_that_cannot_be_used(tmp_path: Path, damage: Callable[[Path], None]) -> None:
-    """F-37, F-39, F-40: the conversation goes on, at most one sentence is said, and what is there is not destroyed."""
+    """F-37, F-39, F-40"""
     async with faulty(tmp_path, ONE) as outside:
         await outside.turn("thinklsp.chat", {"prompt": "One?"})
         assert await outside.client.close() == 0
@@ -112,8 +107,7 @@ async def test_stores_that_cannot_be_used(tmp_path: Path, damage: Callable[[Path
         before = (tmp_path / "elsewhere.db").read_bytes() if damage is a_link else b""
         outside.past.append(outside.client)
         await outside.reopen()
-        provider: Any = outside.provider
-        provider.say(TWO, TWO)
+        outside.provider.say(TWO, TWO)
         result = await outside.turn("thinklsp.chat", {"prompt": "Two?"})
         again = await outside.turn("thinklsp.chat", {"prompt": "Three?", "sessionId": result["sessionId"]})
         assert (result["text"], again["text"]) == ("Two.", "Two.")
@@ -140,7 +134,6 @@ sys.stdin.read()
 
 
 async def test_a_store_that_another_program_has_locked(tmp_path: Path) -> None:
-    """F-38: nobody waits for it for long; what was said is kept and written when the lock is gone."""
     async with faulty(tmp_path, ONE, TWO, TWO) as outside:
         session = (await outside.turn("thinklsp.chat", {"prompt": "One?"}))["sessionId"]
         pipe = asyncio.subprocess.PIPE
@@ -167,7 +160,6 @@ KEYRINGS = {
 
 @pytest.mark.parametrize("kind", KEYRINGS)
 async def test_keyrings_that_do_not_open(tmp_path: Path, kind: str) -> None:
-    """F-49: after 5 s at most the store is used without, with files for the user alone; nothing is lost."""
     folder = tmp_path / "modules"
     folder.mkdir()
     (folder / "keyring.py").write_text(KEYRINGS[kind])
@@ -182,7 +174,6 @@ async def test_keyrings_that_do_not_open(tmp_path: Path, kind: str) -> None:
 
 
 async def test_a_disk_that_takes_nothing_at_all(tmp_path: Path) -> None:
-    """F-36: neither store nor log nor temporary files; one warning, and the conversation goes on."""
     full = ["bash", "-c", 'ulimit -f 0; exec "$0" -m thinklsp', sys.executable]
     async with faulty(tmp_path, ONE, TWO, connect=server_by(full)) as outside:
         session = (await outside.turn("thinklsp.chat", {"prompt": "One?"}))["sessionId"]
@@ -194,7 +185,7 @@ async def test_a_disk_that_takes_nothing_at_all(tmp_path: Path) -> None:
         assert b"Traceback" not in outside.client.stderr, bytes(outside.client.stderr).decode()[-2000:]
 
 
-# A file system of its own, as small as this, in the place of all that the server may write to.
+# A small file system for everything that the server writes.
 SMALL = """
 mount -t tmpfs -o size=2M,mode=700 none "$HOME" && mkdir -m 700 "$HOME/state" "$HOME/config" "$HOME/tmp" && exec "$@"
 """
@@ -202,7 +193,7 @@ mount -t tmpfs -o size=2M,mode=700 none "$HOME" && mkdir -m 700 "$HOME/state" "$
 
 @cache
 def mounting() -> list[str] | str:
-    """What to run a program by so that it may mount; or why nothing can, in words."""
+    """Return the command that starts a program with the right to mount, or the reason why there is none."""
     why = ""
     for how in (["-m"], ["-Urm"]):
         argv = [shutil.which("unshare") or "unshare", *how]
@@ -219,18 +210,16 @@ def mounting() -> list[str] | str:
 
 
 async def test_a_disk_that_runs_full(tmp_path: Path) -> None:
-    """F-36: in the middle of a conversation, by others. One warning; when there is room again, all of it is saved."""
     if isinstance(argv := mounting(), str):
         pytest.skip(f"NO DISK WAS FILLED: {argv}")
     connect = server_by([*argv, "sh", "-c", SMALL, "sh", *ARGV])
-    # The store tries again after half a minute of the server's.
+    # The store retries after half a minute of the server's clock.
     async with faulty(tmp_path, ONE, connect=connect, env=clock(100)) as outside:
         client, provider = outside.pair
         disk = Path(f"/proc/{client.process.pid}/root{outside.home}")
         session = (await outside.turn("thinklsp.chat", {"prompt": "One?"}))["sessionId"]
         fill(disk / "filling")
         for number in range(3):
-            # A reason to log.
             client.notify("textDocument/didChange", {"textDocument": 7})
             provider.say(answer(Thinking(), Text("y" * 5_000)))
             result = await outside.turn("thinklsp.chat", {"prompt": f"{number}?", "sessionId": session})
@@ -243,7 +232,7 @@ async def test_a_disk_that_runs_full(tmp_path: Path) -> None:
             provider.say(TWO)
             await outside.turn("thinklsp.chat", {"prompt": "And now?", "sessionId": session})
             steps += 1
-        assert told_again == ["Sessions are saved to disk again, those too that had to wait."]
+        assert told_again == ["Sessions are saved to disk again, including those that were kept in memory."]
         shutil.copytree(disk / "state" / "sessions", tmp_path / "saved")
         with closing(sqlite3.connect(tmp_path / "saved" / "sessions.db")) as connection:
             assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]

@@ -7,58 +7,54 @@ import random
 import re
 import zlib
 from collections.abc import Callable, Iterator
+from itertools import chain, repeat
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.slow.running import say
+from tests.slow.running import Tally, say
+from tests.support.client.actions import ResponseError
+from tests.support.client.raw import RawClient
 from tests.support.epilogue import check_answers, clock, faulty
 from tests.support.gauges import gauge
-from tests.support.outside import Connect, check_sentence, own_server, server_with
-from tests.support.raw_client import RawClient, ResponseError
+from tests.support.outside import Connect, Json, check_sentence, own_server, server_with
 from tests.support.signing_script import Answer, Bare, Event, Hold, Redacted, Text, Thinking, Tool, answer
 from tests.support.sizes import SEED, tries
 
-Json = Any
 HERE = answer(Thinking(), Text("Here."))
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
+PACKED = HEAD.replace(b"connection", b"content-encoding: gzip\r\nconnection")
+JSON_HEAD = b"content-type: application/json\r\nconnection: close\r\n\r\n"
 START = b'event: message_start\ndata: {"type":"message_start","message":{"model":"m","usage":{}}}\n\n'
 
 
-# F-11
-
-
 def edits(body: Json) -> Answer:
-    """The same two answers at each time, by what is asked."""
     if isinstance(body["messages"][-1]["content"], str) or "tool_result" not in str(body["messages"][-1]["content"]):
         call = Tool("edit_file", {"path": "a.py", "old_text": "1", "new_text": "2"})
         return answer(Thinking("I look."), Redacted(), Text("Now."), call)
     return answer(Thinking("Good."), Text("Done."))
 
 
-async def test_a_reset_at_any_byte(tmp_path: Path, tally: Callable[[str, int], None]) -> None:
-    """By a provider that signs; `test_resets.py` has the other dialects."""
+async def test_a_reset_at_any_byte(tmp_path: Path, tally: Tally) -> None:
+    """The provider signs its thinking. `test_resets.py` has the other dialects."""
     chance, count = random.Random(SEED), tries("A-07", 0.2)
     async with faulty(tmp_path, env=clock(100), files={"a.py": "x = 1\n"}) as outside:
         uri = outside.open("a.py")
-        provider: Any = outside.provider
         for number in range(count):
-            asked, edited = len(provider.requests), len(outside.client.edits())
+            asked, edited = len(outside.provider.requests), len(outside.client.edits())
             broken = [chance.randrange(2_500) for _ in range(chance.randint(1, 2))]
-            # The break may hit the first answer or the one after the tools.
             late = chance.random() < 0.4
             cuts = [cut_answer(behind) for behind in broken]
-            provider.script[:] = [*([edits] if late else []), *cuts, *[edits] * 4]
+            outside.provider.script[:] = [*([edits] if late else []), *cuts, *[edits] * 4]
             result = await outside.edit(uri, f"Round {number}.")
             assert (result["stopReason"], result["text"]) == ("end_turn", "Done."), (number, broken, late)
             assert result["edits"]["applied"] == "all"
             assert outside.client.text(uri) == "x = 2\n"
             assert len(outside.client.edits()) == edited + 1
-            assert 2 <= len(provider.requests) - asked <= 2 + len(broken)
-            assert provider.violations == []
+            assert 2 <= len(outside.provider.requests) - asked <= 2 + len(broken)
+            assert outside.provider.violations == []
             outside.client.change(uri, "2", "1")
-        provider.script.clear()
+        outside.provider.script.clear()
         await check_answers(outside)
     tally("A-07", count)
 
@@ -71,18 +67,14 @@ def cut_answer(behind: int) -> Callable[[Json], Answer]:
     return cut
 
 
-# F-13
-
-
 def elapsed(client: RawClient, token: str) -> int:
-    """What the progress says last: `thinking · 4 min 50 s`."""
     told = [value.get("message", "") for value in client.progress(token)]
     times = [re.search(r"(?:(\d+) min )?(\d+) s", text) for text in told if "·" in text]
     return max((60 * int(found[1] or 0) + int(found[2]) for found in times if found), default=0)
 
 
 async def test_silence(tmp_path: Path) -> None:
-    """In the middle of an answer: 300 s are waited for, and then it is asked for again."""
+    """The server waits for 300 seconds and then repeats the request."""
     short, long = Hold(), Hold()
     script = answer(Thinking(), short, Text("Late.")), answer(Thinking(), long, Text("Too late.")), HERE
     async with faulty(tmp_path, *script, env=clock(60)) as outside:
@@ -100,7 +92,6 @@ async def test_silence(tmp_path: Path) -> None:
 
 
 async def test_nothing_but_pings(tmp_path: Path) -> None:
-    """Twenty minutes of them are no silence."""
     pings = [item for _ in range(10) for item in (Hold(), Event("ping", {"type": "ping"}))]
     holds = [item for item in pings if isinstance(item, Hold)]
     async with faulty(tmp_path, answer(Thinking(), *pings, Text("Late.")), env=clock(150)) as outside:
@@ -116,11 +107,7 @@ async def test_nothing_but_pings(tmp_path: Path) -> None:
         assert (await outside.result(turn))["text"] == "Late."
 
 
-# F-14
-
-
 async def test_a_drip_for_ever(tmp_path: Path) -> None:
-    """A byte whenever the progress tells that time goes by."""
     drops = [Hold() for _ in range(500)]
     pieces = [part for drop in drops for part in (b"x", drop)]
     async with faulty(tmp_path, Bare(lambda: [HEAD + START + b"data: ", *pieces]), env=clock(300)) as outside:
@@ -139,89 +126,45 @@ async def test_a_drip_for_ever(tmp_path: Path) -> None:
         assert len(provider.requests) == 1
 
 
-# F-15
-
-
-def junk() -> Iterator[bytes]:
-    yield HEAD + START
-    piece = b": " + b"x" * 65_533 + b"\n"
-    while True:
-        yield piece
-
-
-def endless_line() -> Iterator[bytes]:
-    yield HEAD + START + b"data: "
-    while True:
-        yield b"x" * 65_536
-
-
-def bomb() -> Iterator[bytes]:
-    """Ten gigabytes of nothing, packed member by member."""
-    yield HEAD.replace(b"connection", b"content-encoding: gzip\r\nconnection")
+def pack_without_end() -> Iterator[bytes]:
     packer = zlib.compressobj(wbits=31)
     while True:
         yield packer.compress(b"\n" * 16_000_000)
 
 
-def bombs() -> Iterator[bytes]:
-    """The same, begun anew all the time."""
-    yield HEAD.replace(b"connection", b"content-encoding: gzip\r\nconnection")
-    member = gzip.compress(b"\n" * 16_000_000)
-    while True:
-        yield member
+MEASURELESS: dict[str, tuple[bytes, Callable[[], Iterator[bytes]]]] = {
+    "junk": (HEAD + START, lambda: repeat(b": " + b"x" * 65_533 + b"\n")),
+    "endless_line": (HEAD + START + b"data: ", lambda: repeat(b"x" * 65_536)),
+    "bomb": (PACKED, pack_without_end),
+    "bombs": (PACKED, lambda: repeat(gzip.compress(b"\n" * 16_000_000))),
+    "events": (HEAD + START, lambda: repeat(b"event: ping\ndata: {}\n\n" * 2_000)),
+    "endless_head": (b"HTTP/1.1 200 OK\r\n", lambda: repeat(b"x-more: " + b"x" * 60_000 + b"\r\n")),
+    "error_body": (b"HTTP/1.1 400 Bad\r\n" + JSON_HEAD, lambda: repeat(b"x" * 65_536)),
+    "whole_json": (b"HTTP/1.1 200 OK\r\n" + JSON_HEAD + b"{", lambda: repeat(b'"x":1,' * 10_000)),
+}
 
 
-def events() -> Iterator[bytes]:
-    yield HEAD + START
-    while True:
-        yield b"event: ping\ndata: {}\n\n" * 2_000
-
-
-def endless_head() -> Iterator[bytes]:
-    yield b"HTTP/1.1 200 OK\r\n"
-    while True:
-        yield b"x-more: " + b"x" * 60_000 + b"\r\n"
-
-
-def error_body() -> Iterator[bytes]:
-    yield b"HTTP/1.1 400 Bad\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n"
-    while True:
-        yield b"x" * 65_536
-
-
-def whole_json() -> Iterator[bytes]:
-    yield b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n"
-    yield b"{"
-    while True:
-        yield b'"x":1,' * 10_000
-
-
-MEASURELESS = [junk, endless_line, bomb, bombs, events, endless_head, error_body, whole_json]
-
-
-@pytest.mark.parametrize("pieces", MEASURELESS, ids=lambda pieces: pieces.__name__)
-async def test_answers_without_measure(
-    tmp_path: Path, pieces: Callable[[], Iterator[bytes]], tally: Callable[[str, int], None]
-) -> None:
+@pytest.mark.parametrize("kind", MEASURELESS)
+async def test_answers_without_measure(tmp_path: Path, kind: str, tally: Tally) -> None:
     assert len(MEASURELESS) == tries("A-29")
-    await endure(tmp_path, pieces)
+    await endure(tmp_path, kind)
     tally("A-29", 1)
 
 
-async def endure(place: Path, pieces: Callable[[], Iterator[bytes]], connect: Connect = own_server) -> None:
-    """Such an answer is refused with a sentence, costs little memory, and the next one is read."""
+async def endure(place: Path, kind: str, connect: Connect = own_server) -> None:
+    """Check that the server refuses such an answer, uses little memory for it, and reads the next one."""
+    first, rest = MEASURELESS[kind]
     async with faulty(place, HERE, env=clock(50), connect=connect) as outside:
-        provider: Any = outside.provider
         await outside.turn("thinklsp.chat", {"prompt": "So that all is loaded."})
         before = gauge(outside.client.process.pid).resident
-        provider.say(*[Bare(pieces)] * 4)
+        outside.provider.say(*[Bare(lambda: chain([first], rest()))] * 4)
         with pytest.raises(ResponseError) as failed:
             await outside.client.command("thinklsp.chat", {"prompt": "x"}, token="t")
         check_sentence(failed.value.message)
         rise = gauge(outside.client.process.pid).resident - before
-        say(f"{pieces.__name__}: {failed.value.message} +{rise:.0f} MB, {len(provider.requests) - 1} requests")
+        say(f"{kind}: {failed.value.message} +{rise:.0f} MB, {len(outside.provider.requests) - 1} requests")
         assert rise < 40, "memory"
-        provider.script[:] = [HERE]
+        outside.provider.script[:] = [HERE]
         assert (await outside.turn("thinklsp.chat", {"prompt": "And now?"}))["text"] == "Here."
 
 
@@ -237,4 +180,4 @@ SseDecoder.feed = keep
 
 async def test_a_server_that_hoards_is_noticed(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="memory"):
-        await endure(tmp_path, junk, server_with(HOARDING))
+        await endure(tmp_path, "junk", server_with(HOARDING))

@@ -1,15 +1,16 @@
-"""The tables are whole: every row of the study is played, proved by tests that exist, or explained."""
+"""The tables are complete: every row has cases or existing tests, or explains why it has none."""
 
 from __future__ import annotations
 
 import ast
 import tomllib
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.slow.running import Tally
 
 Json = Any
 TESTS = Path(__file__).parents[1]
@@ -52,7 +53,7 @@ def test_every_incident_has_its_row() -> None:
 
 
 @pytest.mark.parametrize("row", [row for row in FAULTS + INCIDENTS if row.get("tests")], ids=lambda row: row["id"])
-def test_what_proves_a_row_exists(row: Json, tally: Callable[[str, int], None]) -> None:
+def test_what_proves_a_row_exists(row: Json, tally: Tally) -> None:
     assert [named for named in row["tests"] if missing(named)] == []
     tally("A-04", 1)
 

@@ -4,73 +4,66 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 from tests.support.epilogue import faulty
-from tests.support.outside import statuses
+from tests.support.outside import Json, Outside, statuses
 from tests.support.signing_script import Hold, Text, Thinking, Tool, answer, tool
 
-Json = Any
 DONE = answer(Thinking(), Text("Done."))
 
 
+async def play(outside: Outside, *calls: Tool) -> list[Json]:
+    """Return the results of these calls, after which the turn must end well."""
+    outside.provider.say(answer(Thinking(), *calls, letters=50), DONE)
+    assert (await outside.turn("thinklsp.chat", {"prompt": "x"}))["text"] == "Done."
+    results: list[Json] = outside.provider.requests[-1].tool_results()
+    return results
+
+
 async def test_calls_that_make_no_sense(tmp_path: Path) -> None:
-    """F-21: every one has its error result, and the turn goes on."""
     calls = [
         Tool("launch_rockets", {"at": "noon"}), Tool("read_file", {}), Tool("read_file", {"path": 7}),
         Tool("read_file", {"path": "a.py", "sudo": True}), Tool("read_file", {"path": "../../etc/passwd"}),
         Tool("edit_file", {"path": "a.py", "old_text": "nowhere", "new_text": "x"}),
         Tool("search_text", {"pattern": "("}), Tool("read_file", {"path": "a\u0000b"}),
     ]  # fmt: skip
-    async with faulty(tmp_path, answer(Thinking(), *calls), DONE, files={"a.py": "x = 1\n"}) as outside:
-        assert (await outside.turn("thinklsp.chat", {"prompt": "x"}))["text"] == "Done."
-        provider: Any = outside.provider
-        results = provider.requests[-1].tool_results()
+    async with faulty(tmp_path, files={"a.py": "x = 1\n"}) as outside:
+        results = await play(outside, *calls)
         assert [result.get("is_error") for result in results] == [True] * len(calls)
 
 
 async def test_a_thousand_calls_in_one_message(tmp_path: Path) -> None:
-    """F-21: they are all answered, and what is sent stays small enough to be sent."""
     calls = [tool("read_file", path="a.py") for _ in range(1_000)]
-    script = answer(Thinking(), *calls, letters=50), DONE
-    async with faulty(tmp_path, *script, files={"a.py": "x = 1\n" * 50}) as outside:
-        assert (await outside.turn("thinklsp.chat", {"prompt": "x"}))["text"] == "Done."
-        provider: Any = outside.provider
-        assert len(provider.requests[-1].tool_results()) == 1_000
+    async with faulty(tmp_path, files={"a.py": "x = 1\n" * 50}) as outside:
+        assert len(await play(outside, *calls)) == 1_000
 
 
 async def test_the_same_call_for_ever(tmp_path: Path) -> None:
-    """F-21: maxSteps is the end."""
     again = [answer(Thinking(), tool("read_file", path="a.py")) for _ in range(40)]
     async with faulty(tmp_path, *again, files={"a.py": "x = 1\n"}) as outside:
         result = await outside.turn("thinklsp.chat", {"prompt": "x"})
-        provider: Any = outside.provider
-        assert (result["stopReason"], len(provider.requests)) == ("max_steps", 32)
-        provider.script[:] = [DONE]
+        assert (result["stopReason"], len(outside.provider.requests)) == ("max_steps", 32)
+        outside.provider.script[:] = [DONE]
         more = await outside.turn("thinklsp.chat", {"prompt": "And?", "sessionId": result["sessionId"]})
         assert more["text"] == "Done."
 
 
 async def test_files_that_would_hang_or_flood(tmp_path: Path) -> None:
-    """F-22: a pipe, a device, 100 MB; each is refused or cut, none is waited for."""
     calls = [
         tool("read_file", path="pipe"), tool("read_file", path="huge.txt"), tool("search_text", pattern="(x+x+)+y"),
         tool("list_files"), tool("read_file", path="zero"),
     ]  # fmt: skip
-    async with faulty(tmp_path, answer(Thinking(), *calls), DONE) as outside:
+    async with faulty(tmp_path) as outside:
         os.mkfifo(outside.root / "pipe")
         (outside.root / "zero").symlink_to("/dev/zero")
         with (outside.root / "huge.txt").open("wb") as file:
             file.write(b"x" * 100_000_000)
-        assert (await outside.turn("thinklsp.chat", {"prompt": "x"}))["text"] == "Done."
-        provider: Any = outside.provider
-        results = provider.requests[-1].tool_results()
+        results = await play(outside, *calls)
         assert [bool(result.get("is_error")) for result in results] == [True, True, False, False, True]
         assert sum(len(str(result["content"])) for result in results) < 200_000
 
 
 async def test_two_edits_of_one_file_in_one_message(tmp_path: Path) -> None:
-    """F-23: one after the other, the second on the text of the first; one edit is sent."""
     first = tool("edit_file", path="a.py", old_text="x = 1", new_text="x = 2")
     second = tool("edit_file", path="a.py", old_text="x = 2", new_text="x = 3")
     async with faulty(tmp_path, answer(Thinking(), first, second), DONE, files={"a.py": "x = 1\n"}) as outside:
@@ -80,13 +73,10 @@ async def test_two_edits_of_one_file_in_one_message(tmp_path: Path) -> None:
 
 
 async def test_files_that_go_while_the_model_thinks(tmp_path: Path) -> None:
-    """F-25: deleted, renamed, closed: nothing is made anew by accident."""
     hold = Hold()
-    reads = [tool("read_file", path=name) for name in ("deleted.py", "renamed.py", "closed.py")]
-    edits = [
-        tool("edit_file", path=name, old_text="1", new_text="2") for name in ("deleted.py", "renamed.py", "closed.py")
-    ]
     files = dict.fromkeys(("deleted.py", "renamed.py", "closed.py"), "x = 1\n")
+    reads = [tool("read_file", path=name) for name in files]
+    edits = [tool("edit_file", path=name, old_text="1", new_text="2") for name in files]
     script = answer(Thinking(), *reads), answer(Thinking(), *edits), answer(Thinking(), hold, Text("Done."))
     async with faulty(tmp_path, *script, files=files) as outside:
         client = outside.client

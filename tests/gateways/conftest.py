@@ -1,6 +1,6 @@
-"""`litellm`: one proxy for all tests of a run, as its start takes longer than a test.
+"""The fixture `litellm`: one LiteLLM proxy for all tests of a run, because its start takes longer than a test.
 
-LiteLLM has pins of its own, so it lives in an environment of its own:
+LiteLLM pins its dependencies, so install it in a virtual environment of its own:
 
     python -m venv litellm && litellm/bin/pip install -r tests/gateways/requirements.txt
     LITELLM=litellm/bin/litellm pytest tests/gateways -n 0
@@ -19,7 +19,7 @@ __all__ = ["begin"]
 
 
 def pytest_configure() -> None:
-    """Say what is missing once, and not in every test."""
+    """Report a missing LiteLLM once, not in every test."""
     try:
         program()
     except RuntimeError as error:

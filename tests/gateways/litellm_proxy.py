@@ -1,4 +1,4 @@
-"""A real LiteLLM proxy as one process, between thinklsp and the services, which the simulator plays."""
+"""A real LiteLLM proxy in a process of its own, between thinklsp and the simulated services."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _START_SECONDS = 120.0
 
 
 class LiteLlm:
-    """`with LiteLlm(folder) as proxy:`. The services have to listen on `services_port`."""
+    """A context manager that runs the proxy. It expects the services on `services_port`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -38,18 +38,14 @@ class LiteLlm:
         return "".join(self._log)
 
     def __enter__(self) -> Self:
-        config = self._folder / "litellm.json"  # Every JSON file is YAML.
+        config = self._folder / "litellm.json"  # JSON is valid YAML.
         services = f"http://127.0.0.1:{self.services_port}"
         config.write_text(json.dumps(_config(services)))
         self._process = subprocess.Popen(
             [program(), "--config", str(config), "--host", "127.0.0.1", "--port", str(self.port)],
-            cwd=self._folder,
-            env=_variables(self._folder, services),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+            cwd=self._folder, env=_variables(self._folder, services),
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
         if not self._ready.wait(_START_SECONDS) or self._process.poll() is not None:
@@ -69,7 +65,7 @@ class LiteLlm:
         self._reader.join()
 
     def _read(self) -> None:
-        """Collect the log until the process ends, which also ends the wait for its start."""
+        """Collect the log until the process ends. Set `_ready` then as well, so that `__enter__` does not wait."""
         assert self._process is not None
         assert self._process.stdout is not None
         with self._process.stdout as log:
@@ -92,17 +88,15 @@ def program() -> str:
     python = os.path.join(os.path.dirname(program), "python")
     told = subprocess.run(
         [python, "-c", "from importlib.metadata import version; print(version('litellm'))"],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.strip()
+        capture_output=True, text=True, check=True,
+    ).stdout.strip()  # fmt: skip
     if told != VERSION:
         raise RuntimeError(f"These tests are written for LiteLLM {VERSION}, and `{program}` is {told}: {install}.")
     return program
 
 
 def _config(services: str) -> dict[str, Any]:
-    """As people write it, with one entry for each model; nothing is dropped, retried or paused by LiteLLM itself."""
+    """Return a usual configuration, with one entry per model. LiteLLM itself drops, retries or pauses no request."""
     models = {
         CLAUDE: {"model": f"anthropic/{CLAUDE}", "api_base": services},
         GPT: {"model": f"openai/{GPT}", "api_base": f"{services}/v1"},
@@ -128,10 +122,10 @@ def _variables(folder: Path, services: str) -> dict[str, str]:
         "NO_COLOR": "1",
         "PYTHONUNBUFFERED": "1",
         "LITELLM_LOCAL_MODEL_COST_MAP": "True",
-        # It turns markers of the prompt cache into cached contents of Gemini, but with an `api_base` looks for them at
-        # an address that no service has: no prompt is long enough for that here.
+        # LiteLLM translates prompt cache markers into cached contents of Gemini. With an `api_base`, it requests them
+        # from an address that no service has. This minimum is longer than any prompt and so turns the translation off.
         "MINIMUM_PROMPT_CACHE_TOKEN_COUNT": "10000000",
-        # Its passthrough of Anthropic takes host and key from here.
+        # The passthrough to Anthropic reads its host and key from these variables.
         "ANTHROPIC_API_BASE": services,
         "ANTHROPIC_API_KEY": "simulated",
     }

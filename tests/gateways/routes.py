@@ -1,6 +1,6 @@
-"""The ways through LiteLLM: which of its interfaces thinklsp speaks to, and whose model answers behind it.
+"""The routes through LiteLLM: the interface that thinklsp uses, and the provider of the model behind it.
 
-`_CHANGES` says what LiteLLM changes or loses on a way, with the reason. All else is the same as without it.
+`_CHANGES` lists the differences that LiteLLM causes on a route, with the reasons. There are no other differences.
 """
 
 from __future__ import annotations
@@ -11,38 +11,31 @@ from typing import Any
 
 from tests.gateways.litellm_proxy import CLAUDE, GEMINI, GPT, KEY, LiteLlm
 from tests.support.services import EVERYWHERE, Service, Way
-from thinklsp.agent.remedies import BARE
+from thinklsp.agent.request_fallbacks import STRIP_NOTICE
+from thinklsp.simulator.http_server import Simulator
 from thinklsp.simulator.journal import RecordedRequest
-from thinklsp.simulator.scenario import Scenario, Step, ToolPart, Turn, parse
-from thinklsp.simulator.server import Simulator
+from thinklsp.simulator.scenario import Scenario, ScenarioStep, ToolPart, parse_scenario
 
-_CHAT = ("openai-compatible", "THINKLSP_COMPATIBLE_BASE_URL", "THINKLSP_COMPATIBLE_API_KEY", "/v1")
-_MESSAGES = ("anthropic", "ANTHROPIC_BASE_URL", "ANTHROPIC_AUTH_TOKEN", "")
-_PASSED_ON = ("anthropic", "ANTHROPIC_BASE_URL", "ANTHROPIC_AUTH_TOKEN", "/anthropic")
-_RESPONSES = ("openai", "OPENAI_BASE_URL", "OPENAI_API_KEY", "/v1")
-_GOOGLE = ("google", "GOOGLE_GEMINI_BASE_URL", "GEMINI_API_KEY", "")
-
-
-# In chat completions, which it translates everything to on most ways, there is no place for the service's sentence.
-_FILTERED = {"refusal": "The service's content filter stopped the answer."}
-_DECLINED = {"refusal": "The service declined to answer this request."}
-# It reads these streams with httpx's `aiter_lines`, which takes U+2028 for the end of a line: the event is lost.
+# On most routes LiteLLM translates to chat completions, which have no field for the service's explanation.
+_FILTERED = {"refusal": "The provider's content filter stopped the answer."}
+_DECLINED = {"refusal": "The provider declined to answer this request."}
+# LiteLLM reads these streams with httpx's `aiter_lines`, which splits lines at U+2028, so the event is lost.
 _SPLITS = {"separators": False}
-# Its usage in the Messages API has no number of thinking tokens.
+# The usage in its Messages API has no number of thinking tokens.
 _UNCOUNTED = {"counts_thinking": False}
-# It passes on the effort of thinking, and no wish for summaries.
+# LiteLLM forwards the effort, but not the request for summaries.
 _UNREADABLE = {"summaries": False}
 
 
 def _unhinted(model: str) -> Mapping[str, Any]:
-    """It refuses `prompt_cache_key` for models behind other services than OpenAI (P-D5)."""
-    return {"notices": (f"The service does not accept hints for its prompt cache with {model}; none are sent.",)}
+    """Return the notice of a rejected `prompt_cache_key`, which LiteLLM supports only for OpenAI (P-D5)."""
+    return {"notices": (f"The provider rejected prompt cache hints for {model}; they are no longer sent.",)}
 
 
 _CHANGES: Mapping[tuple[str, str], Mapping[str, Any]] = {
-    # It sends the calls of an answer to OpenAI before its text, which separates the thinking from what follows (P-D2).
-    ("messages", GPT): {**_UNREADABLE, **_UNCOUNTED, "reorders": True, "notices": (BARE,)},
-    # It makes one call of several: the name of the first, the arguments of all in a row.
+    # LiteLLM sends an answer's calls to OpenAI before its text, which separates the thinking from its calls (P-D2).
+    ("messages", GPT): {**_UNREADABLE, **_UNCOUNTED, "reorders": True, "notices": (STRIP_NOTICE,)},
+    # LiteLLM joins several calls: the name of the first one, and the arguments of all of them, concatenated.
     ("messages", GEMINI): {**_SPLITS, **_DECLINED, **_UNCOUNTED, "parallel": False},
     ("chat", CLAUDE): {**_SPLITS, **_FILTERED, **_UNREADABLE},
     ("chat", GPT): _FILTERED,
@@ -53,26 +46,23 @@ _CHANGES: Mapping[tuple[str, str], Mapping[str, Any]] = {
 }
 
 
-def _way(name: str, interface: tuple[str, str, str, str], model: str) -> Way:
-    provider, host, key, address = interface
-    return Way(provider, model, host, key, address, **_CHANGES.get((name, model), {}))
-
-
+_ANTHROPIC = ("anthropic", "ANTHROPIC_BASE_URL", "ANTHROPIC_AUTH_TOKEN")
+_COMPATIBLE = ("openai-compatible", "THINKLSP_COMPATIBLE_BASE_URL", "THINKLSP_COMPATIBLE_API_KEY")
 ROUTES = {
-    f"{name}, {model}": _way(name, interface, model)
-    for name, interface, models in (
-        ("messages", _MESSAGES, (CLAUDE, GPT, GEMINI)),
-        ("chat", _CHAT, (CLAUDE, GPT, GEMINI)),
-        ("responses", _RESPONSES, (CLAUDE, GPT, GEMINI)),
-        ("passed on", _PASSED_ON, (CLAUDE,)),
-        ("google", _GOOGLE, (GEMINI,)),
+    f"{name}, {model}": Way(provider, model, host, key, address, **_CHANGES.get((name, model), {}))
+    for name, (provider, host, key), address, models in (
+        ("messages", _ANTHROPIC, "", (CLAUDE, GPT, GEMINI)),
+        ("chat", _COMPATIBLE, "/v1", (CLAUDE, GPT, GEMINI)),
+        ("responses", ("openai", "OPENAI_BASE_URL", "OPENAI_API_KEY"), "/v1", (CLAUDE, GPT, GEMINI)),
+        ("passed on", _ANTHROPIC, "/anthropic", (CLAUDE,)),
+        ("google", ("google", "GOOGLE_GEMINI_BASE_URL", "GEMINI_API_KEY"), "", (GEMINI,)),
     )
     for model in models
 }
 
 
 class ServicesBehind(Service):
-    """The simulated services where the proxy looks for them. The environment has one way open, through the proxy."""
+    """The simulated services behind the proxy. The environment of thinklsp contains only the address of the proxy."""
 
     def __init__(self, proxy: LiteLlm, way: Way) -> None:
         super().__init__()
@@ -80,7 +70,7 @@ class ServicesBehind(Service):
         self._proxy, self._way = proxy, way
 
     def _judge(self, request: RecordedRequest) -> None:
-        """Judge as without a gateway, but for the requests that LiteLLM itself has put into a wrong order."""
+        """Check a request as without a gateway, except for requests that LiteLLM has reordered."""
         if not (self._way.reorders and _has_text_behind_calls(request.body)):
             super()._judge(request)
 
@@ -98,18 +88,15 @@ def _has_text_behind_calls(body: Any) -> bool:
 
 
 def _scenario(way: Way) -> Scenario:
-    """Return the courses of all providers, without what cannot arrive on this way."""
+    """Return the scenario of all providers, without the parts that LiteLLM loses on this route."""
     text = EVERYWHERE.read_text("utf-8")
-    scenario = parse(text if way.separators else text.replace("\\u2028", ""), EVERYWHERE.stem)
+    scenario = parse_scenario(text if way.separators else text.replace("\\u2028", ""), EVERYWHERE.stem)
     if way.parallel:
         return scenario
-    return scenario.model_copy(update={"turn": tuple(map(_without_parallel_calls, scenario.turn))})
+    turns = (turn.model_copy(update={"step": tuple(map(_with_first_call, turn.step))}) for turn in scenario.turn)
+    return scenario.model_copy(update={"turn": tuple(turns)})
 
 
-def _without_parallel_calls(turn: Turn) -> Turn:
-    return turn.model_copy(update={"step": tuple(map(_with_first_call, turn.step))})
-
-
-def _with_first_call(step: Step) -> Step:
+def _with_first_call(step: ScenarioStep) -> ScenarioStep:
     calls = [part for part in step.block if isinstance(part, ToolPart)]
     return step.model_copy(update={"block": tuple(part for part in step.block if part not in calls[1:])})

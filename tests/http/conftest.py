@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.fetching import QUICK
+from tests.http.fetching import QUICK
 from thinklsp.http.transport import Transport
 
 

@@ -16,9 +16,10 @@ import httpcore
 import httpx
 import pytest
 
+from tests.http.fetching import serve
 from tests.support.shadowing import until
-from thinklsp.http.faults import explain
-from thinklsp.http.gathering import GATHERING_SECONDS, GatheringNetwork, GatheringStream
+from thinklsp.http.network_errors import to_transport_error
+from thinklsp.http.read_batching import BATCH_SECONDS, BatchingNetwork, BatchingStream
 from thinklsp.http.routes import find_route, open_client
 
 LAYERS = pytest.mark.parametrize("layers", [0, 1, 2], ids=["plain", "tls", "tls in tls"])
@@ -32,7 +33,7 @@ def trusting() -> ssl.SSLContext:
 
 
 @asynccontextmanager
-async def connected(serve: Serve, layers: int, tls: ssl.SSLContext) -> AsyncIterator[GatheringStream]:
+async def connected(talk: Serve, layers: int, tls: ssl.SSLContext) -> AsyncIterator[BatchingStream]:
     """A connection to somebody who serves it like that; their failures are the test's."""
     served: list[asyncio.Task[None]] = []
 
@@ -46,14 +47,14 @@ async def connected(serve: Serve, layers: int, tls: ssl.SSLContext) -> AsyncIter
                     # As the answer of a proxy: asyncio loses what comes before it has begun its own handshake.
                     writer.write(b".")
                 await writer.start_tls(tls)
-            await serve(reader, writer)
+            await talk(reader, writer)
         except (ConnectionError, asyncio.IncompleteReadError):
             pass
         finally:
             writer.close()
 
     server = await asyncio.start_server(accept, "127.0.0.1", 0)
-    connection = await GatheringNetwork().connect_tcp("127.0.0.1", server.sockets[0].getsockname()[1], 5)
+    connection = await BatchingNetwork().connect_tcp("127.0.0.1", server.sockets[0].getsockname()[1], 5)
     try:
         for layer in range(layers):
             if layer:
@@ -67,9 +68,15 @@ async def connected(serve: Serve, layers: int, tls: ssl.SSLContext) -> AsyncIter
             await asyncio.wait_for(asyncio.gather(*served), 5)
 
 
-async def write_much(connection: GatheringStream, timeout: float) -> None:  # noqa: ASYNC109 - as the library does
+async def write_much(connection: BatchingStream, timeout: float) -> None:  # noqa: ASYNC109 - as the library does
     for _ in range(1_000):
         await connection.write(bytes(65_536), timeout)
+
+
+async def turn_loop(rounds: int) -> None:
+    """Let everything run that is ready, so many times."""
+    for _ in range(rounds):
+        await asyncio.sleep(0)
 
 
 @LAYERS
@@ -104,7 +111,8 @@ async def test_of_a_fast_stream_many_events_are_read_at_once(layers: int, untrus
         await reader.readexactly(2)
         for event in events:
             writer.write(event)
-            await asyncio.sleep(0.002)
+            # Who reads at once gets the event before the next one is written.
+            await turn_loop(20)
 
     loop = asyncio.get_running_loop()
     async with connected(pace, layers, untrusted_tls) as connection:
@@ -118,7 +126,7 @@ async def test_of_a_fast_stream_many_events_are_read_at_once(layers: int, untrus
         assert len(pieces) < len(events) / 2
     else:
         # One record is one event there, which then must not wait for others.
-        assert loop.time() - begin < len(events) * GATHERING_SECONDS / 2
+        assert loop.time() - begin < len(events) * BATCH_SECONDS / 2
 
 
 async def test_who_hurries_does_not_wait_for_more(untrusted_tls: ssl.SSLContext) -> None:
@@ -127,8 +135,7 @@ async def test_who_hurries_does_not_wait_for_more(untrusted_tls: ssl.SSLContext)
             writer.write(await reader.readexactly(1))
 
     async def rounds(task: asyncio.Task[bytes]) -> bool:
-        for _ in range(20):
-            await asyncio.sleep(0)
+        await turn_loop(20)
         return task.done()
 
     async with connected(answer, 0, untrusted_tls) as connection:
@@ -140,8 +147,8 @@ async def test_who_hurries_does_not_wait_for_more(untrusted_tls: ssl.SSLContext)
             raw_send(raw, b"%d" % (number % 10))
             reading = asyncio.create_task(connection.read(100))
             if not await rounds(reading):
-                connection.hurry()
-                if await rounds(reading) and loop.time() - begun < GATHERING_SECONDS:
+                connection.stop_batching()
+                if await rounds(reading) and loop.time() - begun < BATCH_SECONDS:
                     return
             await reading
     pytest.fail("it went on gathering")
@@ -266,7 +273,7 @@ async def test_a_reading_that_was_given_up_loses_nothing(layers: int, untrusted_
         assert await connection.read(100, 5) == b"llo"
 
 
-async def test_what_came_before_a_handshake_is_no_part_of_what_is_secured(untrusted_tls: ssl.SSLContext) -> None:
+async def test_bytes_before_the_handshake_are_not_part_of_tls(untrusted_tls: ssl.SSLContext) -> None:
     async def forge(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"go ahead" + b"forged")
         await writer.drain()
@@ -280,16 +287,13 @@ async def test_what_came_before_a_handshake_is_no_part_of_what_is_secured(untrus
 
 
 async def test_options_of_whoever_opens_it() -> None:
-    server = await asyncio.start_server(lambda _r, w: w.close(), "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
     options = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
-    connection = await GatheringNetwork().connect_tcp("127.0.0.1", port, 5, "127.0.0.1", options)
-    raw = connection.get_extra_info("socket")
-    assert raw.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
-    assert connection.get_extra_info("ssl_object") is None
-    await connection.aclose()
-    server.close()
-    await server.wait_closed()
+    async with serve(lambda _r, w: w.close()) as port:
+        connection = await BatchingNetwork().connect_tcp("127.0.0.1", port, 5, "127.0.0.1", options)
+        raw = connection.get_extra_info("socket")
+        assert raw.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        assert connection.get_extra_info("ssl_object") is None
+        await connection.aclose()
 
 
 @pytest.mark.parametrize(
@@ -298,14 +302,14 @@ async def test_options_of_whoever_opens_it() -> None:
         ([errno.ECONNREFUSED, errno.ECONNREFUSED], "refused"),
         ([errno.ENETUNREACH, errno.ECONNREFUSED], "refused"),
         ([errno.EMFILE, errno.ENETUNREACH], "Too many files"),
-        ([errno.ENETUNREACH, errno.EHOSTUNREACH], "check the network"),
+        ([errno.ENETUNREACH, errno.EHOSTUNREACH], "check your network"),
     ],
 )
 def test_a_host_with_several_addresses(codes: list[int], sentence: str) -> None:
     """Every attempt to connect stands behind the error, as the library has it."""
     fault = httpx.ConnectError("All connection attempts failed")
     fault.__cause__ = ExceptionGroup("multiple connection attempts failed", [OSError(code, "") for code in codes])
-    assert sentence in str(explain(fault, "example"))
+    assert sentence in str(to_transport_error(fault, "example"))
 
 
 async def test_a_client_of_httpx_reads_by_it() -> None:
@@ -314,7 +318,7 @@ async def test_a_client_of_httpx_reads_by_it() -> None:
         transport = client._transport
         assert isinstance(transport, httpx.AsyncHTTPTransport)
         assert isinstance(transport._pool, httpcore.AsyncConnectionPool)
-        assert isinstance(transport._pool._network_backend, GatheringNetwork)
+        assert isinstance(transport._pool._network_backend, BatchingNetwork)
     plain = httpx.AsyncHTTPTransport()
     assert isinstance(plain._pool, httpcore.AsyncConnectionPool)
     assert isinstance(plain._pool._network_backend, httpcore.AsyncNetworkBackend)

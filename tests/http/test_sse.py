@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.sizes import examples
 from thinklsp.core.errors import StreamProtocolError
 from thinklsp.http.sse import ServerSentEvent, SseDecoder, SseLimits
 
@@ -68,7 +69,7 @@ def test_fixtures_cut_at_every_byte(path: Path) -> None:
         check_sse([stream[:cut], stream[cut:]], expected)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     st.lists(st.sampled_from([b"data: ", b"event: ", b"\r", b"\n", b"\r\n", b":", b" ", b"\xe2\x82\xac", b"x"])),
     st.lists(st.integers(0, 60)),
@@ -80,24 +81,24 @@ def test_any_chunking_gives_the_same(parts: list[bytes], cuts: list[int]) -> Non
     check_sse(chunks, decode(stream))
 
 
-def test_an_event_is_not_held_back_by_a_carriage_return_at_the_end() -> None:
+def test_event_is_not_delayed_by_trailing_carriage_return() -> None:
     assert SseDecoder().feed(b"data: 1\r\r") == [ServerSentEvent("", "1")]
 
 
 @pytest.mark.parametrize(
     ("limits", "stream"),
     [
-        pytest.param(SseLimits(line=20), b"data: " + b"x" * 30, id="line without end"),
-        pytest.param(SseLimits(line=20), b": " + b"x" * 30 + b"\n", id="comment line"),
-        pytest.param(SseLimits(event=20), b"data: 123456789\n" * 3, id="event of many lines"),
-        pytest.param(SseLimits(events=2), b"data: 1\n\n" * 3, id="number of events"),
-        pytest.param(SseLimits(lines=3), b"\n" * 4, id="number of lines"),
-        pytest.param(SseLimits(total=20), b": ping\n\n" * 3, id="all of it"),
+        pytest.param(SseLimits(max_line_bytes=20), b"data: " + b"x" * 30, id="line without end"),
+        pytest.param(SseLimits(max_line_bytes=20), b": " + b"x" * 30 + b"\n", id="comment line"),
+        pytest.param(SseLimits(max_event_bytes=20), b"data: 123456789\n" * 3, id="event of many lines"),
+        pytest.param(SseLimits(max_events=2), b"data: 1\n\n" * 3, id="number of events"),
+        pytest.param(SseLimits(max_lines=3), b"\n" * 4, id="number of lines"),
+        pytest.param(SseLimits(max_total_bytes=20), b": ping\n\n" * 3, id="all of it"),
     ],
 )
 def test_limits_end_the_stream_for_good(limits: SseLimits, stream: bytes) -> None:
     for chunks in ([stream], [stream[i : i + 1] for i in range(len(stream))]):
-        with pytest.raises(StreamProtocolError, match="was given up") as caught:
+        with pytest.raises(StreamProtocolError, match="was discarded") as caught:
             decode(*chunks, limits=limits)
         assert not caught.value.retryable
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.support.fetching import QUICK, fetch
-from tests.support.sse_server import SseServer, answer
+from tests.http.fetching import QUICK, fetch, serve
+from tests.support.other_hosts import SseServer, answer
 from thinklsp.core.errors import TransportFailed
 from thinklsp.http.transport import Transport
 
@@ -20,48 +21,34 @@ async def test_no_tls_on_the_other_side(transport: Transport) -> None:
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
         writer.close()
 
-    server = await asyncio.start_server(speak_first, "127.0.0.1", 0)
-    with pytest.raises(TransportFailed, match="TLS handshake") as caught:
-        await fetch(transport, f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    async with serve(speak_first) as port:
+        with pytest.raises(TransportFailed, match="TLS handshake") as caught:
+            await fetch(transport, f"https://127.0.0.1:{port}")
     assert not caught.value.retryable
-    server.close()
-    await server.wait_closed()
 
 
-async def test_a_handshake_that_does_not_come_about_may_be_tried_again() -> None:
-    transport = Transport(timeouts=replace(QUICK, connect=0.2))
-    for cut, sentence in ((False, "in time"), (True, "No connection|broke off")):
-        writers: list[asyncio.StreamWriter] = []
+@pytest.mark.parametrize(("cut", "sentence"), [(False, "timed out"), (True, "Cannot connect|was lost")])
+async def test_a_handshake_that_does_not_come_about_may_be_tried_again(cut: bool, sentence: str) -> None:
+    writers: list[asyncio.StreamWriter] = []
 
-        def accept(
-            _reader: asyncio.StreamReader,
-            writer: asyncio.StreamWriter,
-            cut: bool = cut,
-            writers: list[asyncio.StreamWriter] = writers,
-        ) -> None:
-            writers.append(writer)
-            if cut:
-                writer.close()
+    def accept(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
+        if cut:
+            writer.close()
 
-        server = await asyncio.start_server(accept, "127.0.0.1", 0)
+    async with serve(accept) as port, aclosing(Transport(timeouts=replace(QUICK, connect=0.2))) as transport:
         with pytest.raises(TransportFailed, match=sentence) as caught:
-            await fetch(transport, f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}")
-        assert caught.value.retryable
+            await fetch(transport, f"https://127.0.0.1:{port}")
         for writer in writers:
             writer.close()
-        server.close()
-        await server.wait_closed()
-    await transport.aclose()
+    assert caught.value.retryable
 
 
 async def test_an_untrusted_certificate(transport: Transport, untrusted_tls: ssl.SSLContext) -> None:
-    server = await asyncio.start_server(lambda _r, w: w.close(), "127.0.0.1", 0, ssl=untrusted_tls)
-    port = server.sockets[0].getsockname()[1]
-    with pytest.raises(TransportFailed, match="certificate of localhost") as caught:
-        await fetch(transport, f"https://localhost:{port}")
+    async with serve(lambda _r, w: w.close(), untrusted_tls) as port:
+        with pytest.raises(TransportFailed, match="certificate for localhost") as caught:
+            await fetch(transport, f"https://localhost:{port}")
     assert not caught.value.retryable
-    server.close()
-    await server.wait_closed()
 
 
 async def test_a_server_on_this_machine_with_a_certificate_of_its_own(
@@ -71,12 +58,9 @@ async def test_a_server_on_this_machine_with_a_certificate_of_its_own(
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nhi")
         writer.close()
 
-    server = await asyncio.start_server(answer, "127.0.0.1", 0, ssl=untrusted_tls)
-    port = server.sockets[0].getsockname()[1]
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
-    assert await fetch(transport, f"https://localhost:{port}") == b"hi"
-    server.close()
-    await server.wait_closed()
+    async with serve(answer, untrusted_tls) as port:
+        assert await fetch(transport, f"https://localhost:{port}") == b"hi"
 
 
 async def test_proxies_of_the_environment_never_see_loopback(
@@ -109,22 +93,16 @@ async def test_a_proxy_by_tls_may_have_a_certificate_of_its_own(
         writer.write(b"HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\n\r\n")
         writer.close()
 
-    server = await asyncio.start_server(refuse, "127.0.0.1", 0, ssl=untrusted_tls)
-    port = server.sockets[0].getsockname()[1]
-    for ca_bundle, sentence in (
-        (None, "or of the proxy on the way to it"),
-        (str(certificate), "would not connect"),
-    ):
-        transport = Transport(timeouts=QUICK, proxy=f"https://name:secret@localhost:{port}", ca_bundle=ca_bundle)
-        with pytest.raises(TransportFailed, match=sentence) as caught:
-            await fetch(transport, "https://api.example", x_key="secret")
-        assert "secret" not in str(caught.value)
-        await transport.aclose()
+    async with serve(refuse, untrusted_tls) as port:
+        for bundle, sentence in ((None, "or for the proxy in front of it"), (str(certificate), "refused to connect")):
+            transport = Transport(timeouts=QUICK, proxy=f"https://name:secret@localhost:{port}", ca_bundle=bundle)
+            with pytest.raises(TransportFailed, match=sentence) as caught:
+                await fetch(transport, "https://api.example", x_key="secret")
+            assert "secret" not in str(caught.value)
+            await transport.aclose()
     [request] = asked
     assert request.startswith(b"CONNECT api.example:443 ")
     assert b"secret" not in request
-    server.close()
-    await server.wait_closed()
 
 
 # status of the proxy's answer -> a part of the sentence, whether it may be tried again
@@ -137,7 +115,7 @@ async def test_a_proxy_that_refuses_is_told_as_such(status: str, sentence: str, 
     refusal = f"HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n".encode()
     async with SseServer([[refusal]]) as proxy:
         transport = Transport(timeouts=QUICK, proxy=proxy.url.replace("//", "//name:secret@"))
-        with pytest.raises(TransportFailed, match=r"The proxy on the way to api\.example") as caught:
+        with pytest.raises(TransportFailed, match=r"The proxy for api\.example") as caught:
             await fetch(transport, "https://api.example")
         await transport.aclose()
     assert sentence in str(caught.value)

@@ -9,8 +9,7 @@ import json
 from typing import Any
 
 from tests.llama_server.model import ENDLESS
-
-EFFORTS = ("low", "medium", "high", "xhigh", "max")
+from thinklsp.core.choices import EFFORT_LEVELS
 
 
 def _call(name: str, **arguments: Any) -> str:
@@ -44,4 +43,4 @@ SAYS = {
     "mode-off": ("Not thought about.",),
     "endless": (f"Round it goes, {ENDLESS}",),
     "again": ("Good that you ask again.",),
-} | {f"effort-{level}": (f"Asked for effort {level}.",) for level in EFFORTS}
+} | {f"effort-{level}": (f"Asked for effort {level}.",) for level in EFFORT_LEVELS}

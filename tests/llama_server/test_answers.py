@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from tests.llama_server.conftest import FILES, Llama, ask
-from tests.llama_server.says import EFFORTS
 from tests.support.outside import statuses
+from thinklsp.core.choices import EFFORT_LEVELS
 
 
 async def test_text_whose_tokens_end_within_characters(llama: Llama) -> None:
@@ -58,7 +58,7 @@ async def test_a_call_that_fails_changes_nothing(llama: Llama) -> None:
 async def test_an_answer_without_words_is_said_to_be_one(llama: Llama, case: str) -> None:
     outside = await llama()
     result = await ask(outside, case)
-    assert (result["text"], result["edits"]) == ("The model ended its turn without an answer.", None)
+    assert (result["text"], result["edits"]) == ("The model ended the turn without an answer.", None)
     assert (await ask(outside, "again", sessionId="last"))["text"] == "Good that you ask again."
 
 
@@ -68,10 +68,10 @@ async def test_a_call_that_is_only_spoken_of_is_text(llama: Llama) -> None:
     assert result["edits"] is None
 
 
-@pytest.mark.parametrize("effort", EFFORTS)
+@pytest.mark.parametrize("effort", EFFORT_LEVELS)
 async def test_an_effort_reaches_the_template(llama: Llama, effort: str) -> None:
     result = await ask(await llama(settings={"effort": effort}), "effort")
-    assert result["text"] in {f"Asked for effort {level}." for level in EFFORTS}
+    assert result["text"] in {f"Asked for effort {level}." for level in EFFORT_LEVELS}
     assert effort not in {"low", "medium", "high"} or result["text"] == f"Asked for effort {effort}."
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from tests.llama_server.conftest import Llama, ask
 from tests.llama_server.server import KEY
+from tests.support.client.actions import ResponseError
 from tests.support.outside import Outside, check_sentence
-from tests.support.raw_client import ResponseError
 
 
 async def refusal_of(outside: Outside, case: str = "plain", **more: Any) -> str:
@@ -50,7 +50,7 @@ async def test_a_context_that_is_too_small_is_said_with_what_to_do(llama: Llama)
     result = await ask(await llama("--ctx-size", "4096"), "plain")
     assert (result["stopReason"], result["text"], result["edits"]) == ("context_window", "", None)
     said = " ".join(result["notices"])
-    assert "raise its context length" in said
+    assert "raise the context length" in said
     assert "available context size (4096 tokens)" in said
 
 
@@ -92,8 +92,8 @@ async def test_a_router_loads_the_model_that_is_named(llama: Llama) -> None:
     assert (await ask(outside, "plain"))["text"] == "Plain words."
 
 
-async def test_a_router_that_lacks_the_model_is_not_taken_for_another_program(llama: Llama) -> None:
-    """P-D10: the hint is none for Ollama."""
+async def test_router_without_the_model_is_still_recognized(llama: Llama) -> None:
+    """The hint is none for Ollama."""
     outside = await llama("--models-max", "1", settings={"model": "nosuch"})
     said = await refusal_of(outside)
     assert "nosuch" in said

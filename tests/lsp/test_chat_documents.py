@@ -10,22 +10,26 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.support.sizes import examples
 from thinklsp.core.edits import apply_edits
 from thinklsp.lsp.chats.chat_documents import (
     MAX_SHOWN_CHARACTERS,
     NO_TEXT,
-    Answer,
-    blank_document,
-    end_of_same_line,
-    inert_text,
-    make_answer_inert,
-    new_document,
-    with_answer,
-    with_exchange,
+    ChatAnswer,
+    PreparedAnswer,
+    PreparedText,
+    build_blank_document,
+    build_document,
+    find_same_line_end,
+    plan_answer_edits,
+    plan_exchange_edits,
+    prepare_draft,
+    prepare_text,
+    sanitize_answer,
+    sanitize_chat_text,
 )
-from thinklsp.lsp.chats.chat_outline import parse, prompt_section
-from thinklsp.lsp.chats.mentions import Mention, mentions, written
-from thinklsp.lsp.protocol.convert import split_keeping_ends
+from thinklsp.lsp.chats.chat_outline import find_prompt_section, parse_chat
+from thinklsp.lsp.protocol.positions import split_keeping_ends
 
 ID = "0123456789abcdef"
 LINE = f"<!-- thinklsp session: {ID} -->"
@@ -45,10 +49,11 @@ _texts = _ends.flatmap(lambda end: st.lists(_lines, max_size=8).map(end.join))
 _typed = st.lists(
     st.tuples(_lines.filter(lambda line: not line.lstrip("\\").startswith("## ")), _ends), max_size=8
 ).map(lambda lines: "".join(a + b for a, b in lines))
-_answers = st.builds(Answer, _texts, st.lists(_texts, max_size=2).map(tuple))
+_prompts = _texts.map(prepare_text)
+_answers = st.builds(PreparedAnswer, _texts.map(prepare_text), st.lists(_texts, max_size=2).map(tuple))
 # Mixed ends, as nobody writes them but some programs do.
 _documents = st.lists(st.tuples(_lines, _ends), max_size=8).map(lambda lines: "".join(a + b for a, b in lines))
-_many = settings(max_examples=200, deadline=None)
+_many = settings(max_examples=examples(200), deadline=None)
 
 
 def plain(text: str) -> str:
@@ -65,8 +70,12 @@ def unified(text: str) -> str:
     return re.sub(r"\r\n?", "\n", text)
 
 
-def answered(text: str, answer: Answer) -> str:
-    return apply_edits(text, with_answer(text, ID, answer))
+def answer_of(text: str, notices: tuple[str, ...] = ()) -> PreparedAnswer:
+    return PreparedAnswer(prepare_text(text), notices)
+
+
+def answered(text: str, answer: PreparedAnswer) -> str:
+    return apply_edits(text, plan_answer_edits(text, ID, answer))
 
 
 def is_part(text: str, whole: str) -> bool:
@@ -78,62 +87,68 @@ def is_part(text: str, whole: str) -> bool:
 @_many
 @given(_texts)
 def test_a_prompt_is_read_as_it_was_put_in(prompt: str) -> None:
-    assert parse(blank_document(prompt)).prompt == plain(prompt)
+    assert parse_chat(build_blank_document(prepare_draft(prompt))).prompt == plain(prompt)
 
 
 @_many
 @given(_typed, _answers)
-def test_a_prompt_typed_below_an_answer_is_read_as_it_was_typed(typed: str, answer: Answer) -> None:
+def test_a_prompt_typed_below_an_answer_is_read_as_it_was_typed(typed: str, answer: PreparedAnswer) -> None:
     """Not one character is different: line ends, indentation and blanks at the end of lines included."""
     around = re.fullmatch(r"(?s)(?:[ \t]*[\r\n])*(?P<prompt>.*?)(?:[\r\n][ \t]*)*", typed)
     assert around is not None
     prompt = around["prompt"] if around["prompt"].strip(" \t") else ""
-    assert parse(new_document(ID, "Before", answer) + typed).prompt == prompt
+    assert parse_chat(build_document(ID, prepare_text("Before"), answer) + typed).prompt == prompt
 
 
 @_many
-@given(_texts, _answers, _answers)
-def test_answers_and_prompts_never_add_headings(prompt: str, first: Answer, second: Answer) -> None:
-    whole = new_document(ID, prompt, first)
-    assert parse(whole) == parse(f"{LINE}\n## You\n")
-    assert parse(f"{whole}What now?").prompt == "What now?"
+@given(_prompts, _answers, _answers)
+def test_answers_and_prompts_never_add_headings(
+    prompt: PreparedText, first: PreparedAnswer, second: PreparedAnswer
+) -> None:
+    whole = build_document(ID, prompt, first)
+    assert parse_chat(whole) == parse_chat(f"{LINE}\n## You\n")
+    assert parse_chat(f"{whole}What now?").prompt == "What now?"
     again = answered(f"{whole}What now?", second)
-    assert parse(again).prompt == ""
-    assert parse(f"{again}And now?").prompt == "And now?"
+    assert parse_chat(again).prompt == ""
+    assert parse_chat(f"{again}And now?").prompt == "And now?"
     # Cut before the last answer, what was sent is the prompt again.
     before = again[: again.index("What now?") + len("What now?")]
-    assert parse(before).prompt == "What now?"
+    assert parse_chat(before).prompt == "What now?"
 
 
 @_many
 @given(_documents, st.sampled_from(["", "\ufeff"]), _answers)
-def test_an_answer_below_anything_is_followed_by_an_empty_prompt(document: str, mark: str, answer: Answer) -> None:
+def test_an_answer_below_anything_is_followed_by_an_empty_prompt(
+    document: str, mark: str, answer: PreparedAnswer
+) -> None:
     """What the user left open, a line or a code fence, does not swallow the headings; nothing of theirs is lost."""
     text = mark + document
     whole = answered(text, answer)
     assert re.sub(r"\A<!-- thinklsp session: other -->", "", document) in whole
     assert whole.startswith(mark + LINE)
-    assert parse(whole) == parse(f"{LINE}\n## You\n")
-    assert parse(f"{whole}Next.").prompt == "Next."
-    assert len(with_answer(whole, ID, answer)) == 1
+    assert parse_chat(whole) == parse_chat(f"{LINE}\n## You\n")
+    assert parse_chat(f"{whole}Next.").prompt == "Next."
+    assert len(plan_answer_edits(whole, ID, answer)) == 1
 
 
 @_many
-@given(_documents, _texts, _answers)
-def test_an_exchange_from_elsewhere_loses_nothing(document: str, prompt: str, answer: Answer) -> None:
+@given(_documents, _prompts, _answers)
+def test_an_exchange_from_elsewhere_loses_nothing(document: str, prompt: PreparedText, answer: PreparedAnswer) -> None:
     text = f"{LINE}\n{document}"
-    whole = apply_edits(text, with_exchange(text, ID, prompt, answer))
+    whole = apply_edits(text, plan_exchange_edits(text, ID, prompt, answer))
     assert is_part(text, whole)
-    assert parse(whole).session_id == ID
-    assert parse(whole).prompt in ("", parse(text).prompt)
+    assert parse_chat(whole).session_id == ID
+    assert parse_chat(whole).prompt in ("", parse_chat(text).prompt)
 
 
 @_many
-@given(_typed, _texts, _answers)
-def test_a_draft_stays_the_prompt_when_an_exchange_comes_in(draft: str, prompt: str, answer: Answer) -> None:
-    text = new_document(ID, "Before", Answer("It was.")) + draft
-    whole = apply_edits(text, with_exchange(text, ID, prompt, answer))
-    assert parse(whole) == parse(text)
+@given(_typed, _prompts, _answers)
+def test_a_draft_stays_the_prompt_when_an_exchange_comes_in(
+    draft: str, prompt: PreparedText, answer: PreparedAnswer
+) -> None:
+    text = build_document(ID, prepare_text("Before"), answer_of("It was.")) + draft
+    whole = apply_edits(text, plan_exchange_edits(text, ID, prompt, answer))
+    assert parse_chat(whole) == parse_chat(text)
     assert whole.endswith(f"## You\n\n{draft}")
     assert whole.index("It was.") < whole.rindex("## thinklsp")
 
@@ -141,12 +156,12 @@ def test_a_draft_stays_the_prompt_when_an_exchange_comes_in(draft: str, prompt: 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 def test_what_comes_in_has_the_line_ends_of_the_document(end: str) -> None:
     document = f"## You{end}{end}Hello{end}```{end}open"
-    whole = answered(document, Answer("a\nb\r\nc\rd", ("One.",)))
+    whole = answered(document, answer_of("a\nb\r\nc\rd", ("One.",)))
     assert whole.split(end) == [
         LINE, "", "## You", "", "Hello", "```", "open", "```",
         "", "## thinklsp", "", "a", "b", "c", "d", "", "> - One.", "", "## You", "", "",
     ]  # fmt: skip
-    again = apply_edits(whole, with_exchange(whole, ID, "x\n## You\ny", Answer("z")))
+    again = apply_edits(whole, plan_exchange_edits(whole, ID, prepare_text("x\n## You\ny"), answer_of("z")))
     assert again.split(end) == [
         *whole.split(end)[:-3],
         "## You", "", "x", "\\## You", "y", "", "## thinklsp", "", "z", "", "## You", "", "",
@@ -155,7 +170,7 @@ def test_what_comes_in_has_the_line_ends_of_the_document(end: str) -> None:
 
 FIRST_LINES: dict[str, tuple[str, str]] = {
     "none": ("Hello", f"{LINE}\n\nHello"),
-    "new": (f"{blank_document('Hello')}", f"{LINE}\n\n## You\n\nHello"),
+    "new": (f"{build_blank_document(prepare_draft('Hello'))}", f"{LINE}\n\n## You\n\nHello"),
     "foreign": ("<!-- thinklsp session: 77 -->\nHello", f"{LINE}\nHello"),
     "odd": ("<!-- thinklsp session: a b>c -->  \nHello", f"{LINE}\nHello"),
     "empty": ("<!-- thinklsp session: -->\nHello", f"{LINE}\nHello"),
@@ -164,43 +179,44 @@ FIRST_LINES: dict[str, tuple[str, str]] = {
 }
 
 
-@pytest.mark.parametrize("case", FIRST_LINES)
-def test_the_first_line_names_the_session(case: str) -> None:
-    before, after = FIRST_LINES[case]
-    assert answered(before, Answer("Hi")) == f"{after}\n\n## thinklsp\n\nHi\n\n## You\n\n"
+@pytest.mark.parametrize(("before", "after"), FIRST_LINES.values(), ids=FIRST_LINES)
+def test_the_first_line_names_the_session(before: str, after: str) -> None:
+    assert answered(before, answer_of("Hi")) == f"{after}\n\n## thinklsp\n\nHi\n\n## You\n\n"
 
 
 def test_notices_stand_below_the_answer_in_one_line_each() -> None:
-    whole = new_document(ID, "Hello", Answer("Hi\n```", ("a.py was not changed:\n## You", "Two.\u2028More.")))
+    whole = build_document(
+        ID, prepare_text("Hello"), answer_of("Hi\n```", ("a.py was not changed:\n## You", "Two.\u2028More."))
+    )
     assert whole.endswith("\nHi\n```\n```\n\n> - a.py was not changed: ## You\n> - Two. More.\n\n## You\n\n")
-    assert "## thinklsp\n\n> - One.\n\n## You" in new_document(ID, "Hello", Answer(" ", ("One.",)))
-    assert f"## thinklsp\n\n> - {NO_TEXT}\n\n## You" in new_document(ID, "Hello", Answer(""))
+    assert "## thinklsp\n\n> - One.\n\n## You" in build_document(ID, prepare_text("Hello"), answer_of(" ", ("One.",)))
+    assert f"## thinklsp\n\n> - {NO_TEXT}\n\n## You" in build_document(ID, prepare_text("Hello"), answer_of(""))
 
 
 @_many
 @given(_documents, _typed.filter(lambda typed: bool(plain(typed))), _answers, _texts)
-def test_what_was_written_behind_a_prompt_stays_behind_its_answer(
-    above: str, prompt: str, answer: Answer, later: str
+def test_text_written_after_a_prompt_stays_after_its_answer(
+    above: str, prompt: str, answer: PreparedAnswer, later: str
 ) -> None:
     """Not one character is lost, and the headings are as they would be without it."""
     sent = f"{LINE}\n{above}\n## You\n\n{prompt}"
-    end = parse(sent).end
+    end = parse_chat(sent).end
     if end is None:
         return
     text = f"{sent[:end]}\n{later}"
-    whole = apply_edits(text, with_answer(text, ID, answer, end))
+    whole = apply_edits(text, plan_answer_edits(text, ID, answer, end))
     assert is_part(text, whole)
     assert whole.startswith(sent[:end])
     assert whole.endswith(later) or not plain(later)
     if plain(later) and not [line for line in plain(later).split("\n") if line.startswith("## ")]:
-        assert unified(parse(whole).prompt) == unified(parse(f"## You\n{later}").prompt)
+        assert unified(parse_chat(whole).prompt) == unified(parse_chat(f"## You\n{later}").prompt)
 
 
 @_many
 @given(_documents, _texts, _answers)
-def test_what_could_not_be_sent_is_the_next_prompt(document: str, draft: str, answer: Answer) -> None:
-    whole = answered(f"{LINE}\n{document}", replace(answer, draft=draft))
-    assert unified(parse(whole).prompt) == plain(draft)
+def test_what_could_not_be_sent_is_the_next_prompt(document: str, draft: str, answer: PreparedAnswer) -> None:
+    whole = answered(f"{LINE}\n{document}", replace(answer, draft=prepare_draft(draft)))
+    assert unified(parse_chat(whole).prompt) == plain(draft)
 
 
 ENDS: dict[str, tuple[str, str | None]] = {
@@ -213,17 +229,16 @@ ENDS: dict[str, tuple[str, str | None]] = {
 }
 
 
-@pytest.mark.parametrize("case", ENDS)
-def test_where_a_prompt_ends(case: str) -> None:
-    text, before = ENDS[case]
-    assert parse(text).end == (None if before is None else len(before))
+@pytest.mark.parametrize(("text", "before"), ENDS.values(), ids=ENDS)
+def test_where_a_prompt_ends(text: str, before: str | None) -> None:
+    assert parse_chat(text).end == (None if before is None else len(before))
 
 
 def test_the_same_line_is_found_again() -> None:
     before = "## You\n\nHello?\n"
     at = before.index("\n", 10)
-    assert end_of_same_line(before, at, f"More.\r\n{before}\nAnd?") == at + len("More.\r\n")
-    assert end_of_same_line(before, at, "## You\n\nHello? Now.") is None
+    assert find_same_line_end(before, at, f"More.\r\n{before}\nAnd?") == at + len("More.\r\n")
+    assert find_same_line_end(before, at, "## You\n\nHello? Now.") is None
 
 
 def test_a_large_document_is_read_in_no_time() -> None:
@@ -232,8 +247,8 @@ def test_a_large_document_is_read_in_no_time() -> None:
     for number in range(5):
         text = "".join((*lines, str(number)))
         begun = time.thread_time()
-        assert prompt_section(text).heading == 35_001
-        assert parse(text).prompt == f"Now?{number}"
+        assert find_prompt_section(text).heading == 35_001
+        assert parse_chat(text).prompt == f"Now?{number}"
         took.append(time.thread_time() - begun)
     assert min(took) < 0.010
 
@@ -241,7 +256,7 @@ def test_a_large_document_is_read_in_no_time() -> None:
 PROMPTS: dict[str, tuple[str, str | None, str]] = {
     "empty": ("", None, ""),
     "no heading": ("Hello\n", None, "Hello"),
-    "a new one": (blank_document("@a.py "), None, "@a.py "),
+    "a new one": (build_blank_document(prepare_draft("@a.py ")), None, "@a.py "),
     "with session": (f"<!-- thinklsp session: {ID} -->\nHello", ID, "Hello"),
     "a mark in front": (f"\ufeff<!-- thinklsp session: {ID} -->\nHello", ID, "Hello"),
     "line ends": ("## You\r\n  a\r\nb\rc \r\n\r\n", None, "  a\r\nb\rc "),
@@ -265,39 +280,10 @@ PROMPTS: dict[str, tuple[str, str | None, str]] = {
 }
 
 
-@pytest.mark.parametrize("case", PROMPTS)
-def test_what_is_sent(case: str) -> None:
-    text, session, prompt = PROMPTS[case]
-    chat = parse(text)
+@pytest.mark.parametrize(("text", "session", "prompt"), PROMPTS.values(), ids=PROMPTS)
+def test_what_is_sent(text: str, session: str | None, prompt: str) -> None:
+    chat = parse_chat(text)
     assert (chat.session_id, chat.prompt) == (session, prompt)
-
-
-MENTIONS: list[tuple[str, list[Mention]]] = [
-    ("see @src/a.py.", [Mention("src/a.py", None)]),
-    ("@a.py:10 and (@b.py:10-20)", [Mention("a.py", (10, 10)), Mention("b.py", (10, 20))]),
-    ("@a.py:L10-L20, @a.py:L3", [Mention("a.py", (10, 20)), Mention("a.py", (3, 3))]),
-    ("mail me@example.com or @@x", []),
-    ("@selection @diagnostics", []),
-    ("@a.py @a.py", [Mention("a.py", None)]),
-    ("@", []),
-    ("@späß/ü.py", [Mention("späß/ü.py", None)]),
-    ('see @"a b.py", @"a\\"b\\\\.py":3 and @"un', [Mention("a b.py", None), Mention('a"b\\.py', (3, 3))]),
-    ('@"selection" @"untitled:Untitled-1":1-2', [Mention("selection", None), Mention("untitled:Untitled-1", (1, 2))]),
-    (f"@a.py:{'9' * 5000}", [Mention("a.py", (999_999_999, 999_999_999))]),
-]
-
-
-@pytest.mark.parametrize(("prompt", "found"), MENTIONS)
-def test_mentions(prompt: str, found: list[Mention]) -> None:
-    assert list(mentions(prompt)) == found
-
-
-@given(path=st.text(st.sampled_from('ab @:"\\.,/-?é🙂'), min_size=1, max_size=12), first=st.integers(0, 99))
-def test_what_is_mentioned_is_read_back(path: str, first: int) -> None:
-    """In any sentence."""
-    for lines in (None, (first, first + 1)):
-        for sentence in (written(path, lines), f"({written(path, lines)})", f"Say {written(path, lines)}, then."):
-            assert mentions(sentence) == (Mention(path, lines),), sentence
 
 
 @given(_documents, _texts)
@@ -305,7 +291,7 @@ def test_what_is_mentioned_is_read_back(path: str, first: int) -> None:
 @_many
 def test_the_prompt_has_the_same_place_in_lines_as_in_the_text(before: str, typed: str) -> None:
     text = before + typed
-    section = prompt_section(text)
+    section = find_prompt_section(text)
     lines = split_keeping_ends(text)
     if section.heading is not None:
         assert lines[section.heading].strip("\r\n\t \ufeff") == "## You"
@@ -313,7 +299,7 @@ def test_the_prompt_has_the_same_place_in_lines_as_in_the_text(before: str, type
     assert section.begin <= section.end <= len(lines)
     written = "".join(lines[section.begin : section.end])
     # Escapes are taken away by `parse` alone.
-    assert plain(written).replace("\\", "") == plain(parse(text).prompt).replace("\\", "")
+    assert plain(written).replace("\\", "") == plain(parse_chat(text).prompt).replace("\\", "")
 
 
 # An answer that a preview would read otherwise where it stands than alone, and how it stands there.
@@ -326,12 +312,22 @@ STANDING = {
 
 @pytest.mark.parametrize("text", STANDING)
 def test_an_answer_is_inert_where_it_stands(text: str) -> None:
-    assert inert_text(text) == STANDING[text]
-    assert inert_text(STANDING[text]) == STANDING[text]
+    assert sanitize_chat_text(text) == STANDING[text]
+    assert sanitize_chat_text(STANDING[text]) == STANDING[text]
 
 
 async def test_an_answer_without_measure_is_shown_in_part() -> None:
-    """H-F21."""
-    shown = await make_answer_inert(Answer("x" * 3_000_000, ("Note.",)))
+    shown = await sanitize_answer(ChatAnswer("x" * 3_000_000, ("Note.",)))
     assert len(shown.text) == MAX_SHOWN_CHARACTERS
-    assert shown.notices == ("Note.", "This is only the beginning of the answer, which has 3,000,000 characters.")
+    assert shown.notices == ("Note.", "Only the first 1,000,000 of 3,000,000 characters of the answer are shown.")
+
+
+@pytest.mark.parametrize("line", ["a\n", "## You\n", "```\n~~~\n", "\u2028\n"])
+def test_a_megabyte_of_lines_is_read_before_its_edit_is_planned(line: str) -> None:
+    """Planning the edit is a few copies of the text; 5 to 10 ms, where reading the lines takes 200 to 500 ms."""
+    text = line * (MAX_SHOWN_CHARACTERS // len(line))
+    began = time.process_time()
+    answer = answer_of(text)
+    read = time.process_time()
+    plan_answer_edits(f"{LINE}\r\n\r\n## You\r\n\r\nHello", ID, answer)
+    assert time.process_time() - read < (read - began) / 5

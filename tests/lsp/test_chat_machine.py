@@ -14,12 +14,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from tests.support.chat_editor import ChatEditor, HeldModel
+from tests.lsp.chat_editor import ChatEditor, HeldModel
 from tests.support.in_process import connected
 from tests.support.sizes import examples
 from thinklsp.core.errors import Overloaded
-from thinklsp.engine.adapters import endpoint_of
-from thinklsp.lsp.chats.chat_outline import parse
+from thinklsp.engine.connections import build_endpoint
+from thinklsp.lsp.chats.chat_outline import parse_chat
 
 Json = Any
 NAMES = ("a", "b", "c")
@@ -72,11 +72,11 @@ class ChatMachine(RuleBasedStateMachine):
         given = ENVIRONMENT | {"THINKLSP_STATE_DIR": self.stack.enter_context(TemporaryDirectory())}
         self.editor = await self.stack.enter_async_context(connected(ChatEditor(given)))
         await self.editor.initialize(CAPABILITIES)
-        face = await self.editor.server.state.load_face()
-        access = await face.engine.access("anthropic")
+        assistant = await self.editor.server.load()
+        access = await assistant.engine.resolve_access("anthropic")
         assert access is not None
         self.model = HeldModel(self.editor)
-        face.engine.connections.callers[endpoint_of(access)] = self.model
+        assistant.engine.connections.callers[build_endpoint(access)] = self.model
         for name in NAMES:
             self.editor.open(self.uri(name), "Hello?" if name != "c" else "")
 
@@ -120,8 +120,12 @@ class ChatMachine(RuleBasedStateMachine):
 
     @rule(name=_names)
     def closes_and_opens_again(self, name: str) -> None:
-        self.editor.open(self.uri(name), self.editor.close(self.uri(name)).text)
+        self.loop.run_until_complete(self._open_again(name))
         self._touch(name)
+
+    async def _open_again(self, name: str) -> None:
+        """In the loop, because the server starts a task for each document that is opened."""
+        self.editor.open(self.uri(name), self.editor.close(self.uri(name)).text)
 
     @rule(name=_names)
     def asks_for_lenses(self, name: str) -> None:
@@ -202,14 +206,14 @@ class ChatMachine(RuleBasedStateMachine):
             return
         await self._settle()
         answer = self._answer_to(identity)
-        if busy or not parse(before).prompt.strip():
+        if busy or not parse_chat(before).prompt.strip():
             assert answer["error"]["code"] == -32803
             assert text.text == before
             return
         # Slash commands alone: their outcome is the answer, and it came by one edit.
         assert "result" in answer, answer
         assert self.editor.applied[uri][edits:] == ["thinklsp: answer"]
-        assert parse(text.text).session_id == answer["result"]["sessionId"]
+        assert parse_chat(text.text).session_id == answer["result"]["sessionId"]
 
     async def _end(self, sent: Sent, text: str) -> None:
         document, uri = self.editor.texts[self.uri(sent.name)], self.uri(sent.name)
@@ -221,10 +225,10 @@ class ChatMachine(RuleBasedStateMachine):
         assert self.editor.applied[uri][edits:] == ["thinklsp: answer"]
         assert document.text.count(sent.mark) == 1
         assert document.users[document.text.index(sent.mark)] is False
-        assert parse(document.text).session_id == answer["result"]["sessionId"]
+        assert parse_chat(document.text).session_id == answer["result"]["sessionId"]
         if untouched:
-            assert parse(document.text).prompt == ""
-            assert parse(f"{document.text}Next.").prompt == "Next."
+            assert parse_chat(document.text).prompt == ""
+            assert parse_chat(f"{document.text}Next.").prompt == "Next."
 
     async def _fail(self, sent: Sent) -> None:
         self._future(sent).set_exception(Overloaded("The service is busy."))
@@ -240,7 +244,7 @@ class ChatMachine(RuleBasedStateMachine):
     def _named(self, sent: Sent) -> None:
         """A document without an answer is told its session all the same."""
         text = self.editor.texts[self.uri(sent.name)].text
-        assert parse(text).session_id is not None
+        assert parse_chat(text).session_id is not None
         assert sent.mark not in text
 
     def _future(self, sent: Sent) -> asyncio.Future[Any]:
@@ -256,7 +260,8 @@ class ChatMachine(RuleBasedStateMachine):
     async def _settle(self) -> None:
         """Everything has ended but the turns whose model is held."""
         state = self.editor.server.state
-        turns = {running.task for running in state.face._turns._running.values()}
+        await asyncio.sleep(0)  # A task is known to its run from its first step on.
+        turns = {run.cancellation.task for run in self.editor.server.assistant.turns._runs.values()}
         while rest := state.tasks - turns:
             await asyncio.wait(rest, timeout=10)
         assert len(turns) == len(self.running)

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.bodies import ACTION, OPEN, RESULT, URI, Codes, answers, call, check_decent, told
-from tests.support.in_process import in_process
-from thinklsp.lsp.protocol import errors
-from thinklsp.lsp.protocol.errors import ClientError
+from tests.lsp.bodies import ACTION, OPEN, RESULT, URI, Codes, answers, call, check_decent, told
+from tests.support.in_process import InProcess, in_process
+from thinklsp.jsonrpc import error_responses
+from thinklsp.jsonrpc.error_responses import ClientError
 
 PARSE, INVALID, UNKNOWN, PARAMS, INTERNAL = -32700, -32600, -32601, -32602, -32603
 TOO_MUCH = -32803
@@ -105,47 +105,41 @@ BAD: dict[str, tuple[bytes, Codes]] = {
 
 
 @pytest.mark.parametrize("case", BAD)
-async def test_bad_input_is_answered_with_an_error_and_no_pop_up(case: str) -> None:
+async def test_bad_input_is_answered_with_an_error_and_no_pop_up(editor: InProcess, case: str) -> None:
     body, expected = BAD[case]
-    async with in_process() as editor:
-        await editor.initialize()
-        editor.notify("textDocument/didOpen", OPEN)
-        editor.send(body)
-        received = await editor.settled()
-        assert answers(received) == expected
-        check_decent(received)
-        editor.request("alive", "textDocument/codeAction", ACTION)
-        [action] = (await editor.answer("alive"))["result"]
-        assert action["title"] == "thinklsp: review this file"
+    editor.notify("textDocument/didOpen", OPEN)
+    editor.send(body)
+    received = await editor.settled()
+    assert answers(received) == expected
+    check_decent(received)
+    editor.request("alive", "textDocument/codeAction", ACTION)
+    actions = (await editor.answer("alive"))["result"]
+    assert "thinklsp: review this file" in [action["title"] for action in actions]
 
 
 async def test_the_phases_of_a_connection() -> None:
     async with in_process() as editor:
-        for body in (
-            call("textDocument/codeAction", ACTION),
-            call("shutdown", identity=8),
-            call("no/such", identity=9),
-        ):
-            editor.send(body)  # B-33
-        editor.notify("textDocument/didOpen", OPEN)  # B-35
+        for identity, method in ((7, "textDocument/codeAction"), (8, "shutdown"), (9, "no/such")):
+            editor.request(identity, method, ACTION)
+        editor.notify("textDocument/didOpen", OPEN)
         editor.notify("initialized", {})
         editor.send(call("initialize", {"capabilities": 5}, identity=10))
         editor.send(call("initialize", {"capabilities": {}, "workspaceFolders": 5}, identity=11))
         await editor.answer(11)
         assert answers(editor.received) == [(7, -32002), (8, -32002), (9, -32002), (10, PARAMS), (11, PARAMS)]
         check_decent(editor.received)
-        assert editor.server.state.documents.all() == ()
+        assert editor.server.state.documents.list_documents() == ()
         editor.received.clear()
         # A refused attempt does not use up the one that is allowed.
         await editor.initialize()
         editor.request(1, "shutdown")
-        editor.send(call("textDocument/codeAction", ACTION))  # B-34
+        editor.send(call("textDocument/codeAction", ACTION))
         editor.request(2, "shutdown")
         editor.send(call("initialize", {"capabilities": {}}, identity=3))
         editor.notify("textDocument/didOpen", OPEN)
         await editor.answer(3)
         assert answers(editor.received) == [(1, RESULT), (7, INVALID), (2, INVALID), (3, INVALID)]
-        assert editor.server.state.documents.all() == ()
+        assert editor.server.state.documents.list_documents() == ()
         assert editor.codes == []
         editor.notify("exit")
         assert editor.codes == [0]
@@ -153,7 +147,7 @@ async def test_the_phases_of_a_connection() -> None:
 
 @pytest.mark.parametrize("initialized", [False, True])
 async def test_exit_without_shutdown_is_a_failure(initialized: bool) -> None:
-    async with in_process() as editor:  # B-36
+    async with in_process() as editor:
         if initialized:
             await editor.initialize()
         editor.notify("exit")
@@ -174,14 +168,13 @@ CAPABILITIES: list[Any] = [
 
 @pytest.mark.parametrize("number", range(len(CAPABILITIES)))
 async def test_capabilities_that_nobody_knows_lock_no_client_out(number: int) -> None:
-    """B-53"""
     async with in_process() as editor:
         result = await editor.initialize(CAPABILITIES[number], trace="everything", clientInfo={"version": 3})
         assert result["serverInfo"]["name"] == "thinklsp"
         asked = CAPABILITIES[number].get("general") or {}
         utf8 = isinstance(asked, dict) and "utf-8" in asked.get("positionEncodings", ())
         assert result["capabilities"]["positionEncoding"] == ("utf-8" if utf8 else "utf-16")
-        assert editor.server.state.client.can.code_action_literals == (
+        assert editor.server.state.client.features.code_action_literals == (
             "codeActionLiteralSupport" in str(CAPABILITIES[number])
         )
 
@@ -195,15 +188,15 @@ FAULTS: list[tuple[BaseException, int]] = [
     (GeneratorExit(), INTERNAL),
     (asyncio.CancelledError(), -32800),
     (ClientError("The editor said no."), -32803),
-    (errors.InvalidParams("The field x is not valid."), PARAMS),
+    (error_responses.InvalidParams("The field x is not valid."), PARAMS),
 ]
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: type(fault[0]).__name__)
 async def test_exactly_one_reply_whatever_the_handler_raises(
-    fault: tuple[BaseException, int], caplog: pytest.LogCaptureFixture
+    editor: InProcess, fault: tuple[BaseException, int], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """F-06, in a plain handler, in a coroutine and in a notification."""
+    """In a plain handler, in a coroutine and in a notification."""
     error, code = fault
 
     def plain(_: Any) -> None:
@@ -213,20 +206,19 @@ async def test_exactly_one_reply_whatever_the_handler_raises(
         await asyncio.sleep(0)
         raise error
 
-    async with in_process() as editor:
-        await editor.initialize()
-        editor.server.protocol.handlers.update({"test/plain": plain, "test/slow": slow})
-        editor.notify("test/plain")
-        editor.request(1, "test/plain")
-        editor.request(2, "test/slow")
-        received = await editor.settled()
-        assert answers(received) == [(1, code), (2, code)]
-        check_decent(received)
-        assert "secret" not in json.dumps(received)
-        if code == INTERNAL:
-            # What the client may not read stands in the log, found by the number.
-            number = received[0]["error"]["message"].split("number ")[1].split(")")[0]
-            assert number in caplog.text
+    editor.server.feature("test/plain")(plain)
+    editor.server.feature("test/slow")(slow)
+    editor.notify("test/plain")
+    editor.request(1, "test/plain")
+    editor.request(2, "test/slow")
+    received = await editor.settled()
+    assert answers(received) == [(1, code), (2, code)]
+    check_decent(received)
+    assert "secret" not in json.dumps(received)
+    if code == INTERNAL:
+        # What the client may not read stands in the log, found by the number.
+        number = received[0]["error"]["message"].split("number ")[1].split(")")[0]
+        assert number in caplog.text
 
 
 class Shapeless:
@@ -246,80 +238,66 @@ RESULTS: dict[str, tuple[Any, Any]] = {
 }
 
 
-@pytest.mark.parametrize("case", RESULTS)
-async def test_results_that_are_no_json_are_errors(case: str) -> None:
-    result, expected = RESULTS[case]
-
+@pytest.mark.parametrize(("result", "expected"), RESULTS.values(), ids=RESULTS)
+async def test_results_that_are_no_json_are_errors(editor: InProcess, result: Any, expected: Any) -> None:
     async def slow(_: Any) -> Any:
         return result
 
-    async with in_process() as editor:
-        await editor.initialize()
-        editor.server.protocol.handlers.update({"test/plain": lambda _: result, "test/slow": slow})
-        for number, method in enumerate(("test/plain", "test/slow")):
-            editor.request(number, method)
-            answer = await editor.answer(number)
-            assert (answer["error"]["code"] if "error" in answer else answer["result"]) == expected
-        check_decent(editor.received)
+    editor.server.feature("test/plain")(lambda _: result)
+    editor.server.feature("test/slow")(slow)
+    for number, method in enumerate(("test/plain", "test/slow")):
+        editor.request(number, method)
+        answer = await editor.answer(number)
+        assert (answer["error"]["code"] if "error" in answer else answer["result"]) == expected
+    check_decent(editor.received)
 
 
-async def test_state_notifications_are_applied_in_order_and_before_what_follows() -> None:
-    async with in_process() as editor:
-        await editor.initialize()
-        editor.notify("textDocument/didOpen", OPEN)
-        document = editor.server.state.documents.get(URI)
-        assert document is not None
-        for version in range(2, 50):
-            change = {"range": ACTION["range"], "text": f"{version} "}
-            params = {"textDocument": {"uri": URI, "version": version}, "contentChanges": [change]}
-            editor.notify("textDocument/didChange", params)
-            assert (document.version, document.text.split(" ")[0]) == (version, str(version))
-        editor.notify("textDocument/didClose", {"textDocument": {"uri": URI}})
-        editor.request(1, "textDocument/codeAction", ACTION)
-        assert (await editor.answer(1))["result"] == []
-        assert editor.server.state.documents.get(URI) is None
-        assert not document.desynced
+async def test_notifications_are_applied_in_order_first(editor: InProcess) -> None:
+    editor.notify("textDocument/didOpen", OPEN)
+    document = editor.server.state.documents.get(URI)
+    assert document is not None
+    for version in range(2, 50):
+        change = {"range": ACTION["range"], "text": f"{version} "}
+        params = {"textDocument": {"uri": URI, "version": version}, "contentChanges": [change]}
+        editor.notify("textDocument/didChange", params)
+        assert (document.version, document.text.split(" ")[0]) == (version, str(version))
+    editor.notify("textDocument/didClose", {"textDocument": {"uri": URI}})
+    editor.request(1, "textDocument/codeAction", ACTION)
+    assert (await editor.answer(1))["result"] == []
+    assert editor.server.state.documents.get(URI) is None
+    assert not document.is_desynced
 
 
-async def test_nested_jsonrpc_objects_are_plain_data() -> None:
-    async with in_process() as editor:  # B-21
-        await editor.initialize()
-        seen: list[Any] = []
-        editor.server.protocol.handlers["workspace/executeCommand"] = _recorder(seen)
-        inner = {"jsonrpc": "2.0", "method": "shutdown", "id": 1}
-        editor.send(command([inner], "thinklsp.chat"))
-        await editor.settled()
-        assert [list(arguments) for arguments in seen] == [[inner]]
+async def test_nested_jsonrpc_objects_are_plain_data(editor: InProcess) -> None:
+    seen: list[Any] = []
 
-
-def _recorder(seen: list[Any]) -> Any:
     async def execute(params: Any) -> None:
         seen.append(params.arguments)
 
-    return execute
+    editor.server.protocol.execute_command = execute
+    inner = {"jsonrpc": "2.0", "method": "shutdown", "id": 1}
+    editor.send(command([inner], "thinklsp.chat"))
+    await editor.settled()
+    assert [list(arguments) for arguments in seen] == [[inner]]
 
 
-async def test_nothing_is_kept_of_what_has_been_dealt_with() -> None:
-    async with in_process() as editor:  # A-13, P-9, P-10
-        await editor.initialize()
-        editor.notify("textDocument/didOpen", OPEN)
-        protocol = editor.server.protocol
-        for number in range(500):
-            editor.notify("$/setTrace", {"value": "off"})
-            editor.notify("test/unknown")
-            editor.request(number, "textDocument/codeAction", ACTION)
-        await editor.settled()
-        assert (protocol._running, protocol._waiting) == ({}, {})
+async def test_nothing_is_kept_of_what_has_been_dealt_with(editor: InProcess) -> None:
+    editor.notify("textDocument/didOpen", OPEN)
+    protocol = editor.server.protocol
+    for number in range(500):
+        editor.notify("$/setTrace", {"value": "off"})
+        editor.notify("test/unknown")
+        editor.request(number, "textDocument/codeAction", ACTION)
+    await editor.settled()
+    assert (protocol._request_futures, len(protocol._pending), protocol._result_types) == ({}, 0, {})
 
 
-async def test_no_body_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+async def test_no_body_is_logged(editor: InProcess, caplog: pytest.LogCaptureFixture) -> None:
+    canary = "canary-0123456789"
     with caplog.at_level(logging.WARNING):
-        async with in_process() as editor:
-            await editor.initialize()
-            canary = "canary-0123456789"
-            editor.notify("textDocument/didOpen", {"textDocument": canary})
-            editor.send(call("textDocument/codeAction", {"textDocument": canary}))
-            editor.send(call("workspace/executeCommand", {"command": canary}))
-            editor.send(b'{"jsonrpc" ' + canary.encode())
-            await editor.settled()
+        editor.notify("textDocument/didOpen", {"textDocument": canary})
+        editor.send(call("textDocument/codeAction", {"textDocument": canary}))
+        editor.send(call("workspace/executeCommand", {"command": canary}))
+        editor.send(b'{"jsonrpc" ' + canary.encode())
+        await editor.settled()
     assert canary not in caplog.text

@@ -1,4 +1,4 @@
-"""Open documents against a plain model: one string, offsets, and the protocol's own words about lines and positions."""
+"""Open documents and positions against a plain model, and diagnostics that follow their lines through what is typed."""
 
 from __future__ import annotations
 
@@ -8,14 +8,18 @@ from dataclasses import dataclass, field
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lsprotocol import types
+from lsprotocol.types import Diagnostic, VersionedTextDocumentIdentifier
 
+from tests.support.in_process import change, document, item, span
 from tests.support.sizes import examples
 from thinklsp.lsp.documents.open_documents import Document, Documents
-from thinklsp.lsp.protocol import forms
-from thinklsp.lsp.protocol.convert import Encoding
+from thinklsp.lsp.documents.tracked_diagnostics import map_diagnostics, track_diagnostics, update_tracked
+from thinklsp.lsp.protocol.positions import Encoding, PositionMap, count_units, find_column, split_keeping_ends
 
 ENCODINGS: tuple[Encoding, ...] = ("utf-8", "utf-16", "utf-32")
 URI = "file:///ws/a.py"
+AT_2 = VersionedTextDocumentIdentifier(2, URI)
 
 Range = tuple[int, int, int, int]
 
@@ -67,18 +71,6 @@ class Model:
         return offset - 1 if self.text[offset - 1 : offset + 1] == "\r\n" else offset
 
 
-def document(text: str, encoding: Encoding = "utf-16", version: int = 1) -> Document:
-    return Document(forms.Opened(URI, "python", version, text), encoding)
-
-
-def partial(where: Range, text: str) -> forms.Change:
-    return forms.Change(forms.Range(forms.Position(*where[:2]), forms.Position(*where[2:])), text)
-
-
-def event(where: Range | None, text: str) -> forms.Change:
-    return forms.Change(None, text) if where is None else partial(where, text)
-
-
 # Every kind of line end and of seam, what is no line end here but elsewhere, one to four bytes, one and two units.
 _texts = st.text(st.sampled_from("ab\r\n\f\v\u0085\u2028é€😀\ud800"), max_size=12)
 _lines = st.integers(0, 6)
@@ -97,13 +89,13 @@ def test_any_edits_give_the_text_that_the_client_has(
 ) -> None:
     model, live = Model(text, encoding), document(text, encoding)
     for version, changes in enumerate(versions, 2):
-        live.apply(version, [event(*change) for change in changes])
-        for change in changes:
-            model.change(*change)
+        live.apply(version, [change(*one) for one in changes])
+        for one in changes:
+            model.change(*one)
         assert live.text == model.text
         assert live.line_count == len(model.lines())
-        assert [live.line(number) for number in range(-1, live.line_count + 1)] == ["", *model.lines(), ""]
-        assert (live.version, live.desynced) == (version, False)
+        assert [live.get_line(number) for number in range(-1, live.line_count + 1)] == ["", *model.lines(), ""]
+        assert (live.version, live.is_desynced) == (version, False)
 
 
 @settings(max_examples=examples(600), deadline=None)
@@ -123,65 +115,165 @@ def test_points_of_earlier_versions_are_found_again(
         point, name = model.position(offset), (version - 1, offset)
         model.marks[name] = offset
         asked.append((version - 1, point, name))
-        live.apply(version, [event(*change) for change in changes])
-        for change in changes:
-            model.change(*change)
+        live.apply(version, [change(*one) for one in changes])
+        for one in changes:
+            model.change(*one)
     for version, point, name in asked:
         mark = model.marks[name]
-        assert live.moved(point, version) == (None if mark is None else model.position(mark)), (version, point)
+        assert live.map_position(point, version) == (None if mark is None else model.position(mark)), (version, point)
 
 
 def test_points_of_versions_that_nobody_knows_are_not_guessed() -> None:
     live = document("abc\n", version=5)
-    live.apply(6, [partial((0, 0, 0, 0), "x")])
-    assert live.moved((0, 1), 5) == (0, 2)
-    assert live.moved((0, 1), 6) == (0, 1)
-    assert live.moved((0, 1), 4) is None
-    assert live.moved((0, 1), 7) is None
+    live.apply(6, [change((0, 0, 0, 0), "x")])
+    assert live.map_position((0, 1), 5) == (0, 2)
+    assert live.map_position((0, 1), 6) == (0, 1)
+    assert live.map_position((0, 1), 4) is None
+    assert live.map_position((0, 1), 7) is None
     for version in range(7, 600):
-        live.apply(version, [partial((0, 0, 0, 0), "x")])
-    assert live.moved((0, 1), 5) is None
-    assert live.moved((0, 1), 598) == (0, 2)
+        live.apply(version, [change((0, 0, 0, 0), "x")])
+    assert live.map_position((0, 1), 5) is None
+    assert live.map_position((0, 1), 598) == (0, 2)
 
 
 def test_a_column_that_means_the_end_of_the_line_stays_one() -> None:
     live = document("abc\n")
-    live.apply(2, [partial((0, 0, 0, 0), "x")])
-    assert live.moved((0, 2**31 - 1), 1) == (0, 2**31 - 1)
+    live.apply(2, [change((0, 0, 0, 0), "x")])
+    assert live.map_position((0, 2**31 - 1), 1) == (0, 2**31 - 1)
 
 
 @pytest.mark.parametrize("version", [5, 4, -1])
-def test_a_version_that_does_not_grow_puts_the_document_out_of_step(version: int) -> None:
+def test_version_that_does_not_grow_desynchronizes_document(version: int) -> None:
     live = document("a\n", version=5)
-    live.apply(version, [partial((0, 0, 0, 0), "x")])
-    assert live.desynced
-    live.apply(9, [partial((0, 0, 0, 0), "y")])
-    assert live.desynced, "more of the same does not heal it"
-    live.apply(10, [forms.Change(None, "whole\n")])
-    assert (live.desynced, live.text, live.version) == (False, "whole\n", 10)
-    assert live.moved((0, 0), 9) is None
+    live.apply(version, [change((0, 0, 0, 0), "x")])
+    assert live.is_desynced
+    live.apply(9, [change((0, 0, 0, 0), "y")])
+    assert live.is_desynced, "more of the same does not heal it"
+    live.apply(10, [change(None, "whole\n")])
+    assert (live.is_desynced, live.text, live.version) == (False, "whole\n", 10)
+    assert live.map_position((0, 0), 9) is None
 
 
 def test_opening_again_replaces_and_heals() -> None:
     documents = Documents()
-    documents.opened(forms.Opened(URI, "python", 3, "old"))
+    documents.put_text_document(item("old", URI, 3))
     old = documents.get(URI)
     assert old is not None
-    documents.changed(forms.Changed(URI, 2, [partial((0, 0, 0, 0), "late ")]))
-    assert old.desynced
-    documents.opened(forms.Opened(URI, "python", 1, "new"))
+    documents.change_text_document(AT_2, [change((0, 0, 0, 0), "late ")])
+    assert old.is_desynced
+    documents.put_text_document(item("new", URI))
     new = documents.get(URI)
     assert new is not None
-    assert (new.text, new.version, new.desynced, len(documents.all())) == ("new", 1, False, 1)
+    assert (new.text, new.version, new.is_desynced, len(documents.list_documents())) == ("new", 1, False, 1)
 
 
 def test_changes_of_what_is_not_open_are_ignored() -> None:
     documents = Documents()
-    change = forms.Changed(URI, 2, [partial((0, 0, 0, 0), "x")])
-    documents.changed(change)
-    assert documents.all() == ()
-    documents.opened(forms.Opened(URI, "python", 1, ""))
-    documents.closed(URI)
-    documents.closed(URI)
-    documents.changed(change)
+    typed = [change((0, 0, 0, 0), "x")]
+    documents.change_text_document(AT_2, typed)
+    assert documents.list_documents() == ()
+    documents.put_text_document(item("", URI))
+    documents.remove_text_document(URI)
+    documents.remove_text_document(URI)
+    documents.change_text_document(AT_2, typed)
     assert documents.get(URI) is None
+
+
+_any_text = st.text(st.sampled_from("ab\r\n\f\u2028é€😀\ud800"), max_size=30)
+
+
+@settings(max_examples=examples(300), deadline=None)
+@given(_any_text, st.sampled_from(ENCODINGS))
+def test_every_offset_has_its_position_and_back(text: str, encoding: Encoding) -> None:
+    lines, model = PositionMap(text, encoding), Model(text, encoding)
+    for offset in range(len(text) + 1):
+        if text[offset - 1 : offset + 1] == "\r\n":
+            continue  # No position means the place between them.
+        position = lines.to_position(offset)
+        assert (position.line, position.character) == model.position(offset)
+        assert lines.to_offset(position.line, position.character) == offset
+    assert lines.to_range(0, len(text)) == types.Range(lines.to_position(0), lines.to_position(len(text)))
+
+
+@settings(max_examples=examples(300), deadline=None)
+@given(_any_text, st.sampled_from(ENCODINGS), st.integers(0, 40), st.integers(0, 40))
+def test_positions_outside_the_text_are_clamped(text: str, encoding: Encoding, line: int, character: int) -> None:
+    assert PositionMap(text, encoding).to_offset(line, character) == Model(text, encoding).offset(line, character)
+
+
+@given(_any_text)
+def test_lines_joined_are_the_text(text: str) -> None:
+    lines = split_keeping_ends(text)
+    assert "".join(lines) == text
+    assert [line.rstrip("\r\n") for line in lines] == Model(text, "utf-32").lines()
+
+
+@pytest.mark.parametrize(("encoding", "width"), [("utf-8", 9), ("utf-16", 4), ("utf-32", 3)])
+def test_widths(encoding: Encoding, width: int) -> None:
+    assert count_units("é€😀"[:3], encoding) == width
+    assert count_units("abc", encoding) == 3
+
+
+@pytest.mark.parametrize(("character", "column"), [(0, 0), (1, 1), (2, 1), (3, 2), (4, 3), (99, 3)])
+def test_a_position_inside_a_character_means_before_it(character: int, column: int) -> None:
+    assert find_column("a😀b\r\n", character, "utf-16") == column
+
+
+_LINES = 8
+Typed = list[tuple[int, int, int, int, str]]
+_EVERYTHING = span(0, 0, _LINES, 0)
+
+changes = st.lists(
+    st.tuples(
+        st.integers(0, _LINES), st.integers(0, 7), st.integers(0, 2), st.integers(0, 7),
+        st.sampled_from(["", "x", "\n", "new\n", "\nnew", "a\nb\nc", "🙂"]),
+    ),
+    max_size=6,
+)  # fmt: skip
+
+
+def diagnostic(line: int, start: int, end: int) -> Diagnostic:
+    return Diagnostic(span(line, start, line, end), f"of {line}")
+
+
+def edit(live: Document, start: tuple[int, int], end: tuple[int, int], text: str) -> None:
+    live.apply(live.version + 1, [change((*start, *end), text)])
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(typed=changes, columns=st.tuples(st.integers(0, 6), st.integers(0, 6)))
+def test_a_diagnostic_stands_on_its_line_or_is_given_up(typed: Typed, columns: tuple[int, int]) -> None:
+    lines = [f"line {number}" for number in range(_LINES)]
+    live = document("\n".join(lines))
+    told = [diagnostic(number, min(columns), max(columns)) for number in range(_LINES)]
+    track_diagnostics(live, _EVERYTHING, told)
+    for first, start, count, end, text in typed:
+        edit(live, (first, start), (first + count, end if count else max(start, end)), text)
+        # Looking at them in between changes nothing about what is found in the end.
+        live.tracked_diagnostics = update_tracked(live, live.tracked_diagnostics)
+    for seen in live.tracked_diagnostics:
+        number = int(seen.problem.message.removeprefix("of "))
+        assert live.get_line(seen.problem.line - 1) == lines[number]
+        assert seen.start <= seen.end
+    assert all(1 <= problem.line <= live.line_count for problem in map_diagnostics(live, told, 1))
+
+
+def test_a_line_that_is_whole_keeps_its_diagnostic() -> None:
+    """Whatever is typed at its ends, by editors that put a new line in front of a text or behind one."""
+    for where, text, expected in (
+        ((1, 0, 1, 0), "new\n", 2),
+        ((0, 6, 0, 6), "\nnew", 2),
+        ((1, 6, 1, 6), "\nnew", 1),
+        ((2, 0, 2, 0), "new\n", 1),
+        ((0, 0, 1, 0), "", 0),
+        ((0, 0, 0, 6), "", 1),
+        ((1, 6, 2, 0), "", None),
+        ((0, 6, 1, 0), "", None),
+        ((1, 2, 1, 3), "", None),
+        ((1, 0, 2, 0), "line 1\n", None),
+    ):
+        live = document("line 0\nline 1\nline 2")
+        track_diagnostics(live, _EVERYTHING, [diagnostic(1, 0, 6)])
+        edit(live, where[:2], where[2:], text)
+        found = [seen.problem.line - 1 for seen in update_tracked(live, live.tracked_diagnostics)]
+        assert found == ([] if expected is None else [expected]), (where, text)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 
 from tests.support.in_process import InProcess, in_process
 from tests.support.sizes import examples
-from thinklsp.core.problems import Problem
+from thinklsp.core.check_results import EditorDiagnostic
 from thinklsp.lsp.editor.bridge import EditorBridge
-from thinklsp.lsp.editor.bridge_answers import targets_of, told_of
-from thinklsp.lsp.editor.bridge_symbols import parse_hover, parse_symbols
-from thinklsp.tools.editor import DiagnosedDocument, Diagnostics, NamedTarget, NamedTargets, Point, Target
+from thinklsp.lsp.editor.bridge_answers import parse_hover, parse_reports, parse_symbols, parse_targets
+from thinklsp.tools.editor import DiagnosedDocument, EditorDiagnostics, NamedTarget, NamedTargets, Point, Target
 
 A, B = "file:///ws/a%20b.py", "file:///ws/b.py"
 TEXT = "import os\n🙂 = name\nlast\n"
@@ -34,8 +33,8 @@ def diagnostic(line: int, message: Json = "bad", **more: Json) -> Json:
     return {"range": at(line, 0, line, 4), "severity": 2, "source": "ruff", "code": "F401", "message": message, **more}
 
 
-def warning(line: int, message: str = "bad") -> Problem:
-    return Problem(line, "warning", message, "ruff", "F401")
+def warning(line: int, message: str = "bad") -> EditorDiagnostic:
+    return EditorDiagnostic(line, "warning", message, "ruff", "F401")
 
 
 @dataclass
@@ -48,6 +47,9 @@ class Seat:
     def asked(self, method: str = "thinklsp/editor/") -> list[Json]:
         return [m for m in self.editor.received if "id" in m and m.get("method", "").startswith(method)]
 
+    def cancelled(self) -> list[Json]:
+        return [m["params"]["id"] for m in self.editor.received if m.get("method") == "$/cancelRequest"]
+
     async def request(self, number: int = 1) -> Json:
         """The so-manieth request of the bridge."""
         await self.editor.wait_for(lambda: len(self.asked()) >= number, what=f"request {number}")
@@ -55,6 +57,12 @@ class Seat:
 
     def answer(self, request: Json, result: Json) -> None:
         self.editor.send({"jsonrpc": "2.0", "id": request["id"], "result": result})
+
+    async def answered(self, work: Coroutine[Any, Any, Any], answer: Json) -> Any:
+        """Return what the bridge makes of this answer to its next request."""
+        number, asking = len(self.asked()) + 1, asyncio.create_task(work)
+        self.answer(await self.request(number), answer)
+        return await asking
 
     def refuse(self, request: Json) -> None:
         self.editor.send({"jsonrpc": "2.0", "id": request["id"], "error": {"code": -32603, "message": "no"}})
@@ -119,7 +127,7 @@ ANSWERS: dict[str, tuple[Json, tuple[Target, ...] | None]] = {
 async def test_what_is_read_from_answers() -> None:
     async with seated() as seat:
         for number, (case, (answer, expected)) in enumerate(ANSWERS.items(), start=1):
-            asking = asyncio.create_task(seat.bridge.definition(point()))
+            asking = asyncio.create_task(seat.bridge.find_definition(point()))
             request = await seat.request(number)
             assert request["method"] == "thinklsp/editor/definition"
             seat.answer(request, answer)
@@ -132,7 +140,7 @@ async def test_what_is_read_from_answers() -> None:
 @pytest.mark.parametrize(("encoding", "character"), [("utf-8", 7), ("utf-16", 5), ("utf-32", 4)])
 async def test_the_place_is_told_as_the_editor_counts(encoding: str, character: int) -> None:
     async with seated(encoding=encoding) as seat:
-        asking = asyncio.create_task(seat.bridge.references(point()))
+        asking = asyncio.create_task(seat.bridge.find_references(point()))
         request = await seat.request()
         # However the caller spells the document, the editor hears its own spelling.
         assert request["method"] == "thinklsp/editor/references"
@@ -143,43 +151,45 @@ async def test_the_place_is_told_as_the_editor_counts(encoding: str, character: 
 
 async def test_an_editor_that_sees_another_text_is_not_asked() -> None:
     async with seated() as seat:
-        assert await seat.bridge.definition(point(text="other\n")) is None
-        assert await seat.bridge.definition(point(uri=B)) is None
+        assert await seat.bridge.find_definition(point(text="other\n")) is None
+        assert await seat.bridge.find_definition(point(uri=B)) is None
         seat.change(1, at(0, 0, 0, 0), "same version")
-        assert await seat.bridge.definition(point(text=f"same version{TEXT}")) is None
+        assert await seat.bridge.find_definition(point(text=f"same version{TEXT}")) is None
         assert seat.asked() == []
     for names in (None, "definition", {"definition": True}, ["hover", 3]):
         async with seated(names) as seat:
-            assert await seat.bridge.definition(point()) is None
-            assert await seat.bridge.diagnostics(None) == Diagnostics((), complete=False)
+            assert await seat.bridge.find_definition(point()) is None
+            assert await seat.bridge.fetch_diagnostics(None) == EditorDiagnostics((), is_complete=False)
             assert seat.asked() == []
 
 
-async def test_a_file_that_is_not_open_is_asked_about_by_its_text_on_disk() -> None:
-    """A-14: `definition` and the others were asked for open documents only."""
+async def test_bridge_request_for_closed_file_uses_disk_text() -> None:
     async with seated() as seat:
         on_disk = Point(B, "a\x0cb\r\n🙂 = x\n", 2, 4, is_open=False)
-        for number, what in enumerate(("definition", "references", "hover", "symbols"), start=1):
-            ask = seat.bridge.outline if what == "symbols" else getattr(seat.bridge, what)
-            asking = asyncio.create_task(ask(on_disk))
-            request = await seat.request(number)
-            place = {"textDocument": {"uri": B}, "position": {"line": 1, "character": 5}}
-            assert request["params"] == ({"uri": B} if what == "symbols" else place)
-            seat.answer(request, None)
-            assert await asking == {"hover": None, "symbols": NamedTargets(())}.get(what, ())
+        bridge = seat.bridge
+        place = {"textDocument": {"uri": B}, "position": {"line": 1, "character": 5}}
+        asks: list[tuple[Any, Json, Any]] = [
+            (bridge.find_definition, place, ()),
+            (bridge.find_references, place, ()),
+            (bridge.fetch_hover, place, None),
+            (bridge.fetch_outline, {"uri": B}, NamedTargets(())),
+        ]
+        for ask, params, nothing in asks:
+            assert await seat.answered(ask(on_disk), None) == nothing
+            assert seat.asked()[-1]["params"] == params
         # It was opened meanwhile, with this text or another.
-        asking = asyncio.create_task(seat.bridge.hover(on_disk))
+        asking = asyncio.create_task(seat.bridge.fetch_hover(on_disk))
         request = await seat.request(5)
         seat.open(B)
         seat.answer(request, {"contents": "old"})
         assert await asking is None
-        assert await seat.bridge.outline(on_disk) is None
+        assert await seat.bridge.fetch_outline(on_disk) is None
         assert len(seat.asked()) == 5
 
 
-async def test_an_answer_about_a_text_that_has_changed_meanwhile_is_none() -> None:
+async def test_bridge_answer_for_changed_text_is_discarded() -> None:
     async with seated() as seat:
-        asking = asyncio.create_task(seat.bridge.definition(point(uri="file:///ws/a b.py")))
+        asking = asyncio.create_task(seat.bridge.find_definition(point(uri="file:///ws/a b.py")))
         request = await seat.request()
         seat.change(2, at(0, 0, 0, 0), "# new\n")
         seat.answer(request, [{"uri": A, "range": at(0, 0, 0, 1)}])
@@ -190,17 +200,17 @@ async def test_no_answer_is_waited_for_and_a_late_one_ignored() -> None:
     """All at once, as each of them takes its three seconds."""
     async with seated() as seat:
         await seat.code_actions(at(0, 0, 0, 9), diagnostic(0))
-        work = (seat.bridge.definition(point()), seat.bridge.references(point()), seat.bridge.diagnostics(A))
+        bridge = seat.bridge
+        work = bridge.find_definition(point()), bridge.find_references(point()), bridge.fetch_diagnostics(A)
         asking = asyncio.ensure_future(asyncio.gather(*work))
         await seat.request(3)
         requests = seat.asked()
         definition, references, diagnostics = await asking
         assert (definition, references) == (None, None)
         await seat.editor.settled()
-        seen = (DiagnosedDocument(A, (warning(1),), TEXT),)
-        assert diagnostics == Diagnostics(seen, complete=False, failed="silent")
-        cancelled = [m["params"]["id"] for m in seat.editor.received if m.get("method") == "$/cancelRequest"]
-        assert sorted(cancelled) == sorted(request["id"] for request in requests)
+        known = (DiagnosedDocument(A, (warning(1),), TEXT),)
+        assert diagnostics == EditorDiagnostics(known, is_complete=False, failure="silent")
+        assert sorted(seat.cancelled()) == sorted(request["id"] for request in requests)
         for request in requests:
             seat.answer(request, [])
         assert [m for m in await seat.editor.settled() if "error" in m] == []
@@ -208,7 +218,7 @@ async def test_no_answer_is_waited_for_and_a_late_one_ignored() -> None:
 
 async def test_cancel_ends_what_is_asked_and_what_waits_to_be_asked() -> None:
     async with seated() as seat:
-        asking = [asyncio.create_task(seat.bridge.definition(point(column=number))) for number in range(6)]
+        asking = [asyncio.create_task(seat.bridge.find_definition(point(column=number))) for number in range(6)]
         await seat.request(4)
         await seat.editor.settled()
         assert len(seat.asked()) == 4, "no more of them at once"
@@ -217,71 +227,60 @@ async def test_cancel_ends_what_is_asked_and_what_waits_to_be_asked() -> None:
         await seat.request(5)
         for task in asking[1:]:
             task.cancel()
-        assert all(
-            isinstance(end, asyncio.CancelledError) for end in await asyncio.gather(*asking[1:], return_exceptions=True)
-        )
+        ends = await asyncio.gather(*asking[1:], return_exceptions=True)
+        assert all(isinstance(end, asyncio.CancelledError) for end in ends)
         await seat.editor.settled()
-        gone = [m["params"]["id"] for m in seat.editor.received if m.get("method") == "$/cancelRequest"]
-        assert gone == [request["id"] for request in seat.asked()[1:]]
+        assert seat.cancelled() == [request["id"] for request in seat.asked()[1:]]
         for request in seat.asked():
             seat.answer(request, [])
         # There is room again.
-        again = asyncio.create_task(seat.bridge.definition(point()))
-        seat.answer(await seat.request(6), None)
-        assert await again == ()
+        assert await seat.answered(seat.bridge.find_definition(point()), None) == ()
+
+
+NEW = f"# new\n{TEXT}"
+
+
+def told(*diagnostics: Json, version: Json = 2, uri: Json = A) -> Json:
+    return {"uri": uri, "version": version, "diagnostics": [*diagnostics]}
+
+
+def seen(*problems: EditorDiagnostic, **more: Any) -> DiagnosedDocument:
+    return DiagnosedDocument(A, problems, NEW, **more)
 
 
 TOLD: dict[str, tuple[Json, tuple[DiagnosedDocument, ...]]] = {
-    "of the present version": (
-        [{"uri": A, "version": 2, "diagnostics": [diagnostic(1)]}],
-        (DiagnosedDocument(A, (warning(2),), f"# new\n{TEXT}"),),
-    ),
-    "spelled in another way, and none": (
-        [{"uri": "file:///ws/a b.py", "version": 2, "diagnostics": []}],
-        (DiagnosedDocument(A, (), f"# new\n{TEXT}"),),
-    ),
+    "of the present version": ([told(diagnostic(1))], (seen(warning(2)),)),
+    "spelled in another way, and none": ([told(uri="file:///ws/a b.py")], (seen(),)),
     "of an earlier version": (
-        [{"uri": A, "version": 1, "diagnostics": [diagnostic(0), diagnostic(2, "of the last")]}],
-        (DiagnosedDocument(A, (warning(2), warning(4, "of the last")), f"# new\n{TEXT}", older=True),),
+        [told(diagnostic(0), diagnostic(2, "of the last"), version=1)],
+        (seen(warning(2), warning(4, "of the last"), is_outdated=True),),
     ),
-    "of a version that nobody knows": (
-        [{"uri": A, "version": None, "diagnostics": [diagnostic(1)]}],
-        (DiagnosedDocument(A, (warning(2),), f"# new\n{TEXT}", older=True),),
-    ),
+    "of a version that nobody knows": ([told(diagnostic(1), version=None)], (seen(warning(2), is_outdated=True),)),
     "none, of a version that nobody knows": ([{"uri": A, "diagnostics": []}], ()),
     "of a file that is not open": (
-        [{"uri": B, "version": None, "diagnostics": [diagnostic(6)]}, {"uri": "file:///ws/c.py", "diagnostics": []}],
+        [told(diagnostic(6), version=None, uri=B), {"uri": "file:///ws/c.py", "diagnostics": []}],
         (DiagnosedDocument(B, (warning(7),)),),
     ),
-    "in markup": (
-        [{"uri": A, "version": 2, "diagnostics": [diagnostic(1, message={"kind": "markdown", "value": "*bad*"})]}],
-        (DiagnosedDocument(A, (warning(2, "*bad*"),), f"# new\n{TEXT}"),),
-    ),
-    "one whose end is before its start": (
-        [{"uri": A, "version": 2, "diagnostics": [diagnostic(1) | {"range": at(1, 4, 0, 0)}]}],
-        (DiagnosedDocument(A, (warning(2),), f"# new\n{TEXT}"),),
-    ),
+    "in markup": ([told(diagnostic(1, {"kind": "markdown", "value": "*bad*"}))], (seen(warning(2, "*bad*")),)),
+    "one whose end is before its start": ([told(diagnostic(1) | {"range": at(1, 4, 0, 0)})], (seen(warning(2)),)),
     "some that nobody can read, and others": (
         [
-            {"uri": A, "version": 2, "diagnostics": [3, {"message": "no range"}, diagnostic(1, 3), diagnostic(1)]},
+            told(3, {"message": "no range"}, diagnostic(1, 3), diagnostic(1)),
             {"uri": B, "diagnostics": [{"range": at(-1, 0, 0, 0), "message": "no line"}]},
         ],
-        (DiagnosedDocument(A, (warning(2),), f"# new\n{TEXT}", unread=3), DiagnosedDocument(B, (), unread=1)),
+        (seen(warning(2), unreadable_count=3), DiagnosedDocument(B, (), unreadable_count=1)),
     ),
     "documents that nobody can read, and another": (
-        [None, {"uri": 3, "diagnostics": []}, {"uri": A, "version": 2, "diagnostics": []}, {"uri": B}],
-        (DiagnosedDocument(A, (), f"# new\n{TEXT}"),),
+        [None, {"uri": 3, "diagnostics": []}, told(), {"uri": B}], (seen(),),
     ),
     "of a version that is none": (
-        [{"uri": A, "version": version, "diagnostics": [diagnostic(1)]} for version in ("2", -1)],
-        (DiagnosedDocument(A, (warning(2),), f"# new\n{TEXT}", older=True),) * 2,
+        [told(diagnostic(1), version=version) for version in ("2", -1)], (seen(warning(2), is_outdated=True),) * 2,
     ),
     "of none": ([], ()),
     "with little in it": (
-        [{"uri": A, "version": 2, "diagnostics": [{"range": at(0, 0, 0, 0), "message": "", "severity": "x"}]}],
-        (DiagnosedDocument(A, (Problem(1, "error", ""),), f"# new\n{TEXT}"),),
+        [told({"range": at(0, 0, 0, 0), "message": "", "severity": "x"})], (seen(EditorDiagnostic(1, "error", "")),),
     ),
-}
+}  # fmt: skip
 WRONG: list[Json] = [
     None, {}, "none", 3, [A], [{"uri": A}], [{"uri": A, "diagnostics": {}}], [{"diagnostics": [diagnostic(1)]}],
 ]  # fmt: skip
@@ -291,48 +290,41 @@ async def test_diagnostics_are_told_with_their_version() -> None:
     async with seated() as seat:
         seat.change(2, at(0, 0, 0, 0), "# new\n")
         await seat.code_actions(at(3, 0, 3, 4), diagnostic(3, "seen"))
-        number = 0
-        for case, (answer, expected) in TOLD.items():
-            asking = asyncio.create_task(seat.bridge.diagnostics(None if number % 2 else A))
-            request = await seat.request(number := number + 1)
-            assert request["params"] == ({"uri": A} if number % 2 else {})
-            seat.answer(request, answer)
-            assert await asking == Diagnostics(expected, complete=True), case
-        seen = (DiagnosedDocument(A, (warning(4, "seen"),), f"# new\n{TEXT}"),)
+        for number, (case, (answer, expected)) in enumerate(TOLD.items()):
+            found = await seat.answered(seat.bridge.fetch_diagnostics(None if number % 2 else A), answer)
+            assert found == EditorDiagnostics(expected, is_complete=True), case
+            assert seat.asked()[-1]["params"] == ({} if number % 2 else {"uri": A})
+        known = (seen(warning(4, "seen")),)
         for answer in WRONG:
-            asking = asyncio.create_task(seat.bridge.diagnostics(None))
-            seat.answer(await seat.request(number := number + 1), answer)
-            assert await asking == Diagnostics(seen, complete=False, failed="unreadable"), answer
-        asking = asyncio.create_task(seat.bridge.diagnostics(B))
-        seat.refuse(await seat.request(number + 1))
-        assert await asking == Diagnostics((), complete=False, failed="refused")
+            found = await seat.answered(seat.bridge.fetch_diagnostics(None), answer)
+            assert found == EditorDiagnostics(known, is_complete=False, failure="unreadable"), answer
+        asking = asyncio.create_task(seat.bridge.fetch_diagnostics(B))
+        seat.refuse(await seat.request(len(seat.asked()) + 1))
+        assert await asking == EditorDiagnostics((), is_complete=False, failure="refused")
 
 
 async def test_who_types_while_the_editor_looks_is_waited_for_once() -> None:
     async with seated() as seat:
-        old = [{"uri": A, "version": 1, "diagnostics": [diagnostic(0, "old")]}]
-        asking = asyncio.create_task(seat.bridge.diagnostics(A))
+        old = [told(diagnostic(0, "old"), version=1)]
+        asking = asyncio.create_task(seat.bridge.fetch_diagnostics(A))
         first = await seat.request()
         seat.change(2, at(0, 0, 0, 0), "# new\n")
         seat.answer(first, old)
-        seat.answer(await seat.request(2), [{"uri": A, "version": 2, "diagnostics": [diagnostic(1, "new")]}])
-        now = (DiagnosedDocument(A, (warning(2, "new"),), f"# new\n{TEXT}"),)
-        assert await asking == Diagnostics(now, complete=True)
+        seat.answer(await seat.request(2), [told(diagnostic(1, "new"))])
+        assert await asking == EditorDiagnostics((seen(warning(2, "new")),), is_complete=True)
 
         # Whose server has not looked again although nobody typed is not asked again, and said to be old.
-        asking = asyncio.create_task(seat.bridge.diagnostics(A))
-        seat.answer(await seat.request(3), old)
-        older = (DiagnosedDocument(A, (warning(2, "old"),), f"# new\n{TEXT}", older=True),)
-        assert await asking == Diagnostics(older, complete=True)
+        found = await seat.answered(seat.bridge.fetch_diagnostics(A), old)
+        assert found == EditorDiagnostics((seen(warning(2, "old"), is_outdated=True),), is_complete=True)
 
         # An editor may answer before it tells of what was typed.
-        asking = asyncio.create_task(seat.bridge.diagnostics(A))
-        seat.answer(await seat.request(4), [{"uri": A, "version": 3, "diagnostics": [diagnostic(2, "newest")]}])
+        asking = asyncio.create_task(seat.bridge.fetch_diagnostics(A))
+        seat.answer(await seat.request(4), [told(diagnostic(2, "newest"), version=3)])
         await seat.editor.settled()
         assert not asking.done()
         seat.change(3, at(0, 0, 0, 0), "# newer\n")
-        newest = (DiagnosedDocument(A, (warning(3, "newest"),), f"# newer\n# new\n{TEXT}"),)
-        assert await asking == Diagnostics(newest, complete=True)
+        newest = (DiagnosedDocument(A, (warning(3, "newest"),), f"# newer\n{NEW}"),)
+        assert await asking == EditorDiagnostics(newest, is_complete=True)
 
 
 async def test_without_the_bridge_it_is_what_came_with_code_actions() -> None:
@@ -340,9 +332,9 @@ async def test_without_the_bridge_it_is_what_came_with_code_actions() -> None:
         seat.open(B)
 
         async def known(uri: str | None = A) -> list[tuple[str, int, str, bool]]:
-            found = await seat.bridge.diagnostics(uri)
-            assert found.complete is False
-            return [(d.uri, p.line, p.message, d.older) for d in found.documents for p in d.problems]
+            found = await seat.bridge.fetch_diagnostics(uri)
+            assert found.is_complete is False
+            return [(d.uri, p.line, p.message, d.is_outdated) for d in found.documents for p in d.problems]
 
         assert await known() == []
         await seat.code_actions(at(0, 0, 0, 9), diagnostic(0, "one"))
@@ -388,23 +380,15 @@ NAMED_BOX, NAMED_LID = (
     NamedTarget("box", "class", Target(A, 1, 4)),
     NamedTarget("lid", "type parameter", Target(A, 2, 2), "box"),
 )
+UNREADABLE: list[Json] = [{"name": ""}, {"range": at(2, 0, 1, 0)}]
+NESTED = (("in", "class", Target(A, 1, 4), "box", 1), ("box", "class", Target(A, 1, 4), "in", 2))
 SYMBOLS: dict[str, tuple[Json, NamedTargets | None]] = {
     "nested": (
         [BOX | {"children": [BOX | {"name": "in", "children": [BOX]}]}],
-        NamedTargets(
-            (
-                NAMED_BOX,
-                NamedTarget("in", "class", Target(A, 1, 4), "box", 1),
-                NamedTarget("box", "class", Target(A, 1, 4), "in", 2),
-            )
-        ),
+        NamedTargets((NAMED_BOX, *(NamedTarget(*row) for row in NESTED))),
     ),
     "flat, one of another document": (
-        [
-            LID,
-            LID | {"location": {"uri": B, "range": at(1, 0, 1, 2)}},
-            LID | {"location": {"uri": "file:///ws/a b.py", "range": at(1, 0, 1, 2)}},
-        ],
+        [LID, *(LID | {"location": {"uri": uri, "range": at(1, 0, 1, 2)}} for uri in (B, "file:///ws/a b.py"))],
         NamedTargets((NAMED_LID, NamedTarget("lid", "type parameter", Target("file:///ws/a b.py", 2, 2), "box"))),
     ),
     "kinds that nobody knows": (
@@ -412,14 +396,8 @@ SYMBOLS: dict[str, tuple[Json, NamedTargets | None]] = {
         NamedTargets((NamedTarget("box", "symbol", Target(A, 1, 4)),) * 7),
     ),
     "some that cannot be read": (
-        [
-            None,
-            BOX | {"name": ""},
-            BOX | {"range": at(2, 0, 1, 0)},
-            {"name": "x", "location": {"uri": A}},
-            BOX | {"children": [3]},
-        ],
-        NamedTargets((NAMED_BOX,), unread=5),
+        [None, *(BOX | odd for odd in UNREADABLE), {"name": "x", "location": {"uri": A}}, BOX | {"children": [3]}],
+        NamedTargets((NAMED_BOX,), unreadable_count=5),
     ),
     "none of them can be read": ([3, {}], None),
     "a name without end": (
@@ -437,14 +415,12 @@ SYMBOLS: dict[str, tuple[Json, NamedTargets | None]] = {
 
 
 def test_hovers_and_symbols_of_any_size_are_parsed() -> None:
-    """A-14."""
-    assert {case: parse_hover(answer) for case, (answer, _) in HOVERS.items()} == {
-        case: expected for case, (_, expected) in HOVERS.items()
-    }
+    for case, (answer, text) in HOVERS.items():
+        assert parse_hover(answer) == text, case
     for case, (answer, expected) in SYMBOLS.items():
         assert parse_symbols(answer, A) == expected, case
     # Those of the workspace have a place of their own.
-    assert parse_symbols([LID, BOX], None) == NamedTargets((NAMED_LID,), unread=1)
+    assert parse_symbols([LID, BOX], None) == NamedTargets((NAMED_LID,), unreadable_count=1)
     deep = BOX
     for _ in range(5_000):
         deep = BOX | {"children": [deep]}
@@ -453,34 +429,13 @@ def test_hovers_and_symbols_of_any_size_are_parsed() -> None:
     assert (len(found.symbols), found.is_cut) == (2_000, True)
 
 
+KEYS = (
+    "uri", "range", "start", "end", "line", "character", "version", "diagnostics", "message", "x", "name", "location",
+    "children", "contents", "value",
+)  # fmt: skip
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=6),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(
-                [
-                    "uri",
-                    "range",
-                    "start",
-                    "end",
-                    "line",
-                    "character",
-                    "version",
-                    "diagnostics",
-                    "message",
-                    "x",
-                    "name",
-                    "location",
-                    "children",
-                    "contents",
-                    "value",
-                ]
-            ),
-            inner,
-            max_size=4,
-        )
-    ),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=4),
     max_leaves=12,
 )
 
@@ -488,7 +443,7 @@ json_values = st.recursive(
 @settings(max_examples=examples(300), deadline=None)
 @given(answer=json_values)
 def test_no_answer_breaks_anything(answer: Json) -> None:
-    for read in (targets_of(answer), told_of(answer)):
+    for read in (parse_targets(answer), parse_reports(answer)):
         assert read is None or isinstance(read, tuple)
     assert isinstance(parse_hover(answer), str | None)
     assert isinstance(parse_symbols(answer, A), NamedTargets | None)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import threading
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from thinklsp.lsp.protocol.frames import MAX_BODY, BadFrame, FrameDecoder, FramingError
-from thinklsp.lsp.protocol.writer import FrameWriter, Outbox
+from tests.support.sizes import examples
+from thinklsp.jsonrpc.framing import BadFrame, FramingError
+from thinklsp.lsp.protocol.frames import MAX_BODY_BYTES, FrameDecoder
 
 BAD = "a frame that cannot be read"
 NEXT = b"Content-Length: 2\r\n\r\n{}"
@@ -48,7 +46,7 @@ GOOD: dict[str, tuple[bytes, list[bytes | str]]] = {
 # One error each, and the message after it is served.
 BROKEN: dict[str, bytes] = {
     "B-40 a length of 10^18": b"Content-Length: 1000000000000000000\r\n\r\n",
-    "B-40 one more than allowed": b"Content-Length: %d\r\n\r\n" % (MAX_BODY + 1),
+    "B-40 one more than allowed": b"Content-Length: %d\r\n\r\n" % (MAX_BODY_BYTES + 1),
     "B-41 a length of 3,000 digits": b"Content-Length: " + b"9" * 3000 + b"\r\n\r\n",
     "B-44 zero": b"Content-Length: 0\r\n\r\n",
     "B-44 negative": b"Content-Length: -5\r\n\r\nabcde",
@@ -62,14 +60,13 @@ BROKEN: dict[str, bytes] = {
 }
 
 
-@pytest.mark.parametrize("case", GOOD)
-def test_frames(case: str) -> None:
-    data, bodies = GOOD[case]
+@pytest.mark.parametrize(("data", "bodies"), GOOD.values(), ids=GOOD)
+def test_frames(data: bytes, bodies: list[bytes | str]) -> None:
     assert decoded(data) == bodies
 
 
 @pytest.mark.parametrize("case", BROKEN)
-def test_what_cannot_be_read_is_one_error_and_the_next_message_is_served(case: str) -> None:
+def test_unreadable_message_is_one_error_and_next_is_served(case: str) -> None:
     assert decoded(NEXT + BROKEN[case] + NEXT) == [b"{}", BAD, b"{}"]
 
 
@@ -82,7 +79,7 @@ def test_a_length_that_is_too_long_loses_one() -> None:
     assert decoded(b"Content-Length: 6\r\n\r\nabc" + NEXT + NEXT) == [b"abcCon", BAD, b"{}"]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     st.lists(st.sampled_from([data for data, _ in GOOD.values()][:-1] + list(BROKEN.values())), max_size=4),
     st.lists(st.integers(1, 60), max_size=40),
@@ -110,96 +107,3 @@ def test_rubbish_without_an_end_is_given_up() -> None:
     assert decoded(b"rubbish\n", *[b"x" * 65536] * 10) == [BAD]
     with pytest.raises(FramingError):
         decoded(b"rubbish\n", *[b"x" * 65536] * 20)
-
-
-def test_frames_of_many_threads_are_whole() -> None:
-    reading, writing = os.pipe()
-    writer = FrameWriter(writing)
-    bodies = [[bytes([letter]) * 100_000] * 20 for letter in b"abcdefgh"]
-    threads = [threading.Thread(target=lambda mine=mine: [writer.write(body) for body in mine]) for mine in bodies]
-    for thread in threads:
-        thread.start()
-    decoder, frames = FrameDecoder(), []
-    while len(frames) < 160:
-        frames += decoder.feed(os.read(reading, 1 << 20))
-    for thread in threads:
-        thread.join()
-    writer.close()
-    os.close(reading)
-    assert sorted(frames) == sorted(body for mine in bodies for body in mine)
-
-
-def test_a_client_that_does_not_read_keeps_nobody_waiting() -> None:
-    reading, writing = os.pipe()
-    writer = FrameWriter(writing, Outbox(max_bytes=500_000))
-    assert not writer.is_full
-    for _ in range(100):
-        writer.write(b"x" * 10_000)  # Far more than the pipe holds: a writer that waited would stop here for ever.
-    assert writer.lost
-    os.close(reading)
-    writer.close()
-
-
-# What is put, and how it is replaced -> whether the outbox is full then, and whether its client is lost.
-OUTBOXES: dict[str, tuple[list[tuple[int, str | None]], bool, bool]] = {
-    "little": ([(1_000, None)] * 5, False, False),
-    "more than full": ([(1_000, None)] * 9, True, False),
-    "more than may wait": ([(1_000, None)] * 20, True, True),
-    "at once": ([(20_000, None)], True, True),
-    "small ones take room, too": ([(1, None)] * 100, True, True),
-    "reports that are replaced": ([(1_000, "a")] * 100, False, False),
-}
-
-
-@pytest.mark.parametrize("case", OUTBOXES)
-def test_an_outbox_is_full_and_then_lost(case: str) -> None:
-    """H-F6"""
-    frames, full, lost = OUTBOXES[case]
-    outbox = Outbox(full_bytes=8_000, max_bytes=16_000)
-    seen = False
-    for size, replaces in frames:
-        outbox.put(b"x" * size, replaces)
-        seen |= outbox.is_full or outbox.lost
-    assert (seen, outbox.lost) == (full, lost)
-    assert (outbox.take() is None) == lost
-
-
-def test_what_was_written_before_the_end_arrives() -> None:
-    reading, writing = os.pipe()
-    writer = FrameWriter(writing)
-    for number in range(50):
-        writer.write(b"%02d" % number)
-    writer.close()
-    writer.write(b"too late")
-    with os.fdopen(reading, "rb") as pipe:
-        assert decoded(pipe.read()) == [b"%02d" % number for number in range(50)]
-
-
-def test_a_client_that_is_gone_is_no_error() -> None:
-    reading, writing = os.pipe()
-    writer = FrameWriter(writing)
-    os.close(reading)
-    writer.write(b"x")
-    writer.close()
-    assert writer.lost
-
-
-def test_a_report_that_nobody_has_read_gives_way_to_the_next() -> None:
-    reading, writing = os.pipe()
-    writer = FrameWriter(writing)
-    writer.write(b"x" * 1_000_000)  # More than the pipe holds: from here on everything waits.
-    for number in range(1_000):
-        writer.write(b"report %d" % number, replaces=("report", "a"))
-        if number % 100 == 0:
-            writer.write(b"answer %d" % number)
-    writer.write(b"other", replaces=("report", "b"))
-    decoder, frames = FrameDecoder(), []
-    while not frames or frames[-1] != b"other":
-        frames += decoder.feed(os.read(reading, 1 << 20))
-    writer.close()
-    os.close(reading)
-    answers = [b"answer %d" % number for number in range(0, 1_000, 100)]
-    assert [frame for frame in frames[1:] if frame.startswith(b"answer")] == answers
-    reports = [frame for frame in frames if frame.startswith(b"report")]
-    assert reports[-1] == b"report 999"
-    assert len(reports) <= 2, "at most one was on its way when the others came"

@@ -13,9 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.lsp.test_start import _running
-from thinklsp.lsp.protocol.greeting import answer_to, greet
-from thinklsp.lsp.server import Server
+from tests.lsp.test_start import run_server
+from tests.support.client.wires import framed
+from tests.support.sizes import examples
+from thinklsp.lsp.protocol.fast_initialize import answer_initialize, build_initialize_reply
+from thinklsp.lsp.transport.connection import create_server
 
 CORPUS = Path(__file__).parents[1] / "slow" / "corpus.jsonl"
 PLAIN = {"processId": None, "rootUri": None, "capabilities": {}}
@@ -29,13 +31,13 @@ class Collected:
     def __init__(self) -> None:
         self.bodies: list[bytes] = []
 
-    def write(self, body: bytes, *, replaces: Hashable = None) -> None:
+    def write(self, body: bytes, *, coalesce_key: Hashable = None) -> None:
         self.bodies.append(body)
 
 
 def whole(body: bytes) -> bytes:
     """What the whole server answers to this as its first message."""
-    server, out = Server(), Collected()
+    server, out = create_server(), Collected()
     server.protocol.connect(out)
     server.protocol.receive(body)
     [answer] = out.bodies
@@ -51,8 +53,7 @@ def encoded(value: Any) -> bytes:
 
 
 def frame(value: Any) -> bytes:
-    body = encoded(value)
-    return b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
+    return framed(encoded(value))
 
 
 def general(**members: Any) -> dict[str, Any]:
@@ -126,19 +127,19 @@ ODD = {
 @pytest.mark.parametrize("sent", USUAL.values(), ids=USUAL)
 def test_the_usual_client_is_answered_as_the_whole_server_would(sent: dict[str, Any]) -> None:
     body = encoded(sent)
-    assert answer_to(body) == whole(body)
+    assert build_initialize_reply(body) == whole(body)
 
 
 @pytest.mark.parametrize("body", ODD.values(), ids=ODD)
 def test_what_is_odd_is_left_to_the_whole_server(body: bytes) -> None:
-    assert answer_to(body) is None
+    assert build_initialize_reply(body) is None
 
 
 def test_recorded_clients_are_answered_at_once() -> None:
     bodies = [line.encode() for line in CORPUS.read_text().splitlines() if '"method": "initialize"' in line]
     assert bodies
     for body in bodies:
-        assert answer_to(body) == whole(body)
+        assert build_initialize_reply(body) == whole(body)
 
 
 anything = st.recursive(
@@ -184,10 +185,10 @@ params = st.fixed_dictionaries(
 
 
 @given(params, st.integers() | st.text(max_size=4))
-@settings(max_examples=300, deadline=None)
-def test_whoever_is_greeted_is_told_what_the_whole_server_would_tell(given_params: Any, identity: Any) -> None:
+@settings(max_examples=examples(300), deadline=None)
+def test_fast_initialize_reply_equals_the_full_reply(given_params: Any, identity: Any) -> None:
     body = encoded(message(given_params, id=identity))
-    answer = answer_to(body)
+    answer = build_initialize_reply(body)
     assert answer is None or answer == whole(body)
 
 
@@ -215,12 +216,12 @@ def test_every_byte_that_was_read_is_handed_on(name: str, pieces: int) -> None:
     for start in range(0, len(sent), pieces):
         os.write(theirs, sent[start : start + pieces])
     os.close(theirs)
-    greeting = greet(ours, out)
+    greeting = answer_initialize(ours, out)
     os.close(out)
     said = os.read(back, 10_000)
-    assert greeting.read + os.read(ours, 10_000) == sent
-    assert greeting.answered == (name == "the usual")
-    assert said.endswith(answer_to(encoded(message())) or b"none") if greeting.answered else said == b""
+    assert greeting.data + os.read(ours, 10_000) == sent
+    assert greeting.is_answered == (name == "the usual")
+    assert said.endswith(build_initialize_reply(encoded(message())) or b"none") if greeting.is_answered else said == b""
     os.close(ours)
     os.close(back)
 
@@ -233,8 +234,8 @@ def test_a_client_that_goes_away_is_no_error(gone: str) -> None:
     os.close(back)
     if gone == "before it is read":
         os.close(ours)
-    greeting = greet(ours, out)
-    assert (greeting.read, greeting.answered) == (b"" if gone == "before it is read" else frame(message()), False)
+    greeting = answer_initialize(ours, out)
+    assert (greeting.data, greeting.is_answered) == (b"" if gone == "before it is read" else frame(message()), False)
     for descriptor in {theirs, out, ours} - ({ours} if gone == "before it is read" else set()):
         os.close(descriptor)
 
@@ -247,7 +248,7 @@ def test_what_comes_right_behind_is_dealt_with_as_ever(tmp_path: Path) -> None:
         {"jsonrpc": "2.0", "id": 9, "method": "shutdown"},
         {"jsonrpc": "2.0", "method": "exit"},
     )
-    for server in _running(["-m", "thinklsp"], tmp_path):
+    for server in run_server(["-m", "thinklsp"], tmp_path):
         server.send(frame(message()) + b"".join(map(frame, behind)))
         answers = [server.receive() for _ in range(4)]
         assert [answer["id"] for answer in answers] == [1, 2, 3, 9]
@@ -257,25 +258,23 @@ def test_what_comes_right_behind_is_dealt_with_as_ever(tmp_path: Path) -> None:
 
 
 def test_an_unusual_beginning_is_answered_all_the_same(tmp_path: Path) -> None:
-    for server in _running(["-m", "thinklsp", "--stdio"], tmp_path):
+    for server in run_server(["-m", "thinklsp", "--stdio"], tmp_path):
         server.send(FIRST["a request too early"])
         assert server.receive()["error"]["code"] == -32002
         assert server.receive()["result"]["serverInfo"]["name"] == "thinklsp"
-        server.ask(2, "shutdown")
-        server.tell("exit")
-        assert server.end()[0] == 0
+        server.leave()
 
 
 @pytest.mark.parametrize("sent", [b"", frame(message())], ids=["at once", "after the greeting"])
 def test_an_input_that_ends_early_ends_the_server(tmp_path: Path, sent: bytes) -> None:
-    for server in _running(["-m", "thinklsp"], tmp_path):
+    for server in run_server(["-m", "thinklsp"], tmp_path):
         server.send(sent)
         assert server.end()[0] == 1
 
 
 def test_signals_count_from_the_answer_on(tmp_path: Path) -> None:
     """Everything else is still being loaded then."""
-    for server in _running(["-m", "thinklsp"], tmp_path):
+    for server in run_server(["-m", "thinklsp"], tmp_path):
         server.send(frame(message()))
         server.receive()
         server.process.send_signal(signal.SIGTERM)

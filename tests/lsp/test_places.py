@@ -7,14 +7,21 @@ import time
 
 import pytest
 
+from tests.support.in_process import item
+from thinklsp.lsp.documents.code_locations import (
+    CommentTrigger,
+    EditSubject,
+    find_comment_trigger,
+    find_edit_subject,
+    find_enclosing_definition,
+    has_definition,
+    is_unfinished,
+)
 from thinklsp.lsp.documents.open_documents import Document
-from thinklsp.lsp.documents.places import Trigger, comment_trigger, enclosing_definition, has_definition
-from thinklsp.lsp.documents.unfinished import is_unfinished
-from thinklsp.lsp.protocol.forms import Opened
 
 
 def document(text: str, language: str = "python") -> Document:
-    return Document(Opened("file:///a", language, 1, text), "utf-16")
+    return Document(item(text, "file:///a", language=language), "utf-16")
 
 
 DEFINITIONS: list[tuple[str, str]] = [
@@ -181,15 +188,10 @@ def test_empty_bodies(language: str, marked: str) -> None:
 
 def test_a_selection_is_unfinished_where_one_of_its_lines_is() -> None:
     code = document("x = 1\ny = 2  # TODO: more\nz = 3\n")
-    for first, last, expected in (
-        (0, 1, True),
-        (1, 2, True),
-        (0, 99, True),
-        (2, 3, False),
-        (0, 0, False),
-        (1, 0, True),
-    ):
-        assert is_unfinished(code, first, last) is expected, (first, last)
+    for lines in ((0, 1), (1, 2), (0, 99), (1, 0)):
+        assert is_unfinished(code, *lines), lines
+    for lines in ((2, 3), (0, 0)):
+        assert not is_unfinished(code, *lines), lines
 
 
 @pytest.mark.parametrize(
@@ -293,13 +295,13 @@ TRIGGERS: list[tuple[str, str, int, tuple[str, str, int, int] | None]] = [
 
 @pytest.mark.parametrize(("language", "text", "line", "found"), TRIGGERS)
 def test_comment_triggers(language: str, text: str, line: int, found: tuple[str, str, int, int] | None) -> None:
-    assert comment_trigger(document(text, language), line) == (None if found is None else Trigger(*found))
+    assert find_comment_trigger(document(text, language), line) == (None if found is None else CommentTrigger(*found))
 
 
 def test_a_trigger_far_down_a_large_file_is_found_at_once() -> None:
     text = document('x = "a # b"  # c\n' * 20_000 + "# make it two AI!\n")
     start = time.monotonic()
-    assert comment_trigger(text, 20_000) == Trigger("make it two", "!", 20_000, 20_000)
+    assert find_comment_trigger(text, 20_000) == CommentTrigger("make it two", "!", 20_000, 20_000)
     assert time.monotonic() - start < 0.1
 
 
@@ -308,26 +310,20 @@ def test_places_outside_of_the_document_are_empty() -> None:
     for line in (-1, 1, 99):
         assert not has_definition(text, line)
         assert not is_unfinished(text, line)
-        assert comment_trigger(text, line) is None
+        assert find_comment_trigger(text, line) is None
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "(" * 5000,
-        "const " * 2000,
-        "a " * 3000 + "(",
-        "// " + "AI" * 3000,
-        "a<" * 3000,
-        "// AI! " * 900,
-        "'" * 6001 + " AI!",
-        "/* " * 2000 + "AI!",
-    ],
-)
+LONG = (
+    "(" * 5000, "const " * 2000, "a " * 3000 + "(", "// " + "AI" * 3000, "a<" * 3000, "// AI! " * 900,
+    "'" * 6001 + " AI!", "/* " * 2000 + "AI!",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("line", LONG)
 def test_long_lines_are_answered_at_once(line: str) -> None:
     """A line of 6,000 characters in minified code must not keep an editor waiting."""
     text = document(line, "java")
-    for look in (has_definition, is_unfinished, comment_trigger):
+    for look in (has_definition, is_unfinished, find_comment_trigger):
         look(text, 0)
 
 
@@ -348,4 +344,43 @@ ENCLOSING = [
 @pytest.mark.parametrize(("text", "name", "found"), ENCLOSING)
 def test_the_definition_around_a_line(text: str, name: str, found: list[str | None]) -> None:
     lines = text.splitlines(keepends=True)
-    assert [enclosing_definition(lines, number, name) for number in range(len(found))] == found
+    assert [find_enclosing_definition(lines, number, name) for number in range(len(found))] == found
+
+
+# A text; of the lines that begin with `>`, each means all of them as what an edit at a cursor works on.
+SUBJECTS: list[tuple[str, str, str]] = [
+    ("python", "x = 1\n>def mean(values):\n>    total = 1\n>\n>    return total\n\ny = 2\n", "mean()"),
+    ("python", ">@cache\n>@other(1)\n>async def f(\n>    a,\n>) -> int:\n>    return 1\n@x\ndef g(): ...\n", "f()"),
+    ("python", "class A:\n    x = 1\n\n>    def f(self):\n>        return 1\n\n    def g(self): ...\n", "f()"),
+    ("python", ">import os", ""),
+    ("python", "def f():\n    return 1\n>\nx = 1\n", ""),
+    ("python", "def f():\n    return 1\n\n>x = 1\n", ""),
+    ("python", ">", ""),
+    ("python", "def f():\n    return 1\n>", ""),
+    ("python", "def f():\n    return 1\n\n>@x", ""),
+    ("go", "package a\n>func (s *Server) Run() {\n>\tif x {\n>\t}\n>}\n\nvar q = 1\n", "Run()"),
+    ("csharp", ">public int Run(int a)\n>{\n>    return a;\n>}\nint x;\n", "Run()"),
+    ("rust", ">#[test]\n>fn f<'a>(\n>    x: &'a str,\n>) -> u8 {\n>    1\n>}\nstruct A;", "f"),
+    ("javascript", "a()\n>export const half = (x) => {\n>  return x / 2\n>}\nhalf(1)", "half"),
+    ("ruby", "class A\n>  def f(x)\n>    1\n>  end\n\n  def g = 1\nend\n", "f()"),
+    ("lua", ">local function f(x)\n>  return 1\n>end\nprint(1)", "f()"),
+]
+
+
+@pytest.mark.parametrize(("language", "marked", "name"), SUBJECTS)
+def test_subject_of_an_edit_at_a_cursor(language: str, marked: str, name: str) -> None:
+    lines = marked.split("\n")
+    text = document("\n".join(line.removeprefix(">") for line in lines), language)
+    numbers = [number for number, line in enumerate(lines) if line.startswith(">")]
+    for number in numbers:
+        assert find_edit_subject(text, number) == EditSubject(numbers[0], numbers[-1], name), number
+
+
+@pytest.mark.parametrize("line", [*LONG, "    x = 1", "@a", "}", "", "x" * 2**20])
+def test_subject_in_a_large_file_is_found_at_once(line: str) -> None:
+    text = document(f"{line}\n" * (3 if len(line) > 9_999 else 5_000), "java")
+    stairs = document("".join(" " * at + "a " * 50 + "(\n" for at in range(400)) + "\n" * 4_000 + "x", "java")
+    for each, at in ((text, 2), (text, text.line_count - 2), (stairs, 399), (stairs, 400), (stairs, 4_000)):
+        start = time.process_time()
+        find_edit_subject(each, at)
+        assert time.process_time() - start < 0.01

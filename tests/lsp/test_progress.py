@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
+import re
 import selectors
-from collections.abc import Awaitable, Callable
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from thinklsp.core.events import (
@@ -29,9 +31,9 @@ from thinklsp.core.events import (
 )
 from thinklsp.core.messages import AssistantMessage
 from thinklsp.core.usage import Usage
-from thinklsp.lsp.editor.client import Client
-from thinklsp.lsp.editor.progress import TurnProgress
+from thinklsp.lsp.editor.turn_progress import TurnProgress
 from thinklsp.lsp.editor.work_done import WorkDone
+from thinklsp.lsp.transport.connection import create_server
 
 
 class _Skipping(selectors.DefaultSelector):  # type: ignore[misc,valid-type] # the platform's own class
@@ -60,13 +62,20 @@ class FastLoop(asyncio.SelectorEventLoop):
 
 
 class Screen:
-    """Stands where the connection would: keeps what is told to the client, and when."""
+    """The writer of a real server: keeps what is sent to the client, and when."""
+
+    is_full = False
 
     def __init__(self) -> None:
         self.told: list[tuple[float, Any, dict[str, Any]]] = []
+        server = create_server()
+        server.protocol.connect(self)
+        self.client = server.state.client
 
-    def tell(self, method: str, params: dict[str, Any], *, replaces: object = None) -> None:
-        assert method == "$/progress"
+    def write(self, body: bytes, *, coalesce_key: object = None) -> None:
+        message = json.loads(body)
+        assert message["method"] == "$/progress"
+        params = message["params"]
         self.told.append((asyncio.get_running_loop().time(), params["token"], params["value"]))
 
     def on(self, token: Any, kind: str | None = None) -> list[dict[str, Any]]:
@@ -76,21 +85,34 @@ class Screen:
         return [at for at, name, value in self.told if name == token and value["kind"] not in ("begin", "end")]
 
 
-def fast(test: Callable[[Screen, TurnProgress], Awaitable[None]]) -> Screen:
-    """Runs a test on the fast clock; the progress has begun on the work token `w`."""
+def fast(*course: Any) -> Screen:
+    """Play a turn on the fast clock: events, seconds in which nothing comes, and what else happens to the progress.
+
+    The progress has begun on the work token `w`.
+    """
     screen = Screen()
 
     async def run() -> None:
-        progress = TurnProgress(WorkDone(Client(screen), "chat", "w"))  # type: ignore[arg-type] # it uses `tell` alone
+        progress = TurnProgress(WorkDone(screen.client, "chat", "w"))
         progress.work_done.begin()
         progress.use("p", "summary")
-        await test(screen, progress)
+        await play(progress, course)
         progress.end("done")
         progress.end("again")
 
     with asyncio.Runner(loop_factory=FastLoop) as runner:
         runner.run(run())
     return screen
+
+
+async def play(progress: TurnProgress, course: Iterable[Any]) -> None:
+    for step in course:
+        if isinstance(step, int | float):
+            await asyncio.sleep(step)
+        elif callable(step):
+            step(progress)
+        else:
+            progress.show(step)
 
 
 def check_pace(times: list[float]) -> None:
@@ -100,12 +122,8 @@ def check_pace(times: list[float]) -> None:
     assert not [at for index, at in enumerate(times[:-10]) if times[index + 10] - at < 1.0]
 
 
-def test_one_begin_and_one_end_and_a_heartbeat_while_the_model_is_silent() -> None:
-    async def silence(screen: Screen, progress: TurnProgress) -> None:
-        progress.show(StepStarted(1))
-        await asyncio.sleep(125)
-
-    screen = fast(silence)
+def test_progress_has_heartbeat_while_model_is_silent() -> None:
+    screen = fast(StepStarted(1), 125)
     values = screen.on("w")
     assert [value["kind"] for value in values[:1] + values[-1:]] == ["begin", "end"]
     assert {value["kind"] for value in values[1:-1]} == {"report"}
@@ -118,57 +136,48 @@ def test_one_begin_and_one_end_and_a_heartbeat_while_the_model_is_silent() -> No
     assert screen.on("p") == []
 
 
-def test_a_fast_model_does_not_flood_the_editor_and_no_text_is_lost() -> None:
+def test_fast_model_does_not_flood_the_editor() -> None:
     pieces = [f"{number} " for number in range(3000)]
-
-    async def flood(screen: Screen, progress: TurnProgress) -> None:
-        for piece in pieces:
-            progress.show(TextStreamed(piece))
-            await asyncio.sleep(0.001)
-
-    screen = fast(flood)
+    screen = fast(*itertools.chain(*((TextStreamed(piece), 0.001) for piece in pieces)))
     check_pace(screen.times("w"))
     check_pace(screen.times("p"))
     assert "".join(value["delta"] for value in screen.on("p", "text")) == "".join(pieces)
 
 
-async def everything(screen: Screen, progress: TurnProgress) -> None:
-    for event in (
-        StepStarted(1),
-        ThinkingTick(100),
-        ThinkingStreamed("Hm, "),
-        ThinkingStreamed("well."),
-        TextStreamed("I "),
-        TextStreamed("look."),
-        ToolStarted("t1", "read_file", "read a.py"),
-        ToolFinished("t1", "read_file", "read a.py", False),
-        ToolStarted("t2", "plan", "plan"),
-        ToolFinished("t2", "plan", "plan", False, (PlanEntry("look", "completed"),)),
-        ToolFinished("t3", "edit_file", "edit a.py", True),
-        StepCommitted(AssistantMessage(()), None, Usage(input_tokens=5, output_tokens=7)),
-        Notice("info", "By the way."),
-        RetryScheduled(8.0, "The service is busy."),
-    ):
-        progress.show(event)
-    await asyncio.sleep(5)
-    progress.show(TextStreamed("Done."))
-    progress.show(TurnFinished("end_turn", "Done.", "", Usage()))
-    progress.finished({"turnId": "t"})
+EVERYTHING = (
+    StepStarted(1),
+    ThinkingTick(100),
+    ThinkingStreamed("Hm, "),
+    ThinkingStreamed("well."),
+    TextStreamed("I "),
+    TextStreamed("look."),
+    ToolStarted("t1", "read_file", "read a.py", "{}"),
+    ToolFinished("t1", "read_file", "read a.py", False, None, "{}", "x = 1"),
+    ToolStarted("t2", "plan", "plan"),
+    ToolFinished("t2", "plan", "plan", False, (PlanEntry("look", "completed"),)),
+    ToolFinished("t3", "edit_file", "edit a.py", True),
+    StepCommitted(AssistantMessage(()), None, Usage(input_tokens=5, output_tokens=7)),
+    Notice("info", "By the way."),
+    RetryScheduled(8.0, "The service is busy (529). It says: Later.", attempt=2, max_attempts=4),
+    5,
+    TextStreamed("Done."),
+    TurnFinished("end_turn", "Done.", "", Usage()),
+    lambda progress: progress.send_result({"turnId": "t"}),
+)
 
 
 def test_partial_results_tell_everything_in_order() -> None:
-    assert [(value["kind"], *(v for k, v in value.items() if k != "kind")) for value in fast(everything).on("p")] == [
+    assert [(value["kind"], *(v for k, v in value.items() if k != "kind")) for value in fast(*EVERYTHING).on("p")] == [
         ("thinking", "Hm, well."),
         ("text", "I look."),
-        ("tool", "t1", "read_file", "read a.py", "in_progress"),
-        ("tool", "t1", "read_file", "read a.py", "completed"),
-        ("tool", "t2", "plan", "plan", "in_progress"),
-        ("tool", "t2", "plan", "plan", "completed"),
+        ("tool", "t1", "read_file", "read a.py", "in_progress", "{}", None),
+        ("tool", "t1", "read_file", "read a.py", "completed", "{}", "x = 1"),
+        ("tool", "t2", "plan", "plan", "in_progress", None, None),
+        ("tool", "t2", "plan", "plan", "completed", None, None),
         ("plan", [{"text": "look", "status": "completed"}]),
-        ("tool", "t3", "edit_file", "edit a.py", "failed"),
+        ("tool", "t3", "edit_file", "edit a.py", "failed", None, None),
         ("usage", 5, 7, None, None, None, None),
         ("notice", "info", "By the way."),
-        ("notice", "warning", "The service is busy."),
         ("text", "Done."),
         ("finished", {"turnId": "t"}),
     ]
@@ -194,30 +203,23 @@ PIECE = st.one_of(
     st.just(ThinkingTick(5)),
     st.just(Notice("info", "By the way.")),
     st.just(RetryScheduled(0.0, "The service is busy.")),
-    st.none(),  # The next beat.
+    st.just(0.2),  # The next beat.
 )
 ATTEMPT = st.lists(PIECE, max_size=5)
 
 
 @given(steps=st.lists(st.lists(ATTEMPT, min_size=1, max_size=3), max_size=4), attached_at=st.integers(0, 40))
+@example(steps=[[[TextStreamed("a"), 0.2, TextStreamed("b"), 0.2]]], attached_at=4)
 def test_text_with_its_restarts_is_the_text_of_the_last_attempts(steps: list[Any], attached_at: int) -> None:
-    """A-5: in each step all attempts but the last break off; a client may attach at any time."""
+    """In each step all attempts but the last break off; a client may attach at any time."""
     broken, step = RetryScheduled(1.0, "It broke.", restart=True), StepCommitted(AssistantMessage(()), None, Usage())
     events: list[Any] = []
     for attempts in steps:
         events += [event for attempt in attempts for event in (*attempt, broken)]
         events[-1:] = [step]
 
-    async def play(screen: Screen, progress: TurnProgress) -> None:
-        for number, event in enumerate(events):
-            if number == attached_at:
-                progress.attach("late")
-            if event is None:
-                await asyncio.sleep(0.2)
-            else:
-                progress.show(event)
-
-    screen = fast(play)
+    attached = [lambda progress: progress.attach("late")] if attached_at < len(events) else []
+    screen = fast(*events[:attached_at], *attached, *events[attached_at:])
     for kind, piece in (("text", TextStreamed), ("thinking", ThinkingStreamed)):
         last = [event for attempts in steps for event in attempts[-1]]
         expected = "".join(event.delta for event in last if isinstance(event, piece))
@@ -226,16 +228,9 @@ def test_text_with_its_restarts_is_the_text_of_the_last_attempts(steps: list[Any
             assert standing(screen.on("late"), kind) == expected
 
 
-async def compaction(screen: Screen, progress: TurnProgress) -> None:
-    progress.show(CompactionStarted())
-    await asyncio.sleep(5)
-    progress.show(ContextCompacted((), (), 90, 9, Usage(output_tokens=7), "It is shorter."))
-    progress.show(StepStarted(1))
-    await asyncio.sleep(3)
-
-
 def test_a_compaction_shows_and_says_what_it_did() -> None:
-    screen = fast(compaction)
+    compacted = ContextCompacted((), (), 90, 9, Usage(output_tokens=7), "It is shorter.")
+    screen = fast(CompactionStarted(), 5, compacted, StepStarted(1), 3)
     phases = [value["message"].split(" · ")[0] for value in screen.on("w", "report")]
     assert list(dict.fromkeys(phases)) == ["compacting", "thinking"]
     assert "7 tokens" in screen.on("w", "report")[-1]["message"]
@@ -244,8 +239,11 @@ def test_a_compaction_shows_and_says_what_it_did() -> None:
 
 
 def test_a_retry_counts_down() -> None:
-    messages = [value["message"] for value in fast(everything).on("w", "report")]
-    seconds = [message.split("retrying in ")[1].split(" s")[0] for message in messages if "retrying" in message]
+    messages = [value["message"] for value in fast(*EVERYTHING).on("w", "report")]
+    retries = [message for message in messages if message.startswith("retrying")]
+    pattern = re.compile(r"retrying, 2 of 4, in (\d+) s · \d+ s · The service is busy \(529\) · 7 tokens")
+    seconds = [match[1] for match in map(pattern.fullmatch, retries) if match]
+    assert len(seconds) == len(retries)
     assert seconds == sorted(seconds, key=int, reverse=True)
     assert len(set(seconds)) > 1
 
@@ -254,13 +252,8 @@ def test_a_retry_counts_down() -> None:
     ("display", "summary", "tokens"), [("status", False, True), ("summary", True, True), ("off", False, False)]
 )
 def test_what_of_thinking_is_shown(display: Any, summary: bool, tokens: bool) -> None:
-    async def think(screen: Screen, progress: TurnProgress) -> None:
-        progress.use("p", display)
-        progress.show(ThinkingTick(1234))
-        progress.show(ThinkingStreamed("secret plans"))
-        await asyncio.sleep(3)
-
-    screen = fast(think)
+    thought = ThinkingTick(1234), ThinkingStreamed("secret plans")
+    screen = fast(lambda progress: progress.use("p", display), *thought, 3)
     messages = " ".join(value["message"] for value in screen.on("w", "report"))
     assert "thinking" in messages
     assert ("secret plans" in messages) is summary
@@ -272,12 +265,9 @@ def test_long_ids_of_calls_are_shown_as_digests() -> None:
     """LiteLLM writes the signature of Gemini's thinking into the ids, and no editor may see that."""
     sealed = "call_1__thought__" + "Sig1" * 100
 
-    async def call(screen: Screen, progress: TurnProgress) -> None:
-        for call_id in ("call_1", sealed):
-            progress.show(ToolStarted(call_id, "read_file", "read a.py"))
-            progress.show(ToolFinished(call_id, "read_file", "read a.py", False))
-
-    first, same, other, again = [value["toolCallId"] for value in fast(call).on("p", "tool")]
+    title = "read_file", "read a.py"
+    calls = ((ToolStarted(name, *title), ToolFinished(name, *title, False)) for name in ("call_1", sealed))
+    first, same, other, again = [value["toolCallId"] for value in fast(*itertools.chain(*calls)).on("p", "tool")]
     assert first == same == "call_1"
     assert other == again != first
     assert len(other) < 64
@@ -285,14 +275,8 @@ def test_long_ids_of_calls_are_shown_as_digests() -> None:
 
 
 def test_waiting_for_the_user_is_said() -> None:
-    async def wait(screen: Screen, progress: TurnProgress) -> None:
-        progress.show(ToolStarted("c", "run_command", "run pytest -q"))
-        progress.waiting()
-        await asyncio.sleep(200)
-        progress.resumed()
-        await asyncio.sleep(1)
-
-    screen = fast(wait)
+    started = ToolStarted("c", "run_command", "run pytest -q")
+    screen = fast(started, TurnProgress.show_waiting, 200, TurnProgress.show_resumed, 1)
     messages = [value["message"] for value in screen.on("w", "report")]
     assert "waiting for you" in messages[0]
     # What was going on goes on.
@@ -303,7 +287,7 @@ def test_waiting_for_the_user_is_said() -> None:
 def test_nothing_follows_the_end_and_no_task_is_left() -> None:
     async def run() -> None:
         screen = Screen()
-        progress = TurnProgress(WorkDone(Client(screen), "chat", "w"))  # type: ignore[arg-type] # it uses `tell` alone
+        progress = TurnProgress(WorkDone(screen.client, "chat", "w"))
         progress.work_done.begin()
         progress.end("done")
         progress.show(StepStarted(1))
@@ -318,9 +302,9 @@ def test_nothing_follows_the_end_and_no_task_is_left() -> None:
 def test_without_tokens_nothing_is_sent() -> None:
     async def run() -> None:
         screen = Screen()
-        progress = TurnProgress(WorkDone(Client(screen), "chat"))  # type: ignore[arg-type] # it uses `tell` alone
+        progress = TurnProgress(WorkDone(screen.client, "chat"))
         await progress.work_done.offer()
-        await everything(screen, progress)
+        await play(progress, EVERYTHING)
         progress.end("done")
         assert screen.told == []
 

@@ -23,7 +23,7 @@ async def editor(tmp_path: Path) -> AsyncIterator[InProcess]:
 
 
 def folder_of(editor: InProcess) -> Path:
-    [uri] = editor.server.state.folders
+    [uri] = editor.server.state.documents.folders
     return Path(uri.removeprefix("file://"))
 
 
@@ -42,18 +42,18 @@ def open_document(editor: InProcess, name: str, text: str) -> str:
 async def test_a_snapshot_taken_before_the_first_await_stays_as_it_was(editor: InProcess) -> None:
     snapshots = Snapshots(editor.server.state)
     uri = open_document(editor, "a.py", "buffer\n")
-    view = snapshots.view()
+    view = snapshots.create_view()
     change = {"textDocument": {"uri": uri, "version": 2}, "contentChanges": [{"text": "typed meanwhile\n"}]}
     editor.notify("textDocument/didChange", change)
     assert read(view, "a.py") == "buffer\n"
     assert [document.version for document in view.documents] == [1]
-    assert read(snapshots.view(), "a.py") == "typed meanwhile\n"
+    assert read(snapshots.create_view(), "a.py") == "typed meanwhile\n"
     editor.notify("textDocument/didClose", {"textDocument": {"uri": uri}})
     assert read(view, "a.py") == "buffer\n"
-    assert read(snapshots.view(), "a.py") == "disk\n"
+    assert read(snapshots.create_view(), "a.py") == "disk\n"
 
 
-async def test_folders_come_and_go_and_one_that_cannot_be_used_is_said_once(editor: InProcess, tmp_path: Path) -> None:
+async def test_unusable_folder_is_reported_once(editor: InProcess, tmp_path: Path) -> None:
     snapshots = Snapshots(editor.server.state)
     key = snapshots.key
     (tmp_path / "more").mkdir()
@@ -64,11 +64,11 @@ async def test_folders_come_and_go_and_one_that_cannot_be_used_is_said_once(edit
         {"uri": "file:///", "name": "all"},
     ]
     editor.notify("workspace/didChangeWorkspaceFolders", {"event": {"added": added, "removed": []}})
-    assert read(snapshots.view(), "more/b.py") == "b\n"
-    snapshots.view()
+    assert read(snapshots.create_view(), "more/b.py") == "b\n"
+    snapshots.create_view()
     told = [m for m in await editor.settled() if m.get("method") == "window/showMessage"]
     assert len(told) == 2
     assert snapshots.key == key
     editor.notify("workspace/didChangeWorkspaceFolders", {"event": {"added": [], "removed": added[:1]}})
-    assert [folder.name for folder in snapshots.view().folders] == ["ws"]
+    assert [folder.name for folder in snapshots.create_view().folders] == ["ws"]
     assert snapshots.key == key

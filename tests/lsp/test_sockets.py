@@ -13,27 +13,34 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.raw_wires import HandshakeRefused, framed
-from tests.support.raw_wires import TcpWire as Client
-from tests.support.raw_wires import WebSocketWire as WebSocketClient
-from thinklsp.lsp.protocol.frames import BadFrame
-from thinklsp.lsp.protocol.socket_writer import Gone
-from thinklsp.lsp.protocol.writer import Outbox
-from thinklsp.lsp.serving import tcp, websocket
-from thinklsp.lsp.serving.sockets import Connections, Entrance
+from tests.support.client.wires import HandshakeRefused, framed
+from tests.support.client.wires import TcpWire as Client
+from tests.support.client.wires import WebSocketWire as WebSocketClient
+from tests.support.sizes import examples
+from thinklsp.jsonrpc.framing import BadFrame
+from thinklsp.jsonrpc.writer import ClientDisconnected
+from thinklsp.lsp.transport import tcp, websocket
+from thinklsp.lsp.transport.sockets import ConnectionRegistry, ListenConfig
 
-KINDS = {"tcp": (tcp.listening, Client.open), "ws": (websocket.listening, WebSocketClient.upgraded)}
+KINDS = {"tcp": (tcp.listen, Client.open), "ws": (websocket.listen, WebSocketClient.upgraded)}
 NOBODY = {"processId": None, "rootUri": None, "capabilities": {}}
 INITIALIZE = json.dumps({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": NOBODY}).encode()
-LONG = "x" * 250
 
 
 @asynccontextmanager
-async def listening(kind: str, connections: Connections, **options: Any) -> AsyncIterator[int]:
+async def listening(kind: str, **limits: Any) -> AsyncIterator[tuple[int, Any, ConnectionRegistry]]:
+    """Listen with these limits; give the port, what connects to it, and the connections."""
+    listen, connect = KINDS[kind]
+    connections = ConnectionRegistry(**limits)
     with socket.create_server(("127.0.0.1", 0)) as door:
-        async with KINDS[kind][0](Entrance(door, None), connections):
-            yield door.getsockname()[1]
-        await connections.end()
+        async with listen(ListenConfig(door, None), connections):
+            yield door.getsockname()[1], connect, connections
+        await connections.close_all()
+        await asyncio.sleep(0)
+        async with asyncio.timeout(10):
+            # Those that were refused are still being left.
+            while left := asyncio.all_tasks() - {asyncio.current_task()}:
+                await asyncio.wait(left)
 
 
 async def until_closed(client: Client) -> bytes:
@@ -64,7 +71,7 @@ async def served(client: Client) -> Client:
     return client
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.lists(st.sampled_from([b"{}", "é🙂".encode(), b"\r\nContent-Length: 9\r\n\r\n", b"x" * 500]), max_size=6),
     st.lists(st.integers(1, 60), max_size=40),
@@ -75,11 +82,11 @@ def test_any_pieces_are_the_same_messages_on_tcp(bodies: list[bytes], cuts: list
         ended = asyncio.Event()
 
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            wire = tcp.TcpWire(reader, writer)
+            wire = tcp.TcpStream(reader, writer)
             try:
                 while True:
                     found.extend(await wire.read())
-            except Gone:
+            except ClientDisconnected:
                 await wire.close()
             ended.set()
 
@@ -103,14 +110,13 @@ def test_any_pieces_are_the_same_messages_on_tcp(bodies: list[bytes], cuts: list
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_who_says_nothing_is_left(kind: str) -> None:
-    connections = Connections(patience=0.2)
-    async with listening(kind, connections) as port:
+    async with listening(kind, authentication_seconds=0.2) as (port, connect, _):
         assert await until_closed(await Client.open(port)) == b""
         half = await Client.open(port)
         half.writer.write(framed(INITIALIZE)[:40] if kind == "tcp" else b"GET / HTTP/1.1\r\nHost: x\r\n")
         assert await until_closed(half) == b""
         # Once it is admitted a client may be silent for as long as it likes.
-        client = await served(await KINDS[kind][1](port))
+        client = await served(await connect(port))
         assert await until_closed(await Client.open(port)) == b""
         client.write(INITIALIZE.replace(b'"id": 0', b'"id": 1'))
         assert b"already" in await client.read()
@@ -119,14 +125,9 @@ async def test_who_says_nothing_is_left(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_no_more_than_so_many(kind: str) -> None:
-    connections = Connections(max_clients=2)
-    _, connect = KINDS[kind]
-    async with listening(kind, connections) as port:
+    async with listening(kind, max_clients=2) as (port, connect, _):
         first, second = [await served(await connect(port)) for _ in range(2)]
-        third = await connect(port)
-        third.write(INITIALIZE)
-        told = await until_closed(third)
-        assert b"as many clients as it can serve" in told if kind == "tcp" else third.closed == 1013
+        await is_refused(kind, connect, port, "reached its client limit")
         first.write(b'{"jsonrpc":"2.0","method":"exit"}')
         await until_closed(first)
         async with asyncio.timeout(10):
@@ -137,12 +138,39 @@ async def test_no_more_than_so_many(kind: str) -> None:
         fourth.close()
 
 
+async def is_refused(kind: str, connect: Any, port: int, words: str) -> None:
+    """It is told so in the answer to its first message, or to its opening request."""
+    if kind == "tcp":
+        client = await connect(port)
+        client.write(INITIALIZE)
+        assert words.encode() in await until_closed(client)
+    else:
+        with pytest.raises(HandshakeRefused) as refused:
+            await connect(port)
+        assert refused.value.status == 503
+        assert words in refused.value.text
+        assert refused.value.headers["retry-after"] == "10"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_server_that_is_about_to_stop_says_so(kind: str) -> None:
+    """Clients without a turn are told and left at once; the next one is refused."""
+    async with listening(kind) as (port, connect, connections):
+        client = await served(await connect(port))
+        draining = asyncio.create_task(connections.drain(20))
+        told = await until_closed(client)
+        assert b"window/showMessage" in told
+        assert b"This server is about to stop. Connect again in a moment." in told
+        if kind == "ws":
+            assert client.closed == 1001
+        await draining
+        await is_refused(kind, connect, port, "about to stop")
+
+
 @pytest.mark.parametrize("kind", KINDS)
 async def test_strangers_take_no_place_of_a_client(kind: str) -> None:
-    """H-F12: those who say nothing, and more new ones all the time."""
-    connections = Connections(max_clients=3, max_strangers=3)
-    _, connect = KINDS[kind]
-    async with listening(kind, connections) as port:
+    """Those who say nothing, and more new ones all the time."""
+    async with listening(kind, max_clients=3, max_unauthenticated=3) as (port, connect, _):
         strangers = [await Client.open(port) for _ in range(12)]
         clients = []
         for _ in range(3):
@@ -159,36 +187,12 @@ async def test_strangers_take_no_place_of_a_client(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_who_does_not_read_is_left_and_no_other(kind: str) -> None:
-    connections = Connections(outbox=lambda: Outbox(max_bytes=100_000))
-    _, connect = KINDS[kind]
-    async with listening(kind, connections) as port:
-        deaf, other = await served(await connect(port)), await served(await connect(port))
-        deaf.writer.transport.pause_reading()
-        question = json.dumps({"jsonrpc": "2.0", "id": LONG, "method": f"{LONG}!"}).encode()
-        async with asyncio.timeout(30):
-            while not deaf.writer.transport.is_closing():
-                for _ in range(200):
-                    deaf.write(question)
-                # Newer versions of asyncio count all that waits anew with each of them.
-                with suppress(ConnectionError):
-                    await deaf.writer.drain()
-                # Whoever reads is answered all the while.
-                other.write(question)
-                assert LONG.encode() in await other.read()
-        deaf.kill()
-        other.write(b'{"jsonrpc":"2.0","method":"exit"}')
-        await until_closed(other)
-
-
-@pytest.mark.parametrize("kind", KINDS)
 async def test_a_long_message_arrives_whole_while_the_client_reads(kind: str) -> None:
-    connections = Connections()
-    async with listening(kind, connections) as port:
-        client = await served(await KINDS[kind][1](port))
-        for connection in connections._served:
-            connection.server.protocol.tell("long", {"text": "y" * 3_000_000})
-            connection.server.protocol.tell("after", None)
+    async with listening(kind) as (port, connect, connections):
+        client = await served(await connect(port))
+        for connection in connections._served_connections:
+            connection.server.protocol.notify("long", {"text": "y" * 3_000_000})
+            connection.server.protocol.notify("after", None)
         data = b""
         async with asyncio.timeout(20):
             while b'"after"' not in data:

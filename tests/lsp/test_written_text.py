@@ -3,47 +3,60 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lsprotocol.types import (
+    MarkupKind,
+    Position,
+    Range,
+    TextDocumentContentChangeEvent,
+    TextDocumentContentChangePartial,
+    TextDocumentContentChangeWholeDocument,
+    VersionedTextDocumentIdentifier,
+)
+from markdown_it import MarkdownIt
 
-from tests.support.in_process import in_process
-from tests.support.raw_documents import apply_text_edits, offset_at, position_at
+from tests.support.client.documents import apply_text_edits, offset_at, position_at
+from tests.support.in_process import as_json, in_process, item
+from tests.support.sizes import examples
 from thinklsp.core.edits import FileEdit
 from thinklsp.lsp.documents.open_documents import Document
-from thinklsp.lsp.documents.spans import followed, trimmed, written
-from thinklsp.lsp.editor.state import State
-from thinklsp.lsp.edits.hover import first_sentences, hover
-from thinklsp.lsp.edits.standing import Written
-from thinklsp.lsp.edits.written_text import Origin, WrittenText
-from thinklsp.lsp.protocol.convert import Encoding
-from thinklsp.lsp.protocol.forms import Change, Changed, Opened, Position, Range
+from thinklsp.lsp.documents.spans import count_common_ends, find_written_spans, shift_spans
+from thinklsp.lsp.editor.connection_state import ConnectionState
+from thinklsp.lsp.edits.edit_attribution import Attribution, EarlierText, EditAttribution
+from thinklsp.lsp.edits.edit_offers import UndoableTurn
+from thinklsp.lsp.features.hover import build_hover, extract_first_sentences, format_moment
+from thinklsp.lsp.protocol.positions import Encoding
 
 A, B = "file:///ws/a.py", "file:///ws/b.py"
-FIX = Origin(Written("t1", "fix a.py", "s"), "It was off by one.", "m", "", datetime(2026, 11, 22, 9, 5, tzinfo=UTC))
-EDIT = Origin(Written("t2", "edit a.py", "s"), "", "m", "", FIX.at)
+FIX = Attribution(
+    UndoableTurn("t1", "fix a.py", "s"), "It was off by one.", "m", "", datetime(2026, 11, 22, 9, 5, tzinfo=UTC)
+)
+EDIT = Attribution(UndoableTurn("t2", "edit a.py", "s"), "", "m", "", FIX.written_at)
 
 
 class Desk:
     """Documents without a connection. Texts change by the client's own words."""
 
-    def __init__(self, state: State, encoding: Encoding = "utf-16") -> None:
+    def __init__(self, state: ConnectionState, encoding: Encoding = "utf-16") -> None:
         self.state, self.encoding = state, encoding
         state.documents.encoding = encoding
-        self.texts = WrittenText(state)
+        self.texts = EditAttribution(state)
 
     def open(self, text: str, uri: str = A) -> Document:
-        item = Opened(uri, "python", 1, text)
-        self.state.documents.opened(item)
+        self.state.documents.put_text_document(item(text, uri))
         return self.document(uri)
 
     def close(self, uri: str = A) -> None:
-        self.state.documents.closed(uri)
+        self.state.documents.remove_text_document(uri)
 
     def document(self, uri: str = A) -> Document:
         found = self.state.documents.get(uri)
@@ -53,15 +66,15 @@ class Desk:
     def change(self, start: int, end: int, new: str) -> None:
         text = self.document().text
         places = (Position(**position_at(text, at, self.encoding)) for at in (start, end))
-        self.send(Change(Range(*places), new))
+        self.send(TextDocumentContentChangePartial(Range(*places), new))
 
     def replace(self, old: str, new: str) -> None:
         start = self.document().text.index(old)
         self.change(start, start + len(old), new)
 
-    def send(self, change: Change) -> None:
-        version = self.document().version + 1
-        self.state.documents.changed(Changed(A, version, [change]))
+    def send(self, change: TextDocumentContentChangeEvent) -> None:
+        identifier = VersionedTextDocumentIdentifier(self.document().version + 1, A)
+        self.state.documents.change_text_document(identifier, [change])
 
     def marked(self, uri: str = A) -> list[str | None]:
         """By character of the text: the turn that a hover names there."""
@@ -69,7 +82,7 @@ class Desk:
         found = []
         for at in range(len(document.text)):
             place = position_at(document.text, at, self.encoding)
-            origin = self.texts.at(document, place["line"], place["character"])
+            origin = self.texts.find_attribution(document, place["line"], place["character"])
             found.append(None if origin is None else origin.turn.turn_id)
         return found
 
@@ -80,7 +93,7 @@ class Desk:
         return "".join(char if char == "\n" or mark else "." for char, mark in pairs)
 
     def lenses(self, uri: str = A) -> tuple[str, list[int]] | None:
-        newest = self.texts.newest(self.document(uri))
+        newest = self.texts.find_newest(self.document(uri))
         return None if newest is None else (newest[0].turn.turn_id, newest[1])
 
 
@@ -98,13 +111,13 @@ def edit(before: str | None = BEFORE, after: str | None = AFTER, uri: str = A, *
     return FileEdit(uri, "a.py", before, after, 1, **more)
 
 
-def whole(text: str) -> Change:
-    return Change(None, text)
+def whole(text: str) -> TextDocumentContentChangeEvent:
+    return TextDocumentContentChangeWholeDocument(text)
 
 
 def other(desk: Desk) -> None:
     desk.replace("FIVE", "NINE")
-    desk.texts.wrote(EDIT, edit(AFTER, AFTER.replace("FIVE", "NINE")))
+    desk.texts.record_edit(EDIT, edit(AFTER, AFTER.replace("FIVE", "NINE")))
     assert [mark for mark in desk.marked() if mark] == ["t1"] * 8 + ["t2"] * 4
 
 
@@ -115,7 +128,7 @@ def undone(desk: Desk) -> None:
 
 def forgotten_while_closed(desk: Desk) -> None:
     desk.close()
-    desk.texts.wrote(EDIT, edit(AFTER, AFTER.replace("FIVE", "NINE")))
+    desk.texts.record_edit(EDIT, edit(AFTER, AFTER.replace("FIVE", "NINE")))
     desk.texts.forget(lambda turn: turn.turn_id == "t1")
     desk.open(AFTER.replace("FIVE", "NINE"))
 
@@ -151,7 +164,7 @@ COURSES: list[tuple[str, Course, str]] = [
 @pytest.mark.parametrize(("course", "words"), [row[1:] for row in COURSES], ids=[row[0] for row in COURSES])
 async def test_what_is_still_the_turns(desk: Desk, course: Course, words: str) -> None:
     desk.open(AFTER)
-    desk.texts.wrote(FIX, edit())
+    desk.texts.record_edit(FIX, edit())
     course(desk)
     assert desk.words() == words
 
@@ -159,16 +172,16 @@ async def test_what_is_still_the_turns(desk: Desk, course: Course, words: str) -
 async def test_an_edit_is_seen_when_it_arrives(desk: Desk) -> None:
     """The editor may answer first, the user may have typed, the file may not be open, or have a new name."""
     desk.open("zero\n" + BEFORE)
-    desk.texts.wrote(FIX, edit())
-    assert desk.texts.at(desk.document(), 2, 0) is None
+    desk.texts.record_edit(FIX, edit())
+    assert desk.texts.find_attribution(desk.document(), 2, 0) is None
     await asyncio.sleep(0)
-    assert not desk.state.documents.touched.is_set(), "what arrives is waited for"
+    assert not desk.state.documents.change_event.is_set(), "what arrives is waited for"
     desk.send(whole("zero\n" + AFTER))
     await asyncio.wait(desk.state.tasks)
     assert desk.words() == "....\n...\nTWO\n.....\nFOUR\nFIVE\n"
-    desk.texts.wrote(FIX, edit(None, "new\n", B))
-    desk.texts.wrote(FIX, edit(uri="file:///ws/c.py", new_uri="file:///ws/d.py"))
-    desk.texts.wrote(FIX, edit(after=None, uri="file:///ws/e.py"))
+    desk.texts.record_edit(FIX, edit(None, "new\n", B))
+    desk.texts.record_edit(FIX, edit(uri="file:///ws/c.py", new_uri="file:///ws/d.py"))
+    desk.texts.record_edit(FIX, edit(after=None, uri="file:///ws/e.py"))
     for uri, text, words in ((B, "new\n", "new\n"), ("file:///ws/d.py", AFTER, "...\nTWO\n.....\nFOUR\nFIVE\n")):
         desk.open(text, uri)
         assert desk.words(uri) == words
@@ -178,25 +191,25 @@ async def test_an_edit_is_seen_when_it_arrives(desk: Desk) -> None:
 
 async def test_lines_that_are_gone_or_blank_are_nobodys(desk: Desk) -> None:
     desk.open("one\n\n")
-    desk.texts.wrote(FIX, edit(BEFORE, "one\n\n"))
+    desk.texts.record_edit(FIX, edit(BEFORE, "one\n\n"))
     assert desk.words() == "...\n\n"
     assert desk.lenses() is None
 
 
 async def test_a_document_may_be_closed_before_an_edit_arrives(desk: Desk) -> None:
     desk.open(BEFORE)
-    desk.texts.wrote(FIX, edit())
+    desk.texts.record_edit(FIX, edit())
     desk.close()
     await asyncio.wait(desk.state.tasks)
     desk.open(AFTER)
     assert desk.words() == "...\n...\n.....\n....\n....\n"
 
 
-async def test_of_documents_that_are_closed_the_last_fifty_are_remembered(desk: Desk) -> None:
+async def test_last_fifty_closed_documents_are_remembered(desk: Desk) -> None:
     names = [f"file:///ws/{number}.py" for number in range(52)]
     for uri in names:
         desk.open(AFTER, uri)
-        desk.texts.wrote(FIX, edit(uri=uri))
+        desk.texts.record_edit(FIX, edit(uri=uri))
         desk.close(uri)
     for uri in names:
         desk.open(AFTER, uri)
@@ -205,27 +218,28 @@ async def test_of_documents_that_are_closed_the_last_fifty_are_remembered(desk: 
 
 async def test_lines_in_another_form_are_the_same_lines(desk: Desk) -> None:
     desk.open("\ufeff" + AFTER.replace("\n", "\r\n"))
-    desk.texts.wrote(FIX, edit())
-    assert [desk.texts.at(desk.document(), line, 0) is FIX for line in range(5)] == [False, True, False, True, True]
+    desk.texts.record_edit(FIX, edit())
+    found = [line for line in range(5) if desk.texts.find_attribution(desk.document(), line, 0) is FIX]
+    assert found == [1, 3, 4]
 
 
 async def test_lenses_are_for_the_newest_turn_until_it_is_saved(desk: Desk) -> None:
     text = "".join(f"line {number}\n" for number in range(40))
     now = text.replace("line 3\n", "LINE 3\n").replace("line 5\n", "LINE 5\n").replace("line 30\n", "LINE 30\n")
     desk.open(now)
-    desk.texts.wrote(FIX, edit(text, now))
+    desk.texts.record_edit(FIX, edit(text, now))
     assert desk.lenses() == ("t1", [3, 30])
     desk.change(0, 0, "\n")
     assert desk.lenses() == ("t1", [4, 31])
     desk.replace("LINE 30", "mine")
     assert desk.lenses() == ("t1", [4])
-    desk.texts.saved(A)
-    desk.texts.saved(A)
+    desk.texts.mark_saved(A)
+    desk.texts.mark_saved(A)
     assert desk.lenses() is None
-    assert desk.texts.at(desk.document(), 4, 0) is FIX, "the hover stays"
+    assert desk.texts.find_attribution(desk.document(), 4, 0) is FIX, "the hover stays"
     again = desk.document().text
     desk.send(whole(again.replace("line 9", "NEW 9")))
-    desk.texts.wrote(EDIT, edit(again, desk.document().text))
+    desk.texts.record_edit(EDIT, edit(again, desk.document().text))
     assert desk.lenses() == ("t2", [10])
 
 
@@ -236,9 +250,8 @@ _change = st.tuples(st.floats(0, 1), st.floats(0, 1), _typed, st.booleans())
 
 
 async def test_lenses_go_when_the_file_is_reverted(desk: Desk) -> None:
-    """T-m4"""
     desk.open(AFTER)
-    desk.texts.wrote(FIX, edit())
+    desk.texts.record_edit(FIX, edit())
     assert desk.lenses() == ("t1", [1])
     desk.replace("TWO", "two")
     assert desk.lenses() == ("t1", [3]), "the other change is still there"
@@ -249,9 +262,9 @@ async def test_lenses_go_when_the_file_is_reverted(desk: Desk) -> None:
 
 
 async def test_lenses_go_when_no_change_of_a_turn_is_left_whole(desk: Desk) -> None:
-    """T-m4: some letters of the turn stay, in lines that are the user's now."""
+    """Some letters of the turn stay, in lines that are the user's now."""
     desk.open(AFTER)
-    desk.texts.wrote(FIX, edit())
+    desk.texts.record_edit(FIX, edit())
     desk.replace("TWO", "twO")
     assert (desk.lenses(), desk.words()) == (("t1", [1]), "...\n..O\n.....\nFOUR\nFIVE\n")
     desk.replace("FOUR\nFIVE\n", "four\nfIVE\n")
@@ -262,20 +275,20 @@ def is_capital(char: str) -> bool:
     return char in "DEFGÄ"
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(_lines, st.lists(_change, max_size=8), st.sampled_from(["utf-8", "utf-16", "utf-32"]))
 def test_a_hover_names_a_turn_only_where_the_text_is_still_its(
     lines: list[str], changes: list[tuple[float, float, str, bool]], encoding: Encoding
 ) -> None:
     before = "".join(f"{'' if any(map(is_capital, line)) else line}\n" for line in lines)
     after = "".join(f"{line}\n" for line in lines)
-    document = Document(Opened(A, "python", 1, after), encoding)
-    spans = written(before, after, after)
+    document = Document(item(after, A), encoding)
+    spans = find_written_spans(before, after, after)
 
     def follow(start: int, end: int, length: int) -> None:
-        spans[:] = followed(spans, start, end, length)
+        spans[:] = shift_spans(spans, start, end, length)
 
-    document.follower = follow
+    document.change_listener = follow
     expected = after
     for number, (one, other_, typed, whole_text) in enumerate(changes, 2):
         start, end = sorted((round(one * len(expected)), round(other_ * len(expected))))
@@ -287,18 +300,74 @@ def test_a_hover_names_a_turn_only_where_the_text_is_still_its(
             document.apply(number, [whole(expected)])
         else:
             where = Range(*(Position(**place) for place in places))
-            document.apply(number, [Change(where, typed)])
+            document.apply(number, [TextDocumentContentChangePartial(where, typed)])
         assert document.text == expected
         for at, char in enumerate(expected):
             if char not in "\r\n":
                 place = position_at(expected, at, encoding)
-                offset = document.offset(place["line"], place["character"])
+                offset = document.offset_at_position(Position(**place))
                 assert any(a <= offset < b for a, b in spans) == is_capital(char), (expected, spans, at)
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(_lines, st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1), _typed), max_size=4))
+async def test_earlier_text_is_followed_from_the_compared_text(
+    lines: list[str], changes: list[tuple[float, float, str]]
+) -> None:
+    """The user types while the texts are compared. No character of the user is attributed, then or later."""
+    before = "".join(f"{'' if any(map(is_capital, line)) else line}\n" for line in lines)
+    after = "".join(f"{line}\n" for line in lines)
+    async with in_process() as editor:
+        desk = Desk(editor.server.state, "utf-32")
+        desk.open(after)
+        for number, (one, other_, typed) in enumerate(changes):
+            text = desk.document().text
+            start, end = sorted((round(one * len(text)), round(other_ * len(text))))
+            desk.change(start, end, typed)
+            if number == len(changes) // 2:
+                desk.texts.add_earlier(desk.document(), after, [earlier(before, after)])
+        marks = zip(desk.document().text, desk.marked(), strict=True)
+        assert all(is_capital(char) for char, mark in marks if mark is not None and char not in "\r\n")
+        if not changes:
+            desk.texts.add_earlier(desk.document(), after, [earlier(before, after)])
+            marks = zip(desk.document().text, desk.marked(), strict=True)
+            assert all((mark is not None) == is_capital(char) for char, mark in marks if char != "\n")
+
+
+def earlier(before: str, after: str, origin: Attribution = FIX, *, edit_id: str = "e") -> EarlierText:
+    return EarlierText(edit_id, origin, find_written_spans(before, after, after))
+
+
+async def test_earlier_text_has_a_hover_and_no_lens(desk: Desk) -> None:
+    """It is attributed once, and lies below what was written later, whichever came first."""
+    text = AFTER.replace("FIVE", "NINE")
+    later = replace(EDIT, written_at=EDIT.written_at + timedelta(seconds=1))
+    desk.open(text)
+    desk.texts.record_edit(later, edit(AFTER, text))
+    assert desk.lenses() == ("t2", [4])
+    newest = replace(FIX, written_at=FIX.written_at + timedelta(seconds=2), turn=UndoableTurn("t3", "", "s"))
+    desk.texts.add_earlier(desk.document(), text, [earlier(BEFORE, text), earlier("", "one\n", newest, edit_id="n")])
+    desk.texts.add_earlier(desk.document(), text, [earlier(BEFORE, text)])
+    assert desk.words() == "one\nTWO\n.....\nFOUR\nNINE\n"
+    assert set(desk.marked()) == {"t1", "t2", "t3", None}
+    assert desk.lenses() == ("t2", [4]), "the text that is not saved"
+    assert desk.texts.list_earlier_edits(A) == {"e", "n"}
+    continued = replace(FIX, explanation="It went on.")
+    desk.texts.add_earlier(desk.document(), text, [EarlierText("e", continued, ())])
+    assert desk.texts.find_attribution(desk.document(), 1, 0) is continued
+    desk.replace("TWO", "two")
+    assert desk.lenses() == ("t2", [4])
+    desk.texts.mark_saved(A)
+    desk.close()
+    desk.open(text)
+    assert desk.words() == "one\n...\n.....\nFOUR\nNINE\n"
+    desk.texts.forget(lambda turn: turn.turn_id == "t1")
+    assert desk.words() == "one\n...\n.....\n....\nNINE\n"
 
 
 @given(_typed, _typed)
 def test_texts_are_trimmed_to_what_differs(old: str, new: str) -> None:
-    head, tail = trimmed(old, new)
+    head, tail = count_common_ends(old, new)
     assert old[:head] == new[:head]
     assert old[len(old) - tail :] == new[len(new) - tail :]
     assert head + tail <= min(len(old), len(new))
@@ -310,52 +379,71 @@ async def test_a_large_document_is_answered_at_once(desk: Desk) -> None:
     text = "".join(f"value_{number} = compute({number})  # and so on\n" for number in range(80_000))
     now = text.replace("value_79000 ", "VALUE_79000 ").replace("value_100 ", "VALUE_100 ")
     document = desk.open(now)
-    desk.texts.wrote(FIX, edit(text, now))
+    desk.texts.record_edit(FIX, edit(text, now))
     times = []
     for line in (79_000, 100, 79_999, 0):
         began = time.perf_counter()
-        found = desk.texts.at(document, line, 3)
+        found = desk.texts.find_attribution(document, line, 3)
         times.append(time.perf_counter() - began)
         assert (found is FIX) == (line in (79_000, 100))
     assert min(times) < 0.01
 
 
 def test_what_a_hover_says() -> None:
-    origin = Origin(
-        Written("t1", "fix a.py", "s"),
+    origin = Attribution(
+        UndoableTurn("t1", "fix a.py", "s"),
         "It was **off** by one.\nNow it [counts](https://evil.example).\n\n```\nx\n``` Third one! Fourth.\u202e",
         "claude",
         "Verified: `pytest` – 3 passed in 1.3 s.",
-        FIX.at,
+        FIX.written_at,
     )
-    plain = hover(origin, "plaintext")["contents"]
+    plain = as_json(build_hover(origin, MarkupKind.PlainText))["contents"]
     assert plain == {
         "kind": "plaintext",
-        "value": "Written by thinklsp: fix a.py\n"
+        "value": "thinklsp changed this text on 22 November 2026 at 09:05: fix a.py\n"
         "It was **off** by one. Now it [counts](https://evil.example). ``` x ``` Third one!\n"
-        "claude, 2026-11-22 09:05\n"
+        "Model: claude\n"
         "Verified: `pytest` – 3 passed in 1.3 s.\n"
-        "To undo: the action “thinklsp: undo: fix a.py”, or thinklsp.undo with turn t1.",
+        "To undo: code action “thinklsp: undo “fix a.py””",
     }
-    marked = hover(origin, "markdown")["contents"]
-    first, *inside, last = marked["value"].split("\n")
-    assert (marked["kind"], first, last) == ("markdown", "````text", "````")
-    assert " ".join(inside) == plain["value"].replace("\n", " ")
-    assert first_sentences("") == ""
-    assert first_sentences("a" * 400) == "a" * 299 + "…"
+    marked = as_json(build_hover(origin, MarkupKind.Markdown))["contents"]
+    assert marked == {
+        "kind": "markdown",
+        "value": "**thinklsp** changed this text on 22 November 2026 at 09:05: **fix a.py**\n\n"
+        "It was \\*\\*off\\*\\* by one. Now it \\[counts\\](https:\\//evil.example). "
+        "\\`\\`\\` x \\`\\`\\` Third one!\n\n"
+        "Model: claude\n\n"
+        "Verified: `pytest` – 3 passed in 1.3 s.\n\n"
+        "To undo: code action **thinklsp: undo “fix a.py”**",
+    }
+    assert extract_first_sentences("") == ""
+    assert extract_first_sentences("a" * 400) == "a" * 299 + "…"
 
 
-_nasty = st.lists(
-    st.sampled_from(
-        ["`", "```", "~~~", "\n", " ", "<img src=x>", "](https://e)", "![", "command:x", "&#96;", "    ", "a"]
-    )
-).map("".join)
+DAY = timedelta(days=1)
+
+
+@pytest.mark.parametrize(
+    ("later", "words"),
+    [(timedelta(0), "today"), (timedelta(hours=1), "today"), (DAY, "yesterday"), (2 * DAY, "on 22 November 2026")],
+)
+def test_hover_says_when_in_words(later: timedelta, words: str) -> None:
+    assert format_moment(FIX.written_at, FIX.written_at + later) == f"{words} at 09:05"
+
+
+_PIECES = [
+    *("`", "```", "~~~", "\n", " ", "<img src=x>", "](https://e)", "![", "command:x", "&#96;", "    ", "a"),
+    *("*", "_", "#", "1.", "-", "|", "\\", "www.e.x", "a@b.c", "<b>"),
+]
+_nasty = st.lists(st.sampled_from(_PIECES)).map("".join)
+_INERT = {"paragraph_open", "paragraph_close", "inline", "text", "text_special", "strong_open", "strong_close"}
 
 
 @given(_nasty, _nasty)
-def test_no_markup_leaves_the_fence(title: str, why: str) -> None:
-    origin = Origin(Written("t", title, "s"), why, "m", "", FIX.at)
-    first, *inside, last = hover(origin, "markdown")["contents"]["value"].split("\n")
-    assert first == f"{last}text"
-    assert set(last) == {"`"}
-    assert all(not line.lstrip(" ").startswith(last) for line in inside)
+def test_hover_renders_no_markup_of_others(title: str, why: str) -> None:
+    origin = Attribution(UndoableTurn("t", title, "s"), why, "m", "", FIX.written_at)
+    text = as_json(build_hover(origin, MarkupKind.Markdown))["contents"]["value"]
+    tokens = MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(text)
+    kinds = {token.type for token in tokens} | {child.type for token in tokens for child in token.children or ()}
+    assert kinds <= _INERT | {"code_inline"}, text
+    assert not re.search(r"://|www\.|(?<!\\)@", re.sub(r"(?<![\\`])`[^`]+`", "", text))

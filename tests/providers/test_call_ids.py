@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
@@ -10,10 +9,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.providers.test_request_bodies import ADAPTERS, endpoint, sent
-from thinklsp.core.accumulator import MessageAccumulator
-from thinklsp.core.calls import with_unique_calls
-from thinklsp.core.messages import AssistantMessage, Conversation, ToolResultBlock, UserMessage
+from tests.providers.test_request_bodies import ADAPTERS, call_tools, read_answer, sent
+from tests.support.sizes import examples
+from thinklsp.core.messages import Conversation, ToolResultBlock, UserMessage, ensure_unique_call_ids
 
 # The id of a call, and id and text of its result.
 Pair = tuple[str | None, tuple[str | None, str]]
@@ -21,14 +19,14 @@ _IDS = st.sampled_from(["", "same", "same", "other", "same-2", "call", "call-1",
 _ANSWERS = st.lists(st.tuples(st.sampled_from([*ADAPTERS]), st.lists(_IDS, min_size=1, max_size=4)), max_size=4)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(_ANSWERS)
 def test_every_service_gets_unique_ids_each_with_its_own_result(answers: list[tuple[str, list[str]]]) -> None:
-    """H-F10: calls with equal, empty or reused ids, within a message and across messages, of one service or several."""
-    conversation: Conversation = (UserMessage.of("Go on."),)
+    """Calls with equal, empty or reused ids, within a message and across messages, of one service or several."""
+    conversation: Conversation = (UserMessage.from_text("Go on."),)
     expected: list[str] = []
     for provider, ids in answers:
-        message = with_unique_calls(called(provider, ids), conversation)
+        message = ensure_unique_call_ids(read_answer(provider, call_tools(provider, ids)), conversation)
         assert len(message.tool_uses) == len(ids)
         texts = [f"result {len(expected) + place}" for place in range(len(ids))]
         results = [ToolResultBlock(call.id, text) for call, text in zip(message.tool_uses, texts, strict=True)]
@@ -50,43 +48,6 @@ def _by_message(answers: Sequence[Sequence[str]], pairs: Sequence[Pair]) -> Iter
     for ids in answers:
         yield [call for call, _ in pairs[start : start + len(ids)]]
         start += len(ids)
-
-
-def called(provider: str, ids: Sequence[str]) -> AssistantMessage:
-    """The answer of a service that calls a tool once for each id, in the service's own words."""
-    adapter, model = ADAPTERS[provider]
-    decoder, accumulator = adapter.decoder(), MessageAccumulator(endpoint(provider).origin(model))
-    events = [event for data in streamed(provider, ids) for event in decoder.feed("", data)]
-    for event in [*events, *decoder.finish()]:
-        accumulator.apply(event)
-    return accumulator.message()
-
-
-def streamed(provider: str, ids: Sequence[str]) -> Iterator[str]:
-    function = {"name": "list_files", "arguments": "{}"}
-    match provider:
-        case "anthropic":
-            yield '{"type":"message_start","message":{"model":"m"}}'
-            for index, name in enumerate(ids):
-                block = {"type": "tool_use", "id": name, "name": "list_files", "input": {}}
-                yield json.dumps({"type": "content_block_start", "index": index, "content_block": block})
-                yield json.dumps({"type": "content_block_stop", "index": index})
-            yield '{"type":"message_delta","delta":{"stop_reason":"tool_use"}}'
-            yield '{"type":"message_stop"}'
-        case "openai":
-            yield '{"type":"response.created","response":{"id":"r"}}'
-            for index, name in enumerate(ids):
-                item = {"type": "function_call", "id": f"fc_{index}", "call_id": name, **function}
-                yield json.dumps({"type": "response.output_item.done", "output_index": index, "item": item})
-            yield '{"type":"response.completed","response":{"id":"r"}}'
-        case "google":
-            parts = [{"functionCall": {"id": name, "name": "list_files", "args": {}}} for name in ids]
-            parts[0] |= {"thoughtSignature": "c2ln"}
-            yield json.dumps({"candidates": [{"content": {"parts": parts}, "finishReason": "STOP"}]})
-        case _:
-            calls = [{"index": index, "id": name, "function": function} for index, name in enumerate(ids)]
-            yield json.dumps({"choices": [{"delta": {"tool_calls": calls}, "finish_reason": "tool_calls"}]})
-            yield "[DONE]"
 
 
 def _anthropic_pairs(body: Any) -> Iterator[Pair]:

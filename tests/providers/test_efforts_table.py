@@ -12,14 +12,13 @@ import pytest
 
 import thinklsp.providers
 from tests.support.dialects import Place, place
-from thinklsp.cli.config import efforts_table
+from thinklsp.cli.config import build_efforts_table
 from thinklsp.core.messages import UserMessage
-from thinklsp.engine.turn_config import plan_for
+from thinklsp.engine.turn_config import build_thinking_plan
 from thinklsp.providers.base import ModelRequest
-from thinklsp.providers.catalog import known_models
-from thinklsp.settings import Provider
-from thinklsp.settings.model import nested
-from thinklsp.tools.registry import TOOLS, tool_specs
+from thinklsp.providers.catalogue import list_models
+from thinklsp.settings.model import Provider, build_settings
+from thinklsp.tools.registry import TOOLS, build_tool_specs
 
 TABLE = Path(thinklsp.providers.__file__).with_name("EFFORTS.md").read_text("utf-8")
 PROVIDERS: tuple[Provider, ...] = ("anthropic", "openai", "google", "openai-compatible")
@@ -64,9 +63,9 @@ def wish(heading: str) -> Mapping[str, str]:
 
 
 def sent(where: Place, heading: str) -> dict[str, Any]:
-    plan = plan_for(nested(wish(heading)), where.model)
-    asked = (UserMessage.of("x"),)
-    request = ModelRequest(where.model, "Be good.", tool_specs(TOOLS), asked, plan.thinking, plan.max_tokens)
+    plan = build_thinking_plan(build_settings(wish(heading)), where.model)
+    asked = (UserMessage.from_text("x"),)
+    request = ModelRequest(where.model, "Be good.", build_tool_specs(TOOLS), asked, plan.thinking, plan.max_tokens)
     body: dict[str, Any] = json.loads(bytes(where.encode(request).body))
     return body
 
@@ -121,11 +120,11 @@ READERS = {
 
 def test_the_file_holds_what_the_command_prints() -> None:
     _, _, rest = TABLE.partition("<!-- efforts: made by `thinklsp config efforts` -->\n")
-    assert rest.partition("\n<!-- end of efforts -->")[0] == efforts_table()
+    assert rest.partition("\n<!-- end of efforts -->")[0] == build_efforts_table()
 
 
 def test_the_table_has_every_model_and_every_wish() -> None:
-    assert [*ROWS] == [(provider, name) for provider in PROVIDERS for name in (*known_models(provider), "")]
+    assert [*ROWS] == [(provider, name) for provider in PROVIDERS for name in (*list_models(provider), "")]
     assert all(tuple(row) == HEADINGS for row in ROWS.values())
 
 
@@ -137,4 +136,4 @@ def test_the_words_of_the_table_are_what_is_sent(provider: Provider) -> None:
             where = place(provider, name or OTHERS[provider])
             assert {heading: words(provider, sent(where, heading)) for heading in row} == row, name
             judged += 1
-    assert judged == len(known_models(provider)) + 1
+    assert judged == len(list_models(provider)) + 1

@@ -13,7 +13,7 @@ from genai_prices.data import providers as priced_providers
 from genai_prices.types import ModelInfo as PricedModel
 from genai_prices.types import TieredPrices
 
-from thinklsp.providers.catalog import Catalogue, known_models, priced
+from thinklsp.providers.catalogue import Catalogue, find_price_date, list_models
 from thinklsp.providers.model_info import Price
 
 CATALOGUE = Catalogue()
@@ -30,7 +30,7 @@ DIFFERENT: dict[tuple[str, str], str] = {
     ("gemini-2.5-flash-image", "window"): "our sources differ, and it is not made for text",
     **{
         (model, "window"): OWN_WINDOW
-        for model in known_models("google")
+        for model in list_models("google")
         if model not in ("gemini-2.5-flash", "gemini-2.5-flash-image", "gemini-4-argon")
         and model not in ("gemini-4-hydrogen", "gemini-4-carbon")
     },
@@ -46,7 +46,7 @@ ABSENT = {
     "gemini-4-carbon": "too new; the price is from Google's list, Argon's that is",
 }
 
-ROWS = [(provider, model) for provider in VENDORS for model in known_models(provider)]
+ROWS = [(provider, model) for provider in VENDORS for model in list_models(provider)]
 
 
 def package_model(provider: str, model: str) -> PricedModel | None:
@@ -76,7 +76,7 @@ def theirs(value: object) -> tuple[float | None, float | None, int | None]:
 
 
 def differences(provider: str, model_id: str, found: PricedModel, day: date) -> set[str]:
-    model = CATALOGUE.lookup(provider, model_id, on=day)
+    model = CATALOGUE.find_model(provider, model_id, day=day)
     said = {"window"} if model.context_window != found.context_window else set()
     if model.price is None:
         return said | {"price"}
@@ -96,7 +96,7 @@ def test_every_row_says_what_the_package_says(provider: str, model: str) -> None
     assert (found is None) is (model in ABSENT)
     if found is not None:
         expected = {what for name, what in DIFFERENT if name == model}
-        assert differences(provider, model, found, priced(provider)) == expected
+        assert differences(provider, model, found, find_price_date(provider)) == expected
 
 
 LATER = ["gemini-4-argon", "gemini-3.8-flash", "gemini-3.7-flash", "gemini-3.6-flash"]
@@ -106,27 +106,27 @@ LATER = ["gemini-4-argon", "gemini-3.8-flash", "gemini-3.7-flash", "gemini-3.6-f
 def test_a_price_that_will_rise_rises_on_the_day(model: str) -> None:
     found = package_model("google", model)
     assert found is not None
-    days = [priced("google") + timedelta(days=count) for count in range(120)]
+    days = [find_price_date("google") + timedelta(days=count) for count in range(120)]
     told = [differences("google", model, found, day) - {"window"} for day in days]
     assert set().union(*told) == set()
-    prices = [CATALOGUE.lookup("google", model, on=day).price for day in days]
+    prices = [CATALOGUE.find_model("google", model, day=day).price for day in days]
     assert len(set(prices)) == 2
     # Without a day the dearer one counts, so that a budget holds.
-    assert CATALOGUE.lookup("google", model).price == prices[-1]
+    assert CATALOGUE.find_model("google", model).price == prices[-1]
 
 
 def test_no_other_price_is_known_to_change() -> None:
     for provider, model in ROWS:
         found = package_model(provider, model)
         if found is not None and model not in LATER:
-            soon = differences(provider, model, found, priced(provider) + timedelta(days=400))
+            soon = differences(provider, model, found, find_price_date(provider) + timedelta(days=400))
             assert soon == {what for name, what in DIFFERENT if name == model}, model
 
 
 def test_the_comparison_can_see_a_difference() -> None:
     found = package_model("openai", "gpt-6-sol")
     assert found is not None
-    day = priced("openai")
+    day = find_price_date("openai")
     assert differences("openai", "gpt-6.1-sol", found, day) == {"cache_read_mtok", "long"}
     assert differences("openai", "gpt-6.2-astra", found, day) == {"price"}
     assert differences("openai", "gpt-5.5", found, day) >= {"window", "input_mtok", "output_mtok", "cache_write_mtok"}

@@ -9,18 +9,24 @@ from typing import Any
 import pytest
 
 from thinklsp.core.accumulator import MessageAccumulator
-from thinklsp.core.calls import with_unique_calls
 from thinklsp.core.errors import StreamProtocolError
-from thinklsp.core.messages import AssistantMessage, Conversation, ToolResultBlock, ToolUseBlock, UserMessage
+from thinklsp.core.messages import (
+    AssistantMessage,
+    Conversation,
+    ToolResultBlock,
+    ToolUseBlock,
+    UserMessage,
+    ensure_unique_call_ids,
+)
 from thinklsp.providers.anthropic.adapter import AnthropicAdapter
 from thinklsp.providers.base import Adapter, Endpoint, ModelRequest, Thinking
-from thinklsp.providers.catalog import lookup
+from thinklsp.providers.catalogue import find_model
 from thinklsp.providers.google.adapter import GoogleAdapter
 from thinklsp.providers.openai_chat.adapter import OpenAiChatAdapter
-from thinklsp.providers.openai_chat.servers import server_for
+from thinklsp.providers.openai_chat.servers import resolve_server
 from thinklsp.providers.openai_responses.adapter import OpenAiResponsesAdapter
 
-CHAT = server_for("http://h/v1", kind=None, echo=None, think_tags=False)
+CHAT = resolve_server("http://h/v1", kind=None, echo=None, think_tags=False)
 ADAPTERS: Mapping[str, tuple[Adapter, str]] = {
     "anthropic": (AnthropicAdapter(), "claude-opus-5-5"),
     "openai": (OpenAiResponsesAdapter(), "gpt-6-sol"),
@@ -29,59 +35,71 @@ ADAPTERS: Mapping[str, tuple[Adapter, str]] = {
 }
 
 
-def called(provider: str, arguments: str, name: str = "read_file") -> list[str]:
-    """The stream of an answer that calls one tool, byte for byte with these arguments."""
-    quoted = json.dumps(arguments)
+def call_tools(provider: str, ids: Sequence[str], arguments: str = "{}", name: str = "list_files") -> list[str]:
+    """Write the stream of an answer that calls a tool once for each id, byte for byte with these arguments."""
+    function = f'"name":"{name}","arguments":{json.dumps(arguments)}'
+    quoted = [*enumerate(map(json.dumps, ids))]
     match provider:
         case "anthropic":
-            block = json.dumps({"type": "tool_use", "id": "t1", "name": name, "input": {}})
-            return [
-                '{"type":"message_start","message":{"model":"m"}}',
-                f'{{"type":"content_block_start","index":0,"content_block":{block}}}',
-                f'{{"type":"content_block_delta","index":0,"delta":{{"type":"input_json_delta","partial_json":{quoted}}}}}',
-                '{"type":"content_block_stop","index":0}',
-                '{"type":"message_delta","delta":{"stop_reason":"tool_use"}}',
-                '{"type":"message_stop"}',
-            ]
+            events = ['{"type":"message_start","message":{"model":"m"}}']
+            delta = f'{{"type":"input_json_delta","partial_json":{json.dumps(arguments)}}}'
+            for index, call_id in quoted:
+                block = f'{{"type":"tool_use","id":{call_id},"name":"{name}","input":{{}}}}'
+                events += [
+                    f'{{"type":"content_block_start","index":{index},"content_block":{block}}}',
+                    f'{{"type":"content_block_delta","index":{index},"delta":{delta}}}',
+                    f'{{"type":"content_block_stop","index":{index}}}',
+                ]
+            return [*events, '{"type":"message_delta","delta":{"stop_reason":"tool_use"}}', '{"type":"message_stop"}']
         case "openai":
-            item = f'{{"type":"function_call","id":"fc_1","call_id":"c1","name":"{name}","arguments":{quoted}}}'
+            items = (f'{{"type":"function_call","id":"fc_{n}","call_id":{one},{function}}}' for n, one in quoted)
+            done = '{{"type":"response.output_item.done","output_index":{},"item":{}}}'
             return [
                 '{"type":"response.created","response":{"id":"r"}}',
-                f'{{"type":"response.output_item.done","output_index":0,"item":{item}}}',
+                *(done.format(index, item) for index, item in enumerate(items)),
                 '{"type":"response.completed","response":{"id":"r"}}',
             ]
         case "google":
-            part = f'{{"functionCall":{{"name":"{name}","args":{arguments}}},"thoughtSignature":"c2ln"}}'
-            return [f'{{"candidates":[{{"content":{{"parts":[{part}]}},"finishReason":"STOP"}}]}}']
+            calls = [f'{{"functionCall":{{"id":{one},"name":"{name}","args":{arguments}}}' for _, one in quoted]
+            parts = ",".join([f'{calls[0]},"thoughtSignature":"c2ln"}}', *(f"{call}}}" for call in calls[1:])])
+            return [f'{{"candidates":[{{"content":{{"parts":[{parts}]}},"finishReason":"STOP"}}]}}']
         case _:
-            call = f'{{"index":0,"id":"c1","function":{{"name":"{name}","arguments":{quoted}}}}}'
-            return [f'{{"choices":[{{"delta":{{"tool_calls":[{call}]}},"finish_reason":"tool_calls"}}]}}', "[DONE]"]
+            chunks = ",".join(f'{{"index":{index},"id":{one},"function":{{{function}}}}}' for index, one in quoted)
+            return [f'{{"choices":[{{"delta":{{"tool_calls":[{chunks}]}},"finish_reason":"tool_calls"}}]}}', "[DONE]"]
+
+
+def called(provider: str, arguments: str) -> list[str]:
+    return call_tools(provider, ["t1"], arguments, "read_file")
 
 
 def endpoint(provider: str) -> Endpoint:
     return Endpoint(provider, "http://h/v1", "key-0123456789")
 
 
-def answered(provider: str, events: Sequence[str]) -> AssistantMessage:
+def read_answer(provider: str, events: Sequence[str]) -> AssistantMessage:
     adapter, model = ADAPTERS[provider]
-    decoder, accumulator = adapter.decoder(), MessageAccumulator(endpoint(provider).origin(model))
+    decoder, accumulator = adapter.create_decoder(), MessageAccumulator(endpoint(provider).build_origin(model))
     for data in events:
         for event in decoder.feed("", data):
             accumulator.apply(event)
     for event in decoder.finish():
         accumulator.apply(event)
-    return with_unique_calls(accumulator.message(), ())
+    return accumulator.build_message()
+
+
+def make_unique(provider: str, events: Sequence[str]) -> AssistantMessage:
+    return ensure_unique_call_ids(read_answer(provider, events), ())
 
 
 def with_result(message: AssistantMessage, text: str = "done") -> Conversation:
     [call] = message.tool_uses
-    return UserMessage.of("Go on."), message, UserMessage((ToolResultBlock(call.id, text),))
+    return UserMessage.from_text("Go on."), message, UserMessage((ToolResultBlock(call.id, text),))
 
 
 def sent(provider: str, conversation: Conversation, system: str = "Be good.") -> Any:
     """The body as a strict service reads it."""
     adapter, model = ADAPTERS[provider]
-    request = ModelRequest(lookup(provider, model), system, (), conversation, Thinking(), 1000)
+    request = ModelRequest(find_model(provider, model), system, (), conversation, Thinking(), 1000)
     text = bytes(adapter.encode(request, endpoint(provider)).body).decode()
 
     def refuse(name: str) -> None:
@@ -96,7 +114,7 @@ def sent(provider: str, conversation: Conversation, system: str = "Be good.") ->
 @pytest.mark.parametrize("provider", ADAPTERS)
 def test_numbers_that_json_does_not_have_are_never_sent(provider: str, number: str) -> None:
     try:
-        message = answered(provider, called(provider, f'{{"start_line": {number}}}'))
+        message = make_unique(provider, called(provider, f'{{"start_line": {number}}}'))
     except StreamProtocolError:
         assert provider == "google", "elsewhere only the arguments are wrong, not the stream"
         return
@@ -108,7 +126,7 @@ def test_numbers_that_json_does_not_have_are_never_sent(provider: str, number: s
 
 @pytest.mark.parametrize("provider", ADAPTERS)
 def test_half_a_character_pair_never_leaves(provider: str) -> None:
-    message = answered(provider, called(provider, '{"path": "a\\ud83d.py", "text": "\\ud83d\\ude00 \\\\ud83d"}'))
+    message = make_unique(provider, called(provider, '{"path": "a\\ud83d.py", "text": "\\ud83d\\ude00 \\\\ud83d"}'))
     for other in ADAPTERS:
         text = json.dumps(sent(other, with_result(message, "x\udc00"), system="s\ud800"), ensure_ascii=False)
         # Arguments that are a string of their own go back escaped as they came.
@@ -119,7 +137,7 @@ def test_halves_that_meet_are_a_whole() -> None:
     half = [ToolResultBlock("t1", "\ud83d" + "\ude00")]
     call = ToolUseBlock("t1", "read_file", {})
     for other in ADAPTERS:
-        body = sent(other, (UserMessage.of("Hi"), AssistantMessage((call,)), UserMessage(tuple(half))))
+        body = sent(other, (UserMessage.from_text("Hi"), AssistantMessage((call,)), UserMessage(tuple(half))))
         assert "\U0001f600" in json.dumps(body, ensure_ascii=False)
 
 
@@ -133,36 +151,24 @@ def test_tools_are_called_by_names_that_every_service_takes(provider: str, name:
     assert "x" * 65 not in text
 
 
-def test_harmless_odd_numbers_in_the_chunks_of_compatible_servers_do_no_harm() -> None:
+def test_odd_numbers_in_chunks_do_no_harm() -> None:
     chunk = '{"choices":[{"delta":{"content":"Hi"},"finish_reason":"stop"}],"timings":{"per_second":Infinity,"x":NaN}}'
-    assert answered("openai-compatible", [chunk, "[DONE]"]).text == "Hi"
+    assert make_unique("openai-compatible", [chunk, "[DONE]"]).text == "Hi"
 
 
-ODD_ANSWERS: Mapping[str, tuple[str, list[str]]] = {
-    "a call without an id": (
-        "anthropic",
-        [event.replace('"id": "t1", ', "") for event in called("anthropic", "{}")],
-    ),
-    "a call with an empty id": (
-        "anthropic",
-        [event.replace('"id": "t1"', '"id": ""') for event in called("anthropic", "{}")],
-    ),
-    "a call without a name": (
-        "anthropic",
-        [event.replace('"read_file"', "null") for event in called("anthropic", "{}")],
-    ),
-    "a call with a number for a name": (
-        "openai",
-        [event.replace('"read_file"', "7") for event in called("openai", "{}")],
-    ),
-    "a signature that is none": ("google", [event.replace('"c2ln"', "7") for event in called("google", "{}")]),
+# What is replaced in the stream of an ordinary call.
+ODD_ANSWERS: Mapping[str, tuple[str, dict[str, str]]] = {
+    "a call without an id": ("anthropic", {'"id":"t1",': ""}),
+    "a call with an empty id": ("anthropic", {'"id":"t1"': '"id":""'}),
+    "a call without a name": ("anthropic", {'"read_file"': "null"}),
+    "a call with a number for a name": ("openai", {'"read_file"': "7"}),
+    "a signature that is none": ("google", {'"c2ln"': "7"}),
     "a call that is none": (
         "google",
-        [
-            called("google", "{}")[0]
-            .replace('"parts":[', '"parts":[{"functionCall":null,"text":"","thoughtSignature":"c2ln"},')
-            .replace(',"thoughtSignature":"c2ln"}]', "}]")
-        ],
+        {
+            ',"thoughtSignature":"c2ln"}]': "}]",
+            '"parts":[': '"parts":[{"functionCall":null,"text":"","thoughtSignature":"c2ln"},',
+        },
     ),
 }
 
@@ -170,9 +176,13 @@ ODD_ANSWERS: Mapping[str, tuple[str, list[str]]] = {
 @pytest.mark.parametrize("name", ODD_ANSWERS)
 def test_an_odd_answer_is_a_broken_one_or_can_go_back(name: str) -> None:
     """Stored and sent back as it came it would be refused in every later request of the session."""
-    provider, events = ODD_ANSWERS[name]
+    provider, changes = ODD_ANSWERS[name]
+    events = called(provider, "{}")
+    for old, new in changes.items():
+        assert old in "".join(events)
+        events = [event.replace(old, new) for event in events]
     try:
-        message = answered(provider, events)
+        message = make_unique(provider, events)
     except StreamProtocolError:
         return
     body = sent(provider, with_result(message))

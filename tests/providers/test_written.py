@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.support.dialects import Place, place
 from tests.support.sizes import examples
+from thinklsp.core.json_bytes import encode_json
 from thinklsp.core.messages import (
     AssistantMessage,
     Conversation,
@@ -23,12 +24,11 @@ from thinklsp.core.messages import (
     ToolUseBlock,
     UserMessage,
 )
-from thinklsp.core.strict_json import json_bytes
 from thinklsp.providers.anthropic import adapter as anthropic
 from thinklsp.providers.base import ModelRequest, Thinking
-from thinklsp.providers.google import contents as google
-from thinklsp.providers.openai_chat import replay as openai_chat
-from thinklsp.providers.openai_responses import replay as openai_responses
+from thinklsp.providers.google import adapter as google
+from thinklsp.providers.openai_chat import adapter as openai_chat
+from thinklsp.providers.openai_responses import adapter as openai_responses
 
 PLACES = [
     place("anthropic", "claude-opus-5-5"),
@@ -37,7 +37,7 @@ PLACES = [
     place("openai-compatible", "compatible-1"),
 ]
 TOOLS = (ToolSpec("read_file", "Reads.", {"type": "object", "properties": {"path": {"type": "string"}}}),)
-MEMOS = [module.WRITTEN._memo for module in (anthropic, openai_responses, google, openai_chat)]
+MEMOS = [module.ENCODED_PARTS._memo for module in (anthropic, openai_responses, google, openai_chat)]
 WORDS = st.sampled_from(["", " ", "a", 'ab\n"\\', "é 🙂", "\ud83d", "\u2028", "x" * 60])
 IDS = st.sampled_from(["a", "b", "call/1", "toolu_1", ""])
 ARGUMENTS = st.none() | st.dictionaries(WORDS, WORDS | st.integers() | st.none(), max_size=2)
@@ -80,7 +80,7 @@ def steps(draw: st.DrawFn) -> tuple[Message, ...]:
     if draw(st.booleans()):
         return (UserMessage(tuple(map(TextBlock, draw(st.lists(WORDS, min_size=1, max_size=2))))),)
     where = draw(st.sampled_from(PLACES))
-    origin = where.endpoint.origin(where.model.id)
+    origin = where.endpoint.build_origin(where.model.id)
 
     def state(kind: str, text: str, call_id: str = "") -> OpaqueState | None:
         return OpaqueState(raw_of(where, kind, text, call_id), origin) if draw(st.integers(0, 3)) else None
@@ -118,20 +118,20 @@ def asked(where: Place, conversation: Conversation) -> ModelRequest:
 @settings(max_examples=examples(200), deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(PLACES), steps()), min_size=1, max_size=8))
 def test_a_growing_conversation_is_written_as_if_it_were_new(course: list[tuple[Place, tuple[Message, ...]]]) -> None:
-    conversation: Conversation = (UserMessage.of("Begin."),)
+    conversation: Conversation = (UserMessage.from_text("Begin."),)
     for where, step in course:
         body = bytes(where.encode(asked(where, conversation)).body)
         assert body == bytes(where.encode(asked(where, conversation)).body)
         assert body == bytes(where.encode(asked(where, anew(conversation))).body)
-        assert body == json_bytes(json.loads(body)), "as the plain writer of JSON has it"
+        assert body == encode_json(json.loads(body)), "as the plain writer of JSON has it"
         conversation += step
 
 
 def test_a_request_writes_what_is_new() -> None:
     """Growth in counts: the second half of a session writes as many pieces as the first."""
     for where in PLACES:
-        conversation: Conversation = (UserMessage.of("Begin."),)
-        origin = where.endpoint.origin(where.model.id)
+        conversation: Conversation = (UserMessage.from_text("Begin."),)
+        origin = where.endpoint.build_origin(where.model.id)
         counts = []
         for number in range(40):
             call = ToolUseBlock(
@@ -159,8 +159,8 @@ def test_what_was_written_goes_with_the_conversation() -> None:
     for where in PLACES:
         gc.collect()
         before = [len(memo._entries) for memo in MEMOS]
-        conversation: Conversation = (UserMessage.of("Begin."), AssistantMessage((TextBlock("Done."),)))
-        where.encode(asked(where, (*conversation, UserMessage.of("Again."))))
+        conversation: Conversation = (UserMessage.from_text("Begin."), AssistantMessage((TextBlock("Done."),)))
+        where.encode(asked(where, (*conversation, UserMessage.from_text("Again."))))
         assert [len(memo._entries) for memo in MEMOS] > before, where.provider
         del conversation
         gc.collect()

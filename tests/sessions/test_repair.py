@@ -9,13 +9,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.support.dialects import ask, place
+from tests.support.dialects import SIDES, ask, place, request_of
+from tests.support.images import image
 from tests.support.scripted_model import check_sendable, is_sendable
-from tests.support.simulated_streams import SIDES, request_of
+from tests.support.sizes import examples
 from tests.support.stored_sessions import answer, conversations, full_session, one_turn, sealed
-from thinklsp.core.calls import with_unique_calls
 from thinklsp.core.messages import (
     AssistantMessage,
+    ContentBlock,
     Conversation,
     Message,
     OpaqueState,
@@ -26,8 +27,9 @@ from thinklsp.core.messages import (
     ToolResultBlock,
     ToolUseBlock,
     UserMessage,
+    ensure_unique_call_ids,
 )
-from thinklsp.sessions.repair import LOST_BEGINNING, LOST_RESULT, Repair, mend
+from thinklsp.sessions.repair import LOST_BEGINNING, LOST_RESULT, Repair, repair_conversation
 from thinklsp.sessions.session import Session
 
 SOUND = one_turn(2, one_turn(1, Session("s", "w"))).conversation
@@ -36,77 +38,64 @@ TWO_CALLS = AssistantMessage((ToolUseBlock("a", "t", {}), ToolUseBlock("b", "t",
 A, B = ToolResultBlock("a", "first"), ToolResultBlock("b", "second")
 THOUGHT = ThinkingBlock("Hm.", sealed("one"))
 HIDDEN = RedactedThinkingBlock(sealed("two"))
-NO_RESULT = ToolResultBlock("a", LOST_RESULT, is_error=True)
+BOTH = (USER, TWO_CALLS)
+NOTE = "<note>Result of a missing tool call:</note>\nfirst"
+
+
+def lose(call_id: str) -> ToolResultBlock:
+    return ToolResultBlock(call_id, LOST_RESULT, is_error=True)
+
+
+def call(*call_ids: str, name: str = "t") -> AssistantMessage:
+    return AssistantMessage(tuple(ToolUseBlock(call_id, name, {}) for call_id in call_ids))
+
+
+def say(*blocks: ContentBlock) -> AssistantMessage:
+    return AssistantMessage(blocks)
 
 
 def user(*blocks: ToolResultBlock | TextBlock | str) -> UserMessage:
     return UserMessage(tuple(TextBlock(block) if isinstance(block, str) else block for block in blocks))
 
 
+WORDS = TextBlock("x")
 CASES: dict[str, tuple[Conversation, Conversation, str]] = {
-    "a call that nothing follows": (
-        (USER, TWO_CALLS),
-        (USER, TWO_CALLS, user(NO_RESULT, replace(NO_RESULT, tool_use_id="b"))),
-        "no result",
+    "a call that nothing follows": (BOTH, (*BOTH, user(lose("a"), lose("b"))), "no result"),
+    "a call before a prompt": (
+        (*BOTH, user(B, "?")),
+        (*BOTH, user(lose("a"), B, "?")),
+        "the tool call a had no result",
     ),
-    "a call that a prompt follows": (
-        (USER, TWO_CALLS, user(B, "More?")),
-        (USER, TWO_CALLS, user(NO_RESULT, B, "More?")),
-        "the call a had no result",
-    ),
-    "a call that an answer follows": (
-        (USER, CALLING, END),
-        (USER, CALLING, user(ToolResultBlock("c1", LOST_RESULT, is_error=True)), END),
-        "no result",
-    ),
-    "a result without a call": (
-        (USER, END, user(A, "More?")),
-        (USER, END, user("<note>The result of a tool call that was lost:</note>\nfirst", "More?")),
-        "without its call",
-    ),
-    "results in another order than the calls": ((USER, TWO_CALLS, user(B, A)), (USER, TWO_CALLS, user(A, B)), "order"),
-    "text before results": ((USER, TWO_CALLS, user("x", A, B)), (USER, TWO_CALLS, user(A, B, "x")), "wrong order"),
-    "a result twice": ((USER, TWO_CALLS, user(A, A, B)), (USER, TWO_CALLS, user(A, B)), "twice"),
-    "a step twice": ((USER, CALLING, RESULT, CALLING, RESULT, END), SOUND[:4], "second time"),
+    "a call before an answer": ((USER, CALLING, END), (USER, CALLING, user(lose("c1")), END), "no result"),
+    "a result without a call": ((USER, END, user(A, "?")), (USER, END, user(NOTE, "?")), "without its tool call"),
+    "results in another order than the calls": ((*BOTH, user(B, A)), (*BOTH, user(A, B)), "order"),
+    "text before results": ((*BOTH, user("x", A, B)), (*BOTH, user(A, B, "x")), "wrong order"),
+    "a result twice": ((*BOTH, user(A, A, B)), (*BOTH, user(A, B)), "repeated"),
+    "a step twice": ((USER, CALLING, RESULT, CALLING, RESULT, END), SOUND[:4], "repeated answer"),
     "an id twice": (
-        (USER, TWO_CALLS, user(A, B), AssistantMessage((ToolUseBlock("a", "u", {}),)), user(replace(A, text="third"))),
-        (
-            *(USER, TWO_CALLS, user(A, B)),
-            *(AssistantMessage((ToolUseBlock("a-3", "u", {}),)), user(ToolResultBlock("a-3", "third"))),
-        ),
-        "a-3 now",
+        (*BOTH, user(A, B), call("a", name="u"), user(replace(A, text="third"))),
+        (*BOTH, user(A, B), call("a-3", name="u"), user(ToolResultBlock("a-3", "third"))),
+        "now a-3",
     ),
     "a block twice": (
-        (USER, AssistantMessage((THOUGHT, HIDDEN, THOUGHT, HIDDEN, HIDDEN, TextBlock("x")))),
-        (USER, AssistantMessage((THOUGHT, HIDDEN, TextBlock("x")))),
-        "twice",
+        (USER, say(THOUGHT, HIDDEN, THOUGHT, HIDDEN, HIDDEN, WORDS)),
+        (USER, say(THOUGHT, HIDDEN, WORDS)),
+        "repeated",
     ),
     "a call twice": (
-        (USER, AssistantMessage((TWO_CALLS.blocks[0], *TWO_CALLS.blocks)), user(A, A, B)),
-        (
-            USER,
-            AssistantMessage((TWO_CALLS.blocks[0], replace(TWO_CALLS.blocks[0], id="a-2"), TWO_CALLS.blocks[1])),
-            user(A, replace(A, tool_use_id="a-2"), B),
-        ),
-        "a-2 now",
+        (USER, call("a", "a", "b"), user(A, A, B)),
+        (USER, call("a", "a-2", "b"), user(A, replace(A, tool_use_id="a-2"), B)),
+        "now a-2",
     ),
     "a call without an id": (
-        (USER, AssistantMessage((ToolUseBlock("", "t", {}),)), user(replace(A, tool_use_id=""))),
-        (USER, AssistantMessage((ToolUseBlock("call-1", "t", {}),)), user(replace(A, tool_use_id="call-1"))),
-        "had no id and is call-1 now",
+        (USER, call(""), user(replace(A, tool_use_id=""))),
+        (USER, call("call-1"), user(replace(A, tool_use_id="call-1"))),
+        "had no id and is now call-1",
     ),
-    "thinking without a signature": (
-        (USER, AssistantMessage((ThinkingBlock("Hm."), TextBlock("x")))),
-        (USER, AssistantMessage((TextBlock("x"),))),
-        "signature",
-    ),
-    "nothing but thinking without a signature": (
-        (USER, AssistantMessage((ThinkingBlock("Hm."),)), user("More?")),
-        (USER, user("More?")),
-        "signature",
-    ),
-    "empty messages": ((user(), USER, AssistantMessage(()), END), (USER, END), "empty"),
-    "texts without words": ((user(" ", "x"), END, user("\n")), (user("x"), END), "without words"),
+    "unsigned thinking": ((USER, say(ThinkingBlock("Hm."), WORDS)), (USER, say(WORDS)), "signature"),
+    "nothing but unsigned thinking": ((USER, say(ThinkingBlock("Hm.")), user("?")), (USER, user("?")), "signature"),
+    "empty messages": ((user(), USER, say(), END), (USER, END), "empty"),
+    "texts without words": ((user(" ", "x"), END, user("\n")), (user("x"), END), "blank text"),
     "an answer at the beginning": ((END, USER), (user(LOST_BEGINNING), END, USER), "began with an answer"),
 }
 
@@ -114,24 +103,24 @@ CASES: dict[str, tuple[Conversation, Conversation, str]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_found_is_mended(name: str) -> None:
     broken, mended, finding = CASES[name]
-    repair = mend(broken)
+    repair = repair_conversation(broken)
     assert repair.conversation == mended
     assert finding in " ".join(repair.findings)
     assert all(sentence.startswith("Message ") and sentence.endswith(".") for sentence in repair.findings)
-    check_sendable((*repair.conversation, UserMessage.of("Next.")))
-    assert mend(mended).findings == ()
+    check_sendable((*repair.conversation, UserMessage.from_text("Next.")))
+    assert repair_conversation(mended).findings == ()
 
 
 @pytest.mark.parametrize("length", [0, 1, 3, 4, 5, 7, 8])
 def test_what_is_sound_is_left_alone(length: int) -> None:
     conversation = SOUND[:length]
-    assert mend(conversation).conversation is conversation
-    assert mend(conversation).findings == ()
+    assert repair_conversation(conversation).conversation is conversation
+    assert repair_conversation(conversation).findings == ()
 
 
 def test_every_kind_of_block_is_sound() -> None:
     conversation = full_session(Session("s", "w")).conversation
-    assert mend(conversation).conversation is conversation
+    assert repair_conversation(conversation).conversation is conversation
 
 
 def words(conversation: Conversation) -> str:
@@ -143,10 +132,11 @@ def words(conversation: Conversation) -> str:
 
 @settings(deadline=None)
 @given(conversations)
+@example((AssistantMessage((ToolUseBlock("a", "a", {}),)), UserMessage((image(), ToolResultBlock("a", "")))))
 def test_the_mended_one_can_be_sent_and_no_word_is_lost(conversation: Conversation) -> None:
-    repair = mend(conversation)
-    check_sendable((*repair.conversation, UserMessage.of("Next.")))
-    again = mend(repair.conversation)
+    repair = repair_conversation(conversation)
+    check_sendable((*repair.conversation, UserMessage.from_text("Next.")))
+    again = repair_conversation(repair.conversation)
     assert (again.findings, again.conversation) == ((), repair.conversation)
     kept = words(repair.conversation)
     for message in conversation:
@@ -156,7 +146,7 @@ def test_the_mended_one_can_be_sent_and_no_word_is_lost(conversation: Conversati
     assert bool(repair.findings) == (repair.conversation != conversation)
     twice = any(len(set(message.blocks)) < len(message.blocks) for message in conversation)
     unsigned = any(block == ThinkingBlock(getattr(block, "text", "")) for m in conversation for block in m.blocks)
-    if is_sendable((*conversation, UserMessage.of("Next."))) and not twice and not unsigned:
+    if is_sendable((*conversation, UserMessage.from_text("Next."))) and not twice and not unsigned:
         assert repair.findings == ()
 
 
@@ -167,32 +157,31 @@ _steps = st.lists(st.tuples(st.lists(_calls, min_size=1, max_size=3), st.boolean
 
 
 @pytest.mark.parametrize("side", SIDES)
-def test_equal_ids_are_the_only_thing_that_repair_changes_and_every_service_takes_the_result(side: str) -> None:
-    """H-F10: ids that are equal, empty or used again by a later message, of calls that are identical or not."""
+def test_repair_changes_only_equal_ids(side: str) -> None:
+    """Ids that are equal, empty or used again by a later message, of calls that are identical or not."""
     where = place(*SIDES[side])
-    origin = where.endpoint.origin(where.model.id)
+    origin = where.endpoint.build_origin(where.model.id)
 
     def is_taken(conversation: Conversation) -> bool:
-        return bool(
-            ask(where, where.dialect({"step": [{"block": [{"text": "Fine."}]}]}), request_of(where, conversation))
-        )
+        dialect = where.dialect({"step": [{"block": [{"text": "Fine."}]}]})
+        return bool(ask(where, dialect, request_of(where, conversation)))
 
-    @settings(deadline=None, max_examples=30)
+    @settings(deadline=None, max_examples=examples(30))
     @given(_steps, st.booleans())
     @example([([ToolUseBlock("c", "list_files", {})] * 2, True)] * 2, True)
     @example([([ToolUseBlock("", "list_files", {})] * 2, True)] * 2, True)
     def check(steps: list[tuple[list[ToolUseBlock], bool]], has_raw: bool) -> None:
-        stored = arrived = (UserMessage.of("Look."),)
+        stored = arrived = (UserMessage.from_text("Look."),)
         for number, (calls, are_equal) in enumerate(steps):
             blocks = (replace(call, raw=issued(where.provider, call, origin) if has_raw else None) for call in calls)
             answer = AssistantMessage(tuple(blocks), "tool_use")
             texts = ["Nothing." if are_equal else f"{number}, {at}" for at in range(len(calls))]
             stored = (*stored, *step(answer, texts))
-            arrived = (*arrived, *step(with_unique_calls(answer, arrived), texts))
-        repaired = mend(stored).conversation
-        assert mend(repaired) == Repair((), repaired)
+            arrived = (*arrived, *step(ensure_unique_call_ids(answer, arrived), texts))
+        repaired = repair_conversation(stored).conversation
+        assert repair_conversation(repaired) == Repair((), repaired)
         assert without_ids(repaired) == without_ids(stored)
-        assert mend(arrived).findings == ()
+        assert repair_conversation(arrived).findings == ()
         assert is_taken(repaired)
         assert is_taken(arrived)
 
@@ -226,4 +215,4 @@ def without_ids(conversation: Conversation) -> list[list[object]]:
 
 
 def test_an_answer_alone_is_sound_behind_a_prompt() -> None:
-    assert mend((UserMessage.of("x"), answer("y"))).findings == ()
+    assert repair_conversation((UserMessage.from_text("x"), answer("y"))).findings == ()

@@ -14,7 +14,9 @@ import pytest
 
 from tests.support.scripted_model import check_sendable
 from tests.support.stored_sessions import (
+    EDIT,
     LONG,
+    SPENT,
     USAGE,
     connection_of,
     database,
@@ -22,18 +24,15 @@ from tests.support.stored_sessions import (
     full_session,
     one_turn,
     opened,
+    opened_with_session,
+    run_sql,
 )
-from tests.support.writing_sessions import check_survival, gone, until_told, writers
 from thinklsp.core.errors import SessionError
-from thinklsp.sessions.folder import Leases
-from thinklsp.sessions.ledger import PlannedWrite
+from thinklsp.sessions.leases import Leases
 from thinklsp.sessions.session import Session
-from thinklsp.sessions.values import Spent
 
-SPENT = Spent("t", "p", "m", USAGE)
-EDIT = PlannedWrite("file:///a", "a", "1", "2")
+Use = Callable[[Path], Awaitable[bool]]
 FLIPS = 40
-CUTS = 25
 
 
 async def filled(folder: Path, count: int = 4) -> list[Session]:
@@ -41,28 +40,28 @@ async def filled(folder: Path, count: int = 4) -> list[Session]:
         sessions = []
         for number in range(count):
             session = await store.update((await store.create("w")).id, full_session, SPENT)
-            await store.update(session.id, lambda now: now.with_user("At length.").with_step(LONG, None, USAGE))
+            await store.update(session.id, lambda now: now.add_user_message("At length.").add_step(LONG, None, USAGE))
             sessions.append(await store.update(session.id, lambda now, n=number: one_turn(n, now)))
-        await store.intend(session.id, "w", "t", (EDIT,))
+        await store.record_intent(session.id, "w", "t", (EDIT,))
     return sessions
 
 
 async def use(folder: Path) -> tuple[str, ...]:
     """Whatever is damaged: nothing but SessionError comes out, and new work is kept."""
     async with opened(folder) as store:
-        for summary in await store.list(None):
+        for summary in await store.list_sessions(None):
             try:
                 session = await store.get(summary.id, None)
-                check_sendable((await store.update(session.id, lambda now: now.with_user("More."))).conversation)
-                await store.usage(session.id)
-                await store.archives(session.id)
+                check_sendable((await store.update(session.id, lambda now: now.add_user_message("More."))).conversation)
+                await store.report_usage(session.id)
+                await store.list_archives(session.id)
             except SessionError:
                 continue
-        await store.unknown_edits("w")
-        await store.last_written("w")
+        await store.list_unknown_edits("w")
+        await store.find_written_turn("w")
         new = await store.update((await store.create("w")).id, full_session, SPENT)
         problems = store.problems
-    if not any("was written by a newer thinklsp" in problem for problem in problems):
+    if not any("was written by a newer version of thinklsp" in problem for problem in problems):
         async with opened(folder) as store:
             assert await store.get(new.id, "w") == new
     return problems
@@ -76,11 +75,8 @@ async def set_aside(folder: Path) -> bool:
     return bool(kept)
 
 
-async def check_flips(
-    folder: Path, random: Random, flips: int, used: Callable[[Path], Awaitable[bool]] = set_aside
-) -> int:
-    """How many of the files were set aside. One that is not survived is named, with what was flipped, and stays: a
-    store is never twice the same, byte for byte."""
+async def check_flips(folder: Path, random: Random, flips: int, used: Use = set_aside) -> int:
+    """Return how many of the files were set aside. One that is not survived is named, with its flips, and stays."""
     await filled(folder / "original")
     aside = 0
     for number in range(flips):
@@ -100,10 +96,6 @@ async def check_flips(
         damaged.unlink()
         shutil.rmtree(copy)
     return aside
-
-
-async def test_flipped_bytes_are_survived(tmp_path: Path) -> None:
-    assert await check_flips(tmp_path, Random(7), FLIPS) > 0
 
 
 async def test_a_damaged_file_that_was_not_survived_is_named_and_kept(tmp_path: Path) -> None:
@@ -135,16 +127,15 @@ async def test_a_schema_that_is_not_ours_any_more_costs_no_session(damage: str, 
     with closing(sqlite3.connect(database(tmp_path))) as connection:
         connection.executescript(damage)
     async with opened(tmp_path) as store:
-        assert {summary.id for summary in await store.list("w")} == {session.id for session in sessions}
+        assert {summary.id for summary in await store.list_sessions("w")} == {session.id for session in sessions}
         assert "was damaged. It is kept as" in store.problems[0]
         assert [await store.get(session.id, "w") for session in sessions] == sessions
     await use(tmp_path)
 
 
-async def test_who_issued_new_state_is_known_although_the_shared_row_was_damaged(tmp_path: Path) -> None:
+async def test_issuer_is_known_despite_damaged_shared_row(tmp_path: Path) -> None:
     await filled(tmp_path)
-    with closing(sqlite3.connect(database(tmp_path))) as connection, connection:
-        connection.execute("UPDATE origin SET model = model || 'x'")
+    run_sql(database(tmp_path), "UPDATE origin SET model = model || 'x'")
     assert any("Parts of the session" in problem for problem in await use(tmp_path))
 
 
@@ -160,8 +151,7 @@ async def test_what_is_no_database_is_set_aside(content: bytes, tmp_path: Path) 
 
 
 async def test_damage_at_work_costs_no_session_that_is_in_use(tmp_path: Path) -> None:
-    async with opened(tmp_path, retry_after=0.0) as store:
-        session = await store.update((await store.create("w")).id, full_session)
+    async with opened_with_session(tmp_path, retry_seconds=0.0) as (store, session):
         other = await store.update((await store.create("w")).id, full_session)
         connection_of(store).execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         content = bytearray(database(tmp_path).read_bytes())
@@ -182,47 +172,18 @@ async def test_damaged_state_is_left_out_and_the_rows_are_kept(tmp_path: Path) -
     """A signature that has changed on disk never goes to a service."""
     async with opened(tmp_path) as store:
         session = await store.update((await store.create("w")).id, full_session)
-    with closing(sqlite3.connect(database(tmp_path), isolation_level=None)) as connection:
-        connection.execute("UPDATE opaque SET content = replace(content, 'canary', 'canarx') WHERE position = 0")
+    damage = "UPDATE opaque SET content = replace(content, 'canary', 'canarx') WHERE position = 0"
+    run_sql(database(tmp_path), damage)
     async with opened(tmp_path) as store:
         found = await store.get(session.id, "w")
         kinds = [block.kind for block in found.conversation[1].blocks]
         assert kinds == [block.kind for block in session.conversation[1].blocks[1:]]
-        assert "left out" in store.problems[0]
-        changed = await store.update(session.id, lambda now: now.with_user("More."))
+        assert "continues without these parts" in store.problems[0]
+        changed = await store.update(session.id, lambda now: now.add_user_message("More."))
         assert changed.conversation[:-1] == found.conversation
-        assert len(await store.archives(session.id)) == 1
+        assert len(await store.list_archives(session.id)) == 1
     async with opened(tmp_path) as store:
         assert (await store.get(session.id, "w"), store.problems) == (changed, ())
-
-
-async def test_a_log_that_was_cut_keeps_the_commits_before_the_cut(tmp_path: Path) -> None:
-    """As a power failure would leave it: db and log of a killed process, the log cut anywhere in its second half."""
-    random = Random(11)
-    folder = tmp_path / "original"
-    folder.mkdir(mode=0o700)
-    with writers() as source:
-        pid = source.start(folder)
-        await until_told(folder, 60)
-        source.kill(pid)
-        await gone(pid)
-    await check_survival(copied(folder, tmp_path / "whole"))
-    log = (folder / "sessions" / "sessions.db-wal").read_bytes()
-    session_id = (folder / "told").read_text().split()[1]
-    steps = []
-    for number in range(CUTS):
-        copy = copied(folder, tmp_path / f"cut{number}")
-        part = len(log) // 2 // CUTS
-        cut = len(log) - number * part - random.randrange(part)
-        (copy / "sessions" / "sessions.db-wal").write_bytes(log[:cut])
-        (copy / "sessions" / "sessions.db-shm").unlink(missing_ok=True)
-        async with opened(copy) as store:
-            session = await store.update(session_id, lambda now: now.with_user("More."))
-            check_sendable(session.conversation)
-            assert store.problems == ()
-            steps.append((cut, session.steps))
-    assert [count for _, count in sorted(steps)] == sorted(count for _, count in steps)
-    assert len({count for _, count in steps}) > 1
 
 
 def copied(folder: Path, copy: Path) -> Path:
@@ -235,10 +196,10 @@ def copied(folder: Path, copy: Path) -> Path:
 def test_a_damaged_id_is_locked_inside_the_folder(tmp_path: Path, session_id: str) -> None:
     locks = tmp_path / "locks"
     locks.mkdir()
-    leases = Leases(str(tmp_path))
-    assert leases.take(session_id)
+    leases = Leases(str(locks))
+    leases.take(session_id)
     assert len(os.listdir(locks)) == 1
     assert os.listdir(tmp_path) == ["locks"]
     leases.release(session_id)
-    assert leases.free(session_id)
+    assert leases.is_free(session_id)
     assert os.listdir(locks) == []

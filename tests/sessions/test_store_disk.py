@@ -9,14 +9,16 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, closing
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from tests.support.stored_sessions import (
+    EDIT,
     SECRET,
+    SPENT,
     USAGE,
     connection_of,
     database,
@@ -25,29 +27,25 @@ from tests.support.stored_sessions import (
     holding,
     one_turn,
     opened,
+    opened_with_session,
     sealed,
 )
 from thinklsp.core.errors import SessionError
 from thinklsp.core.messages import AssistantMessage, ThinkingBlock
 from thinklsp.sessions.database import open_database
-from thinklsp.sessions.folder import network_mount, set_aside
+from thinklsp.sessions.folder import find_network_mount, set_aside
 from thinklsp.sessions.ledger import PlannedWrite
-from thinklsp.sessions.spending import utc_today
+from thinklsp.sessions.spending import read_utc_date
 from thinklsp.sessions.sqlite_store import SqliteStore
-from thinklsp.sessions.values import Spent
-
-SPENT = Spent("t", "p", "m", USAGE)
-EDIT = PlannedWrite("file:///a", "a", "1", "2")
 
 
 async def test_the_file_is_kept_as_promised(tmp_path: Path) -> None:
     """kill -9 cannot tell whether a commit reaches the disk, so the settings themselves are looked at."""
-    async with opened(tmp_path) as store:
-        await store.update((await store.create("w")).id, full_session)
+    async with opened_with_session(tmp_path) as (store, _):
         pragmas = "journal_mode synchronous foreign_keys busy_timeout wal_autocheckpoint trusted_schema secure_delete"
         found = {name: connection_of(store).execute(f"PRAGMA {name}").fetchone()[0] for name in pragmas.split()}
         assert list(found.values()) == ["wal", 2, 1, 5000, 1000, 0, 1]
-        assert (await store.condition()).kind == "file"
+        assert (await store.read_status()).kind == "file"
         modes = {path.name: path.stat().st_mode & 0o777 for path in files_of(tmp_path)}
         assert {"sessions.db", "sessions.db-wal", "sessions.db-shm"} <= {*modes}
         assert {*modes.values()} == {0o600}
@@ -67,11 +65,11 @@ def hook(event, arguments):
         os.unlink(arguments[0])
 
 busy = []
-from thinklsp.sessions.folder import prepared, prepared_database
+from thinklsp.sessions.folder import prepare_folder, prepare_database
 sys.addaudithook(hook)
-folder = prepared(sys.argv[1])
+folder = prepare_folder(sys.argv[1])
 open(folder + "/sessions.db-wal", "w").close()
-prepared_database(folder)
+prepare_database(folder)
 assert os.listdir(folder).count("sessions.db") == 1 and len(busy) == 4, busy
 """
 
@@ -94,7 +92,7 @@ async def test_modes_do_not_depend_on_the_umask_and_are_tightened(tmp_path: Path
     database(tmp_path / "state").chmod(0o644)
     (tmp_path / "state" / "sessions").chmod(0o755)
     async with opened(tmp_path / "state") as store:
-        assert len(await store.list("w")) == 1
+        assert len(await store.list_sessions("w")) == 1
         assert (database(tmp_path / "state").stat().st_mode & 0o777, store.problems) == (0o600, ())
         assert (tmp_path / "state" / "sessions").stat().st_mode & 0o777 == 0o700
 
@@ -106,44 +104,6 @@ async def test_nothing_is_on_disk_before_something_was_said(tmp_path: Path) -> N
     async with opened(tmp_path) as store:
         with pytest.raises(SessionError):
             await store.get(session.id, "w")
-
-
-@asynccontextmanager
-async def in_trouble(folder: Path, spoil: Callable[[SqliteStore], Callable[[], object]]) -> AsyncIterator[SqliteStore]:
-    """A store whose disk fails from its second turn on; afterwards it is mended."""
-    async with opened(folder, retry_after=0.0, patience=0.05) as store:
-        session = await store.update((await store.create("w")).id, full_session, SPENT)
-        mend = await asyncio.to_thread(spoil, store)
-        session = await store.update(session.id, lambda now: now.with_user("x" * 50_000).with_choices({"a": "b"}))
-        for number in range(3):
-            session = await store.update(session.id, lambda now, n=number: one_turn(n, now), SPENT)
-            assert await store.get(session.id, "w") == session
-        intent = await store.intend(session.id, "w", "t", (EDIT,))
-        await store.settle(intent, {EDIT.uri: "applied"})
-        short, _ = await store.compact(session.id, lambda now: now.compacted(now.conversation[-4:]), "short")
-        new = await store.update((await store.create("w")).id, full_session, SPENT)
-        assert await store.latest("w") == new
-        assert {summary.id for summary in await store.list("w")} == {session.id, new.id}
-        assert await store.get(session.id, "w") == short
-        written = await store.last_written("w")
-        assert written is not None
-        assert (await store.condition()).sessions == 2, "the file has an older copy of one of them"
-        assert (await store.spent_on(utc_today())).input_tokens == 50
-        [problem] = store.problems
-        assert "cannot be written" in problem
-        yield store
-        mend()
-        await store.update(session.id, lambda now: now.with_user("After."))
-    async with opened(folder) as store:
-        after = await store.get(session.id, "w")
-        assert after.conversation[:-1] == short.conversation
-        assert after.steps == 8
-        [archive] = await store.archives(session.id)
-        assert (await store.archived(session.id, archive.id)).conversation == session.conversation
-        assert await store.get(new.id, "w") == new
-        assert (await store.spent_on(utc_today())).input_tokens == 50
-        assert await store.last_written("w") == written
-        assert connection_of(store).execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 
 
 def full(store: SqliteStore) -> Callable[[], object]:
@@ -163,19 +123,51 @@ def locked(store: SqliteStore) -> Callable[[], object]:
     return other.close
 
 
-@pytest.mark.parametrize("spoil", [full, read_only, locked])
-async def test_chat_goes_on_in_memory_and_is_written_later(
-    spoil: Callable[[SqliteStore], Callable[[], object]], tmp_path: Path
-) -> None:
-    async with in_trouble(tmp_path, spoil) as store:
-        if spoil is not locked:
+DISKS = {"full": full, "read_only": read_only, "locked": locked}
+
+
+@pytest.mark.parametrize("name", DISKS)
+async def test_chat_goes_on_in_memory_and_is_written_later(name: str, tmp_path: Path) -> None:
+    """The disk fails from the second turn on; afterwards it is mended."""
+    async with opened(tmp_path, retry_seconds=0.0, timeout_seconds=0.05) as store:
+        session = await store.update((await store.create("w")).id, full_session, SPENT)
+        mend = await asyncio.to_thread(DISKS[name], store)
+        session = await store.update(session.id, lambda now: now.add_user_message("x" * 50_000).add_choices({"a": "b"}))
+        for number in range(3):
+            session = await store.update(session.id, lambda now, n=number: one_turn(n, now), SPENT)
+            assert await store.get(session.id, "w") == session
+        intent = await store.record_intent(session.id, "w", "t", (EDIT,))
+        await store.settle_edit(intent, {EDIT.uri: "applied"})
+        short, _ = await store.compact(session.id, lambda now: now.replace_conversation(now.conversation[-4:]), "short")
+        new = await store.update((await store.create("w")).id, full_session, SPENT)
+        assert await store.find_latest("w") == new
+        assert {summary.id for summary in await store.list_sessions("w")} == {session.id, new.id}
+        assert await store.get(session.id, "w") == short
+        written = await store.find_written_turn("w")
+        assert written is not None
+        assert (await store.read_status()).sessions == 2, "the file has an older copy of one of them"
+        assert (await store.sum_day(read_utc_date())).input_tokens == 50
+        [problem] = store.problems
+        assert "cannot be written" in problem
+        if name != "locked":
             with pytest.raises(SessionError, match="deleted"):
-                await store.delete((await store.latest("w")).id, "w")
+                await store.delete(new.id, "w")
+        mend()
+        await store.update(session.id, lambda now: now.add_user_message("After."))
+    async with opened(tmp_path) as store:
+        after = await store.get(session.id, "w")
+        assert after.conversation[:-1] == short.conversation
+        assert after.steps == 8
+        [archive] = await store.list_archives(session.id)
+        assert (await store.read_archive(session.id, archive.id)).conversation == session.conversation
+        assert await store.get(new.id, "w") == new
+        assert (await store.sum_day(read_utc_date())).input_tokens == 50
+        assert await store.find_written_turn("w") == written
+        assert connection_of(store).execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 
 
 async def test_what_waits_is_written_at_the_end(tmp_path: Path) -> None:
-    async with opened(tmp_path) as store:
-        session = await store.update((await store.create("w")).id, full_session)
+    async with opened_with_session(tmp_path) as (store, session):
         mend = read_only(store)
         session = await store.update(session.id, lambda now: one_turn(0, now))
         mend()
@@ -184,8 +176,7 @@ async def test_what_waits_is_written_at_the_end(tmp_path: Path) -> None:
 
 
 async def test_the_loop_goes_on_while_another_program_holds_the_lock(tmp_path: Path) -> None:
-    async with opened(tmp_path, patience=0.3) as store:
-        session = await store.update((await store.create("w")).id, full_session)
+    async with opened_with_session(tmp_path, timeout_seconds=0.3) as (store, session):
         release = locked(store)
         writing = asyncio.create_task(store.update(session.id, lambda now: one_turn(0, now)))
         turns, longest, last = 0, 0.0, asyncio.get_running_loop().time()
@@ -200,8 +191,7 @@ async def test_the_loop_goes_on_while_another_program_holds_the_lock(tmp_path: P
 
 
 async def test_a_lock_that_is_given_back_in_time_is_waited_for(tmp_path: Path) -> None:
-    async with opened(tmp_path, patience=5.0) as store:
-        session = await store.update((await store.create("w")).id, full_session)
+    async with opened_with_session(tmp_path, timeout_seconds=5.0) as (store, session):
         release = locked(store)
         writing = asyncio.create_task(store.update(session.id, lambda now: one_turn(0, now)))
         await asyncio.sleep(0.05)
@@ -216,13 +206,13 @@ async def test_a_store_that_is_locked_from_the_start_is_tried_again(tmp_path: Pa
     with closing(sqlite3.connect(database(tmp_path), isolation_level=None)) as other:
         other.execute("PRAGMA locking_mode = EXCLUSIVE")
         other.execute("BEGIN EXCLUSIVE")
-        async with opened(tmp_path, patience=0.05, retry_after=0.0) as store:
+        async with opened(tmp_path, timeout_seconds=0.05, retry_seconds=0.0) as store:
             new = await store.update((await store.create("w")).id, full_session)
-            assert (await store.condition()).kind == "memory"
+            assert (await store.read_status()).kind == "memory"
             assert "locked" in store.problems[0]
             other.close()
             new = await store.update(new.id, lambda now: one_turn(0, now))
-            assert {summary.id for summary in await store.list("w")} == {old.id, new.id}
+            assert {summary.id for summary in await store.list_sessions("w")} == {old.id, new.id}
     async with opened(tmp_path) as store:
         assert await store.get(new.id, "w") == new
 
@@ -230,10 +220,9 @@ async def test_a_store_that_is_locked_from_the_start_is_tried_again(tmp_path: Pa
 _LIMITED = """
 import asyncio, resource, sys
 from pathlib import Path
-from tests.support.stored_sessions import full_session, one_turn, opened
+from tests.support.stored_sessions import one_turn, opened_with_session
 async def main():
-    async with opened(Path(sys.argv[1])) as store:
-        session = await store.update((await store.create("w")).id, full_session)
+    async with opened_with_session(Path(sys.argv[1])) as (store, session):
         size = int(sys.argv[2])
         resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
         for number in range(40):
@@ -250,61 +239,35 @@ def test_a_file_that_may_not_grow_is_a_full_disk(tmp_path: Path) -> None:
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY
 
 
-def a_link_for_the_folder(folder: Path) -> None:
-    (folder.parent / "elsewhere").mkdir()
-    folder.symlink_to(folder.parent / "elsewhere")
+def make_folder(folder: Path, mode: int = 0o700) -> Path:
+    folder.mkdir(parents=True)
+    folder.chmod(mode)
+    return folder
 
 
-def a_dangling_link(folder: Path) -> None:
-    folder.symlink_to(folder.parent / "nowhere")
-
-
-def a_file_for_the_folder(folder: Path) -> None:
-    folder.write_text("mine")
-
-
-def a_link_for_the_database(folder: Path) -> None:
-    (folder / "sessions").mkdir(mode=0o700, parents=True)
-    database(folder).symlink_to(folder.parent / "elsewhere.db")
-
-
-def a_link_for_the_log(folder: Path) -> None:
-    (folder / "sessions").mkdir(mode=0o700, parents=True)
-    (folder / "sessions" / "sessions.db-wal").symlink_to(folder.parent / "elsewhere.db")
-
-
-def a_folder_for_the_database(folder: Path) -> None:
-    database(folder).mkdir(parents=True)
-
-
-def a_link_for_the_inner_folder(folder: Path) -> None:
-    folder.mkdir()
-    (folder.parent / "elsewhere").mkdir()
-    (folder / "sessions").symlink_to(folder.parent / "elsewhere")
-
-
-def a_folder_that_others_can_change(folder: Path) -> None:
-    folder.mkdir()
-    folder.chmod(0o777)
-
-
-def a_folder_of_somebody_else(folder: Path) -> None:
+def give_folder_away(folder: Path) -> None:
     if os.getuid() != 0:
         pytest.skip("only root can give a folder away")
-    folder.mkdir()
-    os.chown(folder, 12345, 12345)
+    os.chown(make_folder(folder), 12345, 12345)
 
 
-WRONG = {
-    a_link_for_the_folder: "is a link",
-    a_dangling_link: "is a link",
-    a_file_for_the_folder: "is not a folder",
-    a_link_for_the_database: "is a link",
-    a_link_for_the_log: "is a link",
-    a_folder_for_the_database: "is not a file",
-    a_link_for_the_inner_folder: "is not a folder",
-    a_folder_that_others_can_change: "chmod 700",
-    a_folder_of_somebody_else: "another user",
+def link_file(folder: Path, name: str) -> None:
+    (make_folder(folder / "sessions") / name).symlink_to(folder.parent / "elsewhere.db")
+
+
+WRONG: dict[str, tuple[Callable[[Path], object], str]] = {
+    "a link for the folder": (lambda folder: folder.symlink_to("elsewhere"), "is a symbolic link"),
+    "a dangling link": (lambda folder: folder.symlink_to("nowhere"), "is a symbolic link"),
+    "a file for the folder": (lambda folder: folder.write_text("mine"), "is not a folder"),
+    "a link for the database": (lambda folder: link_file(folder, "sessions.db"), "is a symbolic link"),
+    "a link for the log": (lambda folder: link_file(folder, "sessions.db-wal"), "is a symbolic link"),
+    "a folder for the database": (lambda folder: database(folder).mkdir(parents=True), "is not a file"),
+    "a link for the inner folder": (
+        lambda folder: (make_folder(folder) / "sessions").symlink_to("../elsewhere"),
+        "is not a folder",
+    ),
+    "a folder that others can change": (lambda folder: make_folder(folder, 0o777), "chmod 700"),
+    "a folder of another user": (give_folder_away, "another user"),
 }
 
 
@@ -312,16 +275,18 @@ def plain_files(folder: Path) -> list[tuple[str, int]]:
     return sorted((path.name, path.lstat().st_size) for path in folder.rglob("*") if not path.is_dir())
 
 
-@pytest.mark.parametrize("put", WRONG)
-async def test_what_is_not_ours_is_refused_and_not_followed(put: Callable[[Path], None], tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", WRONG)
+async def test_what_is_not_ours_is_refused_and_not_followed(name: str, tmp_path: Path) -> None:
+    put, sentence = WRONG[name]
     folder = tmp_path / "state"
+    (tmp_path / "elsewhere").mkdir()
     put(folder)
     before = plain_files(tmp_path)
     async with opened(folder) as store:
         session = await store.update((await store.create("w")).id, full_session, SPENT)
-        assert await store.latest("w") == session
-        assert WRONG[put] in store.problems[0]
-        assert (await store.condition()).kind == "memory"
+        assert await store.find_latest("w") == session
+        assert sentence in store.problems[0]
+        assert (await store.read_status()).kind == "memory"
         await store.delete(session.id, "w")
     assert plain_files(tmp_path) == before
 
@@ -333,11 +298,12 @@ async def test_a_deleted_session_leaves_no_byte(tmp_path: Path) -> None:
         session = await store.create("w-" + canary)
         for number in range(40):
             step = AssistantMessage((ThinkingBlock("", sealed(canary * (number % 7 + 1) * 20)),))
-            await store.update(session.id, lambda now, n=number: now.with_user(f"{canary} {n}"))
-            await store.update(session.id, lambda now, step=step: now.with_step(step, None, USAGE), SPENT)
+            await store.update(session.id, lambda now, n=number: now.add_user_message(f"{canary} {n}"))
+            await store.update(session.id, lambda now, step=step: now.add_step(step, None, USAGE), SPENT)
             await store.update(others[number % 3].id, lambda now, n=number: one_turn(n, now))
-        await store.compact(session.id, lambda now: now.compacted(now.conversation[-2:]), canary)
-        await store.intend(session.id, canary, "t" + canary, (PlannedWrite("file:///" + canary, canary, canary, "x"),))
+        await store.compact(session.id, lambda now: now.replace_conversation(now.conversation[-2:]), canary)
+        edit = PlannedWrite("file:///" + canary, canary, canary, "x")
+        await store.record_intent(session.id, canary, "t" + canary, (edit,))
         fork = await store.fork(session.id, None)
         shutil.copy(database(tmp_path), f"{database(tmp_path)}.before-version-1")
         assert len(holding(tmp_path, canary)) >= 2
@@ -346,21 +312,20 @@ async def test_a_deleted_session_leaves_no_byte(tmp_path: Path) -> None:
             assert holding(tmp_path, each.id) == []
         assert holding(tmp_path, canary) == []
         assert holding(tmp_path, "canary"), "the others are still there, or this test could not fail"
-        assert len(await store.list("w")) == 3
+        assert len(await store.list_sessions("w")) == 3
 
 
 async def test_no_error_and_no_repr_holds_what_is_sealed(tmp_path: Path) -> None:
-    async with opened(tmp_path) as store:
-        session = await store.update((await store.create("w")).id, full_session)
+    async with opened_with_session(tmp_path) as (store, session):
         for failing in (
-            store.update(session.id, lambda now: now.with_step(now.conversation[1], None, USAGE)),  # type: ignore[arg-type]  # it is an answer
+            store.update(session.id, lambda now: now.add_step(now.conversation[1], None, USAGE)),  # type: ignore[arg-type]  # it is an answer
             store.fork(session.id, "w", 99),
             store.get("x", "w"),
         ):
             with pytest.raises((SessionError, ValueError)) as caught:
                 await failing
             assert SECRET[:20] not in f"{caught.value!r} {caught.value}"
-        assert SECRET[:20] not in f"{session!r} {await store.list('w')!r} {await store.condition()!r}"
+        assert SECRET[:20] not in f"{session!r} {await store.list_sessions('w')!r} {await store.read_status()!r}"
 
 
 async def test_after_the_end_it_says_so(tmp_path: Path) -> None:
@@ -397,19 +362,18 @@ broken
     ],
 )
 def test_network_file_systems_are_known_by_their_mount(folder: str, kind: str | None) -> None:
-    assert network_mount(folder, MOUNTS) == kind
+    assert find_network_mount(folder, MOUNTS) == kind
 
 
 async def test_over_a_network_there_is_no_shared_memory(tmp_path: Path) -> None:
-    opened_ = open_database(str(tmp_path), network=lambda _: "nfs4")
+    opened_ = open_database(str(tmp_path), find_network=lambda _: "nfs4")
     assert opened_.connection is not None
     assert opened_.connection.execute("PRAGMA journal_mode").fetchone() == ("delete",)
     assert "network file system (nfs4)" in opened_.problems[0]
     opened_.connection.close()
-    async with opened(tmp_path) as store:
-        await store.update((await store.create("w")).id, full_session)
+    async with opened_with_session(tmp_path) as (store, _):
         assert connection_of(store).execute("PRAGMA journal_mode").fetchone() == ("wal",)
-    connection = open_database(str(tmp_path), network=lambda _: "nfs4").connection
+    connection = open_database(str(tmp_path), find_network=lambda _: "nfs4").connection
     assert connection is not None
     assert connection.execute("PRAGMA journal_mode").fetchone() == ("delete",)
     assert connection.execute("SELECT count(*) FROM session").fetchone() == (1,)
@@ -428,7 +392,7 @@ def test_nothing_that_was_set_aside_is_overwritten(tmp_path: Path) -> None:
 
 
 async def test_a_session_that_could_not_be_deleted_is_kept_from_nobody(tmp_path: Path) -> None:
-    async with opened(tmp_path, patience=0.05) as store, opened(tmp_path) as other:
+    async with opened(tmp_path, timeout_seconds=0.05) as store, opened(tmp_path) as other:
         session = await store.update((await store.create("w")).id, full_session)
         await store.release(session.id)
         with closing(sqlite3.connect(database(tmp_path), isolation_level=None)) as program:

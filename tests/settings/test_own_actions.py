@@ -1,16 +1,24 @@
-"""`[[actions]]` of the user's file: what is taken, and sentences that name action and field."""
+"""`[[actions]]` of the user's file: what is taken, and sentences that name action and field. What is read before the
+libraries that check settings are loaded: the same as they say, or nothing."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.settings.test_sources import SECRET, user
 from thinklsp.agent.prompts import ACTIONS
 from thinklsp.core.errors import SettingsError
-from thinklsp.settings import EditorSettings, resolve
-from thinklsp.settings.action_names import BUILT_IN
+from thinklsp.settings.sources import EditorSettings, load_user_settings, resolve_settings
+from thinklsp.settings.startup_settings import (
+    BUILT_IN_ACTIONS,
+    StartupSettings,
+    StartupSettingsReader,
+    find_setting,
+    read_startup_settings,
+)
 
 ACTION = '[[actions]]\ntitle = "Add types"\nprompt = "Add types."\n'
 
@@ -27,17 +35,17 @@ def test_names_come_from_titles_and_defaults_fill_the_rest(tmp_path: Path) -> No
 
 WRONG: list[tuple[str, str]] = [
     ('[[actions]]\nprompt = "x"', "in the action number 1 at name: field required"),
-    ('[[actions]]\ntitle = "日本"\nprompt = "x"', 'in the action "日本" at name: give it one of small letters'),
+    ('[[actions]]\ntitle = "日本"\nprompt = "x"', 'in the action "日本" at name: use only lower-case letters'),
     ('[[actions]]\ntitle = "T"', 'in the action "T" at prompt: field required'),
     ('[[actions]]\ntitle = "T"\nprompt = " \\n"', 'in the action "T" at prompt: string should have at least 1'),
     (ACTION + 'scope = "world"', "in the action \"Add types\" at scope: input should be 'selection'"),
     (ACTION + 'tools = ["read_file"]', 'in the action "Add types" at tools: input should be'),
     (ACTION + 'effort = "huge"', 'in the action "Add types" at effort: input should be'),
     (ACTION + 'model = ""', 'in the action "Add types" at model: string should have at least 1'),
-    (ACTION + f'base_url = "{SECRET}"', 'in the action "Add types" at base_url: there is no such key'),
-    (ACTION + 'name = "Fix it"', 'in the action "Add types" at name: give it one of small letters'),
-    (ACTION.replace("Add types", "Fix"), 'in the action "Fix" at name: fix is an action of thinklsp'),
-    (ACTION + ACTION, 'in the action "Add types" at name: add-types is another action\'s name'),
+    (ACTION + f'base_url = "{SECRET}"', 'in the action "Add types" at base_url: the key is unknown'),
+    (ACTION + 'name = "Fix it"', 'in the action "Add types" at name: use only lower-case letters'),
+    (ACTION.replace("Add types", "Fix"), 'in the action "Fix" at name: fix is the name of a built-in action'),
+    (ACTION + ACTION, 'in the action "Add types" at name: add-types is already the name of another action'),
     (ACTION + ACTION + "scop = 1", 'in the action "Add types" at scop'),
     ("actions = 5", "at actions: input should be a valid tuple"),
     ("actions = [5]", "in the action number 1: input should be a valid dictionary"),
@@ -56,14 +64,116 @@ def test_mistakes_name_the_action_and_the_field(tmp_path: Path, toml: str, named
 def test_the_setting_of_the_same_group_stays_one(tmp_path: Path) -> None:
     for toml in ('[actions]\ndisabled = ["fix"]', f'"actions.disabled" = ["fix"]\n{ACTION}'):
         made = user(toml, tmp_path)
-        assert (made.problems, resolve(made).settings.actions.disabled) == ((), ("fix",))
-
-
-def test_an_editor_has_no_own_actions() -> None:
-    settings, sentences = EditorSettings().updated({"actions": [{"title": "T", "prompt": "x"}]})
-    assert settings.values == {}
-    assert "actions" in sentences[0]
+        assert (made.problems, resolve_settings(made).settings.actions.disabled) == ((), ("fix",))
 
 
 def test_every_name_of_ours_is_taken() -> None:
-    assert set(ACTIONS) <= BUILT_IN
+    assert set(ACTIONS) <= BUILT_IN_ACTIONS
+
+
+NAMED = ACTION + 'scope = "file"\n[[actions]]\nname = "b_1"\ntitle = " Two words "\nprompt = "x"\n'
+SUFFIX_AND_DISABLED = '[chat]\nfile_suffix = ".talk.md"\n[actions]\ndisabled = ["fix"]'
+FILES: dict[str, tuple[str, dict[str, str]]] = {
+    "nothing": ("", {}),
+    "actions": (NAMED, {}),
+    "disabled": ('[actions]\ndisabled = ["fix", "edit"]', {}),
+    "disabled beside actions": (f'"actions.disabled" = ["fix"]\n{NAMED}', {}),
+    "a suffix": ('[chat]\nfile_suffix = ".talk.md"', {}),
+    "a wrong suffix": ('[chat]\nfile_suffix = ".py"', {}),
+    "no suffix": ("[chat]\nfile_suffix = 5", {}),
+    "the environment": (
+        SUFFIX_AND_DISABLED,
+        {"THINKLSP_CHAT_FILE_SUFFIX": ".ai.md", "THINKLSP_ACTIONS_DISABLED": "edit, test"},
+    ),
+    "a list in the environment": ("", {"THINKLSP_ACTIONS_DISABLED": '["edit"]'}),
+    "a wrong environment": (
+        SUFFIX_AND_DISABLED,
+        {"THINKLSP_CHAT_FILE_SUFFIX": ".py", "THINKLSP_ACTIONS_DISABLED": "[5]"},
+    ),
+    "wrong names": ('[actions]\ndisabled = ["fix", 5]', {}),
+    "other spellings": ('"chat.fileSuffix" = ".talk.md"', {}),
+    "no TOML": ("= 5", {}),
+    **{f"wrong {number}": (toml, {}) for number, (toml, _) in enumerate(WRONG)},
+}
+
+
+def write_config(folder: Path, toml: str, mode: int = 0o600) -> dict[str, str]:
+    """Write the user's file. Return the environment that names it."""
+    path = folder / "config.toml"
+    path.write_text(toml)
+    path.chmod(mode)
+    return {"THINKLSP_CONFIG": str(path)}
+
+
+@pytest.mark.parametrize("case", FILES)
+def test_what_is_read_early_is_what_counts_later(tmp_path: Path, case: str) -> None:
+    toml, environment = FILES[case]
+    environment = write_config(tmp_path, toml) | environment
+    early = read_startup_settings(environment)
+    try:
+        later = load_user_settings(environment)
+    except SettingsError:
+        # An action that is offered all the same says what is wrong when it is run.
+        return
+    settings = resolve_settings(later).settings
+    assert [(one.name, one.title, one.scope) for one in early.own_actions] == [
+        (one.name, one.title, one.scope) for one in later.file.actions
+    ]
+    expected = (frozenset(settings.actions.disabled), settings.chat.file_suffix)
+    assert (early.disabled_actions, early.file_suffix) == expected
+
+
+@pytest.mark.parametrize("mode", [0o666, 0o620])
+def test_a_file_that_others_can_write_counts_for_nothing(tmp_path: Path, mode: int) -> None:
+    reading = StartupSettingsReader(write_config(tmp_path, NAMED, mode))
+    reading.wait()
+    assert reading.current == StartupSettings()
+
+
+KEY = "actions.disabled"
+EDITORS: list[tuple[Any, Any]] = [
+    ({"actions": {"disabled": ["fix"]}}, ["fix"]),
+    ({"actions.disabled": ["fix"]}, ["fix"]),
+    ({"thinklsp": {"actions": {"disabled": ["fix"]}}}, ["fix"]),
+    ({"thinklsp.actions.disabled": ["fix"]}, ["fix"]),
+    ({"thinklsp": {"actions.disabled": ["fix"]}}, ["fix"]),
+    ({"thinklsp.actions": {"disabled": []}}, []),
+    ({"actions": {"disabled": None}, "actionsx": {"disabled": 1}}, None),
+    ({"actions": [1]}, None),
+    ({}, None),
+    (None, None),
+    (["fix"], None),
+]
+
+
+@pytest.mark.parametrize(("raw", "value"), EDITORS)
+def test_a_setting_is_found_in_any_nesting(raw: Any, value: Any) -> None:
+    assert find_setting(raw, KEY) == value
+
+
+# configurations of an editor, in the order in which they came
+CONFIGURATIONS: list[list[Any]] = [
+    [],
+    [None],
+    [{"actions": {"disabled": ["edit"]}}],
+    [{"actions": {"disabled": []}}],
+    [{"actions": {"disabled": ["edit", 5]}}],
+    [{"actions": {"disabled": "edit"}}, {"chat.fileSuffix": ".ai.md"}],
+    [{"chat": {"fileSuffix": ".ai.md"}}, {"chat": {"fileSuffix": ".py"}}],
+    [{"chat": {"fileSuffix": ".ai.md"}}, {"model": "m"}],
+    [{"chat": {"fileSuffix": ".ai.md"}}, 5],
+    [{"thinklsp.actions.disabled": ["edit"]}, {"actions": {"disabled": 5}}, {"actions": {"disabled": ["test"]}}],
+]
+
+
+@pytest.mark.parametrize("configurations", CONFIGURATIONS)
+def test_settings_of_an_editor_count_early_as_they_do_later(tmp_path: Path, configurations: list[Any]) -> None:
+    """A configuration replaces the former one, and a value that is not allowed leaves the former value."""
+    environment = write_config(tmp_path, SUFFIX_AND_DISABLED)
+    user, editor = load_user_settings(environment), EditorSettings()
+    for raw in configurations:
+        editor, _ = editor.apply_configuration(raw, user)
+    settings = resolve_settings(user, editor).settings
+    early = read_startup_settings(environment).merge_editor_settings(configurations)
+    expected = (frozenset(settings.actions.disabled), settings.chat.file_suffix)
+    assert (early.disabled_actions, early.file_suffix) == expected

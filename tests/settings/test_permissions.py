@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import multiprocessing
 import os
 import tomllib
 from pathlib import Path
@@ -13,8 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.settings.test_user_file import load
+from tests.support.sizes import examples
 from thinklsp.core.errors import SettingsError
-from thinklsp.settings.permissions import Permissions
+from thinklsp.settings.permissions import PermissionsFile
 
 OWN = """\
 # mine
@@ -32,24 +32,24 @@ digest = "0"
 
 
 @pytest.fixture
-def kept(tmp_path: Path) -> Permissions:
-    return Permissions.beside(str(tmp_path / "config.toml"))
+def kept(tmp_path: Path) -> PermissionsFile:
+    return PermissionsFile.locate_beside(str(tmp_path / "config.toml"))
 
 
-def test_nothing_is_allowed_before_anything_was(kept: Permissions) -> None:
+def test_nothing_is_allowed_before_anything_was(kept: PermissionsFile) -> None:
     assert kept.read().commands.model_dump() == {"allow": (), "deny": (), "exact": ()}
     assert not Path(kept.path).exists()
 
 
-def test_what_was_allowed_is_a_readable_rule(kept: Permissions) -> None:
+def test_what_was_allowed_is_a_readable_rule(kept: PermissionsFile) -> None:
     for _ in range(2):
         kept.allow(["python", "-m", "pytest"])
         kept.allow_exactly(["ls", "-l"])
-        kept.trust("/home/me", "1")
-    kept.trust("/home/me", "2")
+        kept.add_trusted_folder("/home/me", "1")
+    kept.add_trusted_folder("/home/me", "2")
     text = Path(kept.path).read_text()
     assert text == (
-        "# What you allowed thinklsp while working. Yours to change; deny wins over allow.\n\n"
+        "# Commands that you allowed while working with thinklsp. You can change this file; deny wins over allow.\n\n"
         '[commands]\nallow = [["python", "-m", "pytest"]]\nexact = [["ls", "-l"]]\n'
         '[[trusted]]\nfolder = "/home/me"\ndigest = "2"\n'
     )
@@ -57,12 +57,12 @@ def test_what_was_allowed_is_a_readable_rule(kept: Permissions) -> None:
     assert os.listdir(os.path.dirname(kept.path)) == ["permissions.toml"]
 
 
-def test_what_the_user_wrote_stays(kept: Permissions) -> None:
+def test_what_the_user_wrote_stays(kept: PermissionsFile) -> None:
     Path(kept.path).write_text(OWN)
     kept.allow(["go", "test"])
     kept.allow_exactly(["make"])
-    kept.trust("/home/me", "1")
-    kept.trust("/home/you", "2")
+    kept.add_trusted_folder("/home/me", "1")
+    kept.add_trusted_folder("/home/you", "2")
     text = Path(kept.path).read_text()
     for part in ("# mine", '["pytest"], # every day', 'deny = [["rm"]]', "# at home", '"/home/me" # the first'):
         assert part in text
@@ -72,7 +72,7 @@ def test_what_the_user_wrote_stays(kept: Permissions) -> None:
     assert [(each.folder, each.digest) for each in remembered.trusted] == [("/home/me", "1"), ("/home/you", "2")]
 
 
-def test_a_link_stays_one(kept: Permissions, tmp_path: Path) -> None:
+def test_a_link_stays_one(kept: PermissionsFile, tmp_path: Path) -> None:
     (tmp_path / "dotfiles").mkdir()
     os.symlink("dotfiles/mine.toml", kept.path)
     kept.allow(["x"])
@@ -92,16 +92,16 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_a_file_with_a_mistake_allows_nothing_and_is_left_alone(kept: Permissions, name: str) -> None:
+def test_a_file_with_a_mistake_allows_nothing_and_is_left_alone(kept: PermissionsFile, name: str) -> None:
     before = BROKEN[name].encode("utf-8", "surrogateescape")
     Path(kept.path).write_bytes(before)
-    for use in (kept.read, lambda: kept.allow(["x"]), lambda: kept.trust("/x", "1")):
+    for use in (kept.read, lambda: kept.allow(["x"]), lambda: kept.add_trusted_folder("/x", "1")):
         with pytest.raises(SettingsError, match=r"permissions\.toml .*\.$"):
             use()
     assert Path(kept.path).read_bytes() == before
 
 
-def test_a_file_that_others_can_write_allows_nothing(kept: Permissions) -> None:
+def test_a_file_that_others_can_write_allows_nothing(kept: PermissionsFile) -> None:
     Path(kept.path).write_text(OWN)
     os.chmod(kept.path, 0o622)  # noqa: S103 - that is the mistake
     with pytest.raises(SettingsError, match="chmod 600"):
@@ -111,40 +111,23 @@ def test_a_file_that_others_can_write_allows_nothing(kept: Permissions) -> None:
 def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(SettingsError, match=r"permissions\.toml cannot be"):
-        Permissions(str(tmp_path / "file" / "permissions.toml")).allow(["x"])
+        PermissionsFile(str(tmp_path / "file" / "permissions.toml")).allow(["x"])
 
 
-def _allow(path: str, first: int) -> None:
-    for number in range(first, first + 10):
-        Permissions(path).allow(["cmd", str(number)])
-
-
-def test_servers_that_write_at_once_lose_nothing(kept: Permissions) -> None:
-    context = multiprocessing.get_context("spawn")
-    others = [context.Process(target=_allow, args=(kept.path, first)) for first in (0, 100)]
-    for other in others:
-        other.start()
-    for other in others:
-        other.join(60)
-    assert [other.exitcode for other in others] == [0, 0]
-    numbers = {int(rule[1]) for rule in kept.read().commands.allow}
-    assert numbers == {*range(10), *range(100, 110)}
-
-
-def test_who_waits_too_long_is_told(kept: Permissions) -> None:
+def test_who_waits_too_long_is_told(kept: PermissionsFile) -> None:
     held = os.open(os.path.dirname(kept.path), os.O_RDONLY)
     try:
         fcntl.flock(held, fcntl.LOCK_EX)
         with pytest.raises(SettingsError, match="cannot be written"):
-            Permissions(kept.path, patience=0.05).allow(["x"])
+            PermissionsFile(kept.path, lock_timeout=0.05).allow(["x"])
     finally:
         os.close(held)
     kept.allow(["x"])
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(50), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.text(st.characters(codec="utf-8"), max_size=20), min_size=1, max_size=5))
-def test_every_command_is_remembered_as_it_is(kept: Permissions, argv: list[str]) -> None:
+def test_every_command_is_remembered_as_it_is(kept: PermissionsFile, argv: list[str]) -> None:
     kept.allow_exactly(argv)
     assert tuple(argv) in kept.read().commands.exact
 

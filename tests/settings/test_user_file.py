@@ -16,17 +16,11 @@ from hypothesis import strategies as st
 from tests.settings.test_sources import NO_FILE, SECRET, user
 from thinklsp.core.errors import SettingsError
 from thinklsp.providers.base import Endpoint
-from thinklsp.providers.catalog import Catalogue
+from thinklsp.providers.catalogue import Catalogue
 from thinklsp.providers.model_info import Price
-from thinklsp.settings import (
-    key_command,
-    keyed_providers,
-    load_user_settings,
-    provider_access,
-    resolve,
-    run_key_command,
-)
-from thinklsp.settings.model import value_of
+from thinklsp.settings.access import find_key_command, list_keyed_providers, resolve_access, run_key_command
+from thinklsp.settings.model import read_value
+from thinklsp.settings.sources import load_user_settings, resolve_settings
 
 
 def load(path: Path) -> Any:
@@ -51,28 +45,43 @@ def test_a_file_that_others_can_write_is_refused(tmp_path: Path, mode: int, allo
                 load(way)
 
 
+def test_clients_of_acp_have_no_consent_unless_the_file_gives_it(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    for text, wanted in (("", (False, False)), ("[acp]\nallow_auto = true\nwrite_disk = true", (True, True))):
+        path.write_text(text)
+        acp = load(path).file.acp
+        assert (acp.allow_auto, acp.write_disk) == wanted
+    path.write_text("[acp]\nwrite_disc = true")
+    with pytest.raises(SettingsError, match=r"Did you mean `acp\.write_disk`\?"):
+        load(path)
+
+
 def test_what_is_no_file_is_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    (tmp_path / "big").write_text("#" * 1_000_001)
-    (tmp_path / "big").chmod(0o600)
+    for name, data in (("big", b"#" * 1_000_001), ("no text", b'model = "\xff"')):
+        (tmp_path / name).write_bytes(data)
+        (tmp_path / name).chmod(0o600)
     for path in (tmp_path / "pipe", tmp_path, Path("/dev/zero"), tmp_path / "big"):
-        with pytest.raises(SettingsError, match="not a file of settings"):
+        with pytest.raises(SettingsError, match="not a regular file"):
             load(path)
+    with pytest.raises(SettingsError, match="not valid UTF-8"):
+        load(tmp_path / "no text")
     assert load(tmp_path / "absent").from_file == {}
 
 
 WRONG: dict[str, tuple[str, str]] = {
     "no TOML": ('model = "m', "not valid TOML"),
     "a key in the file": (f'[providers.anthropic]\napi_key = "{SECRET}"', "providers.anthropic.api_key"),
-    "another provider": (f'[providers.other]\nbase_url = "{SECRET}"', "providers.other: there is no such provider"),
+    "another provider": (f'[providers.other]\nbase_url = "{SECRET}"', "providers.other: the provider is unknown"),
     "a wrong type": (f'[network]\nproxy = ["{SECRET}"]', "network.proxy"),
     "a command that is none": ("[providers.anthropic]\napi_key_command = []", "api_key_command"),
     "a kind of server elsewhere": ('[providers.openai]\nserver = "vllm"', "providers.openai.server"),
     "tags elsewhere": ("[providers.google]\nthink_tags = true", "providers.google.think_tags"),
     "a field for reasoning": (f'[providers.openai-compatible]\nreasoning = "{SECRET}"', "openai-compatible.reasoning"),
-    "a model of nobody": (f'[models.other."{SECRET}"]\nmanual = true', "models.other: there is no such provider; it"),
+    "a model of nobody": (f'[models.other."{SECRET}"]\nmanual = true', "models.other: the provider is unknown; it"),
     "a model that is no table": (f'[models]\nopenai = "{SECRET}"', "models.openai"),
     "a row that is no table": (f'[models.openai]\ngpt = "{SECRET}"', "models.openai.gpt"),
+    "a word for a switch": ('[acp]\nallow_auto = "yes"', "acp.allow_auto"),
     "a log level": ('[log]\nlevel = "loud"', "log.level"),
 }
 
@@ -86,14 +95,6 @@ def test_mistakes_in_the_file_are_named(tmp_path: Path, case: str) -> None:
     assert SECRET not in "".join(traceback.format_exception(refused.value))
 
 
-def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "config.toml"
-    path.write_bytes(b'model = "\xff"')
-    path.chmod(0o600)
-    with pytest.raises(SettingsError, match="not valid TOML"):
-        load(path)
-
-
 def test_settings_stand_in_the_file_in_the_way_of_toml(tmp_path: Path) -> None:
     made = user(
         'max_steps = 5\neffort_by_action = {own_action = "low"}\n[thinking]\nmode = "manual"\nbudget_tokens = 2048\n'
@@ -101,17 +102,12 @@ def test_settings_stand_in_the_file_in_the_way_of_toml(tmp_path: Path) -> None:
         tmp_path,
     )
     assert made.problems == ()
-    settings = resolve(made).settings
-    for key, value in {
-        "maxSteps": 5,
-        "effortByAction": {"own_action": "low"},
-        "thinking.mode": "manual",
-        "thinking.budgetTokens": 2048,
-        "budget.usdPerTurn": 1.0,
-        "actions.disabled": ("fix",),
-        "chat.fileSuffix": ".ai.md",
-    }.items():
-        assert value_of(settings, key) == value
+    settings = resolve_settings(made).settings
+    expected = {
+        "maxSteps": 5, "effortByAction": {"own_action": "low"}, "thinking.mode": "manual", "budget.usdPerTurn": 1.0,
+        "thinking.budgetTokens": 2048, "actions.disabled": ("fix",), "chat.fileSuffix": ".ai.md",
+    }  # fmt: skip
+    assert {key: read_value(settings, key) for key in expected} == expected
 
 
 def test_what_the_user_says_of_models_is_kept_as_plain_data(tmp_path: Path) -> None:
@@ -126,85 +122,58 @@ def test_what_the_user_says_of_models_is_kept_as_plain_data(tmp_path: Path) -> N
         "google": {"gemini-2.5-pro": {"output_cap": 10}},
     }
     # The catalogue takes it as it is.
-    model = Catalogue(made.file.models).lookup("openai-compatible", "qwen3:8b")
+    model = Catalogue(made.file.models).find_model("openai-compatible", "qwen3:8b")
     assert (model.context_window, model.price) == (131_072, Price(0.1, 0.2))
     assert user().file.models == {}
 
 
-def test_what_the_user_says_of_a_compatible_server_goes_with_its_address(tmp_path: Path) -> None:
+def test_compatible_server_settings_belong_to_its_url(tmp_path: Path) -> None:
     made = user(
         '[providers.openai-compatible]\nbase_url = "http://localhost:1/v1"\nserver = "vllm"\n'
         'reasoning = "reasoning_content"\nthink_tags = true',
         tmp_path,
         OPENAI_API_KEY="k",
     )
-    access = provider_access("openai-compatible", made)
+    access = resolve_access("openai-compatible", made)
     assert (access.server, access.reasoning, access.think_tags) == ("vllm", "reasoning_content", True)
-    other = provider_access("openai", made)
+    other = resolve_access("openai", made)
     assert (other.server, other.reasoning, other.think_tags) == (None, None, False)
 
 
-def test_wrong_and_unknown_settings_in_the_file_are_told_and_the_rest_counts(tmp_path: Path) -> None:
+def test_wrong_user_file_settings_are_reported_alone(tmp_path: Path) -> None:
     made = user(f'model = "m"\neffort = "{SECRET}"\n[thinkin]\nmode = "{SECRET}"', tmp_path)
-    assert [name for name in ("thinkin.mode", "effort") if any(name in problem for problem in made.problems)] == [
-        "thinkin.mode",
-        "effort",
-    ]
+    assert all(any(name in problem for problem in made.problems) for name in ("thinkin.mode", "effort"))
     assert SECRET not in "".join(made.problems)
     assert made.from_file == {"model": "m"}
 
 
 GATEWAY = '[providers.anthropic]\nbase_url = "https://proxy.example"'
 
+COMMAND = 'api_key_command = ["false"]'
+CLAUDE, GOOGLE = "https://api.anthropic.com", "https://generativelanguage.googleapis.com"
+COMPATIBLE_FILE = f'[providers.openai-compatible]\nbase_url = "http://localhost:2/v1"\n{COMMAND}'
+LOCAL = {"THINKLSP_COMPATIBLE_BASE_URL": "http://localhost:1/v1"}
+BOTH_KEYS = {"ANTHROPIC_API_KEY": "k", "ANTHROPIC_AUTH_TOKEN": "t"}
+# Provider, file, environment -> base URL, key, its source, whether it is a bearer's. The environment beats the file,
+# and the variable that the file names is the first of it.
 ACCESS: list[tuple[str, str, dict[str, str], tuple[str, str, str, bool]]] = [
-    # provider, file, environment -> base URL, key, source, bearer
-    ("anthropic", "", {"ANTHROPIC_API_KEY": " k "}, ("https://api.anthropic.com", "k", "ANTHROPIC_API_KEY", False)),
-    ("anthropic", "", {"ANTHROPIC_AUTH_TOKEN": "t"}, ("https://api.anthropic.com", "t", "ANTHROPIC_AUTH_TOKEN", True)),
-    (
-        "anthropic",
-        "",
-        {"ANTHROPIC_API_KEY": "k", "ANTHROPIC_AUTH_TOKEN": "t", "ANTHROPIC_BASE_URL": "http://localhost:1/"},
-        ("http://localhost:1", "k", "ANTHROPIC_API_KEY", False),
-    ),
+    ("anthropic", "", {"ANTHROPIC_API_KEY": " k "}, (CLAUDE, "k", "ANTHROPIC_API_KEY", False)),
+    ("anthropic", "", {"ANTHROPIC_AUTH_TOKEN": "t"}, (CLAUDE, "t", "ANTHROPIC_AUTH_TOKEN", True)),
+    ("anthropic", "", BOTH_KEYS | {"ANTHROPIC_BASE_URL": "http://localhost:1/"},
+     ("http://localhost:1", "k", "ANTHROPIC_API_KEY", False)),
     ("openai", "", {"OPENAI_API_KEY": "k"}, ("https://api.openai.com/v1", "k", "OPENAI_API_KEY", False)),
-    (
-        "google",
-        "",
-        {"GOOGLE_API_KEY": "k"},
-        ("https://generativelanguage.googleapis.com", "k", "GOOGLE_API_KEY", False),
-    ),
-    (
-        "openai-compatible",
-        "",
-        {"THINKLSP_COMPATIBLE_BASE_URL": "http://localhost:1/v1"},
-        ("http://localhost:1/v1", "", "none needed", False),
-    ),
-    # The environment beats the file, and the variable that the file names is the first of it.
-    (
-        "anthropic",
-        f'{GATEWAY}\napi_key_env = "MINE"',
-        {"MINE": "k", "ANTHROPIC_API_KEY": "other", "ANTHROPIC_AUTH_TOKEN": "other"},
-        ("https://proxy.example", "k", "MINE", False),
-    ),
-    (
-        "anthropic",
-        f'{GATEWAY}\napi_key_env = "MINE"\napi_key_command = ["false"]',
-        {"ANTHROPIC_API_KEY": "k", "ANTHROPIC_BASE_URL": "https://other.example"},
-        ("https://other.example", "k", "ANTHROPIC_API_KEY", False),
-    ),
-    (
-        "anthropic",
-        f'{GATEWAY}\napi_key_command = ["false"]',
-        {"ANTHROPIC_AUTH_TOKEN": "t", "ANTHROPIC_BASE_URL": "  "},
-        ("https://proxy.example", "t", "ANTHROPIC_AUTH_TOKEN", True),
-    ),
-    (
-        "openai-compatible",
-        '[providers.openai-compatible]\nbase_url = "http://localhost:2/v1"\napi_key_command = ["false"]',
-        {"THINKLSP_COMPATIBLE_BASE_URL": "http://localhost:1/v1", "THINKLSP_COMPATIBLE_API_KEY": "k"},
-        ("http://localhost:1/v1", "k", "THINKLSP_COMPATIBLE_API_KEY", False),
-    ),
-]
+    ("google", "", {"GOOGLE_API_KEY": "k"}, (GOOGLE, "k", "GOOGLE_API_KEY", False)),
+    ("openai-compatible", "", LOCAL, ("http://localhost:1/v1", "", "none needed", False)),
+    ("anthropic", f'{GATEWAY}\napi_key_env = "MINE"', {"MINE": "m"} | BOTH_KEYS,
+     ("https://proxy.example", "m", "MINE", False)),
+    ("anthropic", f'{GATEWAY}\napi_key_env = "MINE"\n{COMMAND}',
+     {"ANTHROPIC_API_KEY": "k", "ANTHROPIC_BASE_URL": "https://other.example"},
+     ("https://other.example", "k", "ANTHROPIC_API_KEY", False)),
+    ("anthropic", f"{GATEWAY}\n{COMMAND}", {"ANTHROPIC_AUTH_TOKEN": "t", "ANTHROPIC_BASE_URL": "  "},
+     ("https://proxy.example", "t", "ANTHROPIC_AUTH_TOKEN", True)),
+    ("openai-compatible", COMPATIBLE_FILE, LOCAL | {"THINKLSP_COMPATIBLE_API_KEY": "k"},
+     ("http://localhost:1/v1", "k", "THINKLSP_COMPATIBLE_API_KEY", False)),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("provider", "toml", "environment", "expected"), ACCESS)
@@ -212,12 +181,12 @@ def test_host_and_key(
     tmp_path: Path, provider: Any, toml: str, environment: dict[str, str], expected: tuple[str, str, str, bool]
 ) -> None:
     made = user(toml, tmp_path, **environment)
-    assert provider in keyed_providers(made)
-    access = provider_access(provider, made)
+    assert provider in list_keyed_providers(made)
+    access = resolve_access(provider, made)
     assert (access.base_url, access.api_key, access.bearer) == (expected[0], expected[1], expected[3])
     assert expected[2] in access.source
     # No command is run for a key that is there.
-    assert key_command(provider, made) is None
+    assert find_key_command(provider, made) is None
 
 
 NO_KEY: list[tuple[str, str, dict[str, str], str]] = [
@@ -233,23 +202,23 @@ def test_without_a_key_it_says_what_to_set(
     tmp_path: Path, provider: Any, toml: str, environment: dict[str, str], said: str
 ) -> None:
     made = user(toml, tmp_path, **environment)
-    assert provider not in keyed_providers(made)
+    assert provider not in list_keyed_providers(made)
     with pytest.raises(SettingsError, match=said):
-        provider_access(provider, made)
+        resolve_access(provider, made)
 
 
-async def test_a_key_command_counts_where_the_environment_has_no_key_and_runs_only_when_asked(tmp_path: Path) -> None:
+async def test_key_command_runs_only_without_environment_key(tmp_path: Path) -> None:
     ran = tmp_path / "ran"
     argv = ("sh", "-c", f"echo ' from command '; touch {ran}")
     made = user(f"[providers.anthropic]\napi_key_command = {list(argv)}", tmp_path, ANTHROPIC_API_KEY=" ")
-    assert "anthropic" in keyed_providers(made)
-    assert key_command("anthropic", made) == argv
-    assert key_command("openai", made) is None
-    access = provider_access("anthropic", made)
+    assert "anthropic" in list_keyed_providers(made)
+    assert find_key_command("anthropic", made) == argv
+    assert find_key_command("openai", made) is None
+    access = resolve_access("anthropic", made)
     assert ("key command" in access.source, access.api_key, ran.exists()) == (True, "", False)
     assert await run_key_command("anthropic", argv) == "from command"
     assert ran.exists()
-    assert provider_access("anthropic", made, printed="k").api_key == "k"
+    assert resolve_access("anthropic", made, external_key="k").api_key == "k"
 
 
 FAILING: list[tuple[list[str], str]] = [
@@ -259,8 +228,8 @@ FAILING: list[tuple[list[str], str]] = [
     ([sys.executable, "-c", f"raise SystemExit({SECRET!r})"], "failed"),
     (["sh", "-c", f"echo {SECRET}; exit 3"], "failed"),
     (["true"], "printed nothing"),
-    (["sleep", "60"], "did not end within 0 seconds"),
-    (["sh", "-c", "sleep 60 & sleep 60"], "did not end"),
+    (["sleep", "60"], "did not finish within 0 seconds"),
+    (["sh", "-c", "sleep 60 & sleep 60"], "did not finish"),
 ]
 
 
@@ -301,27 +270,25 @@ async def test_a_key_command_ends_with_whoever_waits_for_it(tmp_path: Path) -> N
 # A base URL that can never work -> what is said of it.
 WRONG_URLS: list[tuple[str, str]] = [
     (f"https://me:{SECRET}@host", "password"),
-    (f"http://[::1/{SECRET}", "cannot be read"),
-    (f"http://host:{SECRET}/v1", "cannot be read"),
-    (f"https://host/v1?k={SECRET}", "leave out what stands behind the address from [?] on"),
-    (f"https://host/v1#{SECRET}", "from # on"),
-    ("https://host/v1?", "from [?] on"),
+    (f"http://[::1/{SECRET}", "not a valid URL"),
+    (f"http://host:{SECRET}/v1", "not a valid URL"),
+    (f"https://host/v1?k={SECRET}", "has a query or a fragment; remove everything from `[?]` on"),
+    (f"https://host/v1#{SECRET}", "from `#` on"),
+    ("https://host/v1?", "from `[?]` on"),
 ]
 
 
 @pytest.mark.parametrize(("url", "said"), WRONG_URLS)
 @pytest.mark.parametrize("provider", ["anthropic", "openai-compatible"])
-def test_a_base_url_that_cannot_work_is_refused_by_its_source_without_showing_it(
-    tmp_path: Path, provider: Any, url: str, said: str
-) -> None:
-    variable = {"anthropic": "ANTHROPIC_BASE_URL"}.get(provider, "THINKLSP_COMPATIBLE_BASE_URL")
+def test_invalid_base_url_is_rejected_without_showing_it(tmp_path: Path, provider: Any, url: str, said: str) -> None:
+    variable = "ANTHROPIC_BASE_URL" if provider == "anthropic" else "THINKLSP_COMPATIBLE_BASE_URL"
     toml = f'[providers.{provider}]\nbase_url = "{url}"'
     for made, source in (
         (user(**{"ANTHROPIC_API_KEY": "k", variable: url}), variable),
         (user(toml, tmp_path, ANTHROPIC_API_KEY="k"), "your config.toml"),
     ):
         with pytest.raises(SettingsError, match=said) as refused:
-            provider_access(provider, made)
+            resolve_access(provider, made)
         assert f"The base URL of {provider}, from {source}" in str(refused.value)
         assert SECRET not in "".join(traceback.format_exception(refused.value))
 
@@ -333,9 +300,9 @@ def test_no_secret_shows_in_any_text_form(tail: str) -> None:
         ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "OPENAI_API_KEY", "GEMINI_API_KEY", "THINKLSP_EFFORT"), secret
     )
     made = load_user_settings(environment)
-    access = provider_access("anthropic", made)
+    access = resolve_access("anthropic", made)
     endpoint = Endpoint("anthropic", access.base_url, access.api_key, access.bearer, {"x-secret": secret})
-    shown = [made, access, endpoint, endpoint.origin("m"), resolve(made), made.problems]
+    shown = [made, access, endpoint, endpoint.build_origin("m"), resolve_settings(made), made.problems]
     for value in shown:
         assert secret not in f"{value!r}{value!s}"
     assert access.api_key == secret

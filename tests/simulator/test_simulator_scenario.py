@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 import thinklsp.simulator
 from tests.support.simulator_talk import TOOLS, Talk, continued, request
-from thinklsp.simulator.scenario import ScenarioError, load, packaged, parse
-from thinklsp.simulator.template import Heard, fill
+from tests.support.sizes import examples
+from thinklsp.simulator.scenario import ScenarioError, list_packaged, load_scenario, parse_scenario
+from thinklsp.simulator.template import PlaceholderValues, fill_placeholders
 
 DOCUMENT = Path(thinklsp.simulator.__file__).parent / "SCENARIOS.md"
 EXAMPLES = re.findall(r"```toml\n(.*?)```", DOCUMENT.read_text("utf-8"), re.DOTALL)
@@ -23,16 +24,15 @@ STEP = "[[turn]]\n[[turn.step]]\n"
 
 @pytest.mark.parametrize("number", range(len(EXAMPLES)))
 def test_examples_of_the_documentation_play(number: int) -> None:
-    talk = Talk(EXAMPLES[number])
-    status, _ = talk.ask(request("please fix and review: rename one to two"))
+    status, _ = Talk(EXAMPLES[number]).ask(request("please fix and review: rename one to two"))
     assert status in (200, 429, 500)
     assert len(EXAMPLES) >= 7
 
 
 def test_the_document_names_every_packaged_scenario() -> None:
-    assert {"sample", "review", "parallel", "refusal", "retry"} <= set(packaged())
-    for name in packaged():
-        assert load(name).name == name
+    assert {"sample", "review", "parallel", "refusal", "retry"} <= set(list_packaged())
+    for name in list_packaged():
+        assert load_scenario(name).name == name
         assert f"`{name}`" in DOCUMENT.read_text("utf-8") or name == "demo"
 
 
@@ -56,48 +56,48 @@ def test_packaged_scenarios_come_to_an_end_on_any_workspace(name: str, tools: tu
     ("text", "sentence"),
     [
         ("turn = ", "The scenario 'x.toml' is not valid TOML: "),
-        ("speed = 1", "cannot be played: speed: this key is not known."),
+        ("speed = 1", "is invalid: speed: unknown key."),
         ("[[turn]]", "turn 1, step: Field required"),
-        ("[[turn]]\nstep = []", "turn 1: needs at least one step."),
-        (f"{STEP}block=[{{txt='a'}}]", "turn 1, step 1, block 1: needs exactly one of the keys thinking"),
-        (f"{STEP}block=[{{text='a'}}, {{text='a', tool='b'}}]", "turn 1, step 1, block 2: needs exactly one"),
+        ("[[turn]]\nstep = []", "turn 1: must contain at least one step."),
+        (f"{STEP}block=[{{txt='a'}}]", "turn 1, step 1, block 1: must contain exactly one of the keys thinking"),
+        (f"{STEP}block=[{{text='a'}}, {{text='a', tool='b'}}]", "turn 1, step 1, block 2: must contain exactly one"),
         (f"{STEP}block=[{{text=''}}]", "turn 1, step 1, block 1, text: String should have at least 1 character"),
         (f"{STEP}block=[{{tool='a b'}}]", "turn 1, step 1, block 1, tool: String should match pattern"),
-        (f"{STEP}block=[{{tool='a', input={{b=1}}, input_json='x'}}]", "give either input or input_json, not both"),
-        (f"{STEP}block=[{{raw={{a=1}}}}]", "a raw block needs a type"),
-        (f"{STEP}block=[{{text='{{{{user:(}}}}'}}]", "the regular expression of {{user:(}} is wrong"),
-        (f"{STEP}block=[{{text='{{{{result:0}}}}'}}]", "counts from 1"),
+        (f"{STEP}block=[{{tool='a', input={{b=1}}, input_json='x'}}]", "set either input or input_json, not both"),
+        (f"{STEP}block=[{{raw={{a=1}}}}]", "a raw block for anthropic must contain the key `type`"),
+        (f"{STEP}block=[{{text='{{{{user:(}}}}'}}]", "{{user:(}} contains an invalid regular expression"),
+        (f"{STEP}block=[{{text='{{{{result:0}}}}'}}]", "results are numbered from 1"),
         (
             f"{STEP}pacing={{delay_ms=-1}}",
             "turn 1, step 1, pacing.delay_ms: Input should be greater than or equal to 0",
         ),
         (f"{STEP}stop_reason='tired'", "turn 1, step 1, stop_reason: Input should be 'end_turn'"),
-        (f"{STEP}refusal={{}}", 'refusal is only told with stop_reason = "refusal"'),
-        (f"{STEP}stop_sequence='x'", "go together"),
-        (f"{STEP}fault={{times=1}}", "turn 1, step 1, fault: needs exactly one of http_error"),
-        (f"{STEP}fault={{silence_ms=1, cut_after_events=1}}", "needs exactly one of http_error"),
+        (f"{STEP}refusal={{}}", 'refusal requires stop_reason = "refusal"'),
+        (f"{STEP}stop_sequence='x'", "must be used together"),
+        (f"{STEP}fault={{times=1}}", "turn 1, step 1, fault: must contain exactly one of http_error"),
+        (f"{STEP}fault={{silence_ms=1, cut_after_events=1}}", "must contain exactly one of http_error"),
         (f"{STEP}fault={{http_error={{status=200}}}}", "fault.http_error.status: Input should be greater than"),
-        (f"{STEP}fault={{http_error={{status=500,headers={{'a b'='c'}}}}}}", "the header 'a b' cannot be sent"),
-        ("[[turn]]\nwhen='('\n[[turn.step]]", "turn 1, when.user: '(' is no regular expression"),
+        (f"{STEP}fault={{http_error={{status=500,headers={{'a b'='c'}}}}}}", "the header 'a b' is invalid"),
+        ("[[turn]]\nwhen='('\n[[turn.step]]", "turn 1, when.user: '(' is not a valid regular expression"),
     ],
 )
 def test_a_wrong_scenario_is_told_with_its_place(text: str, sentence: str) -> None:
     with pytest.raises(ScenarioError) as error:
-        parse(text, "x.toml")
+        parse_scenario(text, "x.toml")
     assert str(error.value).startswith("The scenario 'x.toml' ")
     assert sentence in str(error.value)
 
 
 def test_a_scenario_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(ScenarioError, match=r"There is no scenario .*one of: .*sample"):
-        load(str(tmp_path / "none.toml"))
+    with pytest.raises(ScenarioError, match=r"Cannot read the scenario .*one of: .*sample"):
+        load_scenario(str(tmp_path / "none.toml"))
     binary = tmp_path / "binary.toml"
     binary.write_bytes(b"\xff\xfe")
     with pytest.raises(ScenarioError, match="not UTF-8"):
-        load(str(binary))
+        load_scenario(str(binary))
     good = tmp_path / "good.toml"
     good.write_text(f"{STEP}block=[{{text='Hi'}}]", "utf-8")
-    assert load(str(good)).name == "good"
+    assert load_scenario(str(good)).name == "good"
 
 
 def test_turns_and_steps_follow_from_the_request_alone() -> None:
@@ -111,8 +111,8 @@ def test_turns_and_steps_follow_from_the_request_alone() -> None:
     assert heard(talk, ["hello"]) == "first"
     assert heard(talk, ["a spark"]) == "tool_use"
     assert heard(talk, ["hello", "spark", "tools"]) == "second"
-    assert "no turn of it answers this prompt" in heard(talk, ["a", "b", "c"])
-    assert "I heard: c" in heard(Talk(scenario), ["a", "b", "c"]), "another process answers the same"
+    assert "no turn matches this prompt" in heard(talk, ["a", "b", "c"])
+    assert "Your prompt was: c" in heard(Talk(scenario), ["a", "b", "c"]), "another process answers the same"
 
 
 def heard(talk: Talk, prompts: list[str]) -> str:
@@ -120,17 +120,11 @@ def heard(talk: Talk, prompts: list[str]) -> str:
     for prompt in prompts[:-1]:
         messages += [{"role": "user", "content": prompt}, {"role": "assistant", "content": "ok"}]
     answer = talk.good(request(messages=[*messages, {"role": "user", "content": prompts[-1]}]))
-    last = answer["content"][-1]
-    return str(last.get("text", answer["stop_reason"]))
+    return str(answer["content"][-1].get("text", answer["stop_reason"]))
 
 
 @pytest.mark.parametrize(
-    ("remark", "text"),
-    [
-        (None, "looped"),
-        ("<note>be quick</note>", "looped"),
-        ("and now the other", "other"),
-    ],
+    ("remark", "text"), [(None, "looped"), ("<note>be quick</note>", "looped"), ("and now the other", "other")]
 )
 def test_text_beside_tool_results_is_a_prompt_unless_in_tags(remark: str | None, text: str) -> None:
     talk = Talk(
@@ -144,8 +138,7 @@ def test_text_beside_tool_results_is_a_prompt_unless_in_tags(remark: str | None,
 def test_a_step_that_is_not_written_gets_the_built_in_answer() -> None:
     talk = Talk(f'{STEP}block=[{{tool="list_files"}}]')
     body = request("plain")
-    text = talk.good(continued(body, talk.good(body)))["content"][-1]["text"]
-    assert "turn 1 has no step 2" in text
+    assert "turn 1 has no step 2" in talk.good(continued(body, talk.good(body)))["content"][-1]["text"]
 
 
 @pytest.mark.parametrize(
@@ -162,11 +155,11 @@ def test_a_step_that_is_not_written_gets_the_built_in_answer() -> None:
     ],
 )
 def test_placeholders(template: str, text: str) -> None:
-    values = Heard("Fix `a.py` and `b.py`\nnow", ("one", "two"), "m")
-    assert fill({"k": [template, 1]}, values) == {"k": [text, 1]}
+    values = PlaceholderValues("Fix `a.py` and `b.py`\nnow", ("one", "two"), "m")
+    assert fill_placeholders({"k": [template, 1]}, values) == {"k": [text, 1]}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.text(min_size=1, max_size=60), st.integers(1, 70), st.booleans())
 def test_any_chunk_size_gives_the_same_message(text: str, size: int, shown: bool) -> None:
     talk = Talk(

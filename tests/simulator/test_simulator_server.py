@@ -12,8 +12,8 @@ import pytest
 
 from tests.support.simulator_talk import HEADERS, LOOP, parsed, request
 from thinklsp.core.errors import ThinkLspError
-from thinklsp.simulator.scenario import parse
-from thinklsp.simulator.server import MAX_BODY, Simulator
+from thinklsp.simulator.http_server import MAX_BODY_BYTES, Simulator
+from thinklsp.simulator.scenario import parse_scenario
 
 STEP = "[[turn]]\n[[turn.step]]\n"
 BLOCK = 'block=[{thinking="Some thinking here."},{text="And an answer."}]\n'
@@ -21,7 +21,7 @@ SLOW = f"{STEP}pacing={{interval_ms=60000}}\n{BLOCK}"
 
 
 def simulated(scenario: str = LOOP) -> Simulator:
-    return Simulator(parse(scenario, "test"))
+    return Simulator(parse_scenario(scenario, "test"))
 
 
 def client(simulator: Simulator) -> httpx.AsyncClient:
@@ -82,16 +82,14 @@ async def test_hidden_thinking_takes_its_time_and_pings() -> None:
 
 
 async def test_an_error_in_any_form_reaches_the_client() -> None:
-    scenario = (
-        f'{STEP}fault={{http_error={{status=502, body="<html>bad gateway</html>"}}}}\n'
-        f"{STEP}fault={{http_error={{status=402}}}}\n"
-    )
+    gateway = f'{STEP}fault={{http_error={{status=502, body="<html>bad gateway</html>"}}}}\n'
+    scenario = f"{gateway}{STEP}fault={{http_error={{status=402}}}}\n"
     async with simulated(scenario) as simulator, client(simulator) as http:
         answer = await http.post("/v1/messages", json=request("one"))
         assert (answer.status_code, answer.text) == (502, "<html>bad gateway</html>")
-        two = request(messages=[{"role": "user", "content": "one"}, {"role": "assistant", "content": "x"}] * 1)
-        two["messages"].append({"role": "user", "content": "two"})
-        answer = await http.post("/v1/messages", json=two)
+        one, two = ({"role": "user", "content": text} for text in ("one", "two"))
+        messages = [one, {"role": "assistant", "content": "x"}, two]
+        answer = await http.post("/v1/messages", json=request(messages=messages))
         assert (answer.status_code, answer.json()["error"]["type"]) == (402, "billing_error")
 
 
@@ -145,8 +143,7 @@ async def test_the_record_over_http_hides_keys_and_can_be_reset() -> None:
         assert (await http.post("/__simulator/reset")).json() == {"reset": True}
         assert (await http.get("/__simulator/requests")).json() == []
         assert (await http.get("/__simulator/other")).status_code == 404
-        foreign = await http.get("/__simulator/requests", headers={"host": "example.org"})
-        assert foreign.status_code == 403
+        assert (await http.get("/__simulator/requests", headers={"host": "example.org"})).status_code == 403
 
 
 async def test_one_connection_serves_many_requests_and_pipelined_ones() -> None:
@@ -190,16 +187,16 @@ async def test_what_is_no_good_request_is_answered_as_such(head: bytes, status: 
 
 async def test_a_body_over_the_limit_is_413() -> None:
     async with simulated() as simulator, client(simulator) as http:
-        answer = await http.post("/v1/messages", content=b" " * (MAX_BODY + 1))
+        answer = await http.post("/v1/messages", content=b" " * (MAX_BODY_BYTES + 1))
         assert answer.status_code == 413
         assert answer.json()["error"]["type"] == "request_too_large"
 
 
 async def test_a_taken_port_is_told_in_a_sentence() -> None:
-    async with Simulator(parse(LOOP, "test")) as first:
+    async with simulated() as first:
         port = int(first.base_url.rsplit(":")[-1])
         with pytest.raises(ThinkLspError, match="Choose another port"):
-            await Simulator(parse(LOOP, "test"), port).__aenter__()
+            await Simulator(parse_scenario(LOOP, "test"), port).__aenter__()
 
 
 async def test_waiting_in_vain_is_told() -> None:

@@ -1,6 +1,4 @@
-"""What a session does while canaries are watched: one server and its editor, and every kind of thing that happens to
-them. Each step ends with the answer of its command.
-"""
+"""Random steps of a session whose output is searched for canaries: one server with its editor."""
 
 from __future__ import annotations
 
@@ -16,23 +14,21 @@ from typing import Any
 
 import pytest
 
-from tests.support.outside import MODEL, Connect, Outside, loose_files, named
-from tests.support.raw_client import RawClient, ResponseError
-from tests.support.raw_documents import range_of
-from tests.support.services import WAYS
-from tests.support.several_services import SeveralServices
+from tests.support.client.actions import ResponseError
+from tests.support.client.documents import range_of
+from tests.support.client.raw import RawClient
+from tests.support.outside import MODEL, Connect, Json, Outside, loose_files, named
+from tests.support.services import WAYS, SeveralServices
 from tests.support.signing_script import Cut, Failure, Hold, Redacted, Text, Thinking, Tool, answer, tool
 
-Json = Any
 Step = Callable[[], Awaitable[None]]
 FILES = {"a.py": "def f():\n    return 1\n", "b.py": "b = 1\n", "deep/c.py": "# TODO\n", "AGENTS.md": "Be kind.\n"}
-# Of whom the simulator can be each.
 ELSEWHERE = [way for way in WAYS.values() if way.provider != "anthropic" and not way.learned]
 _SAID = "{ tr '\\0' '\\n' < /proc/$$/environ; printf '%s\\n' \"$@\"; } >> '{place}'"
 
 
 def with_watched_children(connect: Connect) -> Connect:
-    """As `connect`, but whatever the server starts leaves its arguments and environment in a file that is searched."""
+    """Let every program that the server starts write its arguments and environment to a file that is searched."""
 
     async def watched(root: Path, variables: Mapping[str, str]) -> RawClient:
         programs = Path(variables["HOME"]) / "bin"
@@ -49,7 +45,7 @@ def with_watched_children(connect: Connect) -> Connect:
 
 
 class Session:
-    """`outside` has `SeveralServices` in the place of the provider."""
+    """The provider of `outside` is a `SeveralServices`."""
 
     def __init__(self, outside: Outside, chance: random.Random) -> None:
         self.outside = outside
@@ -73,11 +69,10 @@ class Session:
         return self.chance.choice([None, *params["actions"]])
 
     def says(self, *answers: Any) -> None:
-        """What is left of a turn that ended early is nobody's answer."""
         self.services.here.script[:] = answers
 
     async def command(self, name: str, argument: Json = None, *, token: bool = True) -> Json:
-        """The result, or None where the command failed, as it may."""
+        """Return the result, or None if the command failed."""
         try:
             result = await self.client.command(name, argument, token=self.outside.token() if token else None)
         except ResponseError:
@@ -116,20 +111,17 @@ class Session:
         self.client.close_document(uri)
 
     async def unwatched(self, argument: Json) -> None:
-        """A turn that reports under a token of the server, to its end."""
         before = len(self.client.calls("window/workDoneProgress/create"))
         if await self.command("thinklsp.chat", argument, token=False) is not None:
             await self.client.wait_for(lambda: self.client.calls("window/workDoneProgress/create")[before:])
         await self.quiet()
 
     async def quiet(self) -> None:
-        """Whatever reports under a token of the server is over. A command that has failed may have left its turn to
-        run; what it has asked for is here once something else is answered.
-        """
+        """Wait for the end of all progress with a token of the server. A failed command may leave its turn running."""
         await self.client.lenses(self.uri)
 
         def over() -> bool:
-            """A turn that fails before the editor has made the progress takes that back."""
+            """The server withdraws a progress if its turn fails before the editor has created it."""
             withdrawn = [call.params["id"] for call in self.client.calls("$/cancelRequest")]
             return all(
                 "end" in self.client.progress_kinds(call.params["token"]) or call.message["id"] in withdrawn
@@ -160,7 +152,6 @@ class Session:
         await turn
 
     def echoed(self) -> str:
-        """What a careless service may repeat: the key, or what it has issued itself."""
         key, issued = self.services.key, self.services.here.secrets()
         secret = self.chance.choice(list(issued.values()))
         return self.chance.choice(
@@ -195,7 +186,7 @@ class Session:
         await self.command("thinklsp.chat", self.prompt() | self.partial())
 
     async def settings(self) -> None:
-        """What an editor pushes and what it answers when it is asked; some of it is not an editor's to say."""
+        """Change settings, some of which an editor may not set."""
         display = self.chance.choice(["status", "summary", "off", "everything"])
         change = {"model": self.model, "thinking": {"display": display}, "apiKey": self.services.key}
         self.client.editor.settings = change | {"baseUrl": f"http://{self.services.key}@localhost"}
@@ -225,7 +216,6 @@ class Session:
         self.client.close_document(uri)
 
     async def keep(self) -> None:
-        """What is done with a session that is there."""
         op = self.chance.choice(["fork", "repair", "delete", "attach"])
         known = self.known()
         if op != "delete" or len(self.sessions) > 5:
@@ -241,9 +231,8 @@ class Session:
         await self.command("thinklsp.undo", {"turnId": self.chance.choice(self.turns)} if self.turns else None)
 
     async def elsewhere(self) -> None:
-        """The same session goes on with another provider, and comes back later."""
         way = self.chance.choice(ELSEWHERE)
-        # A model that was chosen for the session goes before what settings say.
+        # The model of the session takes precedence over settings.
         self.says(answer(Thinking(), Text("Still here.")))
         usual = self.client.editor.settings
         self.client.editor.settings = {"provider": way.provider, "model": way.model}
@@ -258,7 +247,6 @@ class Session:
         await self.client.wait_for(lambda: len(self.client.calls("workspace/configuration")) > before)
 
     async def restart(self) -> None:
-        """Another server; sometimes the first was killed, and sometimes the service has moved to another host."""
         await self.renew(kill=self.chance.random() < 0.5, move=self.chance.random() < 0.5)
 
     async def renew(self, *, kill: bool = False, move: bool = False) -> None:
@@ -268,7 +256,6 @@ class Session:
         else:
             assert await self.client.close() == 0
         assert self.client.checker.violations == []
-        # What it has told until its end is no surprise here.
         self.outside.told()
         if move:
             self.outside.variables.update(self.services.move())
@@ -276,7 +263,6 @@ class Session:
         self.arrive()
 
     async def terminal(self) -> None:
-        """A session is exported to a file."""
         self.documents += 1
         place = self.outside.home / f"exported-{self.documents}"
         form = self.chance.choice(["markdown", "json"])
@@ -299,8 +285,8 @@ class Session:
 
     async def bad_request(self) -> None:
         secret = self.services.key
-        # Wrong in its form, with a secret inside: no error text may repeat it.
-        # The name of an unknown field is told, as it is what the caller has to mend.
+        # Invalid requests with a secret: no error may repeat it.
+        # Only the name of an unknown field may appear in an error.
         wrong = [{"prompt": [secret]}, {"prompt": "x", "effort": secret}, {"mode": secret}, secret]
         await self.command("thinklsp.chat", self.chance.choice(wrong))
         with pytest.raises(ResponseError):
@@ -316,7 +302,6 @@ class Session:
 
 
 async def course(outside: Outside) -> Session:
-    """What brings every sink to write something."""
     session = Session(outside, random.Random(0))
     steps = (
         session.chat, session.chat_document, session.look_around, session.error, session.bad_request, session.doctor,
@@ -331,7 +316,7 @@ async def course(outside: Outside) -> Session:
 
 
 async def leaks_after(outside: Outside, *, shut_down: bool = True) -> list[str]:
-    """Ends the server. What others could read counts as a leak, too."""
+    """End the server and return all leaks, files that others can read included."""
     while_it_runs = loose_files(outside.home)
     if shut_down:
         assert await outside.client.close() == 0

@@ -1,7 +1,4 @@
-"""Run in a lonely world: all hostile folders one after the other, or, with `planted`, programs that reach for somebody.
-
-What was heard is printed as JSON.
-"""
+"""All hostile folders in a network of its own, or with `planted` programs that contact somebody. Prints JSON."""
 
 from __future__ import annotations
 
@@ -16,20 +13,19 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from tests.slow.hostile_ground import Hostile, ground, make
+from tests.slow.hostile_repositories import HOSTILE
+from tests.slow.lonely_world import World
 from tests.slow.running import running
 from tests.slow.test_hostile_repositories import ACTIVITIES, Scene, server_argv
+from tests.support.client.actions import ResponseError
 from tests.support.forking import Nursery
-from tests.support.hostile_ground import Hostile, ground, make
-from tests.support.hostile_repositories import HOSTILE
-from tests.support.lonely_world import World
-from tests.support.outside import Connect, server_by
-from tests.support.raw_client import ResponseError
+from tests.support.outside import Connect, Json, server_by
 from tests.support.signing_script import Text, Thinking, answer
 from tests.support.sizes import lots
 
-Json = Any
 AT_ONCE = 6
-# Where a folder wants to be called from: a metadata service, a name, a proxy, a model server of this machine.
+# Hosts that a folder asks for: a metadata service, a name, a proxy, a local model server.
 CALLERS = (
     "http://169.254.169.254", "http://metadata.google.internal", "http://10.11.12.13:3128", "http://127.0.0.1:11434",
     "http://attacker.example:8080", "https://203.0.113.9",
@@ -39,7 +35,6 @@ SAID = "See ![a]({0}/a.png) [b]({0}/b) <img src='{0}/c'> \\\\attacker\\share\\d.
 
 
 async def model_output(scene: Scene, decoy: str) -> None:
-    """What a model that was led astray writes for an editor to load."""
     for command, argument in (("chat", {"prompt": "Go."}), ("action", {"name": "explain"})):
         scene.says(answer(Thinking(), Text(SAID.format(decoy))))
         with suppress(ResponseError):

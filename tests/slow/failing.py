@@ -1,7 +1,7 @@
-"""Servers in which any statement of the rooms that hold secrets can fail, with words that quote all it has at hand.
+"""Servers in which any statement of some modules can fail, with an error text that quotes all locals.
 
-Where they are forked from is this module: it loads those rooms with a call before each statement of each function. In a
-turn the first of them fails that has not failed before; `FAILED` names the file in which they are remembered.
+The process that forks them loads those modules with a call before each statement. In each turn the first statement
+fails that has not failed before; `FAILED` names the file that lists them.
 """
 
 from __future__ import annotations
@@ -21,20 +21,18 @@ from typing import Any
 
 PACKAGE = Path(__file__).parents[2] / "thinklsp"
 ROOMS = (
-    *("providers/anthropic/adapter.py", "providers/anthropic/stream.py", "providers/service_errors.py", "http/sse.py"),
+    *("providers/anthropic/adapter.py", "providers/anthropic/stream.py", "providers/failures.py", "http/sse.py"),
     *("core/accumulator.py", "core/messages.py", "agent/model_call.py"),
-    *("sessions/codec.py", "sessions/rows.py", "sessions/session_cache.py"),
+    *("sessions/codec.py", "sessions/session_rows.py", "sessions/session_cache.py"),
     *("sessions/store.py", "sessions/sqlite_store.py"),
 )
-# What also reads the editor's messages: a request that cannot be read has no answer.
 _NOT = ("is_shallow",)
 _NAME = "fail_once_here"
-# Empty: nothing fails before the next turn.
+# If empty, nothing fails before the next turn.
 _armed: list[bool] = []
 
 
 def points() -> set[str]:
-    """All places at which something can fail: `room:line`."""
     return {f"{room}:{statement.lineno}" for room in ROOMS for statement in _statements(ast.parse(_source(room)))}
 
 
@@ -43,15 +41,11 @@ def _source(room: str) -> str:
 
 
 def _statements(node: ast.AST) -> list[ast.stmt]:
-    """Those inside of functions that can fail."""
     named = [n for n in ast.walk(node) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
     functions = [n for n in named if n.name not in _NOT]
     inside = {n for function in functions for n in ast.walk(function) if isinstance(n, ast.stmt) and n is not function}
-    return [n for n in inside if not (_is_text(n) or isinstance(n, ast.Global | ast.Nonlocal | ast.Pass))]
-
-
-def _is_text(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    texts = {n for n in inside if isinstance(n, ast.Expr) and isinstance(n.value, ast.Constant)}
+    return [n for n in inside - texts if not isinstance(n, ast.Global | ast.Nonlocal | ast.Pass)]
 
 
 class _Planting(ast.NodeTransformer):
@@ -83,7 +77,6 @@ class _Loader(importlib.machinery.SourceFileLoader):
         return code
 
     def get_code(self, fullname: str) -> CodeType:
-        # Never what was compiled before.
         path = self.get_filename(fullname)
         return self.source_to_code(self.get_data(path), path)
 
@@ -112,20 +105,20 @@ def _failed() -> list[str]:
 
 
 def arm() -> None:
-    """From the next turn on, and in each of them once. `WORDS`: the log repeats what faults say."""
+    """Let one statement of each following turn fail. `WORDS`: the log repeats the texts of errors."""
     from thinklsp.cli import logs
     from thinklsp.engine.engine import Engine
 
     if "WORDS" in os.environ:
-        logs._Discreet.formatException = logging.Formatter.formatException  # type: ignore[method-assign] # planted
+        logs._RedactingFormatter.formatException = logging.Formatter.formatException  # type: ignore[method-assign] # planted
 
-    begin = Engine.begin
+    start = Engine.start_turn
 
-    async def began(self: Engine, *given: Any, **named: Any) -> Any:
+    async def started(self: Engine, *given: Any, **named: Any) -> Any:
         _armed[:] = [True]
-        return await begin(self, *given, **named)
+        return await start(self, *given, **named)
 
-    Engine.begin = began  # type: ignore[method-assign] # the planted fault
+    Engine.start_turn = started  # type: ignore[method-assign] # the planted fault
 
 
 if __name__ == "__main__":

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.support.outside import Outside, start
+import pytest
 
-# So much slower may a machine be than one on which the ceilings of the figures hold.
+from tests.support.outside import ROOT, Outside, start
+
+Tally = Callable[[str, int], None]
+needs_proc = pytest.mark.skipif(sys.platform != "linux", reason="processes are measured in /proc")
+# The factor by which a machine may be slower than the limits of the figures.
 SLACK = 5
 
 
 @asynccontextmanager
 async def running(place: Path, *script: Any, finish: bool = True, **how: Any) -> AsyncIterator[Outside]:
-    """Server, editor and provider in `place`, stopped at the end. `finish`: what every test ends with is checked."""
+    """Run server, editor and provider in `place`. `finish`: check everything that must hold at the end."""
     outside = await start(place, *script, **how)
     try:
         yield outside
@@ -26,12 +31,24 @@ async def running(place: Path, *script: Any, finish: bool = True, **how: Any) ->
         await outside.stop()
 
 
+def planted(*faults: str) -> dict[str, str | None]:
+    """Return the variables of a server with these faults of `planted/sitecustomize.py`."""
+    if not any(faults):
+        return {}
+    return {"PLANT": ", ".join(faults), "PYTHONPATH": f"{ROOT / 'tests/slow/planted'}{os.pathsep}{ROOT}"}
+
+
+async def refuse_question(_question: str, _options: tuple[str, ...]) -> str | None:
+    """Fail, because nothing may be asked."""
+    raise AssertionError
+
+
 def say(text: str) -> None:
     sys.stdout.write(f"{text}\n")
 
 
 def quantile(values: Iterable[float], part: float) -> float:
-    """The smallest value that so large a part of them does not exceed."""
+    """Return the smallest value that at least this part of them does not exceed."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(part * len(ordered)))]
 

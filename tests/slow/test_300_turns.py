@@ -1,7 +1,4 @@
-"""300 turns of some 4 million tokens against a window of 200,000: never refused, and no dearer at the end.
-
-Every compaction keeps goal and decisions word by word although the scripted summaries omit them.
-"""
+"""300 turns of about 4 million tokens with a window of 200,000: never refused, and no more expensive at the end."""
 
 from __future__ import annotations
 
@@ -40,8 +37,9 @@ async def test_one_turn_larger_than_the_window(tmp_path: Path, way: str) -> None
     assert len(long.compactions) >= 3
 
 
-@pytest.mark.parametrize("seed", range(sized(commit=2, nightly=40)))
+@pytest.mark.parametrize("seed", range(sized(commit=1, nightly=40)))
 async def test_every_compacted_conversation_can_be_sent(seed: int) -> None:
-    outcome = await play_histories(1000 + seed, 250, compacting=True)
+    steps = sized(commit=100, nightly=250)
+    outcome = await play_histories(1000 + seed, steps, compacting=True)
     assert outcome.refused == []
-    assert outcome.seen["compacted in a turn"] > 50
+    assert outcome.seen["compacted in a turn"] > steps // 5

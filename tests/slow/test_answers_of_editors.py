@@ -1,7 +1,4 @@
-"""What tools ask of an editor that announces `hover`, `symbols` and `save`, and what any answer does to a turn (A-14).
-
-The editors here answer rightly, by half, with an error, with a megabyte, with something else or never.
-"""
+"""A-14: what tools ask of an editor that announces `hover`, `symbols` and `save`, and how a turn handles any answer."""
 
 from __future__ import annotations
 
@@ -12,9 +9,10 @@ from typing import Any
 import pytest
 
 from tests.e2e.conftest import Begin
-from tests.support.raw_client import RawClient
-from tests.support.raw_documents import path_of
-from tests.support.raw_editor import Refusal, capabilities
+from tests.support.client.documents import path_of
+from tests.support.client.editor import Refusal, capabilities
+from tests.support.client.raw import RawClient
+from tests.support.outside import Outside
 from tests.support.signing_script import Text, answer, tool
 
 MODES = ("right", "half", "error", "never", "huge", "wrong")
@@ -36,8 +34,8 @@ def span(first: int, last: int) -> Any:
     return {"start": {"line": first, "character": 0}, "end": {"line": last, "character": 3}}
 
 
-async def answered(params: Any, right: Any, half: Any, huge: Any) -> Any:
-    match mode_of(params):
+async def respond(mode: str, right: Any, half: Any, huge: Any) -> Any:
+    match mode:
         case "right":
             return right
         case "half":
@@ -54,25 +52,27 @@ async def answered(params: Any, right: Any, half: Any, huge: Any) -> Any:
 async def answer_hover(params: Any) -> Any:
     parts = [{"language": "python", "value": "half of it"}, 3, None, {"value": 4}]
     right = {"contents": {"kind": "markdown", "value": "def use(n: int) -> str\n\nUses\u202e it."}}
-    return await answered(params, right, {"contents": parts, "range": 5}, {"contents": "y" * 1_000_000})
+    return await respond(mode_of(params), right, {"contents": parts, "range": 5}, {"contents": "y" * 1_000_000})
 
 
 async def answer_symbols(params: Any) -> Any:
     if "query" in params:
         one = {"name": params["query"], "kind": 12, "location": {"uri": "file:///lib/use.zz", "range": span(6, 9)}}
         half = [{"name": params["query"], "kind": 12, "location": {"uri": "file:///lib/use.zz"}}, 7, one]
-        return await answered(params, [one], half, [one | {"name": f"{params['query']}{n}"} for n in range(8_000)])
+        return await respond(
+            mode_of(params), [one], half, [one | {"name": f"{params['query']}{n}"} for n in range(8_000)]
+        )
     lid = {"name": "lid", "kind": 8, "range": span(1, 1), "selectionRange": span(1, 1)}
     box = {"name": "box", "kind": 5, "range": span(0, 1), "selectionRange": span(0, 0), "children": [lid]}
     deep: Any = lid
     for _ in range(20):
         deep = lid | {"children": [deep]}
     half = [{"name": 3, "kind": 5, "range": span(0, 1)}, box | {"kind": 99, "children": [lid, None]}]
-    return await answered(params, [box], half, [deep, *[box] * 6_000])
+    return await respond(mode_of(params), [box], half, [deep, *[box] * 6_000])
 
 
 async def test_hover_and_symbols_in_every_way(begin: Begin) -> None:
-    """A-14: `hover` goes with a definition; `symbols` are asked for if no grammar and no search finds any."""
+    """`hover` goes with a definition; `symbols` are requested if no grammar and no search finds any."""
     outlines = (tool("outline", path=f"{mode}.zz") for mode in MODES)
     definitions = (tool("definition", path=f"{mode}.py", line=1, symbol=f"use_{mode}") for mode in MODES)
     outside = await begin(
@@ -82,12 +82,11 @@ async def test_hover_and_symbols_in_every_way(begin: Begin) -> None:
         announce=announcing("hover", "symbols"),
     )
     client, provider = outside.pair
-    # Some are open, the others are files on disk.
     open_uris = {outside.open(f"{mode}.{end}") for mode in ("right", "huge") for end in ("zz", "py")}
     client.editor.handlers |= {"thinklsp/editor/hover": answer_hover, "thinklsp/editor/symbols": answer_symbols}
     turn = client.command("thinklsp.chat", {"prompt": "Look."}, token="turn")
     await client.wait_for(lambda: client.calls("thinklsp/editor/hover"), what="the first question")
-    # Whatever the editor answers, the server goes on answering.
+    # The server answers in the meantime.
     await client.command("thinklsp.effort")
     assert (await outside.result(turn))["text"] == "Seen."
     blocks = provider.requests[-1].tool_results()
@@ -96,17 +95,17 @@ async def test_hover_and_symbols_in_every_way(begin: Begin) -> None:
 
     by = "from the editor's language server"
     assert outline["right"] == f"right.zz, {by}\nclass box 1-2\n  field lid 2"
-    unread = "[left out: 2 in a form that cannot be read]"
+    unread = "[omitted: 2 in an unexpected format]"
     assert outline["half"] == f"half.zz, {by}\n{unread}\nsymbol box 1-2\n  field lid 2"
     assert outline["huge"].startswith(f"huge.zz, {by}\nfield lid 2\n  field lid 2\n")
     assert "class box 1-2" in outline["huge"]
     for mode in ("error", "never", "wrong"):
-        assert outline[mode] == f"No grammar here reads `{mode}.zz`; search_text finds names in it."
+        assert outline[mode] == f"No grammar can read `{mode}.zz`; use search_text to find names in it."
     assert [block.get("is_error", False) for block in blocks[:6]] == [False, False, True, True, False, True]
 
     by_name = "(symbols of that name from the editor's language servers: check the hits)"
     place = "/lib/use.zz:7 [not in the workspace; not read]"
-    shows = "The editor shows for it:\n| "
+    shows = "The editor shows:\n| "
     assert definition["right"] == (
         f"1 definition of `use_right` {by_name}\n{shows}def use(n: int) -> str\n| \n| Uses<U+202E> it.\n{place}"
     )
@@ -126,7 +125,7 @@ async def test_hover_and_symbols_in_every_way(begin: Begin) -> None:
 
 
 def leave_unsaved(client: RawClient) -> None:
-    """From now on the editor opens the closed files of an edit and does not save them, as Neovim does."""
+    """Let the editor open the closed files of an edit without saving them, as Neovim does."""
 
     def apply(params: Any) -> Any:
         uris = [change["textDocument"]["uri"] for change in params["edit"]["documentChanges"] if "edits" in change]
@@ -140,13 +139,13 @@ def leave_unsaved(client: RawClient) -> None:
     client.editor.handlers["workspace/applyEdit"] = apply
 
 
-def save_first(client: RawClient, count: int) -> Any:
-    def save(params: Any) -> Any:
-        for uri in params["uris"][:count]:
-            path_of(uri).write_text(client.desk.open[uri].text)
-        return {"saved": params["uris"][:count]}
-
-    return save
+async def begin_edit(begin: Begin, *names: str, announced: str = "save") -> Outside:
+    """Start a server whose model edits these files, and an editor that leaves them unsaved."""
+    edits = [tool("edit_file", path=f"{name}.py", old_text="1", new_text="2") for name in names]
+    files = {f"{name}.py": ONE for name in names}
+    outside = await begin(answer(*edits), answer(Text("Done.")), files=files, announce=announcing(announced))
+    leave_unsaved(outside.client)
+    return outside
 
 
 SAVED = {"right": ("a", "b"), "half": ("a",)}
@@ -154,45 +153,29 @@ SAVED = {"right": ("a", "b"), "half": ("a",)}
 
 @pytest.mark.parametrize("mode", ["right", "half", "error", "never", "huge", "wrong", "not announced"])
 async def test_files_that_only_the_edit_opened_are_saved(begin: Begin, mode: str) -> None:
-    """A-14: `save`. The notice names what the disk does not show afterwards, whatever the editor answers."""
-    edits = [tool("edit_file", path=f"{name}.py", old_text="1", new_text="2") for name in ("a", "b", "seen")]
-    outside = await begin(
-        answer(*edits),
-        answer(Text("Done.")),
-        files={f"{name}.py": ONE for name in ("a", "b", "seen")},
-        announce=announcing(*(["hover"] if mode == "not announced" else ["save"])),
-    )
-    client, _ = outside.pair
+    """The notice names the files that the disk does not show, whatever the editor answers."""
+    outside = await begin_edit(begin, "a", "b", "seen", announced="hover" if mode == "not announced" else "save")
+    client = outside.client
     outside.open("seen.py")
-    leave_unsaved(client)
 
     async def save(params: Any) -> Any:
-        match mode:
-            case "right":
-                return save_first(client, 2)(params)
-            case "half":
-                return save_first(client, 1)(params)
-            case "error":
-                raise Refusal("no")
-            case "never":
-                await asyncio.Event().wait()
-            case "huge":
-                return {"saved": ["file:///" + "x" * 1_000_000]}
-        return 7
+        uris = params["uris"][: len(SAVED.get(mode, ()))]
+        for uri in uris:
+            path_of(uri).write_text(client.desk.open[uri].text)
+        return await respond(mode, {"saved": uris}, {"saved": uris}, {"saved": ["file:///" + "x" * 1_000_000]})
 
     client.editor.handlers["thinklsp/editor/save"] = save
     result = await outside.turn("thinklsp.chat", {"prompt": "Make it two."})
     assert result["edits"]["applied"] == "all"
     saved = SAVED.get(mode, ())
     left = [f"{name}.py" for name in ("a", "b") if name not in saved]
-    sentence = f"Changed but not saved yet: {', '.join(left)}. Save all files to keep the change."
+    sentence = f"Changed but not saved: {', '.join(left)}. Save all files to keep the change."
     assert result["notices"] == ([sentence] if left else [])
     on_disk = {name: (outside.root / f"{name}.py").read_text() for name in ("a", "b", "seen")}
     assert on_disk == {name: TWO if name in saved else ONE for name in ("a", "b", "seen")}
     asked = [call.params for call in client.calls("thinklsp/editor/save")]
     assert asked == ([] if mode == "not announced" else [{"uris": [outside.uri("a.py"), outside.uri("b.py")]}])
     if mode == "right":
-        # What the user has typed there since is theirs to save.
         client.change(outside.uri("b.py"), "# end", "# typed")
         assert (await client.command("thinklsp.undo"))["applied"] == "all"
         assert client.calls("thinklsp/editor/save")[-1].params == {"uris": [outside.uri("a.py")]}
@@ -201,14 +184,8 @@ async def test_files_that_only_the_edit_opened_are_saved(begin: Begin, mode: str
 
 
 async def test_a_file_that_the_user_types_in_is_not_saved(begin: Begin) -> None:
-    outside = await begin(
-        answer(tool("edit_file", path="a.py", old_text="1", new_text="2")),
-        answer(Text("Done.")),
-        files={"a.py": ONE},
-        announce=announcing("save"),
-    )
-    client, _ = outside.pair
-    leave_unsaved(client)
+    outside = await begin_edit(begin, "a")
+    client = outside.client
     apply = client.editor.handlers["workspace/applyEdit"]
 
     def apply_and_type(params: Any) -> Any:
@@ -218,20 +195,14 @@ async def test_a_file_that_the_user_types_in_is_not_saved(begin: Begin) -> None:
 
     client.editor.handlers["workspace/applyEdit"] = apply_and_type
     result = await outside.turn("thinklsp.chat", {"prompt": "Make it two."})
-    assert result["notices"] == ["Changed but not saved yet: a.py. Save all files to keep the change."]
+    assert result["notices"] == ["Changed but not saved: a.py. Save all files to keep the change."]
     assert client.calls("thinklsp/editor/save") == []
 
 
 async def test_cancel_while_the_editor_saves(begin: Begin) -> None:
-    """The edit is applied by then, and nobody waits for the editor any longer."""
-    outside = await begin(
-        answer(tool("edit_file", path="a.py", old_text="1", new_text="2")),
-        answer(Text("Done.")),
-        files={"a.py": ONE},
-        announce=announcing("save"),
-    )
-    client, _ = outside.pair
-    leave_unsaved(client)
+    """The edit is applied by then, and the server stops waiting for the editor."""
+    outside = await begin_edit(begin, "a")
+    client = outside.client
     client.editor.handlers["thinklsp/editor/save"] = lambda _: asyncio.Event().wait()
     turn = client.command("thinklsp.chat", {"prompt": "Make it two."}, token="turn")
     await client.wait_for(lambda: client.calls("thinklsp/editor/save"), what="the question")

@@ -8,22 +8,24 @@ import os
 import socket
 import time
 from collections.abc import Mapping
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.client.wires import TcpWire, WebSocketWire, framed
 from tests.support.gauges import gauge
 from tests.support.listening import Kind, Listening
 from tests.support.outside import ARGV
-from tests.support.raw_wires import TcpWire, WebSocketWire, framed
+from tests.support.sizes import some
 
-# Until the server must have closed the connection.
+# The deadline for the server to close the connection.
 SECONDS = 120
 # Twice the 64 MiB that may wait: the allocator keeps up to half as much again, depending on how messages arrive.
 MAX_MEGABYTES = 134
 NOBODY = {"processId": None, "rootUri": None, "capabilities": {}}
-# The answer repeats the id, which is 3 kB there, and the beginning of the name.
+# The answer repeats the id, which has 3 kB, and the beginning of the name.
 QUESTION = {"jsonrpc": "2.0", "id": "🙂" * 250, "method": "m" * 250}
 
 
@@ -32,10 +34,7 @@ def body(message: Any) -> bytes:
 
 
 class Flood:
-    """Asks without a pause over one connection, reads `per_second` bytes, and watches the memory of the server.
-
-    `closed`: the server has closed the connection. `most`: megabytes (10^6 bytes) above the beginning.
-    """
+    """Sends requests without a pause, and reads `per_second` bytes. `most`: the growth of memory in 10^6 bytes."""
 
     def __init__(self, process: int, per_second: int) -> None:
         self._process = process
@@ -109,8 +108,7 @@ async def test_over_standard_input(per_second: int, tmp_path: Path) -> None:
     assert flood.most < MAX_MEGABYTES
 
 
-@pytest.mark.parametrize("per_second", [0, 70_000])
-@pytest.mark.parametrize("kind", ["tcp", "ws"])
+@pytest.mark.parametrize(("kind", "per_second"), some(product(["tcp", "ws"], [0, 70_000]), commit=2))
 async def test_over_sockets(kind: Kind, per_second: int, tmp_path: Path) -> None:
     """H-F6"""
     server = Listening(kind, argv=ARGV)
@@ -127,7 +125,6 @@ async def test_over_sockets(kind: Kind, per_second: int, tmp_path: Path) -> None
         assert flood.closed, "the server still serves it"
         assert flood.most < MAX_MEGABYTES
         wire.kill()
-        # Others are served.
         (await _admitted(server)).kill()
     finally:
         await server.stop()

@@ -5,41 +5,25 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.slow.running import running
+from tests.slow.rough_client import ACTION, answered, check_decent, key, probe, write
+from tests.slow.running import Tally, running
+from tests.support.client.raw import RawClient
 from tests.support.mutating import frame
-from tests.support.outside import ROOT, Outside
-from tests.support.raw_client import RawClient
-from tests.support.rough_client import answered, check_decent, key, probe, write
+from tests.support.outside import ROOT, Json, Outside
 
-Json = Any
 TABLE = tomllib.loads((Path(__file__).parent / "bad_inputs.toml").read_text("utf-8"))
 ROWS: list[Json] = [row for row in TABLE["row"] if "absent" not in row]
-ACTION = json.dumps(
-    {
-        "jsonrpc": "2.0",
-        "method": "textDocument/codeAction",
-        "params": {
-            "textDocument": {"uri": "file:///no/such"},
-            "range": {"start": {"line": 0, "character": 0}, "end": {"line": 0, "character": 0}},
-            "context": {"diagnostics": []},
-        },
-    }
-)[1:-1]
+WORDS = json.dumps({"jsonrpc": "2.0", "method": "textDocument/codeAction", "params": ACTION})[1:-1]
 
 
 def spelled(text: str, outside: Outside) -> bytes:
-    for name, value in {
-        "$ACTION": ACTION,
-        "$URI": outside.uri("a.py"),
-        "$ROOT": outside.root.as_uri(),
-    }.items():
+    for name, value in {"$ACTION": WORDS, "$URI": outside.uri("a.py"), "$ROOT": outside.root.as_uri()}.items():
         text = text.replace(name, value)
     text = re.sub(r"<([^<>]+?)\*(\d+)>", lambda match: match[1] * int(match[2]), text)
     return text.encode("latin-1") if text.isascii() or max(text) < "\u0100" else text.encode("utf-8", "surrogatepass")
@@ -51,7 +35,6 @@ def sent_by(row: Json, outside: Outside) -> bytes:
 
 
 def codes(client: RawClient) -> list[str]:
-    """Answers as the table writes them."""
     found = []
     for received in client.received:
         message = received.message
@@ -93,12 +76,11 @@ async def server(place: Path, phase: str | None, env: Mapping[str, str | None] |
         check_decent(outside)
 
 
-async def test_one_server_through_the_whole_table(tmp_path: Path, tally: Callable[[str, int], None]) -> None:
+async def test_one_server_through_the_whole_table(tmp_path: Path, tally: Tally) -> None:
     tally("A-04", await through_the_table(tmp_path))
 
 
 async def through_the_table(place: Path, env: Mapping[str, str | None] | None = None) -> int:
-    """How many rows were played: all but those that need a server of their own."""
     rows = [row for row in ROWS if "phase" not in row and "exit" not in row]
     async with server(place, None, env) as outside:
         for row in rows:
@@ -110,18 +92,13 @@ async def through_the_table(place: Path, env: Mapping[str, str | None] | None = 
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if "phase" in row or "exit" in row], ids=lambda row: row["id"])
-async def test_rows_that_need_a_server_of_their_own(
-    tmp_path: Path, row: Json, tally: Callable[[str, int], None]
-) -> None:
+async def test_rows_that_need_a_server_of_their_own(tmp_path: Path, row: Json, tally: Tally) -> None:
     async with server(tmp_path, row.get("phase")) as outside:
         await play(outside, row)
     tally("A-04", 1)
 
 
-async def test_many_requests_in_one_write_and_one_byte_at_a_time(
-    tmp_path: Path, tally: Callable[[str, int], None]
-) -> None:
-    """B-56"""
+async def test_many_requests_in_one_write_and_one_byte_at_a_time(tmp_path: Path, tally: Tally) -> None:
     async with server(tmp_path, None) as outside:
         client = outside.client
         client.received.clear()
@@ -138,7 +115,7 @@ async def test_many_requests_in_one_write_and_one_byte_at_a_time(
 
 
 def test_the_table_is_whole() -> None:
-    """Every row of the study is there, played or with the reason why not, and what was decided is checked somewhere."""
+    """Every row is played or says why not, and every decision names an existing check."""
     names = {row["id"].rstrip("bcd") for row in TABLE["row"]}
     assert names == {f"B-{number:02}" for number in range(1, 57)}
     assert all(row.get("absent") or ("answers" in row and ("send" in row or "raw" in row)) for row in TABLE["row"])

@@ -1,47 +1,31 @@
-"""Nothing secret leaves: random sessions in which it could.
-
-The secrets are all keys, every signature and all redacted data that the services have issued; they are searched, in
-every dress, in all that was written to the editor and to stderr, into state, settings, temporary and workspace folders,
-given to programs that were started, and sent to any service but their own. What was written is for its owner alone.
-
-That the search finds what leaks is shown in `test_planted_leaks.py`.
-"""
+"""Random sessions that could leak secrets into traffic, logs, files, programs or other services."""
 
 from __future__ import annotations
 
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.slow.canary_sessions import FILES, Session, leaks_after, with_watched_children
-from tests.slow.running import running, say
-from tests.support.forking import Nursery
+from tests.slow.running import Tally, running, say
 from tests.support.outside import Connect
-from tests.support.several_services import SeveralServices
+from tests.support.services import SeveralServices
 from tests.support.sizes import SEED, lots, tries
 
 PER_TEST = 10
 STEPS = 50
-# How many servers live side by side: a session mostly waits.
 AT_ONCE = 10
-
-
-@pytest.fixture(scope="module")
-def connect() -> Iterator[Connect]:
-    with Nursery() as nursery:
-        yield with_watched_children(nursery.connect)
 
 
 @pytest.mark.parametrize(("lot", "count"), list(enumerate(lots(tries("A-18"), PER_TEST))))
 async def test_random_sessions_leak_nothing(
-    tmp_path: Path, connect: Connect, lot: int, count: int, tally: Callable[[str, int], None]
+    tmp_path: Path, servers: Connect, lot: int, count: int, tally: Tally
 ) -> None:
     taken: Counter[str] = Counter()
-    searched = []
+    searched, connect = [], with_watched_children(servers)
     free = asyncio.Semaphore(AT_ONCE)
 
     async def one(number: int) -> None:

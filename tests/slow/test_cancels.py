@@ -1,7 +1,6 @@
-"""Cancels at random moments, in all ways there are: one reply, one end, a closed connection, and the session goes on.
+"""Cancels at random moments in every way: one reply, one end, a closed connection, and the session continues.
 
-A moment is an event, never a time: the nth progress or text that the editor got, the nth event of the provider, the
-start of a tool, an edit or a prompt that waits for the user, the wait before another try, the time before any byte.
+A moment is an event and never a time, such as the nth progress, the start of a tool, or the wait before a retry.
 """
 
 from __future__ import annotations
@@ -17,14 +16,12 @@ from typing import Any
 
 import pytest
 
-from tests.slow.running import SLACK, running, say, spread
-from tests.support.outside import Connect, Outside, check_turn_result, server_with
-from tests.support.raw_client import Request, ResponseError
+from tests.slow.running import SLACK, Tally, running, say, spread
+from tests.support.client.actions import Request, ResponseError
+from tests.support.outside import Connect, Json, Outside, check_turn_result, server_with
 from tests.support.signing_script import Answer, Failure, Hold, Redacted, Text, Thinking, answer, tool
 from tests.support.sizes import SEED, lots, tries
 
-Json = Any
-Tally = Callable[[str, int], None]
 PER_SERVER = 20
 ANSWERED, CLOSED = 0.1, 1.0
 WORDS = "The quick brown fox jumps over the lazy dog; 🙂 then it reads the file again. " * 2
@@ -35,7 +32,7 @@ WAYS = ("request", "progress", "command")
 
 @dataclass
 class Round:
-    """One turn that is to be cancelled. `ready` is set at its moment, `go` lets it run on if nobody came."""
+    """A turn that will be cancelled. `ready` is set at its moment; `hold` stops it there."""
 
     number: int
     moment: str
@@ -54,7 +51,6 @@ class Round:
         return f"Round <{self.number}>."
 
     def steps(self) -> list[Answer]:
-        """What the model says, message by message."""
         edit = tool("edit_file", path=self.name, old_text="x = 1", new_text="x = 2")
         before = self.hold if self.moment == "no byte" else None
         words: list[Any] = [Text(WORDS)]
@@ -75,8 +71,6 @@ class Round:
 
 @dataclass
 class Course:
-    """One server and the rounds that it goes through, all in one session."""
-
     outside: Outside
     session: str = ""
     rounds: dict[int, Round] = field(default_factory=dict)
@@ -85,7 +79,7 @@ class Course:
     closed: list[float] = field(default_factory=list)
 
     def play(self, body: Json) -> Answer:
-        """Answers by what the request says, so that one that came too late cannot take the answer of another."""
+        """Answer by the content of the request, so that a late request cannot take the answer of another one."""
         users = [m for m in body["messages"] if m["role"] == "user"]
         asked = [n for n, m in enumerate(users) if "Round <" in str(m["content"])]
         if not asked or "Go on <" in str(users[asked[-1] :]):
@@ -106,7 +100,7 @@ class Course:
         return last if last is not None and last.moment == moment else None
 
     async def _apply(self, params: Json) -> Json:
-        """An edit under review: left alone once the server has given up, or applied after all, too late."""
+        """Leave an edit under review alone, or apply it after the server has given up."""
         if (now := self._at("edit")) is not None:
             now.ready.set()
             await now.hold.wait()
@@ -134,7 +128,7 @@ class Course:
         if not now.watched:
             started = await turn
             token = f"thinklsp-{started['turnId']}"
-            # Which token the server makes is seen from its request, not guessed.
+            # The request of the server names its token.
             created = await client.wait_for(lambda: client.calls("window/workDoneProgress/create")[-1:], what="a token")
             token = created[0].params["token"]
 
@@ -147,7 +141,7 @@ class Course:
         if stopped is not None:
             await stopped
 
-        # Before the hold is released: an answer could come to its end on a connection that was left open.
+        # Before the hold is released: on an open connection the answer would end by itself.
         def closed() -> bool:
             return all(r.finished or r.closed_at or r.status != 200 for r in provider.requests[first_request:])
 
@@ -168,7 +162,6 @@ class Course:
         client.close_document(uri)
 
     async def _moment(self, now: Round, token: str, partial: str, turn: Request) -> None:
-        """Returns at the moment, or when the turn has ended before it."""
         client = self.outside.client
 
         def over() -> bool:
@@ -207,7 +200,7 @@ class Course:
         return None
 
     async def _outcome(self, now: Round, turn: Request, token: str, partial: str) -> str:
-        """What the turn came to. A turn may be quicker than its cancel."""
+        """Return the outcome. A turn may be quicker than its cancel."""
         client = self.outside.client
         if not now.watched:
             await client.wait_for(lambda: "end" in client.progress_kinds(token), what=f"the end of {now}")
@@ -226,7 +219,6 @@ class Course:
         return str(result["stopReason"])
 
     async def _goes_on(self, now: Round) -> None:
-        """The service accepts the conversation: what it has issued comes back unchanged and whole."""
         argument = {"prompt": f"Go on <{now.number}>.", "sessionId": self.session}
         result = await self.outside.turn("thinklsp.chat", argument)
         assert (result["stopReason"], result["text"]) == ("end_turn", "Here I am."), (now, result)
@@ -238,23 +230,22 @@ def rounds(lot: int, count: int) -> list[Round]:
     made = []
     for number in range(1, count + 1):
         way = chance.choice(WAYS)
-        # Without a token the command is answered at once: there is no request left to cancel.
+        # Without a token the command is answered at once, so its request cannot be cancelled.
         watched = way == "request" or chance.random() < 0.7
         made.append(Round(number, chance.choice(MOMENTS), way, watched, chance.randrange(1000)))
     return made
 
 
 async def cancels(place: Path, course_of: Sequence[Round], connect: Connect) -> Course:
-    """These rounds on one server."""
     async with running(place, connect=connect) as outside:
         course = Course(outside)
         await course.begin()
         for now in course_of:
             await course.run(now)
-        # An editor may answer after the cancel; that it has made the edit is said, and nothing else.
+        # An editor may apply an edit after the cancel, which the server reports.
         heard = outside.told()
         assert [text for text in heard if "after it was cancelled" not in text] == [], heard
-    # One in a lot may meet a stall of the machine: the figure is about 99 of a hundred.
+    # The limit is a p99, so one cancel of a lot may exceed it.
     *most, longest = sorted(course.waits)
     assert most[-1] < ANSWERED * SLACK, spread(course.waits)
     assert longest < CLOSED * SLACK, spread(course.waits)
@@ -265,15 +256,14 @@ async def cancels(place: Path, course_of: Sequence[Round], connect: Connect) -> 
 async def test_cancels_at_random_moments(tmp_path: Path, lot: int, count: int, servers: Connect, tally: Tally) -> None:
     course = await cancels(tmp_path, rounds(lot, count), servers)
     say(f"{dict(course.outcomes)}, answered: {spread(course.waits)}; closed: {spread(course.closed)}")
-    # Otherwise the moments were too late to say anything.
+    # With fewer cancels the moments were too late.
     assert course.outcomes["cancelled"] >= count * 0.8, course.outcomes
     tally("A-05", count)
 
 
-# Servers that take their time with a cancel, answer it twice, or leave the connection open.
 LATE = """
 import asyncio
-from thinklsp.lsp.serving.connection import Connection
+from thinklsp.lsp.transport.connection import Connection
 receive = Connection.receive
 def late(self, frame):
     if any(word in frame for word in (b'"$/cancelRequest"', b'workDoneProgress/cancel"', b'"thinklsp.cancel"')):
@@ -283,7 +273,7 @@ def late(self, frame):
 Connection.receive = late
 """
 TWICE = """
-from thinklsp.lsp.protocol.writer import FrameWriter
+from thinklsp.jsonrpc.writer import FrameWriter
 write = FrameWriter.write
 def twice(self, body, **more):
     write(self, body, **more)

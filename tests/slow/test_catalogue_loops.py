@@ -1,5 +1,4 @@
-"""A whole tool loop for every model × mode × effort × display × budget: `tests/providers` plays one for each form of
-thinking."""
+"""A whole tool loop for every model × mode × effort × display × budget."""
 
 from __future__ import annotations
 
@@ -7,7 +6,7 @@ import pytest
 
 from tests.providers.test_catalogue_requests import ROWS, check_loops
 from tests.support.dialects import place
-from thinklsp.settings import Provider
+from thinklsp.settings.model import Provider
 
 
 @pytest.mark.parametrize(("provider", "model_id"), ROWS, ids=[name for _, name in ROWS])

@@ -1,5 +1,4 @@
-"""What has got past lists of safe commands elsewhere never runs here without a question: the table of
-`command_bypasses.toml` in every form that a model could send it, under rules as people write them."""
+"""Commands that bypass lists of safe commands elsewhere never run without a question."""
 
 from __future__ import annotations
 
@@ -14,21 +13,22 @@ from typing import Any, Never
 
 import pytest
 
+from tests.slow.running import Tally, refuse_question
 from tests.support.sizes import SEED, tries
 from thinklsp.core.messages import ToolUseBlock
-from thinklsp.tools.base import ToolContext, call, schema_of
-from thinklsp.tools.permission import Approval, Rules, Words, decide, quoted
-from thinklsp.tools.registry import WITH_COMMANDS
+from thinklsp.tools.command_runs import Approval, PermissionRules, decide, quote_command
+from thinklsp.tools.registry import TOOLS_WITH_COMMANDS
+from thinklsp.tools.runner_commands import Words
+from thinklsp.tools.tool import ToolContext, build_arguments_schema, call
 from thinklsp.workspace.overlay import EditOverlay
 from thinklsp.workspace.view import WorkspaceView
 
 TABLE = tomllib.loads(Path(__file__).with_name("command_bypasses.toml").read_text())
-RULES = Rules(allow=tuple(map(tuple, TABLE.pop("allow"))))
+RULES = PermissionRules(allow=tuple(map(tuple, TABLE.pop("allow"))))
 LINES = [(kind, line) for kind, lines in TABLE.items() for line in lines]
 
 
 def forms(line: str) -> Iterator[Words]:
-    """The line as one word, cut at blanks, and as a shell would cut it."""
     yield (line,)
     words = tuple(word for word in line.split(" ") if word)
     yield words
@@ -37,7 +37,7 @@ def forms(line: str) -> Iterator[Words]:
 
 
 def is_other(argv: Words, line: str) -> bool:
-    """Blanks between words do not reach a program: cut there, some lines are what a rule allows."""
+    """Ignore lines that become a permitted rule if they are cut at blanks."""
     return " ".join(argv) != " ".join(line.split()) or line == " ".join(line.split())
 
 
@@ -46,7 +46,6 @@ def runs_unasked(argv: Words) -> bool:
 
 
 def single() -> Iterator[tuple[str, Words]]:
-    """Every line of the table in every form, with its kind."""
     for kind, line in LINES:
         for argv in forms(line):
             if argv and argv not in RULES.allow and is_other(argv, line):
@@ -54,7 +53,6 @@ def single() -> Iterator[tuple[str, Words]]:
 
 
 def combined() -> Iterator[Words]:
-    """Behind every rule, and glued to its words."""
     rng = random.Random(SEED)
     tails = [
         argv for _, line in LINES for argv in forms(line) if any(set(word) & set(";|&$`<>\n\r\0(){}") for word in argv)
@@ -69,21 +67,20 @@ def test_the_table_is_large_enough() -> None:
     assert len({line for _, line in LINES}) == len(LINES) >= 300
 
 
-def test_none_runs_unasked(tally: Callable[[str, int], None]) -> None:
+def test_none_runs_unasked(tally: Tally) -> None:
     tried = [*single()]
     assert {kind for kind, _ in tried} == {*TABLE}
     assert [argv for _, argv in tried if runs_unasked(argv)] == []
     tally("A-24", len(tried))
 
 
-def test_none_runs_unasked_in_any_combination(tally: Callable[[str, int], None]) -> None:
+def test_none_runs_unasked_in_any_combination(tally: Tally) -> None:
     tried = [*combined()]
     assert [argv for argv in tried if runs_unasked(argv)] == []
     assert len(tried) >= tries("A-24")
     tally("A-24", len(tried))
 
 
-# How lists of safe commands were read elsewhere.
 LAX: dict[str, Callable[[Words, Words], bool]] = {
     "the line begins with the rule": lambda argv, rule: " ".join(argv).startswith(" ".join(rule)),
     "the first word is known": lambda argv, rule: argv[0] == rule[0],
@@ -103,7 +100,7 @@ def test_lax_rules_are_found(how: str) -> None:
 @pytest.mark.parametrize("parts", [51, 1_000, 100_000])
 def test_every_cap_fails_closed(parts: int) -> None:
     for argv in (("ls",) * parts, ("echo", *(";",) * parts), (" && ".join(["ls"] * parts),), ("ls", "x" * parts * 50)):
-        decision = decide(Approval(argv), Rules(allow=(("ls",), argv[:1]), exact=(argv,)), {Approval(argv)})
+        decision = decide(Approval(argv), PermissionRules(allow=(("ls",), argv[:1]), exact=(argv,)), {Approval(argv)})
         assert decision.kind == "deny"
 
 
@@ -111,7 +108,7 @@ def test_what_would_be_asked_is_shown_whole() -> None:
     for _, line in LINES:
         for argv in forms(line):
             if argv and decide(Approval(argv), RULES).kind == "ask":
-                shown = quoted(argv)
+                shown = quote_command(argv)
                 assert shown.isascii()
                 assert shown.isprintable()
 
@@ -120,36 +117,32 @@ SWITCHES = ("sandbox", "dangerouslyDisableSandbox", "env", "shell", "network", "
 
 
 async def test_ten_thousand_arguments_hold_no_switch() -> None:
-    """Arguments that a schema does not name never reach a tool, whichever it is."""
+    """Arguments that a schema does not name never reach a tool."""
     rng = random.Random(SEED)
-    context = ToolContext(EditOverlay(WorkspaceView()), _nobody, commands=NoCommands())
+    context = ToolContext(EditOverlay(WorkspaceView()), refuse_question, commands=NoCommands())
     for number in range(10_000):
-        tool = WITH_COMMANDS[number % len(WITH_COMMANDS)]
+        tool = TOOLS_WITH_COMMANDS[number % len(TOOLS_WITH_COMMANDS)]
         name = rng.choice(SWITCHES) + rng.choice(["", "_", "s", "2"])
         arguments = {**SOUND.get(tool.name, {}), name: rng.choice([True, False, 1, "x", None, {}])}
-        output = await call(ToolUseBlock("1", tool.name, arguments), WITH_COMMANDS, context)
+        output = await call(ToolUseBlock("1", tool.name, arguments), TOOLS_WITH_COMMANDS, context)
         assert output.is_error
         assert f"has no argument `{name}`" in output.text
 
 
 def test_no_schema_holds_a_switch() -> None:
-    for tool in WITH_COMMANDS:
-        schema = schema_of(tool.arguments)
+    for tool in TOOLS_WITH_COMMANDS:
+        schema = build_arguments_schema(tool.arguments)
         assert schema["additionalProperties"] is False
         assert not {name.lower() for name in schema["properties"]} & {name.lower() for name in SWITCHES}
 
 
-# Arguments that are right, so that nothing but the switch can be refused.
+# Valid arguments, so that only the switch can be refused.
 SOUND: dict[str, dict[str, Any]] = {"run_command": {"argv": ["ls"], "timeout_s": 5}, "read_file": {"path": "a"}}
 
 
 class NoCommands:
-    async def permitted(self, argv: object, folder: object) -> bool:
+    async def is_permitted(self, argv: object, folder: object) -> bool:
         raise AssertionError(argv)
 
     async def run(self, argv: object, *_: object, **__: object) -> Never:
         raise AssertionError(argv)
-
-
-async def _nobody(_question: str, _options: tuple[str, ...]) -> str | None:
-    raise AssertionError

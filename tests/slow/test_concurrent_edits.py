@@ -1,7 +1,6 @@
-"""The model and the user edit the same documents at once: what lies apart is merged, what touches stays the user's.
+"""The model and the user edit the same documents at once: separate changes are merged, conflicts keep the user's text.
 
-Two oracles that share no code with the product: blocks of changed lines, which is exact because no line of a document
-occurs twice, and `git merge-file`. Many documents are edited in one turn, so that hundreds take seconds.
+The two oracles share no code with the product: blocks of changed lines, and `git merge-file`.
 """
 
 from __future__ import annotations
@@ -13,9 +12,9 @@ from typing import Any
 import pytest
 
 from tests.slow.running import running, say
+from tests.support.client.editor import capabilities
 from tests.support.line_edits import BOM, Case, git_merged, merged
 from tests.support.outside import Outside, statuses
-from tests.support.raw_editor import capabilities
 from tests.support.signing_script import Hold, Text, Thinking, answer
 from tests.support.sizes import SEED, lots, sized
 
@@ -24,10 +23,7 @@ PER_TURN = 20
 
 
 async def play(outside: Outside, cases: list[Case], git: Path, *, race: bool) -> list[bool]:
-    """One turn over all documents. `race`: the user types once more, while the editor is about to apply the edit.
-
-    Says of each document whether it was merged.
-    """
+    """Play a turn and return which documents were merged. `race`: the user types while the edit is applied."""
     client, provider = outside.pair
     hold = Hold()
     calls = [call for case in cases for call in case.calls]
@@ -57,7 +53,7 @@ async def play(outside: Outside, cases: list[Case], git: Path, *, race: bool) ->
     status = statuses(result)
     outcomes = []
     for case in cases:
-        # The mark belongs to the document: a line put before the first one does not change that one.
+        # The byte order mark belongs to the document, not to its first line.
         texts = [text.removeprefix(BOM) for text in (case.base, case.ours, case.theirs)]
         expected = merged(*texts)
         assert expected == git_merged(git, *texts), f"the oracles disagree: {case}"
@@ -80,5 +76,4 @@ async def test_edits_of_model_and_user_at_once(tmp_path: Path, encoding: str) ->
             cases = [Case(name, random.Random(name)) for name in names]
             outcomes += await play(outside, cases, tmp_path, race=bool(lot % 2))
     say(f"{sum(outcomes)} merged, {len(outcomes) - sum(outcomes)} conflicts")
-    # Otherwise it would say little about one of the two.
     assert total * 0.2 < sum(outcomes) < total * 0.8

@@ -6,19 +6,17 @@ import json
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.slow.decoyed import PLANTED
-from tests.support.hostile_repositories import HOSTILE
-from tests.support.lonely_world import lonely, why_not
-from tests.support.outside import ROOT
+from tests.slow.hostile_repositories import HOSTILE
+from tests.slow.lonely_world import lonely, why_not
+from tests.slow.running import Tally
+from tests.support.outside import ROOT, Json
 from tests.support.sizes import tries
 
-Json = Any
 MINUTES = 10
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=f"DECOYS ARE NOT SET UP: {why_not()}")
@@ -33,8 +31,7 @@ def heard(place: Path, *what: str) -> Json:
     return json.loads(done.stdout)
 
 
-def test_nobody_else_is_spoken_to(tmp_path: Path, tally: Callable[[str, int], None]) -> None:
-    """By hostile folders, settings, environments and answers of the model; names are asked of nobody either."""
+def test_nobody_else_is_spoken_to(tmp_path: Path, tally: Tally) -> None:
     assert heard(tmp_path) == {"courses": len(HOSTILE), "packets": {}, "heard": {}}
     assert tries("A-27") == len(HOSTILE)
     tally("A-27", len(HOSTILE))

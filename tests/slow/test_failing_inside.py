@@ -13,12 +13,11 @@ from tests.slow.failing import points
 from tests.slow.running import running, say
 from tests.support.forking import Nursery
 from tests.support.outside import Connect
-from tests.support.several_services import SeveralServices
+from tests.support.services import SeveralServices
 from tests.support.sizes import sized
 
-# A store that has failed keeps sessions in memory until the next start.
+# A store that has failed keeps sessions in memory until a restart.
 TURNS_OF_A_SERVER = 12
-# Where secrets are at hand as plain text.
 WITH_SECRETS = ("providers/anthropic/stream.py", "core/accumulator.py", "sessions/codec.py")
 
 
@@ -31,7 +30,7 @@ def connect() -> Iterator[Connect]:
 async def failing(
     place: Path, connect: Connect, least: int, but: frozenset[str] = frozenset(), **planted: str
 ) -> tuple[int, list[str]]:
-    """How many statements have failed, those excepted that do not, and what was found then."""
+    """Return how many statements have failed, without those in `but`, and the leaks."""
     failed = place / "failed"
     failed.write_text("".join(f"{point}\n" for point in but))
     env: dict[str, str | None] = {"FAILED": str(failed), **planted}
@@ -39,7 +38,6 @@ async def failing(
     async with running(place / "x", files=FILES, finish=False, env=env, provider=services, connect=connect) as outside:
         session = Session(outside, random.Random(1))
         count, before = 0, -1
-        # To the end of what these turns reach.
         while before < count < least:
             before = count
             for number in range(TURNS_OF_A_SERVER):

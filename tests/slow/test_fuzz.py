@@ -1,8 +1,4 @@
-"""Mutated messages and mutated frames over real pipes: every usable id is answered once, and the server lives on.
-
-`corpus.jsonl` holds messages as an editor really sent them. The server gets raw bytes; what it writes is read by the
-raw client, whose own checks of the traffic do not count here, because it is the traffic that is wrong.
-"""
+"""Mutated messages and frames over real pipes: every usable id gets one answer, and the server keeps running."""
 
 from __future__ import annotations
 
@@ -11,31 +7,27 @@ import random
 import re
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.slow.running import running, say
+from tests.slow.rough_client import Key, Rough, check_decent, key, probe, write, write_in_pieces
+from tests.slow.running import Tally, running, say
 from tests.support.mutating import CORPUS, Json, bad_frames, frame, mutated, usable_id
 from tests.support.outside import Connect, Outside
-from tests.support.rough_client import Key, Rough, check_decent, key, probe, write, write_in_pieces
 from tests.support.signing_script import Text, answer
 from tests.support.sizes import SEED, lots, tries
 
 AT_ONCE = 50
 PER_SERVER = 2_500
-Tally = Callable[[str, int], None]
 
-# What is told to the user on purpose: a setting that is refused, and the failure of a turn that nobody waits for.
+# Messages that may notify the user: an invalid setting, or the failure of a turn without a token.
 SPEAKING = ("workspace/didChangeConfiguration", "thinklsp.chat", "thinklsp.action", "thinklsp.send")
 
 
 def source(part: str) -> list[Json]:
-    def speaks(message: Json) -> bool:
-        return any(name in json.dumps(message) for name in SPEAKING)
-
-    return [message for message in CORPUS if speaks(message) == (part == "speaking")]
+    speaking = [message for message in CORPUS if any(name in json.dumps(message) for name in SPEAKING)]
+    return speaking if part == "speaking" else [message for message in CORPUS if message not in speaking]
 
 
 @pytest.mark.parametrize(("part", "share"), [("quiet", 0.75), ("speaking", 0.25)])
@@ -53,7 +45,7 @@ async def test_mutated_messages(part: str, share: float, tmp_path: Path, servers
 async def mutated_messages(
     outside: Outside, part: str, chance: random.Random, total: int, *, patience: float = 60.0
 ) -> None:
-    """One server, `total` messages, and what has to be true then. `patience`: seconds for the answers to 50 of them."""
+    """Send `total` messages to one server. `patience`: seconds for the answers to 50 of them."""
     client, messages = outside.client, source(part)
     client.editor.handlers["workspace/applyEdit"] = lambda params: {"applied": False}
     await outside.turn("thinklsp.chat", {"prompt": "The engine is loaded."})
@@ -83,7 +75,7 @@ async def test_mutated_frames(tmp_path: Path, servers: Connect, tally: Tally) ->
     while left:
         started += 1
         async with running(tmp_path / str(started), finish=False, connect=servers) as outside:
-            # Loaded by now, the engine does not hold up the way out.
+            # This loads the engine, which would delay the exit.
             await outside.client.command("thinklsp.cancel")
             ways_out += await mutated_frames(outside, chance, left, PER_SERVER)
             if outside.client.process.returncode is None:
@@ -96,7 +88,7 @@ async def test_mutated_frames(tmp_path: Path, servers: Connect, tally: Tally) ->
 async def mutated_frames(
     outside: Outside, chance: random.Random, left: list[int], most: int, *, patience: float = 60.0
 ) -> list[float]:
-    """Takes numbers from `left` until the server ends or has had `most`. How long the end took, if it ended."""
+    """Send streams until the server exits or has had `most`. Return how long the exit took."""
     client, rough = outside.client, Rough(outside.client, patience)
     ended: list[float] = []
     while left and most and not ended:
@@ -116,15 +108,13 @@ async def mutated_frames(
 
 
 def fill(chance: random.Random) -> bytes:
-    """What a length that is too long swallows, so that a server that can go on has the chance. In lines, mostly: one
-    that is too long for a header ends the server."""
+    """Return the bytes that a wrong length swallows, mostly in lines: a long header line would end the server."""
     between = "\n" if chance.random() < 0.98 else ""
     body = '{"jsonrpc":"2.0","method":"$/fill","params":[%s0]}' % (f'"{"-" * 500}",{between}' * 50)
     return frame(body.encode())
 
 
 async def left_after(rough: Rough, filling: bytes, name: str, data: bytes) -> bool:
-    """Whether the server has left, with code 1, instead of answering one of two probes."""
     client = rough.client
     write(client, filling + frame(probe(name)) + frame(probe(f"{name} again")))
 

@@ -1,27 +1,23 @@
-"""A-20: paths and URIs in every shape that has led out of a folder elsewhere, read and written as tools would.
-
-What was reached is judged by content, and by what the ground around the workspace looks like afterwards, never by what
-the gate says of itself.
-"""
+"""A-20: paths and URIs in every form that has led out of a folder elsewhere, judged by content."""
 
 from __future__ import annotations
 
 import os
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Protocol
 from urllib.parse import unquote
 
 import pytest
 
-from tests.support.link_farm import INSIDE, OUTSIDE, SHAPES, Farm, hostile_path
+from tests.slow.link_farm import INSIDE, OUTSIDE, SHAPES, Farm, hostile_path
+from tests.slow.running import Tally
 from tests.support.sizes import SEED, lots, tries
 from thinklsp.core.errors import PathRefused
-from thinklsp.workspace.apply import apply_to_disk
-from thinklsp.workspace.overlay import EditOverlay
+from thinklsp.workspace.overlay import EditOverlay, apply_to_disk
 from thinklsp.workspace.paths import Root
 from thinklsp.workspace.protected import ProtectedPaths
 from thinklsp.workspace.view import DocumentSnapshot, WorkspaceFolder, WorkspaceView
@@ -31,32 +27,27 @@ RULES = ProtectedPaths()  # Made once: that takes longer than many tries.
 NEW = f"{INSIDE}, newly written\n"
 
 
-class Gate(Protocol):
-    """What tools do with a written path. Raises PathRefused or OSError, or ValueError for what is no path at all."""
+class Gate(AbstractContextManager["Gate"], Protocol):
+    """Reads and writes a written path. Raises PathRefused or OSError, or ValueError for what is no path."""
 
     def __init__(self, farm: Farm) -> None: ...
-    def __enter__(self) -> Self: ...
-    def __exit__(self, *_: object) -> None: ...
     def read(self, written: str) -> str | None: ...
     def names(self, written: str) -> tuple[str, ...]: ...
     def change(self, written: str, how: str) -> None: ...
 
 
-class Ours:
-    """The one of the product, over a view and an overlay as a turn has them, with what is written in a terminal."""
+class Ours(Gate):
+    """The gate of the product, as a turn uses it, and as the terminal writes."""
 
     def __init__(self, farm: Farm) -> None:
         self.farm = farm
         self.root = Root(str(farm.ws), protected=RULES)
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *_: object) -> None:
         self.root.close()
 
     def view(self) -> WorkspaceView:
-        """With a document that is open outside: its text may be used, its file not."""
+        """A document is open outside: its text may be used, its file not."""
         opened = DocumentSnapshot((self.farm.ground / "other/open.py").as_uri(), 1, f"{INSIDE} the editor\n")
         folder = WorkspaceFolder(self.farm.ws.as_uri(), "ws")
         return WorkspaceView([(folder, self.root)], [opened], protected=RULES)
@@ -64,14 +55,14 @@ class Ours:
     def read(self, written: str) -> str | None:
         view = self.view()
         place = view.resolve(written)
-        if place.root is not None and view.kind(place) in ("file", "directory"):
+        if place.root is not None and view.find_kind(place) in ("file", "directory"):
             self.check_address(place.uri)
         found = view.read(place)
         return None if found is None else found.text
 
     def names(self, written: str) -> tuple[str, ...]:
         view = self.view()
-        listings = [view.listing(place) for place in view.resolve_folder(written)]
+        listings = [view.list_folder(place) for place in view.resolve_folder(written)]
         return tuple(name for found in listings if found is not None for name in (*found.directories, *found.files))
 
     def change(self, written: str, how: str) -> None:
@@ -84,29 +75,26 @@ class Ours:
             overlay.delete(place)
         else:
             overlay.rename(*((plain, place) if how == "rename to" else (place, view.resolve("taken.txt"))))
-        for edit in overlay.edit_set().files:
+        for edit in overlay.build_edit_set().files:
             for uri in filter(None, (edit.uri, edit.new_uri)):
                 if not uri.endswith("/other/open.py"):
                     self.check_address(uri)
-        apply_to_disk(overlay.edit_set(), view)
+        apply_to_disk(overlay.build_edit_set(), view)
 
     def check_address(self, uri: str) -> None:
-        """T-2: the editor opens what we name by its own lights, and follows links."""
+        """T-2: the editor opens the URI itself and follows links."""
         path = unquote(uri.removeprefix("file://"), errors="surrogateescape")
         assert self.farm.holds(path), uri
         assert os.path.realpath(path) == os.path.normpath(path), uri
 
 
-class Hopeful:
-    """A gate as it is often written: joins, looks whether the name begins rightly, and opens it by name."""
+class Hopeful(Gate):
+    """A gate as it is often written: it joins, compares the beginning, and opens by name."""
 
     decode = staticmethod(lambda written: written)
 
     def __init__(self, farm: Farm) -> None:
         self.ws = str(farm.ws)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None: ...
 
@@ -142,7 +130,7 @@ class ByBeginning(Hopeful):
 
 
 class ByRealPath(Hopeful):
-    """Right about links, and wrong about second names."""
+    """Correct about links, wrong about hard links."""
 
     def allowed(self, path: str) -> bool:
         return os.path.realpath(path).startswith(f"{self.ws}/")
@@ -153,7 +141,6 @@ class DecodesLate(ByRealPath):
 
 
 def escapes(count: int, rng: random.Random, ground: Path, make: type[Gate] = Ours) -> Iterator[tuple[str, str, str]]:
-    """Shape, path and what happened, for every path that led out; `count` are tried."""
     farm = Farm(ground)
     for lot in lots(count, LOT):
         farm.reset()
@@ -194,7 +181,7 @@ def ground(tmp_path: Path) -> Path:
     return tmp_path / "ground"
 
 
-def test_no_path_leads_out(ground: Path, tally: Callable[[str, int], None]) -> None:
+def test_no_path_leads_out(ground: Path, tally: Tally) -> None:
     count = tries("A-20")
     assert next(escapes(count, random.Random(SEED), ground), None) is None
     tally("A-20", count)
@@ -206,7 +193,7 @@ def test_a_hopeful_gate_is_found(ground: Path, gate: type[Gate]) -> None:
 
 
 def test_the_shapes_reach_what_is_there(ground: Path) -> None:
-    """A suite whose paths were all refused for a slip of its own would prove nothing."""
+    """A suite whose paths were all refused by mistake would prove nothing."""
     assert len(SHAPES) >= 60
     farm, rng = Farm(ground), random.Random(SEED)
     reached = Counter[str]()

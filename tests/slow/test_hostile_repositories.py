@@ -1,11 +1,7 @@
-"""Folders that attack whoever opens them get nothing: no process, no connection, no write outside the state folder.
+"""Hostile folders get nothing: no process, no connection, no write outside the state folder.
 
-The real server, traced by strace, opens each of them, answers for a document in it, fixes it and chats about it with a
-model that was led astray. All that it may start is our own search (ripgrep, or our matcher of lines where that breaks
-off) with a bare environment and git without its hands, and all that it may reach is the provider. That the search for
-breaches finds them is shown by programs that commit one each.
-
-A later feature that acts in a folder is a row of `ACTIVITIES`.
+The real server runs under strace with a hostile model. It may start only our search and git with safe options, and
+reach only the provider. A feature that acts in a folder is a row of `ACTIVITIES`.
 """
 
 from __future__ import annotations
@@ -25,16 +21,16 @@ from typing import Any
 
 import pytest
 
-from tests.slow.running import running
-from tests.support.decoys import Decoy
-from tests.support.hostile_ground import MAIN, SECRET, Ground, Hostile, ground, make
-from tests.support.hostile_repositories import HOSTILE
-from tests.support.outside import ROOT, Connect, Outside, diagnostic, named
-from tests.support.raw_client import RawClient, ResponseError
+from tests.slow.hostile_ground import MAIN, SECRET, Ground, Hostile, ground, make
+from tests.slow.hostile_repositories import HOSTILE
+from tests.slow.running import Tally, running
+from tests.support.client.actions import ResponseError
+from tests.support.client.raw import RawClient
+from tests.support.other_hosts import Decoy
+from tests.support.outside import ROOT, Connect, Json, Outside, diagnostic, named
 from tests.support.signing_script import Text, Thinking, Tool, answer, tool
 from tests.support.tracing import Started, Trace, read_trace, traced, why_not
 
-Json = Any
 SAFE_OPTIONS = {"--no-config", "--no-follow"}
 UNSAFE_OPTIONS = ("--pre", "--search-zip", "-z", "--hostname-bin", "--follow", "-L")
 WORKER = ["-I", "-S", str(ROOT / "thinklsp/workers/child.py")]
@@ -46,9 +42,6 @@ GIT_COMMANDS = {"rev-parse", "diff-index", "ls-files", "cat-file"}
 traceable = pytest.mark.skipif(why_not() is not None, reason=f"HOSTILE FOLDERS ARE NOT TESTED: {why_not()}")
 if why_not() is not None:
     warnings.warn(f"hostile folders are not tested: {why_not()}", pytest.PytestWarning, stacklevel=1)
-
-
-# What is done in each folder
 
 
 @dataclass
@@ -73,7 +66,6 @@ async def ask_for_code_actions(scene: Scene) -> None:
 
 
 async def fix(scene: Scene) -> None:
-    """The folder's hands are not in it: the edit arrives, and nothing else."""
     client, uri = scene.outside.client, scene.outside.uri("main.py")
     [action] = named(await client.code_actions(uri, "nmae", diagnostics=[diagnostic(MAIN, "nmae", "undefined")]), "fix")
     scene.says(
@@ -106,7 +98,6 @@ async def chat(scene: Scene) -> None:
 
 
 async def review(scene: Scene) -> None:
-    """What differs from HEAD is asked of git, of the file and of the whole folder; not every folder has it told."""
     for place in (scene.outside.uri("main.py"), scene.outside.root.as_uri()):
         scene.says(answer(Thinking(), Text("Reviewed.")))
         with suppress(ResponseError):
@@ -123,24 +114,15 @@ async def send_chat_documents(scene: Scene) -> None:
             scene.outside.provider.script.clear()
 
 
-ACTIVITIES: tuple[Callable[[Scene], Awaitable[None]], ...] = (
-    open_documents,
-    ask_for_code_actions,
-    fix,
-    chat,
-    review,
-    send_chat_documents,
-)
-# What the model was led to write and may: these names mean something only together with settings elsewhere.
+Activity = Callable[[Scene], Awaitable[None]]
+ACTIVITIES: list[Activity] = [open_documents, ask_for_code_actions, fix, chat, review, send_chat_documents]
+# Permitted names, which only matter together with settings elsewhere.
 FREE = ("hooks/post-checkout",)
-
-
-# What must not have happened
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """`may_write`: folders. `address`: the provider's. `ripgrep`: the one program that may be started."""
+    """`may_write`: folders. `address`: the provider's. `ripgrep`: the path of our own."""
 
     may_write: tuple[Path, ...]
     address: str
@@ -148,7 +130,6 @@ class Bounds:
 
 
 def breaches(trace: Trace, bounds: Bounds) -> list[str]:
-    """In words. The first program is the one that was traced."""
     first, *others = trace.started
     free = (*(f"{folder}/" for folder in bounds.may_write), *map(str, bounds.may_write))
     found = [f"process: {other.argv}" for other in others if not is_our_own(other, bounds.ripgrep)]
@@ -166,7 +147,7 @@ def breaches(trace: Trace, bounds: Bounds) -> list[str]:
 
 
 def is_our_own(program: Started, ripgrep: str) -> bool:
-    """Started by its real path, without a setting or variable that could make it run or follow anything."""
+    """Check for the real path, and for no setting or variable that could make the program run or follow anything."""
     first, *rest = program.argv
     if first == program.program == os.path.realpath(shutil.which("git") or "git"):
         return is_our_git(rest, set(program.environment))
@@ -185,7 +166,7 @@ def is_our_git(arguments: Sequence[str], environment: set[str]) -> bool:
 
 
 def our_ripgrep() -> str:
-    """Where it is, worked out apart from the product: on our own PATH, or beside our interpreter."""
+    """Find ripgrep without the product: on our own PATH, or beside our interpreter."""
     found = shutil.which("rg") or shutil.which("rg", path=str(Path(sys.executable).parent))
     assert found is not None
     return os.path.realpath(found)
@@ -197,7 +178,6 @@ def text_of(result: Json) -> str:
 
 
 def unseen(text: str) -> set[str]:
-    """Characters that no eye sees and no tool result may hold."""
     return {char for char in text if unicodedata.category(char) in ("Cc", "Cf", "Co", "Cs") and char not in "\n\t"}
 
 
@@ -209,11 +189,11 @@ def server_argv(row: Hostile) -> list[str]:
 
 
 def traced_in(at: Ground, row: Hostile, folder: Path) -> Connect:
-    """The server, started in the folder once that has been made."""
+    """Start the server in the folder after it has been created."""
 
     async def connect(root: Path, variables: Mapping[str, str]) -> RawClient:
         await asyncio.to_thread(make, row, at)
-        # Python keeps what it compiled beside our sources; that is for its installation and not for this.
+        # Bytecode files beside our sources are no writes of the server.
         env = {**variables, "PYTHONDONTWRITEBYTECODE": "1", **row.environment(at)}
         return await RawClient.start(traced(server_argv(row), folder), cwd=root, env=env)
 
@@ -222,7 +202,7 @@ def traced_in(at: Ground, row: Hostile, folder: Path) -> Connect:
 
 @traceable
 @pytest.mark.parametrize("row", HOSTILE, ids=lambda row: row.name)
-async def test_a_hostile_folder_gets_nothing(tmp_path: Path, row: Hostile, tally: Callable[[str, int], None]) -> None:
+async def test_a_hostile_folder_gets_nothing(tmp_path: Path, row: Hostile, tally: Tally) -> None:
     async with Decoy() as decoy:
         url = decoy.url
         at = ground(tmp_path / "x", url, empty=True)
@@ -236,7 +216,6 @@ async def test_a_hostile_folder_gets_nothing(tmp_path: Path, row: Hostile, tally
         bounds = Bounds((outside.home / "state",), f"127.0.0.1:{provider.port}", our_ripgrep())
         assert breaches(trace, bounds) == []
         assert (decoy.connections, os.listdir(at.marks)) == (0, [])
-    # The trace is not empty: what should happen is in it.
     assert any(reached.address == bounds.address for reached in trace.reached)
     assert any(is_our_own(program, bounds.ripgrep) for program in trace.started)
     assert (outside.client.checker.violations, provider.violations) == ([], [])
@@ -248,14 +227,11 @@ async def test_a_hostile_folder_gets_nothing(tmp_path: Path, row: Hostile, tally
     tally("A-23", 1)
 
 
-# That a breach would be found
-
 CARELESS = [row for row in HOSTILE if row.careless]
 
 
 @pytest.mark.parametrize("row", CARELESS, ids=lambda row: row.name)
 def test_the_trap_of_a_folder_works(tmp_path: Path, row: Hostile) -> None:
-    """A program that believes the folder falls into it."""
     at = ground(tmp_path)
     make(row, at)
     env = {"PATH": os.environ["PATH"], "HOME": str(at.home), **row.environment(at)}
@@ -272,18 +248,12 @@ BREACHES: dict[str, tuple[str, str]] = {
     "our ripgrep with a variable": ("process: ('{rg}'", "subprocess.run(['{rg}', '--no-config', '--no-follow', 'x'])"),
     "our ripgrep with a filter": (
         "process: ('{rg}'",
-        "subprocess.run('{rg} --no-config --no-follow --no-ignore-global --pre=/bin/true -- x'.split(), env=bare)",
+        "run_bare('{rg} --no-config --no-follow --no-ignore-global --pre=/bin/true -- x')",
     ),
-    "our Python with another script": (
-        "process: ",
-        "subprocess.run([sys.executable, '-I', '-S', 'main.py'], env=bare)",
-    ),
+    "our Python with another script": ("process: ", "run_bare(sys.executable + ' -I -S main.py')"),
     "a connection": ("socket: connect 127.0.0.1:9", "socket.socket().connect_ex(('127.0.0.1', 9))"),
     "a connection by IPv6": ("socket: connect ::1:9", "socket.socket(socket.AF_INET6).connect_ex(('::1', 9))"),
-    "a datagram": (
-        "socket: sendto 127.0.0.1:53",
-        "socket.socket(type=socket.SOCK_DGRAM).sendto(b'?', ('127.0.0.1', 53))",
-    ),
+    "a datagram": ("socket: sendto 127.0.0.1:53", "socket.socket(type=2).sendto(b'?', ('127.0.0.1', 53))"),
     "a local socket": ("socket: connect {{sa_family=AF_UNIX", "socket.socket(socket.AF_UNIX).connect_ex('x')"),
     "a listener": ("socket: bind 127.0.0.1:0", "socket.socket().bind(('127.0.0.1', 0))"),
     "a file of the folder": ("write: openat {root}/new", "open('new', 'w')"),
@@ -298,11 +268,17 @@ BREACHES: dict[str, tuple[str, str]] = {
     "a mode by descriptor": ("write: fchmod {root}/main.py", "os.fchmod(os.open('main.py', os.O_RDONLY), 0o777)"),
     "a time": ("write: utimensat {root}/main.py", "os.utime('main.py')"),
     "a write that fails": ("write: openat /proc/nothing", "open('/proc/nothing', 'w')"),
-    "a thread's write": (
-        "write: openat {root}/new",
-        "t = threading.Thread(target=open, args=('new', 'w')); t.start(); t.join()",
-    ),
+    "a thread's write": ("write: openat {root}/new", "threading.Thread(target=open, args=('new', 'w')).start()"),
 }
+PROGRAM = """
+import os, socket, subprocess, sys, threading
+def run_bare(words):
+    subprocess.run(words.split(), env=dict.fromkeys({names}, ''))
+try:
+    {code}
+except OSError:
+    pass
+"""
 
 
 @traceable
@@ -317,17 +293,10 @@ def test_every_kind_of_breach_is_found(tmp_path: Path, name: str) -> None:
     (state / "link").symlink_to(at.root / "new")
     known = {"rg": our_ripgrep(), "root": at.root, "state": state}
     expected, code = (part.format(**known) for part in BREACHES[name])
-    helper = f"import os, socket, subprocess, sys, threading\nbare = dict.fromkeys({sorted(BARE_ENVIRONMENT)}, '')\n"
-    argv = traced(
-        [sys.executable, "-I", "-B", "-c", helper + f"try:\n    {code}\nexcept OSError:\n    pass\n"],
-        tmp_path / "trace",
-    )
-    run_in(argv, at.root)
+    program = PROGRAM.format(names=sorted(BARE_ENVIRONMENT), code=code)
+    argv = traced([sys.executable, "-I", "-B", "-c", program], tmp_path / "trace")
+    subprocess.run(argv, cwd=at.root, capture_output=True, timeout=20, check=True)
     bounds = Bounds((state,), "127.0.0.1:1", known["rg"])
     found = breaches(read_trace(tmp_path / "trace", at.root), bounds)
     assert [breach for breach in found if breach.startswith(expected)] != [], found
     assert {breach.partition(":")[0] for breach in found} == {expected.partition(":")[0]}
-
-
-def run_in(argv: Sequence[str], folder: Path) -> None:
-    subprocess.run(argv, cwd=folder, capture_output=True, timeout=20, check=True)

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.slow.running import running, say, spread
+from tests.slow.running import Tally, running, say, spread
 from tests.support.killing import Killing
 from tests.support.outside import Connect
 from tests.support.sizes import SEED, lots, tries
 
-Tally = Callable[[str, int], None]
 PER_SESSION = 20
 
 
@@ -33,7 +31,7 @@ async def test_kills_at_random_points(tmp_path: Path, lot: int, count: int, serv
 
 
 async def test_a_store_that_falls_back_is_noticed(tmp_path: Path, servers: Connect) -> None:
-    """A server that had told of a step and has it no more: its store is the one from before the turn."""
+    """The store of the server is the one from before the acknowledged turn."""
     async with running(tmp_path, files={"a.py": "x = 1\n"}, connect=servers, finish=False) as outside:
         killing = Killing(outside)
         await killing.begin()

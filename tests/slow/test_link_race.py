@@ -1,7 +1,4 @@
-"""A-21: another process changes folders and files into links, as fast as it can, while they are read and written.
-
-The control looks first and opens by name afterwards, as most programs do. It has to lose, or the race is none.
-"""
+"""A-21: another process swaps folders and files with links while they are read and written."""
 
 from __future__ import annotations
 
@@ -15,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.slow.running import Tally
 from tests.support.sizes import tries
 from thinklsp.core.errors import PathRefused
 from thinklsp.workspace.paths import Root
@@ -23,8 +21,7 @@ from thinklsp.workspace.relpath import RelPath
 CANARY, INSIDE, NEW = b"outside-canary", b"inside", b"inside, newly written"
 PATIENCE = 120  # Seconds until the control must have lost.
 
-# A folder and a link to one outside change places; so do a file and a link to one outside. What a writer has made in
-# between, because nothing was there, is put away.
+# Swap a folder and a file with links to the outside. Files that a writer creates in between are moved away.
 SWAPPER = """
 import itertools, os, sys
 os.chdir(sys.argv[1])
@@ -59,7 +56,6 @@ class Ground:
         (self.ws / "here/link").symlink_to(self.outside / "f")
 
     def is_whole(self) -> bool:
-        """What is outside is as it was, and nothing was put beside it."""
         return os.listdir(self.outside) == ["f"] and (self.outside / "f").read_bytes() == CANARY
 
 
@@ -79,12 +75,12 @@ def by_gate(ground: Ground, how: str) -> Iterator[Try]:
     with Root(str(ground.ws)) as root:
 
         def attempt(name: str) -> bytes | None:
-            path = RelPath.of(tuple(name.split("/")))
+            path = RelPath.build(tuple(name.split("/")))
             if how == "read":
                 return root.read(path)
             root.replace(path, NEW)
-            # A name that is free, so that it is made; it is taken away again where it came to lie.
-            new = RelPath.of(("d", "new"))
+            # Create a new file, and remove it wherever it ended up.
+            new = RelPath.build(("d", "new"))
             root.create(new, NEW)
             root.delete(new)
             return NEW
@@ -109,7 +105,6 @@ def by_name(ground: Ground, how: str) -> Iterator[Try]:
 
 
 def race(ground: Ground, attempt: Try, seconds: float, *, until_lost: bool = False) -> tuple[int, int]:
-    """How often it came to something, and how often it led out."""
     honest = escaped = number = 0
     end = time.monotonic() + seconds
     while time.monotonic() < end and not (until_lost and escaped):
@@ -123,7 +118,7 @@ def race(ground: Ground, attempt: Try, seconds: float, *, until_lost: bool = Fal
 
 
 @pytest.mark.parametrize("how", ["read", "write"])
-def test_the_race_is_won(ground: Ground, how: str, tally: Callable[[str, int], None]) -> None:
+def test_the_race_is_won(ground: Ground, how: str, tally: Tally) -> None:
     seconds = tries("A-21", 0.5)
     with by_gate(ground, how) as attempt:
         honest, escaped = race(ground, attempt, seconds)

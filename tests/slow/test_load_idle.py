@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from pathlib import Path
 
-import pytest
-
-from tests.slow.running import running, say
-from tests.slow.test_load import BURDENED, SLACK
+from tests.slow.running import SLACK, needs_proc, planted, running, say
 from tests.support.gauges import Gauge, gauge
 from tests.support.outside import UNWATCHED, Outside, start
 from tests.support.signing_script import Text, answer
 from tests.support.sizes import sized
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are measured in /proc")
+pytestmark = needs_proc
 SECONDS = sized(commit=8, nightly=60)
 
 
 async def idle(outside: Outside) -> tuple[Gauge, float, float]:
-    """The last look, wake-ups a second, and percent of a processor. After a turn, so that everything is loaded."""
-    outside.provider.say(answer(Text("Yes.")))  # type: ignore[attr-defined] # a signing server
+    """Return the last gauge, wake-ups per second, and percent of a processor, after a turn has loaded everything."""
+    outside.provider.say(answer(Text("Yes.")))
     await outside.turn("thinklsp.chat", {"prompt": "Hello."})
-    # What a turn leaves to be done is done soon after.
     await asyncio.sleep(2)
     before = gauge(outside.client.process.pid)
     await asyncio.sleep(SECONDS)
@@ -46,20 +41,19 @@ async def test_an_idle_server_sleeps(tmp_path: Path) -> None:
 
 
 async def test_a_server_that_does_not_sleep_is_noticed(tmp_path: Path) -> None:
-    async with running(tmp_path, env={"PLANT": "restless", "PYTHONPATH": BURDENED}, finish=False) as outside:
+    async with running(tmp_path, env=planted("restless"), finish=False) as outside:
         _, wakeups, _ = await idle(outside)
     assert wakeups > 2
 
 
 async def test_the_first_answer(tmp_path: Path) -> None:
-    """A-L9: `initialize` is answered in 800 ms where nothing has been compiled yet, else in 400 ms."""
+    """A-L9: the server answers `initialize` in 800 ms if nothing is compiled yet, else in 400 ms."""
     compiled: dict[str, str | None] = {"PYTHONPYCACHEPREFIX": str(tmp_path / "compiled")}
     took: dict[str, float] = {}
     for name in ("cold", "warm", "once more"):
         at = time.perf_counter()
         outside = await start(tmp_path / name, env=compiled)
         took[name] = (time.perf_counter() - at) * 1000
-        # All of it is compiled by then.
         effort = outside.client.command("thinklsp.effort", {})
         await outside.client.wait_for(lambda effort=effort: effort.answered, within=100)  # type: ignore[misc] # this one
         await outside.finish()

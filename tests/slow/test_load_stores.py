@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -11,42 +10,38 @@ from typing import Any
 import pytest
 
 from tests.bench.store_rows import filled, opened
-from tests.slow.running import running, say
-from tests.slow.test_load import BURDENED, ECHO, SLACK, echoes, share, told, too_slow
+from tests.slow.running import SLACK, Tally, planted, running, say
+from tests.slow.test_load import ECHO, echoes, share, told, too_slow
 from tests.support.gauges import gauge
-from tests.support.outside import Outside
+from tests.support.outside import Json, Outside
 from tests.support.signing_script import Text, Thinking, answer, tool
 from tests.support.sizes import sized, tries
 from tests.support.steady_provider import SteadyProvider, asking
 from tests.support.stored_sessions import USAGE
 from thinklsp.core.messages import AssistantMessage, TextBlock
 from thinklsp.sessions.session import Session
-from thinklsp.workspace.paths import workspace_key
+from thinklsp.workspace.paths import compute_workspace_key
 
-Json = Any
 FILES = sized(commit=8_000, nightly=100_000)
-# Files that hold the word; few enough to be shown.
 _RARE = 1_000
 
 
 async def timed(work: Any) -> tuple[float, Any]:
-    """Milliseconds, and what came of it."""
     at = time.perf_counter()
     result = await work
     return (time.perf_counter() - at) * 1000, result
 
 
-async def test_a_store_of_many_sessions(tmp_path: Path, tally: Callable[[str, int], None]) -> None:
-    """A-L3: initialize in a second, resume in half of one, list in 50 ms; a turn costs as much as it has messages."""
+async def test_a_store_of_many_sessions(tmp_path: Path, tally: Tally) -> None:
+    """A-L3: initialize in a second, resume in half a second, list in 50 ms."""
     sessions, steps = sized(commit=60, nightly=200), sized(commit=1_000, nightly=5_000)
     async with running(tmp_path) as outside:
         assert await outside.client.close() == 0
-        key = workspace_key(outside.root.as_uri())
+        key = compute_workspace_key(outside.root.as_uri())
         large = await filled(outside.home, key, sessions=sessions, steps=steps)
         begun, _ = await timed(outside.reopen())
         first, _ = await timed(outside.client.command("thinklsp.sessions"))
         listing, listed = await timed(outside.client.command("thinklsp.sessions"))
-        # Some of those that were made hold nothing that a list shows.
         assert len(listed) == sessions
         size = next(each["size"] for each in listed if each["sessionId"] == large)
         store = opened(outside.home)
@@ -62,16 +57,15 @@ async def test_a_store_of_many_sessions(tmp_path: Path, tally: Callable[[str, in
 
 
 async def test_the_cost_of_a_turn_is_linear(tmp_path: Path) -> None:
-    """A-L3: ten times as many messages take less than twelve times as much of the processor."""
+    """A-L3: ten times as many messages take less than twelve times as much processor time."""
     few, many, turns = 1_000, 10_000, 10
     async with running(tmp_path, provider=SteadyProvider()) as outside:
-        store, key = opened(outside.home), workspace_key(outside.root.as_uri())
+        store, key = opened(outside.home), compute_workspace_key(outside.root.as_uri())
         ids = {count: await _talk(store, key, count) for count in (few, many)}
         await store.aclose()
         costs: dict[int, float] = {}
         for count, session_id in ids.items():
             prompt = {"prompt": asking(1, 1), "sessionId": session_id}
-            # The first one loads what it needs.
             await outside.turn("thinklsp.chat", prompt)
             before = gauge(outside.client.process.pid)
             for _ in range(turns):
@@ -84,8 +78,8 @@ async def test_the_cost_of_a_turn_is_linear(tmp_path: Path) -> None:
 async def _talk(store: Any, key: str, messages: int) -> str:
     def fill(session: Session) -> Session:
         for number in range(messages // 2):
-            session = session.with_user(f"Question {number}.")
-            session = session.with_step(AssistantMessage((TextBlock(f"Answer {number}."),), "end_turn"), None, USAGE)
+            session = session.add_user_message(f"Question {number}.")
+            session = session.add_step(AssistantMessage((TextBlock(f"Answer {number}."),), "end_turn"), None, USAGE)
         return session
 
     return str((await store.update((await store.create(key)).id, fill)).id)
@@ -93,7 +87,7 @@ async def _talk(store: Any, key: str, messages: int) -> str:
 
 @pytest.fixture(scope="module")
 def large_workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Moved to where a server works; a module has one."""
+    """Create a workspace that a test moves into."""
     root = tmp_path_factory.mktemp("large") / "many"
     words, random = ["alpha", "beta", "gamma", "delta"], Random(1)
     for number in range(FILES):
@@ -111,10 +105,7 @@ LOOKS = [
 ]  # fmt: skip
 
 
-async def test_a_workspace_of_many_files(
-    tmp_path: Path, large_workspace: Path, tally: Callable[[str, int], None]
-) -> None:
-    """A-L4: each look stops in time, and memory stays."""
+async def test_a_workspace_of_many_files(tmp_path: Path, large_workspace: Path, tally: Tally) -> None:
     async with running(tmp_path) as outside:
         await _moved_in(outside, large_workspace)
         await _turn(outside, [tool("list_files", path=".")])
@@ -132,10 +123,8 @@ async def test_a_workspace_of_many_files(
 
 
 async def _moved_in(outside: Outside, root: Path) -> None:
-    """Its folder is another one from now on."""
     event = {"added": [{"uri": root.as_uri(), "name": "many"}], "removed": []}
     outside.client.notify("workspace/didChangeWorkspaceFolders", {"event": event})
-    # Once that has been taken.
     await outside.client.command("thinklsp.effort")
 
 
@@ -148,10 +137,8 @@ async def _turn(outside: Outside, looks: list[Any]) -> Json:
 
 
 async def busy(place: Path, root: Path, wanted: int, figure: str = "p99", plant: str = "") -> tuple[list[str], str]:
-    """Whether a figure of the echoes is too slow while eight turns list and search a large workspace, six calls at once
-    in each; and a sentence."""
-    env: dict[str, str | None] = {"PLANT": plant, "PYTHONPATH": BURDENED} if plant else {}
-    async with running(place, env=env) as outside:
+    """Return the figures of the echoes that are too slow, and a summary, while eight turns search a large workspace."""
+    async with running(place, env=planted(plant)) as outside:
         provider: Any = outside.provider
         await _moved_in(outside, root)
         await _turn(outside, [tool("list_files", path=".")])
@@ -177,10 +164,7 @@ async def busy(place: Path, root: Path, wanted: int, figure: str = "p99", plant:
     return too_slow(values, {figure: ECHO[figure]}), said
 
 
-async def test_an_echo_while_all_workers_are_busy(
-    tmp_path: Path, large_workspace: Path, tally: Callable[[str, int], None]
-) -> None:
-    """A-12"""
+async def test_an_echo_while_all_workers_are_busy(tmp_path: Path, large_workspace: Path, tally: Tally) -> None:
     wanted = tries("A-12")
     slow, said = await busy(tmp_path, large_workspace, wanted)
     say(said)
@@ -189,6 +173,6 @@ async def test_an_echo_while_all_workers_are_busy(
 
 
 async def test_a_loop_that_stands_still_is_noticed(tmp_path: Path, large_workspace: Path) -> None:
-    # It stands still once, which is less than a hundredth of many echoes.
+    # The loop stops once, which the p99 of many echoes would hide.
     slow, said = await busy(tmp_path, large_workspace, 50, "max", "stuck loop")
     assert slow, said

@@ -11,12 +11,11 @@ from tests.support.outside import server_with
 from tests.support.shadowing import until
 from tests.support.signing_script import Text, answer
 
-# What a turn does in a faulty server, on the loop or in a thread beside it.
 KEPT = {
     "a callback that computes": ("busy(20_000_000)", "the event loop was kept"),
     "a callback that waits": ("time.sleep(1.5)", "the event loop was kept"),
     "many callbacks at once": ("[loop.call_soon(busy, 20_000) for _ in range(4_000)]", "the event loop was kept"),
-    "native code in a thread": ("threading.Thread(target=re.match, args=('(a+)+b', 'a' * 24)).start()", "was kept"),
+    "native code in a thread": ("threading.Thread(target=re.match, args=('(a+)+b', 'a' * 26)).start()", "was kept"),
 }
 FREE = {
     "callbacks one after the other": "again(1_000)",
@@ -26,7 +25,7 @@ FREE = {
 PROGRAM = """
 import asyncio, re, threading, time
 from thinklsp.lsp.editor.client import Client
-progress = Client.progress
+send_progress = Client.send_progress
 def busy(count):
     all(n >= 0 for n in range(count))
 def faulty(self, token, value):
@@ -34,15 +33,15 @@ def faulty(self, token, value):
     def again(left):
         busy(20_000)
         left and loop.call_soon(again, left - 1)
-    if value["kind"] == "end":
+    if not isinstance(value, dict) and value.kind == "end":
         {work}
-    progress(self, token, value)
-Client.progress = faulty
+    send_progress(self, token, value)
+Client.send_progress = faulty
 """
 
 
 async def held(place: Path, work: str, told: str = "") -> str:
-    """Return what the watch has written when the server has ended, which it does once `told` has been written."""
+    """Return the report of the watch. The server ends once it contains `told`."""
     async with running(
         place, answer(Text("Yes.")), connect=server_with(PROGRAM.format(work=work)), finish=False
     ) as outside:

@@ -9,21 +9,23 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from tests.slow.running import Tally
 from tests.support.sizes import tries
-from thinklsp.lsp.protocol.writer import FrameWriter, Outbox, header_of
+from thinklsp.jsonrpc.writer import FrameWriter, OutgoingQueue
+from thinklsp.lsp.protocol.frames import build_frame
 
 THREADS, SIZE, SMALL = 8, 200_000, 300
 _HEADER = re.compile(rb"Content-Length: (\d+)\r\n\r\n")
 
 
 class Unlocked:
-    """What a writer without a lock does."""
+    """A writer without a lock."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
 
     def write(self, body: bytes) -> None:
-        frame = memoryview(header_of(body) + body)
+        frame = memoryview(build_frame(body))
         while frame:
             frame = frame[os.write(self._descriptor, frame) :]
 
@@ -31,21 +33,18 @@ class Unlocked:
         os.close(self._descriptor)
 
 
-def size_of(number: int) -> int:
-    """Small ones go out at once where nothing waits, large ones by the writer's thread."""
-    return SMALL if number % 2 else SIZE
-
-
 def sent(make: Callable[[int], Any], count: int) -> tuple[int, int]:
-    """Whole messages, and bytes that belong to none, of those that eight threads have sent at once."""
+    """Return the number of whole messages, and of bytes that belong to none."""
     reading, writing = os.pipe()
     writer = make(writing)
     each = count // THREADS
 
     def send(name: int) -> None:
         for number in range(each):
+            # Small messages go out at once if nothing waits, large ones by the writer's thread.
+            size = SMALL if number % 2 else SIZE
             head = json.dumps({"thread": name, "number": number, "text": ""})[:-2]
-            writer.write((head + str(name) * (size_of(number) - len(head) - 2) + '"}').encode())
+            writer.write((head + str(name) * (size - len(head) - 2) + '"}').encode())
 
     threads = [threading.Thread(target=send, args=(name,)) for name in range(THREADS)]
     ended = threading.Thread(target=lambda: ([thread.join() for thread in threads], writer.close()))
@@ -58,7 +57,6 @@ def sent(make: Callable[[int], Any], count: int) -> tuple[int, int]:
         while (header := _HEADER.match(unread)) and len(unread) >= header.end() + int(header[1]):
             body = bytes(unread[header.end() : header.end() + int(header[1])])
             del unread[: header.end() + int(header[1])]
-            # Each letter of the text names its thread.
             if len(body) in (SIZE, SMALL) and body.count(body[-3:-2]) >= len(body) - 100:
                 seen[int(body[-3:-2])].append(json.loads(body)["number"])
             else:
@@ -69,10 +67,10 @@ def sent(make: Callable[[int], Any], count: int) -> tuple[int, int]:
     return sum(map(len, seen.values())), broken + len(unread)
 
 
-def test_many_threads_send_at_once(tally: Callable[[str, int], None]) -> None:
-    """A-11. As much may wait as the threads are ahead of the reader."""
+def test_many_threads_send_at_once(tally: Tally) -> None:
+    """The queue may hold as much as the threads are ahead of the reader."""
     count = tries("A-11")
-    assert sent(lambda pipe: FrameWriter(pipe, Outbox(max_bytes=1 << 40)), count) == (count, 0)
+    assert sent(lambda pipe: FrameWriter(pipe, build_frame, OutgoingQueue(max_bytes=1 << 40)), count) == (count, 0)
     tally("A-11", count)
 
 

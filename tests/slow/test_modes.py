@@ -1,6 +1,4 @@
-"""What is written is its owner's alone after every kind of session, however careless whoever starts it is (umask 0),
-and however much of the way to it has to be made first.
-"""
+"""Only the owner can read the files of any session, even with umask 0 and if parent folders are missing."""
 
 from __future__ import annotations
 
@@ -8,7 +6,7 @@ import asyncio
 import re
 import sqlite3
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,21 +14,19 @@ from typing import Any
 
 import pytest
 
-from tests.slow.running import running
-from tests.support.forking import Nursery
+from tests.slow.running import Tally, running
+from tests.support.client.actions import ResponseError
 from tests.support.outside import ROOT, Connect, Outside, loose_files
-from tests.support.raw_client import ResponseError
-from tests.support.sandboxed import needs_sandbox
+from tests.support.shadowing import needs_sandbox
 from tests.support.signing_script import Cut, Failure, Redacted, Text, Thinking, answer, tool
 from tests.support.watching import seen
 
-Tally = Callable[[str, int], None]
 FIXTURE = ROOT / "tests/fixtures/sessions/version_1.sql"
 
 
 @dataclass
 class Scene:
-    """`user` is where everything of the user's goes: at first there is nothing in it."""
+    """`user` contains everything of the user, and is empty at first."""
 
     outside: Outside
     user: Path
@@ -40,7 +36,7 @@ class Scene:
         return self.user / "local/state/thinklsp"
 
     async def chat(self, *answers: Any, **argument: Any) -> None:
-        self.outside.provider.say(*answers)  # type: ignore[attr-defined] # it signs
+        self.outside.provider.say(*answers)
         try:
             await self.outside.turn("thinklsp.chat", {"prompt": "Go."} | argument)
         except ResponseError:
@@ -64,7 +60,6 @@ async def chat(at: Scene) -> None:
 
 
 async def error(at: Scene) -> None:
-    """Leaves a log."""
     await at.chat(Failure(400, "invalid_request_error", "no"))
     at.outside.client.notify("textDocument/didChange", {"textDocument": {"uri": 1}, "contentChanges": []})
     await seen((at.state / "thinklsp.log").exists)
@@ -75,7 +70,6 @@ async def cut(at: Scene) -> None:
 
 
 async def trusted(at: Scene) -> None:
-    """Leaves permissions."""
     (at.outside.root / "AGENTS.md").write_text("Be kind.")
     at.outside.client.editor.message_answers = ["Follow them"]
     await at.chat(SAID)
@@ -83,7 +77,6 @@ async def trusted(at: Scene) -> None:
 
 
 async def command(at: Scene) -> None:
-    """A copy of the workspace is made, and looked at while the command runs."""
     config = at.user / "config/thinklsp/config.toml"
     config.parent.mkdir(parents=True, mode=0o700)
     config.parent.parent.chmod(0o700)
@@ -99,14 +92,12 @@ async def command(at: Scene) -> None:
 
 
 async def killed(at: Scene) -> None:
-    """Leaves the log of the database."""
     await at.chat(SAID)
     assert (at.state / "sessions/sessions.db-wal").exists()
     await at.outside.restart(kill=True)
 
 
 async def old(at: Scene) -> None:
-    """Leaves a copy from before the migration."""
     (at.state / "sessions").mkdir(parents=True)
     for folder in (at.user / "local", at.user / "local/state", at.state, at.state / "sessions"):
         folder.chmod(0o700)
@@ -118,7 +109,6 @@ async def old(at: Scene) -> None:
 
 
 async def damaged(at: Scene) -> None:
-    """Leaves the damaged database."""
     await at.chat(SAID)
     await at.outside.kill()
     for path in at.state.glob("sessions/sessions.db*"):
@@ -136,10 +126,9 @@ async def exported(at: Scene) -> None:
 
 
 async def asked_in_the_terminal(at: Scene) -> None:
-    """Where no server has been before."""
     state = at.user / "never/seen/before"
     at.outside.variables["THINKLSP_STATE_DIR"] = str(state)
-    at.outside.provider.say(SAID)  # type: ignore[attr-defined] # it signs
+    at.outside.provider.say(SAID)
     await at.terminal("ask", "Go.")
     assert (state / "sessions/sessions.db").exists()
 
@@ -151,27 +140,21 @@ KINDS: dict[str, Callable[[Scene], Awaitable[None]]] = {
 
 
 def open_to_others(folder: Path) -> list[str]:
-    """What is copied of the workspace keeps its modes, behind a folder that nobody else can enter."""
+    """Ignore copies of workspace files: they keep their modes, in a folder that only the owner can enter."""
     return [loose for loose in loose_files(folder) if not re.search(r"/shadow/[0-9a-f]{16}/", loose)]
-
-
-@pytest.fixture(scope="module")
-def connect() -> Iterator[Connect]:
-    with Nursery() as nursery:
-        yield nursery.connect
 
 
 @pytest.mark.parametrize(
     "kind", [pytest.param(kind, marks=needs_sandbox) if kind == "command" else kind for kind in KINDS]
 )
-async def test_nobody_else_can_read_what_is_written(tmp_path: Path, connect: Connect, kind: str, tally: Tally) -> None:
+async def test_nobody_else_can_read_what_is_written(tmp_path: Path, servers: Connect, kind: str, tally: Tally) -> None:
     user = tmp_path / "user"
     user.mkdir(mode=0o700)
     variables: dict[str, str | None] = {
         "HOME": str(user), "THINKLSP_STATE_DIR": str(user / "local/state/thinklsp"),
         "XDG_CONFIG_HOME": str(user / "config"),
     }  # fmt: skip
-    async with running(tmp_path / "x", env=variables, connect=connect, finish=False) as outside:
+    async with running(tmp_path / "x", env=variables, connect=servers, finish=False) as outside:
         at = Scene(outside, user)
         await KINDS[kind](at)
         assert open_to_others(user) == []

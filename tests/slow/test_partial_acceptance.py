@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.slow.running import running, say
+from tests.slow.partial_cases import PartialCase, Round
+from tests.slow.running import Tally, running, say
 from tests.support.outside import Connect, server_with
-from tests.support.partial_cases import PartialCase, Round
 from tests.support.sizes import SEED, tries
 
 PER_TURN = 10
@@ -30,20 +29,19 @@ async def played(place: Path, total: int, servers: Connect) -> int:
     return done
 
 
-async def test_random_parts_of_edits_with_random_typing_between(
-    tmp_path: Path, servers: Connect, tally: Callable[[str, int], None]
-) -> None:
+async def test_random_parts_of_edits_with_random_typing_between(tmp_path: Path, servers: Connect, tally: Tally) -> None:
     """T-B1."""
     tally("A-37", await played(tmp_path, tries("A-37"), servers))
 
 
-# The editor's word is enough, as it was.
 BELIEVES = """
 from thinklsp.core.edits import count_hunks
-from thinklsp.engine.results import Hunks
-from thinklsp.lsp.edits import arrival
-from thinklsp.lsp.edits.comparing import Arrival
-arrival.compare = lambda sent, shown, exact=False: Arrival(Hunks(count_hunks(sent), 0), sent, None)
+from thinklsp.engine.results import HunkCounts
+from thinklsp.lsp.edits import edit_verifier
+from thinklsp.lsp.edits.edit_comparison import EditComparison
+def believe(change, observed, exact=False):
+    return EditComparison(HunkCounts(count_hunks(change), 0), change, None)
+edit_verifier.compare_edit = believe
 """
 
 

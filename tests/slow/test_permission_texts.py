@@ -1,8 +1,4 @@
-"""A-25: what the user is shown is what runs, word for word; and whatever differs from it, however little, is asked
-about again – in the session, and by the file that keeps what was always allowed.
-
-The user of this suite reads the question as a careful person would, and runs nothing but what they have read.
-"""
+"""A-25: the user sees what runs, literally; any other command needs a new question, in the session and in the file."""
 
 from __future__ import annotations
 
@@ -15,19 +11,20 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.slow.running import Tally
 from tests.support.sizes import SEED, tries
-from thinklsp.engine.commands import ONCE, SESSION, UserCommands
-from thinklsp.settings import load_user_settings
-from thinklsp.settings.permissions import Permissions
-from thinklsp.tools.commands import NotPermitted, Ran
-from thinklsp.tools.permission import Approval
-from thinklsp.tools.shown import told
+from thinklsp.core.choices import ALLOW_FOR_SESSION, RUN_ONCE
+from thinklsp.core.text_safety import sanitize_message
+from thinklsp.engine.user_commands import UserCommands
+from thinklsp.settings.permissions import PermissionsFile
+from thinklsp.settings.sources import load_user_settings
+from thinklsp.tools.command_runs import Approval, CommandResult, NotPermitted
 from thinklsp.workspace.overlay import EditOverlay
 from thinklsp.workspace.view import WorkspaceView
 
 Words = tuple[str, ...]
 
-# What has hidden a part of a command elsewhere, or looked like another.
+# Characters that hide a part of a command or look like another one.
 TRICKS = (
     *("\u202e", "\u2066", "\u200b", "\u200d", "\u2060", "\ufeff", "\u00ad", "\u034f", "\u3164", "\U000e0041", "\ufe0f"),
     *("\u0430", "\u2019", "\u201c", "\u2010", "\uff0d", "\u00a0", "\u2003", "e\u0301", "é", "\u212a", "ﬁ", "\u0130"),
@@ -44,7 +41,6 @@ def some_words(rng: random.Random) -> Words:
 
 
 def changed(argv: Words, rng: random.Random) -> Words:
-    """Another command that might be taken for this one."""
     words = list(argv)
     at = rng.randrange(len(words))
     match rng.randrange(8):
@@ -72,14 +68,13 @@ class Machine:
     def __init__(self) -> None:
         self.ran: list[Words] = []
 
-    async def run(self, argv: Words, *_: object, **__: object) -> Ran:
+    async def run(self, argv: Words, *_: object, **__: object) -> CommandResult:
         self.ran.append(tuple(argv))
-        return Ran("exit", 0, b"", 0.0)
+        return CommandResult("exit", 0, b"", 0.0)
 
 
 def understood(said: str) -> Words | None:
-    """What a careful reader makes of the question: JSON texts, with one space between them, on a line of their own.
-    None for what they would not answer: anything that an eye could miss."""
+    """Read JSON texts with single spaces, on a line of their own. Return None if the question hides anything."""
     found = re.fullmatch(r"Run this command\?\n\n(.*)\n\nFolder: [^\n]*", said)
     if found is None or not found[1].isascii() or not found[1].isprintable() or "  " in found[1]:
         return None
@@ -97,7 +92,7 @@ def understood(said: str) -> Words | None:
 
 
 def seen(said: str) -> Words | None:
-    """What they would make of it if the words stood there raw, as many programs show them."""
+    """Read the question as if it showed the words without quoting."""
     words = understood(said)
     if words is None:
         return None
@@ -106,25 +101,25 @@ def seen(said: str) -> Words | None:
 
 @dataclass
 class User:
-    """`reads`: how they understand a question. `answer`: the beginning of the button that they press."""
+    """`reads`: how the user reads a question. `answer`: the beginning of the option that the user chooses."""
 
     config: Path
     granted: Callable[[], set[Approval]] = set
     reads: Callable[[str], Words | None] = understood
-    answer: str = ONCE
+    answer: str = RUN_ONCE
     read: list[Words] = field(default_factory=list)
 
     async def asked(self, said: str, options: Sequence[str]) -> str | None:
-        # As it leaves for the editor.
-        words = self.reads(told(said))
+        # The editor gets the sanitized text.
+        words = self.reads(sanitize_message(said))
         if words is None:
             return None
         self.read.append(words)
         return next((option for option in options if option.startswith(self.answer)), None)
 
     def allows(self, words: Words) -> bool:
-        """By the file, as another program reads it: these very words, or plain ones behind those of a runner."""
-        kept = Permissions.beside(str(self.config)).read().commands
+        """Check the file as another program reads it: the exact command, or plain words after those of a runner."""
+        kept = PermissionsFile.locate_beside(str(self.config)).read().commands
         return words in kept.exact or any(
             words[: len(rule)] == rule and all(PLAIN.fullmatch(word) for word in words[len(rule) :])
             for rule in kept.allow
@@ -135,28 +130,30 @@ PLAIN = re.compile(r"[A-Za-z0-9_./:=,+\[\]-]+")
 
 
 async def surprises(count: int, rng: random.Random, user: User) -> AsyncIterator[tuple[list[Words], Words]]:
-    """What ran, and what was to run, wherever the user had not read that; `count` commands and their doubles."""
+    """Return what ran and what should have run, for `count` commands with two variants each."""
     settings = load_user_settings({"THINKLSP_CONFIG": str(user.config)})
     overlay = EditOverlay(WorkspaceView())
     for number in range(count):
-        user.answer = "Always allow" if number % 50 == 0 else (SESSION, ONCE)[number % 2]
+        user.answer = "Always allow" if number % 50 == 0 else (ALLOW_FOR_SESSION, RUN_ONCE)[number % 2]
         machine, agreed = Machine(), list[Words]()
-        commands = UserCommands(machine, settings, user.granted(), user.asked)  # type: ignore[arg-type] # It runs nothing.
+        commands = UserCommands(
+            machine, settings, PermissionsFile.locate_beside(settings.path), user.granted(), user.asked
+        )  # type: ignore[arg-type] # It runs nothing.
         argv = some_words(rng)
         for words in (argv, changed(argv, rng), changed(argv, rng)):
             machine.ran, user.read = [], []
             with suppress(NotPermitted):
                 await commands.run(words, overlay, folder=None, seconds=None)
-            agreed = [*user.read, *(agreed if user.answer == SESSION else ())]
+            agreed = [*user.read, *(agreed if user.answer == ALLOW_FOR_SESSION else ())]
             if machine.ran and (machine.ran != [words] or not (words in agreed or user.allows(words))):
                 yield machine.ran, words
 
 
-async def test_what_is_shown_is_what_runs(tmp_path: Path, tally: Callable[[str, int], None]) -> None:
+async def test_what_is_shown_is_what_runs(tmp_path: Path, tally: Tally) -> None:
     count = tries("A-25")
     user = User(tmp_path / "config.toml")
     assert [wrong async for wrong in surprises(count, random.Random(SEED), user)] == []
-    assert Permissions.beside(str(user.config)).read().commands.exact, "something was remembered"
+    assert PermissionsFile.locate_beside(str(user.config)).read().commands.exact, "something was remembered"
     tally("A-25", count)
 
 
@@ -166,7 +163,7 @@ async def test_a_question_in_raw_words_is_found(tmp_path: Path) -> None:
 
 
 class Forgiving(set[Approval]):
-    """Takes what looks alike for the same."""
+    """A set that accepts commands of similar look."""
 
     def __contains__(self, action: object) -> bool:
         assert isinstance(action, Approval)

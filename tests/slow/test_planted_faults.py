@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from random import Random
 
 import pytest
 
-from tests.slow.running import running
+from tests.slow.running import planted, running
+from tests.slow.session_world import World
 from tests.slow.test_bad_inputs import through_the_table
 from tests.slow.test_fuzz import mutated_frames, mutated_messages
 from tests.slow.test_whole_sessions import random_sessions
-from tests.support.outside import ROOT, own_server
-from tests.support.session_world import World
+from tests.support.outside import own_server
 from tests.support.signing_script import Text, answer
+from tests.support.sizes import some
 
-HERE = Path(__file__).parent
 PATIENCE = 5.0
 SEED = 7
-# The fault, and a word of what is said of it.
 MESSAGES = {
     "drops replies": "not seen within",
     "replies twice": "answered otherwise",
@@ -46,29 +44,25 @@ SESSIONS = {
 FOUND = (AssertionError, TimeoutError)
 
 
-def broken(fault: str | None) -> dict[str, str | None]:
-    return {} if fault is None else {"FAULT": fault, "PYTHONPATH": f"{HERE / 'breaking'}{os.pathsep}{ROOT}"}
-
-
-async def messages(place: Path, fault: str | None) -> None:
+async def messages(place: Path, fault: str) -> None:
     answers = [answer(Text("Done."))] * 100
-    async with running(place, *answers, files={"a.py": "x = 1\n"}, finish=False, env=broken(fault)) as outside:
+    async with running(place, *answers, files={"a.py": "x = 1\n"}, finish=False, env=planted(fault)) as outside:
         await mutated_messages(outside, "quiet", Random(SEED), 400, patience=PATIENCE)
 
 
-async def frames(place: Path, fault: str | None) -> None:
+async def frames(place: Path, fault: str) -> None:
     left = list(range(400))
     for number in range(10):
-        async with running(place / str(number), finish=False, env=broken(fault)) as outside:
+        async with running(place / str(number), finish=False, env=planted(fault)) as outside:
             await outside.client.command("thinklsp.cancel")
             await mutated_frames(outside, Random(SEED + number), left, 400, patience=PATIENCE)
         if not left:
             return
 
 
-async def a_session(place: Path, fault: str | None) -> None:
-    """One that comes by everything, as the random ones do."""
-    world = await World.begin(place, own_server, "utf-16", "all", broken(fault))
+async def a_session(place: Path, fault: str) -> None:
+    """Play a session that covers everything."""
+    world = await World.begin(place, own_server, "utf-16", "all", planted(fault))
     try:
         for kind in ("read", "edit", "read", "edit", "say"):
             world.files.type("a.py", 0.5, 0, "🙂 word\n")
@@ -83,25 +77,25 @@ async def a_session(place: Path, fault: str | None) -> None:
         await world.outside.stop()
 
 
-@pytest.mark.parametrize("fault", MESSAGES)
+@pytest.mark.parametrize("fault", some(MESSAGES, commit=2))
 async def test_a_fault_with_messages_is_found(tmp_path: Path, fault: str) -> None:
     with pytest.raises(FOUND, match=MESSAGES[fault]):
         await messages(tmp_path, fault)
 
 
-@pytest.mark.parametrize("fault", FRAMES)
+@pytest.mark.parametrize("fault", some(FRAMES, commit=1))
 async def test_a_fault_with_frames_is_found(tmp_path: Path, fault: str) -> None:
     with pytest.raises(FOUND, match=FRAMES[fault]):
         await frames(tmp_path, fault)
 
 
-@pytest.mark.parametrize("fault", ROWS)
+@pytest.mark.parametrize("fault", some(ROWS, commit=1))
 async def test_a_fault_with_bad_inputs_is_found(tmp_path: Path, fault: str) -> None:
     with pytest.raises(AssertionError):
-        await through_the_table(tmp_path, broken(fault))
+        await through_the_table(tmp_path, planted(fault))
 
 
-@pytest.mark.parametrize("fault", SESSIONS)
+@pytest.mark.parametrize("fault", some(SESSIONS, commit=2))
 async def test_a_fault_of_a_session_is_found(tmp_path: Path, fault: str) -> None:
     with pytest.raises(FOUND, match=SESSIONS[fault]):
         await a_session(tmp_path, fault)
@@ -109,10 +103,10 @@ async def test_a_fault_of_a_session_is_found(tmp_path: Path, fault: str) -> None
 
 def test_random_sessions_find_a_fault(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match=SESSIONS["ends twice"]):
-        random_sessions(tmp_path, own_server, 10, broken("ends twice"))
+        random_sessions(tmp_path, own_server, 10, planted("ends twice"))
 
 
 @pytest.mark.parametrize("course", [messages, frames, a_session], ids=lambda course: course.__name__)
 async def test_without_a_fault_nothing_is_found(tmp_path: Path, course: object) -> None:
     assert callable(course)
-    await course(tmp_path, None)
+    await course(tmp_path, "")

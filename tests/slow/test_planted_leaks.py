@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.slow.canary_sessions import FILES, course, leaks_after, with_watched_children
 from tests.slow.leaking import DRESSES, LOOSE, SINKS
-from tests.slow.running import running
+from tests.slow.running import Tally, running
 from tests.support.forking import Nursery
 from tests.support.outside import Connect
-from tests.support.several_services import SeveralServices
+from tests.support.services import SeveralServices
 from tests.support.sizes import figures
-
-Tally = Callable[[str, int], None]
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +25,7 @@ def connect() -> Iterator[Connect]:
 
 async def found(place: Path, connect: Connect, **planted: str) -> list[str]:
     services = SeveralServices()
-    # The key stands for all that the first host issued: what it signs is not known before it has.
+    # The key represents the first host, because its signatures are not known yet.
     env: dict[str, str | None] = {"LEAK_OF_BEFORE": services.first.key, **planted}
     async with running(place, files=FILES, finish=False, env=env, provider=services, connect=connect) as outside:
         await course(outside)

@@ -7,7 +7,7 @@ import re
 import shutil
 import sqlite3
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ from random import Random
 
 import pytest
 
-from tests.slow.running import say
+from tests.slow.running import Tally, say
 from tests.support.scripted_model import check_sendable
 from tests.support.sizes import SEED, tries
 from tests.support.stored_sessions import database, opened
@@ -33,7 +33,7 @@ UNSYNCED = (
 
 
 async def synced(folder: Path, argv: Sequence[str]) -> list[int]:
-    """For each commit that a writer has told of: how often it had data brought to the disk since the one before."""
+    """Return for each acknowledged commit how often data was synced since the commit before."""
     trace = folder / "trace"
     options = ["-f", "-qq", "-y", "-e", "trace=fdatasync,fsync,write", "-e", "signal=none", "-o", str(trace)]
     with writers([shutil.which("strace") or "strace", *options, "--", *argv]) as source:
@@ -66,7 +66,7 @@ async def test_a_commit_that_stays_in_memory_is_noticed(tmp_path: Path) -> None:
 
 @dataclass(frozen=True)
 class Killed:
-    """What a killed writer has left. `sizes`: how many steps it had told of at which size of its log."""
+    """The files of a killed writer. `sizes`: how many steps it had acknowledged at which size of its log."""
 
     folder: Path
     session: str
@@ -81,7 +81,7 @@ class Killed:
         path.with_name("sessions.db-shm").unlink(missing_ok=True)
         log = path.with_name("sessions.db-wal")
         if log.stat().st_size > size:
-            # Cheaper than to write it anew, which counts where it is cut at every byte.
+            # Faster than to write the log again.
             os.truncate(log, size)
         else:
             log.write_bytes(self.log[:size])
@@ -101,7 +101,7 @@ async def killed(folder: Path) -> Killed:
 
 
 def seen_by_sqlite(left: Killed, size: int) -> tuple[int, int]:
-    """Steps and revision of the session as SQLite finds them behind the cut."""
+    """Return steps and revision of the session as SQLite reads them after the cut."""
     left.cut_to(size)
     with closing(sqlite3.connect(f"file:{database(left.folder)}?mode=ro", uri=True)) as connection:
         assert connection.execute("PRAGMA quick_check").fetchall() == [("ok",)], size
@@ -111,7 +111,6 @@ def seen_by_sqlite(left: Killed, size: int) -> tuple[int, int]:
 
 
 async def check_store(left: Killed, size: int, place: Path) -> None:
-    """The store behind the cut, by ourselves: whole, and it goes on."""
     left.cut_to(size)
     shutil.copytree(left.folder, place)
     os.chmod(place, 0o700)
@@ -119,13 +118,13 @@ async def check_store(left: Killed, size: int, place: Path) -> None:
         session = await store.get(left.session, "w")
         assert session.steps >= left.told_at(size), size
         check_content(session)
-        check_sendable((await store.update(left.session, lambda now: now.with_user("More."))).conversation)
+        check_sendable((await store.update(left.session, lambda now: now.add_user_message("More."))).conversation)
         assert store.problems == (), size
     shutil.rmtree(place)
 
 
-async def test_a_log_that_is_cut_anywhere_opens(tmp_path: Path, tally: Callable[[str, int], None]) -> None:
-    """SQLite is asked at every cut, our store at both ends of every range of cuts that come to the same."""
+async def test_a_log_that_is_cut_anywhere_opens(tmp_path: Path, tally: Tally) -> None:
+    """SQLite reads the store at every cut, our store at both ends of each range of equal cuts."""
     left, count = await killed(tmp_path / "left"), tries("A-16")
     last = range(len(left.log) - LAST, len(left.log))
     cuts = sorted(last if count == LAST else Random(SEED).sample(last, count))
@@ -142,7 +141,7 @@ async def test_a_log_that_is_cut_anywhere_opens(tmp_path: Path, tally: Callable[
 
 
 async def test_a_cut_that_loses_something_is_noticed(tmp_path: Path) -> None:
-    """As if a commit had been acknowledged before it was in the log."""
+    """The control acknowledges commits before they are in the log."""
     left = await killed(tmp_path / "left")
     early = Killed(left.folder, left.session, left.log, tuple((steps, size - 20_000) for steps, size in left.sizes))
     told = left.sizes[-1][1]

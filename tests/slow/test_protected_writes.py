@@ -1,12 +1,9 @@
-"""A-22: protected names in every spelling, for every operation, by the tools of a model and again where edits leave.
-
-Three ways a write could go: a tool's call into the edits of the turn; an edit that is made up, as if a tool had let it
-through, into what is sent to the editor; and the same onto disk, as the terminal does it. What counts is what came out.
-"""
+"""A-22: protected names in every spelling, written by tool calls, by edits sent to the editor, and by edits on disk."""
 
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -15,26 +12,25 @@ from typing import Any
 
 import pytest
 
+from tests.slow.running import Tally, refuse_question
 from tests.support.in_process import InProcess, in_process
 from tests.support.protected_names import PROMISED, spellings
 from tests.support.sizes import tries
 from thinklsp.core.edits import EditSet, FileEdit
 from thinklsp.core.messages import ToolUseBlock
-from thinklsp.lsp.editor.client import Abilities
+from thinklsp.engine.merge_plan import plan_merge
 from thinklsp.lsp.editor.snapshots import Snapshots
-from thinklsp.lsp.edits.drafts import draft
-from thinklsp.tools.base import ToolContext, call
 from thinklsp.tools.registry import TOOLS
-from thinklsp.workspace.apply import apply_to_disk
-from thinklsp.workspace.overlay import EditOverlay
+from thinklsp.tools.tool import ToolContext, call
+from thinklsp.workspace.overlay import EditOverlay, apply_to_disk
 from thinklsp.workspace.paths import Root
-from thinklsp.workspace.protected import ProtectedPaths, listed
+from thinklsp.workspace.protected import ProtectedPaths, load_patterns
 from thinklsp.workspace.uri import path_to_uri
 from thinklsp.workspace.view import WorkspaceFolder, WorkspaceView
 
-ALL_PATTERNS = (*listed("secret"), *listed("secret_files"), *listed("guarded"))
+ALL_PATTERNS = (*load_patterns("secret"), *load_patterns("secret_files"), *load_patterns("guarded"))
 OLD, NEW = "old\n", "new\n"
-ALL = Abilities(apply_edit=True, document_changes=True, resource_operations=frozenset(("create", "rename", "delete")))
+ALL = frozenset(("create", "rename", "delete"))
 
 CALLS: dict[str, Callable[[str], tuple[str, dict[str, Any]]]] = {
     "write": lambda path: ("write_file", {"path": path, "content": NEW}),
@@ -43,7 +39,7 @@ CALLS: dict[str, Callable[[str], tuple[str, dict[str, Any]]]] = {
     "rename to": lambda path: ("rename_file", {"path": "free.txt", "new_path": path}),
     "rename from": lambda path: ("rename_file", {"path": path, "new_path": "taken.txt"}),
 }
-# Whether there is such a file, and the edit that would be made.
+# Whether the file exists, and the made-up edit.
 EDITS: dict[str, tuple[bool, Callable[[str, str], FileEdit]]] = {
     "create": (False, lambda uri, _: FileEdit(uri, "x", None, NEW)),
     "edit": (True, lambda uri, _: FileEdit(uri, "x", OLD, NEW)),
@@ -55,7 +51,7 @@ EDITS: dict[str, tuple[bool, Callable[[str, str], FileEdit]]] = {
 
 @dataclass
 class Tries:
-    """`through`: the ways on which something was written."""
+    """`through`: the ways that wrote something."""
 
     folder: Path
     rules: ProtectedPaths = field(default_factory=ProtectedPaths)
@@ -74,8 +70,8 @@ class Tries:
                 for how, made in CALLS.items():
                     view = WorkspaceView([(WorkspaceFolder(self.folder.as_uri(), "w"), root)], protected=self.rules)
                     overlay = EditOverlay(view)
-                    await call(ToolUseBlock("1", *made(form)), TOOLS, ToolContext(overlay, nobody))
-                    self.note("tools", how, form, overlay.edit_set())
+                    await call(ToolUseBlock("1", *made(form)), TOOLS, ToolContext(overlay, refuse_question))
+                    self.note("tools", how, form, overlay.build_edit_set())
 
     def by_disk(self, form: str) -> None:
         with Root(str(self.folder), protected=self.rules) as root:
@@ -86,7 +82,6 @@ class Tries:
                 self.note("disk", how, form, contents(self.folder) != before)
 
     def by_editor(self, form: str, editor: InProcess, snapshots: Snapshots) -> None:
-        """Closed, and open in the editor."""
         uri, free = self.uri(form), self.uri("free.txt")
         for how, (there, made) in EDITS.items():
             self.put(form if there else None)
@@ -94,10 +89,10 @@ class Tries:
                 if is_open:
                     item = {"uri": uri, "languageId": "x", "version": 1, "text": OLD}
                     editor.notify("textDocument/didOpen", {"textDocument": item})
-                view, file = snapshots.view(), made(uri, free)
+                view, file = snapshots.create_view(), made(uri, free)
                 uris = filter(None, (file.uri, file.new_uri))
-                found = draft([file], {each: snapshots.present(each, view) for each in uris}, ALL)
-                self.note("editor, open" if is_open else "editor", how, form, found.ready)
+                found = plan_merge([file], {each: snapshots.read_state(each, view) for each in uris}, ALL)
+                self.note("editor, open" if is_open else "editor", how, form, found.mergeable)
                 if is_open:
                     editor.notify("textDocument/didClose", {"textDocument": {"uri": uri}})
 
@@ -105,12 +100,8 @@ class Tries:
         return path_to_uri(os.path.join(self.folder, form))
 
     def put(self, form: str | None) -> dict[str, bytes]:
-        """A folder with a file that is free, and this one."""
-        for above, folders, files in os.walk(self.folder, topdown=False):
-            for name in files:
-                os.unlink(os.path.join(above, name))
-            for name in folders:
-                os.rmdir(os.path.join(above, name))
+        for entry in os.scandir(self.folder):
+            shutil.rmtree(entry.path) if entry.is_dir() else os.unlink(entry.path)
         for name in filter(None, ("free.txt", form)):
             path = os.path.join(self.folder, name)
             os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -121,10 +112,6 @@ class Tries:
 
 def contents(folder: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-async def nobody(_question: str, _options: tuple[str, ...]) -> str | None:
-    raise AssertionError
 
 
 def all_forms() -> Iterator[str]:
@@ -146,7 +133,7 @@ async def editor(folder: Path) -> AsyncIterator[InProcess]:
         yield made
 
 
-async def test_nothing_protected_is_written(folder: Path, editor: InProcess, tally: Callable[[str, int], None]) -> None:
+async def test_nothing_protected_is_written(folder: Path, editor: InProcess, tally: Tally) -> None:
     taken, snapshots = Tries(folder), Snapshots(editor.server.state)
     for form in all_forms():
         await taken.by_tools(form)
@@ -160,11 +147,11 @@ async def test_nothing_protected_is_written(folder: Path, editor: InProcess, tal
 class LetterByLetter(ProtectedPaths):
     """Rules that know one spelling of each name."""
 
-    def writing_refused(self, parts: Any) -> str | None:
+    def explain_write_refusal(self, parts: Any) -> str | None:
         known = [pattern for pattern in ALL_PATTERNS if "/" not in pattern]
         return "is protected." if any(fnmatchcase(part, pattern) for part in parts for pattern in known) else None
 
-    reading_refused = writing_refused
+    explain_read_refusal = explain_write_refusal
 
 
 @pytest.mark.parametrize("rules", [LetterByLetter(), ProtectedPaths(ALL_PATTERNS)], ids=["letters", "none"])

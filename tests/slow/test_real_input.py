@@ -1,11 +1,8 @@
-"""The server on real trees: a copy of Python's standard library, and this repository.
-
-A twelve-step turn lists, searches, reads files of over 100 KB, edits five files – one of them open and unsaved, one of
-them renamed – and makes a new one. What lies on disk and in the buffers afterwards is compared byte for byte.
-"""
+"""A twelve-step turn on real trees: a copy of Python's standard library, and this repository."""
 
 from __future__ import annotations
 
+import re
 import shutil
 import sysconfig
 from collections.abc import AsyncIterator
@@ -15,11 +12,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.outside import MODEL, Outside, start, statuses
+from tests.support.outside import MODEL, ROOT, Outside, start, statuses
+from thinklsp.simulator.http_server import Simulator
 from thinklsp.simulator.scenario import Scenario
-from thinklsp.simulator.server import Simulator
 
-REPOSITORY = Path(__file__).parents[2]
 MARK = "  # looked at by a scripted turn"
 UNSAVED = "# 🙂 typed, not saved\n"
 
@@ -29,7 +25,6 @@ class Tree:
     source: Path
     pattern: str
     edited: tuple[str, ...]
-    """Five files; the first is open with unsaved text, the last is renamed after its edit."""
     read: tuple[str, ...]
 
 
@@ -40,58 +35,47 @@ STDLIB = Tree(
     ("_pydecimal.py", "turtle.py", "typing.py"),
 )
 OWN = Tree(
-    REPOSITORY,
+    ROOT,
     "assert_never",
     (
-        "thinklsp/core/accumulator.py",
-        "thinklsp/lsp/face.py",
-        "thinklsp/workspace/view.py",
-        "tests/support/canary.py",
-        "thinklsp/core/usage.py",
+        *("thinklsp/core/accumulator.py", "thinklsp/lsp/server.py", "thinklsp/workspace/view.py"),
+        *("tests/support/canary.py", "thinklsp/core/usage.py"),
     ),
-    ("thinklsp/core/accumulator.py", "ARCHITECTURE.md", "README.md"),
+    ("thinklsp/core/accumulator.py", "ARCHITECTURE.md", "thinklsp/providers/models.toml"),
 )
 
 
 def unique_line(text: str) -> str:
-    """A line that occurs once and carries a definition: something that a model would aim at."""
-    lines = text.splitlines()
-    return next(
-        line
-        for line in lines
-        if line.lstrip().startswith(("def ", "class ")) and line.endswith(":") and text.count(line) == 1
-    )
-
-
-def block(**keys: Any) -> dict[str, Any]:
-    return keys
+    """Return a definition that occurs once."""
+    found: list[str] = re.findall(r"^ *(?:def|class) .*:$", text, re.MULTILINE)
+    return next(line for line in found if text.count(line) == 1)
 
 
 def scenario(tree: Tree, texts: dict[str, str]) -> Scenario:
     def edit(name: str) -> dict[str, Any]:
         line = unique_line(texts[name])
-        return block(tool="edit_file", input={"path": name, "old_text": line, "new_text": line + MARK})
+        return {"tool": "edit_file", "input": {"path": name, "old_text": line, "new_text": line + MARK}}
 
     def read(name: str, **lines: int) -> dict[str, Any]:
-        return block(tool="read_file", input={"path": name, **lines})
+        return {"tool": "read_file", "input": {"path": name, **lines}}
+
+    def search(pattern: str, **options: Any) -> dict[str, Any]:
+        return {"tool": "search_text", "input": {"pattern": pattern, **options}}
 
     first, *others, last = tree.edited
     steps = [
-        [block(thinking="What is here?"), block(tool="list_files", input={"limit": 200})],
-        [
-            block(tool="search_text", input={"pattern": tree.pattern, "literal": True, "glob": "*.py"}),
-            block(tool="search_text", input={"pattern": "import +os$"}),
-        ],
-        [block(thinking="The large ones together."), *(read(name) for name in tree.read)],
+        [{"thinking": "What is here?"}, {"tool": "list_files", "input": {"limit": 200}}],
+        [search(tree.pattern, literal=True, glob="*.py"), search("import +os$")],
+        [{"thinking": "The large ones together."}, *(read(name) for name in tree.read)],
         [read(tree.read[0], start_line=100, end_line=200)],
         [edit(first)],
-        [edit(others[0]), block(thinking="Next."), edit(others[1])],
+        [edit(others[0]), {"thinking": "Next."}, edit(others[1])],
         [edit(others[2])],
-        [block(tool="search_text", input={"pattern": MARK.strip(), "literal": True})],
+        [search(MARK.strip(), literal=True)],
         [edit(last)],
-        [block(tool="rename_file", input={"path": last, "new_path": last.replace(".py", "_renamed.py")})],
-        [block(tool="write_file", input={"path": "made/by_a_turn.py", "content": "VALUE = '🙂'\n"})],
-        [block(text="Done: {{result:1}}")],
+        [{"tool": "rename_file", "input": {"path": last, "new_path": last.replace(".py", "_renamed.py")}}],
+        [{"tool": "write_file", "input": {"path": "made/by_a_turn.py", "content": "VALUE = '🙂'\n"}}],
+        [{"text": "Done: {{result:1}}"}],
     ]
     turn = {"step": [{"block": blocks} for blocks in steps]}
     return Scenario.model_validate({"turn": [turn], "pacing": {"chunk_chars": 4096, "interval_ms": 0}})
@@ -131,12 +115,11 @@ async def test_a_twelve_step_turn(outside: tuple[Outside, Simulator], tree: Tree
     assert [request.status for request in simulator.requests] == [200] * 12
 
     expected = dict(before)
-    for name in tree.edited:
-        text = before[editor.root / name].decode()
-        line = unique_line(opened if name == first else text)
-        expected[editor.root / name] = text.replace(line, line + MARK).encode()
     # The open document is the editor's to save; the renamed one has moved.
-    expected[editor.root / first] = before[editor.root / first]
+    for name in tree.edited[1:]:
+        text = before[editor.root / name].decode()
+        line = unique_line(text)
+        expected[editor.root / name] = text.replace(line, line + MARK).encode()
     expected[editor.root / last.replace(".py", "_renamed.py")] = expected.pop(editor.root / last)
     expected[editor.root / "made/by_a_turn.py"] = "VALUE = '🙂'\n".encode()
     after = {path: path.read_bytes() for path in editor.root.rglob("*") if path.is_file()}

@@ -1,5 +1,4 @@
-"""F-46, F-47, A-24: what a command may try in the sandbox, and that it comes to nothing. The tries are in
-`sandbox_tries.toml`; what ends a command is below."""
+"""F-46, F-47, A-24: commands that try to escape the sandbox, and limits that end a command."""
 
 import asyncio
 import os
@@ -9,14 +8,16 @@ import socket
 import sys
 import time
 import tomllib
-from contextlib import ExitStack, suppress
+from contextlib import AbstractAsyncContextManager, ExitStack, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.support.shadowing import BOTH, PYTHON, as_it_is, needs_sandbox, shadowed, survivors, tree, until
+from tests.support.shadowing import BOTH, PYTHON, Shadowed, as_it_is, needs_sandbox, shadowed, survivors, tree, until
+from tests.support.sizes import sized
 from thinklsp.core.errors import ToolFailed
-from thinklsp.sandbox.process import Limits
+from thinklsp.sandbox.process import CommandLimits
 from thinklsp.tools.shadow_runner import ShadowRunner
 from thinklsp.workspace.overlay import EditOverlay
 
@@ -25,11 +26,10 @@ pytestmark = needs_sandbox
 TRIES = tomllib.loads((Path(__file__).parent / "sandbox_tries.toml").read_text())
 CANARY = "canary-7f3a9b"
 MEGABYTE = 1024**2
-# A command that says so has got through.
+# The output of a command that has escaped.
 THROUGH = "GOT THROUGH"
 
 
-# What a home folder may hold.
 SECRETS = (
     ".ssh/id_rsa", ".aws/credentials", ".config/thinklsp/config.toml", ".netrc", ".bash_history", "other/secret.py",
     ".local/share/keyrings/login", ".cargo/credentials.toml", "go/src/private/main.go", "project/.git/config",
@@ -44,38 +44,35 @@ def machine(tmp_path):
     tree(tmp_path / "state", {"sessions/store.db": CANARY})
     tree(tmp_path / "ws", {"a.py": "x = 1\n", ".env": CANARY, ".gitignore": "ignored/\n", "ignored/.env": CANARY})
     path = os.pathsep.join((f"{home}/.local/bin", f"{home}/project/bin", os.environ["PATH"]))
-    environment = {
-        "HOME": str(home),
-        "PATH": path,
-        "ANTHROPIC_API_KEY": CANARY,
-        "LD_PRELOAD": "",
-        "SSH_AUTH_SOCK": CANARY,
-    }
-    return tmp_path, environment
+    secrets = {"ANTHROPIC_API_KEY": CANARY, "LD_PRELOAD": "", "SSH_AUTH_SOCK": CANARY}
+    return tmp_path, {"HOME": str(home), "PATH": path, **secrets}
+
+
+def shadow_on(machine: tuple[Path, dict[str, str]], **options: Any) -> AbstractAsyncContextManager[Shadowed]:
+    above, environment = machine
+    return shadowed(above / "ws", state=above / "state", environment=environment, **options)
 
 
 @BOTH
 async def test_nothing_is_written_read_or_gained_outside(machine, overlays):
-    above, environment = machine
+    above, _ = machine
     before = as_it_is(above / "home", above / "ws")
     values = {
         "WS": str(above / "ws"), "HOME": str(above / "home"), "STATE": str(above / "state"), "CANARY": CANARY,
         "SERVER": str(os.getpid()), "THROUGH": THROUGH,
     }  # fmt: skip
+    head = "import os, sys, ctypes, socket\n" + "".join(f"{key} = {value!r}\n" for key, value in values.items())
     os.environ["THINKLSP_TEST_CANARY"] = CANARY
     try:
-        async with shadowed(above / "ws", state=above / "state", overlays=overlays, environment=environment) as shadow:
+        async with shadow_on(machine, overlays=overlays) as shadow:
             for name, one in TRIES.items():
-                body = "import os, sys, ctypes, socket\n" + "".join(
-                    f"{key} = {value!r}\n" for key, value in values.items()
-                )
-                argv = ("sh", "-c", one["sh"]) if "sh" in one else (PYTHON, "-c", body + one["py"])
+                argv = ("sh", "-c", one["sh"]) if "sh" in one else (PYTHON, "-c", head + one["py"])
                 words = [word.replace("$STATE", values["STATE"]).replace("$WS", values["WS"]) for word in argv]
                 ran = await shadow.run(*words, seconds=20)
                 said = ran.output.decode("utf-8", "replace")
-                # Python shows the line that it was refused in.
+                # Python shows the refused line.
                 said = "\n".join(line for line in said.splitlines() if not line.startswith(" "))
-                assert ran.ended == "exit", name
+                assert ran.end_reason == "exit", name
                 assert CANARY not in said, (name, said)
                 assert THROUGH not in said, (name, said)
     finally:
@@ -109,7 +106,7 @@ for name in ("example.com", "localhost.example"):
 
 @BOTH
 async def test_no_word_reaches_anybody_who_listens(machine, overlays):
-    above, environment = machine
+    above, _ = machine
     own = next((found[4][0] for found in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)), "127.0.0.1")
     with ExitStack() as stack:
         listeners = []
@@ -132,10 +129,10 @@ async def test_no_word_reaches_anybody_who_listens(machine, overlays):
         for family, kind, listener in listeners:
             name = listener.getsockname()
             addresses.append((int(family), int(kind), (1, name[1]) if family == socket.AF_VSOCK else name))
-        async with shadowed(above / "ws", state=above / "state", overlays=overlays, environment=environment) as shadow:
+        async with shadow_on(machine, overlays=overlays) as shadow:
             ran = await shadow.run(PYTHON, "-c", CALLER.format(addresses=addresses), seconds=60)
         assert THROUGH.encode() not in ran.output
-        assert ran.ended == "exit"
+        assert ran.end_reason == "exit"
         for _, kind, listener in listeners:
             with pytest.raises(BlockingIOError):
                 listener.accept() if kind == socket.SOCK_STREAM else listener.recv(1)
@@ -166,35 +163,31 @@ BAD = {
 
 @BOTH
 @pytest.mark.parametrize("name", BAD)
-async def test_a_deadline_ends_it_within_two_seconds_and_nobody_survives(machine, overlays, name):
-    above, environment = machine
+async def test_deadline_kills_every_process_in_two_seconds(machine, overlays, name):
     kind, words = BAD[name]
     if name == "fork bomb" and os.getuid() == 0:
         pytest.skip("NO FORK BOMB AS ROOT, whom the kernel holds to no number of processes: run this as a user, too")
     mark = f"mark-{random.getrandbits(64)}"
     argv = ("sh", "-c", words, mark) if kind == "sh" else (PYTHON, "-c", words, mark)
-    limits = Limits(processes=200)
-    async with shadowed(
-        above / "ws", state=above / "state", overlays=overlays, environment=environment, limits=limits
-    ) as shadow:
+    limits = CommandLimits(max_processes=200)
+    async with shadow_on(machine, overlays=overlays, limits=limits) as shadow:
         begun = time.monotonic()
         ran = await shadow.run(*argv, seconds=1.5)
         taken = time.monotonic() - begun
         assert survivors(mark) == []
-        assert ran.ended in ("timeout", "processes")
+        assert ran.end_reason in ("timeout", "processes")
         assert taken < 3.5
         assert await shadow.sh("echo still there") == "still there\n"
 
 
 @BOTH
 async def test_a_daemon_does_not_outlive_the_command_that_left_it(machine, overlays):
-    above, environment = machine
     mark = f"mark-{random.getrandbits(64)}"
-    async with shadowed(above / "ws", state=above / "state", overlays=overlays, environment=environment) as shadow:
+    async with shadow_on(machine, overlays=overlays) as shadow:
         begun = time.monotonic()
         for closed in ("", "<&- >&- 2>&-"):
             ran = await shadow.run("sh", "-c", f"setsid sleep 1000 {mark} {closed} & true", seconds=30)
-            assert (ran.ended, ran.status) == ("exit", 0)
+            assert (ran.end_reason, ran.status) == ("exit", 0)
             assert survivors(mark) == []
         assert time.monotonic() - begun < 5
 
@@ -253,41 +246,36 @@ GREEDY = {
 @BOTH
 @pytest.mark.parametrize("name", GREEDY)
 async def test_a_limit_ends_it(machine, overlays, name):
-    above, environment = machine
     ended, words = GREEDY[name]
-    # To make files takes the longest of all.
+    # Creating files takes longest.
     disk = (50 if name == "empty files without end" else 200) * MEGABYTE
-    limits = Limits(400 * MEGABYTE, 300 if "hogs" in name else 100, MEGABYTE, disk=disk)
-    async with shadowed(
-        above / "ws", state=above / "state", overlays=overlays, environment=environment, limits=limits
-    ) as shadow:
+    limits = CommandLimits(400 * MEGABYTE, 300 if "hogs" in name else 100, MEGABYTE, max_disk_bytes=disk)
+    async with shadow_on(machine, overlays=overlays, limits=limits) as shadow:
         begun = time.monotonic()
         ran = await shadow.run(PYTHON, "-c", words, seconds=40 if name == "empty files without end" else 20)
         assert name == "empty files without end" or time.monotonic() - begun < 10
-        # As a user, the kernel refuses more processes before we do.
-        assert ran.ended == ended or (ended == "processes" and ran.ended in ("exit", "memory"))
+        # For other users than root, the kernel refuses more processes first.
+        assert ran.end_reason == ended or (ended == "processes" and ran.end_reason in ("exit", "memory"))
         assert len(ran.output) <= MEGABYTE
         if ended == "output":
-            assert ran.cut > 8 * MEGABYTE
+            assert ran.omitted_bytes > 8 * MEGABYTE
 
 
 @BOTH
 async def test_many_files_and_a_sparse_one(machine, overlays):
-    above, environment = machine
-    async with shadowed(above / "ws", state=above / "state", overlays=overlays, environment=environment) as shadow:
-        code = "for n in range(100_000): open(f'f{n}', 'w').close()"
+    async with shadow_on(machine, overlays=overlays) as shadow:
+        code = f"for n in range({sized(commit=20_000, nightly=100_000)}): open(f'f{{n}}', 'w').close()"
         ran = await shadow.run(PYTHON, "-c", code, seconds=60)
-        assert (ran.ended, ran.status, len(ran.changed)) == ("exit", 0, 50)
+        assert (ran.end_reason, ran.status, len(ran.changed_paths)) == ("exit", 0, 50)
         assert await shadow.sh("ls | wc -l") == "2\n"
         ran = await shadow.run("truncate", "-s", "10G", "sparse")
         assert ran.status != 0
-        assert (await shadow.run("truncate", "-s", "1G", "sparse")).changed == ("sparse",)
+        assert (await shadow.run("truncate", "-s", "1G", "sparse")).changed_paths == ("sparse",)
 
 
 @BOTH
 async def test_it_reads_nothing_and_says_nothing_to_the_server(machine, overlays):
-    above, environment = machine
-    async with shadowed(above / "ws", state=above / "state", overlays=overlays, environment=environment) as shadow:
+    async with shadow_on(machine, overlays=overlays) as shadow:
         assert await shadow.sh("cat; read x; ls -l /proc/self/fd | wc -l; echo $(env | wc -l)", seconds=5) != ""
         listed = await shadow.py("import os; print(sorted(os.listdir('/proc/self/fd')))")
         assert listed == "['0', '1', '2', '3']\n"
@@ -296,13 +284,13 @@ async def test_it_reads_nothing_and_says_nothing_to_the_server(machine, overlays
 
 @BOTH
 async def test_cancelled_at_random_moments_nobody_survives(machine, overlays):
-    above, environment = machine
+    above, _ = machine
     tree(above / "ws", {f"many/{number}": "x" for number in range(500)})
     seed = random.randrange(2**32)
     dice = random.Random(seed)
-    for number in range(40):
+    for number in range(sized(commit=15, nightly=40)):
         mark = f"mark-{seed}-{number}"
-        async with shadowed(above / "ws", state=above / "state", overlays=overlays, environment=environment) as shadow:
+        async with shadow_on(machine, overlays=overlays) as shadow:
             words = f"setsid sleep 1000 {mark} <&- >&- 2>&- & sleep 1000"
             running = asyncio.create_task(shadow.run("sh", "-c", words, mark, seconds=100))
             await asyncio.wait((running,), timeout=dice.uniform(0, 0.25))
@@ -331,16 +319,11 @@ async def test_killed_at_random_moments_nobody_survives(machine, overlays):
     above, _ = machine
     seed = random.randrange(2**32)
     dice = random.Random(seed)
-    for number in range(25):
+    for number in range(sized(commit=10, nightly=25)):
         mark = f"{seed}-{number}"
         words = (str(above / "ws"), str(above / "state"), str(int(overlays)), mark)
-        helper = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-c",
-            HOLDER,
-            *words,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join((str(Path.cwd()), *sys.path[1:]))},
-        )
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join((str(Path.cwd()), *sys.path[1:]))}
+        helper = await asyncio.create_subprocess_exec(PYTHON, "-c", HOLDER, *words, env=env)
         if number % 2:
             await until(lambda mark=mark: bool(survivors(f"mark-{mark}")), within=20)
             await asyncio.sleep(dice.uniform(0, 0.1))
@@ -363,8 +346,8 @@ def planted(folder, text):
 
 
 FAILING = {
-    "missing": (None, "was not found outside of the workspace.*apt install bubblewrap"),
-    "fails": ("echo bwrap: no >&2; exit 1", "does not let users make namespaces"),
+    "missing": (None, "was not found outside the workspace.*apt install bubblewrap"),
+    "fails": ("echo bwrap: no >&2; exit 1", "does not allow user namespaces"),
     "no program": ("\0", "could not be"),
     "works, then fails": ('case "$*" in *--args*) echo bwrap: Creating new namespace failed >&2; exit 1;; esac',
                           "could not be started: Creating new namespace failed"),
@@ -373,14 +356,13 @@ FAILING = {
 
 
 @pytest.mark.parametrize("name", FAILING)
-async def test_a_helper_that_is_missing_or_fails_is_said_and_nothing_runs_outside(machine, monkeypatch, name):
-    """F-47."""
-    above, environment = machine
+async def test_missing_sandbox_helper_is_reported_and_nothing_runs(machine, monkeypatch, name):
+    above, _ = machine
     text, sentence = FAILING[name]
     path = str(above / "empty") if text is None else planted(above / "planted", text)
     monkeypatch.setenv("PATH", path)
     before = as_it_is(above / "ws")
-    async with shadowed(above / "ws", state=above / "state", environment=environment) as shadow:
+    async with shadow_on(machine) as shadow:
         with pytest.raises(ToolFailed, match=sentence):
             await shadow.run("/bin/sh", "-c", "echo ran > a.py")
     assert as_it_is(above / "ws") == before
@@ -388,9 +370,9 @@ async def test_a_helper_that_is_missing_or_fails_is_said_and_nothing_runs_outsid
 
 async def test_a_helper_in_the_workspace_is_not_run(machine, monkeypatch):
     """S-30."""
-    above, environment = machine
+    above, _ = machine
     monkeypatch.setenv("PATH", planted(above / "ws" / "bin", f"touch {above}/planted-ran"))
-    async with shadowed(above / "ws", state=above / "state", environment=environment) as shadow:
+    async with shadow_on(machine) as shadow:
         with pytest.raises(ToolFailed, match="not found outside"):
             await shadow.run("/bin/true")
     assert not (above / "planted-ran").exists()
@@ -399,8 +381,8 @@ async def test_a_helper_in_the_workspace_is_not_run(machine, monkeypatch):
 async def test_where_the_state_folder_cannot_be_used_that_is_said(machine):
     above, environment = machine
     (above / "file").write_text("")
-    async with shadowed(above / "ws", state=above / "state", environment=environment) as shadow:
-        runner = ShadowRunner(environment, str(above / "file"), Limits())
-        with pytest.raises(ToolFailed, match="could not be made"):
+    async with shadow_on(machine) as shadow:
+        runner = ShadowRunner(environment, str(above / "file"), CommandLimits())
+        with pytest.raises(ToolFailed, match="could not be copied"):
             await runner.run(["true"], EditOverlay(shadow.view()), folder=None, seconds=5)
         await runner.aclose()

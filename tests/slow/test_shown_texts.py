@@ -1,8 +1,4 @@
-"""A-26: what models, tools and files say, on its way to people and to models: nothing in it loads, hides or controls.
-
-Markdown is judged by what a preview makes of it: it is rendered as editors do, and the elements are looked at. Other
-texts are judged by their characters, against Unicode's own list.
-"""
+"""A-26: nothing in texts of models, tools and files loads, hides or controls anything."""
 
 from __future__ import annotations
 
@@ -16,40 +12,42 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+from lsprotocol.types import MarkupKind, WorkDoneProgressEnd
 from markdown_it import MarkdownIt
 
-from tests.support.hostile_markdown import some_markdown
-from tests.support.in_process import in_process
+from tests.core.test_visible import IGNORABLE
+from tests.slow.hostile_markdown import some_markdown
+from tests.slow.running import Tally, refuse_question
+from tests.support.in_process import as_json, in_process
 from tests.support.sizes import SEED, sized, tries
-from tests.tools.test_visible import IGNORABLE
 from thinklsp.core.edits import TextEdit
 from thinklsp.core.messages import ToolUseBlock
-from thinklsp.lsp.chats.chat_documents import Answer, make_answer_inert, new_document, with_answer, with_exchange
-from thinklsp.lsp.edits.hover import hover
-from thinklsp.lsp.edits.standing import Written
-from thinklsp.lsp.edits.written_text import Origin
-from thinklsp.tools import inert as module
-from thinklsp.tools.base import ToolContext, call
-from thinklsp.tools.inert import Kind
+from thinklsp.core.text_safety import sanitize_message
+from thinklsp.lsp.chats import chat_documents as documents
+from thinklsp.lsp.chats.chat_documents import ChatAnswer, PreparedAnswer, prepare_text
+from thinklsp.lsp.edits.edit_attribution import Attribution
+from thinklsp.lsp.edits.edit_offers import UndoableTurn
+from thinklsp.lsp.features.hover import build_hover
+from thinklsp.tools import markdown_sanitizer as module
+from thinklsp.tools.markdown_sanitizer import ActiveKind
 from thinklsp.tools.registry import TOOLS
-from thinklsp.tools.shown import told
+from thinklsp.tools.tool import ToolContext, call
 from thinklsp.workspace.overlay import EditOverlay
 from thinklsp.workspace.view import DocumentSnapshot, WorkspaceView
 
-# The shares of the figure, by what they cost.
 DOCUMENTS, SENTENCES, TOOL_TEXTS = 0.25, 0.5, 0.25
 OWN_PICTURE = "pictures/own.png"
 
-# Elements with the attributes that previews make of Markdown; those of HTML may have none.
+# Elements and attributes that previews create from Markdown.
 MADE = {"a": {"href", "title"}, "code": {"class"}, "ol": {"start"}, "td": {"style"}, "th": {"style"}}
 ACTIVE = {
-    *("script", "style", "iframe", "object", "embed", "base", "meta", "link", "img", "svg", "image", "video", "audio"),
+    *("script", "style", "iframe", "object", "embed", "base", "meta", "link", "img", "svg", "image", "video", "audio")
 }
 PAGE = re.compile("(?:https?|mailto):", re.IGNORECASE)
 
 
 class Elements(HTMLParser):
-    """What of a rendered text would do something by itself, or something else than open a page."""
+    """Finds elements that act by themselves or do more than open a page."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -76,7 +74,7 @@ class Trusting(MarkdownIt):
 
 
 def previews() -> Iterator[MarkdownIt]:
-    """Editors render like this: HTML is let through, and one of them allows any link."""
+    """Editors let HTML through, and one of them allows any link."""
     yield MarkdownIt("commonmark", {"maxNesting": 100})
     yield MarkdownIt("js-default", {"html": True, "linkify": False})
     yield Trusting("commonmark", {"maxNesting": 100}).enable(["table", "strikethrough"])
@@ -96,24 +94,27 @@ def faults(text: str) -> list[str]:
     return found
 
 
-Make = Callable[[Answer], Answer]
+Make = Callable[[ChatAnswer], PreparedAnswer]
 
 
-def made_inert(answer: Answer) -> Answer:
-    return asyncio.run(make_answer_inert(answer))
+def made_inert(answer: ChatAnswer) -> PreparedAnswer:
+    return asyncio.run(documents.sanitize_answer(answer))
 
 
-# How a text of a model gets into a document: new, below what is there, between prompts, as an exchange of another turn.
-# The user's own part holds a reference, which words of an answer must not turn into an image of anybody else's.
+# Answers enter a document in three ways: as a new one, below its text, and as an exchange of another turn. The user's
+# part has a reference, which an answer must not use for another image.
 ID = "0" * 32
 OWN = f"[ours]: {OWN_PICTURE}\n\n## You\n\nWhat is this?"
 
 
 def document(text: str, make: Make, way: int) -> str:
-    answer = make(Answer(text, (f"{text[:200]} was not changed",)))
+    answer = make(ChatAnswer(text, (f"{text[:200]} was not changed",)))
     if way == 0:
-        return new_document(ID, answer.text, answer)
-    return edited(OWN, with_answer(OWN, ID, answer) if way == 1 else with_exchange(OWN, ID, "a prompt", answer))
+        return documents.build_document(ID, answer.text, answer)
+    edits = documents.plan_answer_edits(OWN, ID, answer)
+    if way == 2:
+        edits = documents.plan_exchange_edits(OWN, ID, prepare_text("a prompt"), answer)
+    return edited(OWN, edits)
 
 
 def edited(text: str, edits: tuple[TextEdit, ...]) -> str:
@@ -123,63 +124,64 @@ def edited(text: str, edits: tuple[TextEdit, ...]) -> str:
 
 
 def survivors(count: int, rng: random.Random, make: Make = made_inert) -> Iterator[tuple[str, list[str]]]:
-    """Texts of which something is left in a document; `count` are tried, in all the ways into one by turns."""
+    """Return texts of which something active is left in a document."""
     for number in range(count):
         text = some_markdown(rng)
         if wrong := faults(document(text, make, number % 3)):
             yield text, wrong
 
 
-def test_what_is_shown_in_documents_loads_nothing(tally: Callable[[str, int], None]) -> None:
+def test_what_is_shown_in_documents_loads_nothing(tally: Tally) -> None:
     count = tries("A-26", DOCUMENTS)
     assert next(survivors(count, random.Random(SEED)), None) is None
     tally("A-26", count)
 
 
 def test_answers_one_after_the_other_load_nothing() -> None:
-    """What one leaves behind – a reference, an open element, a fence – is nothing that another can use."""
+    """An answer leaves nothing that another one can use: no reference, open element or fence."""
     rng = random.Random(SEED)
     for _ in range(sized(commit=50, nightly=2_000)):
         text = OWN
         for _ in range(4):
-            text = edited(text, with_answer(text, ID, made_inert(Answer(some_markdown(rng)))))
+            text = edited(text, documents.plan_answer_edits(text, ID, made_inert(ChatAnswer(some_markdown(rng)))))
         assert faults(text) == [], text
 
 
-def as_it_came(answer: Answer) -> Answer:
-    return answer
+def as_it_came(answer: ChatAnswer) -> PreparedAnswer:
+    return PreparedAnswer(prepare_text(answer.text), answer.notices)
 
 
-def without(kind: Kind) -> Make:
-    """The same, with one rule off."""
+def without(kind: ActiveKind) -> Make:
+    """Turn one rule off."""
 
-    def make(answer: Answer) -> Answer:
+    def make(answer: ChatAnswer) -> PreparedAnswer:
         text = answer.text.lstrip("\ufeff")
         for _ in range(8):
-            found = {one for parser in module._parsers(text) for one in module._dangers(parser, text)}
+            found = {
+                one for parser in module._choose_parsers(text) for one in module._find_active_content(parser, text)
+            }
             others = {one for one in found if one[0] != kind}
             if not others:
                 break
-            text = module._spelled_out(text, others)
-        return Answer(text)
+            text = module._escape_active_content(text, others)
+        return PreparedAnswer(prepare_text(text))
 
     return make
 
 
-def by_one_parser(answer: Answer) -> Answer:
-    """Without the other ways to read it."""
+def by_one_parser(answer: ChatAnswer) -> PreparedAnswer:
+    """Ignore the other ways to read the text."""
     text = answer.text
     for _ in range(8):
-        text = module._spelled_out(text, {*module._dangers(module._parser(), text)})
-    return Answer(text)
+        text = module._escape_active_content(text, {*module._find_active_content(module._build_parser(), text)})
+    return PreparedAnswer(prepare_text(text))
 
 
-@pytest.mark.parametrize("make", [as_it_came, by_one_parser, *map(without, get_args(Kind))])
+@pytest.mark.parametrize("make", [as_it_came, by_one_parser, *map(without, get_args(ActiveKind))])
 def test_a_rule_that_is_off_is_found(make: Make) -> None:
     assert next(survivors(3_000, random.Random(SEED), make), None) is not None
 
 
-# Characters that hide, turn round or control; and what makes a link or colours of a line.
 TRICKS = (
     *("\u202e", "\u2066", "\u200b", "\u200d", "\u2060", "\ufeff", "\u00ad", "\u034f", "\u3164", "\U000e0041", "\ufe0f"),
     *("\x1b[31m", "\x1b]8;;https://evil\x07", "\x9b2J", "\b", "\r", "\n", "\r\n", "\t", "\0", "\x7f", "\x85", "\u2028"),
@@ -192,7 +194,7 @@ EMOJI = re.compile(f"(?<={PICTURE})\ufe0f?\u200d(?={PICTURE})|(?<={PICTURE})\ufe
 
 def some_text(rng: random.Random) -> str:
     tricks = rng.choices(TRICKS, k=rng.randrange(1, 12))
-    # Any ignorable character, not only those with a name in the news.
+    # Any ignorable character, not only well-known ones.
     return "".join(rng.choice((trick, trick, trick, trick + chr(rng.choice(IGNORABLE)))) for trick in tricks)
 
 
@@ -200,36 +202,34 @@ def hidden(text: str) -> set[str]:
     return HIDDEN & set(EMOJI.sub("", text))
 
 
-def test_sentences_hide_nothing_and_lead_nowhere(tally: Callable[[str, int], None]) -> None:
+def test_sentences_hide_nothing_and_lead_nowhere(tally: Tally) -> None:
     rng, count = random.Random(SEED), tries("A-26", SENTENCES)
     for _ in range(count):
         text = some_text(rng)
-        assert hidden(told(text)) == set(), text
-        assert "](" not in told(text), text
+        assert hidden(sanitize_message(text)) == set(), text
+        assert "](" not in sanitize_message(text), text
     tally("A-26", count)
 
 
 async def test_every_sentence_takes_that_way(tmp_path: Path) -> None:
-    """Messages, questions and progress, as they leave the server."""
     said, shown = "[run](command:x)\u202e", "[run] (command:x)<U+202E>"
     async with in_process() as editor:
         await editor.initialize({"window": {"workDoneProgress": True}}, root=tmp_path)
         client = editor.server.state.client
         client.show_message("info", said)
-        client.progress("t", {"kind": "end", "message": said})
-        asking = asyncio.create_task(client.question(said, ("yes",)))
+        client.send_progress("t", WorkDoneProgressEnd(message=said))
+        asking = asyncio.create_task(client.ask_user(said, ("yes",)))
         await editor.wait_for(lambda: sum(shown in str(message) for message in editor.received) == 3, what="all three")
         assert "](" not in str(editor.received)
         asking.cancel()
 
 
-async def test_a_model_is_shown_nothing_hidden(tally: Callable[[str, int], None]) -> None:
-    """By what tools answer: texts, names, and errors that repeat either."""
+async def test_a_model_is_shown_nothing_hidden(tally: Tally) -> None:
     rng, count = random.Random(SEED), tries("A-26", TOOL_TEXTS)
     for _ in range(count):
         name, text = "untitled:" + some_text(rng), some_text(rng)
         view = WorkspaceView((), [DocumentSnapshot(name, 1, text)])
-        context = ToolContext(EditOverlay(view), nobody)
+        context = ToolContext(EditOverlay(view), refuse_question)
         calls = (
             ("read_file", {"path": name}),
             ("read_file", {"path": some_text(rng)}),
@@ -241,26 +241,21 @@ async def test_a_model_is_shown_nothing_hidden(tally: Callable[[str, int], None]
     tally("A-26", count)
 
 
-async def nobody(_question: str, _options: tuple[str, ...]) -> str | None:
-    raise AssertionError
-
-
 @pytest.mark.parametrize("careless", [str, lambda text: re.sub(r"[\u200b-\u200f\u202a-\u202e]|\x1b\[\d*m", "", text)])
 def test_a_filter_of_known_characters_is_found(careless: Callable[[str], str]) -> None:
     rng = random.Random(SEED)
     assert any(hidden(careless(some_text(rng))) for _ in range(200))
 
 
-def test_a_hover_is_one_block_of_text() -> None:
+def test_a_hover_renders_no_markup_of_others() -> None:
     rng = random.Random(SEED)
     for _ in range(sized(commit=100, nightly=5_000)):
         why = rng.choice((some_markdown, some_text))(rng).encode("utf-8", "replace").decode()
-        turn = Written("turn", some_markdown(rng), "session")
-        origin = Origin(turn, why, some_text(rng), "", datetime(2026, 11, 22, tzinfo=UTC))
-        # Before it is wrapped, which may part an emoji.
-        assert hidden(hover(origin, "plaintext")["contents"]["value"]) == set()
-        text = hover(origin, "markdown")["contents"]["value"]
+        turn = UndoableTurn("turn", some_markdown(rng), "session")
+        origin = Attribution(turn, why, some_text(rng), "", datetime(2026, 11, 22, tzinfo=UTC))
+        assert hidden(as_json(build_hover(origin, MarkupKind.PlainText))["contents"]["value"]) == set()
+        text = as_json(build_hover(origin, MarkupKind.Markdown))["contents"]["value"]
         for preview in PREVIEWS:
             judge = Elements()
             judge.feed(preview.render(text))
-            assert judge.seen == ["pre", "code"], text
+            assert set(judge.seen) <= {"p", "strong", "code"}, text

@@ -8,7 +8,7 @@ import pytest
 
 from tests.engine.test_engine import PLAIN, run, spec
 from tests.settings.test_sources import NO_FILE
-from tests.support.sse_server import SseServer, Step, head
+from tests.support.other_hosts import SseServer, Step, head
 from thinklsp.core.errors import TransportFailed
 from thinklsp.engine import Engine
 
@@ -19,7 +19,7 @@ async def test_a_list_of_models_is_waited_for_ten_seconds(play: list[Step]) -> N
         engine = Engine(NO_FILE | {"THINKLSP_COMPATIBLE_BASE_URL": f"{server.url}/v1"})
         began = time.monotonic()
         with pytest.raises(TransportFailed) as silent:
-            await run(await engine.begin(spec(), PLAIN, {}))
+            await run(await engine.start_turn(spec(), PLAIN, {}))
         assert 9.5 < time.monotonic() - began < 12
-        assert "did not say within 10 s which models it has. Set thinklsp.model." in str(silent.value)
+        assert "did not list its models within 10 seconds. Set `thinklsp.model`." in str(silent.value)
         await engine.aclose()

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.slow.running import say
+from tests.slow.running import Tally, needs_proc, planted, say
 from tests.soak.run import Plan, soak
 from tests.support.sizes import SEED, sized, tries
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are measured in /proc")
-BURDENED = f"{Path(__file__).parent / 'burdened'}:{Path(__file__).parents[2]}"
-# What is planted, and a part of what the soak says of it.
+pytestmark = needs_proc
 LEAKS = {
     "memory": "memory grew by",
     "objects": "objects behind",
@@ -28,7 +24,7 @@ LEAKS = {
 }
 
 
-async def test_hours_of_use_leave_nothing_behind(tmp_path: Path, tally: Callable[[str, int], None]) -> None:
+async def test_hours_of_use_leave_nothing_behind(tmp_path: Path, tally: Tally) -> None:
     minutes = tries("A-31")
     report = await soak(tmp_path, Plan(minutes=minutes, rate=0.3, every=5, seed=SEED))
     say(str(report))
@@ -37,13 +33,13 @@ async def test_hours_of_use_leave_nothing_behind(tmp_path: Path, tally: Callable
     tally("A-31", minutes)
 
 
-# All in one server, and by night each in its own.
+# A commit run plants all leaks in one server.
 GROUPS = [", ".join(LEAKS), *LEAKS][: sized(commit=1, nightly=1 + len(LEAKS))]
 
 
 @pytest.mark.parametrize("plants", GROUPS)
 async def test_a_leak_that_was_planted_is_caught(tmp_path: Path, plants: str) -> None:
     short = Plan(chats=50, rate=0, every=0.5, faults=0)
-    report = await soak(tmp_path, short, env={"PLANT": plants, "PYTHONPATH": BURDENED})
+    report = await soak(tmp_path, short, env=planted(plants))
     for plant in plants.split(", "):
         assert [sentence for sentence in report.wrong if LEAKS[plant] in sentence], (plant, str(report))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import shutil
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from random import Random
@@ -13,20 +12,20 @@ from random import Random
 import pytest
 
 from tests.sessions.test_store_damage import check_flips
-from tests.slow.running import say, spread
+from tests.slow.running import Tally, say, spread
 from tests.support.sizes import SEED, lots, sized, tries
 from tests.support.stored_sessions import database
 from tests.support.writing_sessions import check_survival, gone, killed_at, until_told, writers
 from thinklsp.core.errors import SessionError
 
-# Several for each kill of a whole server: these cost little.
+# Several for each kill of a whole server, because they take little time.
 KILLS = lots(2 * tries("A-15"), 100)
 FLIPS = lots(sized(commit=200, nightly=5000), 100)
 
 
 @pytest.mark.parametrize(("seed", "points"), [(SEED + number, points) for number, points in enumerate(KILLS)])
 async def test_killed_processes_lose_nothing_that_was_acknowledged(
-    seed: int, points: int, tmp_path: Path, tally: Callable[[str, int], None]
+    seed: int, points: int, tmp_path: Path, tally: Tally
 ) -> None:
     random = Random(seed)
     counts, took = set(), []
@@ -43,13 +42,12 @@ async def test_killed_processes_lose_nothing_that_was_acknowledged(
     tally("A-15", points)
 
 
-# What a store does that loses, tears or forgets what it has acknowledged, and what is said of that.
 DAMAGES = {
     "UPDATE session SET steps = steps - 2": "a step was lost",
     "DELETE FROM message WHERE rowid = (SELECT max(rowid) - 1 FROM message)": "a turn is torn",
     "DELETE FROM archive": "an archive is lost",
     "UPDATE ledger SET outcome = NULL": "settled is in doubt",
-    # The last of them may not have been told of.
+    # The last edit may not have been acknowledged.
     "DELETE FROM ledger WHERE rowid IN (SELECT rowid FROM ledger ORDER BY made DESC LIMIT 2)": "an edit is forgotten",
 }
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.client.wires import TcpWire
 from tests.support.listening import ARGV, Kind, Listening
-from tests.support.raw_wires import TcpWire
 from tests.support.sizes import sized
 
 CLIENTS = sized(commit=20, nightly=200)
@@ -24,7 +24,7 @@ async def _silent(port: int, opened: list[TcpWire]) -> None:
 
 
 async def _many(port: int, opened: list[TcpWire]) -> None:
-    """As many new ones each second, until the task is cancelled."""
+    """Open new connections until the task is cancelled."""
     while True:
         opened.append(await TcpWire.open(port))
         if len(opened) > SILENT:

@@ -1,7 +1,4 @@
-"""A-06: the recorded streams of four services, cut at random into pieces, with any line ends: always the same message.
-
-Messages are compared as values, so the sealed JSON of every block is compared byte for byte.
-"""
+"""A-06: recorded streams of four services in random pieces, with any line ends, always give the same message."""
 
 from __future__ import annotations
 
@@ -10,19 +7,18 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.support import anthropic_cases, chat_cases, google_cases, openai_cases
+from tests.slow.running import Tally
+from tests.support import anthropic_samples, chat_samples, google_samples, openai_samples
 from tests.support.sizes import SEED, tries
 from thinklsp.core.accumulator import MessageAccumulator
 from thinklsp.core.errors import ProviderError
-from thinklsp.core.messages import Origin
-from thinklsp.core.stream import MessageFinished
+from thinklsp.core.stream_events import MessageFinished
 from thinklsp.http.sse import ServerSentEvent, SseDecoder
 from thinklsp.providers.anthropic.adapter import AnthropicAdapter
-from thinklsp.providers.base import StreamDecoder
 from thinklsp.providers.google.adapter import GoogleAdapter
 from thinklsp.providers.openai_chat.adapter import OpenAiChatAdapter
 from thinklsp.providers.openai_responses.adapter import OpenAiResponsesAdapter
@@ -32,21 +28,16 @@ ENDS = (b"\n", b"\r\n", b"\r")
 
 @dataclass(frozen=True)
 class Dialect:
-    folder: Path
-    origin: Origin
-    decoder: Callable[[str], StreamDecoder]
+    samples: Any
+    adapter: Callable[[str], Any]
 
 
-DIALECTS = {
-    "anthropic": Dialect(
-        anthropic_cases.FOLDER, anthropic_cases.ORIGIN, lambda _: AnthropicAdapter().decoder()
-    ),
-    "openai": Dialect(openai_cases.FOLDER, openai_cases.ORIGIN, lambda _: OpenAiResponsesAdapter().decoder()),
-    "compatible": Dialect(
-        chat_cases.FOLDER, chat_cases.ORIGIN, lambda case: OpenAiChatAdapter(chat_cases.server_of(case)).decoder()
-    ),
-    "google": Dialect(google_cases.FOLDER, google_cases.ORIGIN, lambda _: GoogleAdapter().decoder()),
-}  # fmt: skip
+DIALECTS = (
+    Dialect(anthropic_samples, lambda _: AnthropicAdapter()),
+    Dialect(openai_samples, lambda _: OpenAiResponsesAdapter()),
+    Dialect(chat_samples, lambda case: OpenAiChatAdapter(chat_samples.server_of(case))),
+    Dialect(google_samples, lambda _: GoogleAdapter()),
+)
 
 
 @dataclass(frozen=True)
@@ -58,42 +49,38 @@ class Recorded:
 
 @cache
 def recorded() -> tuple[Recorded, ...]:
-    """Every fixture with each kind of line end. Those that begin with a byte order mark keep it."""
+    """Return every fixture with each kind of line end. A byte order mark stays."""
     return tuple(
         Recorded(dialect, path.stem, re.sub(rb"\r\n|\r|\n", end, path.read_bytes()))
-        for dialect in DIALECTS.values()
-        for path in sorted(dialect.folder.glob("*.sse"))
+        for dialect in DIALECTS
+        for path in sorted(dialect.samples.FOLDER.glob("*.sse"))
         for end in ENDS
     )
 
 
 def outcome(stream: Recorded, pieces: Iterable[bytes], sse: SseDecoder) -> object:
-    """All that a caller could tell apart: message, usage and last event, or the failure."""
-    decoder, accumulator = stream.dialect.decoder(stream.case), MessageAccumulator(stream.dialect.origin)
+    dialect = stream.dialect
+    decoder, accumulator = dialect.adapter(stream.case).create_decoder(), MessageAccumulator(dialect.samples.ORIGIN)
     ends: list[MessageFinished] = []
 
-    def take(sent: Iterable[ServerSentEvent]) -> None:
-        for one in sent:
-            for event in decoder.feed(one.event, one.data):
-                accumulator.apply(event)
-                if isinstance(event, MessageFinished):
-                    ends.append(event)
+    def read_events() -> Iterator[Any]:
+        for piece in (*pieces, None):
+            for sent in sse.finish() if piece is None else sse.feed(piece):
+                yield from decoder.feed(sent.event, sent.data)
+        yield from decoder.finish()
 
     try:
-        for piece in pieces:
-            take(sse.feed(piece))
-        take(sse.finish())
-        for event in decoder.finish():
+        for event in read_events():
             accumulator.apply(event)
             if isinstance(event, MessageFinished):
                 ends.append(event)
-        return accumulator.message(), accumulator.usage, ends, accumulator.unmatched
+        return accumulator.build_message(), accumulator.usage, ends, accumulator.unmatched
     except ProviderError as error:
         return type(error).__name__, str(error), error.retryable
 
 
 def in_pieces(data: bytes, rng: random.Random) -> Iterator[bytes]:
-    """By the byte, in packets, in few large parts, or where it hurts: within line ends, characters and escapes."""
+    """Cut by bytes, in packets, in few large parts, or within line ends, characters and escapes."""
     match rng.randrange(4):
         case 0:
             size = rng.choice((1, 2, 3, 7))
@@ -112,7 +99,7 @@ def in_pieces(data: bytes, rng: random.Random) -> Iterator[bytes]:
 
 
 def differences(count: int, rng: random.Random, sse: Callable[[], SseDecoder] = SseDecoder) -> Iterator[str]:
-    """The cases whose outcome depends on how they were cut; each stream in turn, until `count` were tried."""
+    """Return the cases whose outcome depends on the cuts; each stream in turn."""
     streams = list(recorded())
     rng.shuffle(streams)
     whole = {id(stream): outcome(stream, [stream.data], SseDecoder()) for stream in streams}
@@ -122,7 +109,7 @@ def differences(count: int, rng: random.Random, sse: Callable[[], SseDecoder] = 
             yield stream.case
 
 
-def test_any_pieces_give_the_same_message(tally: Callable[[str, int], None]) -> None:
+def test_any_pieces_give_the_same_message(tally: Tally) -> None:
     count = tries("A-06")
     assert list(differences(count, random.Random(SEED))) == []
     tally("A-06", count)
@@ -137,7 +124,7 @@ class ForgetsCarriageReturns(SseDecoder):
 
 
 class DecodesPieces(SseDecoder):
-    """Takes each piece for text of its own."""
+    """Decodes each piece by itself."""
 
     def feed(self, chunk: bytes) -> list[ServerSentEvent]:
         return super().feed(chunk.decode("utf-8", "replace").encode())

@@ -1,27 +1,25 @@
-"""A-14: whatever an editor changes, its document and ours are one text, in all three encodings of positions.
-
-The reference is no text at all: it is the units that the editor counts, with the edits made in them.
-"""
+"""A-14: after any change the document of the editor and ours are the same text, in all three encodings."""
 
 from __future__ import annotations
 
 import random
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+from typing import Any
 
 import pytest
 from lsprotocol import types
 
+from tests.slow.running import Tally
 from tests.support.sizes import SEED, tries
 from thinklsp.lsp.documents.open_documents import Document
-from thinklsp.lsp.protocol.convert import Encoding
+from thinklsp.lsp.protocol.positions import Encoding
 
 ENCODINGS: tuple[Encoding, ...] = ("utf-8", "utf-16", "utf-32")
 CODECS = {"utf-8": ("utf-8", 1), "utf-16": ("utf-16-le", 2), "utf-32": ("utf-32-le", 4)}
 SIZE = 40  # Changes of one document.
 
-# Every line end, what is one to Python alone, and characters of one to four bytes, of one and two units.
+# Every line end, line ends of Python only, and characters of one to four bytes and one or two units.
 PIECES = (
     *("\n", "\r\n", "\r", "\n", "\r\n", "\n\r", "\r\r\n"),
     *("\v", "\f", "\x1c", "\x85", "\u2028", "\u2029"),
@@ -32,7 +30,7 @@ Point = tuple[int, int]
 
 
 class Reference:
-    """Units in a list. A position is a place among them, and one within a character is the place before it."""
+    """A list of units. A position inside of a character is the place before it."""
 
     def __init__(self, text: str, encoding: Encoding) -> None:
         self.codec, self.size = CODECS[encoding]
@@ -47,7 +45,6 @@ class Reference:
         return b"".join(self.units).decode(self.codec)
 
     def lines(self) -> list[tuple[int, int]]:
-        """From where to where each goes, without its end."""
         cr, lf = "\r".encode(self.codec), "\n".encode(self.codec)
         spans, start, at = [], 0, 0
         while at < len(self.units):
@@ -79,14 +76,7 @@ class Reference:
         self.units[a:b] = self.of(text)
 
 
-class Live(Protocol):
-    @property
-    def text(self) -> str: ...
-
-    def apply(self, version: int, changes: Sequence[types.TextDocumentContentChangeEvent]) -> None: ...
-
-
-Maker = Callable[[types.TextDocumentItem, Encoding], Live]
+Maker = Callable[[types.TextDocumentItem, Encoding], Any]
 
 
 def some_text(rng: random.Random, most: int) -> str:
@@ -94,7 +84,7 @@ def some_text(rng: random.Random, most: int) -> str:
 
 
 def some_points(rng: random.Random, reference: Reference) -> tuple[Point, Point]:
-    """Mostly near to one another, sometimes in the wrong order, beyond the line or beyond the text."""
+    """Return points near to one another, sometimes in the wrong order, beyond the line or beyond the text."""
     lines = reference.lines()
 
     def point(line: int) -> Point:
@@ -107,7 +97,7 @@ def some_points(rng: random.Random, reference: Reference) -> tuple[Point, Point]
 
 
 def differences(count: int, rng: random.Random, make: Maker = Document) -> Iterator[tuple[str, str]]:
-    """What each document should be and is, where that differs; `count` changes in all, SIZE of each document."""
+    """Return the expected and the actual text of each wrong document; `SIZE` changes each."""
     for number in range(0, count, SIZE):
         encoding = ENCODINGS[number // SIZE % len(ENCODINGS)]
         text = some_text(rng, rng.choice((0, 5, 60, 200)))
@@ -132,14 +122,14 @@ def differences(count: int, rng: random.Random, make: Maker = Document) -> Itera
                 break
 
 
-def test_random_edits_give_the_text_that_the_editor_has(tally: Callable[[str, int], None]) -> None:
+def test_random_edits_give_the_text_that_the_editor_has(tally: Tally) -> None:
     count = tries("A-14")
     assert list(differences(count, random.Random(SEED))) == []
     tally("A-14", count)
 
 
 class Careless:
-    """A document as it is often written: by `split`, code points, and a column that runs on into the next line."""
+    """A document as it is often written: by `split`, code points, and a column that continues into the next line."""
 
     def __init__(self, text: str, encoding: Encoding, *, split: Callable[[str], list[str]], clamped: bool) -> None:
         self.text = text
@@ -190,9 +180,9 @@ def test_a_careless_document_is_found(how: str) -> None:
 
 
 def test_a_careful_one_is_not() -> None:
-    """So the reference asks for nothing that only our document does."""
+    """The reference requires nothing that only our document does."""
 
-    def careful(item: types.TextDocumentItem, encoding: Encoding) -> Live:
+    def careful(item: types.TextDocumentItem, encoding: Encoding) -> Careless:
         return Careless(item.text, encoding, split=by_line_ends, clamped=True)
 
     assert list(differences(2_000, random.Random(SEED), careful)) == []

@@ -6,8 +6,8 @@ import random
 from pathlib import Path
 
 from tests.slow.running import running, say
+from tests.support.line_edits import UndoCase, play
 from tests.support.sizes import SEED, lots, sized
-from tests.support.undo_cases import UndoCase, play
 
 PER_TURN = 4
 
@@ -15,7 +15,7 @@ PER_TURN = 4
 async def test_random_turns_are_undone_under_what_was_typed_since(tmp_path: Path) -> None:
     chance = random.Random(SEED)
     outcomes: list[bool] = []
-    for lot, turns in enumerate(lots(sized(commit=200, nightly=2_000), 50)):
+    for lot, turns in enumerate(lots(sized(commit=50, nightly=2_000), 50)):
         place = tmp_path / str(lot)
         place.mkdir()
         async with running(place) as outside:

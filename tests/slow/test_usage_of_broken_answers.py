@@ -8,14 +8,14 @@ from datetime import UTC, datetime
 import pytest
 
 from tests.e2e.conftest import Begin
-from tests.support.raw_client import ResponseError
+from tests.support.client.actions import ResponseError
 from tests.support.services import WAYS, Service
 from thinklsp.core.usage import Usage
-from thinklsp.providers.catalog import lookup
-from thinklsp.simulator.scenario import parse
+from thinklsp.providers.catalogue import find_model
+from thinklsp.simulator.scenario import parse_scenario
 
 INPUT = 1_000
-# The service ends each answer with these figures. In its first event Anthropic reports the input and an output of 2.
+# The service ends each answer with these figures. Anthropic first reports the input and an output of 2.
 FIGURES = (
     f"usage = {{ input_tokens = {INPUT}, cache_read_tokens = 0, cache_write_tokens = 0, "
     "output_tokens = 50, thinking_tokens = 0 }"
@@ -37,7 +37,7 @@ SCENARIO = "[pacing]\nchunk_chars = 4\n" + "".join(
 
 @dataclass(frozen=True)
 class Expected:
-    """`requests` that the service gets, how many of them it counts, the output that it reports for Anthropic."""
+    """`requests`: how many the service gets; `counted`: how many it counts; `output`: what it reports for Anthropic."""
 
     requests: int
     counted: int
@@ -62,12 +62,12 @@ async def test_usage_includes_attempts_that_broke_off(begin: Begin, case: tuple[
     """A-10: in the result, the session, the day and the cost."""
     name, prompt = case
     way, expected = WAYS[name], CASES[case]
-    service = Service(parse(SCENARIO, "test"))
+    service = Service(parse_scenario(SCENARIO, "test"))
     outside = await begin(options={"provider": way.provider, "model": way.model}, provider=service)
     client = outside.client
     turn = client.command("thinklsp.chat", {"prompt": prompt, "partialResultToken": "p"}, token="t")
     if expected.stop == "error":
-        with pytest.raises(ResponseError, match="broke off 3 times"):
+        with pytest.raises(ResponseError, match="interrupted 3 times"):
             await turn
     else:
         if expected.stop == "cancelled":
@@ -79,9 +79,9 @@ async def test_usage_includes_attempts_that_broke_off(begin: Begin, case: tuple[
     told = result["usage"]
     assert told["inputTokens"] == expected.counted * INPUT
     assert expected.output in (told["outputTokens"], None)
-    price = lookup(way.provider, way.model, on=datetime.now(UTC).date()).price
+    price = find_model(way.provider, way.model, day=datetime.now(UTC).date()).price
     assert price is not None
-    assert told["costUsd"] == pytest.approx(price.cost(Usage(told["inputTokens"], told["outputTokens"])))
+    assert told["costUsd"] == pytest.approx(price.compute_cost(Usage(told["inputTokens"], told["outputTokens"])))
     usage = await client.command("thinklsp.usage", {"sessionId": result["sessionId"]})
     [of_turn] = usage["byTurn"]
     for part in (usage["total"], usage["today"], of_turn):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from tests.e2e.outside.test_outside_verified import BUFFER, DISK, EDIT, TESTS, TESTS_ON_DISK, config, state
+from tests.e2e.conformance.slow.test_lsp_verified import BUFFER, DISK, EDIT, TESTS, TESTS_ON_DISK, config, state
 from tests.support.outside import start
-from tests.support.sandboxed import needs_sandbox
+from tests.support.shadowing import needs_sandbox
 from tests.support.signing_script import Text, Thinking, answer
 
 pytestmark = needs_sandbox

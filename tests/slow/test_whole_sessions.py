@@ -1,48 +1,35 @@
-"""Whole sessions as a state machine on the real server: whatever people, editors, services and crashes do, and when.
-
-The server is a process, the editor and the service that signs share no code with it. After each step the traffic is
-well-formed, every file holds what was typed and turned, and in the end what is stored can be sent.
-"""
+"""Whole sessions as a state machine on the real server, with random actions of users, editors, services and crashes."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
 import sys
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
-from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis import HealthCheck, Phase, seed, settings, stateful
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    precondition,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from tests.slow.running import Tally
+from tests.slow.session_services import KINDS, MODELS, NAMES
+from tests.slow.session_world import EDITORS, World
+from tests.support.client.actions import ResponseError
 from tests.support.mutating import CORPUS
-from tests.support.outside import Connect
-from tests.support.raw_client import ResponseError
-from tests.support.session_files import NAMES
-from tests.support.session_services import KINDS, MODELS
-from tests.support.session_world import EDITORS, World
+from tests.support.outside import Connect, Json
 from tests.support.sizes import SEED, tries
 
-Json = Any
 STEPS = 30
 MOST_RUNNING = 2
 NOT_SERVED = -32601
 OPS = ("list", "show", "export", "fork", "repair", "delete", "usage", "compact", "compact")
 LOOKING = (
-    "textDocument/codeAction", "textDocument/hover", "textDocument/completion", "textDocument/definition",
-    "textDocument/codeLens", "textDocument/semanticTokens/full", "codeAction/resolve", "$/setTrace",
+    *("textDocument/codeAction", "textDocument/hover", "textDocument/completion", "textDocument/definition"),
+    *("textDocument/codeLens", "textDocument/semanticTokens/full", "codeAction/resolve", "$/setTrace"),
     "workspace/didChangeWatchedFiles",
-)  # fmt: skip
-# What real editors look at, as it was recorded.
+)
 LOOKS = [message for message in CORPUS if message.get("method") in LOOKING]
 SETTINGS: list[Json] = [
     {"effort": "low"}, {"effort": "none such"}, {"thinking": {"display": "summary"}}, {"thinking": {"display": "off"}},
@@ -50,17 +37,7 @@ SETTINGS: list[Json] = [
     {"apiKey": "sk-none"}, {"baseUrl": "http://127.0.0.1:1"},
 ]  # fmt: skip
 SLASHES = (
-    "",
-    "",
-    "",
-    "/effort low",
-    "/usage",
-    "/sessions",
-    "/clear",
-    "/compact",
-    "/undo",
-    "/model claude-opus-4-6",
-    "/no",
+    *("", "", "", "/effort low", "/usage", "/sessions", "/clear", "/compact", "/undo", "/model claude-opus-4-6", "/no"),
 )
 
 _names = st.sampled_from(NAMES)
@@ -97,7 +74,6 @@ class WholeSession(RuleBasedStateMachine):
             self.loop.close()
 
     async def _finish(self, *, well: bool) -> None:
-        """After a step that failed there is nothing more to check."""
         try:
             if well:
                 await self.world.finish()
@@ -108,8 +84,6 @@ class WholeSession(RuleBasedStateMachine):
     def holds(self) -> None:
         if hasattr(self, "world"):
             self.world.check()
-
-    # The person
 
     @rule(name=_names, at=_places, length=st.integers(0, 6), new=_typed)
     def types(self, name: str, at: float, length: int, new: str) -> None:
@@ -165,8 +139,6 @@ class WholeSession(RuleBasedStateMachine):
         turn = turns[nth % len(turns)]
         self.run(self.world.takes_back(turn) if turn in self.world.written else self.world.applies(turn))
 
-    # Sessions, choices, the editor and the process
-
     @rule(op=st.sampled_from(OPS), wish=_sessions)
     def looks_after_sessions(self, op: str, wish: str) -> None:
         self.run(self.world.looks_after(op, wish))
@@ -204,23 +176,23 @@ def _with_root(value: Json, root: str) -> Json:
     return [_with_root(item, root) for item in value] if isinstance(value, list) else value
 
 
-def test_whole_sessions(tmp_path: Path, servers: Connect, tally: Callable[[str, int], None]) -> None:
+def test_whole_sessions(tmp_path: Path, servers: Connect, tally: Tally) -> None:
     total = tries("A-03")
     random_sessions(tmp_path, servers, total)
     tally("A-03", total)
 
 
 def random_sessions(place: Path, connect: Connect, total: int, env: Mapping[str, str | None] | None = None) -> None:
-    """Raises what the first one that fails has failed with; it is made as short as it can be before."""
+    """Raise the failure of the first session that fails, as short as possible."""
     numbers = itertools.count()
-    run_state_machine_as_test(
+    stateful.run_state_machine_as_test(
         seed(SEED)(lambda: WholeSession(place / str(next(numbers)), connect, env or {})),
         settings=settings(
             max_examples=total,
             stateful_step_count=STEPS,
             deadline=None,
             database=None,
-            # What was planted need not be made short.
+            # The session of a planted fault need not be shortened.
             phases=[Phase.generate] if env else [Phase.generate, Phase.shrink],
             suppress_health_check=list(HealthCheck),
             report_multiple_bugs=False,

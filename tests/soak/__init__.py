@@ -1,1 +1,1 @@
-"""Hours of use, with faults, in which nothing may grow: `python -m tests.soak`."""
+"""The soak test: hours of use with faults, during which no resource may grow. Run it with `python -m tests.soak`."""

@@ -1,8 +1,4 @@
-"""`python -m tests.soak [--minutes N] [--rate SECONDS] [--faults 0.1] [--out FILE]`: ends with 1 where something grew.
-
-The server is the real one over stdio, the providers are scripted; see `course` for what is done and `judges` for what
-must hold.
-"""
+"""Run the soak test with `python -m tests.soak`. The exit code is 1 if a limit is exceeded."""
 
 from __future__ import annotations
 
@@ -21,9 +17,9 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=usual.minutes)
     parser.add_argument("--rate", type=float, default=usual.rate, help="seconds from one chat to the next")
     parser.add_argument("--every", type=float, default=usual.every, help="seconds between two samples")
-    parser.add_argument("--faults", type=float, default=usual.faults, help="the share of chats that meet one")
-    parser.add_argument("--seed", type=int, default=usual.seed, help="another course")
-    parser.add_argument("--out", type=Path, help="a file for the table, else standard output")
+    parser.add_argument("--faults", type=float, default=usual.faults, help="the share of chats with a fault")
+    parser.add_argument("--seed", type=int, default=usual.seed, help="the seed of the random steps")
+    parser.add_argument("--out", type=Path, help="a file for the report; the default is standard output")
     chosen = vars(parser.parse_args())
     out = chosen.pop("out")
     with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""What a day brings, in any order: chats, edits, faults, cancels, switches, looks back. One thing at a time."""
+"""The steps of a soak test, in random order and one at a time: chats, edits, faults, cancellations, switches."""
 
 from __future__ import annotations
 
@@ -9,26 +9,31 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
-from tests.soak.both import ELSEWHERE, Both
-from tests.support.outside import MODEL, Outside, check_turn_result
-from tests.support.raw_client import ResponseError
+from tests.support.client.actions import ResponseError
+from tests.support.outside import MODEL, Json, Outside, check_turn_result
+from tests.support.services import WAYS, BothServices
 from tests.support.signing_script import Cut, Failure, Hold, Redacted, Text, Thinking, answer, tool
 
-Json = Any
 LINES = 400
 FILES = {"a.py": "".join(f"value_{n} = {n}  # some words about it\n" for n in range(LINES)), "b.py": "b = 1\n"}
 WORDS = "The quick brown fox jumps over the lazy dog; 🙂 then it reads the file again.\n" * 6
-# Turns of one session before another begins, and sessions that are kept.
+# The number of turns in a session before the next session starts, and the number of sessions that are kept.
 _TURNS, _KEPT = 10, 12
 _CANCELS = 0.05
 _PATIENCE = 120.0
+# The providers that the simulator plays. A conversation switches to them from time to time.
+ELSEWHERE = [WAYS[name] for name in ("openai", "google", "openrouter")]
+# The number of newest messages whose signatures are checked when they come back.
+_REMEMBERED = 300
 
 STATUSES = [(429, "rate_limit_error"), (500, "api_error"), (529, "overloaded_error"), (503, "api_error")]
+# After this error the server repeats the request without earlier thinking, which the signing server rejects.
+UNEXPLAINED = Failure(400, "invalid_request_error", "no")
 BROKEN: list[Callable[[], list[Any]]] = [
     lambda: [Failure(*random.choice(STATUSES), "later", {"retry-after-ms": "5"})],
     lambda: [Failure(*random.choice(STATUSES), "later", {"retry-after-ms": "5"})] * 4,
     lambda: [Failure(401, "authentication_error", "invalid x-api-key")],
-    lambda: [Failure(400, "invalid_request_error", "no")],
+    lambda: [UNEXPLAINED],
     lambda: [answer(Thinking(), Text(WORDS), Cut("reset"))],
     lambda: [answer(Thinking(), Text(WORDS), Cut("close"))],
     lambda: [answer(Thinking(), Text(WORDS), Cut("end"))],
@@ -39,8 +44,35 @@ BROKEN: list[Callable[[], list[Any]]] = [
 ]  # fmt: skip
 
 
+class Both(BothServices):
+    """Both services. Call `forget` regularly to limit their memory; it also clears the violations."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._cleared = 0
+
+    def secrets(self) -> dict[str, str]:
+        """Return the keys, and the signatures issued since the last but one `forget`."""
+        keys = {name: value for name, value in self.others.secrets().items() if name != "anthropic key"}
+        return keys | self.signing.secrets()
+
+    def say(self, *script: Any) -> None:
+        """Script the next answers of the signing server, and drop those that are left of a turn that ended early."""
+        self.signing.script[:] = script
+
+    def forget(self) -> None:
+        issued = self.signing.signer.issued
+        for name in list(issued)[: self._cleared]:
+            del issued[name]
+        self._cleared = len(issued)
+        del self.signing.conversations.issued[:-_REMEMBERED]
+        del self.signing.requests[:-1]
+        self.signing.violations.clear()
+        self.others.violations.clear()
+
+
 class Course:
-    """`done` counts what was done; `wrong` are sentences about what should not have happened."""
+    """The steps of one soak test. `done` counts the steps by kind; `wrong` lists the failures as sentences."""
 
     def __init__(self, outside: Outside, both: Both, chance: random.Random, faults: float) -> None:
         self.outside, self.both = outside, both
@@ -60,7 +92,7 @@ class Course:
         self.client.editor.handlers["workspace/applyEdit"] = self._apply
 
     async def step(self) -> None:
-        """One thing. A chat, in most cases."""
+        """Run one random step, in most cases a chat."""
         name, run = self.chance.choices(self._steps, self._weights)[0]
         self.done[name] += 1
         try:
@@ -80,7 +112,7 @@ class Course:
     _weights = (50, 15, 6, 5, 5, 3, 6, 4, 3, 3)
 
     async def act(self) -> None:
-        """A code action, a hover and lenses: what an editor asks for all the time."""
+        """Request code actions, a hover and code lenses, as an editor does all the time."""
         loop = asyncio.get_running_loop()
         at = loop.time()
         await self.client.code_actions(self.uri, f"value_{self.chance.randrange(10)} ")
@@ -89,15 +121,16 @@ class Course:
         await self.client.request("textDocument/hover", {"textDocument": {"uri": self.uri}, "position": place})
         await self.client.lenses(self.uri)
 
-    # What a turn is about
-
     async def _chat(self) -> None:
         look = [tool("read_file", path="a.py", end_line=40), tool("search_text", pattern="value_1")]
         good = [answer(Thinking(WORDS), Redacted(), *look), answer(Thinking(), Text(WORDS))]
         roll = self.chance.random()
         if roll < self.faults:
             self.done["fault"] += 1
-            await self._turn("thinklsp.chat", self._prompt(), *self.chance.choice(BROKEN)(), *good)
+            broken = self.chance.choice(BROKEN)()
+            if UNEXPLAINED in broken:
+                self._session = {}
+            await self._turn("thinklsp.chat", self._prompt(), *broken, *good)
         elif roll < self.faults + _CANCELS:
             await self._cancelled()
         else:
@@ -116,7 +149,7 @@ class Course:
         await turn
 
     async def _edit(self) -> None:
-        """One line of a.py; the editor refuses some of them."""
+        """Change one line of a.py. The editor refuses some of the edits."""
         number = self.chance.randrange(10)
         line = next(x for x in (self.client.text(self.uri) or "").splitlines() if x.startswith(f"value_{number} "))
         change = tool("edit_file", path="a.py", old_text=line, new_text=f"value_{number} = {self._number()}")
@@ -125,7 +158,7 @@ class Course:
         await self._turn("thinklsp.action", argument, answer(Thinking(), change), answer(Thinking(), Text("Done.")))
 
     async def _elsewhere(self) -> None:
-        """A session of its own that goes from one provider to another: the one that signs takes back its own alone."""
+        """Continue a separate session with other providers: the signing server accepts only its own thinking."""
         here, self._session = self._session, self._other
         for _ in range(2):
             way = self.chance.choice(ELSEWHERE)
@@ -171,7 +204,7 @@ class Course:
             self.both.say(summary, summary)
             with suppress(ResponseError):
                 await self.client.command("thinklsp.compact", self._session, token=self._token())
-            # What is kept goes back without its thinking, which the service that signs does not take.
+            # The kept messages lose their thinking, and the signing server rejects that. So start a new session.
             self._session = {}
 
     async def _look_back(self) -> None:
@@ -187,8 +220,6 @@ class Course:
         for name in ("thinklsp.undo", "thinklsp.apply"):
             with suppress(ResponseError):
                 await self.client.command(name)
-
-    # How it runs
 
     def _prompt(self, text: str = "Look at the values.") -> Json:
         self._turns += 1
@@ -214,7 +245,7 @@ class Course:
 
     async def _result(self, request: Any) -> None:
         try:
-            # Some faults are tried again for a while.
+            # The server retries some faults for a while.
             await self.client.wait_for(lambda: request.answered, within=_PATIENCE, what="the end of a turn")
             result = await request
         except ResponseError as error:

@@ -1,7 +1,7 @@
-"""What a soak must show, as sentences where it does not. Pure: samples and logs in, findings out.
+"""The limits of a soak test. Each function gets samples or a log and returns the findings as sentences.
 
-Memory is judged by what the first part of the run, the warm-up, ends with. How fast it may grow was asked for at a chat
-every 20 seconds, so it is counted in chats: a run that chats more often sees in an hour what that one sees in days.
+The first part of a run is a warm-up, with which the rest is compared. Growth of memory is measured per chat, so that a
+run with more frequent chats takes less time.
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tests.support.gauges import Gauge
-from tests.support.witness import Count
+from tests.support.gauges import Count, Gauge
 
 WARM = 1 / 3
 MOST_GROWTH = 20.0
 CHATS_AN_HOUR = 180
 MOST_AN_HOUR = 1.0
-# Fewer chats say nothing about an hour: the allocator takes and gives whole megabytes.
+# With fewer chats there is no reliable slope: the allocator requests and releases whole megabytes.
 _TELLING = 600
 MOST_OBJECTS = 60.0
 SWING = 2
@@ -30,7 +29,7 @@ SIGNS = re.compile(
 
 @dataclass(frozen=True)
 class Sample:
-    """`minute` since the beginning; `chats` done by then."""
+    """The resources of the server at one time. `minute`: since the start. `chats`: the number of chats so far."""
 
     minute: float
     chats: int
@@ -39,19 +38,19 @@ class Sample:
 
 
 def warm(samples: Sequence[Sample]) -> Sequence[Sample]:
-    """Those behind the warm-up."""
+    """Return the samples after the warm-up."""
     return [sample for sample in samples if sample.minute >= WARM * samples[-1].minute]
 
 
 def slope(points: Sequence[tuple[float, float]]) -> float:
-    """By which a value rises with each unit of the other, all in all."""
+    """Return the slope of the linear regression, or 0 if all x are equal."""
     if len({x for x, _ in points}) < 2:
         return 0.0
     return statistics.linear_regression(*zip(*points, strict=True)).slope
 
 
 def judge(samples: Sequence[Sample]) -> list[str]:
-    """What grows, and what does not stay where it was."""
+    """Return a sentence for each value that grows or varies too much."""
     later = warm(samples)
     first, last = later[0], later[-1]
     wrong = []
@@ -69,12 +68,12 @@ def judge(samples: Sequence[Sample]) -> list[str]:
 
 
 def hourly(later: Sequence[Sample]) -> float:
-    """Megabytes by which memory grows in an hour of the pace that was asked for."""
+    """Return the growth of memory in MB per hour at `CHATS_AN_HOUR`."""
     return CHATS_AN_HOUR * slope([(s.chats, s.gauge.private) for s in later])
 
 
 def constants(later: Sequence[Sample]) -> dict[str, list[int]]:
-    """Samples are taken between two turns, so none of this may depend on the moment."""
+    """Return the values that must be constant, because samples are taken between turns."""
     return {
         "descriptors": [sample.gauge.descriptors for sample in later],
         "threads": [sample.gauge.threads for sample in later],
@@ -85,7 +84,7 @@ def constants(later: Sequence[Sample]) -> dict[str, list[int]]:
 
 
 def complaints(log: str) -> list[str]:
-    """Lines of a log that tell of something that nobody has dealt with, each kind once."""
+    """Return the lines of a log that report unhandled errors or leaks, one for each kind."""
     found: dict[str, str] = {}
     for line in log.splitlines():
         if match := SIGNS.search(line):

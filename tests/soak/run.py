@@ -1,4 +1,4 @@
-"""One soak: the real server with a witness, two providers, a course, samples; what it came to is a `Report`."""
+"""One run of the soak test: a real server, two providers, the steps, samples, and a `Report` of the result."""
 
 from __future__ import annotations
 
@@ -13,25 +13,23 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.soak.both import Both
-from tests.soak.course import FILES, Course
+from tests.soak.course import FILES, Both, Course
 from tests.soak.judges import Sample, complaints, hourly, judge, table, warm
+from tests.support.client.actions import ResponseError
 from tests.support.epilogue import check_left_behind, check_store
-from tests.support.gauges import gauge, percentile
+from tests.support.gauges import WITNESSED, counted, gauge, percentile, without_counts
 from tests.support.outside import Outside, loose_files, server_by, start
-from tests.support.raw_client import ResponseError
 from tests.support.watching import seen
-from tests.support.witness import WITNESSED, counted, without_counts
 
 _ACTIONS_EVERY = 1.0
-# A search for all secrets in all files takes seconds.
+# A search for all secrets in all files takes seconds, so it is rare.
 _LOOKS_EVERY = 60.0
 
 
 @dataclass(frozen=True)
 class Plan:
-    """`rate`: seconds from one chat to the next. `every`: seconds between samples. `faults`: the share of chats.
-    `chats`: it ends after so many, or after `minutes`."""
+    """The size of a run. `rate`: seconds from one chat to the next. `every`: seconds between samples. `faults`: the
+    share of chats with a fault. The run ends after `chats` chats or after `minutes`, whichever is first."""
 
     minutes: float = 60.0
     chats: int = sys.maxsize
@@ -43,7 +41,7 @@ class Plan:
 
 @dataclass
 class Report:
-    """`wrong` is empty where everything is as it should be."""
+    """The result of a run. `wrong`: the failures as sentences. `actions`: the durations of code actions in seconds."""
 
     samples: list[Sample] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
@@ -71,7 +69,7 @@ class Report:
 async def soak(
     place: Path, plan: Plan, *, env: Mapping[str, str | None] | None = None, say: Callable[[str], None] = lambda _: None
 ) -> Report:
-    """`env`: changes of the server's environment. `say` is told each sample."""
+    """Run a soak test in the folder `place`. `env`: changes of the server's environment. `say` gets each sample."""
     report, both = Report(), Both()
     outside = await start(
         place, provider=both, files=FILES, options={"provider": "anthropic"}, env=dict(env or {}),
@@ -94,7 +92,7 @@ async def soak(
 
 @asynccontextmanager
 async def _acting(course: Course) -> AsyncIterator[None]:
-    """Code actions all the while, one after the other."""
+    """Request code actions one after the other in the background."""
 
     async def act() -> None:
         while True:
@@ -140,7 +138,7 @@ async def _sample(outside: Outside, minute: float, chats: int) -> Sample:
 
 
 def _look(outside: Outside) -> list[str]:
-    """What must never be seen, in all that came since the last look; then it is forgotten."""
+    """Return leaks and protocol violations since the last call, and clear the recorded traffic."""
     found = [str(leak) for leak in outside.leaks()]
     found += [text[:300] for text in (*outside.client.checker.violations, *outside.provider.violations)]
     outside.client.checker.violations.clear()

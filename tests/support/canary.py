@@ -62,8 +62,7 @@ class Canary:
         return [leak for text, name in streams for leak in self.search(text, f"{where}, member {name!r}")]
 
     def search_tree(self, root: Path, *, store_may_hold: bool = True) -> list[Leak]:
-        """All files below `root`, and their names. `store_may_hold`: a database keeps what a provider issued, and no
-        key."""
+        """Search all files below `root`, and their names. `store_may_hold`: a database holds signatures, but no key."""
         leaks = []
         for path in sorted(p for p in root.rglob("*") if p.is_file() and not p.is_symlink()):
             found = self.search(path.read_bytes(), str(path)) + self.search(path.name.encode(), f"the name {path}")
@@ -91,11 +90,7 @@ def _views(data: bytes) -> Iterator[tuple[str, bytes]]:
     yield "", data
     unescaped = re.sub(rb"\\+u([0-9a-fA-F]{4})", lambda m: chr(int(m[1], 16)).encode("utf-8", "replace"), data)
     unescaped = re.sub(rb"\\+([/\"\\])", rb"\1", unescaped)
-    decoders = {
-        " escaped": unescaped,
-        " percent": unquote_to_bytes(data),
-        " utf-16": data.replace(b"\0", b""),
-    }
+    decoders = {" escaped": unescaped, " percent": unquote_to_bytes(data), " utf-16": data.replace(b"\0", b"")}
     for name, view in decoders.items():
         if view != data:
             yield name, view

@@ -6,31 +6,32 @@ through the reader of streams and the adapter's decoder back into a message.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
-from thinklsp.agent.remedies import Remedies
-from thinklsp.core.accumulator import MessageAccumulator
-from thinklsp.core.calls import with_unique_calls
+from tests.support.samples import read_stream
+from thinklsp.agent.request_fallbacks import RequestFallbacks
 from thinklsp.core.errors import ProviderError
-from thinklsp.core.messages import AssistantMessage, ToolResultBlock, UserMessage
-from thinklsp.core.stream import MessageFinished, StreamEvent
+from thinklsp.core.messages import AssistantMessage, Conversation, ToolResultBlock, UserMessage, ensure_unique_call_ids
+from thinklsp.core.stream_events import MessageFinished, StreamEvent
 from thinklsp.core.usage import Usage
-from thinklsp.engine.adapters import adapter_for, endpoint_of, on_server
-from thinklsp.http.sse import SseDecoder
-from thinklsp.providers.base import Adapter, Endpoint, HttpRequest, ModelRequest
-from thinklsp.providers.catalog import lookup
+from thinklsp.engine.connections import apply_server_capabilities, build_endpoint, select_adapter
+from thinklsp.providers.base import Adapter, Endpoint, HttpRequest, ModelRequest, Thinking
+from thinklsp.providers.catalogue import find_model
 from thinklsp.providers.model_info import ModelInfo
-from thinklsp.settings import Access, Provider
+from thinklsp.settings.access import Access
+from thinklsp.settings.model import Provider
 from thinklsp.simulator.anthropic.service import AnthropicDialect
 from thinklsp.simulator.chat.service import ChatDialect
-from thinklsp.simulator.dialect import Dialect, Received, Send, Streamed, Whole
+from thinklsp.simulator.dialect import Dialect, ReceivedRequest, SendBytes, StreamedReply, WholeReply
 from thinklsp.simulator.google.service import GoogleDialect
 from thinklsp.simulator.openai.service import OpenAiDialect
 from thinklsp.simulator.scenario import Scenario
 from thinklsp.simulator.script import Script
+from thinklsp.tools.registry import TOOLS, build_tool_specs
 
 PROVIDERS: Mapping[Provider, tuple[str, Callable[[Script], Dialect]]] = {
     "anthropic": ("https://api.anthropic.com", AnthropicDialect),
@@ -40,18 +41,16 @@ PROVIDERS: Mapping[Provider, tuple[str, Callable[[Script], Dialect]]] = {
 }
 # Models that the simulator plays as one kind of server each -> what the user says of that server.
 SERVERS: Mapping[str, Mapping[str, Any]] = {
-    "deepseek-flash": {"server": "deepseek"},
-    "deepseek-v4-pro": {"server": "deepseek"},
-    "deepseek-reasoner": {"server": "deepseek"},
+    **{name: {"server": "deepseek"} for name in ("deepseek-flash", "deepseek-v4-pro", "deepseek-reasoner")},
     "qwen3-8b": {"server": "llama.cpp"},
     "gpt-oss:20b": {"server": "ollama"},
     "vllm-qwen3-32b": {"server": "vllm"},
     "lmstudio-qwen3-4b": {"server": "lm-studio"},
     "anthropic/claude-opus-5.5": {"server": "openrouter"},
-    "compatible-1": {},
     "compatible-moonshot": {"server": "moonshot"},
     "compatible-openai": {"server": "openai"},
     "strict-1": {"reasoning": "none"},
+    "compatible-1": {},
     "plain-1": {},
 }
 
@@ -66,11 +65,11 @@ class Place:
 
     @property
     def adapter(self) -> Adapter:
-        return adapter_for(self.provider, self.access)
+        return select_adapter(self.provider, self.access)
 
     @property
     def endpoint(self) -> Endpoint:
-        return endpoint_of(self.access)
+        return build_endpoint(self.access)
 
     def dialect(self, *turns: Mapping[str, Any]) -> Dialect:
         return PROVIDERS[self.provider][1](Script(Scenario.model_validate({"turn": turns})))
@@ -82,7 +81,7 @@ class Place:
 def place(provider: Provider, model_id: str) -> Place:
     own: Mapping[str, Any] = SERVERS.get(model_id, {}) if provider == "openai-compatible" else {}
     access = Access(provider, PROVIDERS[provider][0], "sk-canary-0123456789", "a test", "a test", **own)
-    return Place(provider, on_server(lookup(provider, model_id), access, None), access)
+    return Place(provider, apply_server_capabilities(find_model(provider, model_id), access, None), access)
 
 
 @dataclass(frozen=True)
@@ -98,41 +97,33 @@ class Answer:
 
 def read(where: Place, data: bytes | Iterable[bytes]) -> Answer:
     """Raises what decoder and accumulator raise."""
-    sse, decoder = SseDecoder(), where.adapter.decoder()
-    accumulator = MessageAccumulator(where.endpoint.origin(where.model.id))
-    chunks = [data] if isinstance(data, bytes) else [*data]
-    sent = [*(event for chunk in chunks for event in sse.feed(chunk)), *sse.finish()]
-    events = [event for one in sent for event in decoder.feed(one.event, one.data)]
-    events += decoder.finish()
-    for event in events:
-        accumulator.apply(event)
-    assert not accumulator.unmatched
-    (end,) = [event for event in events if isinstance(event, MessageFinished)]
-    return Answer(accumulator.message(), accumulator.usage, end, tuple(events))
+    found = read_stream(where.adapter, data, where.endpoint.build_origin(where.model.id))
+    assert not found.unmatched
+    return Answer(found.message, found.usage, found.end, found.events)
 
 
-def ask(where: Place, dialect: Dialect, request: ModelRequest, remedies: Remedies | None = None) -> Answer:
-    """The answer of the service. With `remedies`, what can be mended is asked again as the agent does it. Raises the
-    ProviderError that a refusal comes to."""
-    sent = request if remedies is None else remedies.applied(request)
+def ask(where: Place, dialect: Dialect, request: ModelRequest, remedies: RequestFallbacks | None = None) -> Answer:
+    """Return the service's answer, with `remedies` after the agent's fallbacks. Raises the error of a refusal."""
+    sent = request if remedies is None else remedies.adjust_request(request)
     notices: list[str] = []
     while True:
         wire = where.encode(sent)
         url = urlsplit(wire.url)
-        reply = dialect.reply(Received("POST", url.path, url.query, wire.headers, bytes(wire.body)))
-        if isinstance(reply, Streamed):
-            answer = read(where, b"".join(frame.data for frame in reply.frames if isinstance(frame, Send)))
+        reply = dialect.build_reply(ReceivedRequest("POST", url.path, url.query, wire.headers, bytes(wire.body)))
+        if isinstance(reply, StreamedReply):
+            answer = read(where, b"".join(frame.data for frame in reply.frames if isinstance(frame, SendBytes)))
             return replace(answer, notices=tuple(notices))
         error = refusal(where, reply)
-        mended = None if remedies is None else remedies.after(error, request, sent)
+        mended = None if remedies is None else remedies.find_fallback(error, request, sent)
         if mended is None:
             raise error
         sent, said = mended
         notices.append(said)
 
 
-def refusal(where: Place, reply: Whole) -> ProviderError:
-    return where.adapter.failure(reply.status, {name.lower(): text for name, text in reply.headers.items()}, reply.body)
+def refusal(where: Place, reply: WholeReply) -> ProviderError:
+    headers = {name.lower(): text for name, text in reply.headers.items()}
+    return where.adapter.parse_failure(reply.status, headers, reply.body)
 
 
 def play(
@@ -140,15 +131,15 @@ def play(
     dialect: Dialect,
     request: ModelRequest,
     prompts: Sequence[str],
-    remedies: Remedies | None = None,
+    remedies: RequestFallbacks | None = None,
 ) -> list[Answer]:
     """Every prompt, each with the tool loop that it comes to, in one conversation."""
     answers: list[Answer] = []
     for prompt in prompts:
-        request = replace(request, conversation=(*request.conversation, UserMessage.of(prompt)))
+        request = replace(request, conversation=(*request.conversation, UserMessage.from_text(prompt)))
         while True:
             answer = ask(where, dialect, request, remedies)
-            message = with_unique_calls(answer.message, request.conversation)
+            message = ensure_unique_call_ids(answer.message, request.conversation)
             answers.append(replace(answer, message=message))
             results = tuple(ToolResultBlock(call.id, f"of {call.name}") for call in message.tool_uses)
             added = (message, UserMessage(results)) if results else (message,)
@@ -156,3 +147,45 @@ def play(
             if not results and message.stop_reason != "pause_turn":
                 break
     return answers
+
+
+SIDES: dict[str, tuple[Provider, str]] = {
+    "anthropic": ("anthropic", "claude-opus-5-5"),
+    "openai": ("openai", "gpt-6-sol"),
+    "google": ("google", "gemini-4-argon"),
+    "google, with a budget": ("google", "gemini-2.5-pro"),
+    "deepseek": ("openai-compatible", "deepseek-flash"),
+    "openrouter": ("openai-compatible", "anthropic/claude-opus-5.5"),
+    "ollama": ("openai-compatible", "gpt-oss:20b"),
+    "lm studio": ("openai-compatible", "lmstudio-qwen3-4b"),
+}
+ODD = "a\u2028b\u2029c\u0085d\x0b\x0c\x1c 🙂 é"
+CALLS: list[dict[str, Any]] = [
+    {"thinking": f"Hm, {ODD}"},
+    {"text": f"Text, {ODD}."},
+    {"tool": "read_file", "input": {"path": f"{ODD}.py"}},
+    {"tool": "list_files"},
+]
+A = UserMessage.from_text("a")
+
+
+def request_of(where: Place, conversation: Conversation = (A,)) -> ModelRequest:
+    form = Thinking("adaptive" if where.model.adaptive else "manual", summarized=True)
+    return ModelRequest(where.model, "Be good.", build_tool_specs(TOOLS), conversation, form, 8000)
+
+
+def streamed(where: Place, *blocks: dict[str, Any], **step: Any) -> bytes:
+    """What the service answers with these blocks."""
+    return streamed_by(where.dialect({"step": [{"block": [*blocks], **step}]}), where)
+
+
+def streamed_by(dialect: Dialect, where: Place) -> bytes:
+    wire = where.encode(request_of(where))
+    url = urlsplit(wire.url)
+    reply = dialect.build_reply(ReceivedRequest("POST", url.path, url.query, wire.headers, bytes(wire.body)))
+    assert isinstance(reply, StreamedReply)
+    return b"".join(frame.data for frame in reply.frames if isinstance(frame, SendBytes))
+
+
+def events_of(data: bytes) -> list[bytes]:
+    return [event for event in re.split(rb"(?<=\n\n)", data) if event]

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.client.actions import ResponseError
 from tests.support.outside import ROOT, Outside, start
-from tests.support.raw_client import ResponseError
 from tests.support.watching import seen
 
 CLOCK = ROOT / "tests" / "faults" / "clock"
@@ -29,8 +29,7 @@ def clock(speed: float = 1, **jump: float) -> dict[str, str]:
 
 @asynccontextmanager
 async def faulty(place: Path, *script: Any, code: int | None = None, **how: Any) -> AsyncIterator[Outside]:
-    """Server, editor and provider, and the epilogue when the test has gone well. `code`: the exit code of a server that
-    the test itself has brought to its end."""
+    """Start all, and judge the end of a test that passed. `code`: of a server that the test itself has ended."""
     outside = await start(place, *script, **how)
     try:
         yield outside

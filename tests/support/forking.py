@@ -21,13 +21,74 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Self
+from typing import Any, Self, cast, get_args, get_type_hints
 
+import attrs
+from cattrs import Converter
+from lsprotocol import types
+
+from tests.support.client.actions import Editing
+from tests.support.client.raw import RawClient
 from tests.support.loop_watch import watch
 from tests.support.only_loopback import only_loopback
-from tests.support.raw_client import RawClient
 
 _LARGEST_REQUEST = 1 << 16
+_PLACE = {"line": 0, "character": 0}
+_RANGE = {"start": _PLACE, "end": _PLACE}
+_DOCUMENT = {"uri": "file:///a", "languageId": "", "version": 1, "text": ""}
+_EVERYTHING = {
+    "general": {
+        "positionEncodings": ["utf-8"],
+        "regularExpressions": {"engine": ""},
+        "markdown": {"parser": ""},
+        "staleRequestSupport": {"cancel": True, "retryOnContentModified": []},
+    }
+}
+# Params of the messages that most tests send.
+WARMING: dict[str, Any] = {
+    "initialized": {},
+    "shutdown": None,
+    "exit": None,
+    "textDocument/didOpen": {"textDocument": _DOCUMENT},
+    "textDocument/didChange": {"textDocument": _DOCUMENT, "contentChanges": [{"range": _RANGE, "text": ""}]},
+    "textDocument/didSave": {"textDocument": _DOCUMENT},
+    "textDocument/didClose": {"textDocument": _DOCUMENT},
+    "textDocument/codeAction": {"textDocument": _DOCUMENT, "range": _RANGE, "context": {"diagnostics": []}},
+    "textDocument/codeLens": {"textDocument": _DOCUMENT},
+    "textDocument/hover": {"textDocument": _DOCUMENT, "position": _PLACE},
+    "workspace/didChangeConfiguration": {"settings": {}},
+    "workspace/executeCommand": {"command": "", "arguments": [{}]},
+}
+_FOLDER = {"uri": "file:///a", "name": ""}
+_INITIALIZE = {"processId": None, "rootUri": None, "capabilities": _EVERYTHING, "workspaceFolders": [_FOLDER]}
+# Methods of the requests and notifications that servers answer or send.
+SENT = (
+    "initialize",
+    "shutdown",
+    "textDocument/codeAction",
+    "textDocument/codeLens",
+    "textDocument/hover",
+    "workspace/executeCommand",
+    "client/registerCapability",
+    "workspace/configuration",
+    "workspace/applyEdit",
+    "workspace/codeLens/refresh",
+    "window/workDoneProgress/create",
+    "$/progress",
+    "window/showMessage",
+    "window/showMessageRequest",
+)
+# Results of the requests that servers send.
+ANSWERS: dict[str, Any] = {
+    "client/registerCapability": None,
+    "workspace/configuration": [{}],
+    "workspace/applyEdit": {"applied": True},
+    "workspace/codeLens/refresh": None,
+    "window/workDoneProgress/create": None,
+    "window/showMessageRequest": {"title": ""},
+}
+# Types of values that have no type of their own in the messages around them.
+UNTYPED = (types.WorkDoneProgressBegin, types.WorkDoneProgressReport, types.WorkDoneProgressEnd, dict, list)
 _ROOT = Path(__file__).parents[2]
 
 
@@ -41,23 +102,19 @@ class Nursery:
     def __enter__(self) -> Self:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-W", "error", "-m", self._module, str(theirs.fileno())],
-                cwd=_ROOT,
-                env={"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "PYTHONPATH": str(_ROOT)},
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-            )
+            argv = [sys.executable, "-W", "error", "-m", self._module, str(theirs.fileno())]
+            env = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "PYTHONPATH": str(_ROOT)}
+            nothing = subprocess.DEVNULL
+            self._process = subprocess.Popen(argv, cwd=_ROOT, env=env, pass_fds=[theirs.fileno()], stdin=nothing)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._control.close()
         self._process.wait(timeout=20)
 
-    async def connect(self, root: Path, variables: Mapping[str, str]) -> RawClient:
+    async def connect(self, root: Path, variables: Mapping[str, str], client: type[Editing] = RawClient) -> Any:
         """A server for this client alone, on pipes."""
-        process = await self.process((), root, variables)
-        return RawClient(process)
+        return await client.on_pipes(cast("Any", await self.process((), root, variables)))
 
     async def process(
         self, words: Sequence[str], root: Path, variables: Mapping[str, str], *, silent: bool = False
@@ -72,9 +129,8 @@ class Nursery:
                 os.close(descriptor)
         ending = await _reading(life.detach())
         number = int(await ending.readline())
-        transport, protocol = await loop.connect_write_pipe(
-            asyncio.streams.FlowControlMixin, os.fdopen(to_process, "wb")
-        )
+        pipe = os.fdopen(to_process, "wb")
+        transport, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, pipe)
         writer = asyncio.StreamWriter(transport, protocol, None, loop)
         if silent:
             writer.close()
@@ -89,8 +145,7 @@ class Nursery:
     def _begin(
         self, words: Sequence[str], folder: Path, variables: Mapping[str, str], standard: tuple[int, int, int]
     ) -> socket.socket:
-        """On descriptors that may be closed then. The socket tells a line with its process id, and its exit code at its
-        end."""
+        """Start on descriptors that may be closed then. The socket tells the process id and, at the end, the code."""
         ours, life = socket.socketpair()
         how = {"words": list(words), "folder": str(folder), "environment": dict(variables)}
         with life:
@@ -227,22 +282,27 @@ def _become(descriptors: list[int], words: list[str], folder: str, environment: 
 def fork_servers(arm: Callable[[], object] = lambda: None) -> int:
     """Until nobody asks for servers any more; in each of them `arm` is called before its own `main`."""
     from thinklsp.__main__ import main
-    from thinklsp.core.loading import uncollected
+    from thinklsp.core.import_context import reduce_gc
 
-    with uncollected():
+    with reduce_gc():
+        import thinklsp.acp.acp_stdio
+        import thinklsp.acp.host
         import thinklsp.cli.ask
         import thinklsp.cli.logs
         import thinklsp.cli.main
+        import thinklsp.cli.serve_acp
         import thinklsp.cli.serve_stdio
         import thinklsp.cli.sessions
-        import thinklsp.lsp.actions.turn_titles
-        import thinklsp.lsp.face
-        import thinklsp.lsp.serving.stdio
-        import thinklsp.lsp.serving.tcp
-        import thinklsp.lsp.serving.websocket  # noqa: F401 - loaded for those that are forked
-        from thinklsp.engine.user_config import prepare
+        import thinklsp.lsp.commands
+        import thinklsp.lsp.transport.stdio
+        import thinklsp.lsp.transport.tcp
+        import thinklsp.lsp.transport.websocket
+        import thinklsp.simulator.http_server  # noqa: F401 - loaded for those that are forked
+        from thinklsp.engine.user_config import warm_up
+        from thinklsp.lsp.protocol.converter import load_converter
 
-        prepare()
+        warm_up()
+        _warm_converter(load_converter())
         "".encode("utf-16-le")  # What lengths of text are counted in.
     gc.freeze()
     with socket.socket(fileno=int(sys.argv[1])) as control:
@@ -251,6 +311,38 @@ def fork_servers(arm: Callable[[], object] = lambda: None) -> int:
     arm()
     watch()
     return main()
+
+
+def _warm_converter(converter: Converter) -> None:
+    """Let the converter generate its code for each type that it will meet, rather than in every server.
+
+    It forgets the code for all others whenever it has generated some for a list or a mapping, hence twice.
+    """
+    for _ in range(2):
+        converter.structure(_INITIALIZE, types.InitializeParams)
+        for method, params in WARMING.items():
+            message = {"jsonrpc": "2.0", "id": 0, "method": method, "params": params}
+            converter.structure(message, types.METHOD_TO_TYPES[method][0])
+        for method, result in ANSWERS.items():
+            message = {"jsonrpc": "2.0", "id": 0, "result": result}
+            converter.structure(message, types.METHOD_TO_TYPES[method][1])
+        _warm_sending(converter)
+
+
+def _warm_sending(converter: Converter) -> None:
+    seen: set[object] = set()
+    waiting: list[object] = [kind for method in SENT for kind in types.METHOD_TO_TYPES[method][:2]]
+    waiting += UNTYPED
+    while waiting:
+        kind = waiting.pop()
+        if kind in seen:
+            continue
+        seen.add(kind)
+        waiting += get_args(kind)
+        if isinstance(kind, type):
+            converter.get_unstructure_hook(kind)
+            if attrs.has(kind):
+                waiting += get_type_hints(kind, vars(types)).values()
 
 
 if __name__ == "__main__":

@@ -12,22 +12,30 @@ import json
 import re
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import methodcaller
 from random import Random
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-from tests.support.scripted_model import check_sendable
-from tests.support.services import sealed_in
-from thinklsp.agent.bounded_call import compact_now
+from tests.support.scripted_model import check_sendable, connect_to, metered, run_to_end, stop_at_budget
+from tests.support.services import WAYS, sealed_in
+from thinklsp.agent.compaction_plan import is_summary_message
+from thinklsp.agent.compactor import compact_now
 from thinklsp.agent.model_call import HttpModelCaller
-from thinklsp.agent.remedies import BARE, DROPPING
-from thinklsp.agent.turn_state import request_of
-from thinklsp.agent.user_turns import is_summary
+from thinklsp.agent.request_fallbacks import DROP_NOTICE, STRIP_NOTICE
+from thinklsp.core.choices import EFFORT_SETTINGS, PlannedThinkingMode
 from thinklsp.core.errors import ProviderError, TurnRefused
-from thinklsp.core.events import ContextCompacted, Notice, RetryScheduled, StepCommitted, ToolFinished, TurnFinished
+from thinklsp.core.events import (
+    ContextCompacted,
+    Notice,
+    RetryScheduled,
+    StepCommitted,
+    ToolFinished,
+    TurnEvent,
+    TurnFinished,
+)
 from thinklsp.core.messages import (
     AssistantMessage,
     Message,
@@ -35,35 +43,35 @@ from thinklsp.core.messages import (
     ThinkingBlock,
     ToolResultBlock,
     ToolUseBlock,
-    shortened_by,
+    find_compaction_origin,
 )
-from thinklsp.engine import ChatTask, Engine, Turn, TurnSpec
-from thinklsp.engine.adapters import adapter_for, endpoint_of
+from thinklsp.engine import ChatRequest, Engine, Turn
+from thinklsp.engine.connections import build_endpoint, select_adapter
 from thinklsp.http.retry import RetryPolicy
-from thinklsp.providers.catalog import known_models, lookup
+from thinklsp.providers.catalogue import find_model, list_models
 from thinklsp.sessions.sqlite_store import MemoryStore
-from thinklsp.settings import EditorSettings, Provider
-from thinklsp.simulator.dialect import Received, Whole
+from thinklsp.settings.model import Provider
+from thinklsp.settings.sources import EditorSettings
+from thinklsp.simulator.dialect import ReceivedRequest, WholeReply
+from thinklsp.simulator.http_server import Simulator
 from thinklsp.simulator.journal import RecordedRequest
 from thinklsp.simulator.scenario import Scenario
-from thinklsp.simulator.server import Simulator
 from thinklsp.workspace.view import DocumentSnapshot, WorkspaceView
 
 _DOCUMENT = "untitled:a.py"
-_MODES = ("auto", "off", "adaptive", "manual")
-_EFFORTS = ("auto", "low", "medium", "high", "xhigh", "max")
+_MODES = get_args(PlannedThinkingMode)
 MODELS: Mapping[Provider, Sequence[str]] = {
-    "anthropic": known_models("anthropic"),
-    "openai": known_models("openai"),
+    "anthropic": list_models("anthropic"),
+    "openai": list_models("openai"),
     # It makes images and takes no tools.
-    "google": tuple(name for name in known_models("google") if name != "gemini-2.5-flash-image"),
+    "google": tuple(name for name in list_models("google") if name != "gemini-2.5-flash-image"),
     "openai-compatible": (
         *("deepseek-reasoner", "anthropic/claude-opus-5.5", "qwen3-8b", "gpt-oss:20b", "lmstudio-qwen"),
         *("strict-1", "plain-1", "anything-else"),
     ),
 }
-_COMPACTING = tuple(name for name in known_models("openai") if lookup("openai", name).compacts)
-_LONG = re.compile(r"[A-Za-z0-9+/=_-]{60,}")
+_COMPACTING = tuple(name for name in list_models("openai") if find_model("openai", name).compacts)
+_LONG = re.compile(r"([A-Za-z0-9+/=_-]{24})[A-Za-z0-9+/=_-]{32,}([A-Za-z0-9+/=_-]{4})")
 # What a compatible server takes can only be learned by asking: once, after which the turn goes on.
 _LEARNED = ("Extra inputs", "does not support thinking", "unknown variant", "invalid reasoning value")
 _NUDGED = "held only thinking"
@@ -88,8 +96,7 @@ class PlannedTurn:
 
 @dataclass
 class Outcome:
-    """`refused`: requests that a simulator turned down on its own account. `seen` counts what came about. `sealed`:
-    where opaque state was sent to first."""
+    """`refused`: requests that a simulator refused by itself. `sealed`: where opaque state was sent first."""
 
     turns: int = 0
     seen: Counter[str] = field(default_factory=Counter)
@@ -108,9 +115,9 @@ class Outcome:
         if request.played is None:
             # Asked again, since the record holds no answers; a refusal changes nothing.
             path, _, query = request.path.partition("?")
-            asked = Received(request.method, path, query, request.headers, request.raw)
-            again = simulator._dialect_for(asked).reply(asked)
-            said = again.body.decode() if isinstance(again, Whole) else "accepted at the second try"
+            asked = ReceivedRequest(request.method, path, query, request.headers, request.raw)
+            again = simulator._dialect_for(asked).build_reply(asked)
+            said = again.body.decode() if isinstance(again, WholeReply) else "accepted at the second try"
             if not any(words in said for words in _LEARNED):
                 self.refused.append(f"{said}\n{_shape(request.body)}")
 
@@ -121,12 +128,9 @@ def _shape(body: Json) -> str:
     lines = [json.dumps({key: value for key, value in body.items() if key not in left_out})]
     messages = body.get("messages") or body.get("input") or body.get("contents") or []
     for number, message in enumerate(messages):
-        lines.append(f"{number}: {_LONG.sub(_short, json.dumps(message, ensure_ascii=False))}")
+        shown = _LONG.sub(r"\1…\2", json.dumps(message, ensure_ascii=False))
+        lines.append(f"{number}: {shown}")
     return "\n".join(lines)
-
-
-def _short(text: re.Match[str]) -> str:
-    return f"{text[0][:24]}…{text[0][-4:]}"
 
 
 async def play_histories(
@@ -165,15 +169,11 @@ class _Place:
 
     async def caller(self, provider: Provider, _known: object) -> HttpModelCaller:
         if provider not in self.callers:
-            access = await self.engine.access(provider)
+            access = await self.engine.resolve_access(provider)
             assert access is not None
+            adapter, endpoint, policy = select_adapter(provider, access), build_endpoint(access), RetryPolicy()
             self.callers[provider] = HttpModelCaller(
-                adapter_for(provider, access),
-                endpoint_of(access),
-                self.engine.transport,
-                policy=RetryPolicy(),
-                rng=self.rng.random,
-                sleep=_at_once,
+                adapter, endpoint, self.engine.transport, policy=policy, rng=self.rng.random, sleep=_at_once
             )
         return self.callers[provider]
 
@@ -199,22 +199,10 @@ async def _stage(
 
 
 def _environment(host: str, number: int) -> dict[str, str]:
-    """No file of the user is read."""
-    return {
-        "THINKLSP_CONFIG": "/nonexistent/config.toml",
-        "ANTHROPIC_BASE_URL": host,
-        "ANTHROPIC_API_KEY": f"sk-ant-canary-{number}123456789",
-        "OPENAI_BASE_URL": f"{host}/v1",
-        "OPENAI_API_KEY": f"sk-proj-canary-{number}123456789",
-        "GOOGLE_GEMINI_BASE_URL": host,
-        "GEMINI_API_KEY": f"AIza-canary-{number}123456789",
-        "THINKLSP_COMPATIBLE_BASE_URL": f"{host}/v1",
-        "THINKLSP_COMPATIBLE_API_KEY": f"local-canary-{number}123456789",
-    }
-
-
-async def _stop(_said: str) -> Literal["stop"]:
-    return "stop"
+    """No file of the user is read. Each place has keys of its own."""
+    every = {name: value for way in WAYS.values() for name, value in way.environment(host).items()}
+    keys = {name: f"{value}{number}" for name, value in every.items() if not value.startswith(host)}
+    return {"THINKLSP_CONFIG": "/nonexistent/config.toml", **every, **keys}
 
 
 async def _at_once(_seconds: float) -> None:
@@ -227,12 +215,10 @@ async def _play(history: Sequence[PlannedTurn], places: Sequence[_Place], outcom
         place = places[planned.place]
         engine = place.engine
         view = WorkspaceView((), [DocumentSnapshot(_DOCUMENT, 1, "one\ntwo\nthree\n")])
-        task = ChatTask(f"ask {planned.name};", mode=planned.mode)
-        turn = await engine.begin(
-            TurnSpec("chat", task, view, "w", session_id=session.id), EditorSettings(), planned.choices
-        )
-
-        turn.connect = partial(place.caller, planned.choices["provider"])
+        prompt = f"ask {planned.name};"
+        request = ChatRequest(prompt=prompt, mode=planned.mode, view=view, workspace="w", session_id=session.id)
+        turn = await engine.start_turn(request, EditorSettings(), planned.choices)
+        connect_to(turn, partial(place.caller, planned.choices["provider"]))
         if planned.room is not None:
             _narrow(turn, planned.room)
         refusals = outcome.seen["answered 400"]
@@ -241,12 +227,12 @@ async def _play(history: Sequence[PlannedTurn], places: Sequence[_Place], outcom
         outcome.seen[ended] += 1
         session = await engine.store.get(session.id, "w")
         said = f"{where}, turn {planned.name} ({planned.choices}) ended with {ended}"
-        check_sendable(session.with_user("More.").conversation)
+        check_sendable(session.add_user_message("More.").conversation)
         assert not outcome.refused, f"{said}; the service refused {outcome.refused[0]}"
         # After a refusal that the scenario plays and nothing explains, earlier thinking may be left out.
         is_refused = outcome.seen["answered 400"] > refusals
-        unexpected = {DROPPING} if is_refused else {DROPPING, BARE}
-        assert not unexpected & set(turn.said), f"{said}; earlier thinking was refused"
+        unexpected = {DROP_NOTICE} if is_refused else {DROP_NOTICE, STRIP_NOTICE}
+        assert not unexpected & set(turn.output.notices), f"{said}; earlier thinking was refused"
         for message in session.conversation:
             if isinstance(message, AssistantMessage):
                 outcome.seen["kept thinking"] += any(isinstance(block, ThinkingBlock) for block in message.blocks)
@@ -256,36 +242,38 @@ async def _play(history: Sequence[PlannedTurn], places: Sequence[_Place], outcom
 
 def _narrow(turn: Turn, room: int) -> None:
     # The simulators count four bytes for a token where the meter begins with three.
-    frame = turn.meter.frame(request_of((), turn.config)) * 3 // 4
+    frame = turn.meter.estimate_fixed_tokens(turn.config.build_request(())) * 3 // 4
     model = replace(turn.config.model, context_window=round((frame + room) / turn.config.compaction.threshold))
     turn.config = replace(turn.config, model=model)
 
 
 async def _compact(turn: Turn, planned: PlannedTurn, outcome: Outcome, engine: Engine) -> None:
     session = await engine.store.get(turn.session.id, "w")
-    caller = await turn.connect(())
+    caller = metered(await turn.setup.connect(()), turn.config, stop_at_budget, meter=turn.meter)
+
+    async def take(event: TurnEvent) -> None:
+        nonlocal session
+        if isinstance(event, ContextCompacted):
+            check_compacted(event)
+            session = await engine.store.update(session.id, methodcaller("replace_conversation", event.after))
+            outcome.seen["compacted by command"] += 1
+
     try:
-        work = compact_now(session.conversation, turn.config, caller=caller, ask_budget=_stop, meter=turn.meter)
-        async with aclosing(work) as events:
-            async for event in events:
-                if isinstance(event, ContextCompacted):
-                    check_compacted(event)
-                    session = await engine.store.update(session.id, methodcaller("compacted", event.after))
-                    outcome.seen["compacted by command"] += 1
+        await compact_now(session.conversation, turn.config, caller=caller, emit=take)
     except TurnRefused:
         outcome.seen["nothing to compact"] += 1
     except ProviderError:
         outcome.seen["compaction failed"] += 1
     if session.conversation:
-        check_sendable(session.with_user("More.").conversation)
+        check_sendable(session.add_user_message("More.").conversation)
 
 
 def check_compacted(event: ContextCompacted) -> None:
     """Sendable as it stands, shorter, and what is kept is what was there but for thinking."""
     check_sendable(event.after)
     assert event.after[-1].role == "user"
-    assert is_summary(event.after[0])
-    assert sum(is_summary(message) for message in event.after) == 1
+    assert is_summary_message(event.after[0])
+    assert sum(is_summary_message(message) for message in event.after) == 1
     whole, kept = _said(event.before), _said(event.after[1:])
     if kept and str(kept[-1][-1]).startswith("<note>This conv"):
         kept.pop()
@@ -298,14 +286,10 @@ def check_compacted(event: ContextCompacted) -> None:
 
 def _said(messages: Sequence[Message]) -> list[list[Any]]:
     """Words, calls and results, message by message. What stands for mere thinking is left out."""
-    found = [
-        [
-            (block.id, block.name, block.input) if isinstance(block, ToolUseBlock) else block.text
-            for block in message.blocks
-            if isinstance(block, TextBlock | ToolUseBlock | ToolResultBlock)
-        ]
-        for message in messages
-    ]
+    found = []
+    for message in messages:
+        blocks = [block for block in message.blocks if isinstance(block, TextBlock | ToolUseBlock | ToolResultBlock)]
+        found.append([(b.id, b.name, b.input) if isinstance(b, ToolUseBlock) else b.text for b in blocks])
     return [said for said in found if said not in ([], ["(thinking only)"])]
 
 
@@ -319,43 +303,41 @@ async def _run(turn: Turn, planned: PlannedTurn, outcome: Outcome) -> str:
     await asyncio.wait([running])
     if running.cancelled():
         return "cancelled"
-    error = running.exception()
-    if isinstance(error, ProviderError):
-        return "error"
-    if error is not None:
-        raise error
-    return running.result()
+    return "error" if isinstance(running.exception(), ProviderError) else running.result()
+
+
+class _Left(BaseException):
+    """The front end went away after an event."""
 
 
 async def _events(turn: Turn, planned: PlannedTurn, outcome: Outcome) -> str:
-    async def ask(_question: str, _options: Sequence[str]) -> str | None:
-        return None
-
     left = planned.stop_after[1] if planned.stop_after and planned.stop_after[0] == "events" else None
-    with turn:
-        async with aclosing(turn.events(ask, _stop)) as events:
-            async for event in events:
-                match event:
-                    case TurnFinished():
-                        return event.stop_reason
-                    case RetryScheduled():
-                        outcome.seen["restart" if event.restart else "retry"] += 1
-                    case ToolFinished():
-                        outcome.seen["failed tool" if event.is_error else "tool"] += 1
-                    case ContextCompacted():
-                        check_compacted(event)
-                        outcome.seen["compacted in a turn"] += 1
-                    case StepCommitted():
-                        outcome.seen["shortened by the service"] += shortened_by(event.assistant) is not None
-                    case Notice():
-                        outcome.seen["notice"] += 1
-                    case _:
-                        pass
-                if left is not None:
-                    left -= 1
-                    if left <= 0:
-                        return "left"
-    raise AssertionError("a turn ends with TurnFinished or an error")
+
+    def show(event: TurnEvent) -> None:
+        nonlocal left
+        match event:
+            case RetryScheduled():
+                outcome.seen["restart" if event.restart else "retry"] += 1
+            case ToolFinished():
+                outcome.seen["failed tool" if event.is_error else "tool"] += 1
+            case ContextCompacted():
+                check_compacted(event)
+                outcome.seen["compacted in a turn"] += 1
+            case StepCommitted():
+                outcome.seen["shortened by the service"] += find_compaction_origin(event.assistant) is not None
+            case Notice():
+                outcome.seen["notice"] += 1
+            case _:
+                pass
+        if left is not None and not isinstance(event, TurnFinished):
+            left -= 1
+            if left <= 0:
+                raise _Left
+
+    try:
+        return (await run_to_end(turn, show)).stop_reason
+    except _Left:
+        return "left"
 
 
 def _history(rng: Random, number: int) -> list[PlannedTurn]:
@@ -372,7 +354,7 @@ def _history(rng: Random, number: int) -> list[PlannedTurn]:
         if rng.random() < 0.1:
             place = 1 - place
         if rng.random() < 0.5:
-            choices["effort"] = rng.choice(_EFFORTS)
+            choices["effort"] = rng.choice(EFFORT_SETTINGS)
         if rng.random() < 0.5:
             choices["thinking.mode"] = rng.choice(_MODES)
         if rng.random() < 0.2:
@@ -430,10 +412,8 @@ _WEIGHTS = (8, 1, 2, 1, 2, 3, 1, 5)
 
 def _step(rng: Random, kind: str) -> Json:
     if kind == "fault":
-        return {
-            **_step(rng, rng.choice(("tools", "text", "silence", "max_tokens", "pause_turn"))),
-            "fault": _fault(rng),
-        }
+        step = _step(rng, rng.choice(("tools", "text", "silence", "max_tokens", "pause_turn")))
+        return {**step, "fault": _fault(rng)}
     blocks = _thoughts(rng)
     if kind != "silence":
         for _ in range(rng.randint(0, 2)):

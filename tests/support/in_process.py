@@ -5,19 +5,31 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import re
 import tempfile
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+from lsprotocol.types import (
+    Position,
+    Range,
+    TextDocumentContentChangeEvent,
+    TextDocumentContentChangePartial,
+    TextDocumentContentChangeWholeDocument,
+    TextDocumentItem,
+)
+
+from tests.support.client.wires import take_body
 from tests.support.watching import Watched
-from thinklsp.lsp.protocol.writer import FrameWriter
-from thinklsp.lsp.server import Server
+from thinklsp.jsonrpc.writer import FrameWriter
+from thinklsp.lsp.documents.open_documents import Document
+from thinklsp.lsp.protocol.converter import load_converter
+from thinklsp.lsp.protocol.frames import build_frame
+from thinklsp.lsp.protocol.positions import Encoding
+from thinklsp.lsp.transport.connection import create_server
 
 Json = Any
-_HEADER = re.compile(rb"Content-Length: (\d+)\r\n\r\n")
 
 
 class InProcess(Watched):
@@ -25,10 +37,8 @@ class InProcess(Watched):
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         super().__init__()
-        assert "THINKLSP_STATE_DIR" in environment, (
-            "sessions of tests would lie among those of the person who runs them"
-        )
-        self.server = Server()
+        assert "THINKLSP_STATE_DIR" in environment, "sessions would lie among those of the person who runs the tests"
+        self.server = create_server()
         self.server.state.environment = dict(environment)
         self.received: list[Json] = []
         self.codes: list[int] = []
@@ -66,22 +76,18 @@ class InProcess(Watched):
 
     async def settled(self) -> list[Json]:
         """What was received, once everything sent so far has been dealt with and nothing is running any more."""
-        while running := [*self.server.protocol._running.values()]:
+        while running := [*self.server.protocol._request_futures.values()]:
             await asyncio.wait(running, timeout=10)
         self._barriers += 1
         name = f"barrier {self._barriers}"
         self.request(name, "$/barrier")
-        barrier = await self.answer(name)
-        self.received.remove(barrier)
+        self.received.remove(await self.answer(name))
         return self.received
 
     def take(self, descriptor: int) -> None:
-        data = os.read(descriptor, 1 << 20)
-        self._unread += data
-        while (header := _HEADER.match(self._unread)) and len(self._unread) >= header.end() + int(header[1]):
-            end = header.end() + int(header[1])
-            self.received.append(json.loads(self._unread[header.end() : end]))
-            del self._unread[:end]
+        self._unread += os.read(descriptor, 1 << 20)
+        while (body := take_body(self._unread)) is not None:
+            self.received.append(json.loads(body))
         self.changed()
 
     def describe(self) -> str:
@@ -104,7 +110,7 @@ async def in_process(environment: Mapping[str, str] | None = None) -> AsyncItera
 async def connected(made: Editor) -> AsyncIterator[Editor]:
     """The same for an editor that can do more."""
     reading, writing = os.pipe()
-    writer = FrameWriter(writing)
+    writer = FrameWriter(writing, build_frame)
     made.server.protocol.connect(writer)
     loop = asyncio.get_running_loop()
     loop.add_reader(reading, made.take, reading)
@@ -115,3 +121,29 @@ async def connected(made: Editor) -> AsyncIterator[Editor]:
         loop.remove_reader(reading)
         writer.close()
         os.close(reading)
+
+
+Place = tuple[int, int, int, int]
+
+
+def as_json(value: Any) -> Any:
+    return load_converter().unstructure(value)
+
+
+def item(text: str, uri: str = "file:///ws/a.py", version: int = 1, language: str = "python") -> TextDocumentItem:
+    return TextDocumentItem(uri, language, version, text)
+
+
+def document(text: str, encoding: Encoding = "utf-16", **more: Any) -> Document:
+    return Document(item(text, **more), encoding)
+
+
+def span(start_line: int, start: int, end_line: int, end: int) -> Range:
+    return Range(Position(start_line, start), Position(end_line, end))
+
+
+def change(where: Place | None, text: str) -> TextDocumentContentChangeEvent:
+    """`where` None: the whole text is replaced."""
+    if where is None:
+        return TextDocumentContentChangeWholeDocument(text)
+    return TextDocumentContentChangePartial(span(*where), text)

@@ -14,8 +14,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.support.client.actions import Request
 from tests.support.outside import Outside, said
-from tests.support.raw_client import Request
 from tests.support.signing_script import Answer, Redacted, Text, Thinking, answer, tool
 
 Json = Any
@@ -78,8 +78,9 @@ class Killing:
         await self._goes_on(number, told, sure=moment != "begun")
 
     def _heard(self) -> None:
-        """An edit whose answer a kill cut off is told of; nothing else has been said."""
-        assert [text for text in self.outside.told() if not text.startswith("The edit of ")] == []
+        """Check that the only messages are about edits that were being applied when the server was killed."""
+        expected = "thinklsp stopped while the edit from "
+        assert [text for text in self.outside.told() if not text.startswith(expected)] == []
 
     async def _moment(self, moment: str, nth: int, before: int, turn: Request) -> None:
         client, provider = self.outside.client, self.outside.provider
@@ -101,10 +102,7 @@ class Killing:
         await watched.wait_for(lambda: turn.answered or seen[moment](), what=f"{moment} {nth}")
 
     async def _goes_on(self, number: int, told: int, *, sure: bool) -> None:
-        """Nothing that was told of is lost, nothing is torn, and the service takes what there is.
-
-        `sure`: the prompt was stored before the kill.
-        """
+        """Check that no reported step is lost and the service takes all. `sure`: the prompt was stored before."""
         outside, client = self.outside, self.outside.client
         # The engine is loaded first: the time is that of the store.
         await client.command("thinklsp.effort")
@@ -120,8 +118,7 @@ class Killing:
 
         provider: Any = outside.provider
         asked = len(provider.requests)
-        argument = {"prompt": f"Go on <{number}>.", "sessionId": "last"}
-        result = await outside.turn("thinklsp.chat", argument)
+        result = await outside.turn("thinklsp.chat", {"prompt": f"Go on <{number}>.", "sessionId": "last"})
         assert (result["sessionId"], result["text"]) == (self.session, "Here I am.")
         assert provider.violations == []
         [request] = provider.requests[asked:]

@@ -8,12 +8,12 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, cast
 
 from tests.support.canary import Canary
+from tests.support.client.actions import Editing
+from tests.support.client.raw import RawClient
 from tests.support.forking import Forked, Nursery
-from tests.support.raw_client import RawClient
-from tests.support.raw_wires import TcpWire, WebSocketWire
 from tests.support.watching import Watched
 
 Kind = Literal["tcp", "ws"]
@@ -23,17 +23,24 @@ ARGV = (sys.executable, "-W", "error", "-m", "thinklsp")
 
 
 class Listening(Watched):
-    """Begins with `start`, or with the first `connect`, in the folder and with the environment of that client. It is
-    forked where `nursery` tells from what."""
+    """Begins with `start`, or as the first `connect` says. `nursery`: where it is forked from, if it is."""
 
-    def __init__(self, kind: Kind, *options: str, argv: Sequence[str] = ARGV, nursery: Nursery | None = None) -> None:
+    def __init__(
+        self,
+        kind: Kind,
+        *options: str,
+        argv: Sequence[str] = ARGV,
+        nursery: Nursery | None = None,
+        client: type[Editing] = RawClient,
+    ) -> None:
         super().__init__()
+        self._client = client
         self.kind = kind
         self._argv, self._nursery = argv, nursery
         self.words = (f"--{kind}", "127.0.0.1:0", *options)
         self.process: Process | None = None
         self.stdout, self.stderr = bytearray(), bytearray()
-        self.clients: list[RawClient] = []
+        self.clients: list[Editing] = []
         self._readers: list[asyncio.Task[None]] = []
 
     async def start(self, folder: Path, environment: Mapping[str, str]) -> None:
@@ -70,15 +77,17 @@ class Listening(Watched):
         assert told is not None, self.stdout
         return told[1]
 
-    async def connect(self, root: Path, variables: Mapping[str, str]) -> RawClient:
+    async def read_token(self) -> str:
+        """The token is written before the address, but another task reads it."""
+        await self.wait_for(lambda: self.stdout.endswith(b"\n"), what="the token")
+        return self.token
+
+    async def connect(self, root: Path, variables: Mapping[str, str]) -> Any:
         if self.process is None:
             await self.start(root, variables)
         assert self.process is not None
-        if self.kind == "tcp":
-            client = RawClient(self.process, await TcpWire.open(self.port), token=self.token)
-        else:
-            wire = await WebSocketWire.upgraded(self.port, f"Authorization: Bearer {self.token}")
-            client = RawClient(self.process, wire)
+        token = await self.read_token()
+        client = await self._client.on_socket(cast("Any", self.process), self.kind, self.port, token)
         self.clients.append(client)
         return client
 

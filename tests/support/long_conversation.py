@@ -6,20 +6,18 @@ The scripted summaries tell the decisions once and nothing of use ever after.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from tests.support.scripted_model import check_sendable
+from tests.support.scripted_model import check_sendable, run_to_end
 from tests.support.services import WAYS, Service
-from thinklsp.agent.context_meter import bytes_of
-from thinklsp.agent.user_turns import is_summary
-from thinklsp.core.events import ContextCompacted, TurnFinished
+from thinklsp.agent.compaction_plan import is_summary_message
+from thinklsp.agent.context_meter import measure_messages
+from thinklsp.core.events import ContextCompacted, TurnEvent
 from thinklsp.core.messages import AssistantMessage, Conversation, ThinkingBlock
-from thinklsp.engine import ChatTask, Engine, TurnSpec
-from thinklsp.settings import EditorSettings
+from thinklsp.engine import ChatRequest, Engine
+from thinklsp.settings.sources import EditorSettings
 from thinklsp.simulator.scenario import Scenario
 from thinklsp.workspace.view import DocumentSnapshot, WorkspaceView
 
@@ -61,6 +59,7 @@ async def hold(
 
     Raises AssertionError where a conversation could not be stored or sent."""
     long, chosen = Long(), replace(WAYS[way], model=model or WAYS[way].model)
+    choices = {"provider": chosen.provider, "model": chosen.model, "thinking.display": "summary", **(settings or {})}
     config = folder / "config.toml"
     config.write_text(f'[models.{chosen.provider}."{chosen.model}"]\ncontext_window = {window}\n{said_of_model}\n')
     config.chmod(0o600)
@@ -69,64 +68,44 @@ async def hold(
         try:
             session_id: str | None = None
             for number in range(turns):
-                session_id = await _turn(
-                    engine, chosen.provider, chosen.model, session_id, number, words, long, settings
-                )
+                session_id = await _turn(engine, choices, session_id, number, words, long)
         finally:
             await engine.aclose()
         # That a compatible server does not know how to be asked for no thinking is learned by asking.
-        refused = [request for request in service.requests if request.status != 200]
-        long.refused = [
-            str(request.body)[-500:] for request in refused if request.body.get("reasoning_effort") != "none"
-        ]
+        bodies = [request.body for request in service.requests if request.status != 200]
+        long.refused = [str(body)[-500:] for body in bodies if body.get("reasoning_effort") != "none"]
     return long
 
 
 async def _turn(
-    engine: Engine,
-    provider: str,
-    model: str,
-    session_id: str | None,
-    number: int,
-    words: int,
-    long: Long,
-    settings: dict[str, Any] | None,
+    engine: Engine, choices: dict[str, Any], session_id: str | None, number: int, words: int, long: Long
 ) -> str:
     # Every turn finds another document, so that each reading is new.
     view = WorkspaceView((), [DocumentSnapshot(_DOCUMENT, 1, _lines(number, words // 2))])
     prompt = GOAL if number == 0 else f"Now look at part {number}."
-    spec = TurnSpec("chat", ChatTask(prompt), view, "w", session_id=session_id)
-    choices = {"provider": provider, "model": model, "thinking.display": "summary", **(settings or {})}
-    turn = await engine.begin(spec, EditorSettings(), choices)
+    request = ChatRequest(prompt=prompt, view=view, workspace="w", session_id=session_id)
+    turn = await engine.start_turn(request, EditorSettings(), choices)
 
-    async def ask(_question: str, _options: Sequence[str]) -> str | None:
-        return None
+    def show(event: TurnEvent) -> None:
+        if isinstance(event, ContextCompacted):
+            _check(event, long)
 
-    async def ask_budget(_said: str) -> Literal["stop"]:
-        return "stop"
-
-    with turn:
-        async with aclosing(turn.events(ask, ask_budget)) as events:
-            async for event in events:
-                if isinstance(event, ContextCompacted):
-                    _check(event, long)
-                elif isinstance(event, TurnFinished):
-                    long.outcomes.append(event.stop_reason)
-    long.said += turn.said
+    long.outcomes.append((await run_to_end(turn, show)).stop_reason)
+    long.said += turn.output.notices
     session = await engine.store.get(turn.session.id, "w")
-    check_sendable(session.with_user("More.").conversation)
-    long.inputs.append(turn.usage.input_tokens or 0)
+    check_sendable(session.add_user_message("More.").conversation)
+    long.inputs.append(turn.usage.total.input_tokens or 0)
     answers = [message for message in session.conversation if isinstance(message, AssistantMessage)]
     long.thoughts.append(any(isinstance(block, ThinkingBlock) for message in answers[-1:] for block in message.blocks))
     long.size += words
-    long.largest = max(long.largest, bytes_of(session.conversation))
+    long.largest = max(long.largest, measure_messages(session.conversation))
     long.choices, long.conversation = dict(session.choices), session.conversation
     return session.id
 
 
 def _check(event: ContextCompacted, long: Long) -> None:
     long.compactions.append(event)
-    assert is_summary(event.after[0])
+    assert is_summary_message(event.after[0])
     summary = event.after[0].blocks[0].text  # type: ignore[union-attr]  # That is what makes it a summary.
     assert f"<goal>\n{GOAL}\n</goal>" in summary
     assert "\n".join(f"- {decision}" for decision in DECISIONS) in summary
@@ -140,20 +119,13 @@ def _lines(number: int, size: int) -> str:
 def _scenario(window: int, words: int, reads: int) -> Scenario:
     first = {"block": [{"text": json.dumps({"decisions_done": DECISIONS, "next_action": "Go on."})}]}
     later = {"block": [{"text": json.dumps({"notes": "nothing of use", "goal": "another"})}]}
-    read = [
-        {
-            "block": [
-                {"thinking": "I read it."},
-                {"tool": "read_file", "input": {"path": _DOCUMENT, "start_line": number + 1}},
-            ]
-        }
-        for number in range(reads)
-    ]
+    calls = [{"tool": "read_file", "input": {"path": _DOCUMENT, "start_line": n + 1}} for n in range(reads)]
+    read = [{"block": [{"thinking": "I read it."}, call]} for call in calls]
     answer = {"block": [{"thinking": "I have read it."}, {"text": "It is as it should be. " * (words // 46)}]}
     turns = [
         {"when": r"\A<transcript>", "step": [first]},
         {"when": r"\A<summary_so_far>", "step": [later]},
-        {"when": r"Your steps so far were shortened", "step": [answer]},
+        {"when": r"Your steps so far were compacted", "step": [answer]},
         {"when": r"Rewrite|part \d+", "step": [*read, answer]},
     ]
     return Scenario.model_validate({"turn": turns, "context_window": window, "pacing": {"chunk_chars": 4_000}})

@@ -27,9 +27,9 @@ _STACK_LINES = 12
 
 
 def watch() -> None:
-    """Begin, if this process was asked to. Linux only."""
+    """Begin, if this process was asked to and does not measure its coverage, which slows it down. Linux only."""
     path = os.environ.get("LOOP_WATCH")
-    if path and sys.platform == "linux":
+    if path and sys.platform == "linux" and "coverage" not in sys.modules:
         args = (Path(path), threading.get_native_id(), _Rounds())
         threading.Thread(target=_watch, args=args, daemon=True).start()
 

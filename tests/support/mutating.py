@@ -13,11 +13,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests.support.client.wires import framed as frame
+
 Json = Any
 DEEPEST = 20
-CORPUS = [
-    json.loads(line) for line in (Path(__file__).parents[1] / "slow" / "corpus.jsonl").read_text("utf-8").splitlines()
-]
+_CORPUS = Path(__file__).parents[1] / "slow" / "corpus.jsonl"
+CORPUS = [json.loads(line) for line in _CORPUS.read_text("utf-8").splitlines()]
 
 VALUES: list[Any] = [
     None, True, False, 0, -1, 7, 2**31, 2**53 + 1, -(2**63), 10**30, 1.5, 1e308, "", "x", "7", "\ud800", "\0", "🙂" * 3,
@@ -129,19 +130,14 @@ def usable_id(body: bytes) -> int | str | None:
     return identity if is_text or (isinstance(identity, int) and not isinstance(identity, bool)) else None
 
 
-def frame(body: bytes) -> bytes:
-    return b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
-
-
 def bad_frames(chance: random.Random, number: int) -> bytes:
     """One to three pieces of a stream, most of them wrong."""
     return b"".join(bad_frame(chance, number) for _ in range(chance.randint(1, 3)))
 
 
 def bad_frame(chance: random.Random, number: int) -> bytes:
-    body = json.dumps(
-        {"jsonrpc": "2.0", "id": f"framed-{number}-{chance.randrange(10**9)}", "method": "no/such"}
-    ).encode()
+    identity = f"framed-{number}-{chance.randrange(10**9)}"
+    body = json.dumps({"jsonrpc": "2.0", "id": identity, "method": "no/such"}).encode()
     size = len(body)
     length = b"Content-Length: %d" % size
     noise = chance.randbytes(chance.randint(1, 200))

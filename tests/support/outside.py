@@ -16,11 +16,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from tests.support.canary import Canary
-from tests.support.raw_client import RawClient, Request
-from tests.support.raw_documents import range_of
+from tests.support.client.actions import Editing, Request
+from tests.support.client.documents import range_of
+from tests.support.client.raw import RawClient
 from tests.support.signing_server import Script, SigningServer
 
 Json = Any
@@ -32,7 +33,7 @@ MODEL = "claude-opus-5-5"
 ARGV = [sys.executable, "-m", "thinklsp"]
 
 TURN_RESULT = {
-    "turnId", "sessionId", "stopReason", "text", "thinking", "edits", "verified", "usage", "notices",
+    "turnId", "sessionId", "stopReason", "text", "thinking", "edits", "verified", "findings", "usage", "notices",
 }  # fmt: skip
 USAGE = {
     "inputTokens", "outputTokens", "thinkingTokens", "cacheReadTokens", "cacheWriteTokens", "costUsd",
@@ -42,25 +43,14 @@ STOP_REASONS = {
 }  # fmt: skip
 
 
-class Provider(Protocol):
-    """Who answers in the place of the service: it judges what arrives and knows what is secret."""
-
-    violations: list[str]
-
-    async def __aenter__(self) -> Any: ...
-    async def __aexit__(self, *_: object) -> None: ...
-    def environment(self) -> dict[str, str]: ...
-    def secrets(self) -> dict[str, str]: ...
+Connect = Callable[[Path, Mapping[str, str]], Awaitable[Any]]
 
 
-Connect = Callable[[Path, Mapping[str, str]], Awaitable[RawClient]]
-
-
-def server_by(argv: Sequence[str]) -> Connect:
+def server_by(argv: Sequence[str], client: type[Editing] = RawClient) -> Connect:
     """A server for this client alone, started by that."""
 
-    async def connect(root: Path, variables: Mapping[str, str]) -> RawClient:
-        return await RawClient.start(argv, cwd=root, env=variables)
+    async def connect(root: Path, variables: Mapping[str, str]) -> Editing:
+        return await client.start(argv, cwd=root, env=variables)
 
     return connect
 
@@ -74,9 +64,9 @@ runpy.run_module("thinklsp", run_name="__main__", alter_sys=True)
 """
 
 
-def server_with(program: str) -> Connect:
+def server_with(program: str, client: type[Editing] = RawClient) -> Connect:
     """A server in which this Python runs first, to plant a fault."""
-    return server_by([sys.executable, "-c", program + _RUN])
+    return server_by([sys.executable, "-c", program + _RUN], client)
 
 
 @dataclass
@@ -85,8 +75,8 @@ class Outside:
     `variables` are the environment of the server; `announce` is what the editor can do; `connect` brings it to one.
     """
 
-    client: RawClient
-    provider: Provider
+    client: Any
+    provider: Any
     root: Path
     home: Path
     variables: dict[str, str]
@@ -95,18 +85,18 @@ class Outside:
     _tokens: int = 0
     results: list[Json] = field(default_factory=list)
     others: list[Outside] = field(default_factory=list)
-    past: list[RawClient] = field(default_factory=list)
+    past: list[Any] = field(default_factory=list)
     connect: Connect = own_server
 
     @property
-    def pair(self) -> tuple[RawClient, Any]:
+    def pair(self) -> tuple[Any, Any]:
         return self.client, self.provider
 
     def uri(self, name: str) -> str:
         return (self.root / name).as_uri()
 
     def open(self, name: str, text: str | None = None) -> str:
-        return self.client.open(self.uri(name), text)
+        return str(self.client.open(self.uri(name), text))
 
     def token(self) -> str:
         self._tokens += 1
@@ -127,7 +117,7 @@ class Outside:
 
     def told(self) -> list[str]:
         """The messages shown since the last call. Those that no test asks for fail it at the end."""
-        new = self.client.messages()[self._messages_read :]
+        new: list[str] = self.client.messages()[self._messages_read :]
         self._messages_read += len(new)
         return new
 
@@ -138,8 +128,7 @@ class Outside:
             fresh = self.client.messages()[self._messages_read :]
             return next((m for m in fresh if all(part.lower() in m.lower() for part in parts)), None)
 
-        message = await self.client.wait_for(found, what=f"a message with {parts}")
-        assert message is not None
+        message: str = await self.client.wait_for(found, what=f"a message with {parts}")
         self.told()
         return message
 
@@ -167,7 +156,7 @@ class Outside:
         self.others.append(other)
         return other
 
-    async def _another(self, root: Path) -> RawClient:
+    async def _another(self, root: Path) -> Any:
         client = await self.connect(root, self.variables)
         client.editor.settings = self.client.editor.settings
         await client.initialize(root, announce=self.announce, options=client.editor.settings)
@@ -184,14 +173,14 @@ class Outside:
         assert loose_files(self.home / "state") == []
         assert self.held() == ""
 
-    async def reopen(self, *, announce: Json = None) -> RawClient:
+    async def reopen(self, *, announce: Json = None) -> Any:
         """Another server and editor on the same workspace and state, in place of those that have gone."""
         self.client = await self.uninitialized()
         self._messages_read = 0
         await self.client.initialize(self.root, announce=announce, options={"model": MODEL})
         return self.client
 
-    async def uninitialized(self) -> RawClient:
+    async def uninitialized(self) -> Any:
         """A second server and editor, not initialized yet. Whoever asks for it ends it."""
         client = await self.connect(self.root, self.variables)
         client.editor.settings = {"model": MODEL}
@@ -231,8 +220,9 @@ async def start(
     announce: Json = None,
     env: dict[str, str | None] | None = None,
     initialize: bool = True,
-    provider: Provider | None = None,
+    provider: Any = None,
     connect: Connect = own_server,
+    client_name: str | None = None,
 ) -> Outside:
     """Server, client and provider on a workspace with `files`. `env`: changes; None takes a variable away.
 
@@ -254,6 +244,7 @@ async def start(
     outside = Outside(client, provider, root, home, given, announce, connect=connect)
     settings = {"model": MODEL} | (options or {})
     outside.client.editor.settings = settings
+    outside.client.editor.name = client_name or client.editor.name
     try:
         if initialize:
             await outside.client.initialize(root, announce=announce, options=settings)
@@ -263,18 +254,11 @@ async def start(
     return outside
 
 
-def _environment(provider: Provider, home: Path) -> dict[str, str | None]:
-    return {
-        "PATH": os.environ["PATH"],
-        "LANG": "C.UTF-8",
-        "PYTHONPATH": f"{WATCHED}{os.pathsep}{ROOT}",
-        "LOOP_WATCH": str(home.parent / "held"),
-        "HOME": str(home),
-        "TMPDIR": str(home / "tmp"),
-        "XDG_CONFIG_HOME": str(home / "config"),
-        "THINKLSP_STATE_DIR": str(home / "state"),
-        **provider.environment(),
-    }
+def _environment(provider: Any, home: Path) -> dict[str, str | None]:
+    folders = {"HOME": home, "TMPDIR": home / "tmp", "XDG_CONFIG_HOME": home / "config"}
+    folders |= {"THINKLSP_STATE_DIR": home / "state", "LOOP_WATCH": home.parent / "held"}
+    path = {"PATH": os.environ["PATH"], "PYTHONPATH": f"{WATCHED}{os.pathsep}{ROOT}"}
+    return {**path, "LANG": "C.UTF-8", **{name: str(at) for name, at in folders.items()}, **provider.environment()}
 
 
 def check_turn_result(result: Json) -> None:

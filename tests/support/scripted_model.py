@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from thinklsp.agent.model_call import CallEvent, CallFinished
-from thinklsp.core.events import TextStreamed, ThinkingStreamed, ThinkingTick
+from thinklsp.agent.budget import MeteredCaller, UsageLedger
+from thinklsp.agent.context_meter import ContextMeter
+from thinklsp.agent.loop_config import TurnConfig
+from thinklsp.agent.model_call import CallEvent, CallFinished, ModelCaller
+from thinklsp.core.events import TextStreamed, ThinkingStreamed, ThinkingTick, TurnEvent, TurnFinished
 from thinklsp.core.messages import (
     AssistantMessage,
     ContentBlock,
@@ -24,11 +27,12 @@ from thinklsp.core.messages import (
     UserMessage,
 )
 from thinklsp.core.usage import Usage
+from thinklsp.engine import FrontEnd, Turn
 from thinklsp.providers.base import ModelRequest
-from thinklsp.providers.catalog import lookup
+from thinklsp.providers.catalogue import find_model
 
 ORIGIN = Origin("scripted", "m", "http://localhost", "k")
-SCRIPTED = replace(lookup("anthropic", "claude-opus-5-5"), provider="scripted", id="m")
+SCRIPTED = replace(find_model("anthropic", "claude-opus-5-5"), provider="scripted", id="m")
 SEALED = OpaqueState("{}", ORIGIN)
 
 
@@ -102,6 +106,18 @@ class ScriptedModel:
             self.open -= 1
 
 
+def metered(
+    caller: ModelCaller,
+    config: TurnConfig,
+    ask: Callable[[str], Any],
+    *,
+    usage: UsageLedger | None = None,
+    meter: ContextMeter | None = None,
+) -> MeteredCaller:
+    usage, meter = usage or UsageLedger(), meter or ContextMeter()
+    return MeteredCaller(caller, config.limits, usage=usage, meter=meter, ask=ask)
+
+
 def check_sendable(conversation: Conversation) -> None:
     """What every service demands. Raises AssertionError with what is wrong."""
     assert is_sendable(conversation), problem_of(conversation)
@@ -124,8 +140,9 @@ def problem_of(conversation: Conversation) -> str | None:
         if isinstance(message, AssistantMessage):
             if waiting:
                 return f"{place}: the calls {waiting} have no results"
-            if (fault := _fault_of(message)) is not None:
-                return f"{place}: {fault}"
+            # Blank texts and thinking at the end are mended by the encoders.
+            if not message.blocks:
+                return f"{place}: an empty message"
             waiting = [call.id for call in message.tool_uses]
             if len({*waiting} | seen) != len(waiting) + len(seen):
                 return f"{place}: the id of a call is used twice"
@@ -140,17 +157,38 @@ def problem_of(conversation: Conversation) -> str | None:
     return f"the calls {waiting} have no results" if waiting else None
 
 
-def _fault_of(message: AssistantMessage) -> str | None:
-    """Blank texts and thinking at the end are mended by the encoders; a message without blocks says nothing at all."""
-    return None if message.blocks else "an empty message"
-
-
 def _fault_of_user(message: UserMessage) -> str | None:
     kinds = [block.kind for block in message.blocks]
     if not kinds:
         return "an empty message"
-    if kinds != sorted(kinds, reverse=True):
-        return "results must come before text"
+    # Images of results are stored before the results; the encoders send them after all results.
+    kinds = kinds[len(message.result_images) :]
+    if kinds != sorted(kinds, key=lambda kind: kind != "tool_result"):
+        return "results must come before everything else"
     if any(isinstance(block, TextBlock) and not block.text.strip() for block in message.blocks):
         return "an empty text"
     return None
+
+
+async def give_no_answer(*_: Any) -> Any:
+    return None
+
+
+async def stop_at_budget(_question: str) -> Any:
+    return "stop"
+
+
+def connect_to(turn: Turn, connect: Callable[[Any], Awaitable[ModelCaller]]) -> None:
+    """The turn will call the models of this connection."""
+    turn.setup = replace(turn.setup, connect=connect)
+
+
+async def run_to_end(
+    turn: Turn,
+    show: Callable[[TurnEvent], None] = lambda _: None,
+    *,
+    ask: Callable[..., Any] = give_no_answer,
+    ask_budget: Callable[..., Any] = stop_at_budget,
+) -> TurnFinished:
+    with turn:
+        return await turn.run(FrontEnd(show, ask, ask_budget))

@@ -6,14 +6,17 @@
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from tests.support.canary import Canary, Leak
+from tests.support.signing_server import SigningServer
+from thinklsp.simulator.http_server import Simulator
 from thinklsp.simulator.journal import RecordedRequest
-from thinklsp.simulator.scenario import Scenario, load
-from thinklsp.simulator.server import Simulator
+from thinklsp.simulator.scenario import Scenario, load_scenario
 
 EVERYWHERE = Path(__file__).parents[1] / "fixtures" / "scenarios" / "everywhere.toml"
 # Names under which services send what only they may read.
@@ -79,7 +82,7 @@ class Service:
     """`async with Service() as service:`; all ways lead to it."""
 
     def __init__(self, scenario: Scenario | None = None) -> None:
-        self.simulator = Simulator(scenario or load(str(EVERYWHERE)), on_finished=self._judge)
+        self.simulator = Simulator(scenario or load_scenario(str(EVERYWHERE)), on_finished=self._judge)
         self.key = KEYS["anthropic"]
         self.violations: list[str] = []
         self._told_strictly = False
@@ -110,8 +113,7 @@ class Service:
         return {f"{name} key": key for name, key in KEYS.items()} | {f"sealed {n}": t for n, t in enumerate(sealed)}
 
     def _judge(self, request: RecordedRequest) -> None:
-        """What was refused on the service's own account, and not because the scenario says so. The doctor's question
-        whether the way is open has no body, and asks to be refused."""
+        """Note what the service refused by itself. The doctor's question has no body, and asks to be refused."""
         if not request.raw:
             return
         if request.status is not None and request.status >= 400 and request.played is None:
@@ -134,3 +136,96 @@ def sealed_in(value: Any) -> Iterator[str]:
     elif isinstance(value, list):
         for item in value:
             yield from sealed_in(item)
+
+
+class _Together:
+    """Services in the place of one provider in `outside.start`."""
+
+    services: tuple[Any, ...]
+
+    async def __aenter__(self) -> Self:
+        for each in self.services:
+            await each.__aenter__()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for each in reversed(self.services):
+            await each.__aexit__()
+
+    @property
+    def violations(self) -> list[str]:
+        return [violation for each in self.services for violation in each.violations]
+
+
+class BothServices(_Together):
+    def __init__(self) -> None:
+        self.signing = SigningServer(f"sk-ant-canary-{secrets.token_hex(24)}")
+        self.others = Service()
+        self.services = (self.signing, self.others)
+
+    def environment(self) -> dict[str, str]:
+        return self.others.environment() | self.signing.environment()
+
+    def secrets(self) -> dict[str, str]:
+        return self.others.secrets() | self.signing.secrets()
+
+
+# Where a service finds its own key.
+_OWN_HEADERS = ("x-api-key", "authorization", "x-goog-api-key")
+
+
+class SeveralServices(_Together):
+    """`first` is the one that is spoken to at the beginning; `move` is the environment in which `second` is."""
+
+    def __init__(self, *script: Any) -> None:
+        self.first = SigningServer(f"sk-ant-canary-{secrets.token_hex(24)}", *script)
+        self.second = SigningServer(f"sk-ant-canary-{secrets.token_hex(24)}")
+        self.others = Service()
+        self.here = self.first
+        self.services = (self.first, self.second, self.others)
+
+    def environment(self) -> dict[str, str]:
+        return self.others.environment() | self.here.environment()
+
+    def move(self) -> dict[str, str]:
+        """The environment of a server that knows the other host from now on."""
+        self.here = self.second if self.here is self.first else self.first
+        return self.environment()
+
+    @property
+    def key(self) -> str:
+        return self.here.key
+
+    def secrets(self) -> dict[str, str]:
+        """By the name of who issued them: `first, signature 0`."""
+        owners = {"first": self.first, "second": self.second, "others": self.others}
+        return {f"{owner}, {name}": text for owner, each in owners.items() for name, text in each.secrets().items()}
+
+    def leaks(self) -> list[Leak]:
+        """What a service was sent that belongs to another one; or a key, its own too, but in its header."""
+        canary = Canary(self.secrets())
+        heard = [(owner, text) for owner, texts in self._heard().items() for text in texts]
+        leaks = [leak for owner, text in heard for leak in canary.search(text.encode(), f"a request to {owner}")]
+        return [
+            leak
+            for leak in leaks
+            if leak.secret.endswith("key") or not leak.where.endswith(leak.secret.partition(",")[0])
+        ]
+
+    def _heard(self) -> dict[str, set[str]]:
+        """By service: each message of a request once, as most of a request is what the last one was."""
+        signed = {"first": self.first, "second": self.second}
+        heard = {
+            owner: {text for seen in each.requests for text in _parts(seen.body, seen.headers)}
+            for owner, each in signed.items()
+        }
+        others = self.others.simulator.requests
+        heard["others"] = {text for seen in others for text in _parts(seen.body or {}, seen.headers)}
+        return heard
+
+
+def _parts(body: Any, headers: Mapping[str, str]) -> Iterator[str]:
+    yield json.dumps([value for name, value in headers.items() if name.lower() not in _OWN_HEADERS])
+    for name, value in body.items():
+        for part in value if isinstance(value, list) else [value]:
+            yield json.dumps([name, part])

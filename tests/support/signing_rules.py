@@ -6,7 +6,9 @@ model of the service's prompt cache. Both know the public Messages API only and 
 
 from __future__ import annotations
 
+import base64
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -36,6 +38,14 @@ MODELS = {
     "claude-opus-4-6": ModelRules(True, True, True, _FOUR, True),
     "claude-sonnet-4-6": ModelRules(True, True, True, _FOUR, True),
     "claude-sonnet-4-5": ModelRules(False, True, True, frozenset(), True),
+}
+
+
+IMAGE_STARTS = {
+    "image/png": rb"\x89PNG\r\n",
+    "image/jpeg": rb"\xff\xd8\xff",
+    "image/gif": rb"GIF8[79]a",
+    "image/webp": rb"RIFF....WEBP",
 }
 
 
@@ -132,6 +142,9 @@ def _check_messages(messages: list[Json]) -> None:
             raise Refused(f"messages.{number}: content must not be empty")
         if any(b["type"] == "text" and not b["text"] for b in blocks):
             raise Refused(f"messages.{number}: text content blocks must be non-empty")
+        for block in blocks:
+            if block["type"] == "image":
+                _check_image(block, message["role"])
         results = [b["tool_use_id"] for b in blocks if b["type"] == "tool_result"]
         if sorted(results) != sorted(waiting):
             raise Refused(
@@ -147,10 +160,26 @@ def _check_messages(messages: list[Json]) -> None:
             called.add(name)
 
 
+def _check_image(block: Json, role: str) -> None:
+    source = block.get("source", {})
+    if role != "user" or set(block) - {"type", "source", "cache_control"}:
+        raise Refused("image: only users send images")
+    if set(source) != {"type", "media_type", "data"} or source["type"] != "base64":
+        raise Refused(f"image.source: {sorted(source)}: Input should be base64")
+    start = IMAGE_STARTS.get(source["media_type"])
+    try:
+        content = base64.b64decode(source["data"], validate=True)
+    except ValueError:
+        raise Refused("image.source.base64: invalid base64 data") from None
+    if start is None or re.match(start, content, re.DOTALL) is None:
+        raise Refused(f"image.source.base64.data: not of the type {source['media_type']}")
+    if len(source["data"]) > 10 << 20:
+        raise Refused("image.source.base64: image exceeds 10 MB maximum")
+
+
 @dataclass
 class Issued:
-    """One answer: the request that it was given to and the content that has to come back. `renames`: under other ids of
-    its calls."""
+    """One answer: its request and the content that has to come back. `renames`: under other ids of its calls."""
 
     body: Json
     content: list[Json]
@@ -201,10 +230,8 @@ class Conversations:
             raise Refused(f"messages.{place}.content: {self._difference(place, message)}")
         answer = next((i for i in same if i.prefix == texts[:place]), None)
         if answer is None:
-            raise Refused(
-                f"messages.{place}.content.0: Invalid `signature` in `thinking` block. The block is bound to a "
-                f"different conversation."
-            )
+            bound = "Invalid `signature` in `thinking` block. The block is bound to a different conversation."
+            raise Refused(f"messages.{place}.content.0: {bound}")
         if answer.reason == "refusal" or not answer.complete:
             raise Refused(f"messages.{place}: this answer was never finished ({answer.reason}) and is no history")
         for part in ("system", "tools"):

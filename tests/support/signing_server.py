@@ -13,10 +13,10 @@ import secrets
 import ssl
 import time
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any
 
+from tests.support.other_hosts import Host
 from tests.support.signing_rules import MODELS, Conversations, Issued, PromptCache, Refused, check_request
 from tests.support.signing_script import Answer, Bare, Cut, Event, Failure, Hold, Signer
 from tests.support.signing_wire import CutByScript, HttpWire
@@ -44,7 +44,7 @@ class Seen:
         return [b for b in content if b["type"] == "tool_result"] if isinstance(content, list) else []
 
 
-class SigningServer(Watched):
+class SigningServer(Watched, Host):
     """`async with SigningServer(key, *answers) as provider:`; answers are given in the order of the requests.
 
     `host`: the name, with its port, under which clients find it where that is not the address.
@@ -61,28 +61,9 @@ class SigningServer(Watched):
         self.host = host
         self.requests: list[Seen] = []
         self.violations: list[str] = []
-        self.connections = 0
         self.signer = Signer()
         self.cache = PromptCache()
         self.conversations = Conversations()
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0, ssl=self.tls)
-        self.port: int = self._server.sockets[0].getsockname()[1]
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._server.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._server.wait_closed()
-
-    @property
-    def url(self) -> str:
-        scheme = "https" if self.tls else "http"
-        return f"{scheme}://{self.host or f'127.0.0.1:{self.port}'}"
 
     def environment(self) -> dict[str, str]:
         return {"ANTHROPIC_API_KEY": self.key, "ANTHROPIC_BASE_URL": self.url}
@@ -103,25 +84,14 @@ class SigningServer(Watched):
         seen = [f"{r.status} finished={r.finished} messages={len(r.body['messages'])}" for r in self.requests]
         return "\n".join([f"provider saw {len(seen)} requests:", *seen, *self.violations])
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.changed()
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
         wire = HttpWire(reader, writer)
         try:
             while (request := await wire.read_request()) is not None:
                 await self._serve(wire, *request)
-        except (ConnectionError, asyncio.CancelledError):
-            pass  # The client went, or the test is over.
         except (ValueError, KeyError, TypeError) as unreadable:
             self.violations.append(f"a request that cannot be read: {unreadable!r}")
-        finally:
-            self._tasks.discard(task)
-            writer.close()
-            with suppress(ConnectionError, asyncio.CancelledError):
-                await writer.wait_closed()
 
     async def _serve(self, wire: HttpWire, line: str, headers: dict[str, str], raw: bytes) -> None:
         method, target, _ = line.split(" ")
@@ -216,12 +186,8 @@ class SigningServer(Watched):
 
     def _message_start(self, seen: Seen) -> Event:
         use = self.cache.use(seen.body)
-        seen.usage = {
-            "input_tokens": use.rest,
-            "cache_read_input_tokens": use.read,
-            "cache_creation_input_tokens": use.written,
-            "output_tokens": 1,
-        }
+        cached = {"cache_read_input_tokens": use.read, "cache_creation_input_tokens": use.written}
+        seen.usage = {"input_tokens": use.rest, **cached, "output_tokens": 1}
         message = {
             "id": f"msg_{secrets.token_hex(12)}", "type": "message", "role": "assistant", "model": seen.body["model"],
             "content": [], "stop_reason": None, "stop_sequence": None, "usage": dict(seen.usage),

@@ -95,10 +95,8 @@ class HttpWire:
         self._room = size
 
     async def begin_stream(self) -> None:
-        head = (
-            b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n"
-        )
-        await self.put(head)
+        kind = b"content-type: text/event-stream; charset=utf-8"
+        await self.put(b"HTTP/1.1 200 OK\r\n%b\r\ntransfer-encoding: chunked\r\n\r\n" % kind)
 
     async def event(self, event: Event, pace: float) -> None:
         await self.pieces(event.encode())

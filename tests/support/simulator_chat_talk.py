@@ -6,12 +6,10 @@ import json
 from copy import deepcopy
 from typing import Any
 
+from tests.support.simulator_talk import DialectTalk, OneDialect
 from thinklsp.simulator.chat.service import ChatDialect
-from thinklsp.simulator.dialect import Received, Send, Streamed, Whole
-from thinklsp.simulator.scenario import Scenario, parse
-from thinklsp.simulator.script import Script
-from thinklsp.simulator.server import Simulator
 
+Json = dict[str, Any]
 HEADERS = {"authorization": "Bearer sk-test", "content-type": "application/json"}
 TOOLS = [
     {"type": "function", "function": {"name": name, "description": "A tool", "parameters": {"type": "object"}}}
@@ -32,55 +30,16 @@ ECHO = {
     "strict-1": None,
     "plain-1": None,
 }
-LOOP = """
-[[turn]]
-when = "loop"
-[[turn.step]]
-block = [
-  { thinking = "First I think." }, { redacted_thinking = "hidden" }, { thinking = "And think again." },
-  { text = "Looking." }, { tool = "read_file", input = { path = "a" } }, { tool = "list_files" },
-]
-[[turn.step]]
-block = [{ thinking = "In between." }, { tool = "read_file", input = { path = "{{result:1}}" } }]
-[[turn.step]]
-block = [{ thinking = "At last." }, { text = "Done with {{result:1}}." }]
-
-[[turn]]
-when = "plain"
-[[turn.step]]
-block = [{ thinking = "Plain thinking." }, { text = "Plain answer." }]
-"""
 
 
-class ChatSimulator(Simulator):
-    """The server with no other dialect than this one."""
-
-    def __init__(self, scenario: Scenario) -> None:
-        super().__init__(scenario)
-        self._dialects = (ChatDialect(self._script),)
+class ChatSimulator(OneDialect):
+    speaks = ChatDialect
 
 
-class Talk:
-    def __init__(self, scenario: str = LOOP, *, now: list[float] | None = None) -> None:
-        self.now = now or [1000.0]
-        self.dialect = ChatDialect(Script(parse(scenario, "test")), clock=lambda: self.now[0])
-
-    def reply(
-        self, body: Any, *, path: str = "/v1/chat/completions", method: str = "POST", **headers: str
-    ) -> Whole | Streamed:
-        sent = {**HEADERS, **{name.replace("_", "-"): value for name, value in headers.items()}}
-        raw = body if isinstance(body, bytes) else json.dumps(body).encode()
-        return self.dialect.reply(Received(method, path, "", sent, raw))
-
-    def ask(self, body: Any, **options: str) -> tuple[int, Any]:
-        reply = self.reply(body, **options)
-        assert isinstance(reply, Whole)
-        return reply.status, json.loads(reply.body)
-
-    def good(self, body: Any, **options: str) -> Any:
-        status, answer = self.ask(body, **options)
-        assert status == 200, answer
-        return answer
+class Talk(DialectTalk):
+    speaks = ChatDialect
+    path = "/v1/chat/completions"
+    headers = HEADERS
 
     def refused(self, body: Any, **options: str) -> str:
         """The words of a refusal, those of the server behind a router included."""
@@ -91,9 +50,7 @@ class Talk:
 
     def lines(self, body: Any, **options: str) -> list[str]:
         """The pieces of a stream as text, comments included."""
-        reply = self.reply({**body, "stream": True}, **options)
-        assert isinstance(reply, Streamed), reply
-        return [frame.data.decode() for frame in reply.frames if isinstance(frame, Send)]
+        return [data.decode() for data in self.sent({**body, "stream": True}, **options)]
 
     def chunks(self, body: Any, **options: str) -> list[Any]:
         return parsed(self.lines(body, **options))
@@ -149,11 +106,8 @@ def _merge_call(piece: dict[str, Any], calls: list[dict[str, Any]], by_index: di
     index = piece.get("index")
     known = by_index.get(index) if index is not None else (calls[-1] if calls else None)
     if known is None or piece.get("id") not in (None, "", known["id"]):
-        known = {
-            "id": piece["id"],
-            "type": "function",
-            "function": {"name": piece["function"]["name"], "arguments": ""},
-        }
+        function = {"name": piece["function"]["name"], "arguments": ""}
+        known = {"id": piece["id"], "type": "function", "function": function}
         calls.append(known)
         if index is not None:
             by_index[index] = known
@@ -165,9 +119,7 @@ def request(prompt: str = "loop", model: str = "compatible-1", **changes: Any) -
     return {"model": model, "messages": messages, "tools": deepcopy(TOOLS), **changes}
 
 
-def continued(
-    body: dict[str, Any], message: dict[str, Any], prompt: str | None = None, **changes: Any
-) -> dict[str, Any]:
+def continued(body: Json, message: Json, prompt: str | None = None, **changes: Any) -> Json:
     """The next request: the answer as this server takes it back, then results for its calls, or a new prompt."""
     kept = {"role", "content", "tool_calls", ECHO[body["model"]]}
     answer = {key: value for key, value in message.items() if key in kept} | changes

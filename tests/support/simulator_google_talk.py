@@ -6,11 +6,9 @@ import json
 from copy import deepcopy
 from typing import Any
 
-from thinklsp.simulator.dialect import Received, Send, Streamed, Whole
+from tests.support.simulator_talk import REST_OF_LOOP, DialectTalk, OneDialect
+from thinklsp.simulator.dialect import StreamedReply, WholeReply
 from thinklsp.simulator.google.service import GoogleDialect
-from thinklsp.simulator.scenario import parse
-from thinklsp.simulator.script import Script
-from thinklsp.simulator.server import Simulator
 
 NEW, OLD = "gemini-3.5-flash", "gemini-2.5-flash"
 THOUGHTS = {"generationConfig": {"thinkingConfig": {"includeThoughts": True}}}
@@ -19,53 +17,39 @@ DECLARATIONS = [
     {"name": name, "description": "A tool", "parametersJsonSchema": {"type": "object", "properties": {}}}
     for name in ("read_file", "list_files", "search_text")
 ]
-LOOP = """
+LOOP = f"""
 [[turn]]
 when = "loop"
 [[turn.step]]
 block = [
-  { thinking = "First I think.", summary = "Thinks." }, { redacted_thinking = "hidden" },
-  { text = "Looking at it now, right away." },
-  { tool = "read_file", input = { path = "a", n = 1.5 } }, { tool = "read_file", input = { path = "b" } },
-  { tool = "list_files" },
+  {{ thinking = "First I think.", summary = "Thinks." }}, {{ redacted_thinking = "hidden" }},
+  {{ text = "Looking at it now, right away." }},
+  {{ tool = "read_file", input = {{ path = "a", n = 1.5 }} }}, {{ tool = "read_file", input = {{ path = "b" }} }},
+  {{ tool = "list_files" }},
 ]
-[[turn.step]]
-block = [{ thinking = "In between." }, { tool = "read_file", input = { path = "{{result:1}}" } }]
-[[turn.step]]
-block = [{ thinking = "At last." }, { text = "Done with {{result:1}}." }]
-
-[[turn]]
-when = "plain"
-[[turn.step]]
-block = [{ thinking = "Plain thinking." }, { text = "Plain answer of more than one chunk." }]
-
+{REST_OF_LOOP.replace("Plain answer.", "Plain answer of more than one chunk.")}
 [[turn]]
 when = "pause"
 [[turn.step]]
 stop_reason = "pause_turn"
-block = [{ thinking = "Wait." }, { text = "One, " }]
+block = [{{ thinking = "Wait." }}, {{ text = "One, " }}]
 [[turn.step]]
 stop_reason = "pause_turn"
-block = [{ text = "two, " }]
+block = [{{ text = "two, " }}]
 [[turn.step]]
-block = [{ text = "three" }, { tool = "read_file", input = { path = "c" } }]
+block = [{{ text = "three" }}, {{ tool = "read_file", input = {{ path = "c" }} }}]
 [[turn.step]]
-block = [{ text = "Counted {{result:1}}." }]
+block = [{{ text = "Counted {{{{result:1}}}}." }}]
 """
 
 
-class GoogleSimulator(Simulator):
-    """The server with this one dialect, whichever others it knows."""
-
-    def __init__(self, scenario: str = LOOP) -> None:
-        super().__init__(parse(scenario, "test"))
-        self._dialects = (GoogleDialect(self._script),)
+class GoogleSimulator(OneDialect):
+    speaks = GoogleDialect
 
 
-class Talk:
-    def __init__(self, scenario: str = LOOP, *, now: list[float] | None = None) -> None:
-        self.now = now or [1000.0]
-        self.dialect = GoogleDialect(Script(parse(scenario, "test")), clock=lambda: self.now[0])
+class Talk(DialectTalk):
+    speaks = GoogleDialect
+    scenario = LOOP
 
     def reply(
         self,
@@ -78,24 +62,13 @@ class Talk:
         path: str | None = None,
         verb: str = "POST",
         **headers: str,
-    ) -> Whole | Streamed:
-        sent = {"x-goog-api-key": key, **{name.replace("_", "-"): value for name, value in headers.items()}}
-        raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+    ) -> WholeReply | StreamedReply:
+        self.headers = {"x-goog-api-key": key} if key else {}
         path = path or f"/v1beta/models/{model}:{method}"
-        return self.dialect.reply(Received(verb, path, query, {k: v for k, v in sent.items() if v}, raw))
-
-    def ask(self, body: Any, **options: str) -> tuple[int, Any]:
-        reply = self.reply(body, **options)
-        assert isinstance(reply, Whole)
-        return reply.status, json.loads(reply.body)
+        return super().reply(body, path=f"{path}?{query}", method=verb, **headers)
 
     def get(self, path: str, query: str = "") -> tuple[int, Any]:
         return self.ask(b"", path=path, query=query, verb="GET")
-
-    def good(self, body: Any, **options: str) -> Any:
-        status, answer = self.ask(body, **options)
-        assert status == 200, answer
-        return answer
 
     def refused(self, body: Any, **options: str) -> str:
         status, answer = self.ask(body, **options)
@@ -105,9 +78,8 @@ class Talk:
         return str(answer["error"]["message"])
 
     def chunks(self, body: Any, **options: str) -> list[Any]:
-        reply = self.reply(body, **{"method": "streamGenerateContent", "query": "alt=sse", **options})
-        assert isinstance(reply, Streamed), reply
-        return [parsed(frame.data) for frame in reply.frames if isinstance(frame, Send)]
+        streaming = {"method": "streamGenerateContent", "query": "alt=sse"}
+        return [parsed(data) for data in self.sent(body, **{**streaming, **options})]
 
     def streamed(self, body: Any, **options: str) -> dict[str, Any]:
         """The parts of all chunks as one answer, with what the last chunk tells."""
@@ -144,28 +116,17 @@ def model(*parts: Any) -> dict[str, Any]:
 
 
 def request(prompt: str = "loop", **changes: Any) -> dict[str, Any]:
-    body = {
-        "contents": [user(prompt)],
-        "tools": [{"functionDeclarations": deepcopy(DECLARATIONS)}],
-        "systemInstruction": {"parts": [{"text": "You help."}]},
-    }
-    return {**body, **changes}
+    tools = [{"functionDeclarations": deepcopy(DECLARATIONS)}]
+    system = {"parts": [{"text": "You help."}]}
+    return {"contents": [user(prompt)], "tools": tools, "systemInstruction": system, **changes}
 
 
 def results(parts: list[dict[str, Any]]) -> dict[str, Any]:
     """A content that answers every call of an answer."""
     calls = [part["functionCall"] for part in parts if "functionCall" in part]
-    return user(
-        *(
-            {
-                "functionResponse": {
-                    **{key: call[key] for key in ("id", "name") if key in call},
-                    "response": {"output": f"result {number}"},
-                }
-            }
-            for number, call in enumerate(calls, 1)
-        )
-    )
+    names = [{key: call[key] for key in ("id", "name") if key in call} for call in calls]
+    answers = [{**name, "response": {"output": f"result {number}"}} for number, name in enumerate(names, 1)]
+    return user(*({"functionResponse": answer} for answer in answers))
 
 
 def continued(body: dict[str, Any], answer: dict[str, Any], prompt: str | None = None) -> dict[str, Any]:

@@ -7,10 +7,14 @@ suites. Nothing else is random: a failing run can be repeated.
 from __future__ import annotations
 
 import os
+import random
 import tomllib
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+Row = TypeVar("Row")
 
 STEPS = ("quick", "commit", "nightly", "release")
 STEP = os.environ.get("SLOW", "quick")
@@ -38,6 +42,12 @@ def sized(*, commit: int, nightly: int, release: int | None = None) -> int:
     if STEP == "release":
         return nightly if release is None else release
     return nightly if STEP == "nightly" else commit
+
+
+def some(rows: Iterable[Row], *, commit: int) -> list[Row]:
+    """All rows; a commit run takes so many of them, which `SLOW_SEED` selects."""
+    whole = list(rows)
+    return whole if STEP in ("nightly", "release") else random.Random(SEED).sample(whole, commit)
 
 
 def examples(usual: int) -> int:

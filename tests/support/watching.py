@@ -23,10 +23,7 @@ class Watched:
             watcher.set()
 
     async def wait_for(self, predicate: Callable[[], T], *, within: float = 10.0, what: str = "") -> T:
-        """The first truthy value of `predicate`, which is asked again after each change.
-
-        Raises TimeoutError with `what` and the account that `describe` gives.
-        """
+        """Return the first truthy value of `predicate`. Raises TimeoutError with `what` and what `describe` gives."""
         watcher = asyncio.Event()
         self._watchers.add(watcher)
         try:

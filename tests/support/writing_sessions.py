@@ -18,13 +18,22 @@ from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 
+from tests.support.images import png
 from tests.support.scripted_model import check_sendable
 from tests.support.stored_sessions import USAGE, NoVault, answer, database, opened, sealed
-from thinklsp.core.messages import AssistantMessage, ThinkingBlock, ToolResultBlock, ToolUseBlock, UserMessage
+from thinklsp.core.images import parse_image
+from thinklsp.core.messages import (
+    AssistantMessage,
+    ImageBlock,
+    ThinkingBlock,
+    ToolResultBlock,
+    ToolUseBlock,
+    UserMessage,
+)
 from thinklsp.sessions.ledger import PlannedWrite
 from thinklsp.sessions.session import Session
+from thinklsp.sessions.spending import CallUsage
 from thinklsp.sessions.sqlite_store import SqliteStore
-from thinklsp.sessions.values import Spent
 
 _ROOT = Path(__file__).parents[2]
 WRITING = (sys.executable, "-m", "tests.support.writing_sessions")
@@ -84,16 +93,27 @@ def call_of(number: int) -> AssistantMessage:
     return AssistantMessage(blocks, "tool_use")
 
 
+def pictures(number: int) -> tuple[ImageBlock, ...]:
+    """Return the images of a prompt: every third has some, which later prompts and archives have, too."""
+    contents = (png(shade=number % 4) + bytes(20_000), png(shade=number % 7)) if number % 3 == 0 else ()
+    return tuple(parse_image("shot.png", content, "image/png") for content in contents)
+
+
+def ask(number: int, session: Session) -> Session:
+    return session.add_user_message(f"prompt {number}", images=pictures(number))
+
+
 def step(number: int, session: Session) -> Session:
     """Step `number`: an even one calls a tool, an odd one ends a turn."""
     if number % 2:
-        return session.with_step(answer(f"answer {number}"), None, USAGE)
+        return session.add_step(answer(f"answer {number}"), None, USAGE)
     result = UserMessage((ToolResultBlock(f"c{number}", f"result {number} " + "x" * 2000),))
-    return session.with_step(call_of(number), result, USAGE)
+    return session.add_step(call_of(number), result, USAGE)
 
 
 def summarised(session: Session) -> Session:
-    return session.compacted((UserMessage.of(f"Summary of {session.steps} steps."), *session.conversation[-3:]))
+    summary = UserMessage.from_text(f"Summary of {session.steps} steps.")
+    return session.replace_conversation((summary, *session.conversation[-3:]))
 
 
 def is_compacted_after(number: int) -> bool:
@@ -115,22 +135,22 @@ async def write(folder: Path) -> None:
     os.write(out, f"session {session.id}\n".encode())
     for number in range(100_000):
         if number % 2 == 0:
-            session = await store.update(session.id, lambda now, n=number: now.with_user(f"prompt {n}"))
-        spent = Spent(f"t{number // 2}", "p", "m", USAGE)
+            session = await store.update(session.id, lambda now, n=number: ask(n, now))
+        spent = CallUsage(f"t{number // 2}", "p", "m", USAGE)
         session = await store.update(session.id, lambda now, n=number: step(n, now), spent)
         os.write(out, f"step {session.steps}\n".encode())
         os.write(sizes, f"{session.steps} {os.stat(log).st_size}\n".encode())
         if number % 2:
             edit = PlannedWrite("file:///a", "a", str(number), str(number + 1))
-            intent = await store.intend(session.id, "w", f"t{number}", (edit,))
+            intent = await store.record_intent(session.id, "w", f"t{number}", (edit,))
             os.write(out, f"intent {intent.id}\n".encode())
-            await store.settle(intent, {"file:///a": "applied"})
+            await store.settle_edit(intent, {"file:///a": "applied"})
             os.write(out, f"settled {intent.id}\n".encode())
         if is_compacted_after(number):
             session, archive = await store.compact(session.id, summarised, "note")
             os.write(out, f"compacted {archive}\n".encode())
         elif is_restored_after(number):
-            session = await store.restore(session.id, archive, lambda message: message)
+            session = await store.restore_archive(session.id, archive, lambda message: message)
             os.write(out, f"restored {archive}\n".encode())
 
 
@@ -148,8 +168,7 @@ async def gone(pid: int) -> None:
 async def killed_at(folder: Path, source: Writers, random: Random) -> int:
     """Kills a writer after a random number of acknowledgements and a moment more; says how many there were."""
     pid = source.start(folder)
-    wanted = random.randint(0, 60)
-    await until_told(folder, wanted)
+    await until_told(folder, random.randint(0, 60))
     await asyncio.sleep(random.uniform(0, 0.01))
     source.kill(pid)
     await gone(pid)
@@ -165,7 +184,7 @@ async def check_survival(folder: Path) -> float:
     clock = asyncio.get_running_loop().time
     begun = clock()
     async with opened(folder) as store:
-        listed = {summary.id: summary for summary in await store.list("w")}
+        listed = {summary.id: summary for summary in await store.list_sessions("w")}
         took = clock() - begun
         [session_id] = values["session"]
         steps = values.get("step", [])
@@ -173,7 +192,7 @@ async def check_survival(folder: Path) -> float:
             return took
         session = await store.get(session_id, "w")
         assert session.steps in (len(steps), len(steps) + 1), "a step was lost, or came from nowhere"
-        archives = await store.archives(session_id)
+        archives = await store.list_archives(session_id)
         kept = [archive for archive in values.get("compacted", []) if archive not in values.get("restored", [])]
         if is_restored_after(session.steps - 1):
             # The kill may have come before the restore was told of.
@@ -185,18 +204,16 @@ async def check_survival(folder: Path) -> float:
             assert len(archives) <= len(kept) + 1
         check_content(session)
         for archive in archives:
-            archived = await store.archived(session_id, archive.id)
-            assert len(archived.conversation) == archive.messages
-        assert ((await store.usage(session_id)).total.input_tokens or 0) == 10 * session.steps
-        unknown = {edit.intent.id for edit in await store.unknown_edits("w")}
+            assert len((await store.read_archive(session_id, archive.id)).conversation) == archive.messages
+        assert ((await store.report_usage(session_id)).total.input_tokens or 0) == 10 * session.steps
+        unknown = {edit.intent.id for edit in await store.list_unknown_edits("w")}
         settled, intents = {*values.get("settled", [])}, {*values.get("intent", [])}
         assert not unknown & settled, "an edit that was settled is in doubt"
         assert len(unknown - intents) <= 1, "only the last one may not have been told of"
-        made = await store.written_files("w", datetime.fromtimestamp(0, UTC))
+        made = await store.list_written_files("w", datetime.fromtimestamp(0, UTC))
         assert len(settled) <= len(made), "what became of an edit is forgotten"
         assert len(intents) <= len(made) + len(unknown) <= len(intents) + 1, "an edit is forgotten, or from nowhere"
-        continued = await store.update(session_id, lambda now: now.with_user("Next."))
-        check_sendable(continued.conversation)
+        check_sendable((await store.update(session_id, lambda now: now.add_user_message("Next."))).conversation)
         assert store.problems == ()
     return took
 
@@ -207,15 +224,15 @@ def check_content(session: Session) -> None:
     replaced = expected[0]
     for number in range(session.steps):
         last = expected[-1]
-        last = step(number, last if number % 2 else last.with_user(f"prompt {number}"))
+        last = step(number, last if number % 2 else ask(number, last))
         expected = [last]
         if is_compacted_after(number):
             replaced = last
             expected.append(summarised(last))
         elif is_restored_after(number):
             since = last.conversation[len(summarised(replaced).conversation) :]
-            expected.append(last.compacted((*replaced.conversation, *since)))
-    candidates = [*expected, *(candidate.with_user(f"prompt {session.steps}") for candidate in expected)]
+            expected.append(last.replace_conversation((*replaced.conversation, *since)))
+    candidates = [*expected, *(ask(session.steps, candidate) for candidate in expected)]
     assert session.conversation in [candidate.conversation for candidate in candidates], "a turn is torn"
 
 

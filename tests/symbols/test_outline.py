@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.python_definitions import definitions, standard_library
+from tests.support.sizes import examples
+from tests.support.symbol_sources import definitions, standard_library
 from thinklsp.core.lines import split_lines
-from thinklsp.symbols.answers import find_mentions
-from thinklsp.symbols.languages import language_of, languages
-from thinklsp.symbols.outline import outline
+from thinklsp.symbols.languages import detect_language, load_languages
+from thinklsp.symbols.outline import build_outline, find_mentions
 
 TABLE = sorted(Path(__file__).with_name("outlines").glob("*.txt"))
 
@@ -40,14 +40,14 @@ def drawn(symbols):
 def test_each_language(path, end):
     name, source, expected = parts(path)
     text = source.replace("\n", end)
-    language = language_of(name, text)
-    assert language is languages()[path.stem]
-    assert drawn(outline(text, language)) == expected
-    assert outline("\ufeff" + text, language) == outline(text, language)
+    language = detect_language(name, text)
+    assert language is load_languages()[path.stem]
+    assert drawn(build_outline(text, language)) == expected
+    assert build_outline("\ufeff" + text, language) == build_outline(text, language)
 
 
 def test_the_table_has_every_language():
-    assert [path.stem for path in TABLE] == sorted(languages())
+    assert [path.stem for path in TABLE] == sorted(load_languages())
 
 
 LANGUAGES = {
@@ -63,7 +63,7 @@ LANGUAGES = {
 
 @pytest.mark.parametrize(("path", "text"), LANGUAGES)
 def test_languages_by_name_first_line_and_text(path, text):
-    found = language_of(path, text)
+    found = detect_language(path, text)
     assert (found and found.name) == LANGUAGES[path, text]
 
 
@@ -77,18 +77,18 @@ IDS = {
 
 
 @pytest.mark.parametrize("language_id", IDS)
-def test_the_editor_decides_where_name_and_first_line_say_nothing(language_id):
+def test_editor_language_applies_to_unknown_names(language_id):
     for path in ("untitled:Untitled-1", "bin/tool", "notes.txt"):
-        found = language_of(path, "x\n", language_id)
+        found = detect_language(path, "x\n", language_id)
         assert (found and found.name) == IDS[language_id]
-    assert language_of("a.go", "", language_id).name == "go"
-    assert language_of("tool", "#!/usr/bin/env ruby\n", language_id).name == "ruby"
+    assert detect_language("a.go", "", language_id).name == "go"
+    assert detect_language("tool", "#!/usr/bin/env ruby\n", language_id).name == "ruby"
 
 
 def check(text, language):
     """All that holds for whatever text."""
-    symbols = outline(text, language)
-    assert symbols == outline(text, language)
+    symbols = build_outline(text, language)
+    assert symbols == build_outline(text, language)
     lines = max(len(split_lines(text)), 1)
     within = []
     for each in symbols:
@@ -110,7 +110,7 @@ SOURCES = {path.stem: parts(path)[1] for path in TABLE}
 junk = st.text(st.characters(codec=None) | st.sampled_from("\0\ud800\ufeff\r\n\t{}()[]\"'`#/*:;<>=\\"), max_size=30)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.sampled_from(sorted(SOURCES)), st.data())
 def test_broken_texts_have_outlines_too(name, data):
     """Pieces of a text taken out, doubled, and junk put between them."""
@@ -118,13 +118,13 @@ def test_broken_texts_have_outlines_too(name, data):
     for _ in range(data.draw(st.integers(1, 4))):
         a, b = sorted(data.draw(st.tuples(*[st.integers(0, len(text))] * 2)))
         text = text[:a] + data.draw(junk | st.just(text[a:b] * 2) | st.just("")) + text[b:]
-    check(text, languages()[name])
+    check(text, load_languages()[name])
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(st.sampled_from(sorted(SOURCES)), junk)
 def test_any_text_has_an_outline(name, text):
-    check(text, languages()[name])
+    check(text, load_languages()[name])
 
 
 INDENTED = "".join(" " * depth + "if x:\n" for depth in range(600))
@@ -143,12 +143,12 @@ NESTED = {
 @pytest.mark.parametrize("name", NESTED)
 def test_deep_nesting_is_no_recursion(name):
     for text in NESTED[name]:
-        check(text, languages()[name])
+        check(text, load_languages()[name])
 
 
 def test_a_file_of_5_mb():
     text = "def f():\n    return 1\n# " + "x" * 5_000 + "\n"
-    symbols = outline(text * 1_000, languages()["python"])
+    symbols = build_outline(text * 1_000, load_languages()["python"])
     assert [each.last_line for each in symbols] == list(range(2, 3_000, 3))
 
 
@@ -164,7 +164,9 @@ def test_python_as_python_itself_sees_it():
 
 
 def as_python_says(text):
-    rows = [(s.kind, s.name, s.first_line, s.last_line, s.depth) for s in outline(text, languages()["python"])]
+    rows = [
+        (s.kind, s.name, s.first_line, s.last_line, s.depth) for s in build_outline(text, load_languages()["python"])
+    ]
     return sorted(rows, key=lambda row: row[2:])
 
 
@@ -180,7 +182,7 @@ MENTIONS = {
 
 @pytest.mark.parametrize(("name", "text"), MENTIONS)
 def test_a_name_is_mentioned_where_it_is_code(name, text):
-    assert find_mentions(text, languages()[name], "a") == MENTIONS[name, text]
+    assert find_mentions(text, load_languages()[name], "a") == MENTIONS[name, text]
 
 
 def test_nothing_native_is_loaded_before_a_symbol_is_asked_for():

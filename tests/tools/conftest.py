@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from thinklsp.core.messages import ToolUseBlock
-from thinklsp.tools.base import ToolContext, call
 from thinklsp.tools.editor import Editor, NoEditor
 from thinklsp.tools.registry import TOOLS
+from thinklsp.tools.tool import ToolContext, call
 from thinklsp.workspace.overlay import EditOverlay
 from thinklsp.workspace.paths import Root
 from thinklsp.workspace.view import DocumentSnapshot, WorkspaceFolder, WorkspaceView

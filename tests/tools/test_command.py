@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from tests.support.plain_runner import PlainRunner
+from tests.support.shadowing import PlainRunner
 from thinklsp.core.errors import ToolFailed
 from thinklsp.core.messages import ToolUseBlock
-from thinklsp.tools.base import ToolContext, call, describe
-from thinklsp.tools.command import RunCommand, told
-from thinklsp.tools.commands import Ran
-from thinklsp.tools.registry import TOOLS, WITH_COMMANDS, tool_specs, tools_for
+from thinklsp.tools.command import RunCommand, format_result
+from thinklsp.tools.command_runs import CommandResult
+from thinklsp.tools.registry import TOOLS, TOOLS_WITH_COMMANDS, build_tool_specs, select_tools
+from thinklsp.tools.tool import ToolContext, call, describe
 
 
 @dataclass
@@ -22,7 +22,7 @@ class Allowed:
 
     runner: PlainRunner = field(default_factory=PlainRunner)
 
-    async def permitted(self, argv, folder):
+    async def is_permitted(self, argv, folder):
         return True
 
     async def run(self, argv, overlay, *, folder, seconds):
@@ -31,20 +31,20 @@ class Allowed:
 
 async def run(bench, *, commands=None, **arguments):
     context = ToolContext(bench.overlay, bench._ask, commands=commands)
-    return await call(ToolUseBlock("1", "run_command", arguments), WITH_COMMANDS, context)
+    return await call(ToolUseBlock("1", "run_command", arguments), TOOLS_WITH_COMMANDS, context)
 
 
-def test_the_tool_stands_behind_all_others_and_no_reading_turn_has_it():
-    assert WITH_COMMANDS[:-1] == TOOLS
-    assert [tool.name for tool in tools_for("agent", WITH_COMMANDS)][-1] == "run_command"
+def test_command_tool_is_last_and_not_in_reading_turns():
+    assert TOOLS_WITH_COMMANDS[:-1] == TOOLS
+    assert [tool.name for tool in select_tools("agent", TOOLS_WITH_COMMANDS)][-1] == "run_command"
     for mode in ("ask", "plan"):
-        assert tools_for(mode, WITH_COMMANDS) == tools_for(mode)
+        assert select_tools(mode, TOOLS_WITH_COMMANDS) == select_tools(mode)
 
 
-def test_the_schema_holds_no_switch_and_refuses_what_it_does_not_know():
-    spec = tool_specs(WITH_COMMANDS)[-1]
-    assert tool_specs(WITH_COMMANDS)[:-1] == tool_specs(TOOLS)
-    assert json.dumps(spec.input_schema) == json.dumps(RunCommand().spec().input_schema)
+def test_command_schema_rejects_unknown_fields():
+    spec = build_tool_specs(TOOLS_WITH_COMMANDS)[-1]
+    assert build_tool_specs(TOOLS_WITH_COMMANDS)[:-1] == build_tool_specs(TOOLS)
+    assert json.dumps(spec.input_schema) == json.dumps(RunCommand().build_spec().input_schema)
     assert set(spec.input_schema["properties"]) == {"argv", "timeout_s", "cwd"}
     assert spec.input_schema["additionalProperties"] is False
     assert spec.input_schema["required"] == ["argv"]
@@ -72,7 +72,7 @@ async def test_wrong_arguments_run_nothing(bench, arguments):
 
 async def test_without_commands_it_says_so(bench):
     output = await run(bench.start(), argv=["ls"])
-    assert (output.is_error, output.text) == (True, "No command can be run in this turn.")
+    assert (output.is_error, output.text) == (True, "Commands cannot be run in this turn.")
 
 
 async def test_it_runs_on_a_copy_that_holds_the_edits(bench):
@@ -80,14 +80,14 @@ async def test_it_runs_on_a_copy_that_holds_the_edits(bench):
     bench.overlay.write(bench.overlay.view.resolve("a.txt"), "new\n")
     output = await run(bench, commands=Allowed(), argv=["cat", "a.txt", "open.txt"])
     assert not output.is_error
-    assert "`cat a.txt open.txt` ended with exit status 0 after " in output.text
+    assert "`cat a.txt open.txt` exited with status 0 after " in output.text
     assert output.text.endswith(" s.\nOutput:\nnew\nunsaved")
     output = await run(bench, commands=Allowed(), argv=["cat", "b.txt"], cwd="sub")
     assert output.text.endswith("Output:\nb")
     assert (bench.path / "a.txt").read_text() == "old\n"
     failing = await run(bench, commands=Allowed(), argv=["cat", "none"])
     assert not failing.is_error
-    assert "exit status 1" in failing.text
+    assert "exited with status 1" in failing.text
     missing = await run(bench, commands=Allowed(), argv=["no-such-program"])
     assert (missing.is_error, missing.text) == (True, "`no-such-program` cannot be started: No such file or directory.")
 
@@ -101,53 +101,40 @@ async def test_what_is_raised_is_told(bench):
     assert (output.is_error, output.text) == (True, "No.")
 
 
-RAN = Ran("exit", 0, b"", 1.04)
+RAN = CommandResult("exit", 0, b"", 1.04)
+EXITED, SILENT = "exited with status 0 after 1.0 s.", "It printed no output."
+CHANGED = 'It changed these files on the copy, which is discarded: a, b c, "d\\ne".'
+OUT_OF_MEMORY = "exceeded the limit of memory (`memory_mb` in `[commands]`) and was killed after 1.0 s."
 TOLD = [
-    (RAN, "`x -y` ended with exit status 0 after 1.0 s.\nIt printed nothing."),
-    (replace(RAN, ended="signal", status=9), "`x -y` was ended by signal 9 after 1.0 s.\nIt printed nothing."),
-    (replace(RAN, ended="timeout"), "`x -y` took too long and was ended after 1.0 s.\nIt printed nothing."),
+    (RAN, f"{EXITED}\n{SILENT}"),
+    (replace(RAN, end_reason="signal", status=9), f"was killed by signal 9 after 1.0 s.\n{SILENT}"),
+    (replace(RAN, end_reason="timeout"), f"exceeded the time limit and was killed after 1.0 s.\n{SILENT}"),
+    (replace(RAN, end_reason="memory"), f"{OUT_OF_MEMORY}\n{SILENT}"),
+    (replace(RAN, changed_paths=("a", "b c", "d\ne")), f"{EXITED}\n{CHANGED}\n{SILENT}"),
     (
-        replace(RAN, ended="memory"),
-        (
-            "`x -y` passed the limit of memory (`memory_mb` in `[commands]`) and was ended after 1.0 s.\n"
-            "It printed nothing."
-        ),
-    ),
-    (
-        replace(RAN, changed=("a", "b c", "d\ne")),
-        (
-            "`x -y` ended with exit status 0 after 1.0 s.\nOn the copy, which is thrown away, it changed: a, b c, "
-            '"d\\ne".\nIt printed nothing.'
-        ),
-    ),
-    (
-        replace(RAN, output=b"\x1b[31mred\x1b[0m \xe2\x80\xae\x00\xff\n", cut=1234),
-        (
-            "`x -y` ended with exit status 0 after 1.0 s.\nOutput:\n[1,234 bytes more were left out in the middle]\n"
-            "red <U+202E><U+0000>\ufffd"
-        ),
+        replace(RAN, output=b"\x1b[31mred\x1b[0m \xe2\x80\xae\x00\xff\n", omitted_bytes=1234),
+        f"{EXITED}\nOutput:\n[1,234 bytes omitted in the middle]\nred <U+202E><U+0000>\ufffd",
     ),
 ]
 
 
 @pytest.mark.parametrize(("ran", "expected"), TOLD)
 def test_how_it_ended_is_told(ran, expected):
-    assert told(["x", "-y"], ran) == expected
+    assert format_result(["x", "-y"], ran) == f"`x -y` {expected}"
 
 
 def test_a_long_output_keeps_its_beginning_and_its_end():
-    text = told(["x"], replace(RAN, output=b"begin" + b"\x1b" * 50_000 + b"end", changed=tuple(map(str, range(99)))))
+    text = format_result(
+        ["x"], replace(RAN, output=b"begin" + b"\x1b" * 50_000 + b"end", changed_paths=tuple(map(str, range(99))))
+    )
     assert len(text) < 50_000
     assert "Output:\nbegin<U+001B>" in text
-    assert "characters left out" in text
+    assert "characters omitted" in text
     assert text.endswith("end")
     assert "28, 29 and 69 more." in text
 
 
 def test_the_title_shows_the_command():
-    for argv, title in (
-        (["pytest", "-q"], "run pytest -q"),
-        (["a b", "`"], 'run "a b" "\\u0060"'),
-        ([], "run_command"),
-    ):
-        assert describe(ToolUseBlock("1", "run_command", {"argv": argv}), WITH_COMMANDS) == title
+    titles = ((["pytest", "-q"], "run pytest -q"), (["a b", "`"], 'run "a b" "\\u0060"'), ([], "run_command"))
+    for argv, title in titles:
+        assert describe(ToolUseBlock("1", "run_command", {"argv": argv}), TOOLS_WITH_COMMANDS) == title

@@ -8,27 +8,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thinklsp.core.problems import Verified
-from thinklsp.tools.commands import Ended, Ran
-from thinklsp.tools.test_counts import plain_text, run_of_tests
-from thinklsp.tools.test_runners import kind_of
+from thinklsp.core.check_results import VerificationOutcome
+from thinklsp.sandbox.process import EndReason
+from thinklsp.tools.command_runs import CommandResult
+from thinklsp.tools.runner_commands import detect_output_kind
+from thinklsp.tools.runner_output import decode_output, parse_test_run
 
 OUTPUTS = Path(__file__).parents[1] / "fixtures" / "test_runs"
 
+PYTEST_FAILURES = ("test_a.py::test_two", "test_a.py::test_p[a b]", "test_a.py::test_err")
 # Output -> the command, its exit status, and what it says: passed, failed, names; None: no test was run.
 RUNS: dict[str, tuple[str, int, tuple[int | None, int | None, tuple[str, ...]] | None]] = {
     "pytest_ok": ("pytest", 0, (2, 0, ())),
     "pytest_ok_quiet": ("python3 -m pytest -q", 0, (2, 0, ())),
-    "pytest_fail": (
-        "uv run pytest", 1, (2, 3, ("test_a.py::test_two", "test_a.py::test_p[a b]", "test_a.py::test_err")),
-    ),
-    "pytest_quiet": (
-        ".venv/bin/python -m pytest -q", 1,
-        (2, 3, ("test_a.py::test_two", "test_a.py::test_p[a b]", "test_a.py::test_err")),
-    ),
-    "pytest_colour": (
-        "pytest --color=yes", 1, (2, 3, ("test_a.py::test_two", "test_a.py::test_p[a b]", "test_a.py::test_err")),
-    ),
+    "pytest_fail": ("uv run pytest", 1, (2, 3, PYTEST_FAILURES)),
+    "pytest_quiet": (".venv/bin/python -m pytest -q", 1, (2, 3, PYTEST_FAILURES)),
+    "pytest_colour": ("pytest --color=yes", 1, (2, 3, PYTEST_FAILURES)),
     "pytest_collection_error": ("pytest", 2, (0, 1, ("test_b.py",))),
     "pytest_none": ("pytest -k nothing", 5, None),
     "pytest_version": ("pytest --version", 0, None),
@@ -77,59 +72,60 @@ def test_every_output_is_in_the_table() -> None:
 def test_what_a_run_of_tests_has_come_to(name: str) -> None:
     command, status, expected = RUNS[name]
     output = (OUTPUTS / f"{name}.txt").read_bytes()
-    run = run_of_tests(command.split(), Ran("exit", status, output, 1.25))
+    run = parse_test_run(command.split(), CommandResult("exit", status, output, 1.25))
     if expected is None:
         assert run is None
         return
     assert run is not None
     passed, failed, _ = expected
-    assert (run.verified.passed, run.verified.failed, run.failures) == expected
-    assert run.verified == Verified(command, status == 0, passed, failed, 1.25)
+    assert (run.outcome.passed, run.outcome.failed, run.failures) == expected
+    assert run.outcome == VerificationOutcome(command, status == 0, passed, failed, 1.25)
 
 
 @pytest.mark.parametrize(
     "command", ["ls", "python app.py", "git test", "cargo build", "go vet", "make", "npm run lint"]
 )
 def test_other_commands_run_no_tests(command: str) -> None:
-    assert kind_of(command.split()) is None
-    assert run_of_tests(command.split(), Ran("exit", 0, b"2 passed in 0.01s", 1)) is None
+    assert detect_output_kind(command.split()) is None
+    assert parse_test_run(command.split(), CommandResult("exit", 0, b"2 passed in 0.01s", 1)) is None
 
 
 @pytest.mark.parametrize("ended", ["signal", "timeout", "memory", "output", "processes"])
-def test_a_run_that_was_ended_counts_for_nothing(ended: Ended) -> None:
-    assert run_of_tests(["pytest"], Ran(ended, 0, b"2 passed in 0.01s", 1)) is None
+def test_a_run_that_was_ended_counts_for_nothing(ended: EndReason) -> None:
+    assert parse_test_run(["pytest"], CommandResult(ended, 0, b"2 passed in 0.01s", 1)) is None
 
 
 def test_no_output_makes_a_failed_run_a_good_one() -> None:
     for name, (command, _, _) in RUNS.items():
-        run = run_of_tests(command.split(), Ran("exit", 3, (OUTPUTS / f"{name}.txt").read_bytes(), 1))
-        assert run is None or not run.verified.ok
-        failing = run_of_tests(command.split(), Ran("exit", 0, (OUTPUTS / f"{name}.txt").read_bytes(), 1))
-        assert failing is None or not (failing.verified.ok and failing.verified.failed)
+        output = (OUTPUTS / f"{name}.txt").read_bytes()
+        run = parse_test_run(command.split(), CommandResult("exit", 3, output, 1))
+        assert run is None or not run.outcome.ok
+        failing = parse_test_run(command.split(), CommandResult("exit", 0, output, 1))
+        assert failing is None or not (failing.outcome.ok and failing.outcome.failed)
 
 
 @given(st.binary(max_size=300), st.sampled_from(sorted(RUNS)))
 def test_no_output_breaks_the_reading(noise: bytes, name: str) -> None:
     output = (OUTPUTS / f"{name}.txt").read_bytes()
     for text in (noise, output[: len(noise) * 4] + noise, noise + output):
-        run_of_tests(RUNS[name][0].split(), Ran("exit", 0, text, 1))
+        parse_test_run(RUNS[name][0].split(), CommandResult("exit", 0, text, 1))
 
 
 def test_colours_and_lines_written_over_are_left_out() -> None:
     printed = b"\x1b[1;32mok\x1b[0m \x1b]8;;http://x\x07link\x1b]8;;\x07\r\n 10%\r 50%\r100%\n\xff"
-    assert plain_text(printed) == "ok link\n100%\n\ufffd"
+    assert decode_output(printed) == "ok link\n100%\n\ufffd"
 
 
 SENTENCES = {
-    Verified("pytest", True, 12, 0, 1.3): "Verified: `pytest` – 12 passed in 1.3 s.",
-    Verified("pytest", False, 10, 2, 1.3): "Not verified: `pytest` – 2 failed, 10 passed in 1.3 s.",
-    Verified("make test", True, None, None, 2): "Verified: `make test` – succeeded in 2.0 s.",
-    Verified("make test", False, None, None, 2): "Not verified: `make test` – failed in 2.0 s.",
-    Verified("go test", False, None, 1, 2): "Not verified: `go test` – 1 failed in 2.0 s.",
-    Verified("pytest", False, 3, 0, 2): "Not verified: `pytest` – failed, 3 passed in 2.0 s.",
+    VerificationOutcome("pytest", True, 12, 0, 1.3): "Verified: `pytest` – 12 passed in 1.3 s.",
+    VerificationOutcome("pytest", False, 10, 2, 1.3): "Not verified: `pytest` – 2 failed, 10 passed in 1.3 s.",
+    VerificationOutcome("make test", True, None, None, 2): "Verified: `make test` – succeeded in 2.0 s.",
+    VerificationOutcome("make test", False, None, None, 2): "Not verified: `make test` – failed in 2.0 s.",
+    VerificationOutcome("go test", False, None, 1, 2): "Not verified: `go test` – 1 failed in 2.0 s.",
+    VerificationOutcome("pytest", False, 3, 0, 2): "Not verified: `pytest` – failed, 3 passed in 2.0 s.",
 }
 
 
 @pytest.mark.parametrize("verified", SENTENCES, ids=str)
-def test_the_sentence_for_people(verified: Verified) -> None:
-    assert verified.sentence() == SENTENCES[verified]
+def test_the_sentence_for_people(verified: VerificationOutcome) -> None:
+    assert verified.format_sentence() == SENTENCES[verified]

@@ -4,15 +4,15 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from thinklsp.core.problems import Problem
-from thinklsp.tools.editor import DiagnosedDocument, Diagnostics, NoEditor
-from thinklsp.tools.shown import RESULT_LIMIT
+from thinklsp.core.check_results import EditorDiagnostic
+from thinklsp.core.text_safety import RESULT_LIMIT
+from thinklsp.tools.editor import DiagnosedDocument, EditorDiagnostics, NoEditor
 
-ALL = "by all servers and linters that the editor runs"
-MAY = "There may be some all the same."
-SOME = "seen when the user asked for code actions there, so there may be others"
-UNSEEN = "[the editor has not seen the edits of this turn; this is about the text before them]"
-OLDER = "[told for an earlier version of the text, without what stood in lines that have changed since]"
+ALL = "according to all servers and linters of the editor"
+MAY = "There may be some."
+SOME = "from code action requests only, so there may be others"
+UNSEEN = "[the editor has not seen the edits from this turn; this describes the text before the edits]"
+OLDER = "[reported for an earlier version of the text; problems in lines that changed since then are omitted]"
 LINES = "one\ntwo\nthree\n"
 
 
@@ -25,13 +25,13 @@ class Known(NoEditor):
     failed: str | None = None
     asked: list = field(default_factory=list)
 
-    async def diagnostics(self, uri):
+    async def fetch_diagnostics(self, uri):
         self.asked.append(uri)
-        return Diagnostics(self.documents, self.complete, self.failed)
+        return EditorDiagnostics(self.documents, self.complete, self.failed)
 
 
 def error(line, message="bad", severity="error", source="ruff", code=""):
-    return Problem(line, severity, message, source, code)
+    return EditorDiagnostic(line, severity, message, source, code)
 
 
 def about(bench, name, *problems, text=None, older=False, unread=0):
@@ -54,7 +54,7 @@ async def test_grouped_by_file_the_severe_ones_first(bench):
         "b.py\n  line 2: error: worse than that\n"
         "a.py\n  line 3: warning: so so (pyright W1)\n  line 1: hint: hm (ruff)\n"
         "dir/c.py\n  line 1: unheard of: odd (ruff)\n"
-        "[left out: 1 file that tools may not read]"
+        "[omitted: 1 file that tools may not read]"
     )
     assert await bench.ok("diagnostics") == whole
     assert await bench.ok("diagnostics", path=".") == whole
@@ -69,22 +69,22 @@ NOTHING = {
     "a file, looked at": ("a.py", True, True, False, f"No problems in a.py, {ALL}."),
     "a file, not looked at": (
         "a.py", True, False, False,
-        f"Nothing is known about problems in a.py: no server may have looked yet. {MAY}",
+        f"The problems in a.py are unknown: servers may still be checking. {MAY}",
     ),
     "a file, looked at long ago": (
         "a.py", True, True, True,
-        f"Nothing is known about problems in a.py: no server may have looked yet. {MAY}\na.py {OLDER}",
+        f"The problems in a.py are unknown: servers may still be checking. {MAY}\na.py {OLDER}",
     ),
     "a file, without a plugin": (
         "a.py", False, False, False,
-        f"Nothing is known about problems in a.py: the editor tells of them with code actions only. {MAY}",
+        f"The problems in a.py are unknown: the editor reports them with code actions only. {MAY}",
     ),
     "everything, looked at": (
-        None, True, True, False, f"No problems in what has been looked at, {ALL}: a.py. Other files may have some.",
+        None, True, True, False, f"No problems in these files, {ALL}: a.py. Other files may have some.",
     ),
     "everything, not looked at": (
         None, True, False, False,
-        f"Nothing is known about problems here: no server may have looked yet. {MAY}",
+        f"The problems here are unknown: servers may still be checking. {MAY}",
     ),
 }  # fmt: skip
 
@@ -98,9 +98,9 @@ async def test_none_is_not_unknown(bench, case):
 
 
 FAILED = {
-    "silent": "the editor did not answer when it was asked",
-    "refused": "the editor answered with an error when it was asked",
-    "unreadable": "the editor answered with something that cannot be read",
+    "silent": "the editor did not answer the request for diagnostics",
+    "refused": "the editor answered the request for diagnostics with an error",
+    "unreadable": "the editor answered the request for diagnostics in an unexpected format",
 }
 
 
@@ -108,9 +108,7 @@ FAILED = {
 async def test_an_editor_that_should_know_and_does_not_say(bench, failed):
     bench.start({"a.py": LINES}, {"a.py": LINES})
     bench.editor = Known((), False, failed)
-    assert await bench.ok("diagnostics", path="a.py") == (
-        f"Nothing is known about problems in a.py: {FAILED[failed]}. {MAY}"
-    )
+    assert await bench.ok("diagnostics", path="a.py") == (f"The problems in a.py are unknown: {FAILED[failed]}. {MAY}")
     bench.editor = Known((about(bench, "a.py", error(2), text=LINES),), False, failed)
     assert await bench.ok("diagnostics") == (
         f"1 problem in 1 file, {SOME}.\na.py\n  line 2: error: bad (ruff)\n[{FAILED[failed]}]"
@@ -120,25 +118,21 @@ async def test_an_editor_that_should_know_and_does_not_say(bench, failed):
 async def test_what_cannot_be_read_is_told_and_is_not_none(bench):
     bench.start({"b.py": LINES, "c.py": LINES}, {"a.py": LINES})
     bench.editor = Known(
-        (
-            about(bench, "a.py", text=LINES),
-            about(bench, "b.py", error(2), unread=2),
-            about(bench, "c.py", unread=1),
-        )
+        (about(bench, "a.py", text=LINES), about(bench, "b.py", error(2), unread=2), about(bench, "c.py", unread=1))
     )
-    unread = "in a form that cannot be read]"
+    unread = "in an unexpected format]"
     assert await bench.ok("diagnostics") == (
         f"1 problem in 1 file, {ALL}.\n"
-        f"b.py [left out: 2 problems {unread}\n  line 2: error: bad (ruff)\nc.py [left out: 1 problem {unread}"
+        f"b.py [omitted: 2 problems {unread}\n  line 2: error: bad (ruff)\nc.py [omitted: 1 problem {unread}"
     )
     assert await bench.ok("diagnostics", path="c.py") == (
-        "Nothing is known about problems in c.py: what the editor has told cannot be read. "
-        f"{MAY}\nc.py [left out: 1 problem {unread}"
+        "The problems in c.py are unknown: the editor reported them in an unexpected format. "
+        f"{MAY}\nc.py [omitted: 1 problem {unread}"
     )
 
 
 async def test_without_an_editor_nobody_knows(bench):
-    assert (await bench.start({"a.py": ""}).ok("diagnostics")).startswith("There is no editor here, so nobody tells")
+    assert (await bench.start({"a.py": ""}).ok("diagnostics")).startswith("No editor is connected, so the diagnostics")
 
 
 async def test_lines_are_those_that_the_turn_reads(bench):
@@ -154,7 +148,7 @@ async def test_lines_are_those_that_the_turn_reads(bench):
     )
     assert await bench.ok("diagnostics", path="a.py") == (
         f"2 problems in 1 file, {ALL}.\n"
-        "a.py [1 more problem stood in lines that have changed]\n"
+        "a.py [omitted: 1 problem in lines that changed]\n"
         "  line 2: error: of two (ruff)\n  line 3: error: of three (ruff)"
     )
     await bench.ok("edit_file", path="a.py", old_text="one\ntwo\n", new_text="zero\none\n2\n")
@@ -162,14 +156,14 @@ async def test_lines_are_those_that_the_turn_reads(bench):
     await bench.ok("delete_file", path="gone.py")
     assert await bench.ok("diagnostics") == (
         f"2 problems in 2 files, {ALL}.\n"
-        f"a.py {UNSEEN} [2 more problems stood in lines that this turn has changed]\n"
+        f"a.py {UNSEEN} [omitted: 2 problems in lines that this turn changed]\n"
         "  line 4: error: of three (ruff)\n"
-        f"closed.py {UNSEEN} [1 more problem stood in lines that this turn has changed]\n"
+        f"closed.py {UNSEEN} [omitted: 1 problem in lines that this turn changed]\n"
         "  line 2: error: of three (ruff)"
     )
     await bench.ok("write_file", path="a.py", content="other\n")
     assert await bench.ok("diagnostics", path="a.py") == (
-        f"No problems in a.py, {ALL}.\na.py {UNSEEN} [3 more problems stood in lines that this turn has changed]"
+        f"No problems in a.py, {ALL}.\na.py {UNSEEN} [omitted: 3 problems in lines that this turn changed]"
     )
 
 
@@ -188,4 +182,4 @@ async def test_the_result_is_bounded(bench):
     assert text.startswith(f"598 problems in 2 files, {ALL}.\na.py\n  line 1: error: {'x' * 500}… (ruff)\n  line 2")
     bench.editor = Known((about(bench, "a.py", *(error(n) for n in range(1, 300))), about(bench, "b.py", error(1))))
     text = await bench.ok("diagnostics")
-    assert text.endswith("  [cut: 99 more problems in this file; give a path to see those of others]")
+    assert text.endswith("  [cut: 99 more problems in this file; give a path to see other files]")

@@ -23,7 +23,7 @@ async def test_edits(bench, name):
     bench.start({"f": before})
     text = await bench.ok("edit_file", path="f", old_text=old, new_text=new)
     assert text.startswith("Edited f at line ")
-    (edit,) = bench.overlay.edit_set().files
+    (edit,) = bench.overlay.build_edit_set().files
     assert (edit.before, edit.after) == (before, after)
     assert (bench.path / "f").read_bytes() == before.encode()
 
@@ -36,7 +36,7 @@ async def test_replace_all(bench):
     assert (
         await bench.ok("edit_file", path="f", old_text="x", new_text="y", replace_all=True) == "Edited f at 4 places."
     )
-    assert bench.overlay.edit_set().files[0].after == "y\ny\nyy\n"
+    assert bench.overlay.build_edit_set().files[0].after == "y\ny\nyy\n"
 
 
 async def test_overlapping_occurrences_are_not_one(bench):
@@ -45,10 +45,10 @@ async def test_overlapping_occurrences_are_not_one(bench):
 
 
 HINTS = {
-    "    return 1": "Line 2 differs from it in white space only",
-    "def f():\n  return 1\n": "Lines 1-2 differ from it in white space only",
+    "    return 1": "Line 2 differs from it only in whitespace",
+    "def f():\n  return 1\n": "Lines 1-2 differ from it only in whitespace",
     "return  2 + 2": "The nearest line is 4: return 2 + 3",
-    "nothing like this anywhere": "No line is like its first one",
+    "nothing like this anywhere": "No line resembles its first line",
 }
 
 
@@ -56,7 +56,7 @@ HINTS = {
 async def test_what_is_not_there_gets_a_hint(bench, old):
     bench.start({"f": "def f():\n\treturn 1\ndef g():\n\treturn 2 + 3\n"})
     assert HINTS[old] in await bench.fails("edit_file", path="f", old_text=old, new_text="x")
-    assert not bench.overlay.edit_set()
+    assert not bench.overlay.build_edit_set()
 
 
 async def test_an_edit_that_changes_nothing_says_so(bench):
@@ -67,7 +67,7 @@ async def test_an_edit_that_changes_nothing_says_so(bench):
 async def test_invisible_characters_are_told(bench):
     bench.start({"f": "a\u200bb\n"})
     text = await bench.ok("edit_file", path="f", old_text="b", new_text="b\u202e\u200b")
-    assert text == "Edited f at line 1. Note: the new text holds invisible characters: <U+202E>."
+    assert text == "Edited f at line 1. Note: the new text contains invisible characters: <U+202E>."
 
 
 async def test_half_a_character_is_refused(bench):
@@ -81,9 +81,9 @@ async def test_half_a_character_is_refused(bench):
     ]
     for name, arguments in calls:
         text = await bench.fails(name, **arguments)
-        assert text.startswith(f"`{arguments['path']}` was left as it is: the new text holds half of a character, ")
-        assert text.endswith("Send the text again with the whole character, or without it.")
-    assert not bench.overlay.changed()
+        assert text.startswith(f"`{arguments['path']}` was not changed: the new text contains a lone surrogate, ")
+        assert text.endswith("Send the text again without it.")
+    assert not bench.overlay.list_changed()
     assert await bench.ok("write_file", path="new", content="x\U0001f600 y") == "Created new (1 line)."
     await bench.ok("edit_file", path="open", old_text="y", new_text="z")
     assert bench.overlay.read(bench.overlay.view.resolve("open")).text == "x\ud83d z\n"
@@ -95,7 +95,7 @@ async def test_writing(bench):
     assert await bench.ok("write_file", path="crlf", content="1\n2\n3\n") == "Rewrote crlf (3 lines)."
     assert await bench.ok("write_file", path="mark", content="\ufeffb\n") == "Rewrote mark (1 line)."
     await bench.ok("write_file", path="marked", content="b\n")
-    after = {edit.path: edit.after for edit in bench.overlay.edit_set().files}
+    after = {edit.path: edit.after for edit in bench.overlay.build_edit_set().files}
     assert after == {"new/file": "x\r\ny", "crlf": "1\r\n2\r\n3\r\n", "mark": "b\r\n", "marked": "\ufeffb\n"}
     assert "not UTF-8" in await bench.fails("write_file", path="latin", content="x")
     assert "folder" in await bench.fails("write_file", path="new", content="x")
@@ -105,12 +105,12 @@ async def test_writing(bench):
 async def test_renaming_and_deleting(bench):
     bench.start({"a": "x\n", "b": "y\n", "d/c": "z\n"})
     assert await bench.ok("rename_file", path="a", new_path="e/f") == "Renamed a to e/f."
-    assert "exists already" in await bench.fails("rename_file", path="b", new_path="d/c")
-    assert "that name already" in await bench.fails("rename_file", path="b", new_path="./b")
+    assert "already exists" in await bench.fails("rename_file", path="b", new_path="d/c")
+    assert "already has that name" in await bench.fails("rename_file", path="b", new_path="./b")
     assert await bench.ok("delete_file", path="b") == "Deleted b."
     for name, arguments in (("delete_file", {"path": "d"}), ("rename_file", {"path": "d", "new_path": "q"})):
         assert "is a folder" in await bench.fails(name, **arguments)
     assert "does not exist" in await bench.fails("delete_file", path="b")
-    assert {(edit.path, edit.new_path, edit.after) for edit in bench.overlay.edit_set().files} == {
+    assert {(edit.path, edit.new_path, edit.after) for edit in bench.overlay.build_edit_set().files} == {
         ("a", "e/f", "x\n"), ("b", None, None),
     }  # fmt: skip

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from thinklsp.core.errors import ToolFailed
-from thinklsp.tools.git import Changes, changes
+from thinklsp.tools.git import Changes, find_changes
 from thinklsp.tools.programs import find_program
 from thinklsp.workspace.paths import Root
 from thinklsp.workspace.view import DocumentSnapshot, WorkspaceFolder, WorkspaceView
@@ -84,22 +84,22 @@ async def test_every_state_of_a_file(repository: Repository) -> None:
     view = repository.view(
         unsaved="unsaved\n", same="1\n", **{"made.txt": "made\n", "ignored.py": "x\n", "scratch.py": "y\n"}
     )
-    found = await changes(view)
+    found = await find_changes(view)
     assert sorted(marked(found)) == sorted(
         ["-1", "+saved", "-1", "+unsaved", "-1", "-1", "+staged, and more", "+new", "+made", "+y", "-1", "+1"]
     )
-    told = {left.split(" ", 1)[0] for left in found.left_out}
+    told = {left.split(" ", 1)[0] for left in found.omissions}
     assert told == {".env", "link", "picture"}
     assert "SECRET" not in found.diff
     names = {"saved", "unsaved", "gone", "staged", "new é.txt", "made.txt", "scratch.py", "moved", "to", *told}
     assert set(found.files) == names
-    index = await changes(view, staged=True)
+    index = await find_changes(view, staged=True)
     assert sorted(marked(index)) == ["+1", "+staged", "-1", "-1"]
     assert set(index.files) == {"staged", "moved", "to", ".env"}
-    assert index.left_out[0].startswith(".env ")
-    one = await changes(view, view.resolve("staged"))
+    assert index.omissions[0].startswith(".env ")
+    one = await find_changes(view, view.resolve("staged"))
     assert (marked(one), one.files) == (["-1", "+staged, and more"], ("staged",))
-    assert (await changes(view, view.resolve("same"))).files == ()
+    assert (await find_changes(view, view.resolve("same"))).files == ()
 
 
 async def test_a_folder_below_the_top_and_before_the_first_commit(tmp_path: Path) -> None:
@@ -107,16 +107,16 @@ async def test_a_folder_below_the_top_and_before_the_first_commit(tmp_path: Path
     repository.write("a.py", "1\n")
     (repository.path / "above.py").write_text("2\n")
     view = repository.view()
-    assert (await changes(view)).files == ("a.py",)
+    assert (await find_changes(view)).files == ("a.py",)
     repository.git("add", "-A")
-    assert marked(await changes(view, staged=True)) == ["+1"]
+    assert marked(await find_changes(view, staged=True)) == ["+1"]
     repository.git("commit", "-q", "-m", "one")
     repository.write("a.py", "3\n")
     repository.write("b/c.py", "4\n")
     (repository.path / "above.py").write_text("5\n")
-    assert marked(await changes(repository.view())) == ["-1", "+3", "+4"]
+    assert marked(await find_changes(repository.view())) == ["-1", "+3", "+4"]
     view = repository.view()
-    assert (await changes(view, view.resolve("b"))).files == ("b/c.py",)
+    assert (await find_changes(view, view.resolve("b"))).files == ("b/c.py",)
     for root in repository.roots:
         root.close()
 
@@ -126,11 +126,11 @@ async def test_what_is_shown_is_bounded_and_says_so(repository: Repository) -> N
     for number in range(350):
         repository.write(f"f{number:03}.txt", f"{number}\n" * (8_000 if number == 1 else 1))
     repository.write("z.bin", b"x" * 5_000_000)
-    found = await changes(repository.view())
+    found = await find_changes(repository.view())
     assert len(found.files) == 351
     assert 12_000 < len(found.diff) <= 40_000
-    assert "f001.txt differs in more lines than are shown here" in found.left_out
-    assert "f349.txt was not looked into, as too many files differ" in found.left_out
+    assert "f001.txt has more changes than are shown here" in found.omissions
+    assert "f349.txt was not compared, because too many files differ" in found.omissions
 
 
 # What a repository names to be run: configuration, attributes, files.
@@ -155,9 +155,7 @@ HOSTILE: list[Traps] = [
 
 
 @pytest.mark.parametrize("traps", HOSTILE, ids=lambda traps: ",".join(traps[0]))
-async def test_no_repository_runs_anything(
-    repository: Repository, traps: tuple[dict[str, str], dict[str, str]]
-) -> None:
+async def test_no_repository_runs_anything(repository: Repository, traps: Traps) -> None:
     settings, files = traps
     sprung, trap = repository.path.parent / "sprung", repository.path.parent / "trap"
     trap.write_text(f"#!/bin/sh\ntouch {sprung}\ncat\n")
@@ -179,7 +177,7 @@ async def test_no_repository_runs_anything(
     for staged in (False, True):
         view = repository.view()
         try:
-            found = await changes(view, staged=staged)
+            found = await find_changes(view, staged=staged)
         except ToolFailed:
             assert "missing" in files
         else:
@@ -193,7 +191,7 @@ async def test_git_of_the_workspace_is_not_run(repository: Repository, monkeypat
     (repository.folder / "bin/git").chmod(0o755)
     monkeypatch.setenv("PATH", f"{repository.folder / 'bin'}{os.pathsep}.")
     with pytest.raises(ToolFailed, match="not installed"):
-        await changes(repository.view())
+        await find_changes(repository.view())
     assert not (repository.folder / "sprung").exists()
 
 
@@ -201,6 +199,6 @@ async def test_where_there_is_no_repository(tmp_path: Path) -> None:
     with Root(str(tmp_path)) as root:
         view = WorkspaceView([(WorkspaceFolder(tmp_path.as_uri(), "work"), root)])
         with pytest.raises(ToolFailed, match="The folder work is not in a git repository"):
-            await changes(view)
+            await find_changes(view)
     with pytest.raises(ToolFailed, match="No folder is open"):
-        await changes(WorkspaceView())
+        await find_changes(WorkspaceView())

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from thinklsp.tools.inert import inert, make_inert, plain
+from thinklsp.tools.markdown_sanitizer import escape_all, sanitize, sanitize_in_background
 
 BECOMES = {
     "an image": ("See ![x](https://e/?d=1).", "See !\\[x](https://e/?d=1)."),
@@ -36,8 +36,8 @@ BECOMES = {
 @pytest.mark.parametrize("name", BECOMES)
 def test_what_loads_becomes_text(name: str) -> None:
     before, after = BECOMES[name]
-    assert inert(before) == after
-    assert inert(after) == after
+    assert sanitize(before) == after
+    assert sanitize(after) == after
 
 
 STAYS = [
@@ -53,12 +53,12 @@ STAYS = [
 @pytest.mark.parametrize("text", STAYS)
 def test_what_is_honest_stays(text: str) -> None:
     for end in ("\n", "\r\n", "\r"):
-        assert inert(text.replace("\n", end)) == text.replace("\n", end)
+        assert sanitize(text.replace("\n", end)) == text.replace("\n", end)
 
 
 @pytest.mark.parametrize("sign", [">", "- ", "[", "![", "<a ", "*a **b ", "` ", "[x](", "|a"])
 def test_what_nobody_can_read_ends(sign: str) -> None:
-    assert "![x](u)" not in inert(sign * 2_000 + "![x](u)")
+    assert "![x](u)" not in sanitize(sign * 2_000 + "![x](u)")
 
 
 def tower(height: int) -> str:
@@ -73,12 +73,12 @@ def tower(height: int) -> str:
 
 @pytest.mark.parametrize("height", [1, 2, 7, 12, 100])
 def test_what_is_hidden_many_times_over_becomes_text(height: int) -> None:
-    assert len(re.findall(r"\\<\?", inert(tower(height)))) == height
+    assert len(re.findall(r"\\<\?", sanitize(tower(height)))) == height
 
 
 async def test_a_long_text_is_read_in_a_worker_process() -> None:
-    """H-F21: the result is the same, and no Markdown at all if the worker gives none."""
+    """The result is the same, and no Markdown at all if the worker gives none."""
     long = "An honest [page](https://e) and ![an image](https://e).\n\n" * 500
     assert len(long) > 20_000
-    assert await make_inert(long) == inert(long)
-    assert await make_inert(long, json.loads) == plain(long)
+    assert await sanitize_in_background(long) == sanitize(long)
+    assert await sanitize_in_background(long, json.loads) == escape_all(long)

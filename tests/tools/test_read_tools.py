@@ -1,6 +1,6 @@
 """`read_file` and `list_files` over disk, open documents and edits of the turn."""
 
-from thinklsp.tools.shown import RESULT_LIMIT
+from thinklsp.core.text_safety import RESULT_LIMIT
 
 
 async def test_lines_are_numbered_and_bounded_by_the_range(bench):
@@ -13,7 +13,7 @@ async def test_lines_are_numbered_and_bounded_by_the_range(bench):
     )
     assert await bench.ok("read_file", path="b.py", end_line=99) == "b.py, lines 1-1 of 1\n    1\tbuffer"
     assert "has 4 lines; line 5 does not exist" in await bench.fails("read_file", path="a.py", start_line=5)
-    assert "other way round" in await bench.fails("read_file", path="a.py", start_line=3, end_line=2)
+    assert "swap them" in await bench.fails("read_file", path="a.py", start_line=3, end_line=2)
 
 
 async def test_this_turns_edits_are_what_is_read(bench):
@@ -93,7 +93,7 @@ async def test_long_listings_are_cut_from_below(bench):
     bench.start({f"d{n}/e/f{n}.py": "" for n in range(30)} | {f"top{n}": "" for n in range(30)})
     lines = await listed(bench, limit=40)
     assert {f"top{n}" for n in range(30)} <= set(lines)
-    assert lines[-2] == "[cut: 40 files of more; give a path or a glob to see others]"
+    assert lines[-2] == "[cut after 40 files; give a path or a glob to see others]"
     assert "folders were not opened: d" in lines[-1]
     assert len(await listed(bench, limit=60)) == 60
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from thinklsp.tools.test_runs import recognised
+from thinklsp.tools.runner_commands import find_tests
 from thinklsp.workspace.overlay import EditOverlay
 from thinklsp.workspace.paths import Root
 from thinklsp.workspace.view import WorkspaceFolder, WorkspaceView
@@ -57,25 +57,25 @@ PROJECTS = [
 def test_a_project_is_recognised_by_its_files(bench, files, changed, expected, folder):
     bench.start({"readme.txt": "", **files})
     bench.overlay.write(bench.overlay.view.resolve(changed), "# changed\n" + PLAIN * changed.startswith("test_"))
-    found = recognised(bench.overlay)
+    found = find_tests(bench.overlay)
     if expected is None:
         assert found is None
         return
     assert found is not None
-    assert (tuple(" ".join(argv) for argv in found.spellings), found.folder) == (expected, folder)
+    assert (tuple(" ".join(argv) for argv in found.commands), found.folder) == (expected, folder)
 
 
 def test_what_is_not_changed_is_not_tested(bench):
     bench.start({"conftest.py": ""})
-    assert recognised(bench.overlay) is None
+    assert find_tests(bench.overlay) is None
 
 
-def test_an_interpreter_may_be_a_link_and_an_open_document_counts(bench):
+def test_linked_interpreter_and_open_documents_count(bench):
     bench.start({"tests/test_a.py": CASES}, {"conftest.py": ""})
     (bench.path / ".venv/bin").mkdir(parents=True)
     (bench.path / ".venv/bin/python").symlink_to("/usr/bin/python3")
     bench.overlay.write(bench.overlay.view.resolve("a.py"), "x")
-    assert recognised(bench.overlay).spellings == ((".venv/bin/python", "-m", "pytest"),)
+    assert find_tests(bench.overlay).commands == ((".venv/bin/python", "-m", "pytest"),)
 
 
 def test_several_folders_are_named(tmp_path):
@@ -87,5 +87,5 @@ def test_several_folders_are_named(tmp_path):
         overlay = EditOverlay(WorkspaceView(folders))
         overlay.write(overlay.view.resolve("one/a.go"), "x")
         overlay.write(overlay.view.resolve("two/sub/a.go"), "x")
-        assert recognised(overlay).folder == "two"
-        assert [place.shown for place in overlay.view.resolve_folder("two")] == ["two"]
+        assert find_tests(overlay).folder == "two"
+        assert [place.label for place in overlay.view.resolve_folder("two")] == ["two"]

@@ -1,16 +1,45 @@
 """`outline`, `definition` and `references`: from the editor where it knows, else by syntax over what the model sees."""
 
+from __future__ import annotations
+
 import asyncio
 import re
+from dataclasses import dataclass, field
 
 import pytest
 
-from tests.support.knowing_editor import KnowingEditor
 from thinklsp.core.messages import ToolUseBlock
-from thinklsp.tools.base import ToolContext, call
-from thinklsp.tools.editor import NamedTarget, NamedTargets, NoEditor, Target
+from thinklsp.core.text_safety import RESULT_LIMIT
+from thinklsp.tools.editor import NamedTarget, NamedTargets, NoEditor, Point, Target
 from thinklsp.tools.registry import TOOLS
-from thinklsp.tools.shown import RESULT_LIMIT
+from thinklsp.tools.tool import ToolContext, call
+
+
+@dataclass
+class KnowingEditor(NoEditor):
+    """`texts`: what it has open or on disk, by URI; where the asked text differs the answer is None."""
+
+    texts: dict[str, str]
+    answers: tuple[Target, ...] | None = None
+    shown: str | None = None
+    named: NamedTargets | None = None
+    asked: list[tuple[int, int]] = field(default_factory=list)
+
+    async def fetch_hover(self, point: Point) -> str | None:
+        return self.shown if self.texts.get(point.uri) == point.text else None
+
+    async def fetch_outline(self, document: Point) -> NamedTargets | None:
+        return self.named if self.texts.get(document.uri) == document.text else None
+
+    async def find_symbols(self, query: str) -> NamedTargets | None:
+        return self.named
+
+    async def find_definition(self, point: Point) -> tuple[Target, ...] | None:
+        self.asked.append((point.line, point.column))
+        return self.answers if self.texts.get(point.uri) == point.text else None
+
+    find_references = find_definition
+
 
 TREE = {
     "geo/shapes.py": "class Circle:\n    def area(self):\n        return 1\n\n\nclass Square:\n    def area(self):\n"
@@ -44,7 +73,7 @@ async def test_outline_of_what_the_model_sees(bench):
     bench.start({"s.go": "package s\nfunc (t *T) Run() {}\n", "empty.py": "", "t.txt": "x"})
     assert await bench.ok("outline", path="s.go") == "s.go, go, 2 lines\nmethod T.Run 2"
     assert await bench.ok("outline", path="empty.py") == "empty.py, python, 0 lines\nNo definitions."
-    assert await bench.fails("outline", path="t.txt") == "No grammar here reads `t.txt`; search_text finds names in it."
+    assert "No grammar can read `t.txt`; use search_text to find names" in await bench.fails("outline", path="t.txt")
 
 
 async def test_a_long_outline_is_bounded(bench):
@@ -70,7 +99,7 @@ async def test_definitions_by_syntax(bench, path, line, symbol):
     assert re.findall(r"^\S+:\d.*$", text, re.MULTILINE) == DEFINITIONS[path, line, symbol]
 
 
-async def test_references_by_syntax_leave_out_comments_and_other_languages(bench):
+async def test_references_by_syntax_skip_comments(bench):
     text = await told(bench.start(TREE), "references", "app.py", 8, "area")
     assert text == (
         "3 references of `area` (by syntax, names only: check the hits)\n"
@@ -80,7 +109,7 @@ async def test_references_by_syntax_leave_out_comments_and_other_languages(bench
     assert "notes.md:1: Circle" in await told(bench, "references", "app.py", 8, "Circle")
 
 
-async def test_open_documents_without_a_name_are_of_the_language_that_the_editor_says(bench):
+async def test_unnamed_documents_have_the_editor_language(bench):
     new, script = "untitled:Untitled-1", "bin/tool"
     text = "def foo():  # foo\n    pass\n"
     opened = {new: text, script: "foo()  # foo\n"}
@@ -98,7 +127,7 @@ async def test_open_documents_without_a_name_are_of_the_language_that_the_editor
 
 
 @pytest.mark.parametrize("path", ["x.kt", "ignored/x.kt", "untitled:1"])
-async def test_references_without_a_grammar_begin_with_the_file_that_was_asked_about(bench, path):
+async def test_references_without_grammar_start_with_own_file(bench, path):
     text = "fun foo() {}\nfun bar() { foo() }\nfun food() {}\n"
     disk, opened = ({}, {path: text}) if ":" in path else ({path: text}, {})
     bench.start({"a.kt": "foo()\n", ".gitignore": "ignored/\n", **disk}, opened)
@@ -137,7 +166,7 @@ async def test_the_editor_is_asked_first_where_its_text_is_the_models(bench):
     editor.answers, editor.asked = answers, []
     await bench.ok("edit_file", path="geo/shapes.py", old_text="class Circle", new_text="\nclass Circle")
     text = await told(bench, "references", "app.py", 8, "Circle", editor)
-    assert "geo/shapes.py:1: class Circle: [numbers of before this turn's edits]" in text
+    assert "geo/shapes.py:1: class Circle: [line numbers before this turn's edits]" in text
     editor.asked = []
     await bench.ok("edit_file", path="app.py", old_text="def main", new_text="def start")
     assert "by syntax" in await told(bench, "definition", "app.py", 8, "Circle", editor)
@@ -145,11 +174,10 @@ async def test_the_editor_is_asked_first_where_its_text_is_the_models(bench):
 
 
 async def test_what_the_editor_shows_goes_with_every_definition(bench):
-    """A-14: `hover`."""
     bench.start(TREE)
     uri = (bench.path / "app.py").as_uri()
     editor = KnowingEditor({uri: TREE["app.py"]}, (Target(uri, 4, 4),), "(function) def main() -> int\n\nDoes it.")
-    shown = "The editor shows for it:\n| (function) def main() -> int\n| \n| Does it.\n"
+    shown = "The editor shows:\n| (function) def main() -> int\n| \n| Does it.\n"
     text = await told(bench, "definition", "app.py", 4, "main", editor)
     assert text.startswith(f"1 definition of `main` (from the editor's language server)\n{shown}app.py:4\n")
     editor.answers = None
@@ -163,7 +191,6 @@ async def test_what_the_editor_shows_goes_with_every_definition(bench):
 
 
 async def test_symbols_of_the_editor_where_no_grammar_finds_any(bench):
-    """A-14: `symbols` of a document and of the workspace."""
     bench.start(TREE | {"a.zz": "box\n  lid\n", "empty.py": "", "use.py": "import lib\nlib.Pump()\n"})
     uris = {name: (bench.path / name).as_uri() for name in ("a.zz", "empty.py", "use.py")}
     uri = uris["a.zz"]
@@ -173,12 +200,12 @@ async def test_symbols_of_the_editor_where_no_grammar_finds_any(bench):
             NamedTarget("lid\u202e", "field", Target(uri, 2, 2), "box", 1),
             NamedTarget("flat", "function", Target(uri, 2, 2), "box"),
         ),
-        unread=2,
+        unreadable_count=2,
         is_cut=True,
     )
     editor = KnowingEditor({uri: "box\n  lid\n", uris["empty.py"]: ""}, named=named)
     expected = (
-        "a.zz, from the editor's language server\n[left out: 2 in a form that cannot be read]\nclass box 1-2\n"
+        "a.zz, from the editor's language server\n[omitted: 2 in an unexpected format]\nclass box 1-2\n"
         "  field lid<U+202E> 2\nfunction box.flat 2\n[there are more]"
     )
     output = await ask(bench, editor, "outline", path="a.zz")
@@ -188,7 +215,7 @@ async def test_symbols_of_the_editor_where_no_grammar_finds_any(bench):
     for named in (None, NamedTargets(())):
         editor.named = named
         output = await ask(bench, editor, "outline", path="a.zz")
-        assert output.text == "No grammar here reads `a.zz`; search_text finds names in it."
+        assert output.text == "No grammar can read `a.zz`; use search_text to find names in it."
         assert output.is_error
         assert (await ask(bench, editor, "outline", path="empty.py")).text.endswith("No definitions.")
 
@@ -219,13 +246,10 @@ async def test_what_the_editor_names_is_read_through_the_gate_alone(bench, tmp_p
 
 WRONG = {
     ("app.py", 99, "x"): "`app.py` has 8 lines; line 99 does not exist.",
-    ("app.py", 4, "Circle"): "`Circle` does not stand on line 4 of `app.py`. It stands on line 1, 8.",
-    (
-        "app.py",
-        4,
-        "mai",
-    ): "`mai` does not stand on line 4 of `app.py`. It does not occur in the file; search_text finds it elsewhere.",
-    ("no.py", 1, "x"): "`no.py` does not exist; list_files shows the files that do.",
+    ("app.py", 4, "Circle"): "`Circle` is not on line 4 of `app.py`. It is on line 1, 8.",
+    ("app.py", 4, "mai"): "`mai` is not on line 4 of `app.py`. It does not occur in the file; use search_text to find "
+    "it elsewhere.",
+    ("no.py", 1, "x"): "`no.py` does not exist; use list_files to find files.",
 }
 
 

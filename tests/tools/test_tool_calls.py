@@ -10,11 +10,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.support.sizes import examples
 from thinklsp.core.events import PlanEntry
 from thinklsp.core.messages import ToolUseBlock
-from thinklsp.tools.base import Arguments, Tool, ToolContext, ToolOutput, call, describe, schema_of
-from thinklsp.tools.registry import TOOLS, WITH_COMMANDS, tool_specs, tools_for
-from thinklsp.tools.shown import RESULT_LIMIT
+from thinklsp.core.text_safety import RESULT_LIMIT
+from thinklsp.core.tool_type import ToolOutput
+from thinklsp.tools.registry import TOOLS, TOOLS_WITH_COMMANDS, build_tool_specs, select_tools
+from thinklsp.tools.tool import Arguments, Tool, ToolContext, build_arguments_schema, call, describe
 
 GOLDEN = Path(__file__).with_name("tool_specs.json")
 
@@ -25,13 +27,13 @@ def as_json(specs):
 
 
 def test_specs_are_the_agreed_ones():
-    """A change here changes every cached prefix: write `as_json(tool_specs(TOOLS))` to the file if it is meant."""
-    assert as_json(tool_specs(TOOLS)) == GOLDEN.read_text()
-    assert as_json(tool_specs(TOOLS)) == as_json(tool_specs(TOOLS))
+    """A change invalidates every prompt cache. docs/contributing/add-a-tool.md says how to update the file."""
+    assert as_json(build_tool_specs(TOOLS)) == GOLDEN.read_text()
+    assert as_json(build_tool_specs(TOOLS)) == as_json(build_tool_specs(TOOLS))
 
 
 def test_schemas_are_plain():
-    for spec in tool_specs(TOOLS):
+    for spec in build_tool_specs(TOOLS):
         text = json.dumps(spec.input_schema)
         assert not [word for word in ("$ref", "$defs", '"title"', "anyOf", "null") if word in text], spec.name
         assert spec.input_schema["additionalProperties"] is False
@@ -40,7 +42,7 @@ def test_schemas_are_plain():
 
 
 def test_modes():
-    names = {mode: [tool.name for tool in tools_for(mode)] for mode in ("agent", "ask", "plan")}
+    names = {mode: [tool.name for tool in select_tools(mode)] for mode in ("agent", "ask", "plan")}
     assert names["agent"] == [
         "read_file", "list_files", "search_text", "outline", "diagnostics", "definition", "references", "edit_file",
         "write_file", "rename_file", "delete_file", "ask_user", "plan",
@@ -50,6 +52,7 @@ def test_modes():
     assert [tool.name for tool in TOOLS if tool.read_only] == [*looking, "plan"]
 
 
+SECRET = "`.env` may contain secrets (`.env*`). The user can let tools read it with `allow_protected`."
 WRONG = {
     ("read_file", "{}"): "The argument `path` of `read_file` is missing.",
     ("read_file", '{"path": "x", "start_line": 0}'): "The argument `start_line` of `read_file` is wrong: Input "
@@ -61,28 +64,26 @@ WRONG = {
     "Input should be 'pending', 'in_progress' or 'completed'.",
     ("no_such", "{}"): "There is no tool `no_such` in this turn. The tools are: read_file, list_files, search_text, "
     "outline, diagnostics, definition, references, edit_file, write_file, rename_file, delete_file, ask_user, plan.",
-    ("read_file", '{"path": "../x"}'): "`../x` holds `..`; give the path from the workspace folder on.",
-    ("read_file", '{"path": "no.py"}'): "`no.py` does not exist; list_files shows the files that do.",
-    ("read_file", '{"path": "."}'): "`.` is a folder; list_files shows what is in it.",
-    ("diagnostics", '{"path": "no.py"}'): "`no.py` does not exist; list_files shows the files that do.",
-    ("diagnostics", '{"path": ".env"}'): "`.env` may hold secrets (`.env*`) and is not read. The user can allow it "
-    "in the user's own settings.",
-    ("read_file", '{"path": ".env"}'): "`.env` may hold secrets (`.env*`) and is not read. The user can allow it "
-    "in the user's own settings.",
+    ("read_file", '{"path": "../x"}'): "`../x` contains `..`; give a path relative to the workspace folder.",
+    ("read_file", '{"path": "no.py"}'): "`no.py` does not exist; use list_files to find files.",
+    ("read_file", '{"path": "."}'): "`.` is a folder; use list_files to list it.",
+    ("diagnostics", '{"path": "no.py"}'): "`no.py` does not exist; use list_files to find files.",
+    ("diagnostics", '{"path": ".env"}'): SECRET,
+    ("read_file", '{"path": ".env"}'): SECRET,
     ("write_file", '{"path": ".vscode/tasks.json", "content": ""}'): "`.vscode/tasks.json` is protected "
-    "(`.vscode`) and cannot be changed by tools. Tell the user what should stand in it.",
+    "(`.vscode`) and cannot be changed by tools. Tell the user which change to make.",
     ("rename_file", '{"path": "a", "new_path": ".git/hooks/x"}'): "`.git/hooks/x` is protected (`.git`) and cannot be "
-    "changed by tools. Tell the user what should stand in it.",
+    "changed by tools. Tell the user which change to make.",
     ("delete_file", '{"path": "untitled:9"}'): "No open document has the URI `untitled:9`. The path of a file is "
     "relative to the workspace folder.",
     ("read_file", '{"path": "/a.py"}'): "`/a.py` is outside the workspace folders. The path of a file is relative to "
     "the workspace folder.",
     ("read_file", '{"path": "link"}'): "`link` leads through a symbolic link, and tools do not follow links. If the "
-    "file lies in the workspace, name it by its own path.",
+    "file is in the workspace, use its own path.",
     ("write_file", '{"path": "link", "content": ""}'): "`link` is a symbolic link, and tools do not follow links. If "
-    "the file lies in the workspace, name it by its own path.",
-    ("edit_file", '{"path": "empty", "old_text": "a", "new_text": "b"}'): "`empty` is empty; write_file gives it a "
-    "text.",
+    "the file is in the workspace, use its own path.",
+    ("edit_file", '{"path": "empty", "old_text": "a", "new_text": "b"}'): "`empty` is empty; use write_file to write "
+    "it.",
 }  # fmt: skip
 
 
@@ -93,18 +94,18 @@ async def test_wrong_calls_say_what_to_do(bench, name, arguments):
     assert await bench.fails(name, **json.loads(arguments)) == WRONG[name, arguments]
 
 
-@pytest.mark.parametrize("tool", WITH_COMMANDS, ids=lambda tool: tool.name)
+@pytest.mark.parametrize("tool", TOOLS_WITH_COMMANDS, ids=lambda tool: tool.name)
 async def test_null_stands_for_an_argument_that_is_not_given(bench, tool):
-    properties = schema_of(tool.arguments)["properties"]
-    required = schema_of(tool.arguments).get("required", [])
-    bench.tools = WITH_COMMANDS
+    properties = build_arguments_schema(tool.arguments)["properties"]
+    required = build_arguments_schema(tool.arguments).get("required", [])
+    bench.tools = TOOLS_WITH_COMMANDS
     plain = {"string": "a", "integer": 1, "array": []}
     given = {name: plain[properties[name]["type"]] for name in required}
     nulls = dict.fromkeys(properties.keys() - given.keys())
     one, other = [await bench.start({"a": "x\n"}).call(tool.name, **given, **more) for more in (nulls, {})]
     assert one == other
-    assert describe(ToolUseBlock("1", tool.name, given | nulls), WITH_COMMANDS) == describe(
-        ToolUseBlock("1", tool.name, given), WITH_COMMANDS
+    assert describe(ToolUseBlock("1", tool.name, given | nulls), TOOLS_WITH_COMMANDS) == describe(
+        ToolUseBlock("1", tool.name, given), TOOLS_WITH_COMMANDS
     )
     for name in required:
         assert f"`{name}` of `{tool.name}` is wrong" in await bench.fails(tool.name, **given | {name: None})
@@ -120,6 +121,7 @@ async def test_arguments_that_were_no_json(bench):
     assert describe(ToolUseBlock("1", "plan", None), TOOLS) == "plan"
 
 
+KEY = "sk-ant-" + "a1B2" * 10
 TITLES = {
     ("read_file", '{"path": "src/app.py"}'): "read src/app.py",
     ("read_file", '{"path": "a", "start_line": 3, "end_line": 9}'): "read a:3-9",
@@ -143,58 +145,74 @@ def test_titles_are_one_short_line(name, arguments):
     assert describe(ToolUseBlock("1", name, json.loads(arguments)), TOOLS) == TITLES[name, arguments]
 
 
-class Faulty(Tool[Arguments]):
-    name: ClassVar[str] = "faulty"
-    description: ClassVar[str] = "Fails."
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("read_file", {"path": KEY}),
+        ("run_command", {"argv": ["curl", "-H", f"x-api-key: {KEY}"]}),
+        ("search_text", {"pattern": "x" * 95 + f" {KEY}"}),
+        (KEY, {}),
+        (KEY, None),
+    ],
+)
+def test_titles_show_no_keys(name, arguments):
+    title = describe(ToolUseBlock("1", name, arguments), TOOLS_WITH_COMMANDS)
+    assert KEY[:8] not in title
+    assert "[hid" in title
+
+
+class Playing(Tool[Arguments]):
+    """A tool that does what a test says."""
+
+    name: ClassVar[str] = "playing"
+    description: ClassVar[str] = "Plays."
     arguments = Arguments
 
+    def __init__(self, play):
+        self.play = play
+
     def title(self, args):
-        return "fail"
+        return "play"
 
     async def run(self, args, context):
+        return await self.play()
+
+
+async def test_tool_failure_is_a_result_without_content_in_the_log(bench, caplog):
+    async def fail():
         raise ValueError("secret content")
 
-
-class Loud(Faulty):
-    name: ClassVar[str] = "loud"
-
-    async def run(self, args, context):
-        return ToolOutput("\x1b" * RESULT_LIMIT)
-
-
-class Waiting(Faulty):
-    name: ClassVar[str] = "waiting"
-
-    async def run(self, args, context):
-        self.begun.set()
-        await asyncio.Event().wait()
-
-
-async def test_a_fault_in_a_tool_is_a_result_and_its_log_is_silent_about_content(bench, caplog):
-    bench.start().tools = (Faulty(),)
+    bench.start().tools = (Playing(fail),)
     with caplog.at_level(logging.DEBUG):
-        text = await bench.fails("faulty")
-    assert text == "`faulty` failed because of a fault in thinklsp. Try another way."
+        text = await bench.fails("playing")
+    assert text == "`playing` failed because of a bug in thinklsp. Try another way."
     # What the log makes of the fault itself is the subject of cli/test_logs.py.
     [record] = caplog.records
-    assert record.getMessage() == "tool faulty failed"
+    assert record.getMessage() == "tool playing failed"
     assert record.exc_info is not None
 
 
 async def test_every_result_is_bounded(bench):
-    bench.start().tools = (Loud(),)
-    text = await bench.ok("loud")
+    async def shout():
+        return ToolOutput("\x1b" * RESULT_LIMIT)
+
+    bench.start().tools = (Playing(shout),)
+    text = await bench.ok("playing")
     assert len(text) <= RESULT_LIMIT
     assert text.startswith("<U+001B>")
-    assert text.endswith("of which this is the beginning]")
+    assert text.endswith("this is the beginning]")
 
 
 async def test_cancellation_passes_through(bench):
-    waiting = Waiting()
-    waiting.begun = asyncio.Event()
-    bench.start().tools = (waiting,)
-    task = asyncio.create_task(bench.call("waiting"))
-    await waiting.begun.wait()
+    begun = asyncio.Event()
+
+    async def wait():
+        begun.set()
+        await asyncio.Event().wait()
+
+    bench.start().tools = (Playing(wait),)
+    task = asyncio.create_task(bench.call("playing"))
+    await begun.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -217,7 +235,6 @@ async def test_plan_and_question(bench):
 
 
 async def test_options_hide_nothing_and_are_short(bench):
-    """H-F14."""
     bench.start()
     hostile = "Don't\u202e run\nit\x1b\u200b"
     bench.answer = "Don't<U+202E> run it<U+001B><U+200B>"
@@ -236,7 +253,7 @@ values = st.recursive(
 keys = st.sampled_from(sorted({key for tool in TOOLS for key in tool.arguments.model_fields})) | st.text(max_size=6)
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(name=st.sampled_from([tool.name for tool in TOOLS]), arguments=st.dictionaries(keys, values, max_size=4))
 async def test_no_arguments_break_a_call(bench, name, arguments):
     bench.start({"a": "x"})

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import Any, get_args
+from typing import get_args
 
 import anthropic
 import pytest
 from anthropic.types import MessageParam, TextBlockParam, ToolUnionParam
 from anthropic.types.message_content_param import MessageContentParam
 from anthropic.types.message_create_params import MessageCreateParamsStreaming
-from pydantic import TypeAdapter
 
-from tests.support.anthropic_cases import ENDPOINT, cases, expected, raw, run, stream
-from tests.support.anthropic_requests import REQUESTS
-from tests.support.sse_server import SseServer, head
+from tests.support.anthropic_samples import ENDPOINT, REQUESTS, cases, expected, raw, run, stream
+from tests.support.other_hosts import SseServer, head
+from tests.vendors.clients import check_type, drop_nulls
 from thinklsp.providers.anthropic.adapter import AnthropicAdapter
 
 
@@ -28,9 +27,8 @@ async def test_the_vendor_reads_the_same_message(case: str) -> None:
             message = await theirs.get_final_message()
         await client.close()
     ours, usage, _ = run(stream(case))
-    # The vendor's objects add fields of their own with the value None.
-    assert [without_nulls(raw(block)) for block in ours.blocks] == [
-        without_nulls(block.model_dump(mode="json", by_alias=True, warnings=False)) for block in message.content
+    assert [drop_nulls(raw(block)) for block in ours.blocks] == [
+        drop_nulls(block.model_dump(mode="json", by_alias=True, warnings=False)) for block in message.content
     ]
     counted = message.usage
     cached = (counted.cache_read_input_tokens or 0) + (counted.cache_creation_input_tokens or 0)
@@ -43,31 +41,15 @@ async def test_the_vendor_reads_the_same_message(case: str) -> None:
 @pytest.mark.parametrize("name", REQUESTS)
 def test_requests_fit_the_types_of_the_vendor(name: str) -> None:
     body = json.loads(bytes(AnthropicAdapter().encode(REQUESTS[name], ENDPOINT).body))
-    check(body, MessageCreateParamsStreaming)
+    check_type(body, MessageCreateParamsStreaming)
     for message in body["messages"]:
-        check(message, MessageParam)
+        check_type(message, MessageParam)
         for block in message["content"]:
-            check(block, BLOCKS)
+            check_type(block, BLOCKS)
     for tool in body.get("tools", ()):
-        check(tool, ToolUnionParam)
+        check_type(tool, ToolUnionParam)
     for block in body.get("system", ()):
-        check(block, TextBlockParam)
+        check_type(block, TextBlockParam)
 
 
-# What stands in the list of a message's content; validated block by block, since lists are validated lazily.
 BLOCKS = get_args(get_args(MessageContentParam)[1])[0]
-
-
-def check(value: dict[str, Any], kind: Any) -> None:
-    """Validation drops unknown keys, so nothing may be missing afterwards. Lists are checked by their members."""
-    validated = TypeAdapter(kind).validate_python(value)
-    for key, item in value.items():
-        assert key in validated
-        if not isinstance(item, list):
-            assert validated[key] == item
-
-
-def without_nulls(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: without_nulls(item) for key, item in value.items() if item is not None}
-    return [without_nulls(item) for item in value] if isinstance(value, list) else value

@@ -1,7 +1,4 @@
-"""The vendor's own client as an independent judge: same stream, same content and calls; our requests fit its types.
-
-Where the client is wrong about what servers really send, the recorded case says why (`sdk`), and a test watches that.
-"""
+"""The vendor's own client as an independent judge: same stream, same content and calls; our requests fit its types."""
 
 from __future__ import annotations
 
@@ -9,25 +6,15 @@ from typing import Any
 
 import openai
 import pytest
-from openai.types.chat import (
-    ChatCompletion,
-    ChatCompletionAssistantMessageParam,
-    ChatCompletionFunctionToolParam,
-    ChatCompletionMessageFunctionToolCallParam,
-    ChatCompletionSystemMessageParam,
-    ChatCompletionToolMessageParam,
-    ChatCompletionUserMessageParam,
-)
+from openai.types import chat
 from openai.types.chat.completion_create_params import CompletionCreateParamsStreaming
-from pydantic import TypeAdapter
 
-from tests.support.chat_cases import cases, expected, run, server, server_of, stream
-from tests.support.chat_requests import REQUESTS, body_of
-from tests.support.sse_server import SseServer, head
-from thinklsp.providers.openai_chat.servers import kinds
+from tests.support.chat_samples import KINDS, REQUESTS, body_of, cases, expected, run, server, server_of, stream
+from tests.support.other_hosts import SseServer, head
+from tests.vendors.clients import check_type
 
 
-async def theirs(data: bytes) -> ChatCompletion:
+async def theirs(data: bytes) -> chat.ChatCompletion:
     async with (
         SseServer([[head(), data]]) as host,
         openai.AsyncOpenAI(base_url=f"{host.url}/v1", api_key="k", max_retries=0) as client,
@@ -36,7 +23,7 @@ async def theirs(data: bytes) -> ChatCompletion:
         return await events.get_final_completion()
 
 
-def as_read(completion: ChatCompletion) -> dict[str, Any]:
+def as_read(completion: chat.ChatCompletion) -> dict[str, Any]:
     message = completion.choices[0].message
     calls = [(one.id or "", one.function.name, one.function.arguments) for one in message.tool_calls or ()]
     return {"text": message.content or "", "calls": calls, "refusal": message.refusal or ""}
@@ -69,7 +56,7 @@ async def test_the_vendor_reads_the_same_content_and_calls(case: str) -> None:
 @pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
 @pytest.mark.parametrize("case", [case for case in GOOD if expected(case)["sdk"] != "agrees"])
 async def test_where_the_vendor_reads_something_else(case: str) -> None:
-    """Should it learn to read one of these, the case becomes a judge as well."""
+    """If the client learns to read one of these, the case moves to the test above."""
     try:
         read = as_read(await theirs(stream(case)))
     except (TypeError, AttributeError, IndexError, AssertionError, RuntimeError, openai.OpenAIError):
@@ -78,34 +65,24 @@ async def test_where_the_vendor_reads_something_else(case: str) -> None:
 
 
 ROLES: dict[str, Any] = {
-    "system": ChatCompletionSystemMessageParam,
-    "user": ChatCompletionUserMessageParam,
-    "assistant": ChatCompletionAssistantMessageParam,
-    "tool": ChatCompletionToolMessageParam,
+    "system": chat.ChatCompletionSystemMessageParam,
+    "user": chat.ChatCompletionUserMessageParam,
+    "assistant": chat.ChatCompletionAssistantMessageParam,
+    "tool": chat.ChatCompletionToolMessageParam,
 }
-# What other servers take besides.
 BEYOND = {"reasoning", "reasoning_content", "reasoning_details", "thinking", "chat_template_kwargs"}
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-@pytest.mark.parametrize("kind", kinds())
+@pytest.mark.parametrize("kind", KINDS)
 def test_requests_fit_the_types_of_the_vendor(name: str, kind: str) -> None:
     body = body_of(REQUESTS[name], server(kind))
-    check(body, CompletionCreateParamsStreaming, BEYOND)
+    check_type(body, CompletionCreateParamsStreaming, BEYOND)
     for message in body["messages"]:
-        check(message, ROLES[message["role"]], BEYOND)
+        check_type(message, ROLES[message["role"]], BEYOND)
         for one in message.get("tool_calls", ()):
-            check(one, ChatCompletionMessageFunctionToolCallParam, set())
+            check_type(one, chat.ChatCompletionMessageFunctionToolCallParam)
     for tool in body.get("tools", ()):
-        check(tool, ChatCompletionFunctionToolParam, set())
+        check_type(tool, chat.ChatCompletionFunctionToolParam)
     if kind == "openai":
         assert not [message for message in (body, *body["messages"]) if BEYOND & message.keys()]
-
-
-def check(value: dict[str, Any], kind: Any, beyond: set[str]) -> None:
-    """Validation drops unknown keys, so nothing may be missing afterwards. Lists are checked by their members."""
-    validated = TypeAdapter(kind).validate_python(value)
-    for key, item in value.items():
-        assert key in validated or key in beyond
-        if key in validated and not isinstance(item, list):
-            assert validated[key] == item

@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 from google import genai
 from google.genai import types
-from pydantic.alias_generators import to_camel
 
-from tests.support.google_cases import ENDPOINT, MODEL, cases, expected, raw, run, stream
-from tests.support.google_requests import REQUESTS
-from tests.support.google_wire import ADAPTER, Json, body_of
-from tests.support.sse_server import SseServer, head
+from tests.support import google_samples
+from tests.support.google_samples import ENDPOINT, MODEL, REQUESTS, Json, body_of, cases, expected, raw, run, stream
+from tests.support.other_hosts import SseServer, head
+from tests.vendors.clients import decode_base64, join_parts, to_camel_names
 
 CONFIG = types.GenerateContentConfig(automatic_continuation=False)
 
@@ -38,7 +37,7 @@ async def test_the_vendor_reads_the_same_message(case: str) -> None:
     blocks = [raw(block) for block in ours.blocks]
     if ours.stop_reason == "pause_turn":
         assert token == base64.b64decode(blocks.pop()["continuationToken"])
-    assert [_decoded(block) for block in blocks] == _joined([_decoded(part) for part in parts])
+    assert [_decoded(block) for block in blocks] == join_parts([_decoded(part) for part in parts])
     _compare_usage(usage, counted)
 
 
@@ -51,37 +50,17 @@ def _compare_usage(theirs: types.GenerateContentResponseUsageMetadata, ours: Any
 
 
 def _decoded(part: Json) -> Json:
-    """Signatures and data as bytes: the vendor writes them in the other base64. Absent and false, none are the same."""
+    """Decode signatures and data, which the vendor writes in the other base64, and drop null and false."""
     kept = {key: value for key, value in part.items() if value is not None and value is not False}
     if "thoughtSignature" in kept:
-        kept["thoughtSignature"] = _bytes(kept["thoughtSignature"])
+        kept["thoughtSignature"] = decode_base64(kept["thoughtSignature"])
     if "inlineData" in kept:
-        kept["inlineData"] = {**kept["inlineData"], "data": _bytes(kept["inlineData"]["data"])}
+        kept["inlineData"] = {**kept["inlineData"], "data": decode_base64(kept["inlineData"]["data"])}
     return kept
-
-
-def _bytes(text: str) -> bytes:
-    return base64.urlsafe_b64decode(text.replace("+", "-").replace("/", "_"))
-
-
-def _joined(parts: list[Json]) -> list[Json]:
-    """Pieces of unsigned text made one, empty ones left out."""
-    whole: list[Json] = []
-    for part in parts:
-        is_plain = part.keys() <= {"text", "thought"}
-        if is_plain and not part.get("text"):
-            continue
-        last = whole[-1] if whole else None
-        if is_plain and last is not None and last.keys() == part.keys():
-            last["text"] += part["text"]
-        else:
-            whole.append(dict(part))
-    return whole
 
 
 @pytest.mark.parametrize("name", REQUESTS)
 def test_requests_fit_the_types_of_the_vendor(name: str) -> None:
-    """Its types refuse fields that they do not know."""
     body = body_of(REQUESTS[name])
     assert body.keys() <= {"systemInstruction", "contents", "tools", "generationConfig", "continuationToken"}
     for content in (*body["contents"], *([body["systemInstruction"]] if "systemInstruction" in body else [])):
@@ -94,13 +73,11 @@ def test_requests_fit_the_types_of_the_vendor(name: str) -> None:
 
 
 def fits(kind: Any, value: Json) -> None:
-    """Validated, and nothing of it lost."""
     again = json.loads(kind.model_validate(value).model_dump_json(by_alias=True, exclude_none=True))
     assert again == value
 
 
 async def test_our_request_is_the_one_that_the_vendor_sends() -> None:
-    """But for the version in the address, which it was told, and the form of some names."""
     request = REQUESTS["summaries"]
     body = body_of(request)
     config = types.GenerateContentConfig(
@@ -118,16 +95,9 @@ async def test_our_request_is_the_one_that_the_vendor_sends() -> None:
         await client.aio.aclose()
         client.close()
     theirs = server.received[0]
-    ours = ADAPTER.encode(request, replace(ENDPOINT, base_url=server.url, api_key="k"))
+    ours = google_samples.ADAPTER.encode(request, replace(ENDPOINT, base_url=server.url, api_key="k"))
     assert server.url + theirs.target == ours.url
     assert theirs.headers["x-goog-api-key"] == ours.headers["x-goog-api-key"]
-    sent = _camel(theirs.json)
+    sent = to_camel_names(theirs.json)
     sent["systemInstruction"].pop("role", None)
     assert sent == body
-
-
-def _camel(value: Any) -> Any:
-    """The vendor writes some names with underscores, which the service takes just as well."""
-    if isinstance(value, dict):
-        return {to_camel(key): _camel(item) for key, item in value.items()}
-    return [_camel(item) for item in value] if isinstance(value, list) else value

@@ -9,38 +9,36 @@ from google.genai._gaos.types.interactions.model import Model as GoogleModel
 from openai.types.shared.chat_model import ChatModel
 from openai.types.shared.responses_model import ResponsesModel
 
-from thinklsp.providers.catalog import known_models, lookup
+from thinklsp.providers.catalogue import find_model, list_models
 
 VENDOR_IDS = get_args(get_args(Model)[0])
 
 
 def test_every_id_of_the_vendors_client_is_known() -> None:
     assert VENDOR_IDS
-    assert [model_id for model_id in VENDOR_IDS if not lookup("anthropic", model_id).known] == []
-    assert set(known_models("anthropic")) <= set(VENDOR_IDS)
+    assert [model_id for model_id in VENDOR_IDS if not find_model("anthropic", model_id).known] == []
+    assert set(list_models("anthropic")) <= set(VENDOR_IDS)
 
 
-# What OpenAI's client names beside the rows: what has gone, makes sound or pictures, or was never for tools.
+# Ids of OpenAI's client without a row: retired models, models for audio or images, and models without tools.
 NOT_LISTED = ("gpt-3.5", "gpt-4-", "gpt-4o-audio", "gpt-4o-mini-", "chatgpt-4o", "gpt-audio", "codex-", "o1-")
 NOT_LISTED_IDS = {
     *("gpt-4", "gpt-5-chat-latest", "gpt-5.1-mini"),
     *("gpt-4o-search-preview", "gpt-4o-search-preview-2025-03-11"),
 }
-# Rows that the client's lists do not name.
 IN_A_DOCSTRING_OF_THE_CLIENT = {"gpt-5.3-codex"}
 PRICED_ELSEWHERE = {"gpt-5.4-pro", "gpt-5.2-codex", "gpt-5.1-codex-mini"}
-# What the Responses API has beside: models for research, for screens, and for few.
+# Models of the Responses API for research, for computer use, and for selected customers.
 NOT_FOR_CODE = ("deep-research", "computer-use", "daybreak", "cyber", "rosalind", "o1-pro")
 
 
 def test_openais_client_and_the_rows_name_the_same_models() -> None:
-    """A-5: codex and pro models are listed, and no id that neither the client nor `genai-prices` names as a model."""
     responses = get_args(ResponsesModel)[-1]
     every = {*get_args(ChatModel), *get_args(responses)}
-    named = {name for name in every if lookup("openai", name).known}
+    named = {name for name in every if find_model("openai", name).known}
     rest = {name for name in every - named if not any(word in name for word in NOT_FOR_CODE)}
     assert {name for name in rest if not name.startswith(NOT_LISTED)} == NOT_LISTED_IDS
-    assert set(known_models("openai")) - named == IN_A_DOCSTRING_OF_THE_CLIENT | PRICED_ELSEWHERE
+    assert set(list_models("openai")) - named == IN_A_DOCSTRING_OF_THE_CLIENT | PRICED_ELSEWHERE
 
 
 def test_googles_client_and_the_rows_name_the_same_models() -> None:
@@ -48,5 +46,5 @@ def test_googles_client_and_the_rows_name_the_same_models() -> None:
     makes_other_things = ("image", "tts", "transcribe", "robotics", "omni", "banana", "embedding", "live", "computer")
     text = {name for name in named if not any(word in name for word in makes_other_things)}
     assert text
-    assert [name for name in text if not lookup("google", name).known] == []
-    assert set(known_models("google")) - named == {"gemini-3-pro-preview"}  # It has been shut down.
+    assert [name for name in text if not find_model("google", name).known] == []
+    assert set(list_models("google")) - named == {"gemini-3-pro-preview"}  # It has been shut down.

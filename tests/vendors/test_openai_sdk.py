@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import openai
@@ -13,26 +15,31 @@ from openai.types.responses.response_input_item_param import FunctionCallOutput,
 from openai.types.responses.response_input_text_param import ResponseInputTextParam
 from openai.types.responses.response_output_message_param import ResponseOutputMessageParam
 from openai.types.responses.response_output_text_param import ResponseOutputTextParam
-from pydantic import TypeAdapter
 
-from tests.support.openai_cases import ENDPOINT, cases, expected, raw, run, stream
-from tests.support.openai_requests import REQUESTS
-from tests.support.sse_server import SseServer, head
+from tests.support.openai_samples import ENDPOINT, REQUESTS, cases, expected, raw, run, stream
+from tests.support.other_hosts import SseServer, head
+from tests.vendors.clients import PARSED, check_type, drop_nulls
 from thinklsp.providers.openai_responses.adapter import OpenAiResponsesAdapter
+
+
+@asynccontextmanager
+async def vendor_stream(case: str) -> AsyncIterator[Any]:
+    async with (
+        SseServer([[head(), stream(case)]]) as server,
+        openai.AsyncOpenAI(base_url=server.url, api_key="k", max_retries=0) as client,
+        client.responses.stream(model="gpt-6-sol", input="x") as theirs,
+    ):
+        yield theirs
 
 
 @pytest.mark.parametrize("case", [case for case in cases(failing=False) if expected(case)["sdk_agrees"]])
 async def test_the_vendor_reads_the_same_answer(case: str) -> None:
-    async with SseServer([[head(), stream(case)]]) as server:
-        client = openai.AsyncOpenAI(base_url=server.url, api_key="k", max_retries=0)
-        async with client.responses.stream(model="gpt-6-sol", input="x") as theirs:
-            ends = [event async for event in theirs if event.type in ("response.completed", "response.incomplete")]
-        await client.close()
-    (end,) = ends
+    async with vendor_stream(case) as theirs:
+        [end] = [event async for event in theirs if event.type in ("response.completed", "response.incomplete")]
     response = end.response
     ours = run(stream(case))
-    assert [without_nulls(raw(block)) for block in ours.message.blocks] == [
-        without_nulls(item.model_dump(mode="json", by_alias=True, warnings=False)) for item in response.output
+    assert [drop_nulls(raw(block)) for block in ours.message.blocks] == [
+        drop_nulls(item.model_dump(mode="json", by_alias=True, warnings=False), *PARSED) for item in response.output
     ]
     assert ours.message.text.replace("\n\n", "") == response.output_text
     counted = response.usage
@@ -46,67 +53,40 @@ async def test_the_vendor_reads_the_same_answer(case: str) -> None:
 
 @pytest.mark.parametrize("case", ["truncated", "truncated_after_the_last_item"])
 async def test_the_vendor_too_demands_an_end(case: str) -> None:
-    async with SseServer([[head(), stream(case)]]) as server:
-        client = openai.AsyncOpenAI(base_url=server.url, api_key="k", max_retries=0)
-        async with client.responses.stream(model="gpt-6-sol", input="x") as theirs:
-            with pytest.raises(RuntimeError, match=r"response\.completed"):
-                await theirs.get_final_response()
-        await client.close()
+    async with vendor_stream(case) as theirs:
+        with pytest.raises(RuntimeError, match=r"response\.completed"):
+            await theirs.get_final_response()
+
+
+# The types of an item and of its parts, by type and role.
+ITEMS: dict[tuple[str, str], tuple[Any, Any]] = {
+    ("message", "assistant"): (ResponseOutputMessageParam, ResponseOutputTextParam),
+    **dict.fromkeys([("message", "user"), ("message", "developer")], (Message, ResponseInputTextParam)),
+    ("reasoning", ""): (ResponseReasoningItemParam, None),
+    ("function_call", ""): (ResponseFunctionToolCallParam, None),
+    ("function_call_output", ""): (FunctionCallOutput, None),
+    ("web_search_call", ""): (None, None),
+}
 
 
 @pytest.mark.parametrize("name", REQUESTS)
 def test_requests_fit_the_types_of_the_vendor(name: str) -> None:
     body = json.loads(bytes(OpenAiResponsesAdapter().encode(REQUESTS[name], ENDPOINT).body))
     body["input"] = [named(item) for item in body["input"]]
-    check(body, ResponseCreateParamsStreaming)
+    check_type(body, ResponseCreateParamsStreaming)
     for tool in body.get("tools", ()):
-        check(tool, FunctionToolParam)
+        check_type(tool, FunctionToolParam)
     for item in body["input"]:
-        check_item(item)
+        kind, part_kind = ITEMS[item["type"], item.get("role", "") if item["type"] == "message" else ""]
+        if kind is not None:
+            check_type(item, kind)
+        for part in item["content"] if part_kind is not None else ():
+            check_type(part, part_kind)
 
 
 def named(item: dict[str, Any]) -> dict[str, Any]:
-    """The vendor's types know only answers that have a name; the service takes those that were rebuilt without one."""
+    """Complete an answer without a name: the vendor's types require one, the service does not."""
     if item.get("role") != "assistant" or "id" in item:
         return item
     content = [{**part, "annotations": []} for part in item["content"]]
     return {**item, "id": "", "status": "completed", "content": content}
-
-
-def check_item(item: dict[str, Any]) -> None:
-    match item["type"], item.get("role"):
-        case "message", "assistant":
-            check(item, ResponseOutputMessageParam)
-            for part in item["content"]:
-                check(part, ResponseOutputTextParam)
-        case "message", _:
-            check(item, Message)
-            for part in item["content"]:
-                check(part, ResponseInputTextParam)
-        case "reasoning", _:
-            check(item, ResponseReasoningItemParam)
-        case "function_call", _:
-            check(item, ResponseFunctionToolCallParam)
-        case "function_call_output", _:
-            check(item, FunctionCallOutput)
-        case kind, _:
-            assert kind == "web_search_call"
-
-
-def check(value: dict[str, Any], kind: Any) -> None:
-    """Validation drops unknown keys, so nothing may be missing afterwards. Lists are checked by their members."""
-    validated = TypeAdapter(kind).validate_python(value)
-    for key, item in value.items():
-        assert key in validated, key
-        if not isinstance(item, list):
-            assert validated[key] == item
-
-
-# What the vendor's client adds to the items that it parses.
-ADDED = ("parsed", "parsed_arguments")
-
-
-def without_nulls(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: without_nulls(item) for key, item in value.items() if item is not None and key not in ADDED}
-    return [without_nulls(item) for item in value] if isinstance(value, list) else value

@@ -1,9 +1,4 @@
-"""One tool loop with the vendor's client, and once more with ours from the same bytes: the same messages are read, both
-replays are accepted, and they say the same.
-
-The vendor's client sends back what it was given, as its documentation has it. What may differ in that, and why, stands
-with each client in `tests/support/vendors.py`.
-"""
+"""A tool loop with the vendor's client and with ours: both read the same messages and send the same back."""
 
 from __future__ import annotations
 
@@ -16,15 +11,14 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.support.dialects import Place, place, read
-from tests.support.vendors import Anthropic, Chat, Google, OpenAi, Vendor
-from thinklsp.core.calls import with_unique_calls
-from thinklsp.core.messages import Conversation, ToolResultBlock, UserMessage
+from tests.vendors.clients import Anthropic, Chat, Google, OpenAi, Vendor
+from thinklsp.core.messages import Conversation, ToolResultBlock, UserMessage, ensure_unique_call_ids
 from thinklsp.providers.base import ModelRequest, Thinking
-from thinklsp.settings import Provider
-from thinklsp.simulator.dialect import Dialect, Received, Reply, Send, Streamed, Whole
-from thinklsp.simulator.scenario import Scenario, load, parse
-from thinklsp.simulator.server import Simulator
-from thinklsp.tools.registry import TOOLS, tool_specs
+from thinklsp.settings.model import Provider
+from thinklsp.simulator.dialect import Dialect, ReceivedRequest, SendBytes, SimulatedReply, StreamedReply, WholeReply
+from thinklsp.simulator.http_server import Simulator
+from thinklsp.simulator.scenario import Scenario, load_scenario, parse_scenario
+from thinklsp.tools.registry import TOOLS, build_tool_specs
 
 INTERLEAVED = r"""
 [[turn]]
@@ -53,8 +47,8 @@ block = [{ text = "And again:" }, { tool = "list_files" }]
 block = [{ thinking = "Once more." }, { text = "The same." }]
 """
 SCENARIOS: dict[str, Callable[[], Scenario]] = {
-    "interleaved": lambda: parse(INTERLEAVED, "interleaved"),
-    "parallel": lambda: load("parallel"),
+    "interleaved": lambda: parse_scenario(INTERLEAVED, "interleaved"),
+    "parallel": lambda: load_scenario("parallel"),
 }
 SIDES: list[tuple[Provider, str, type[Vendor]]] = [
     ("anthropic", "claude-opus-5-5", Anthropic),
@@ -72,22 +66,20 @@ PROMPTS = ("Find it.", "Again.")
 
 @dataclass
 class Recorder:
-    """A dialect that remembers what it was asked and what it said."""
-
     inner: Dialect
-    asked: list[Received] = field(default_factory=list)
-    said: list[Reply] = field(default_factory=list)
+    asked: list[ReceivedRequest] = field(default_factory=list)
+    said: list[SimulatedReply] = field(default_factory=list)
 
-    def serves(self, request: Received) -> bool:
-        return self.inner.serves(request)
+    def can_answer(self, request: ReceivedRequest) -> bool:
+        return self.inner.can_answer(request)
 
-    def reply(self, request: Received) -> Reply:
+    def build_reply(self, request: ReceivedRequest) -> SimulatedReply:
         self.asked.append(request)
-        self.said.append(self.inner.reply(request))
+        self.said.append(self.inner.build_reply(request))
         return self.said[-1]
 
-    def failure(self, status: int, message: str) -> Whole:
-        return self.inner.failure(status, message)
+    def build_failure(self, status: int, message: str) -> WholeReply:
+        return self.inner.build_failure(status, message)
 
     def reset(self) -> None:
         self.inner.reset()
@@ -100,11 +92,10 @@ class Recording(Simulator):
         self._dialects = self.recorders
 
     def newest(self, where: Place) -> tuple[Recorder, dict[str, Any], bytes]:
-        """The last exchange: who spoke, the request's body, the bytes of the stream."""
         (recorder,) = [recorder for recorder in self.recorders if recorder.asked]
         reply = recorder.said[-1]
-        assert isinstance(reply, Streamed), f"{where.model.id}: {reply}"
-        data = b"".join(frame.data for frame in reply.frames if isinstance(frame, Send))
+        assert isinstance(reply, StreamedReply), f"{where.model.id}: {reply}"
+        data = b"".join(frame.data for frame in reply.frames if isinstance(frame, SendBytes))
         return recorder, json.loads(recorder.asked[-1].body), data
 
 
@@ -128,12 +119,12 @@ async def test_the_vendor_and_we_read_the_same_and_send_the_same_back(
 
 
 async def both(where: Place, vendor: Vendor, simulator: Recording) -> int:
-    """How many answers of the model had to be sent back at the end."""
+    """Return how many answers of the model the last request sent back."""
     conversation: Conversation = ()
     sent_back = 0
     for prompt in PROMPTS:
         vendor.prompt(prompt)
-        conversation = (*conversation, UserMessage.of(prompt))
+        conversation = (*conversation, UserMessage.from_text(prompt))
         calls = True
         while calls:
             body = ours(where, conversation)
@@ -144,9 +135,9 @@ async def both(where: Place, vendor: Vendor, simulator: Recording) -> int:
             sent_back = len(said)
             accepted(where, recorder, conversation)
             answer = read(where, stream)
-            assert vendor.read_by_us(answer, where.endpoint.origin(where.model.id)) == theirs
+            assert vendor.read_by_us(answer, where.endpoint.build_origin(where.model.id)) == theirs
             assert bool(answer.message.tool_uses) is calls
-            message = with_unique_calls(answer.message, conversation)
+            message = ensure_unique_call_ids(answer.message, conversation)
             results = tuple(ToolResultBlock(call.id, "seen") for call in message.tool_uses)
             conversation = (*conversation, message, *([UserMessage(results)] if results else []))
     return sent_back
@@ -155,7 +146,7 @@ async def both(where: Place, vendor: Vendor, simulator: Recording) -> int:
 def request(where: Place, conversation: Conversation) -> ModelRequest:
     form = "adaptive" if where.model.adaptive else "manual"
     thinking = Thinking(form, summarized=True)  # type: ignore[arg-type]  # one of two literals
-    return ModelRequest(where.model, "Be brief.", tool_specs(TOOLS), conversation, thinking, 8_000)
+    return ModelRequest(where.model, "Be brief.", build_tool_specs(TOOLS), conversation, thinking, 8_000)
 
 
 def ours(where: Place, conversation: Conversation) -> dict[str, Any]:
@@ -164,8 +155,7 @@ def ours(where: Place, conversation: Conversation) -> dict[str, Any]:
 
 
 def accepted(where: Place, recorder: Recorder, conversation: Conversation) -> None:
-    """Our own request for the same answer."""
     wire = where.encode(request(where, conversation))
     url = urlsplit(wire.url)
-    reply = recorder.inner.reply(Received("POST", url.path, url.query, wire.headers, bytes(wire.body)))
-    assert isinstance(reply, Streamed), reply
+    reply = recorder.inner.build_reply(ReceivedRequest("POST", url.path, url.query, wire.headers, bytes(wire.body)))
+    assert isinstance(reply, StreamedReply), reply

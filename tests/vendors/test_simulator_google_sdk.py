@@ -10,7 +10,8 @@ import pytest
 from google import genai
 from google.genai import errors, types
 
-from tests.support.simulator_google_talk import LOOP, NEW, OLD, GoogleSimulator
+from tests.support.simulator_google_talk import LOOP, NEW, GoogleSimulator
+from tests.vendors.clients import answer_call
 
 TOOLS = [
     {"function_declarations": [{"name": name, "parameters_json_schema": {"type": "object"}}]}
@@ -37,7 +38,6 @@ async def sdk(scenario: str = LOOP, **options: Any) -> AsyncIterator[tuple[Googl
 
 
 async def streamed(client: Any, contents: Any, config: dict[str, Any], model: str = NEW) -> list[Any]:
-    """All parts of a streamed answer, as the SDK gives them."""
     parts = []
     async for chunk in await client.models.generate_content_stream(model=model, contents=contents, config=config):
         parts += chunk.candidates[0].content.parts or []
@@ -46,46 +46,7 @@ async def streamed(client: Any, contents: Any, config: dict[str, Any], model: st
 
 def answers(parts: list[Any]) -> Any:
     calls = [part.function_call for part in parts if part.function_call]
-    return types.Content(
-        role="user",
-        parts=[
-            types.Part(
-                function_response=types.FunctionResponse(
-                    id=call.id, name=call.name, response={"output": f"{call.args}"}
-                )
-            )
-            for call in calls
-        ],
-    )
-
-
-@pytest.mark.parametrize("model", [NEW, OLD])
-async def test_a_streamed_tool_loop_is_accepted_with_what_the_sdk_sends_back(model: str) -> None:
-    config = OPTIONS if model == NEW else {**OPTIONS, "thinking_config": {"include_thoughts": True}}
-    async with sdk() as (simulator, client):
-        contents: list[Any] = [types.Content(role="user", parts=[types.Part(text="loop")])]
-        seen = []
-        for _ in range(3):
-            parts = await streamed(client, contents, config, model)
-            seen.append([part.function_call.name for part in parts if part.function_call])
-            contents.append(types.Content(role="model", parts=parts))
-            if seen[-1]:
-                contents.append(answers(parts))
-        assert seen == [["read_file", "read_file", "list_files"], ["read_file"], []]
-        first = contents[1].parts
-        assert "".join(part.text for part in first if part.thought) == "Thinks."
-        assert first[-3].thought_signature
-        assert not first[-2].thought_signature
-        assert contents[3].parts[-1].function_call.args == {"path": "{'path': 'a', 'n': 1.5}"}
-        assert [request.status for request in simulator.requests] == [200] * 3
-        assert [request.played for request in simulator.requests] == [f"turn 1, step {n}" for n in (1, 2, 3)]
-        assert simulator.requests[0].path.endswith(f"/models/{model}:streamGenerateContent?alt=sse")
-        del contents[1].parts[-3].thought_signature
-        contents[1].parts[-3].thought_signature = b"made up"
-        with pytest.raises(errors.ClientError) as refused:
-            await streamed(client, contents[:5], config, model)
-        assert (refused.value.code, refused.value.status) == (400, "INVALID_ARGUMENT")
-        assert refused.value.message == "Corrupted thought signature."
+    return types.Content(role="user", parts=[answer_call(call, f"{call.args}") for call in calls])
 
 
 async def test_without_a_stream_and_with_a_chat_of_the_sdk() -> None:
@@ -117,20 +78,6 @@ async def test_the_sdk_goes_on_by_itself_with_an_answer_in_pieces() -> None:
         assert "continuationToken" in simulator.requests[2].body
         whole = await client.models.generate_content(model=NEW, contents="pause", config=OPTIONS)
         assert whole.text == "One, two, three"
-
-
-async def test_models_and_counting() -> None:
-    async with sdk() as (_, client):
-        names = [model.name async for model in await client.models.list(config={"page_size": 5, "query_base": True})]
-        assert len(names) == len(set(names)) == 16
-        model = await client.models.get(model=NEW)
-        assert (model.name, model.thinking) == (f"models/{NEW}", True)
-        assert model.input_token_limit > model.output_token_limit
-        assert "generateContent" in model.supported_actions
-        counts = [
-            (await client.models.count_tokens(model=NEW, contents=text)).total_tokens for text in ("a", "a b c d")
-        ]
-        assert 0 < counts[0] < counts[1]
 
 
 FAULTS = """
@@ -169,11 +116,3 @@ async def test_errors_reach_the_exceptions_of_the_sdk() -> None:
         assert blocked.prompt_feedback.block_reason == "SAFETY"
         with pytest.raises(errors.ClientError, match="is not found for API version"):
             await client.models.generate_content(model="gemini-9", contents="a")
-
-
-async def test_the_sdk_retries_what_a_scenario_lets_fail() -> None:
-    scenario = '[[turn]]\n[[turn.step]]\nfault={times=2,http_error={status=529}}\nblock=[{text="third"}]'
-    retry = types.HttpRetryOptions(attempts=3, initial_delay=0.01, max_delay=0.02, jitter=0)
-    async with sdk(scenario, retry_options=retry) as (simulator, client):
-        assert (await client.models.generate_content(model=NEW, contents="a")).text == "third"
-        assert [request.status for request in simulator.requests] == [503, 503, 200]

@@ -1,4 +1,4 @@
-"""What commands must not see of a folder: secrets wherever they lie, and logins in git's configuration."""
+"""The copy for commands: without secrets wherever they lie and logins of git; where there are no overlays, bounded."""
 
 import os
 import time
@@ -7,9 +7,9 @@ import pytest
 
 from tests.support.shadowing import BOTH, needs_sandbox, shadowed, tree
 from thinklsp.core.errors import PathRefused
-from thinklsp.workspace.git_config import without_logins
-from thinklsp.workspace.masks import find_masks
 from thinklsp.workspace.paths import Root
+from thinklsp.workspace.protected import strip_logins
+from thinklsp.workspace.shadow import copy_folder, find_masks
 from thinklsp.workspace.view import DocumentSnapshot, WorkspaceView
 
 CERTIFICATE = "# Issuer: A\n-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n"
@@ -36,7 +36,6 @@ def masked(folder):
 @needs_sandbox
 @BOTH
 async def test_secrets_are_masked_in_every_layout_of_dependencies(tmp_path, overlays):
-    """H-F9."""
     files = {name: "to be seen" for name, _ in LAYOUTS.values()} | {name: "SECRET" for _, name in LAYOUTS.values()}
     ignored = {".gitignore": "*\n!.gitignore\n", "site-packages/certifi/cacert.pem": CERTIFICATE}
     ws = tree(tmp_path / "ws", files | ignored)
@@ -48,7 +47,6 @@ async def test_secrets_are_masked_in_every_layout_of_dependencies(tmp_path, over
 
 
 def test_certificates_are_shown_and_keys_are_not(tmp_path):
-    """H-F9."""
     names = {"public.pem": CERTIFICATE, "both.pem": PRIVATE, "odd.pem": "key", "long.pem": CERTIFICATE * 20_000}
     tree(tmp_path, names)
     (tmp_path / "link.pem").symlink_to("public.pem")
@@ -57,10 +55,8 @@ def test_certificates_are_shown_and_keys_are_not(tmp_path):
 
 
 def test_folders_are_masked_whole_and_names_of_code_are_not(tmp_path):
-    tree(
-        tmp_path, {".aws/x": "", "a/.ssh/b/c": "", "kubeconfig/main.go": "", "b/kubeconfig": "", ".git/refs/id_rsa": ""}
-    )
-    tree(tmp_path, {"/".join("d" * 70): ""})
+    names = (".aws/x", "a/.ssh/b/c", "kubeconfig/main.go", "b/kubeconfig", ".git/refs/id_rsa", "/".join("d" * 70))
+    tree(tmp_path, dict.fromkeys(names, ""))
     assert sorted(masked(tmp_path).hidden) == [".aws/", "a/.ssh/", "b/kubeconfig", "/".join("d" * 61) + "/"]
 
 
@@ -106,21 +102,20 @@ LOGINS = {
 
 @pytest.mark.parametrize("name", LOGINS)
 def test_logins_are_hidden(name):
-    """H-F9, H-F16."""
-    assert b"CANARY" not in without_logins(LOGINS[name])
+    assert b"CANARY" not in strip_logins(LOGINS[name])
     assert b"CANARY" in LOGINS[name].replace(b"\\\n", b"")
 
 
 def test_the_rest_of_a_configuration_stays():
     plain = CONFIG.replace(b"me:%s@", b"") + b"; a comment\n\n[http]\n\tsslVerify\n"
-    assert without_logins(plain) == plain
-    assert without_logins(CONFIG % b"CANARY") == CONFIG.replace(b"me:%s@", b"")
+    assert strip_logins(plain) == plain
+    assert strip_logins(CONFIG % b"CANARY") == CONFIG.replace(b"me:%s@", b"")
 
 
 def test_a_hostile_configuration_is_read_quickly():
     begun = time.process_time()
     for line in (b"[a" + b" " * 500_000, b"://" * 200_000, b"\\" * 500_000, (b"token" + b" " * 4_000 + b"\n") * 200):
-        without_logins(line)
+        strip_logins(line)
     assert time.process_time() - begun < 1
 
 
@@ -130,7 +125,6 @@ PLACES = (".git/config", "sub/.git/modules/x/config", ".git/worktrees/x/config.w
 @needs_sandbox
 @BOTH
 async def test_neither_tools_nor_commands_see_logins_of_git(tmp_path, overlays):
-    """H-F9, H-F16."""
     bare = {f"bare/{name}": "" for name in ("HEAD", "objects/x", "refs/x")}
     data = (CONFIG % b"CANARY").decode()
     ws = tree(tmp_path / "ws", {**dict.fromkeys(PLACES, data), **bare, "config": data, ".gitignore": "bare/\n"})
@@ -138,7 +132,6 @@ async def test_neither_tools_nor_commands_see_logins_of_git(tmp_path, overlays):
         view = shadow.view({".git/config": data})
         for path in PLACES:
             text = view.read(view.resolve(path))
-            assert text is not None
             assert "CANARY" not in text.text
             assert "host.example/a.git" in text.text
         seen = await shadow.sh("cat " + " ".join(PLACES))
@@ -150,6 +143,29 @@ async def test_neither_tools_nor_commands_see_logins_of_git(tmp_path, overlays):
 def test_a_document_without_a_folder_is_git_s_configuration_too():
     uri = "file:///elsewhere/.git/config"
     view = WorkspaceView([], [DocumentSnapshot(uri, 1, (CONFIG % b"CANARY").decode())])
-    text = view.read(view.resolve(uri))
-    assert text is not None
-    assert "CANARY" not in text.text
+    assert "CANARY" not in view.read(view.resolve(uri)).text
+
+
+def test_a_copy_holds_what_git_lists(tmp_path):
+    hidden = dict.fromkeys(("b.log", "ig/x", "target/x", ".git/config", ".env", "d/id_rsa"), "")
+    folder = tree(tmp_path / "ws", {".gitignore": "ig/\n*.log\ntarget/\n", "a": "a", "run": "r", **hidden})
+    (folder / "run").chmod(0o755)
+    (folder / "link").symlink_to("/etc/passwd")
+    (tmp_path / "copy").mkdir()
+    with Root(str(folder)) as root:
+        copied = copy_folder(root, str(tmp_path / "copy"))
+    # Builds are made anew, for a build writes into them; what else git ignores is shown as it is.
+    assert sorted(copied.excluded_folders) == [".git", "ig"]
+    assert {path.name for path in (tmp_path / "copy").rglob("*") if path.is_file()} == {".gitignore", "a", "run"}
+    assert (tmp_path / "copy" / "run").stat().st_mode & 0o100
+    assert (copied.files, copied.size) == (3, 20)
+
+
+def test_a_copy_has_a_bound_and_an_end(tmp_path):
+    folder = tree(tmp_path / "ws", {str(number): "x" * 1000 for number in range(20)})
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    with Root(str(folder)) as root:
+        with pytest.raises(PathRefused, match="more than 0 MB"):
+            copy_folder(root, str(tmp_path / "one"), limit=10_000)
+        assert copy_folder(root, str(tmp_path / "two"), should_stop=lambda: True).files == 0

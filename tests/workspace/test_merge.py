@@ -1,14 +1,20 @@
-"""Three-way merge: what both sides did is kept, what touches is a conflict; git agrees where it can be asked."""
+"""Line matching, hunks, the unified diff and three-way merge: tables, properties, and git as a witness."""
 
+import re
 import shutil
 import subprocess
 import time
+from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from thinklsp.workspace.merge import Conflict, Merged, merge
+from tests.support.line_edits import git_merged
+from tests.support.sizes import examples
+from thinklsp.core.edits import EditSet, FileEdit, TextEdit, apply_edits, compute_hunks, format_diff
+from thinklsp.core.lines import find_changed_blocks, find_matching_blocks, split_lines, split_without_ends
+from thinklsp.workspace.merge import Conflict, MergedText, is_equal_ignoring_format, merge, merge_onto
 
 GIT = shutil.which("git")
 TABLE = {
@@ -36,7 +42,7 @@ TABLE = {
 def test_table(name):
     base, ours, theirs, expected = TABLE[name]
     result = merge(base, ours, theirs)
-    assert result == (Merged(expected) if isinstance(expected, str) else Conflict(expected))
+    assert result == (MergedText(expected) if isinstance(expected, str) else Conflict(expected))
     assert result == merge(base, theirs, ours)
 
 
@@ -45,9 +51,9 @@ texts = st.lists(st.sampled_from(["a\n", "b\n", "c\r\n", "d\r", "e"]), max_size=
 
 @given(texts, texts, texts)
 def test_laws(base, ours, theirs):
-    assert merge(base, ours, base) == Merged(ours)
-    assert merge(base, base, theirs) == Merged(theirs)
-    assert merge(base, ours, ours) == Merged(ours)
+    assert merge(base, ours, base) == MergedText(ours)
+    assert merge(base, base, theirs) == MergedText(theirs)
+    assert merge(base, ours, ours) == MergedText(ours)
     assert merge(base, ours, theirs) == merge(base, theirs, ours)
 
 
@@ -68,38 +74,28 @@ def scripted(draw):
     return "".join(base), "".join(sides[0]), "".join(sides[1]), plan
 
 
-def _git(base, ours, theirs, folder):
-    for name, text in (("base", base), ("ours", ours), ("theirs", theirs)):
-        (folder / name).write_bytes(text.encode())
-    done = subprocess.run(
-        [GIT, "merge-file", "-p", "--quiet", "ours", "base", "theirs"], cwd=folder, capture_output=True, check=False
-    )
-    assert 0 <= done.returncode < 128, done.stderr
-    return done.stdout.decode() if done.returncode == 0 else None
-
-
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(case=scripted())
 def test_git_agrees(tmp_path_factory, case):
     if GIT is None:
         pytest.skip("git is not installed")
     base, ours, theirs, _ = case
     result = merge(base, ours, theirs)
-    told = _git(base, ours, theirs, tmp_path_factory.mktemp("merge"))
+    told = git_merged(tmp_path_factory.mktemp("merge"), base, ours, theirs)
     if told is None:
         assert isinstance(result, Conflict)
-    elif isinstance(result, Merged):
+    elif isinstance(result, MergedText):
         assert result.text == told
 
 
 @given(scripted())
-def test_changes_apart_both_appear_and_changes_that_touch_do_not_merge(case):
+def test_separate_changes_merge_and_touching_ones_conflict(case):
     base, ours, theirs, plan = case
     ours_at = [n for n, (mine, _) in enumerate(plan) if mine != "keep"]
     theirs_at = [n for n, (_, other) in enumerate(plan) if other != "keep"]
     result = merge(base, ours, theirs)
     if all(abs(a - b) > 1 for a in ours_at for b in theirs_at):
-        assert isinstance(result, Merged)
+        assert isinstance(result, MergedText)
         for side, at in ((ours, ours_at), (theirs, theirs_at)):
             new = set(side.splitlines()) - set(base.splitlines())
             assert new <= set(result.text.splitlines())
@@ -118,5 +114,196 @@ def test_large_files_merge_quickly():
     began = time.process_time()
     result = merge(base, ours, theirs)
     assert time.process_time() - began < 3
-    assert isinstance(result, Merged)
+    assert isinstance(result, MergedText)
     assert (result.text.count("ours\n"), result.text.count("theirs\n")) == (2, 2)
+
+
+# What an editor changes of a text when it opens or saves it is no change of the user's.
+BOM = "\ufeff"
+
+# name -> the text before the turn, after it, and as it is now; what comes of them.
+FORMS = {
+    "line ends": ("a\nb\n", "a\nB\n", "a\r\nb\r\n", "a\r\nB\r\n"),
+    "line ends and typing": ("a\nb\nc\n", "a\nb\nC\n", "X\r\nb\r\nc\r\n", "X\r\nb\r\nC\r\n"),
+    "mixed ends stay mixed": ("a\nb\r\nc\n", "a\nb\r\nC\n", "A\nb\r\nc\n", "A\nb\r\nC\n"),
+    "an end for the last line": ("a\nb", "a\nB", "a\nb\n", "a\nB\n"),
+    "none for the last line": ("a\nb\n", "a\nB\n", "a\nb", "a\nB"),
+    "one line": ("b", "B", "b\r\n", "B\r\n"),
+    "the turn ended the last line, too": ("a\nb", "a\nb\nc\n", "a\nb\n", "a\nb\nc\n"),
+    "the turn's own line ends": ("a\nb\n", "a\r\nb\r\n", "a\nb\n", "a\r\nb\r\n"),
+    "the turn's own last line": ("a\nb\n", "a\nb", "a\nb\n", "a\nb"),
+    "a mark": ("a\nb\n", "a\nB\n", BOM + "a\nb\n", BOM + "a\nB\n"),
+    "no mark": (BOM + "a\nb\n", BOM + "a\nB\n", "a\nb\n", "a\nB\n"),
+    "a mark is no part of its line": (BOM + "b\n", BOM + "a\nb\n", BOM + "b\nc\n", BOM + "a\nb\nc\n"),
+    "all at once": (BOM + "a\nb", BOM + "a\nB", "a\r\nb\r\n", "a\r\nB\r\n"),
+    "typed at the same place": ("a\nb\n", "a\nB\n", "a\r\nc\r\n", None),
+    "emptied": ("a\nb\n", "a\nB\n", "", None),
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_merge_keeps_the_form_that_the_text_has_now(name):
+    before, after, now, expected = FORMS[name]
+    merged = merge_onto(now, before, after)
+    assert (merged.text if isinstance(merged, MergedText) else None) == expected
+
+
+lines = st.lists(st.sampled_from(["a", "b", "", "é"]), min_size=1, max_size=6)
+plain = lines.map("\n".join).filter(lambda text: text.strip("\n"))
+forms = st.tuples(st.sampled_from(["", BOM]), st.sampled_from(["\n", "\r\n", "\r"]), st.booleans())
+
+
+def formed(text, form):
+    mark, end, ended = form
+    return mark + (text.rstrip("\n") + "\n" * ended).replace("\n", end)
+
+
+@given(plain, plain, forms, forms)
+def test_edit_and_undo_survive_any_text_format(before, after, old, new):
+    now = formed(before, new)
+    assert is_equal_ignoring_format(now, formed(before, old))
+    merged = merge_onto(now, formed(before, old), formed(after, old))
+    assert isinstance(merged, MergedText)
+    assert is_equal_ignoring_format(merged.text, formed(after, old))
+    back = merge_onto(merged.text, formed(after, old), formed(before, old))
+    assert isinstance(back, MergedText)
+    assert is_equal_ignoring_format(back.text, now)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [(None, None, True), (None, "", False), ("", None, False), ("", "", True), ("a\n", "b\n", False), ("a", "", False)],
+)
+def test_texts_that_are_there_or_not(one, other, same):
+    assert is_equal_ignoring_format(one, other) is same
+
+
+line_texts = st.text(alphabet="ab\n\r\x0c\u2028😀", max_size=40) | st.text(alphabet="ab\n\r", max_size=40)
+line_lists = st.lists(st.sampled_from("abcd"), max_size=30)
+
+
+@given(line_texts)
+def test_lines_end_where_editors_end_them(text):
+    lines = split_lines(text)
+    assert "".join(lines) == text
+    assert all(re.fullmatch(r"[^\r\n]*(\r\n|\r|\n)", line) for line in lines[:-1])
+    assert len(lines) == len(re.findall(r"\r\n|\r|\n", text)) + (bool(text) and text[-1] not in "\r\n")
+    assert split_without_ends(text) == [line.rstrip("\r\n") for line in lines]
+
+
+@given(line_lists, line_lists)
+def test_blocks_are_common_rising_and_maximal(a, b):
+    i = j = 0
+    for x, y, n in find_matching_blocks(a, b):
+        assert n > 0
+        assert x >= i
+        assert y >= j
+        assert a[x : x + n] == b[y : y + n]
+        assert not i or (x, y) != (i, j)
+        i, j = x + n, y + n
+    for i1, i2, j1, j2 in find_changed_blocks(a, b):
+        assert not set(a[i1:i2][:1]) & set(b[j1:j2][:1])
+
+
+@given(line_lists, line_lists)
+def test_short_scripts_are_shortest(a, b):
+    """Against the textbook table for the longest common subsequence."""
+    table = [[0] * (len(b) + 1) for _ in range(len(a) + 1)]
+    for i, x in enumerate(a):
+        for j, y in enumerate(b):
+            table[i + 1][j + 1] = table[i][j] + 1 if x == y else max(table[i][j + 1], table[i + 1][j])
+    assert sum(n for _, _, n in find_matching_blocks(a, b)) == table[-1][-1]
+
+
+@given(st.integers(0, 2**32), st.integers(400, 900))
+@settings(max_examples=examples(15), deadline=None)
+@example(0, 451)  # Every line of the old text is the same.
+def test_long_scripts_are_right_too(seed, size):
+    """Past the bound of the step-by-step search, lines that occur once lead the way; without any, it goes on."""
+    a = [str(seed * 31 * n % 7919) for n in range(size)]
+    b = [line if n % 3 else f"new {line}" for n, line in enumerate(a)]
+    common = [n for n in range(size) if n % 3]
+    assert sum(n for *_, n in find_matching_blocks(a, b)) >= len(common) * 0.9
+    assert all(a[x : x + n] == b[y : y + n] for x, y, n in find_matching_blocks(a, b))
+
+
+@pytest.mark.parametrize("line", ["x\n", "{n}\n"])
+def test_large_files_with_small_changes_are_quick(line):
+    a = [line.format(n=n) for n in range(50_000)]
+    b = ["first\n", *a[:25_000], "middle\n", *a[25_000:-3], "last\n"]
+    began = time.process_time()
+    changed = find_changed_blocks(a, b)
+    assert time.process_time() - began < 2
+    assert len(changed) <= 4
+    assert apply_edits("".join(a), compute_hunks("".join(a), "".join(b))) == "".join(b)
+
+
+def test_large_files_without_anything_in_common_are_quick():
+    a, b = [f"{n % 7}\n" for n in range(20_000)], [f"{n * n % 11 + 7}\n" for n in range(20_000)]
+    began = time.process_time()
+    assert find_changed_blocks(a, b) == [(0, 20_000, 0, 20_000)]
+    assert time.process_time() - began < 2
+
+
+@given(line_texts, line_texts)
+def test_hunks_lead_from_one_text_to_the_other(before, after):
+    edits = compute_hunks(before, after)
+    assert apply_edits(before, edits) == after
+    assert (before == after) == (not edits)
+    for left, right in pairwise(edits):
+        assert left.end < right.start
+    for edit in edits:
+        for at in (edit.start, edit.end):
+            assert before[at - 1 : at + 1] != "\r\n" or at == 0
+        assert edit.new_text != before[edit.start : edit.end]
+
+
+def test_hunks_are_small():
+    before = "def f():\r\n    return 1\r\n\r\nend\r\n"
+    after = "def f():\r\n    return 21\r\n\r\nend\n"
+    assert compute_hunks(before, after) == (TextEdit(21, 21, "2"), TextEdit(29, 31, "\n"))
+    assert compute_hunks("a\nb\nc\n", "a\nb\nx\nc\n") == (TextEdit(4, 4, "x\n"),)
+    assert compute_hunks("", "new") == (TextEdit(0, 0, "new"),)
+    assert compute_hunks("a\r", "a\r\n") == (TextEdit(1, 2, "\r\n"),)
+
+
+def test_edits_that_overlap_are_a_fault():
+    with pytest.raises(ValueError, match="overlap"):
+        apply_edits("abc", [TextEdit(0, 2, ""), TextEdit(1, 3, "")])
+    with pytest.raises(ValueError, match="outside"):
+        apply_edits("abc", [TextEdit(2, 4, "")])
+
+
+def test_the_diff_reads_well():
+    edits = EditSet((
+        FileEdit("file:///w/a.py", "a.py", "1\n2\n3\n4\n5\n6\n7\n8\n9\n", "1\n2\n3\n4\nfive\n6\n7\n8\n9"),
+        FileEdit("file:///w/new.py", "new.py", None, "x\n"),
+        FileEdit("file:///w/old.py", "old.py", "x", None),
+        FileEdit("file:///w/m.py", "m.py", "x\n", "x\n", new_uri="file:///w/n.py", new_path="n.py"),
+    ))  # fmt: skip
+    assert format_diff(edits) == (
+        "diff --git a/a.py b/a.py\n--- a/a.py\n+++ b/a.py\n@@ -2,8 +2,8 @@\n 2\n 3\n 4\n-5\n+five\n 6\n 7\n 8\n-9\n+9\n"
+        "\\ No newline at end of file\n"
+        "diff --git a/new.py b/new.py\nnew file mode 100644\n--- /dev/null\n+++ b/new.py\n@@ -0,0 +1,1 @@\n+x\n"
+        "diff --git a/old.py b/old.py\ndeleted file mode 100644\n--- a/old.py\n+++ /dev/null\n@@ -1,1 +0,0 @@\n-x\n"
+        "\\ No newline at end of file\n"
+        "diff --git a/m.py b/n.py\nrename from m.py\nrename to n.py\n"
+    )
+    assert format_diff(EditSet()) == ""
+
+
+git_texts = st.lists(st.sampled_from(["a\n", "b\n", "c\r\n", "\x0c\n", "é\r", "\n"]), max_size=25).map("".join)
+
+
+@pytest.mark.skipif(GIT is None, reason="git is not installed")
+@settings(max_examples=examples(25), deadline=None)
+@given(before=git_texts, after=git_texts)
+def test_git_applies_our_diff(tmp_path_factory, before, after):
+    if before == after:
+        return
+    folder = tmp_path_factory.mktemp("apply")
+    (folder / "f").write_bytes(before.encode())
+    patch = format_diff(EditSet((FileEdit("file:///f", "f", before, after),)))
+    command = [GIT, "-c", "core.autocrlf=false", "apply", "--whitespace=nowarn", "-"]
+    subprocess.run(command, cwd=folder, input=patch.encode(), check=True, capture_output=True)
+    assert (folder / "f").read_bytes().decode() == after

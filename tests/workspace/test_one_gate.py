@@ -1,4 +1,4 @@
-"""S-28: only the gate opens files of the workspace. Read from the sources, so that a new module is covered at once."""
+"""Only the gate opens files of the workspace. Read from the sources, so that a new module is covered at once."""
 
 import ast
 from pathlib import Path
@@ -11,24 +11,33 @@ PACKAGE = Path(thinklsp.__file__).parent
 
 # Rooms and modules that may touch the file system, and which files these are.
 ALLOWED = {
+    "acp/edit_writer.py": "asks the client to write a file; writes none itself but through the gate",
+    "acp/first_answer.py": "standard input and output; no file",
+    "acp/session_folders.py": "asks the client for texts, after the gate; whether its folders exist",
+    "mcp_client/connection.py": "whether the working directory of a server exists",
+    "mcp_client/guarded_process.py": "starts the servers that the user has agreed to; no file",
+    "mcp_client/sandboxed_command.py": "mounts for a server in the sandbox",
+    "mcp_client/server_guard.py": "the process that ends a server and everything that it started",
+    "mcp_client/pins.py": "whether the pins in the state folder exist",
     "workspace/paths.py": "the gate itself",
     "tools/ripgrep.py": "looks for the rg program outside the workspace; file text comes through the gate",
-    "tools/child.py": "starts rg and git; file text comes through the gate",
-    "providers/catalog.py": "the catalogue of models that ships in the package",
+    "providers/catalogue.py": "the catalogue of models that ships in the package",
     "symbols/languages.py": "the table of languages, which ships in the package",
-    "symbols/grammars.py": "the queries of definitions, which ship in the package",
+    "symbols/outline.py": "the queries of definitions, which ship in the package",
     "providers/openai_chat/servers.py": "the kinds of servers, which ship in the package",
     "tools/shadow_runner.py": "where the home folder is; no file",
-    "tools/programs.py": "finds rg, git and bwrap outside the workspace",
+    "tools/programs.py": "finds rg, git and bwrap outside the workspace and starts them; no file text",
     "tools/shadows.py": "looks at what a command has left in the copy, which lies in the state folder",
-    "workspace/extra_roots.py": "where the home folder is; no file",
-    "workspace/masks.py": "looks for secrets from a descriptor of the gate, to hide them; shows nothing that it reads",
+    "workspace/roots.py": "where the home folder is; no file",
+    "workspace/shadow.py": "writes the copy into the state folder; finds secrets by a descriptor of the gate",
     "workspace/protected.py": "the list of names, which ships in the package",
-    "workspace/shadow.py": "writes the copy into the state folder; what it reads comes through the gate",
     "sandbox": "mounts and copies in the state folder, and the system that is shown to commands",
-    "engine/own_files.py": "who can read and write the user's own files",
-    "workers/pool.py": "starts this interpreter as a worker process; no file",
+    "engine/user_config.py": "who can read and write the user's own files",
+    "workers/__init__.py": "starts this interpreter as a worker process; no file",
     "workers/child.py": "the standard streams of a worker process; no file",
+    "jsonrpc/reader.py": "standard input; no file",
+    "jsonrpc/server_process.py": "standard output, and whether the client's process lives; no file",
+    "jsonrpc/writer.py": "the client's pipe; no file",
     "settings": "the user's own configuration file",
     "sessions": "the session store in the state folder",
     "simulator": "scenario files of the package or named by the user",

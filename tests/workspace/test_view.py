@@ -1,20 +1,35 @@
-"""What a written path means, and which text wins."""
+"""What a written path means, which text wins, and folders beside the workspace."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import pytest
 
-from thinklsp.core.errors import PathRefused
+from tests.support.in_process import in_process
+from tests.support.shadowing import tree
+from thinklsp.agent.prompts import extract_user_text, format_readable_folders
+from thinklsp.core.errors import PathRefused, SettingsError
+from thinklsp.lsp.editor.snapshots import Snapshots
+from thinklsp.settings.user_file import UserFile
+from thinklsp.workspace.overlay import EditOverlay
 from thinklsp.workspace.paths import Root
+from thinklsp.workspace.protected import ProtectedPaths
+from thinklsp.workspace.relpath import RelPath
+from thinklsp.workspace.roots import open_extra_roots
 from thinklsp.workspace.uri import path_to_uri
 from thinklsp.workspace.view import DocumentSnapshot, WorkspaceFolder, WorkspaceView
 
 
 @pytest.fixture
 def ws(tmp_path):
-    for name, text in {"a.py": "disk a", "src/b.py": "disk b", "src/in/c.py": "disk c", "other/a.py": "other"}.items():
-        (tmp_path / "ws" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "ws" / name).write_text(text)
     (tmp_path / "alias").symlink_to("ws")
-    return tmp_path / "ws"
+    files = {"a.py": "disk a", "src/b.py": "disk b", "src/in/c.py": "disk c", "other/a.py": "other"}
+    return tree(tmp_path / "ws", files)
 
 
 @pytest.fixture
@@ -27,7 +42,7 @@ def view(ws):
         for below, name in folders:
             root = Root(str(ws / below) if not below.startswith("/") else below)
             roots.append(root)
-            made.append((WorkspaceFolder(path_to_uri(root.written), name), root))
+            made.append((WorkspaceFolder(path_to_uri(root.given_path), name), root))
         return WorkspaceView(made, documents, **more)
 
     yield make
@@ -39,11 +54,20 @@ def doc(uri, text="buffer", version=7):
     return DocumentSnapshot(str(uri), version, text)
 
 
+def test_a_document_that_comes_after_a_read_is_ignored(view, ws):
+    """A turn sees one text of a file, the one that it read first."""
+    one = view()
+    assert one.read(one.resolve("a.py")).text == "disk a"
+    one.add_document(doc((ws / "a.py").as_uri()))
+    one.add_document(doc((ws / "src/b.py").as_uri()))
+    assert [one.read(one.resolve(path)).text for path in ("a.py", "src/b.py")] == ["disk a", "buffer"]
+
+
 def test_one_folder(view, ws):
     one = view()
     for written in ("src/b.py", "./src//b.py", str(ws / "src/b.py"), (ws / "src/b.py").as_uri()):
         place = one.resolve(written)
-        assert (place.shown, place.uri) == ("src/b.py", (ws / "src/b.py").as_uri())
+        assert (place.label, place.uri) == ("src/b.py", (ws / "src/b.py").as_uri())
         assert one.read(place).text == "disk b"
     assert one.read(one.resolve("no.py")) is None
 
@@ -79,7 +103,7 @@ def test_several_folders(view, ws):
     # Folders may lie in one another: the innermost has the file.
     for written in (str(ws / "src/b.py"), "x-y/src/b.py"):
         assert many.resolve(written) == many.resolve("app/b.py")
-    assert [place.shown for place in many.resolve_folder(None)] == ["app", "app-2", "x-y"]
+    assert [place.label for place in many.resolve_folder(None)] == ["app", "app-2", "x-y"]
 
 
 def test_a_folder_reached_through_a_link_is_one_folder(view, ws):
@@ -97,7 +121,7 @@ def test_open_documents_win_over_disk(view, ws):
     assert (a.text, a.source, a.version) == ("buffer", "document", 7)
     assert (b.text, b.source, b.version) == ("disk b", "disk", None)
     assert mixed.resolve("a.py").uri.endswith("%61.py")
-    assert [place.shown for place in mixed.unlike_disk()] == ["a.py"]
+    assert [place.label for place in mixed.list_open_places()] == ["a.py"]
 
 
 def test_disk_is_read_once_and_a_look_in_passing_is_not_kept(view, ws):
@@ -116,7 +140,7 @@ def test_documents_without_a_path_here(view, ws):
         some = view(folders, documents)
         for document in documents:
             place = some.resolve(document.uri)
-            assert (place.shown, place.root, some.read(place).text) == (document.uri, None, document.text)
+            assert (place.label, place.root, some.read(place).text) == (document.uri, None, document.text)
             some.check_writable(place)
             assert view(folders).read(place) is None, "it was closed meanwhile"
         assert some.resolve("/elsewhere/x.py").uri == "file:///elsewhere/x.py"
@@ -152,7 +176,7 @@ def test_bytes_that_are_no_text(view, ws):
     (ws / "latin.py").write_bytes(b"caf\xe9")
     some = view()
     marked = some.read(some.resolve("mark.py"))
-    assert (marked.text, marked.bom) == ("x", True)
+    assert (marked.text, marked.has_bom) == ("x", True)
     with pytest.raises(PathRefused, match="not UTF-8"):
         some.read(some.resolve("latin.py"))
     opened = view(documents=[doc((ws / "latin.py").as_uri(), "café")])
@@ -169,12 +193,12 @@ def test_what_a_listing_names_lies_where_a_path_says(view, ws, more, start):
     root = some.folders[0].root
     for parts in ((), ("src",), ("src", "ü in")):
         for named in (names, ["plain.py", "other.py"], []):
-            below = some.places_below(some.place_in(root, parts), named)
-            assert below == [some.place_in(root, (*parts, name)) for name in named]
+            below = some.build_places(some.build_place(root, parts), named)
+            assert below == [some.build_place(root, (*parts, name)) for name in named]
             assert [place.path.parts for place in below] == [(*parts, name) for name in named]
-    deep = some.place_in(root, ("d",) * 64)
+    deep = some.build_place(root, ("d",) * 64)
     with pytest.raises(PathRefused, match="deeper"):
-        some.places_below(deep, ["x"])
+        some.build_places(deep, ["x"])
 
 
 def test_a_removed_folder_stops_its_tools(view, ws):
@@ -184,54 +208,160 @@ def test_a_removed_folder_stops_its_tools(view, ws):
     with pytest.raises(PathRefused, match="closed"):
         some.read(place)
     with pytest.raises(PathRefused, match="closed"):
-        some.kind(some.resolve_folder(None)[0])
+        some.find_kind(some.resolve_folder(None)[0])
 
 
 def test_where_a_search_begins(view, ws):
     one, several, none = view(), view((("src", "src"), ("other", "o"))), view((), [doc("untitled:new")])
     for written in (None, "", ".", "./", "/", " "):
-        assert [place.shown for place in one.resolve_folder(written)] == ["."]
-        assert [place.shown for place in several.resolve_folder(written)] == ["src", "o"]
+        assert [place.label for place in one.resolve_folder(written)] == ["."]
+        assert [place.label for place in several.resolve_folder(written)] == ["src", "o"]
         with pytest.raises(PathRefused, match=r"No folder is open\. Open documents: `untitled:new`"):
             none.resolve_folder(written)
     [place] = one.resolve_folder("src")
-    assert (place.shown, one.kind(place), one.listing(place).files) == ("src", "directory", ("b.py",))
+    assert (place.label, one.find_kind(place), one.list_folder(place).files) == ("src", "directory", ("b.py",))
     [missing] = one.resolve_folder("no")
-    assert (one.kind(missing), one.listing(missing)) == (None, None)
-    [document] = none.document_places()
-    assert none.places_below(document, ["a.py"]) == []
-    assert (none.kind(document), none.listing(document), view().kind(document)) == ("file", None, None)
+    assert (one.find_kind(missing), one.list_folder(missing)) == (None, None)
+    [document] = none.list_documents()
+    assert none.build_places(document, ["a.py"]) == []
+    assert (none.find_kind(document), none.list_folder(document), view().find_kind(document)) == ("file", None, None)
     with pytest.raises(PathRefused, match="has been closed"):
-        several.place_in(one.folders[0].root, ("src",))
+        several.build_place(one.folders[0].root, ("src",))
 
 
-def test_a_document_opened_through_a_link_from_outside_is_the_file_of_the_folder(tmp_path):
+def test_document_opened_through_a_link_is_its_file(view, tmp_path):
     """What stands in the editor counts, and is what an edit goes to, in the editor's own spelling."""
-    (tmp_path / "real" / "sub").mkdir(parents=True)
-    (tmp_path / "real" / "sub" / "f.py").write_text("on disk")
-    (tmp_path / "real" / "loop").symlink_to("loop")
+    real = tree(tmp_path / "real", {"sub/f.py": "on disk"})
+    (real / "loop").symlink_to("loop")
     for name, target in (("link", "real"), ("deep", "link/sub"), ("away", "/usr")):
         (tmp_path / name).symlink_to(target)
-    real = tmp_path / "real"
+    others = [doc(f"file:///{name}") for name in ("usr/x", "away/x", "%00", "loop/x")]
+    own = doc((real / "sub/f.py").as_uri(), "its own", 3)
     for spelled in (tmp_path / "link/sub/f.py", tmp_path / "deep/f.py"):
         uri = spelled.as_uri()
-        others = [DocumentSnapshot(f"file:///{name}", 1, "x") for name in ("usr/x", "away/x", "%00", "loop/x")]
-        with Root(str(real)) as root:
-            view = WorkspaceView(
-                [(WorkspaceFolder(real.as_uri(), ""), root)], [DocumentSnapshot(uri, 7, "typed"), *others]
-            )
-            for written in ("sub/f.py", uri, str(spelled), (real / "sub/f.py").as_uri()):
-                place = view.resolve(written)
-                assert (place.shown, place.uri, view.read(place).version) == ("sub/f.py", uri, 7)
-            assert [place.shown for place in view.unlike_disk()] == ["sub/f.py"]
-            # Where it is open under its own name, too, that is the one which is meant.
-            own = DocumentSnapshot((real / "sub/f.py").as_uri(), 3, "its own")
-            for order in ([own, DocumentSnapshot(uri, 7, "typed")], [DocumentSnapshot(uri, 7, "typed"), own]):
-                view = WorkspaceView([(WorkspaceFolder(real.as_uri(), ""), root)], order)
-                assert {view.read(view.resolve(written)).text for written in ("sub/f.py", own.uri, uri)} == {"its own"}
+        linked = view([(str(real), "")], [doc(uri, "typed"), *others])
+        for written in ("sub/f.py", uri, str(spelled), own.uri):
+            place = linked.resolve(written)
+            assert (place.label, place.uri, linked.read(place).version) == ("sub/f.py", uri, 7)
+        assert [place.label for place in linked.list_open_places()] == ["sub/f.py"]
+        # Where it is open under its own name, too, that is the one which is meant.
+        for order in ([own, doc(uri, "typed")], [doc(uri, "typed"), own]):
+            both = view([(str(real), "")], order)
+            assert {both.read(both.resolve(written)).text for written in ("sub/f.py", own.uri, uri)} == {"its own"}
 
 
-def test_a_document_that_lies_deeper_than_paths_may_go_is_one_without_a_path(view, ws):
+def test_too_deep_document_has_no_path(view, ws):
     deep = (ws / "/".join("d" * 70) / "x.py").as_uri()
     place = view(documents=[doc(deep)]).resolve(deep)
-    assert (place.shown, place.uri, place.root) == (deep, deep, None)
+    assert (place.label, place.uri, place.root) == (deep, deep, None)
+
+
+@contextmanager
+def beside(folder: Path, *paths: str, folders: bool = True) -> Iterator[tuple[WorkspaceView, list[str]]]:
+    tree(folder, {"ws/a.py": "mine\n", "lib/b.py": "theirs\n", "lib/.env": "SECRET", "other/c": "", "ws/lib/d": "d\n"})
+    with ExitStack() as stack:
+        root = stack.enter_context(Root(str(folder / "ws")))
+        extra, problems = open_extra_roots(paths, [root] if folders else [], ProtectedPaths())
+        for each in extra:
+            stack.enter_context(each)
+        named = [(WorkspaceFolder((folder / "ws").as_uri(), "ws"), root)] if folders else []
+        yield WorkspaceView(named, extra=extra), problems
+
+
+SPELLINGS = ("lib/b.py", "../lib/b.py", "../ws/../lib/b.py", "{}/lib/b.py", "file://{}/lib/b.py")
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_a_file_beside_the_workspace_is_read_and_never_written(tmp_path: Path, spelling: str) -> None:
+    with beside(tmp_path, str(tmp_path / "lib")) as (view, problems):
+        place = view.resolve(spelling.format(tmp_path))
+        found = view.read(place)
+        assert (place.label, found and found.text, problems) == ("lib/b.py", "theirs\n", [])
+        overlay = EditOverlay(view)
+        for attempt in (lambda: overlay.write(place, "x"), lambda: overlay.delete(place)):
+            with pytest.raises(PathRefused, match="may only read"):
+                attempt()
+        assert place.root is not None
+        for change in (place.root.create, place.root.replace):
+            with pytest.raises(PathRefused, match="may only read"):
+                change(RelPath.build(("new",)), b"x")
+
+
+def test_the_workspace_comes_first_and_secrets_stay_secret(tmp_path: Path) -> None:
+    with beside(tmp_path, str(tmp_path / "lib")) as (view, _):
+        view.check_writable(view.resolve("ws/lib/d"))
+        assert [place.label for place in view.resolve_folder(None)] == ["ws"]
+        with pytest.raises(PathRefused, match="may contain secrets"):
+            view.read(view.resolve("lib/.env"))
+        for outside in ("../other/c", "../../x", "other/c", str(tmp_path / "other/c")):
+            with pytest.raises(PathRefused):
+                view.resolve(outside)
+
+
+def test_without_a_workspace_folder_they_are_read_all_the_same(tmp_path: Path) -> None:
+    with beside(tmp_path, str(tmp_path / "lib"), folders=False) as (view, _):
+        assert view.resolve(str(tmp_path / "lib" / "b.py")).label == "b.py"
+        with pytest.raises(PathRefused):
+            view.resolve("../x")
+
+
+def test_extra_root_in_workspace_is_skipped(tmp_path: Path) -> None:
+    with beside(tmp_path, str(tmp_path / "ws" / "lib"), str(tmp_path / "missing")) as (view, problems):
+        assert view.extra == ()
+        assert view.resolve("a.py").label == "a.py"
+        assert len(problems) == 1
+        assert "does not exist" in problems[0]
+
+
+def test_only_whole_paths_are_taken_from_the_file() -> None:
+    assert UserFile.parse({"workspace": {"extra_roots": ["/a", "~/b"]}}).workspace.extra_roots == ("/a", "~/b")
+    for wrong in ("lib", "../lib", ""):
+        with pytest.raises(SettingsError, match=r"workspace\.extra_roots"):
+            UserFile.parse({"workspace": {"extra_roots": [wrong]}})
+
+
+def test_extra_roots_are_listed_outside_the_prompt_text() -> None:
+    note = format_readable_folders({"lib": "/home/me/lib"})
+    assert "lib/ is /home/me/lib" in note
+    assert extract_user_text(f"Do it.\n\n{note}") == "Do it."
+
+
+async def test_the_editor_s_view_has_them(tmp_path: Path) -> None:
+    tree(tmp_path, {"ws/a.py": "x", "lib/b.py": "theirs"})
+    async with in_process() as editor:
+        await editor.initialize(root=tmp_path / "ws")
+        paths = (str(tmp_path / "lib"), str(tmp_path / "missing"))
+        snapshots = Snapshots(editor.server.state, extra_roots=paths)
+        for _ in range(2):
+            view = snapshots.create_view()
+            found = view.read(view.resolve("../lib/b.py"))
+            assert found is not None
+            assert found.text == "theirs"
+        present = snapshots.read_state((tmp_path / "lib" / "b.py").as_uri(), snapshots.create_disk_view())
+        assert "may only read" in (present.refusal or "")
+
+
+def test_documents_can_be_added_while_a_thread_lists_them(view, ws):
+    """A tool fetches the client's text of its file while another tool searches in a thread."""
+    one, failures, is_done = view(), [], threading.Event()
+
+    def list_all():
+        while not is_done.is_set():
+            try:
+                one.list_documents()
+            except RuntimeError as error:
+                failures.append(error)
+
+    thread = threading.Thread(target=list_all)
+    switch = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        thread.start()
+        for number in range(500):
+            one.add_document(doc((ws / f"{number}.py").as_uri()))
+    finally:
+        sys.setswitchinterval(switch)
+        is_done.set()
+        thread.join()
+    assert failures == []
+    assert len(one.list_documents()) == 500

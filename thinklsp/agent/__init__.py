@@ -1,1 +1,4 @@
-"""The thinking loop: model calls, tools, prompts, compaction. Knows neither editors nor stores."""
+"""The turn loop, with its model calls, tool calls, prompts and compaction.
+
+This package does not depend on editors or on the session store.
+"""

@@ -1,7 +1,7 @@
-"""One model call: encode, send, decode, try again where that is right. Ends with a whole message or an error.
+"""Model calls, which send a request, decode the answer, and retry after temporary errors.
 
-It never runs a tool and never resumes an answer: what broke off is thrown away and asked for again. The connection is
-closed before the message is handed out, and at once when the caller goes away.
+Each call ends with a complete message or an error. An interrupted answer is discarded, and the request is sent again.
+Model calls do not run tools.
 """
 
 from __future__ import annotations
@@ -11,16 +11,17 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Protocol
 
-from thinklsp.agent.remedies import Remedies, effort_notice
-from thinklsp.agent.thinking_losses import find_losses, find_losses_in_answer, missing_thinking
+from thinklsp.agent.request_fallbacks import RequestFallbacks, format_effort_notice
+from thinklsp.agent.thinking_losses import explain_missing_thinking, find_losses, find_losses_in_answer
+from thinklsp.agent.unreadable_images import replace_unreadable_images
 from thinklsp.core.accumulator import MessageAccumulator
 from thinklsp.core.errors import AuthenticationFailed, ProviderError, StreamProtocolError
 from thinklsp.core.events import Notice, RetryScheduled, TextStreamed, ThinkingStreamed, ThinkingTick
 from thinklsp.core.messages import AssistantMessage
-from thinklsp.core.stream import (
+from thinklsp.core.stream_events import (
     BlockDelta,
     BlockStarted,
     MessageFinished,
@@ -28,23 +29,22 @@ from thinklsp.core.stream import (
     TextDelta,
     ThinkingDelta,
 )
-from thinklsp.core.usage import Usage, as_reported
-from thinklsp.http.retry import CallHistory, GiveUp, RetryPolicy, after, decide
+from thinklsp.core.usage import Usage, discard_implausible
+from thinklsp.http.retry import CallHistory, GiveUp, RetryPolicy, count_attempts, decide_retry, update_history
 from thinklsp.http.sse import ServerSentEvent, SseDecoder
 from thinklsp.http.transport import HttpResponse, Transport
 from thinklsp.providers.base import Adapter, Endpoint, HttpRequest, ModelRequest, StreamDecoder
 from thinklsp.providers.model_info import Price
 
 _log = logging.getLogger(__name__)
-
-_ERROR_BODY = 64 * 1024
-_WHOLE_BODY = 16 * 1024 * 1024
-_WITHOUT_OPAQUE_STATE = "Asking once more without the model's earlier thinking."
+_MAX_ERROR_BYTES = 64 * 1024
+_MAX_MESSAGE_BYTES = 16 * 1024 * 1024
+_STRIPPED_RETRY_NOTE = "Retrying once without the model's earlier thinking."
 
 
 @dataclass(frozen=True, slots=True)
 class CallFinished:
-    """The last event of a model call. `explanation`: the service's sentence about a refusal, if it gave one."""
+    """The last event of a model call. `explanation` is the provider's explanation if it declined to answer."""
 
     message: AssistantMessage
     usage: Usage
@@ -53,73 +53,75 @@ class CallFinished:
 
 @dataclass(frozen=True, slots=True)
 class AttemptUsage:
-    """What the running attempt has used, as far as the service has reported it. A later report of the same attempt
-    replaces it; `CallFinished` has the figures of the last attempt."""
+    """The usage of the running attempt so far. Each report replaces the last one. `CallFinished` has the final one."""
 
     usage: Usage
 
 
-Streamed = TextStreamed | ThinkingStreamed | ThinkingTick
-CallEvent = Streamed | AttemptUsage | RetryScheduled | Notice | CallFinished
+StreamedPiece = TextStreamed | ThinkingStreamed | ThinkingTick
+CallEvent = StreamedPiece | AttemptUsage | RetryScheduled | Notice | CallFinished
 
 
 class ModelCaller(Protocol):
     def stream(self, request: ModelRequest) -> AsyncGenerator[CallEvent, None]:
-        """Pieces as they come, then exactly one CallFinished, or a ProviderError. After a RetryScheduled with
-        `restart`, the pieces so far belong to an answer that is no more. Close it with `aclosing`."""
+        """Yield the parts of the answer as they arrive, followed by one CallFinished event.
+
+        Raises ProviderError if the call fails. A RetryScheduled event with `restart` invalidates the parts before it.
+        Close the generator with `aclosing`.
+        """
         ...
 
 
 @dataclass(slots=True)
 class _Attempt:
-    """One request on its way. Owned by `HttpModelCaller.stream`."""
+    """The state of an attempt to call the model."""
 
     accumulator: MessageAccumulator
     usage: Usage = field(default_factory=Usage)
-    had_content: bool = False
+    has_content: bool = False
     thinking_tokens: int | None = None
     explanation: str | None = None
     notices: tuple[str, ...] = ()
-    unsealed: bool = False
+    is_thinking_unsigned: bool = False
     without_budget: bool = False
 
-    def reports(self, usage: Usage, price: Price | None) -> Iterator[AttemptUsage]:
-        """Yield the figures of the service if they are new. An output that is not counted yet costs nothing yet."""
-        known = as_reported(usage)
-        if known.input_tokens is not None and known.output_tokens is None:
-            known = replace(known, output_tokens=0)
-        if known != self.usage:
-            self.usage = known
-            yield AttemptUsage(_priced(known, price))
+    def report_usage(self, usage: Usage, price: Price | None) -> Iterator[AttemptUsage]:
+        """Yield the usage figures if they have changed. Output tokens that are not reported yet count as 0."""
+        current = discard_implausible(usage)
+        if current.input_tokens is not None and current.output_tokens is None:
+            current = replace(current, output_tokens=0)
+        if current != self.usage:
+            self.usage = current
+            yield AttemptUsage(_add_cost(current, price))
 
-    def take(self, events: Iterable[StreamEvent]) -> list[Streamed]:
-        """Applies the events up to the end of the message and tells what of them can be shown."""
-        shown: list[Streamed] = []
+    def apply_events(self, events: Iterable[StreamEvent]) -> list[StreamedPiece]:
+        """Apply stream events until the message ends, and return the pieces of text to display."""
+        pieces: list[StreamedPiece] = []
         for event in events:
             if not self.accumulator.apply(event):
                 continue
             match event:
                 case BlockDelta(delta=TextDelta(text)):
                     if text:
-                        shown.append(TextStreamed(text))
+                        pieces.append(TextStreamed(text))
                 case BlockDelta(delta=ThinkingDelta(text, tokens)):
                     if text:
-                        shown.append(ThinkingStreamed(text))
+                        pieces.append(ThinkingStreamed(text))
                     if tokens is not None:
-                        shown.append(self._tick(tokens))
+                        pieces.append(self._count_thinking_tokens(tokens))
                 case BlockStarted():
-                    self.had_content = True
-                    shown += self._opened(event)
+                    self.has_content = True
+                    pieces += self._read_initial_text(event)
                 case MessageFinished():
                     self.explanation, self.notices = event.explanation, event.notices
-                    self.unsealed = event.unsealed
+                    self.is_thinking_unsigned = event.is_thinking_unsigned
                     break
                 case _:
                     pass
-        return shown
+        return pieces
 
-    def _opened(self, event: BlockStarted) -> list[Streamed]:
-        """Some servers put the first words, or all of them, into the opening of the block."""
+    def _read_initial_text(self, event: BlockStarted) -> list[StreamedPiece]:
+        """Return the text at the start of a block, because some servers send text in the start event."""
         text = event.raw.get(event.kind)
         if event.kind == "text":
             return [TextStreamed(text)] if isinstance(text, str) and text else []
@@ -128,15 +130,15 @@ class _Attempt:
         tick = ThinkingTick(self.thinking_tokens)
         return [tick, ThinkingStreamed(text)] if isinstance(text, str) and text else [tick]
 
-    def _tick(self, tokens: int) -> ThinkingTick:
+    def _count_thinking_tokens(self, tokens: int) -> ThinkingTick:
         self.thinking_tokens = (self.thinking_tokens or 0) + tokens
         return ThinkingTick(self.thinking_tokens)
 
 
 class HttpModelCaller:
-    """Satisfies `ModelCaller` for one endpoint. May serve many turns, also side by side.
+    """The model caller for one provider endpoint. Several turns can use it at the same time.
 
-    `rng` gives jitter in [0, 1); `sleep` waits between tries.
+    `rng` returns jitter in [0, 1). `sleep` waits between attempts.
     """
 
     def __init__(
@@ -148,7 +150,7 @@ class HttpModelCaller:
         policy: RetryPolicy,
         rng: Callable[[], float],
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        remedies: Remedies | None = None,
+        fallbacks: RequestFallbacks | None = None,
     ) -> None:
         self._adapter = adapter
         self._endpoint = endpoint
@@ -156,177 +158,183 @@ class HttpModelCaller:
         self._policy = policy
         self._rng = rng
         self._sleep = sleep
-        self._remedies = Remedies() if remedies is None else remedies
+        self._fallbacks = RequestFallbacks() if fallbacks is None else fallbacks
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[CallEvent, None]:
         history = CallHistory()
-        whole, request = request, self._remedies.applied(request)
-        # The first refusal, while one attempt runs without the opaque state that may be its cause.
+        request, notices = replace_unreadable_images(request)
+        full_request, request = request, self._fallbacks.adjust_request(request)
+        # The error that led to a retry without opaque state, or None.
         refused: ProviderError | None = None
-        if request.thinking.effort != whole.thinking.effort:
-            yield Notice("warning", effort_notice(request, whole.thinking.effort))
-        losses = find_losses(whole.conversation, request, self._endpoint.origin(request.model.id))
-        for loss in self._remedies.untold(losses, request.model.id):
-            yield loss
+        for notice in (*notices, *self._report_adjustments(full_request, request)):
+            yield notice
         while True:
-            attempt = _Attempt(MessageAccumulator(self._endpoint.origin(request.model.id)))
+            attempt = _Attempt(MessageAccumulator(self._endpoint.build_origin(request.model.id)))
             try:
-                async with aclosing(self._attempt(request, attempt)) as pieces:
+                async with aclosing(self._run_attempt(request, attempt)) as pieces:
                     async for piece in pieces:
                         yield piece
-                finished = self._finished(request, attempt)
+                finished = self._build_result(request, attempt)
             except ProviderError as error:
-                error.args = (self._endpoint.without_secrets(str(error)),)
-                self._name_source(error)
-                remedy = None if refused is not None else self._remedies.after(error, whole, request)
-                if remedy is not None:
-                    request, notice = remedy
+                error.args = (self._endpoint.hide_secrets(str(error)),)
+                self._add_key_source(error)
+                fallback = None if refused is not None else self._fallbacks.find_fallback(error, full_request, request)
+                if fallback is not None:
+                    request, notice = fallback
                     yield notice
-                    retry = RetryScheduled(0.0, notice.text, attempt.had_content)
-                elif refused is None and (bare := self._remedies.without_opaque_state(error, request)) is not None:
-                    refused, request = error, bare
-                    retry = RetryScheduled(0.0, f"{error} {_WITHOUT_OPAQUE_STATE}", attempt.had_content)
+                    retry = RetryScheduled(0.0, notice.text, attempt.has_content)
+                elif refused is None and (stripped := self._fallbacks.strip_thinking(error, request)) is not None:
+                    refused, request = error, stripped
+                    retry = RetryScheduled(0.0, f"{error} {_STRIPPED_RETRY_NOTE}", attempt.has_content)
                 else:
-                    retry, history = self._next_try(error, attempt, history, refused)
+                    retry, history = self._plan_retry(error, attempt, history, refused)
             else:
                 if refused is not None:
-                    yield self._remedies.confirm(whole)
-                losses = find_losses_in_answer(request, finished.message, unsealed=attempt.unsealed)
-                for loss in self._remedies.untold(losses, request.model.id):
-                    yield loss
-                missing = missing_thinking(
-                    request, finished.message, finished.usage, without_budget=attempt.without_budget
-                )
-                for said in (*attempt.notices, *missing):
-                    yield Notice("warning", said)
+                    yield self._fallbacks.confirm_stripped(full_request)
+                for notice in self._report_answer(request, attempt, finished):
+                    yield notice
                 yield finished
                 return
             yield retry
             await self._sleep(retry.delay)
 
-    def _next_try(
-        self, error: ProviderError, attempt: _Attempt, history: CallHistory, refused: ProviderError | None
+    def _report_adjustments(self, full_request: ModelRequest, request: ModelRequest) -> Iterator[Notice]:
+        """Yield notices about the parts of `full_request` that are missing from `request`."""
+        if request.thinking.effort != full_request.thinking.effort:
+            yield Notice("warning", format_effort_notice(request, full_request.thinking.effort))
+        losses = find_losses(full_request.conversation, request, self._endpoint.build_origin(request.model.id))
+        yield from self._fallbacks.report_losses(losses, request.model.id)
+
+    def _report_answer(self, request: ModelRequest, attempt: _Attempt, finished: CallFinished) -> Iterator[Notice]:
+        """Yield notices about problems in a complete answer."""
+        losses = find_losses_in_answer(request, finished.message, is_thinking_unsigned=attempt.is_thinking_unsigned)
+        yield from self._fallbacks.report_losses(losses, request.model.id)
+        missing = explain_missing_thinking(
+            request, finished.message, finished.usage, without_budget=attempt.without_budget
+        )
+        yield from (Notice("warning", text) for text in (*attempt.notices, *missing))
+
+    def _plan_retry(
+        self, error: ProviderError, attempt: _Attempt, history: CallHistory, first_error: ProviderError | None
     ) -> tuple[RetryScheduled, CallHistory]:
-        """Return what to announce and to remember. Raises `refused`, else the error, if no further try makes sense."""
-        verdict = decide(self._policy, error, history=history, had_content=attempt.had_content, roll=self._rng())
+        """Plan the next retry, and return it with the updated call history.
+
+        If no retry can help, raises `first_error` if it is set, or `error` otherwise.
+        """
+        verdict = decide_retry(
+            self._policy, error, history=history, has_content=attempt.has_content, jitter=self._rng()
+        )
         if isinstance(verdict, GiveUp):
-            if refused is not None:
-                raise refused
+            if first_error is not None:
+                raise first_error
             if verdict.addition:
                 error.args = (f"{error} {verdict.addition}",)
             raise error
-        return RetryScheduled(verdict.delay, str(error), verdict.restart), after(history, verdict)
+        history = update_history(history, verdict)
+        attempts = count_attempts(self._policy, error, verdict, history)
+        return RetryScheduled(verdict.delay, str(error), verdict.restart, *attempts), history
 
-    async def _attempt(self, request: ModelRequest, attempt: _Attempt) -> AsyncGenerator[Streamed | AttemptUsage, None]:
+    async def _run_attempt(
+        self, request: ModelRequest, attempt: _Attempt
+    ) -> AsyncGenerator[StreamedPiece | AttemptUsage, None]:
         wire: HttpRequest = self._adapter.encode(request, self._endpoint)
-        attempt.without_budget = wire.without_budget
-        decoder = self._adapter.decoder()
+        attempt.without_budget = wire.budget_omitted
+        decoder, price = self._adapter.create_decoder(), request.model.price
         try:
-            async with aclosing(self._received(wire, decoder, request, attempt)) as pieces:
-                async for piece in pieces:
-                    yield piece
+            async with self._transport.post(wire.url, wire.headers, wire.body) as response:
+                if response.status != 200:
+                    body = await response.read(_MAX_ERROR_BYTES)
+                    raise self._adapter.parse_failure(response.status, response.headers, body, request.model.id)
+                async with aclosing(_receive_batches(response)) as batches:
+                    async for batch in batches:
+                        events, failure = _decode(decoder, batch)
+                        pieces = attempt.apply_events(events)
+                        for piece in chain(attempt.report_usage(decoder.usage, price), _join_pieces(pieces)):
+                            yield piece
+                        if attempt.accumulator.is_finished:
+                            break
+                        if failure is not None:
+                            raise failure
+        except ProviderError:
+            # Report the usage that the provider sent before the error.
+            for report in attempt.report_usage(decoder.usage, price):
+                yield report
+            raise
         finally:
             self._log_unmatched(request, attempt)
 
-    async def _received(
-        self, wire: HttpRequest, decoder: StreamDecoder, request: ModelRequest, attempt: _Attempt
-    ) -> AsyncGenerator[Streamed | AttemptUsage, None]:
-        async with self._transport.post(wire.url, wire.headers, wire.body) as response:
-            if response.status != 200:
-                body = await response.read(_ERROR_BODY)
-                raise self._adapter.failure(response.status, response.headers, body, request.model.id)
-            try:
-                async with aclosing(_decoded(response, decoder)) as batches:
-                    async for events in batches:
-                        for report in attempt.reports(decoder.usage, request.model.price):
-                            yield report
-                        for piece in _joined(attempt.take(events)):
-                            yield piece
-                        if attempt.accumulator.finished:
-                            break
-            except ProviderError:
-                # The event that fails may bring the figures.
-                for report in attempt.reports(decoder.usage, request.model.price):
-                    yield report
-                raise
-
-    def _finished(self, request: ModelRequest, attempt: _Attempt) -> CallFinished:
-        usage = _priced(attempt.accumulator.usage, request.model.price)
-        return CallFinished(attempt.accumulator.message(), usage, attempt.explanation)
+    def _build_result(self, request: ModelRequest, attempt: _Attempt) -> CallFinished:
+        usage = _add_cost(attempt.accumulator.usage, request.model.price)
+        return CallFinished(attempt.accumulator.build_message(), usage, attempt.explanation)
 
     def _log_unmatched(self, request: ModelRequest, attempt: _Attempt) -> None:
-        """Log once how many pieces of which kind were left out of the answer."""
+        """Log how many stream events of each kind were ignored, once per answer."""
         for is_new, level in ((False, logging.WARNING), (True, logging.DEBUG)):
             counts = attempt.accumulator.unmatched.items()
-            told = [f"{piece.what} ({count}x)" for piece, count in counts if piece.is_new is is_new]
-            if told:
+            ignored = [f"{piece.description} ({count}x)" for piece, count in counts if piece.is_unknown_kind is is_new]
+            if ignored:
                 provider, model = self._endpoint.provider, request.model.id
-                _log.log(level, "%s, model %s: left out of the answer: %s", provider, model, ", ".join(told))
+                _log.log(level, "%s, model %s: ignored in the answer: %s", provider, model, ", ".join(ignored))
 
-    def _name_source(self, error: ProviderError) -> None:
-        """Whoever has a key refused first wants to know which one was used."""
+    def _add_key_source(self, error: ProviderError) -> None:
+        """Add the source of the API key to the message of an authentication error."""
         if not isinstance(error, AuthenticationFailed) or not self._endpoint.key_source:
             return
         if self._endpoint.api_key:
             error.args = (f"{error} The key comes from {self._endpoint.key_source}.",)
         else:
-            error.args = (f"{error} It was sent no key, since none is set for it: `thinklsp doctor` says where.",)
+            error.args = (f"{error} No API key is set for this provider; `thinklsp doctor` shows how to set one.",)
 
 
-def _priced(usage: Usage, price: Price | None) -> Usage:
-    """Return the usage with its cost. What the service itself says that it cost beats any table."""
+def _add_cost(usage: Usage, price: Price | None) -> Usage:
+    """Add the cost to the usage. A cost that the provider reported has priority over the price table."""
     if price is None or usage.cost_usd is not None:
         return usage
-    return replace(usage, cost_usd=price.cost(usage))
+    return replace(usage, cost_usd=price.compute_cost(usage))
 
 
-async def _decoded(response: HttpResponse, decoder: StreamDecoder) -> AsyncGenerator[list[StreamEvent], None]:
-    """The answer's events, as many at once as came at once, be it a stream or one whole message. Raises where it ends
-    too early."""
+async def _receive_batches(response: HttpResponse) -> AsyncGenerator[list[ServerSentEvent] | None, None]:
+    """Yield the events of a streamed or JSON answer in batches, followed by None."""
     if response.content_type == "application/json":
-        body = await response.read(_WHOLE_BODY + 1)
-        if len(body) > _WHOLE_BODY:
-            raise _hopeless("The service answered with more than 16 MiB in one piece, and was given up.")
-        yield decoder.feed("", body.decode("utf-8", "replace"))
+        body = await response.read(_MAX_MESSAGE_BYTES + 1)
+        if len(body) > _MAX_MESSAGE_BYTES:
+            raise _build_permanent_error(
+                "The provider's answer was discarded: it is a single message larger than 16 MiB."
+            )
+        yield [ServerSentEvent("", body.decode("utf-8", "replace"))]
     elif response.content_type == "text/html":
-        raise _hopeless(
-            "The address answered with a web page, not with a message: check the base URL, and whether a proxy or a "
-            "login page of the network stands in the way."
+        raise _build_permanent_error(
+            "The provider's address returned a web page instead of an answer. Check the base URL, and whether a proxy "
+            "or network login page intercepts the request."
         )
     else:
-        async with aclosing(_streamed(response.chunks(), decoder)) as batches:
-            async for events in batches:
-                yield events
-    yield decoder.finish()
+        sse = SseDecoder()
+        async with aclosing(response.iterate_chunks()) as chunks:
+            async for chunk in chunks:
+                yield sse.feed(chunk)
+        yield sse.finish()
+    yield None
 
 
-async def _streamed(
-    chunks: AsyncGenerator[bytes, None], decoder: StreamDecoder
-) -> AsyncGenerator[list[StreamEvent], None]:
-    sse = SseDecoder()
-    async with aclosing(chunks):
-        async for chunk in chunks:
-            for events in _events(decoder, sse.feed(chunk)):
-                yield events
-    for events in _events(decoder, sse.finish()):
-        yield events
-
-
-def _events(decoder: StreamDecoder, stream: Iterable[ServerSentEvent]) -> Iterator[list[StreamEvent]]:
-    """In one batch. What came before an error counts: the batch comes first."""
+def _decode(
+    decoder: StreamDecoder, batch: list[ServerSentEvent] | None
+) -> tuple[list[StreamEvent], ProviderError | None]:
+    """Decode a batch, and return the events before the first error together with the error. If `batch` is None, the
+    stream has ended."""
     events: list[StreamEvent] = []
     try:
-        for sent in stream:
+        if batch is None:
+            events += decoder.finish()
+        for sent in batch or ():
             events += decoder.feed(sent.event, sent.data)
-    except ProviderError:
-        yield events
-        raise
-    yield events
+    except ProviderError as failure:
+        return events, failure
+    return events, None
 
 
-def _joined(shown: list[Streamed]) -> Iterator[Streamed]:
-    """Neighbouring pieces of one text as one."""
-    for _, group in groupby(shown, type):
+def _join_pieces(pieces: list[StreamedPiece]) -> Iterator[StreamedPiece]:
+    """Merge consecutive pieces of the same kind."""
+    for _, group in groupby(pieces, type):
         first, *others = group
         if isinstance(first, ThinkingTick):
             yield from (first, *others)
@@ -336,7 +344,7 @@ def _joined(shown: list[Streamed]) -> Iterator[Streamed]:
             )
 
 
-def _hopeless(sentence: str) -> StreamProtocolError:
-    error = StreamProtocolError(sentence)
+def _build_permanent_error(message: str) -> StreamProtocolError:
+    error = StreamProtocolError(message)
     error.retryable = False
     return error

@@ -1,7 +1,7 @@
-"""Decides which thinking a model has to do without, and why. Pure.
+"""Detection of thinking in earlier answers that the model cannot read.
 
-Thinking goes back only to the provider, model, address and key that issued it, and not every service and gateway takes
-it back. What a service refuses is told by `remedies`, what a compaction takes away by `compacting`.
+Thinking can be sent back only to the provider, model, address and key that produced it. The functions in this module
+are pure. They find such thinking before a request and explain the loss to the user.
 """
 
 from __future__ import annotations
@@ -22,103 +22,116 @@ from thinklsp.core.messages import (
 from thinklsp.core.usage import Usage
 from thinklsp.providers.base import ModelRequest
 
-# Services that ignore earlier thinking while thinking is off.
-_IGNORES_WHEN_OFF = ("anthropic", "simulator")
-# Services whose models begin with thinking whenever they are given a budget.
-_ALWAYS_THINKS = ("anthropic", "simulator")
-# It signs calls, and shows no thinking unless asked.
-_SIGNS_CALLS = "google"
+# Providers that ignore earlier thinking while thinking is off.
+_IGNORING_PROVIDERS = ("anthropic", "simulator")
+# Providers whose models always think at the start of a turn if the request contains a thinking budget.
+_ALWAYS_THINKING_PROVIDERS = ("anthropic", "simulator")
+# Google's signed tool calls contain encrypted thinking, even if no thinking is visible in the answer.
+_SIGNING_PROVIDER = "google"
 
 
 @dataclass(frozen=True, slots=True)
-class Loss:
-    """A sentence for the user about thinking of earlier answers that the model does not read.
+class ThinkingLoss:
+    """A notice for the user that the model cannot read the thinking in earlier answers.
 
-    `reason` and `beginning`, the conversation as far as the loss concerns it, tell whether the user knows of it.
+    `reason` and `conversation_prefix` identify the loss, so that the user sees the notice only once.
+    `conversation_prefix` ends with the last answer that contains the thinking.
     """
 
     reason: str
     text: str
-    beginning: Conversation
+    conversation_prefix: Conversation
 
 
-def find_losses(conversation: Conversation, request: ModelRequest, here: Origin) -> Iterator[Loss]:
-    """Yield what the model cannot read in this request to `here`.
+def find_losses(conversation: Conversation, request: ModelRequest, target: Origin) -> Iterator[ThinkingLoss]:
+    """Yield the losses of earlier thinking in a request.
 
-    `conversation` is the history, `request` what is sent of it after earlier refusals.
+    `conversation` is the full history. `request` is the request after all fallbacks. The model can read only thinking
+    whose origin is `target`.
     """
-    issuers = _issuers(conversation)
-    foreign = {place: _why(origin, here) for place, origin in issuers.items() if origin != here}
+    issuers = _find_issuers(conversation)
+    foreign = {place: _describe_issuer(origin, target) for place, origin in issuers.items() if origin != target}
     if foreign:
         reasons = " and ".join(dict.fromkeys(foreign.values()))
-        text = f"{request.model.id} cannot read the thinking of {_answers(len(foreign))}: it came from {reasons}."
-        yield Loss(f"foreign: {reasons}", text, conversation[: max(foreign) + 1])
-    own = [place for place, origin in _issuers(request.conversation).items() if origin == here]
-    if own and request.thinking.form == "off" and request.model.provider in _IGNORES_WHEN_OFF:
-        text = f"Thinking is off, so {request.model.id} does not read the thinking of {_answers(len(own))}."
-        yield Loss("off", text, conversation[: own[-1] + 1])
+        answers = _format_answer_count(len(foreign))
+        text = f"{request.model.id} cannot read the thinking in {answers}, because it came from {reasons}."
+        yield ThinkingLoss(f"foreign: {reasons}", text, conversation[: max(foreign) + 1])
+    own = [place for place, origin in _find_issuers(request.conversation).items() if origin == target]
+    if own and request.thinking.form == "off" and request.model.provider in _IGNORING_PROVIDERS:
+        text = f"Thinking is off, so {request.model.id} does not read the thinking in {_format_answer_count(len(own))}."
+        yield ThinkingLoss("off", text, conversation[: own[-1] + 1])
 
 
-def find_losses_in_answer(request: ModelRequest, answer: AssistantMessage, *, unsealed: bool) -> Iterator[Loss]:
-    """Yield what the model cannot read later on, told once in a session. `unsealed`: see `MessageFinished`."""
-    if unsealed and thought_at(answer) is not None:
-        yield Loss("unsealed", UNSEALED, request.conversation[:1])
+def find_losses_in_answer(
+    request: ModelRequest, answer: AssistantMessage, *, is_thinking_unsigned: bool
+) -> Iterator[ThinkingLoss]:
+    """Yield a notice if the answer's thinking cannot be sent back, because the provider did not sign it.
+
+    The user sees the notice once per session.
+    """
+    if is_thinking_unsigned and find_thinking_origin(answer) is not None:
+        yield ThinkingLoss("unsealed", UNSIGNED_NOTICE, request.conversation[:1])
 
 
-UNSEALED = (
-    "The service sent thinking without the signature that sending it back takes, so the model does not read it again. "
-    "A gateway on the way may have left it out."
+UNSIGNED_NOTICE = (
+    "The provider sent thinking without a signature, so the model cannot read that thinking later. A gateway may have "
+    "removed the signature."
 )
-WITHOUT_BUDGET = (
-    "The running tool calls began without thinking that the model accepts, so it goes on without its thinking budget "
-    "until your next prompt."
+BUDGET_OMITTED_NOTICE = (
+    "The running tool calls started without thinking that the model accepts, so the model continues without its "
+    "thinking budget until your next prompt."
 )
 
 
-def missing_thinking(
+def explain_missing_thinking(
     request: ModelRequest, answer: AssistantMessage, usage: Usage, *, without_budget: bool
 ) -> Iterator[str]:
-    """Yield a sentence if a budget was asked for and the model did not think. `without_budget`: see `HttpRequest`."""
+    """Yield a notice if the request had a thinking budget but the answer contains no thinking.
+
+    `without_budget` is true if thinklsp had to omit the budget.
+    """
     if without_budget:
-        yield WITHOUT_BUDGET
+        yield BUDGET_OMITTED_NOTICE
         return
     last = request.conversation[-1] if request.conversation else None
-    begins = last is not None and not any(isinstance(block, ToolResultBlock) for block in last.blocks)
-    asked = request.thinking.form == "manual" and request.model.provider in _ALWAYS_THINKS
-    thought = thought_at(answer) is not None or bool(usage.thinking_tokens)
-    if begins and asked and not thought and answer.stop_reason != "refusal":
-        yield f"{request.model.id} answered without thinking, although it was given a thinking budget."
+    starts_turn = last is not None and not any(isinstance(block, ToolResultBlock) for block in last.blocks)
+    has_budget = request.thinking.form == "manual" and request.model.provider in _ALWAYS_THINKING_PROVIDERS
+    has_thinking = find_thinking_origin(answer) is not None or bool(usage.thinking_tokens)
+    if starts_turn and has_budget and not has_thinking and answer.stop_reason != "refusal":
+        yield f"{request.model.id} answered without thinking, although it had a thinking budget."
 
 
-def lost_answers(before: Conversation, after: Conversation) -> int:
-    """Return how many answers with thinking stand in `before` and not in `after`."""
-    return sum(1 for message in before if thought_at(message)) - sum(1 for message in after if thought_at(message))
+def count_lost_answers(before: Conversation, after: Conversation) -> int:
+    """Return the number of answers whose thinking is in `before` but not in `after`."""
+    return sum(1 for message in before if find_thinking_origin(message)) - sum(
+        1 for message in after if find_thinking_origin(message)
+    )
 
 
-def _issuers(conversation: Conversation) -> dict[int, Origin]:
-    return {place: origin for place, message in enumerate(conversation) if (origin := thought_at(message))}
+def _find_issuers(conversation: Conversation) -> dict[int, Origin]:
+    return {place: origin for place, message in enumerate(conversation) if (origin := find_thinking_origin(message))}
 
 
-def thought_at(message: Message) -> Origin | None:
-    """Return who issued the thinking in an answer, None if there is none."""
+def find_thinking_origin(message: Message) -> Origin | None:
+    """Return the origin of a message's thinking, or None if the message contains no thinking."""
     for block in message.blocks:
         match block:
             case ThinkingBlock(raw=raw) | RedactedThinkingBlock(raw=raw) if raw is not None:
                 return raw.origin
-            case ToolUseBlock(raw=raw) if raw is not None and raw.origin.provider == _SIGNS_CALLS:
+            case ToolUseBlock(raw=raw) if raw is not None and raw.origin.provider == _SIGNING_PROVIDER:
                 return raw.origin
             case _:
                 pass
     return None
 
 
-def _why(issuer: Origin, here: Origin) -> str:
-    if issuer.provider != here.provider:
+def _describe_issuer(issuer: Origin, target: Origin) -> str:
+    if issuer.provider != target.provider:
         return f"another provider ({issuer.provider}, {issuer.model})"
-    if issuer.model != here.model:
+    if issuer.model != target.model:
         return f"another model ({issuer.model})"
-    return "another address of the provider" if issuer.host != here.host else "another API key"
+    return "another address of the provider" if issuer.host != target.host else "another API key"
 
 
-def _answers(count: int) -> str:
+def _format_answer_count(count: int) -> str:
     return "an earlier answer" if count == 1 else f"{count} earlier answers"

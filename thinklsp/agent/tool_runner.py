@@ -1,108 +1,148 @@
-"""The tool calls of one message: neighbouring readers run side by side, everything else one after the other.
+"""The tool runner, which runs the tool calls in a message.
 
-A message runs at most 64 calls, 8 of them at once, and its results hold at most 1 MB together. A second reading of an
-unchanged file in one turn refers to the first reading.
+Consecutive read-only calls run in parallel, up to 8 at a time. All other calls run one after the other. A message can
+have up to 64 calls, whose results are limited to 1 MB in total. If the model rereads an unchanged file, the result only
+refers to the earlier result.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import deque
-from collections.abc import AsyncGenerator, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
 
-from thinklsp.agent.user_turns import split_turns
+from thinklsp.agent.budget import Emit
+from thinklsp.agent.compaction_plan import split_turns
+from thinklsp.agent.result_images import ResultImages
 from thinklsp.core.events import ToolFinished, ToolStarted
 from thinklsp.core.messages import (
     AssistantMessage,
     Conversation,
-    TextBlock,
     ToolResultBlock,
     ToolUseBlock,
+    UserBlock,
     UserMessage,
-    shortened_by,
+    find_compaction_origin,
 )
-from thinklsp.tools.base import AnyTool, ToolContext, ToolOutput, call, describe
-from thinklsp.tools.registry import Mode, tools_for
+from thinklsp.core.secrets import mask_keys
+from thinklsp.core.text_safety import escape_invisible
+from thinklsp.core.tool_type import ToolOutput
+from thinklsp.tools.registry import Mode, select_tools
+from thinklsp.tools.tool import AnyTool, ToolContext, call, describe, find_location
 
 MAX_CALLS = 64
-MAX_AT_ONCE = 8
+MAX_PARALLEL_CALLS = 8
 MAX_RESULTS_BYTES = 1_000_000
-_TOO_MANY = f"Not run: one message runs at most {MAX_CALLS} calls. Call again in the next."
-_CUT = "\n[cut: the results of one message hold at most 1 MB; make this call again in your next message]"
-# Bytes of a character in UTF-8.
-_WIDEST = 4
-_READ = "read_file"
-# The model finds a shorter result no faster than it reads the result again.
+MAX_SHOWN_CHARACTERS = 4_000
+_TOO_MANY_CALLS = f"Not run: a message can run at most {MAX_CALLS} calls. Repeat this call in your next message."
+_TRUNCATION_NOTE = (
+    "\n[truncated: the results of one message are limited to 1 MB; repeat this call in your next message]"
+)
+_MAX_CHARACTER_BYTES = 4
+_READ_TOOL = "read_file"
+# A reference to an earlier result saves nothing if the result is shorter than this.
 _MIN_REPEATED_CHARACTERS = 2_000
-_UNCHANGED = "Unchanged: the result of your earlier read_file of these lines, in this turn, still holds."
-
-
-@dataclass(frozen=True, slots=True)
-class ToolResults:
-    """All results of one message, in the order of the calls."""
-
-    message: UserMessage
+_UNCHANGED_NOTE = "Unchanged since your earlier read_file call for these lines in this turn; use that result."
 
 
 async def run_tool_calls(
-    calls: Sequence[ToolUseBlock], tools: tuple[AnyTool, ...], mode: Mode, context: ToolContext
-) -> AsyncGenerator[ToolStarted | ToolFinished | ToolResults, None]:
-    """Yields start and finish of every call and last the ToolResults. Closing it cancels what still runs."""
-    outputs: list[ToolOutput] = [ToolOutput(_TOO_MANY, is_error=True)] * len(calls)
-    for group in _groups(calls[:MAX_CALLS], tools):
+    calls: Sequence[ToolUseBlock],
+    tools: tuple[AnyTool, ...],
+    mode: Mode,
+    context: ToolContext,
+    emit: Emit,
+    images: ResultImages | None = None,
+) -> UserMessage:
+    """Run the tool calls and return their results in the same order, after the images that belong to them.
+
+    `images` decides which images of results are sent. Without it, none are. If this coroutine is cancelled, all running
+    calls are stopped.
+    """
+    outputs: list[ToolOutput] = [ToolOutput(_TOO_MANY_CALLS, is_error=True)] * len(calls)
+    for group in _group_calls(calls[:MAX_CALLS], tools):
         waiting = deque(group)
         running: dict[asyncio.Task[ToolOutput], int] = {}
         try:
             while waiting or running:
-                while waiting and len(running) < MAX_AT_ONCE:
+                while waiting and len(running) < MAX_PARALLEL_CALLS:
                     index = waiting.popleft()
-                    yield ToolStarted(calls[index].id, calls[index].name, describe(calls[index], tools))
-                    running[asyncio.create_task(_run(calls[index], tools, mode, context))] = index
+                    await emit(_build_start(calls[index], tools))
+                    running[asyncio.create_task(_run_call(calls[index], tools, mode, context))] = index
                 done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
                 for task in [task for task in running if task in done]:
                     index = running.pop(task)
                     outputs[index] = task.result()
-                    yield _finished(calls[index], tools, outputs[index])
+                    await emit(_build_event(calls[index], tools, outputs[index]))
         finally:
             for task in running:
                 task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
-    yield ToolResults(UserMessage(tuple(_results(calls, outputs))))
+    images = images or ResultImages((), ())
+    outputs = [images.admit(output) for output in outputs]
+    shown = [image for output in outputs for image in output.images]
+    return UserMessage((*shown, *_limit_results(calls, outputs)))
 
 
-def _results(calls: Sequence[ToolUseBlock], outputs: Sequence[ToolOutput]) -> Iterator[ToolResultBlock]:
-    """Cut the results that no longer fit, in the order of the calls. Sentences about errors stay."""
-    left = max(0, MAX_RESULTS_BYTES - len(calls) * len(_CUT))
+def _limit_results(calls: Sequence[ToolUseBlock], outputs: Sequence[ToolOutput]) -> Iterator[ToolResultBlock]:
+    """Yield the results in the order of the calls, truncated to the size limit.
+
+    Error messages are never truncated.
+    """
+    left = max(0, MAX_RESULTS_BYTES - len(calls) * len(_TRUNCATION_NOTE))
     for tool_use, output in zip(calls, outputs, strict=True):
         text = output.text
         size = len(text.encode("utf-8", "surrogatepass"))
-        if size > left and size > len(_CUT):
-            text = text[: left // _WIDEST] + _CUT
+        if size > left and size > len(_TRUNCATION_NOTE):
+            text = text[: left // _MAX_CHARACTER_BYTES] + _TRUNCATION_NOTE
             size = len(text.encode("utf-8", "surrogatepass"))
         left = max(0, left - size)
         yield ToolResultBlock(tool_use.id, text, output.is_error)
 
 
-_READS = "This turn only reads: describe the change in your answer instead."
-_UNUSED = "This turn uses no tools: answer from what you were given."
+_READ_ONLY_ERROR = "This turn is read-only: describe the change in your answer instead."
+_NO_TOOLS_ERROR = "This turn uses no tools: answer from the information that you have."
 
 
-async def _run(tool_use: ToolUseBlock, tools: tuple[AnyTool, ...], mode: Mode, context: ToolContext) -> ToolOutput:
-    known = tool_use.name in {tool.name for tool in tools}
-    if known and tool_use.name not in {tool.name for tool in tools_for(mode, tools)}:
-        return ToolOutput(_UNUSED if mode == "none" else _READS, is_error=True)
+async def _run_call(tool_use: ToolUseBlock, tools: tuple[AnyTool, ...], mode: Mode, context: ToolContext) -> ToolOutput:
+    is_known = tool_use.name in {tool.name for tool in tools}
+    if is_known and tool_use.name not in {tool.name for tool in select_tools(mode, tools)}:
+        return ToolOutput(_NO_TOOLS_ERROR if mode == "none" else _READ_ONLY_ERROR, is_error=True)
     return await call(tool_use, tools, context)
 
 
-def _finished(tool_use: ToolUseBlock, tools: tuple[AnyTool, ...], output: ToolOutput) -> ToolFinished:
-    return ToolFinished(tool_use.id, tool_use.name, describe(tool_use, tools), output.is_error, output.plan)
+def _build_start(tool_use: ToolUseBlock, tools: tuple[AnyTool, ...]) -> ToolStarted:
+    title, location = describe(tool_use, tools), find_location(tool_use, tools)
+    return ToolStarted(tool_use.id, tool_use.name, title, format_arguments(tool_use), location)
 
 
-def _groups(calls: Sequence[ToolUseBlock], tools: tuple[AnyTool, ...]) -> Iterator[list[int]]:
-    """Positions of the calls. Readers that stand side by side share a group; a writer stands alone, so that order is
-    what the model wrote."""
+def _build_event(tool_use: ToolUseBlock, tools: tuple[AnyTool, ...], output: ToolOutput) -> ToolFinished:
+    title, arguments = describe(tool_use, tools), format_arguments(tool_use)
+    result = format_shown_text(output.text)
+    return ToolFinished(tool_use.id, tool_use.name, title, output.is_error, output.plan, arguments, result)
+
+
+def format_arguments(tool_use: ToolUseBlock) -> str | None:
+    """Return the arguments of a tool call as text for the user, or None if they could not be parsed."""
+    if tool_use.input is None:
+        return None
+    return format_shown_text(json.dumps(dict(tool_use.input), indent=2, ensure_ascii=False))
+
+
+def format_shown_text(text: str) -> str:
+    """Return the first 4,000 characters of a text for the user, with masked keys."""
+    # Mask before truncating, so that no part of a key remains unmasked.
+    shown = mask_keys(escape_invisible(text[: 2 * MAX_SHOWN_CHARACTERS]))
+    return shown if len(shown) <= MAX_SHOWN_CHARACTERS else shown[: MAX_SHOWN_CHARACTERS - 1] + "…"
+
+
+def _group_calls(calls: Sequence[ToolUseBlock], tools: tuple[AnyTool, ...]) -> Iterator[list[int]]:
+    """Yield groups of indexes into `calls`.
+
+    Consecutive read-only calls form one group. Every other call is a group of its own.
+    """
     readers = {tool.name for tool in tools if tool.read_only}
     for reads, group in groupby(range(len(calls)), key=lambda index: calls[index].name in readers):
         indexes = list(group)
@@ -110,33 +150,36 @@ def _groups(calls: Sequence[ToolUseBlock], tools: tuple[AnyTool, ...]) -> Iterat
 
 
 def refer_to_earlier_reads(answer: AssistantMessage, results: UserMessage, conversation: Conversation) -> UserMessage:
-    """Replace repeated `read_file` results with a reference to the first one.
+    """Replace repeated `read_file` results with references to the earlier result.
 
-    `results` are those of `answer`; neither is part of `conversation` yet. A reference stays within one turn, because a
-    turn is kept or summarised as a whole. If the service has shortened the conversation, only later results count.
+    `answer` and its `results` are not part of `conversation` yet. References stay within a turn, because a compaction
+    may remove earlier turns.
     """
-    reads = {call.id for call in answer.tool_uses if call.name == _READ}
-    if not reads or all(len(block.text) < _MIN_REPEATED_CHARACTERS for block in results.blocks):
+    reads = {call.id for call in answer.tool_uses if call.name == _READ_TOOL}
+    if not reads or not any(_is_long_result(block) for block in results.blocks):
         return results
     turns = split_turns(conversation).turns
-    seen = _collect_read_texts(_drop_shortened((*turns[-1], answer) if turns else ()))
-    blocks: list[ToolResultBlock | TextBlock] = []
+    earlier_texts = _collect_read_texts(_drop_compacted((*turns[-1], answer) if turns else ()))
+    blocks: list[UserBlock] = []
     for block in results.blocks:
-        is_read = isinstance(block, ToolResultBlock) and block.tool_use_id in reads
-        if is_read and len(block.text) >= _MIN_REPEATED_CHARACTERS:
-            if block.text in seen:
+        if isinstance(block, ToolResultBlock) and block.tool_use_id in reads and _is_long_result(block):
+            if block.text in earlier_texts:
                 heading = block.text.partition("\n")[0]
-                block = replace(block, text=f"{heading}\n{_UNCHANGED}")
+                block = replace(block, text=f"{heading}\n{_UNCHANGED_NOTE}")
             else:
-                seen.add(block.text)
+                earlier_texts.add(block.text)
         blocks.append(block)
     return UserMessage(tuple(blocks))
 
 
-def _drop_shortened(turn: Conversation) -> Conversation:
-    """Return the messages of a turn that the service still reads in full."""
-    notes = [index for index, message in enumerate(turn) if shortened_by(message) is not None]
-    return turn[notes[-1] :] if notes else turn
+def _is_long_result(block: UserBlock) -> bool:
+    return isinstance(block, ToolResultBlock) and len(block.text) >= _MIN_REPEATED_CHARACTERS
+
+
+def _drop_compacted(turn: Conversation) -> Conversation:
+    """Return the messages of a turn since the provider's last compaction."""
+    compactions = [index for index, message in enumerate(turn) if find_compaction_origin(message) is not None]
+    return turn[compactions[-1] :] if compactions else turn
 
 
 def _collect_read_texts(turn: Conversation) -> set[str]:
@@ -146,7 +189,7 @@ def _collect_read_texts(turn: Conversation) -> set[str]:
         for message in turn
         if isinstance(message, AssistantMessage)
         for call in message.tool_uses
-        if call.name == _READ
+        if call.name == _READ_TOOL
     }
     return {
         block.text

@@ -1,6 +1,7 @@
-"""A conversation as text for the model that summarises it: who said what, which calls came to what. Never thinking.
+"""The transcript of a conversation, for the model that summarizes it.
 
-It is cut to a size: tool results give way first, the oldest of them before the others, then long texts.
+The transcript contains messages, tool calls and results, but no thinking. A description replaces each image. If it is
+too long, old tool results are shortened first, then recent results, then messages.
 """
 
 from __future__ import annotations
@@ -9,83 +10,96 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from thinklsp.agent.context_meter import text_bytes
+from thinklsp.agent.context_meter import measure_text
+from thinklsp.core.images import format_placeholder
 from thinklsp.core.messages import (
     AssistantMessage,
     Conversation,
+    ImageBlock,
     Message,
     TextBlock,
     ToolResultBlock,
     ToolUseBlock,
 )
 
-_RESULT_CHARS = 4_000
-_TEXT_CHARS = 8_000
-_LEAST_CHARS = 200
+_MAX_RESULT_CHARACTERS = 4_000
+_MAX_TEXT_CHARACTERS = 8_000
+_MIN_CHARACTERS = 200
 
 
 @dataclass(frozen=True, slots=True)
-class _Bounds:
-    """Characters of one thing. `old` results are those of the older half of the conversation; 0 leaves one out."""
+class _CharacterLimits:
+    """The maximum number of characters per item. An item with the limit 0 is omitted.
 
-    old: int = _RESULT_CHARS
-    recent: int = _RESULT_CHARS
-    text: int = _TEXT_CHARS
+    Tool results in the first half of the conversation count as old.
+    """
+
+    old_result: int = _MAX_RESULT_CHARACTERS
+    recent_result: int = _MAX_RESULT_CHARACTERS
+    text: int = _MAX_TEXT_CHARACTERS
 
 
-def transcript(messages: Conversation, size: int, *, without_old_results: bool = False) -> str:
-    """At most `size` bytes."""
-    for bounds in _tighter(_Bounds(old=0) if without_old_results else _Bounds()):
-        text = "\n\n".join(_lines(messages, bounds))
-        if text_bytes(text) <= size:
+def format_transcript(messages: Conversation, max_bytes: int, *, without_old_results: bool = False) -> str:
+    """Format the conversation as text of at most `max_bytes` bytes."""
+    for bounds in _reduce_limits(_CharacterLimits(old_result=0) if without_old_results else _CharacterLimits()):
+        text = "\n\n".join(_format_messages(messages, bounds))
+        if measure_text(text) <= max_bytes:
             return text
-    return _middle_cut(text, size)
+    return _cut_middle(text, max_bytes)
 
 
-def _tighter(bounds: _Bounds) -> Iterator[_Bounds]:
-    """From these bounds down to none that could be tighter, halving one of them at a time."""
+def _reduce_limits(limits: _CharacterLimits) -> Iterator[_CharacterLimits]:
+    """Yield the given limits, followed by lower and lower limits.
+
+    Each step halves one limit, until all limits have reached their minimum.
+    """
     while True:
-        yield bounds
-        if bounds.old:
-            bounds = _Bounds(_halved(bounds.old), bounds.recent, bounds.text)
-        elif bounds.recent:
-            bounds = _Bounds(0, _halved(bounds.recent), bounds.text)
-        elif bounds.text > _LEAST_CHARS:
-            bounds = _Bounds(0, 0, max(_LEAST_CHARS, bounds.text // 2))
+        yield limits
+        if limits.old_result:
+            limits = _CharacterLimits(_reduce_limit(limits.old_result), limits.recent_result, limits.text)
+        elif limits.recent_result:
+            limits = _CharacterLimits(0, _reduce_limit(limits.recent_result), limits.text)
+        elif limits.text > _MIN_CHARACTERS:
+            limits = _CharacterLimits(0, 0, max(_MIN_CHARACTERS, limits.text // 2))
         else:
             return
 
 
-def _halved(chars: int) -> int:
-    return chars // 2 if chars >= 2 * _LEAST_CHARS else 0
+def _reduce_limit(chars: int) -> int:
+    return chars // 2 if chars >= 2 * _MIN_CHARACTERS else 0
 
 
-def _lines(messages: Conversation, bounds: _Bounds) -> Iterator[str]:
+def _format_messages(messages: Conversation, limits: _CharacterLimits) -> Iterator[str]:
     names: dict[str, str] = {}
     for index, message in enumerate(messages):
         is_old = index < len(messages) // 2
-        yield from _spoken(message, names, bounds.old if is_old else bounds.recent, bounds.text)
+        yield from _format_message(message, names, limits.old_result if is_old else limits.recent_result, limits.text)
 
 
-def _spoken(message: Message, names: dict[str, str], result_chars: int, text_chars: int) -> Iterator[str]:
+def _format_message(message: Message, names: dict[str, str], result_chars: int, text_chars: int) -> Iterator[str]:
     speaker = "ASSISTANT" if isinstance(message, AssistantMessage) else "USER"
     for block in message.blocks:
         match block:
             case TextBlock() if block.text.strip():
-                yield f"{speaker}: {cut(block.text, text_chars)}"
+                yield f"{speaker}: {truncate_text(block.text, text_chars)}"
+            case ImageBlock():
+                yield f"{speaker}: {format_placeholder(block)}"
             case ToolUseBlock():
                 names[block.id] = block.name
-                yield f"CALL {block.name} {cut(json.dumps(block.input or {}, ensure_ascii=False), text_chars)}"
+                arguments = json.dumps(block.input or {}, ensure_ascii=False)
+                yield f"CALL {block.name} {truncate_text(arguments, text_chars)}"
             case ToolResultBlock():
                 kind = "ERROR of" if block.is_error else "RESULT of"
-                yield f"{kind} {names.get(block.tool_use_id, 'a call')}: {cut(block.text, result_chars)}"
+                yield f"{kind} {names.get(block.tool_use_id, 'a call')}: {truncate_text(block.text, result_chars)}"
             case _:
                 pass
 
 
-def cut(text: str, chars: int) -> str:
-    """The text, or its beginning with a mark that tells how long it was, together at most `chars` (0: only the mark).
-    What was cut once is not cut again."""
+def truncate_text(text: str, chars: int) -> str:
+    """Truncate the text to `chars` characters, and add a mark with the original length.
+
+    If `chars` is 0, the result is only the mark.
+    """
     if len(text) <= chars:
         return text
     if not chars:
@@ -94,21 +108,22 @@ def cut(text: str, chars: int) -> str:
     return text[: max(0, chars - len(mark))] + mark
 
 
-def newest_within(items: Iterable[str], size: int) -> tuple[str, ...]:
-    """As many of the last items as fit, in their order."""
-    kept: list[str] = []
+def select_newest(items: Iterable[str], size: int) -> tuple[str, ...]:
+    """Return the last items that fit into `size` bytes, in their original order."""
+    selection: list[str] = []
     for item in reversed(tuple(items)):
-        size -= text_bytes(item) + 3
+        size -= measure_text(item) + 3
         if size < 0:
             break
-        kept.append(item)
-    return tuple(reversed(kept))
+        selection.append(item)
+    return tuple(reversed(selection))
 
 
-def _middle_cut(text: str, size: int) -> str:
-    """Its beginning, where the task stands, and twice as much of its end."""
+def _cut_middle(text: str, size: int) -> str:
+    """Cut out the middle of the text, and keep `size` bytes. The beginning contains the task and takes up one third of
+    the result."""
     mark = "\n\n[… cut …]\n\n"
-    room = max(0, size - text_bytes(mark))
+    room = max(0, size - measure_text(mark))
     data = text.encode("utf-8", "replace")
     head, tail = data[: room // 3], data[len(data) - (room - room // 3) :]
     return head.decode("utf-8", "ignore") + mark + tail.decode("utf-8", "ignore")

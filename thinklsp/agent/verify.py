@@ -1,134 +1,185 @@
-"""Verify before offering: at the end of a turn that edits the tests are run on the edits, unless the model has done so.
+"""Verification, which tests a turn's edits at the end of the turn.
 
-Where they fail the model is told, at most twice, and may go on; the turn ends with the last outcome, whatever it is.
+If tests fail, the model receives the failures and can continue, at most twice. The turn ends with the outcome of the
+last test run. Tests that the model has already run are not repeated.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from thinklsp.agent.checks import Check, Checks
-from thinklsp.agent.prompts import tests_failed
-from thinklsp.agent.turn_state import Progress
+from thinklsp.agent.budget import Emit
+from thinklsp.agent.prompts import format_test_failures
+from thinklsp.core.check_results import VerificationOutcome
+from thinklsp.core.choices import Verify
+from thinklsp.core.edits import EditSet
 from thinklsp.core.errors import PathRefused, ToolFailed
-from thinklsp.core.events import Notice, Reminded, ToolFinished, ToolStarted, TurnEvent
+from thinklsp.core.events import Notice, ToolFinished, ToolStarted
 from thinklsp.core.messages import UserMessage
-from thinklsp.tools.command import ending, shown_output
-from thinklsp.tools.commands import NotPermitted, Ran
-from thinklsp.tools.permission import readable
-from thinklsp.tools.test_counts import RunOfTests, run_of_tests
-from thinklsp.tools.test_runs import recognised
+from thinklsp.tools.command import describe_ending, format_output
+from thinklsp.tools.command_runs import CommandResult, Commands, NotPermitted, format_command
+from thinklsp.tools.runner_commands import find_tests
+from thinklsp.tools.runner_output import ParsedTestRun, parse_test_run
 from thinklsp.workspace.overlay import EditOverlay
 
-_MOST_TOLD = 2
-_HEAD, _TAIL = 2_000, 8_000
-_TOOL = "run_command"
+_MAX_REMINDERS = 2
+_HEAD_CHARACTERS, _TAIL_CHARACTERS = 2_000, 8_000
+_TOOL_NAME = "run_command"
+
+Argv = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class _Command:
-    argv: tuple[str, ...]
+class TrackedTestRun:
+    """A test run on an edit set. `is_clean` is true if the tested files contained only these edits."""
+
+    argv: Argv
+    folder: str | None
+    edits: EditSet
+    tests: ParsedTestRun
+    is_clean: bool
+
+
+class TestRunTracker:
+    """A turn's commands, with a record of the latest test run.
+
+    The recorded run is valid only for the edits that it tested.
+    """
+
+    def __init__(self, commands: Commands, overlay: EditOverlay) -> None:
+        self._commands = commands
+        self._overlay = overlay
+        self.latest_run: TrackedTestRun | None = None
+
+    async def is_permitted(self, argv: Sequence[str], folder: str | None) -> bool:
+        return await self._commands.is_permitted(argv, folder)
+
+    async def run(
+        self,
+        argv: Sequence[str],
+        overlay: EditOverlay,
+        *,
+        folder: str | None,
+        seconds: float | None,
+        fresh: bool = False,
+    ) -> CommandResult:
+        edits = overlay.build_edit_set()
+        ran = await self._commands.run(argv, overlay, folder=folder, seconds=seconds, fresh=fresh)
+        tests = parse_test_run(argv, ran)
+        if tests is not None and overlay is self._overlay:
+            self.latest_run = TrackedTestRun(tuple(argv), folder, edits, tests, ran.is_clean)
+        return ran
+
+    def find_current_run(self) -> TrackedTestRun | None:
+        """Return the latest test run if it tested exactly the current edits, or None."""
+        latest = self.latest_run
+        is_current = latest is not None and latest.is_clean and latest.edits == self._overlay.build_edit_set()
+        return latest if is_current else None
+
+
+@dataclass(frozen=True, slots=True)
+class _TestCommand:
+    argv: Argv
     folder: str | None
 
-    def is_that_of(self, check: Check | None) -> bool:
-        return check is not None and (check.argv, check.folder) == (self.argv, self.folder)
+    def is_command_of(self, run: TrackedTestRun | None) -> bool:
+        return run is not None and (run.argv, run.folder) == (self.argv, self.folder)
 
 
-@dataclass(slots=True)
-class Verification:
-    """Of one turn. `ran`: its latest own run; `why`: why the tests could not be run."""
+class EditVerification:
+    """The verification of a turn's edits, as configured by the setting `verify`."""
 
-    turn: Progress
-    checks: Checks
-    overlay: EditOverlay
-    runs: int = 0
-    told: int = 0
-    ran: Ran | None = None
-    why: str = "the tests were not run."
+    def __init__(self, tracker: TestRunTracker, overlay: EditOverlay, verify: Verify, emit: Emit) -> None:
+        self._tracker = tracker
+        self._overlay = overlay
+        self._verify = verify
+        self._emit = emit
+        self._runs = self._reminders = 0
+        self._reason = "the tests were not run."
 
-    async def end(self) -> AsyncGenerator[TurnEvent, None]:
-        """At the model's end of turn: TurnFinished last, or Reminded where the model is to go on."""
-        if self.turn.config.verify == "off" or not self.overlay.edit_set().files:
-            yield self.turn.finished("end_turn")
-            return
-        known = self.checks.present()
-        if known is None or not known.tests.verified.ok:
-            command = await self._command()
-            if command is not None and not command.is_that_of(known):
-                async with aclosing(self._tested(command)) as events:
-                    async for event in events:
-                        yield event
-                        if isinstance(event, Reminded):
-                            return
-                known = self.checks.present()
-        if known is None:
-            yield Notice("info", f"Not verified: {self.why}")
-            yield self.turn.finished("end_turn")
-        else:
-            verified = known.tests.verified
-            yield Notice("info" if verified.ok else "warning", verified.sentence())
-            yield self.turn.finished("end_turn", verified)
+    async def verify(self, *, can_continue: bool) -> VerificationOutcome | UserMessage | None:
+        """Run the tests at the end of a turn. Return the outcome, or None if no tests ran.
 
-    async def _command(self) -> _Command | None:
-        """What tests the edits: as it is recognised, else as the model last did; first what needs no question."""
-        found = await asyncio.to_thread(recognised, self.overlay)
-        choices = [] if found is None else [_Command(argv, found.folder) for argv in found.spellings]
-        if (latest := self.checks.latest) is not None:
-            choices.append(_Command(latest.argv, latest.folder))
+        If tests fail and the turn can continue, return a message for the model that describes the failures.
+        """
+        if self._verify == "off" or not self._overlay.build_edit_set().files:
+            return None
+        latest = self._tracker.find_current_run()
+        if latest is None or not latest.tests.outcome.ok:
+            command = await self._find_command()
+            if command is not None and not command.is_command_of(latest):
+                reminder = await self._run_tests(command, can_continue=can_continue)
+                if reminder is not None:
+                    return reminder
+                latest = self._tracker.find_current_run()
+        if latest is None:
+            await self._emit(Notice("info", f"Not verified: {self._reason}"))
+            return None
+        verified = latest.tests.outcome
+        await self._emit(Notice("info" if verified.ok else "warning", verified.format_sentence()))
+        return verified
+
+    async def _find_command(self) -> _TestCommand | None:
+        """Return a detected test command or the model's last test command, or None.
+
+        Commands that run without asking the user have priority.
+        """
+        runner = await asyncio.to_thread(find_tests, self._overlay)
+        choices = [] if runner is None else [_TestCommand(argv, runner.folder) for argv in runner.commands]
+        if (latest := self._tracker.latest_run) is not None:
+            choices.append(_TestCommand(latest.argv, latest.folder))
         for command in choices:
-            if await self.checks.permitted(command.argv, command.folder):
+            if await self._tracker.is_permitted(command.argv, command.folder):
                 return command
         if not choices:
-            self.why = "no command that tests this workspace was found."
+            self._reason = "no test command was found for this workspace."
             return None
-        self.why = f"you have not permitted `{readable(choices[0].argv)}`. verify = always asks for it."
-        return choices[0] if self.turn.config.verify == "always" else None
+        self._reason = (
+            f"you have not permitted `{format_command(choices[0].argv)}`. Set `verify` to `always` to be asked."
+        )
+        return choices[0] if self._verify == "always" else None
 
-    async def _tested(self, command: _Command) -> AsyncGenerator[TurnEvent, None]:
-        """The run; ends with Reminded where the tests fail and the model may go on."""
-        async with aclosing(self._run(command, self.overlay)) as events:
-            async for event in events:
-                yield event
-        known, ran = self.checks.present(), self.ran
-        if known is None or ran is None or known.tests.verified.ok or not self._may_go_on():
-            return
-        before: RunOfTests | None = None
-        # A question for each run would be one too many.
-        if await self.checks.permitted(command.argv, command.folder):
-            async with aclosing(self._run(command, EditOverlay(self.overlay.view), " without the edits")) as events:
-                async for event in events:
-                    yield event
-            before = None if self.ran is None else run_of_tests(command.argv, self.ran)
-        self.told += 1 if _is_new(known.tests, before) else _MOST_TOLD
-        message = UserMessage.of(tests_failed(known.tests, before, shown_output(ran, _HEAD, _TAIL)))
-        self.turn.conversation = (*self.turn.conversation, message)
-        yield Reminded(message)
+    async def _run_tests(self, command: _TestCommand, *, can_continue: bool) -> UserMessage | None:
+        """Run the tests. Return a message for the model if tests fail and the model can continue."""
+        ran = await self._run_command(command, self._overlay)
+        latest = self._tracker.find_current_run()
+        is_at_end = self._reminders >= _MAX_REMINDERS or not can_continue
+        if latest is None or ran is None or latest.tests.outcome.ok or is_at_end:
+            return None
+        before: ParsedTestRun | None = None
+        # Also run the tests without the edits, unless this requires another question to the user.
+        if await self._tracker.is_permitted(command.argv, command.folder):
+            without = await self._run_command(command, EditOverlay(self._overlay.view), " without the edits")
+            before = None if without is None else parse_test_run(command.argv, without)
+        self._reminders += 1 if _has_new_failures(latest.tests, before) else _MAX_REMINDERS
+        return UserMessage.from_text(
+            format_test_failures(latest.tests, before, format_output(ran, _HEAD_CHARACTERS, _TAIL_CHARACTERS))
+        )
 
-    async def _run(self, command: _Command, overlay: EditOverlay, how: str = "") -> AsyncGenerator[TurnEvent, None]:
-        self.runs += 1
-        self.ran = None
-        call, title = f"verify-{self.runs}", f"run {readable(command.argv)}{how}"
-        yield ToolStarted(call, _TOOL, title)
+    async def _run_command(
+        self, command: _TestCommand, overlay: EditOverlay, title_suffix: str = ""
+    ) -> CommandResult | None:
+        self._runs += 1
+        ran: CommandResult | None = None
+        call, title = f"verify-{self._runs}", f"run {format_command(command.argv)}{title_suffix}"
+        await self._emit(ToolStarted(call, _TOOL_NAME, title))
         try:
-            self.ran = await self.checks.run(command.argv, overlay, folder=command.folder, seconds=None, fresh=True)
-            self.why = f"`{readable(command.argv)}` {ending(self.ran)} without having run a test."
+            ran = await self._tracker.run(command.argv, overlay, folder=command.folder, seconds=None, fresh=True)
+            self._reason = f"`{format_command(command.argv)}` {describe_ending(ran)}, but ran no tests."
         except NotPermitted:
-            self.why = f"you have not permitted `{readable(command.argv)}`."
+            self._reason = f"you have not permitted `{format_command(command.argv)}`."
         except (ToolFailed, PathRefused) as error:
-            self.why = str(error)
-        yield ToolFinished(call, _TOOL, title, is_error=self.ran is None or self.ran.status != 0)
-
-    def _may_go_on(self) -> bool:
-        return self.told < _MOST_TOLD and self.turn.steps_left > 0
+            self._reason = str(error)
+        await self._emit(ToolFinished(call, _TOOL_NAME, title, is_error=ran is None or ran.status != 0))
+        return ran
 
 
-def _is_new(tests: RunOfTests, before: RunOfTests | None) -> bool:
-    """Whether more fails than did without the edits."""
-    if before is None or before.verified.ok:
+def _has_new_failures(tests: ParsedTestRun, before: ParsedTestRun | None) -> bool:
+    """Return True if tests fail with the edits but not without them."""
+    if before is None or before.outcome.ok:
         return True
     if tests.failures and before.failures:
         return not set(tests.failures) <= set(before.failures)
-    return (tests.verified.failed or 0) > (before.verified.failed or 0)
+    return (tests.outcome.failed or 0) > (before.outcome.failed or 0)

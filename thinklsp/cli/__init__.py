@@ -1,1 +1,1 @@
-"""The face to terminals: one file per subcommand. Each is imported only when it is asked for."""
+"""The command line. Each subcommand has its own module, which is imported only when the subcommand runs."""

@@ -1,4 +1,4 @@
-"""What `ask` shows while a turn runs: the answer on standard output as it comes, everything else on standard error."""
+"""The terminal output of `thinklsp ask`. Only the answer goes to standard output."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from rich.console import Console
 from rich.status import Status
 from rich.text import Text
 
-from thinklsp.cli.terminal import HarmlessStream, harmless, is_live
+from thinklsp.cli.terminal import SanitizingStream, is_live, sanitize_text
 from thinklsp.core.events import (
     CompactionStarted,
     ContextCompacted,
     Notice,
-    Reminded,
+    ReminderAdded,
     RetryScheduled,
     StepCommitted,
     StepStarted,
@@ -30,158 +30,152 @@ from thinklsp.core.events import (
 )
 
 _PLAN_MARKS = {"completed": "✓", "in_progress": "▸", "pending": "·"}
-_BEAT = 0.5
+_REFRESH_SECONDS = 0.5
 
 
 class AskScreen:
-    """Entered for the time of the turn. `answer` None: nothing goes to standard output.
+    """A context manager for the terminal output of a turn. If `answer` is None, nothing goes to standard output.
 
-    The status line lives only while nothing is being written: standard output may be the same terminal. A terminal gets
-    the text as it comes; a file or a pipe, where nothing can be taken back, gets the text of each step when it is
-    complete.
+    The status line is hidden while text is written, because standard output may be the same terminal. A terminal
+    receives the text as it streams. A file or a pipe receives the text of a step only when the step is complete,
+    because text in a file cannot be removed if the step is retried.
     """
 
-    def __init__(self, answer: TextIO | None, aside: Console, *, thinking: bool, tools: bool) -> None:
+    def __init__(self, answer: TextIO | None, console: Console, *, thinking: bool, tools: bool) -> None:
         self._answer = answer
-        self._held: list[str] | None = [] if answer is not None and not answer.isatty() else None
-        self._aside = aside
+        self._buffer: list[str] | None = [] if answer is not None and not answer.isatty() else None
+        self._console = console
         self._show_thinking = thinking
         self._show_tools = tools
         self._status: Status | None = None
         self._phase = "starting"
-        self._begun = time.monotonic()
+        self._started_at = time.monotonic()
         self._tokens_done = self._tokens_now = 0
         self._open_line: IO[str] | None = None
-        self._stream = HarmlessStream()
-        self._answered = self._new_paragraph = self._goes_on = False
-        self._pulse: asyncio.Task[None] | None = None
+        self._stream = SanitizingStream()
+        self._has_output = self._new_paragraph = self._continues = False
+        self._refresh_task: asyncio.Task[None] | None = None
 
     def __enter__(self) -> Self:
-        if is_live(self._aside):
-            self._pulse = asyncio.get_running_loop().create_task(self._beat())
+        if is_live(self._console):
+            self._refresh_task = asyncio.get_running_loop().create_task(self._refresh_periodically())
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._pulse is not None:
-            self._pulse.cancel()
-        self._write_held()
+        if self._refresh_task is not None:
+            self._refresh_task.cancel()
+        self._flush_buffer()
         self.pause()
 
     def show(self, event: TurnEvent) -> None:
         match event:
-            case StepStarted() | Reminded():
-                self._step_begun()
+            case StepStarted() | ReminderAdded():
+                self._start_step()
             case ThinkingTick():
                 self._tokens_now = max(self._tokens_now, event.tokens or 0)
             case ThinkingStreamed():
                 if self._show_thinking:
                     self._stream_thinking(event.delta)
             case TextStreamed():
-                self._take_text(event.delta)
+                self._add_text(event.delta)
             case ToolStarted():
-                self._enter(event.title)
+                self.enter_phase(event.title)
             case ToolFinished():
-                self._tool(event)
+                self._show_tool(event)
             case StepCommitted():
-                self._step_done(event)
+                self._finish_step(event)
             case RetryScheduled():
-                self._retry(event)
+                self._show_retry(event)
             case CompactionStarted():
-                self._enter("compacting")
+                self.enter_phase("compacting")
             case ContextCompacted():
                 self._tokens_done += event.usage.output_tokens or 0
                 self.note(event.text)
             case Notice():
                 self.note(event.text, warning=event.level == "warning")
             case TurnFinished():
-                self._write_held()
+                self._flush_buffer()
                 self.pause()
             case _:
                 assert_never(event)
 
-    def _step_begun(self) -> None:
-        # The rest of a paused answer is written behind what there is of it.
-        if not self._goes_on:
-            self._enter("thinking")
+    def _start_step(self) -> None:
+        # If the provider paused the answer, the next step continues the same text.
+        if not self._continues:
+            self.enter_phase("thinking")
 
-    def _step_done(self, step: StepCommitted) -> None:
+    def _finish_step(self, step: StepCommitted) -> None:
         self._tokens_done += step.usage.output_tokens or 0
         self._tokens_now = 0
-        self._write_held()
-        self._goes_on = step.assistant.is_paused
-        if not self._goes_on:
+        self._flush_buffer()
+        self._continues = step.assistant.is_paused
+        if not self._continues:
             self.pause()
-            self._new_paragraph = self._answered
+            self._new_paragraph = self._has_output
 
-    def _retry(self, event: RetryScheduled) -> None:
-        said = ""
-        if event.restart and self._held is not None:
-            self._held.clear()
+    def _show_retry(self, event: RetryScheduled) -> None:
+        if event.restart and self._buffer is not None:
+            self._buffer.clear()
         elif event.restart:
-            said = " What was written above is discarded."
-        when = f"in {event.delay:.0f} s" if event.delay >= 0.5 else "at once"
-        self.note(f"{event.reason} Asking again {when}.{said}", warning=True)
-        self._enter("retrying")
+            self.note("Ignore the text above: the answer is starting over.", warning=True)
+        self.enter_phase(f"{event.format_phase(event.delay)} · {event.cause}")
 
     def note(self, text: str, *, warning: bool = False) -> None:
         self.pause()
-        self._aside.print(Text(harmless(text), style="yellow" if warning else "dim"), soft_wrap=True)
+        self._console.print(Text(sanitize_text(text), style="yellow" if warning else "dim"), soft_wrap=True)
 
     def pause(self) -> None:
-        """The status line goes and an open line is closed: somebody else may write."""
+        """Hide the status line and end the current line, so that other output can follow."""
         if self._status is not None:
             self._status.stop()
             self._status = None
         if self._open_line is not None:
-            self._open_line.write(self._stream.end() + "\n")
+            self._open_line.write(self._stream.finish() + "\n")
             self._open_line.flush()
             self._open_line = None
 
-    def resume(self, phase: str) -> None:
-        self._enter(phase)
-
-    def _enter(self, phase: str) -> None:
+    def enter_phase(self, phase: str) -> None:
         self.pause()
         self._phase = phase
         self._refresh()
 
     def _refresh(self) -> None:
-        if not is_live(self._aside) or self._open_line is not None:
+        if not is_live(self._console) or self._open_line is not None:
             return
-        text = Text(harmless(self._line()), style="cyan")
-        text.truncate(max(10, self._aside.width - 4), overflow="ellipsis")
+        text = Text(sanitize_text(self._format_status()), style="cyan")
+        text.truncate(max(10, self._console.width - 4), overflow="ellipsis")
         if self._status is None:
-            self._status = self._aside.status(text)
+            self._status = self._console.status(text)
             self._status.start()
         else:
             self._status.update(text)
 
-    def _line(self) -> str:
-        parts = [self._phase, f"{time.monotonic() - self._begun:.0f} s"]
+    def _format_status(self) -> str:
+        parts = [self._phase, f"{time.monotonic() - self._started_at:.0f} s"]
         if tokens := self._tokens_done + self._tokens_now:
             parts.append(f"{tokens:,} tokens")
         return " · ".join(parts)
 
-    async def _beat(self) -> None:
+    async def _refresh_periodically(self) -> None:
         while True:
-            await asyncio.sleep(_BEAT)
+            await asyncio.sleep(_REFRESH_SECONDS)
             if self._status is not None:
                 self._refresh()
 
-    def _take_text(self, delta: str) -> None:
-        if self._held is None:
+    def _add_text(self, delta: str) -> None:
+        if self._buffer is None:
             self._stream_text(delta)
             return
-        self._held.append(delta)
+        self._buffer.append(delta)
         if self._phase != "writing":
-            self._enter("writing")
+            self.enter_phase("writing")
 
-    def _write_held(self) -> None:
-        if self._held:
-            self._stream_text("".join(self._held))
-            self._held.clear()
+    def _flush_buffer(self) -> None:
+        if self._buffer:
+            self._stream_text("".join(self._buffer))
+            self._buffer.clear()
 
     def _stream_text(self, delta: str) -> None:
         if self._answer is None or not delta:
@@ -190,23 +184,23 @@ class AskScreen:
             self.pause()
             if self._new_paragraph:
                 self._answer.write("\n")
-            self._answered, self._new_paragraph = True, False
+            self._has_output, self._new_paragraph = True, False
             self._open_line = self._answer
-        self._answer.write(self._stream.take(delta))
+        self._answer.write(self._stream.sanitize(delta))
         self._answer.flush()
 
     def _stream_thinking(self, delta: str) -> None:
-        if self._open_line is not self._aside.file:
+        if self._open_line is not self._console.file:
             self.pause()
-            self._open_line = self._aside.file
-        self._aside.print(Text(self._stream.take(delta), style="dim italic"), end="", soft_wrap=True)
-        self._aside.file.flush()
+            self._open_line = self._console.file
+        self._console.print(Text(self._stream.sanitize(delta), style="dim italic"), end="", soft_wrap=True)
+        self._console.file.flush()
 
-    def _tool(self, event: ToolFinished) -> None:
+    def _show_tool(self, event: ToolFinished) -> None:
         if self._show_tools:
             self.pause()
             mark, style = ("✗", "red") if event.is_error else ("✓", "green")
-            self._aside.print(Text(f"{mark} ", style=style).append(harmless(event.title)), soft_wrap=True)
+            self._console.print(Text(f"{mark} ", style=style).append(sanitize_text(event.title)), soft_wrap=True)
             for entry in event.plan or ():
-                self._aside.print(Text(f"  {_PLAN_MARKS[entry.status]} {harmless(entry.text)}", style="dim"))
-        self._enter("working")
+                self._console.print(Text(f"  {_PLAN_MARKS[entry.status]} {sanitize_text(entry.text)}", style="dim"))
+        self.enter_phase("working")

@@ -1,24 +1,25 @@
-"""The settings as JSON Schemas for editors and programs, or as a Markdown table for people; and as another such table
-what is sent to each model about thinking."""
+"""Show your settings, or print all settings as a JSON Schema or a table, or each model's thinking parameters."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 from collections.abc import Iterator, Mapping
 from typing import Any, assert_never
 
+from thinklsp.cli.terminal import format_setting, sanitize_text
 from thinklsp.core.choices import EFFORT_LEVELS
-from thinklsp.engine.turn_config import plan_for
+from thinklsp.engine.turn_config import build_thinking_plan
 from thinklsp.providers.base import Thinking
-from thinklsp.providers.catalog import known_models, lookup
+from thinklsp.providers.catalogue import find_model, list_models
 from thinklsp.providers.model_info import ModelInfo
-from thinklsp.settings import KEYS, schema
-from thinklsp.settings.model import nested
-from thinklsp.settings.user_file import file_schema
+from thinklsp.settings.model import KEYS, build_settings, build_settings_schema
+from thinklsp.settings.sources import load_user_settings, resolve_settings
+from thinklsp.settings.user_file import build_file_schema
 
-# The columns of the table of efforts: heading -> settings.
-_WISHES: Mapping[str, Mapping[str, str]] = {
+# Maps the column headings of the efforts table to the settings for each column.
+_EFFORT_COLUMNS: Mapping[str, Mapping[str, str]] = {
     "auto": {},
     "off": {"thinking.mode": "off"},
     **{f"effort {effort}": {"effort": effort} for effort in EFFORT_LEVELS},
@@ -27,45 +28,68 @@ _PROVIDERS = ("anthropic", "openai", "google", "openai-compatible")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    forms = parser.add_subparsers(dest="form", required=True, metavar="{schema,file,table,efforts}")
+    forms = parser.add_subparsers(dest="form", metavar="{show,schema,file,table,efforts}")
+    parser.set_defaults(form="show")
+    forms.add_parser("show", help="show the settings that differ from their defaults, with their sources (default)")
     forms.add_parser("schema", help="print the JSON Schema of every setting")
     forms.add_parser("file", help="print the JSON Schema of your own config.toml")
     forms.add_parser("table", help="print a Markdown table of every setting")
-    forms.add_parser("efforts", help="print a Markdown table of what is sent to each model for each effort")
+    forms.add_parser("efforts", help="print a Markdown table of the parameters sent to each model for each effort")
 
 
 def run(args: argparse.Namespace) -> int:
     match args.form:
+        case "show":
+            print(_format_own_settings())
         case "schema":
-            print(json.dumps(schema(), indent=2))
+            print(json.dumps(build_settings_schema(), indent=2))
         case "file":
-            print(json.dumps(file_schema(), indent=2))
+            print(json.dumps(build_file_schema(), indent=2))
         case "efforts":
-            print(efforts_table())
+            print(build_efforts_table())
         case _:
-            print(settings_table())
+            print(build_settings_table())
     return 0
 
 
-def efforts_table() -> str:
-    """What is sent about thinking, in words: a row for each model of the catalogue and for those not in it, a column
-    for mode `auto`, for mode `off` and for each effort in mode `auto`. `providers/EFFORTS.md` holds this text."""
+def _format_own_settings() -> str:
+    """Format the user's own settings with their sources. Raises SettingsError if the user's file is invalid."""
+    user = load_user_settings(os.environ)
+    resolved = resolve_settings(user)
+    lines = [f"Your file: {user.path}{'' if os.path.exists(user.path) else ' (does not exist; optional)'}", ""]
+    values = resolved.settings.model_dump(by_alias=True)
+    names = [f"{key} = {format_setting(values, key)}" for key in sorted(resolved.sources)]
+    width = max(map(len, names), default=0)
+    sources = (resolved.sources[key] for key in sorted(resolved.sources))
+    lines += [f"{name:<{width}}   {source}" for name, source in zip(names, sources, strict=True)]
+    lines += user.problems if names or user.problems else ["Every setting has its default value."]
+    lines += ["", "`thinklsp config table` lists every setting; `thinklsp doctor` says what they lead to."]
+    return "\n".join(map(sanitize_text, lines))
+
+
+def build_efforts_table() -> str:
+    """Build the table in `providers/EFFORTS.md`, which lists the thinking parameters sent to each model.
+
+    The table has a row for each model in the catalogue, and a row for all other models of each provider. The columns
+    are the thinking modes `auto` and `off`, and `auto` with each effort.
+    """
     rows = [
-        f"| {provider} | {f'`{name}`' if name else 'any other'} | {' | '.join(_sent_to(lookup(provider, name)))} |"
+        f"| {provider} | {f'`{name}`' if name else 'any other'} | "
+        f"{' | '.join(_describe_efforts(find_model(provider, name)))} |"
         for provider in _PROVIDERS
-        for name in (*known_models(provider), "")
+        for name in (*list_models(provider), "")
     ]
-    head = " | ".join(("provider", "model", *_WISHES))
-    return "\n".join([f"| {head} |", "|---" * (len(_WISHES) + 2) + "|", *rows])
+    head = " | ".join(("provider", "model", *_EFFORT_COLUMNS))
+    return "\n".join([f"| {head} |", "|---" * (len(_EFFORT_COLUMNS) + 2) + "|", *rows])
 
 
-def _sent_to(model: ModelInfo) -> Iterator[str]:
-    for wish in _WISHES.values():
-        yield _in_words(model, plan_for(nested(wish), model).thinking)
+def _describe_efforts(model: ModelInfo) -> Iterator[str]:
+    for values in _EFFORT_COLUMNS.values():
+        yield _format_thinking(model, build_thinking_plan(build_settings(values), model).thinking)
 
 
-def _in_words(model: ModelInfo, thinking: Thinking) -> str:
-    """What stands in the request: `level HIGH`, `budget 2048`, `adaptive, effort low`."""
+def _format_thinking(model: ModelInfo, thinking: Thinking) -> str:
+    """Format a request's thinking parameters, for example as `level HIGH` or `adaptive, effort low`."""
     google = model.provider == "google"
     match thinking.form:
         case "unset":
@@ -75,7 +99,7 @@ def _in_words(model: ModelInfo, thinking: Thinking) -> str:
         case "between_tools":
             form = "between tools"
         case "adaptive":
-            # Gemini models that think unasked need not be told to think as they like.
+            # If thinking is enabled by default, Gemini models do not need a dynamic budget.
             dynamic = "budget -1" if model.budget_steers and not model.on_when_unset else ""
             form = "adaptive" if model.provider == "anthropic" else dynamic
         case "manual":
@@ -86,39 +110,36 @@ def _in_words(model: ModelInfo, thinking: Thinking) -> str:
     return ", ".join(filter(None, (form, effort))) or "nothing"
 
 
-def settings_table() -> str:
-    """Every setting as a Markdown table: key, values with the default first, meaning. The README holds this text."""
-    whole = schema()
-    rows = [f"| `{key}` | {_values(found)} | {found['description']} |" for key, found in _settings(whole)]
+def build_settings_table() -> str:
+    """Build the Markdown table of all settings, with their values and descriptions."""
+    full_schema = build_settings_schema()
+    rows = [
+        f"| `{key}` | {_format_values(part)} | {part['description']} |" for key, part in _list_settings(full_schema)
+    ]
     return "\n".join(["| key | values (default first) | meaning |", "|---|---|---|", *rows])
 
 
-def _settings(whole: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Each key with its part of the schema, in the order of the settings."""
+def _list_settings(full_schema: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the key of each setting and the part of the schema that describes it."""
     for key in KEYS:
-        part: Mapping[str, Any] = whole
+        part: Mapping[str, Any] = full_schema
         for name in key.split("."):
-            part = _resolved(part["properties"][name], whole)
+            part = part["properties"][name]
+            if "$ref" in part:
+                part = {**full_schema["$defs"][part["$ref"].rpartition("/")[2]], **part}
         yield key, part
 
 
-def _resolved(part: Mapping[str, Any], whole: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Follows a reference to the definitions at the end of the schema."""
-    if "$ref" not in part:
-        return part
-    return {**whole["$defs"][part["$ref"].rpartition("/")[2]], **part}
-
-
-def _values(part: Mapping[str, Any]) -> str:
+def _format_values(part: Mapping[str, Any]) -> str:
     default = part.get("default")
     if default is None or default == "":
         first = "none"
     else:
         first = f"`{default if isinstance(default, str) else json.dumps(default)}`"
-    return ", ".join(dict.fromkeys((first, *_kinds(part))))
+    return ", ".join(dict.fromkeys((first, *_list_value_types(part))))
 
 
-def _kinds(part: Mapping[str, Any]) -> Iterator[str]:
+def _list_value_types(part: Mapping[str, Any]) -> Iterator[str]:
     for choice in part.get("anyOf", [part]):
         if "enum" in choice:
             yield from (f"`{value}`" for value in choice["enum"])
@@ -127,24 +148,24 @@ def _kinds(part: Mapping[str, Any]) -> Iterator[str]:
         elif choice.get("type") == "boolean":
             yield from ("`true`", "`false`")
         elif choice.get("type") in ("integer", "number"):
-            yield _number(choice)
+            yield _format_number_type(choice)
         elif choice.get("type") == "string":
-            yield _text(choice, part)
+            yield _format_string_type(choice, part)
         elif choice.get("type") == "array":
-            yield "a list of texts"
+            yield "a list of strings"
         elif choice.get("type") == "object":
             yield "an object"
 
 
-def _text(choice: Mapping[str, Any], part: Mapping[str, Any]) -> str:
-    """`a text of at most 200 characters`, or `a text like` the default where a pattern is asked for."""
+def _format_string_type(choice: Mapping[str, Any], part: Mapping[str, Any]) -> str:
+    """Format a string type with its maximum length, or with its default as an example if it has a pattern."""
     if "pattern" in choice and part.get("default"):
-        return f"a text like `{part['default']}`"
-    return f"a text of at most {choice['maxLength']:,} characters" if "maxLength" in choice else "a text"
+        return f"text like `{part['default']}`"
+    return f"text of at most {choice['maxLength']:,} characters" if "maxLength" in choice else "text"
 
 
-def _number(part: Mapping[str, Any]) -> str:
-    """`a whole number, at least 1, at most 1,000`."""
+def _format_number_type(part: Mapping[str, Any]) -> str:
+    """Format a number type, for example as `a whole number (at least 1 and at most 1,000)`."""
     words = ["a whole number" if part["type"] == "integer" else "a number"]
     for key, text in (
         ("minimum", "at least"),
@@ -154,4 +175,4 @@ def _number(part: Mapping[str, Any]) -> str:
     ):
         if key in part:
             words.append(f"{text} {part[key]:,}")
-    return " ".join((words[0], " and ".join(words[1:]))).strip()
+    return f"{words[0]} ({' and '.join(words[1:])})" if len(words) > 1 else words[0]

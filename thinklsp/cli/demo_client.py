@@ -1,4 +1,4 @@
-"""The demo's language client: pygls' own, for one server process that has certainly ended afterwards."""
+"""The demo's language client, which is based on pygls. The client starts a server process and always ends it."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ from thinklsp.core.errors import ThinkLspError
 
 T = TypeVar("T")
 
-# pygls logs errors that the demo reports itself. Without a handler, Python would print them on standard error.
+# The demo itself reports the errors that pygls logs. Without a handler, Python also prints them.
 logging.getLogger("pygls").addHandler(logging.NullHandler())
 
 
 class DemoFailed(ThinkLspError):
-    """The demo failed; the sentence says in which step."""
+    """A failure of the demo. The message names the step that failed."""
 
 
-class ServerGone(DemoFailed):
-    """The server's process ended too early."""
+class ServerExited(DemoFailed):
+    """A failure caused by a server process that exited too early."""
 
 
 class DemoClient(LanguageClient):
-    """A client of one server process.
+    """A language client for a single server process.
 
-    It uses its own `run_process`, because in pygls 2.1 `start_io` pipes standard error without reading it, `stop` waits
-    for a process that may never end, and a request to a server that has ended is never answered.
+    pygls 2.1 has three limitations, which `run_process` avoids: `start_io` does not read standard error, `stop` may
+    wait forever, and requests never complete after the server has exited.
     """
 
-    def __init__(self, *, goodbye_seconds: float = 3.0) -> None:
+    def __init__(self, *, shutdown_seconds: float = 3.0) -> None:
         super().__init__("thinklsp demo", __version__, converter_factory=make_converter)
-        self._goodbye_seconds = goodbye_seconds
+        self._shutdown_seconds = shutdown_seconds
         self._stopping = Event()
         self._reader: asyncio.Task[None] | None = None
 
@@ -51,7 +51,7 @@ class DemoClient(LanguageClient):
     async def run_process(
         self, argv: Sequence[str], *, environment: Mapping[str, str], folder: str, log: IO[bytes]
     ) -> AsyncIterator[None]:
-        """Run a server until the block ends, then shut it down. `log` receives its standard error."""
+        """Start a server and shut it down at the end of the block. `log` receives the server's standard error."""
         process = await asyncio.create_subprocess_exec(
             *argv,
             stdin=asyncio.subprocess.PIPE,
@@ -59,7 +59,7 @@ class DemoClient(LanguageClient):
             stderr=log,
             env=environment,
             cwd=folder,
-            start_new_session=True,  # Ctrl-C is for the demo, which then ends its server in good order.
+            start_new_session=True,  # Ctrl-C must reach only the demo, which then shuts down the server.
         )
         if process.stdin is None or process.stdout is None:
             raise ValueError("the process must be started with pipes")
@@ -68,7 +68,7 @@ class DemoClient(LanguageClient):
         self._reader = asyncio.create_task(reading)
         try:
             yield
-            await self._leave(process)
+            await self._shut_down(process)
         finally:
             if process.returncode is None:
                 process.kill()
@@ -76,9 +76,9 @@ class DemoClient(LanguageClient):
             await asyncio.gather(self._reader, return_exceptions=True)
 
     async def wait_for(self, request: Future[T]) -> T:
-        """Return the answer to a request.
+        """Wait for the response to a request.
 
-        Raises DemoFailed with the server's sentence for an error, ServerGone if the server's output ends before.
+        Raises DemoFailed with the server's error message, or ServerExited if the server exits first.
         """
         if self._reader is None:
             raise ValueError("no server has been started")
@@ -86,7 +86,7 @@ class DemoClient(LanguageClient):
         try:
             await asyncio.wait((answer, self._reader), return_when=asyncio.FIRST_COMPLETED)
             if not answer.done():
-                raise ServerGone("The server ended before it had answered.")
+                raise ServerExited("The server exited before it answered a request.")
             return answer.result()
         except JsonRpcException as error:
             raise DemoFailed(error.message) from None
@@ -95,32 +95,32 @@ class DemoClient(LanguageClient):
 
     def report_server_error(
         self,
-        error: Exception,  # noqa: ARG002 - pygls passes it
+        error: Exception,  # noqa: ARG002 - pygls passes the error
         source: type[PyglsError | JsonRpcException],
     ) -> None:
-        """Stop reading after a message that cannot be handled: its request would never be answered.
+        """Stop reading if the server sends an invalid message, because the pending request may never complete.
 
-        The server itself receives errors of its own requests.
+        Errors in the server's own requests are ignored here, because the server receives them as responses.
         """
         if source is not FeatureRequestError:
             self._stopping.set()
 
-    async def _leave(self, process: asyncio.subprocess.Process) -> None:
-        """Send `shutdown` and `exit`. Raises DemoFailed unless the process then ends with code 0."""
+    async def _shut_down(self, process: asyncio.subprocess.Process) -> None:
+        """Send `shutdown` and `exit`. Raises DemoFailed if the process does not exit with code 0."""
         try:
-            async with asyncio.timeout(self._goodbye_seconds):
+            async with asyncio.timeout(self._shutdown_seconds):
                 await self.wait_for(self.shutdown(None))
                 self.exit(None)
                 code = await process.wait()
         except TimeoutError:
-            raise DemoFailed("The server did not leave when it was asked to.") from None
+            raise DemoFailed("The server did not exit after `shutdown` and `exit`.") from None
         if code != 0:
-            raise DemoFailed(f"The server left with exit code {code} instead of 0.")
+            raise DemoFailed(f"The server exited with code {code} instead of 0.")
 
 
 def make_converter() -> Converter:
-    """Return pygls' converter, corrected: lsprotocol 2025.0 reads a code action that has a command as that command."""
-    converter: Converter = default_converter()  # type: ignore[no-untyped-call] # pygls leaves it untyped.
+    """Return pygls' converter with a workaround for lsprotocol 2025.0, which parses some code actions as commands."""
+    converter: Converter = default_converter()  # type: ignore[no-untyped-call] # pygls does not type this function.
 
     def structure_action(value: Mapping[str, Any], _: type) -> types.Command | types.CodeAction:
         if isinstance(value.get("command"), str):

@@ -1,30 +1,31 @@
-"""The editor that the demo plays: what it announces, which documents it has open, what it does with edits and progress.
+"""The demo's editor, which manages open documents, edits and progress.
 
-Whatever is shown goes through a `Screen`; files are changed only in the demo's own project.
+All output goes through a `DemoScreen`. The editor changes files only in the demo's own project. Like a real editor, it
+checks document versions and counts positions in UTF-16 code units.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias, assert_never
 
 from lsprotocol import types
 from pygls.exceptions import JsonRpcInternalError
 
 from thinklsp.cli.demo_client import DemoClient, DemoFailed
-from thinklsp.cli.demo_edits import count_unconfirmed, edit_set_of
-from thinklsp.cli.demo_screen import Screen
-from thinklsp.core.edits import EditSet
+from thinklsp.cli.demo_screen import DemoScreen
+from thinklsp.core.edits import EditSet, TextEdit, apply_edits
 from thinklsp.core.errors import PathRefused, ThinkLspError
-from thinklsp.workspace.apply import apply_to_disk
+from thinklsp.core.lines import split_lines
+from thinklsp.workspace.overlay import EditOverlay, apply_to_disk
 from thinklsp.workspace.paths import Root
 from thinklsp.workspace.uri import path_to_uri
-from thinklsp.workspace.view import WorkspaceFolder, WorkspaceView
+from thinklsp.workspace.view import Place, WorkspaceFolder, WorkspaceView
 
-_WORK, _PARTIAL = "demo-work", "demo-partial"
-_REFUSAL = "the demo shows the change and writes nothing"
+_WORK_DONE_TOKEN, _PARTIAL_RESULT_TOKEN = "demo-work", "demo-partial"
+_REFUSAL = "the demo only shows the change"
 
 _CAPABILITIES = types.ClientCapabilities(
     general=types.GeneralClientCapabilities(position_encodings=[types.PositionEncodingKind.Utf16]),
@@ -49,24 +50,22 @@ _CAPABILITIES = types.ClientCapabilities(
 )
 
 
-class Editor:
-    """One folder, opened in one server. `edits` are the edit sets that have arrived, applied or not."""
+class DemoEditor:
+    """An editor with one open folder and one server. `edits` contains all received edits, including rejected edits."""
 
-    def __init__(self, root: Root, screen: Screen, client: DemoClient, *, writes: bool) -> None:
+    def __init__(self, root: Root, screen: DemoScreen, client: DemoClient, *, writes_files: bool) -> None:
         self._root = root
-        self._screen = screen
+        self.screen = screen
         self._client = client
-        self._writes = writes
+        self._writes_files = writes_files
         self._folder = WorkspaceFolder(path_to_uri(root.path), os.path.basename(root.path))
         self._versions: dict[str, int] = {}
         self._turns = 0
         self.edits: list[EditSet] = []
         self._register_features()
 
-    # --- what the demo does ------------------------------------------------------------------------------------
-
     async def initialize(self) -> str:
-        """Initialize the server. Return its name and version."""
+        """Initialize the server and return its name and version."""
         params = types.InitializeParams(
             process_id=os.getpid(),
             client_info=types.ClientInfo(self._client.name),
@@ -77,14 +76,14 @@ class Editor:
         result = await self._client.wait_for(self._client.initialize(params))
         self._client.initialized(types.InitializedParams())
         if result.server_info is None:
-            raise DemoFailed("The server did not give its name.")
+            raise DemoFailed("The server did not report its name.")
         return f"{result.server_info.name} {result.server_info.version}"
 
-    def open(self, name: str) -> str:
-        """Open a file of the folder, as it is on disk. Return its URI."""
+    def open_document(self, name: str) -> str:
+        """Open a file in the folder and return the URI of the file."""
         uri = path_to_uri(os.path.join(self._root.path, name))
         self._versions[uri] = 1
-        document = types.TextDocumentItem(uri, types.LanguageKind.Python, 1, self._text(uri))
+        document = types.TextDocumentItem(uri, types.LanguageKind.Python, 1, self._read_text(uri))
         self._client.text_document_did_open(types.DidOpenTextDocumentParams(document))
         return uri
 
@@ -97,104 +96,98 @@ class Editor:
         return await self._client.wait_for(self._client.text_document_code_action(params)) or ()
 
     async def run_turn(self, command: str, argument: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Run a command that is a turn, with both progress tokens. Return its TurnResult."""
+        """Run a command that starts a turn, and return the TurnResult. The screen shows the progress."""
         self._turns += 1
-        work, partial = f"{_WORK}-{self._turns}", f"{_PARTIAL}-{self._turns}"
+        work, partial = f"{_WORK_DONE_TOKEN}-{self._turns}", f"{_PARTIAL_RESULT_TOKEN}-{self._turns}"
         params = types.ExecuteCommandParams(command, [{**argument, "partialResultToken": partial}], work)
         try:
             result: Any = await self._client.wait_for(self._client.workspace_execute_command(params))
         finally:
-            self._screen.quiet()
-        for uri in self._changed_documents():
+            self.screen.finish_turn()
+        for uri in self._list_changed_documents():
             self._send_change(uri)
         return dict(result)
-
-    # --- what the server sends ---------------------------------------------------------------------------------
 
     def _register_features(self) -> None:
         handlers: Mapping[str, Callable[[Any], object]] = {
             types.WORKSPACE_APPLY_EDIT: self._apply_edit,
-            types.WINDOW_WORK_DONE_PROGRESS_CREATE: self._accept,
-            types.CLIENT_REGISTER_CAPABILITY: self._accept,
-            types.WINDOW_SHOW_MESSAGE_REQUEST: self._accept,
+            types.WINDOW_WORK_DONE_PROGRESS_CREATE: self._accept_request,
+            types.CLIENT_REGISTER_CAPABILITY: self._accept_request,
+            types.WINDOW_SHOW_MESSAGE_REQUEST: self._accept_request,
             types.WINDOW_SHOW_MESSAGE: self._show_message,
             types.PROGRESS: self._show_progress,
         }
         for method, handler in handlers.items():
-            # pygls sets attributes of the handler, which a bound method does not allow.
+            # pygls sets attributes on its handlers, which is not possible for bound methods.
             self._client.feature(method)(partial(handler))
 
-    def _accept(self, _: object) -> None:
-        """Answer with null."""
+    def _accept_request(self, _: object) -> None:
+        """Accept a request from the server by responding with null."""
 
     def _show_message(self, params: types.ShowMessageParams) -> None:
-        self._screen.note(params.message, warning=params.type <= types.MessageType.Warning)
+        self.screen.print_note(params.message, warning=params.type <= types.MessageType.Warning)
 
     def _show_progress(self, params: types.ProgressParams) -> None:
         value: Any = params.value
-        if str(params.token).startswith(_WORK):
-            self._show_work(value)
-        else:
+        if not str(params.token).startswith(_WORK_DONE_TOKEN):
             self._show_partial(value)
-
-    def _show_work(self, value: Mapping[str, Any]) -> None:
-        if value["kind"] == "end":
-            self._screen.quiet()
+        elif value["kind"] == "end":
+            self.screen.finish_turn()
         else:
-            self._screen.status(value.get("message") or "")
+            self.screen.show_status(value.get("message") or "")
 
     def _show_partial(self, value: Mapping[str, Any]) -> None:
         match value["kind"]:
             case "text" | "thinking" as kind:
-                self._screen.stream(kind, value["delta"])
+                self.screen.stream_text(kind, value["delta"])
             case "restart":
-                self._screen.discard()
+                self.screen.discard()
             case "tool":
-                self._screen.tool(value["title"], value["status"])
+                self.screen.show_tool(value["title"], value["status"])
             case "plan":
-                self._screen.plan(value["entries"])
+                self.screen.show_plan(value["entries"])
             case "notice":
-                self._screen.note(value["text"], warning=value["level"] == "warning")
+                self.screen.print_note(value["text"], warning=value["level"] == "warning")
             case _:
                 pass
 
     def _apply_edit(self, params: types.ApplyWorkspaceEditParams) -> types.ApplyWorkspaceEditResult:
-        """Apply the edit. A refusal goes back to the server as an error."""
+        """Apply an edit from the server. The server receives an error if the edit is invalid."""
         try:
             return self._apply(params.edit)
         except ThinkLspError as refused:
             raise JsonRpcInternalError(str(refused)) from None
 
     def _apply(self, edit: types.WorkspaceEdit) -> types.ApplyWorkspaceEditResult:
-        """Show the edit, and apply it in the demo's own project."""
-        view = self._view()
-        edit_set = edit_set_of(edit, view, self._versions)
+        """Show the edit. Apply it only if the folder is the demo's own project."""
+        view = self._create_view()
+        edit_set = build_edit_set(edit, view, self._versions)
         self.edits.append(edit_set)
-        self._screen.edit(edit_set, count_unconfirmed(edit), applied=self._writes)
-        if not self._writes:
+        self.screen.show_edit(edit_set, count_unconfirmed(edit), applied=self._writes_files)
+        if not self._writes_files:
             return types.ApplyWorkspaceEditResult(applied=False, failure_reason=_REFUSAL)
         failed = [outcome.reason for outcome in apply_to_disk(edit_set, view) if outcome.reason is not None]
         return types.ApplyWorkspaceEditResult(applied=not failed, failure_reason=failed[0] if failed else None)
 
-    def _view(self) -> WorkspaceView:
+    def _create_view(self) -> WorkspaceView:
         return WorkspaceView([(self._folder, self._root)])
 
-    def _text(self, uri: str) -> str:
-        view = self._view()
-        found = view.read(view.resolve(uri))
-        if found is None:
-            raise DemoFailed(f"The file {uri} is not there.")
-        return found.text
+    def _read_text(self, uri: str) -> str:
+        view = self._create_view()
+        file = view.read(view.resolve(uri))
+        if file is None:
+            raise DemoFailed(f"The file {uri} does not exist.")
+        return file.text
 
-    def _changed_documents(self) -> list[str]:
-        changed = {file.uri for edit_set in self.edits for file in edit_set.files} if self._writes else set()
-        return sorted(changed & self._versions.keys())
+    def _list_changed_documents(self) -> list[str]:
+        changed_uris = {file.uri for edit_set in self.edits for file in edit_set.files} if self._writes_files else set()
+        return sorted(changed_uris & self._versions.keys())
 
     def _send_change(self, uri: str) -> None:
         self._versions[uri] += 1
         document = types.TextDocumentIdentifier(uri)
         try:
-            change = types.TextDocumentContentChangeWholeDocument(self._text(uri))
+            change = types.TextDocumentContentChangeWholeDocument(self._read_text(uri))
         except (DemoFailed, PathRefused):
             del self._versions[uri]
             self._client.text_document_did_close(types.DidCloseTextDocumentParams(document))
@@ -202,3 +195,98 @@ class Editor:
         identifier = types.VersionedTextDocumentIdentifier(self._versions[uri], uri)
         self._client.text_document_did_change(types.DidChangeTextDocumentParams(identifier, [change]))
         self._client.text_document_did_save(types.DidSaveTextDocumentParams(document))
+
+
+_Change: TypeAlias = types.TextDocumentEdit | types.CreateFile | types.RenameFile | types.DeleteFile
+_TextEdit: TypeAlias = types.TextEdit | types.AnnotatedTextEdit | types.SnippetTextEdit
+
+
+class EditRefused(ThinkLspError):
+    """An error for an edit that a real editor rejects. The server receives the error message."""
+
+
+def build_edit_set(edit: types.WorkspaceEdit, view: WorkspaceView, versions: Mapping[str, int]) -> EditSet:
+    """Apply all changes in the edit to the files in `view`. `versions` contains the versions of the open documents.
+
+    Raises EditRefused for a stale or invalid edit, and PathRefused for a file that must not be changed.
+    """
+    overlay = EditOverlay(view)
+    for change in _iterate_changes(edit):
+        match change:
+            case types.CreateFile():
+                _create_file(overlay, view.resolve(change.uri), change.options or types.CreateFileOptions())
+            case types.RenameFile():
+                overlay.rename(view.resolve(change.old_uri), view.resolve(change.new_uri))
+            case types.DeleteFile():
+                overlay.delete(view.resolve(change.uri))
+            case types.TextDocumentEdit():
+                _edit_document(overlay, change, versions)
+            case _:
+                assert_never(change)
+    return overlay.build_edit_set()
+
+
+def count_unconfirmed(edit: types.WorkspaceEdit) -> int:
+    """Count the changes that the user must confirm."""
+    asking = {name for name, mark in (edit.change_annotations or {}).items() if mark.needs_confirmation}
+    return sum(
+        getattr(part, "annotation_id", None) in asking
+        for change in edit.document_changes or ()
+        for part in (change.edits if isinstance(change, types.TextDocumentEdit) else (change,))
+    )
+
+
+def find_offset(text: str, position: types.Position) -> int:
+    """Convert an LSP position to a character offset. Positions after the end of a line are moved to its end."""
+    lines = split_lines(text)
+    if position.line >= len(lines):
+        return len(text)
+    at = sum(map(len, lines[: position.line]))
+    units = position.character
+    for char in lines[position.line].rstrip("\r\n"):
+        units -= 2 if ord(char) > 0xFFFF else 1
+        if units < 0:
+            break
+        at += 1
+    return at
+
+
+def _iterate_changes(edit: types.WorkspaceEdit) -> Iterator[_Change]:
+    """Yield the changes of an edit. The older `changes` field is converted to the form of `documentChanges`."""
+    if edit.document_changes is not None:
+        yield from edit.document_changes
+        return
+    for uri, edits in (edit.changes or {}).items():
+        yield types.TextDocumentEdit(types.OptionalVersionedTextDocumentIdentifier(uri), edits)
+
+
+def _create_file(overlay: EditOverlay, place: Place, options: types.CreateFileOptions) -> None:
+    if overlay.read(place) is None or options.overwrite:
+        overlay.write(place, "")
+    elif not options.ignore_if_exists:
+        raise EditRefused(f"{place.label} already exists.")
+
+
+def _edit_document(overlay: EditOverlay, change: types.TextDocumentEdit, versions: Mapping[str, int]) -> None:
+    uri, version = change.text_document.uri, change.text_document.version
+    if version is not None and versions.get(uri) != version:
+        raise EditRefused(f"The edit is for version {version} of {uri}, but another version is open.")
+    place = overlay.view.resolve(uri)
+    file = overlay.read(place)
+    if file is None:
+        raise EditRefused(f"{place.label} does not exist.")
+    overlay.write(place, _apply_text_edits(file.text, change.edits, place.label))
+
+
+def _apply_text_edits(text: str, edits: Sequence[_TextEdit], path: str) -> str:
+    text_edits = []
+    for edit in edits:
+        if isinstance(edit, types.SnippetTextEdit):
+            raise EditRefused(f"The edit of {path} contains a snippet, which the demo does not support.")
+        text_edits.append(
+            TextEdit(find_offset(text, edit.range.start), find_offset(text, edit.range.end), edit.new_text)
+        )
+    try:
+        return apply_edits(text, text_edits)
+    except ValueError as error:
+        raise EditRefused(f"The edit of {path} cannot be applied: {error}.") from None

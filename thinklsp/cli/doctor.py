@@ -1,4 +1,7 @@
-"""What would be used and why, and how to mend what is wrong. Asks no model anything and never prints a key."""
+"""Check the configuration, show the effective settings with their sources, and suggest a fix for each problem.
+
+Doctor never calls a model and never prints a key.
+"""
 
 from __future__ import annotations
 
@@ -13,165 +16,194 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from thinklsp.cli.terminal import console_for, harmless, size_told
-from thinklsp.engine.doctor import diagnose
+from thinklsp.cli.acp_clients import print_report
+from thinklsp.cli.terminal import create_console, find_current_folder, format_setting, format_size, sanitize_text
+from thinklsp.core.errors import ThinkLspError
+from thinklsp.engine.diagnosis import run_diagnosis
+from thinklsp.workspace.paths import Root
+from thinklsp.workspace.uri import path_to_uri
+from thinklsp.workspace.view import WorkspaceFolder, WorkspaceView
 
 _WIDTH = 12
-_SHOWN_MODELS = 8
-_NEWEST = "treated as the newest ones"
-_UNLISTED = {"openai-compatible": "so its window and price are not known"}
+_MAX_SHOWN_MODELS = 8
+_MAX_SHOWN_SKILLS = 8
+_NEWEST = "treated like the newest models"
+_UNLISTED = {"openai-compatible": "so its window and price are unknown"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print the report as one JSON object")
+    forms = parser.add_mutually_exclusive_group()
+    forms.add_argument("--json", action="store_true", help="print the report as a JSON object")
+    forms.add_argument(
+        "--acp", action="store_true", help="print the settings for clients of the Agent Client Protocol, such as Zed"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
-    """0 when a turn could run."""
-    report = asyncio.run(diagnose(os.environ))
+    """Print the report. Returns 0 if a turn can run with this configuration, or if `--acp` finds a key."""
+    if args.acp:
+        return print_report(create_console(sys.stdout))
+    report = asyncio.run(run_diagnosis(os.environ, _open_current_folder()))
     if args.json:
         print(json.dumps(report, indent=2))
     else:
-        _print(console_for(sys.stdout), report)
+        _print(create_console(sys.stdout), report)
     return 0 if report["canRun"] else 1
 
 
+def _open_current_folder() -> WorkspaceView | None:
+    """Return a view of the current folder, for its skills. Return None if tools must not read the folder."""
+    try:
+        folder = find_current_folder()
+        return WorkspaceView([(WorkspaceFolder(path_to_uri(folder), ""), Root(folder))])
+    except ThinkLspError:
+        return None
+
+
 def _print(console: Console, report: Mapping[str, Any]) -> None:
-    version, system = report["version"], report["system"]
-    console.print(Text(f"thinklsp {version}", style="bold").append(f"   {_system(system)}", style="not bold dim"))
+    python, platform = report["system"]["python"], report["system"]["platform"]
+    head = Text(f"thinklsp {report['version']}", style="bold")
+    console.print(head.append(f"   Python {python} on {platform}", style="not bold dim"))
     console.print()
-    for name, value, why in _rows(report):
-        line = Text(f"{name:<{_WIDTH}} ").append(harmless(value), style="bold")
-        console.print(line.append(f"   {harmless(why)}" if why else "", style="not bold dim"), soft_wrap=True)
+    for name, value, why in _build_rows(report):
+        line = Text(f"{name:<{_WIDTH}} ").append(sanitize_text(value), style="bold")
+        console.print(line.append(f"   {sanitize_text(why)}" if why else "", style="not bold dim"), soft_wrap=True)
     console.print()
     for problem in report["problems"]:
         console.print(
-            Text("! ", style="bold yellow").append(harmless(problem), style="not bold yellow"), soft_wrap=True
+            Text("! ", style="bold yellow").append(sanitize_text(problem), style="not bold yellow"), soft_wrap=True
         )
     if report["canRun"]:
-        console.print(Text("✓ A turn could run now.", style="green"))
+        console.print(Text("✓ thinklsp is ready to run a turn.", style="green"))
     else:
-        console.print(Text("✗ No turn can run before this is mended.", style="red"))
+        console.print(Text("✗ thinklsp cannot run a turn until this is fixed.", style="red"))
 
 
-def _system(system: Mapping[str, str]) -> str:
-    return f"Python {system['python']} on {system['platform']}"
-
-
-def _rows(report: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Name, value, and why it is so."""
+def _build_rows(report: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Yield the rows of the report. Each row has a name, a value, and a source or an explanation."""
     if (model := report["model"]) is not None:
-        yield from _model_rows(model, report["reachable"])
+        yield from _build_model_rows(model, report["reachable"])
     else:
-        yield "provider", "none", _why_none(report)
+        yield "provider", "none", _explain_no_provider(report)
     yield "search", *(("ripgrep", "") if report["tools"]["ripgrep"] else ("slow", "ripgrep was not found"))
     if (commands := report["commands"]) is not None:
-        yield "commands", *_commands(commands)
-    yield from _file_rows(report)
+        yield "commands", *_format_commands(commands)
+    if (mcp := report["mcp"]) is not None and (mcp["servers"] or mcp["disabled"]):
+        names = ", ".join(server["name"] for server in mcp["servers"])
+        yield "MCP servers", names or "none", "`thinklsp mcp test NAME` starts one and shows its state"
+    if (skills := report["skills"]) is not None:
+        yield "skills", *_format_skills(skills)
+    yield from _build_file_rows(report)
 
 
-def _commands(commands: Mapping[str, Any]) -> tuple[str, str]:
+def _format_commands(commands: Mapping[str, Any]) -> tuple[str, str]:
     if commands["offered"]:
-        return "on", "in the sandbox, on a copy"
+        return "on", "in the sandbox, on a shadow copy"
     if commands["enabled"]:
-        return "not possible", "see below"
-    can = "commands.enabled in your config.toml lets the model run tests"
-    return "off", can if commands["problem"] is None else "and no sandbox to run them in"
+        return "cannot run", "see below"
+    advice = "set `commands.enabled` in your config.toml to let the model run tests"
+    return "off", advice if commands["problem"] is None else "no sandbox is available"
 
 
-def _why_none(report: Mapping[str, Any]) -> str:
+def _format_skills(skills: Mapping[str, Any]) -> tuple[str, str]:
+    names = [skill["name"] for skill in skills["skills"]]
+    if not names:
+        return "none", f"your own are in {skills['folder']}"
+    ellipsis = ["…"] if len(names) > _MAX_SHOWN_SKILLS else []
+    return str(len(names)), ", ".join([*names[:_MAX_SHOWN_SKILLS], *ellipsis])
+
+
+def _explain_no_provider(report: Mapping[str, Any]) -> str:
     if report["settings"] is None:
-        return "the settings cannot be used"
+        return "the settings are invalid"
     keyed = ", ".join(report["providers"]["keyed"])
-    return f"with a key or an address: {keyed}" if keyed else "no provider has a key"
+    return f"providers with a key or a base URL: {keyed}" if keyed else "no provider has a key"
 
 
-def _model_rows(model: Mapping[str, Any], reachable: bool | None) -> Iterator[tuple[str, str, str]]:
-    yield "provider", model["provider"], model["providerSource"]
-    yield "key", *_key(model)
+def _build_model_rows(model: Mapping[str, Any], reachable: bool | None) -> Iterator[tuple[str, str, str]]:
+    is_offline, source = model["provider"] == "simulator", model["providerSource"]
+    if is_offline:
+        yield "provider", "simulator (offline)", f"{source} · answers come from a script, not from a model"
+    else:
+        yield "provider", model["provider"], source
+    yield "key", *_format_key(model)
     if model["baseUrl"]:
-        answer = {True: "reachable", False: "not reachable", None: "not tried"}[reachable]
+        answer = {True: "reachable", False: "not reachable", None: "not tested"}[reachable]
         yield "host", model["baseUrl"], f"{model['baseUrlSource']} · {answer}"
-    known = "" if model["known"] else f" · not in the catalogue, {_UNLISTED.get(model['provider'], _NEWEST)}"
-    yield "model", model["id"] or "the server's first", model["idSource"] + known
+    catalogue_note = "" if model["known"] else f" · not in the catalogue, {_UNLISTED.get(model['provider'], _NEWEST)}"
+    yield "model", model["id"] or "the server's first model", model["idSource"] + catalogue_note
     budget = f", {model['budgetTokens']:,} tokens" if model["budgetTokens"] else ""
     summary = model["summary"]
     summaries = "" if summary is None else ", summaries" if summary == "auto" else f", {summary} summaries"
     yield "thinking", f"{model['thinking']}{budget}{summaries}", model["thinkingSource"]
     yield "effort", model["effort"], model["effortSource"]
-    most = "as much as the server allows" if model["maxTokens"] is None else f"at most {model['maxTokens']:,} tokens"
+    output_limit = (
+        "as much as the server allows" if model["maxTokens"] is None else f"at most {model['maxTokens']:,} tokens"
+    )
     window = model["contextWindow"]
-    yield "output", most, "window not known" if window is None else f"window {window:,}"
-    yield "price", *_price(model["catalogue"]["price"])
-    if (told := model["capabilities"]) is not None:
-        yield from _told_rows(told)
+    yield "output", output_limit, "window unknown" if window is None else f"window {window:,} tokens"
+    yield "price", *(("free", "") if is_offline else _format_price(model["catalogue"]["price"]))
+    if (capabilities := model["capabilities"]) is not None:
+        yield from _build_capability_rows(capabilities)
     for notice in model["notices"]:
         yield "", notice, ""
 
 
-def _key(model: Mapping[str, Any]) -> tuple[str, str]:
+def _format_key(model: Mapping[str, Any]) -> tuple[str, str]:
     if not model["baseUrl"]:
         return "not needed", ""
     if model["keySource"] == "none needed":
-        return "none", "set THINKLSP_COMPATIBLE_API_KEY where the server wants one"
+        return "none", "set `THINKLSP_COMPATIBLE_API_KEY` if the server requires a key"
     return "found", model["keySource"]
 
 
-def _price(price: Mapping[str, Any] | None) -> tuple[str, str]:
+def _format_price(price: Mapping[str, Any] | None) -> tuple[str, str]:
     if price is None:
-        return "not known", ""
-    return f"${price['input']:g} in, ${price['output']:g} out", "for a million tokens"
+        return "unknown", ""
+    return f"${price['input']:g} input, ${price['output']:g} output", "per million tokens"
 
 
-def _told_rows(told: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    if told["thinking"] is not None or told["efforts"] is not None:
-        thinking, efforts = (", ".join(told[key] or ["none"]) for key in ("thinking", "efforts"))
-        yield "", f"thinking {thinking}; effort {efforts}", "what the service says the model takes"
-    if told["models"] is not None:
-        more = ["…"] if len(told["models"]) > _SHOWN_MODELS else []
-        some = ", ".join([*told["models"][:_SHOWN_MODELS], *more]) or "none"
-        yield "models", some, f"{len(told['models'])} on the server"
+def _build_capability_rows(capabilities: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    if capabilities["thinking"] is not None or capabilities["efforts"] is not None:
+        thinking, efforts = (", ".join(capabilities[key] or ["none"]) for key in ("thinking", "efforts"))
+        yield "", f"thinking {thinking}; effort {efforts}", "supported by the model, according to the provider"
+    if capabilities["models"] is not None:
+        ellipsis = ["…"] if len(capabilities["models"]) > _MAX_SHOWN_MODELS else []
+        some = ", ".join([*capabilities["models"][:_MAX_SHOWN_MODELS], *ellipsis]) or "none"
+        yield "models", some, f"{len(capabilities['models'])} on the server"
 
 
-def _file_rows(report: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+def _build_file_rows(report: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     if (settings := report["settings"]) is not None:
-        yield "settings", settings["file"], "" if os.path.exists(settings["file"]) else "not there, which is fine"
+        yield "settings", settings["file"], "" if os.path.exists(settings["file"]) else "does not exist (optional)"
         for key, source in sorted(settings["sources"].items()):
-            yield "", f"{key} = {_value(settings['values'], key)}", source
+            yield "", f"{key} = {format_setting(settings['values'], key)}", source
     if (permissions := report["permissions"]) is not None:
-        yield "trust", *_trust(permissions)
+        yield "trust", *_format_trust(permissions)
     store = report["store"]
-    yield "sessions", *_store(store)
-    yield "own folder", store["folder"], "" if store["folderExists"] else "made when it is needed"
+    yield "sessions", *_format_store(store)
+    yield "state folder", store["folder"], "" if store["folderExists"] else "created when needed"
     log = "nothing logged yet" if store["logBytes"] is None else f"{store['logBytes']:,} bytes"
     yield "log", store["log"], log
 
 
-def _trust(permissions: Mapping[str, Any]) -> tuple[str, str]:
+def _format_trust(permissions: Mapping[str, Any]) -> tuple[str, str]:
     folders = permissions["trustedFolders"]
     if folders is None:
-        return "nothing", f"{permissions['file']} cannot be used"
+        return "none", f"{permissions['file']} cannot be used"
     count = "1 folder" if len(folders) == 1 else f"{len(folders)} folders"
-    return count, f"whose instructions are followed · {permissions['file']}" if folders else ""
+    if not folders:
+        return count, "folders whose AGENTS.md, skills and similar files the model follows"
+    return count, f"whose AGENTS.md, skills and similar files the model follows · {permissions['file']}"
 
 
-def _store(store: Mapping[str, Any]) -> tuple[str, str]:
+def _format_store(store: Mapping[str, Any]) -> tuple[str, str]:
     if not store["databaseExists"]:
-        return (
-            ("in memory only", "they last as long as the server")
-            if store["kind"] == "memory"
-            else (
-                store["path"],
-                "none yet; made with the first prompt",
-            )
-        )
-    kind = "cannot be written · " if store["kind"] == "read-only" else ""
+        if store["kind"] == "postgresql":
+            return "not reachable", "see the problem below"
+        if store["kind"] == "memory":
+            return "in memory only", "lost when the server exits"
+        return store["path"], "no sessions yet; created with the first prompt"
+    kind = "read-only · " if store["kind"] == "read-only" else ""
     count = "1 session" if store["sessions"] == 1 else f"{store['sessions']:,} sessions"
-    return store["path"], f"{kind}{count}, {size_told(store['bytes'])} · {store['protection']}"
-
-
-def _value(values: Mapping[str, Any], key: str) -> str:
-    value: Any = values
-    for part in key.split("."):
-        value = value[part]
-    return json.dumps(value)
+    return store["path"], f"{kind}{count}, {format_size(store['bytes'])} · {store['protection']}"

@@ -1,4 +1,7 @@
-"""Reads the command line and hands over. Exit codes: 0 good, 1 failed, 2 wrong usage, 130 after Ctrl-C."""
+"""The entry point for the command line.
+
+The exit code is 0 for success, 1 for failure, 2 for wrong usage, and 130 after Ctrl-C.
+"""
 
 from __future__ import annotations
 
@@ -11,89 +14,151 @@ from importlib import import_module
 from typing import TextIO
 
 from thinklsp import __version__
-from thinklsp.cli import serve
+from thinklsp.core.choices import LOG_LEVEL_VARIABLE, LOG_LEVELS
 from thinklsp.core.errors import ThinkLspError
-from thinklsp.core.loading import uncollected
-from thinklsp.tools.shown import visible
+from thinklsp.core.import_context import reduce_gc
+from thinklsp.core.text_safety import escape_invisible
 
-# Subcommand -> its module, which has `add_arguments(parser)` and `run(args) -> exit code`, and its help line.
+# Maps each subcommand to its help text. The module of the same name defines `add_arguments(parser)` and `run(args)`.
 COMMANDS = {
-    "demo": "watch a whole turn on a sample project, offline",
-    "ask": "one chat turn in the terminal",
-    "sessions": "conversations that are kept: list, show, export, delete, repair, fork",
-    "simulate": "the offline stand-in for the model services, alone",
-    "doctor": "what would be used, why, and how to mend what is wrong",
-    "config": "the settings: their JSON Schema, or a table of them",
+    "demo": "watch a complete turn on a sample project, offline",
+    "ask": "run one chat turn in the terminal",
+    "sessions": "list, show, export, rename, delete, repair, restore or fork sessions",
+    "simulate": "run the offline provider simulator",
+    "acp": "serve an editor that speaks the Agent Client Protocol",
+    "mcp": "list, test, approve or pin MCP servers, which give the model more tools",
+    "store": "create, check, prune or copy the database in which a team keeps its sessions",
+    "setup": "add thinklsp to an editor, or take it out again",
+    "doctor": "check the configuration and suggest fixes",
+    "config": "print a JSON Schema or a table of the settings",
+    "uninstall-data": "list what thinklsp keeps on this machine, and delete it after a yes",
 }
 _INTERRUPTED = 130
 
 
 def run(argv: Sequence[str]) -> int:
-    """The exit code. Wrong usage raises SystemExit(2), as argparse does, and so does a help text, with 0."""
+    """Run the command line and return the exit code.
+
+    Raises SystemExit(2) for wrong usage, or SystemExit(0) after printing the help text or the version.
+    """
     try:
         return _run(argv)
     except SystemExit:
-        # A help text or version that could not be written is not a success.
+        # If the help text or the version cannot be written, the exit code must not be 0.
         try:
             sys.stdout.flush()
         except OSError as error:
-            return _unwritten("thinklsp", error)
+            return _report_write_error("thinklsp", error)
         raise
 
 
 def _run(argv: Sequence[str]) -> int:
     if argv and argv[0] in COMMANDS:
-        return _guarded(argv[0], argv[1:])
+        return _run_command(argv[0], argv[1:])
     parser = argparse.ArgumentParser(
         prog="thinklsp",
         usage="thinklsp [--stdio | --tcp HOST:PORT | --ws HOST:PORT] [OPTION …]\n       thinklsp COMMAND …",
-        description="A language server that thinks. Without a command it serves one editor on standard input and "
-        "output.",
-        epilog="commands (each has a --help of its own):\n"
-        + "\n".join(f"  {name:<10}{text}" for name, text in COMMANDS.items()),
+        description="A language server that runs an AI coding assistant. Without a command, it serves one editor on "
+        "standard input and output.",
+        epilog="commands (for help: thinklsp COMMAND --help):\n"
+        + "\n".join(f"  {name:<16}{text}" for name, text in COMMANDS.items()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"thinklsp {__version__}")
-    serve.add_arguments(parser)
+    _add_server_arguments(parser)
     parser.add_argument("command", nargs="?", choices=sorted(COMMANDS), help=argparse.SUPPRESS)
     args = parser.parse_args(list(argv[1:] if argv[:1] == ["serve"] else argv))
     if args.command is not None:
-        parser.error(f"nothing stands before {args.command}")
-    return serve.run(args)
+        parser.error(f"the command {args.command} must come first")
+    return _serve(args)
 
 
-def _guarded(name: str, argv: Sequence[str]) -> int:
-    """A terminal command: what goes wrong is one sentence on standard error."""
+def _add_server_arguments(parser: argparse.ArgumentParser) -> None:
+    transports = parser.add_mutually_exclusive_group()
+    transports.add_argument(
+        "--stdio", action="store_true", help="serve one editor on standard input and output (default)"
+    )
+    transports.add_argument(
+        "--tcp", metavar="HOST:PORT", help="serve many clients over TCP; port 0 means any free port"
+    )
+    transports.add_argument("--ws", metavar="HOST:PORT", help="serve many clients over WebSocket, including browsers")
+    sockets = parser.add_argument_group(
+        "with --tcp or --ws", "Without --token-file, the server prints a new token when it starts."
+    )
+    sockets.add_argument(
+        "--token-file",
+        metavar="FILE",
+        help="file that contains the token that clients must send; it must be readable only by you",
+    )
+    sockets.add_argument("--no-token", action="store_true", help="accept clients without a token (--tcp only)")
+    sockets.add_argument(
+        "--allow-origin",
+        action="append",
+        default=[],
+        metavar="ORIGIN",
+        help="origin of web pages that may connect, for example https://ide.example.com; repeatable (--ws only)",
+    )
+    sockets.add_argument(
+        "--metrics",
+        metavar="[HOST:]PORT",
+        help="serve /health, /ready and /metrics over HTTP (default host: 127.0.0.1)",
+    )
+    sockets.add_argument("--listen-publicly", action="store_true", help="allow a HOST that other machines can reach")
+    parser.add_argument(
+        "--log-level",
+        choices=LOG_LEVELS,
+        help=f"log level (default: warning); overrides {LOG_LEVEL_VARIABLE} and the user's file",
+    )
+    parser.set_defaults(wrong=parser.error)
+
+
+def _serve(args: argparse.Namespace) -> int:
+    if args.log_level is not None:
+        os.environ[LOG_LEVEL_VARIABLE] = args.log_level
+    # Import only the modules for the chosen transport, because imports slow down the start.
+    if args.tcp is not None or args.ws is not None:
+        from thinklsp.cli.serve_sockets import serve  # noqa: PLC0415 - only this kind of server needs it
+
+        return serve(args)
+    if args.token_file or args.no_token or args.allow_origin or args.listen_publicly or args.metrics is not None:
+        args.wrong("these options require --tcp or --ws")
+    from thinklsp.cli import serve_stdio  # noqa: PLC0415 - only this kind of server needs it
+
+    return serve_stdio.serve()
+
+
+def _run_command(name: str, argv: Sequence[str]) -> int:
+    """Run a subcommand. If it fails, print a message to standard error."""
     try:
-        code = _entry(name, argv)
+        code = _load_and_run(name, argv)
         sys.stdout.flush()
         return code
     except ThinkLspError as error:
-        # The sentence may quote a name of a file or a word of a server.
-        sys.stderr.write(f"thinklsp {name}: {visible(str(error))}\n")
+        # Escape invisible characters, because the message may contain a file name or a response from a server.
+        sys.stderr.write(f"thinklsp {name}: {escape_invisible(str(error))}\n")
         return 1
     except KeyboardInterrupt:
         sys.stderr.write(f"\nthinklsp {name}: stopped.\n")
         return _INTERRUPTED
     except OSError as error:
-        # One with a name is about a file that we should have looked after.
+        # Commands catch file errors themselves, so an OSError with a file name is a bug.
         if error.filename is not None:
             raise
-        return _unwritten(f"thinklsp {name}", error)
+        return _report_write_error(f"thinklsp {name}", error)
 
 
-def _unwritten(name: str, error: OSError) -> int:
-    """What we print cannot be written. Nothing must be flushed there at the exit either."""
+def _report_write_error(name: str, error: OSError) -> int:
+    """Report that standard output cannot be written to, and discard further output."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    # Whoever read it has enough, such as `head`, or has to hear that it is not whole.
+    # Readers such as `head` close the pipe early. This is not an error.
     if not isinstance(error, BrokenPipeError):
-        sys.stderr.write(f"{name}: it could not go on: {error.strerror}.\n")
+        sys.stderr.write(f"{name}: cannot write the output: {error.strerror}.\n")
     return 1
 
 
-def _entry(name: str, argv: Sequence[str]) -> int:
-    with uncollected():
-        module = import_module(f"thinklsp.cli.{name}")
+def _load_and_run(name: str, argv: Sequence[str]) -> int:
+    with reduce_gc():
+        module = import_module(f"thinklsp.cli.{name.replace('-', '_')}")
     parser = argparse.ArgumentParser(prog=f"thinklsp {name}", description=module.__doc__)
     module.add_arguments(parser)
     command: Callable[[argparse.Namespace], int] = module.run
@@ -101,21 +166,22 @@ def _entry(name: str, argv: Sequence[str]) -> int:
 
 
 def prepare_streams() -> bool:
-    """Open the standard streams that are closed, and let them take any text. Return whether standard output was open.
+    """Open closed standard streams and make them accept any text. Return True if standard output was open.
 
-    A closed descriptor is filled first: the next file that is opened would get its number, and what is printed with it.
+    If a standard descriptor is closed, the next opened file gets its number and receives the program's output.
     """
-    is_open = [_fill(number) for number in range(3)]
-    # Python leaves out the stream of a descriptor that was closed.
+    is_open = [_fill_descriptor(number) for number in range(3)]
+    # Python sets a standard stream to None if its descriptor is closed.
     sys.stdin = sys.stdin or _open_text(0, "r")
     sys.stdout = sys.stdout or _open_text(1, "w")
     sys.stderr = sys.stderr or _open_text(2, "w")
     for stream in (sys.stdout, sys.stderr):
-        _take_any_text(stream)
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     return is_open[1]
 
 
-def _fill(descriptor: int) -> bool:
+def _fill_descriptor(descriptor: int) -> bool:
     try:
         os.fstat(descriptor)
     except OSError:
@@ -126,8 +192,3 @@ def _fill(descriptor: int) -> bool:
 
 def _open_text(descriptor: int, mode: str) -> TextIO:
     return io.TextIOWrapper(io.FileIO(descriptor, mode, closefd=False), encoding="utf-8")
-
-
-def _take_any_text(stream: TextIO) -> None:
-    if isinstance(stream, io.TextIOWrapper):
-        stream.reconfigure(errors="backslashreplace")

@@ -1,49 +1,47 @@
-"""The server on standard input and output: the editor is answered first, and everything else loaded afterwards."""
+"""The server on standard input and output. It responds to `initialize` before it imports most of its modules."""
 
 from __future__ import annotations
 
 import gc
 import os
-import signal
 import sys
 
-from thinklsp.lsp.protocol.greeting import Greeting, greet
+from thinklsp.cli.early_signals import exit_on_signals
+from thinklsp.lsp.protocol.fast_initialize import FirstInput, answer_initialize
 
-_ON_A_TERMINAL = (
-    "thinklsp is waiting for an editor to speak to it here. Editors start it by themselves; Ctrl-C ends it. "
-    "To see what it does: thinklsp demo. To ask something: thinklsp ask. All commands: thinklsp --help.\n"
-)
+# Each line fits in 80 columns.
+_TERMINAL_HINT = """\
+thinklsp is waiting for LSP messages on standard input. Editors start it for
+you. Press Ctrl-C to stop it. Run `thinklsp demo` to see a demo, `thinklsp ask`
+to ask a question, and `thinklsp --help` for all commands.
+"""
 
 
 def serve() -> int:
-    """The exit code: 0 after `shutdown` and `exit`, 1 without, 128 and the number after a signal."""
+    """Run the server. Returns 0 after `shutdown` and `exit`, and 1 otherwise.
+
+    After a signal, the process exits with code 128 plus the signal number.
+    """
     gc.disable()
-    _end_on_signals()
+    exit_on_signals()
     if os.isatty(0):
-        # On a screen nothing else would tell why nothing happens.
-        sys.stderr.write(_ON_A_TERMINAL)
-    greeting = greet()
-    return _serve(greeting) if greeting.read else 1
+        # Without a hint, a user who starts the server in a terminal sees no output.
+        sys.stderr.write(_TERMINAL_HINT)
+    greeting = answer_initialize()
+    return _serve(greeting) if greeting.data else 1
 
 
-def _serve(greeting: Greeting) -> int:
-    # Now, while nobody waits for an answer that we have not given.
-    from thinklsp.cli.logs import set_up_logs  # noqa: PLC0415 - see above
-    from thinklsp.core.loading import uncollected  # noqa: PLC0415 - see above
+def _serve(greeting: FirstInput) -> int:
+    # Import the rest of the server after responding to `initialize`, because the imports are slow.
+    from thinklsp.cli.logs import set_up_logs  # noqa: PLC0415 - loaded after the answer to `initialize`
+    from thinklsp.core.import_context import reduce_gc  # noqa: PLC0415 - loaded after the answer to `initialize`
 
     set_up_logs()
-    with uncollected():
-        from thinklsp.settings.early import EarlyReading  # noqa: PLC0415 - see above
+    with reduce_gc():
+        from thinklsp.settings.startup_settings import StartupSettingsReader  # noqa: PLC0415 - loaded after the answer to `initialize`
 
-        # A thread reads the user's file while the libraries are loaded.
-        early = EarlyReading(os.environ)
-        from thinklsp.lsp.serving.stdio import serve_stdio  # noqa: PLC0415 - see above
+        # A thread reads the user's file while the main thread imports libraries.
+        early = StartupSettingsReader(os.environ)
+        from thinklsp.lsp.transport.stdio import serve_stdio  # noqa: PLC0415 - loaded after the answer to `initialize`
 
     return serve_stdio(greeting, early)
-
-
-def _end_on_signals() -> None:
-    """Until the event loop takes them over. A hang-up that whoever started us has switched off stays so."""
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, lambda number, _: os._exit(128 + number))

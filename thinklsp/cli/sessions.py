@@ -1,4 +1,4 @@
-"""Conversations that are kept: list, show, export, delete, repair, restore and fork them."""
+"""List, show, export, rename, delete, repair, restore or fork stored sessions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import argparse
 import asyncio
 import json
 import os
-import re
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -16,72 +15,73 @@ from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
-from thinklsp.cli.terminal import console_for, current_folder, harmless, size_told
-from thinklsp.cli.terminal_question import can_ask, confirm
+from thinklsp.cli.ages import parse_age
+from thinklsp.cli.terminal import can_ask, confirm, create_console, find_current_folder, format_size, sanitize_text
 from thinklsp.core.errors import ThinkLspError
-from thinklsp.engine.sessions import Reach, SessionCommands, older_than, restored_told
-from thinklsp.engine.usage import cost_told
-from thinklsp.sessions.sqlite_store import SqliteStore
-from thinklsp.sessions.state_folder import state_folder
-from thinklsp.settings.own_folder import unused_path
-from thinklsp.tools.shown import visible
-from thinklsp.workspace.paths import workspace_key
-from thinklsp.workspace.uri import path_to_uri, uri_to_path
+from thinklsp.core.text_safety import escape_invisible
+from thinklsp.engine.session_access import (
+    SessionCommands,
+    SessionScope,
+    filter_older_than,
+    format_restored,
+)
+from thinklsp.engine.session_stores import open_session_store
+from thinklsp.engine.usage_report import format_cost
+from thinklsp.settings.private_paths import explain_unused_path
+from thinklsp.workspace.paths import compute_workspace_key
+from thinklsp.workspace.uri import format_uri, path_to_uri
 
-_ID = 8
-_AGE = re.compile(r"([0-9]{1,4})([dw])")
-_UNITS = {"d": "days", "w": "weeks"}
-_TEXTS = ("id", "title", "model", "folder")
-# What is left out where there is little room, first to last.
-_LEAST_FIRST = ("size", "model", "steps", "cost", "folder", "age")
-_LEAST, _LEAST_OF_TWO = 30, 45
-_GAP = 2
-_MODEL = 22
-_ID_HELP = "its id, the beginning of it, or `last`: this folder's newest"
+_MIN_ID_CHARACTERS = 8
+_TEXT_COLUMNS = ("id", "title", "model", "folder")
+# The columns that are omitted on a narrow terminal, in order of removal.
+_OMITTED_FIRST = ("size", "model", "steps", "cost", "folder", "age")
+_MIN_TITLE_WIDTH, _MIN_TITLE_AND_FOLDER_WIDTH = 30, 45
+_COLUMN_GAP = 2
+_MAX_MODEL_WIDTH = 22
+_ID_HELP = "the session's id, the beginning of its id, or `last` for this folder's newest session"
 
-Act = Callable[[SessionCommands, argparse.Namespace], Awaitable[int]]
+SessionOperation = Callable[[SessionCommands, argparse.Namespace], Awaitable[int]]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    ops = parser.add_subparsers(dest="op", metavar="{list,show,export,delete,repair,restore,fork}")
+    ops = parser.add_subparsers(dest="op", metavar="{list,show,export,rename,delete,repair,restore,fork}")
     parser.set_defaults(op="list", all=False, json=False)
-    listing = ops.add_parser("list", help="those of this folder, newest first (default)")
-    listing.add_argument("--all", action="store_true", help="those of every folder")
-    show = _with_id(ops.add_parser("show", help="read one as Markdown"))
-    export = _with_id(ops.add_parser("export", help="the same for a file, or as data"))
+    listing = ops.add_parser("list", help="list this folder's sessions, newest first (default)")
+    listing.add_argument("--all", action="store_true", help="list sessions from all folders")
+    show = _add_id_argument(ops.add_parser("show", help="print a session as Markdown"))
+    export = _add_id_argument(ops.add_parser("export", help="export a session as Markdown or JSON"))
     export.add_argument("--format", choices=("markdown", "json"), default="markdown")
     export.add_argument("-o", "--output", metavar="FILE", help="write to a new file that only you can read")
     for op in (show, export):
-        op.add_argument("--archive", metavar="ID", help="a conversation that a compaction has replaced")
-        op.add_argument("--thinking", action="store_true", help="with the model's summaries of its thinking")
-    delete = ops.add_parser("delete", help="delete one for good, or all that are old")
+        op.add_argument("--archive", metavar="ID", help="show an archive: the messages before a compaction or repair")
+        op.add_argument("--thinking", action="store_true", help="include the model's summaries of its thinking")
+    rename = ops.add_parser("rename", help="give a session another title")
+    rename.add_argument("id", metavar="ID", help=_ID_HELP)
+    rename.add_argument("title", metavar="TITLE", help="the new title, at most 60 characters")
+    delete = ops.add_parser("delete", help="permanently delete a session, or all old sessions")
     which = delete.add_mutually_exclusive_group(required=True)
     which.add_argument("id", nargs="?", metavar="ID", help=_ID_HELP)
     which.add_argument(
-        "--older-than", metavar="AGE", type=_an_age, help="those that were last used longer ago, such as 90d or 12w"
+        "--older-than",
+        metavar="AGE",
+        type=parse_age,
+        help="delete sessions that have not been used for this long, for example 90d or 12w",
     )
-    delete.add_argument("--all", action="store_true", help="with --older-than: those of every folder")
-    delete.add_argument("--yes", action="store_true", help="do not ask")
-    repair = _with_id(ops.add_parser("repair", help="find and mend what no service would accept"))
-    repair.add_argument("--dry-run", action="store_true", help="only say what would change")
-    restore = _with_id(ops.add_parser("restore", help="undo a compaction or a repair"))
-    restore.add_argument("--archive", metavar="ID", help="the archive to restore; without: the newest")
-    fork = _with_id(ops.add_parser("fork", help="begin a new one that knows what this one knew"))
-    fork.add_argument("--step", type=int, metavar="N", help="after its first N steps; without: all of them")
-    for op in (listing, show, delete, repair, restore, fork):
+    delete.add_argument("--all", action="store_true", help="with --older-than: include sessions from all folders")
+    delete.add_argument("--yes", action="store_true", help="delete without asking")
+    repair = _add_id_argument(ops.add_parser("repair", help="repair a session that providers reject"))
+    repair.add_argument("--dry-run", action="store_true", help="only show the problems")
+    restore = _add_id_argument(ops.add_parser("restore", help="undo a compaction or a repair"))
+    restore.add_argument("--archive", metavar="ID", help="the archive to restore (default: the newest)")
+    fork = _add_id_argument(ops.add_parser("fork", help="copy a session into a new session"))
+    fork.add_argument("--step", type=int, metavar="N", help="copy only the first N steps (default: all)")
+    for op in (listing, show, rename, delete, repair, restore, fork):
         op.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
-def _with_id(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+def _add_id_argument(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     parser.add_argument("id", nargs="?", metavar="ID", help=_ID_HELP)
     return parser
-
-
-def _an_age(written: str) -> timedelta:
-    found = _AGE.fullmatch(written)
-    if found is None:
-        raise argparse.ArgumentTypeError(f"{written!r} is no age; write 90d for 90 days, 12w for 12 weeks")
-    return timedelta(**{_UNITS[found[2]]: int(found[1])})
 
 
 def run(args: argparse.Namespace) -> int:
@@ -89,16 +89,19 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _run(args: argparse.Namespace) -> int:
-    store = SqliteStore(state_folder(os.environ))
-    # Ids are found wherever they are: this is the user's own terminal. A list is of this folder unless all are wished.
+    store = open_session_store(os.environ)
+    # An ID can refer to a session in any folder. A list contains only the sessions of the current folder, unless the
+    # user specifies --all.
     several = args.op == "list" or getattr(args, "older_than", None) is not None
     everywhere = args.all if several else True
-    commands = SessionCommands(store, Reach(workspace_key(path_to_uri(current_folder())), everywhere))
+    commands = SessionCommands(
+        store, SessionScope(compute_workspace_key(path_to_uri(find_current_folder())), everywhere)
+    )
     try:
-        return await _ACTS[args.op](commands, args)
+        return await _OPERATIONS[args.op](commands, args)
     finally:
-        for problem in filter(None, (unused_path(os.environ, "THINKLSP_STATE_DIR"), *store.problems)):
-            sys.stderr.write(f"thinklsp sessions: {harmless(problem)}\n")
+        for problem in filter(None, (explain_unused_path(os.environ, "THINKLSP_STATE_DIR"), *store.problems)):
+            sys.stderr.write(f"thinklsp sessions: {sanitize_text(problem)}\n")
         await store.aclose()
 
 
@@ -109,78 +112,89 @@ async def _list(commands: SessionCommands, args: argparse.Namespace) -> int:
     elif entries:
         _print_table(entries, with_folder=args.all)
     else:
-        sys.stderr.write("There is no session yet.\n" if args.all else "This folder has no session; --all lists all.\n")
+        sys.stderr.write("There are no sessions yet.\n" if args.all else "This folder has no sessions; try --all.\n")
     return 0
 
 
 def _print_table(entries: Sequence[Mapping[str, Any]], *, with_folder: bool) -> None:
-    """In a terminal every session is one line: what matters least gives way to the title."""
-    console = console_for(sys.stdout)
-    columns = _columns(entries, with_folder=with_folder)
+    """Print a table of sessions. On a narrow terminal, columns are omitted so that each session fits on one line."""
+    console = create_console(sys.stdout)
+    columns = _build_columns(entries, with_folder=with_folder)
     if console.is_terminal:
-        columns = _fitting(columns, console.width)
+        columns = _fit_columns(columns, console.width)
     else:
         console.width = 400
     table = Table(box=None, pad_edge=False, header_style="dim", show_edge=False)
     for name, cells in columns.items():
-        table.add_column(name, no_wrap=True, width=_width(name, cells), justify="left" if name in _TEXTS else "right")
+        table.add_column(
+            name, no_wrap=True, width=_measure_width(name, cells), justify="left" if name in _TEXT_COLUMNS else "right"
+        )
     for row in zip(*columns.values(), strict=True):
         table.add_row(*row)
     console.print(table)
 
 
-def _width(name: str, cells: Iterable[Text]) -> int:
+def _measure_width(name: str, cells: Iterable[Text]) -> int:
     return max(len(name), *(cell.cell_len for cell in cells))
 
 
-def _columns(entries: Sequence[Mapping[str, Any]], *, with_folder: bool) -> dict[str, list[Text]]:
-    length = _telling([entry["sessionId"] for entry in entries])
+def _build_columns(entries: Sequence[Mapping[str, Any]], *, with_folder: bool) -> dict[str, list[Text]]:
+    ids = [entry["sessionId"] for entry in entries]
+    # Show only as many characters of each ID as are needed to tell the IDs apart.
+    length = next(
+        length for length in range(_MIN_ID_CHARACTERS, 65) if len({name[:length] for name in ids}) == len(ids)
+    )
     columns = {
-        "id": [Text(entry["sessionId"][:length]) for entry in entries],
-        "title": [_titled(entry) for entry in entries],
-        "model": [Text(visible(entry["model"] or "–")) for entry in entries],
+        "id": [Text(name[:length]) for name in ids],
+        "title": [_format_title(entry) for entry in entries],
+        "model": [Text(escape_invisible(entry["model"] or "–")) for entry in entries],
         "steps": [Text(str(entry["steps"])) for entry in entries],
-        "cost": [Text(cost_told(entry["usage"]["costUsd"])) for entry in entries],
-        "size": [Text(size_told(entry["size"])) for entry in entries],
-        "age": [Text(_age(entry["updated"])) for entry in entries],
+        "cost": [Text(format_cost(entry["usage"]["costUsd"])) for entry in entries],
+        "size": [Text(format_size(entry["size"])) for entry in entries],
+        "age": [Text(_format_age(entry["updated"])) for entry in entries],
     }
     if with_folder:
-        columns["folder"] = [Text(visible(_folder(entry["workspace"]))) for entry in entries]
+        columns["folder"] = [Text(escape_invisible(format_uri(entry["workspace"]))) for entry in entries]
     return columns
 
 
-def _fitting(columns: Mapping[str, list[Text]], width: int) -> dict[str, list[Text]]:
-    """Without as many columns as it takes to leave room for titles, and with folders by their end."""
+def _fit_columns(columns: Mapping[str, list[Text]], width: int) -> dict[str, list[Text]]:
+    """Omit columns until titles are wide enough, and shorten folder names at the beginning."""
     fitting = dict(columns)
-    fitting["model"] = [_tail(cell.plain, _MODEL) for cell in columns["model"]]
-    for name in _LEAST_FIRST:
-        if _room(fitting, width) >= (_LEAST_OF_TWO if "folder" in fitting else _LEAST):
+    fitting["model"] = [_truncate_start(cell.plain, _MAX_MODEL_WIDTH) for cell in columns["model"]]
+    for name in _OMITTED_FIRST:
+        if _measure_room(fitting, width) >= (_MIN_TITLE_AND_FOLDER_WIDTH if "folder" in fitting else _MIN_TITLE_WIDTH):
             break
         fitting.pop(name, None)
-    room = max(1, _room(fitting, width))
+    room = max(1, _measure_room(fitting, width))
     if "folder" in fitting:
-        own = min(_width("folder", fitting["folder"]), max(room // 3, room - _width("title", fitting["title"])))
-        fitting["folder"] = [_tail(cell.plain, own) for cell in fitting["folder"]]
-        room -= own
+        folder_width = min(
+            _measure_width("folder", fitting["folder"]),
+            max(room // 3, room - _measure_width("title", fitting["title"])),
+        )
+        fitting["folder"] = [_truncate_start(cell.plain, folder_width) for cell in fitting["folder"]]
+        room -= folder_width
     for title in fitting["title"]:
         title.truncate(max(1, room), overflow="ellipsis")
     return fitting
 
 
-def _room(columns: Mapping[str, list[Text]], width: int) -> int:
-    """What the other columns and the gaps leave for titles and folders."""
-    others = sum(_width(name, cells) for name, cells in columns.items() if name not in ("title", "folder"))
-    return width - others - _GAP * (len(columns) - 1)
+def _measure_room(columns: Mapping[str, list[Text]], width: int) -> int:
+    """Return the width that is left for titles and folders."""
+    others_width = sum(
+        _measure_width(name, cells) for name, cells in columns.items() if name not in ("title", "folder")
+    )
+    return width - others_width - _COLUMN_GAP * (len(columns) - 1)
 
 
-def _titled(entry: Mapping[str, Any]) -> Text:
-    """That a turn runs comes first: the end of a title may not be seen."""
+def _format_title(entry: Mapping[str, Any]) -> Text:
+    """Format a title. The mark for a running turn comes first, because the end of the title may be cut off."""
     running = Text("(running) " if entry["busy"] else "", style="yellow")
-    return running.append(visible(entry["title"]), style="bold")
+    return running.append(escape_invisible(entry["title"]), style="bold")
 
 
-def _tail(text: str, width: int) -> Text:
-    """The end of a path or a name tells more than its beginning."""
+def _truncate_start(text: str, width: int) -> Text:
+    """Shorten a path or a name at the beginning, because the end is more distinctive."""
     if cell_len(text) <= width:
         return Text(text)
     while text and cell_len(text) >= width:
@@ -188,21 +202,16 @@ def _tail(text: str, width: int) -> Text:
     return Text(f"…{text}")
 
 
-def _telling(ids: Sequence[str]) -> int:
-    """How many letters tell these ids apart, at least eight."""
-    return next(length for length in range(_ID, 65) if len({name[:length] for name in ids}) == len(ids))
-
-
 async def _show(commands: SessionCommands, args: argparse.Namespace) -> int:
-    shown = await commands.show(args.id, args.archive, thinking=args.thinking)
+    answer = await commands.show(args.id, args.archive, thinking=args.thinking)
     if args.json:
-        print(json.dumps(shown, indent=2))
+        print(json.dumps(answer, indent=2))
         return 0
-    sys.stdout.write(harmless(shown["text"]))
-    for archive in shown["archives"] if args.archive is None else ():
+    sys.stdout.write(sanitize_text(answer["text"]))
+    for archive in answer["archives"] if args.archive is None else ():
         sys.stderr.write(
-            f"An earlier state of {archive['messages']} messages ({harmless(archive['note'])}) is shown with "
-            f"--archive {archive['archiveId']}\n"
+            f"An archive has {archive['messages']} earlier messages ({sanitize_text(archive['note'])}). "
+            f"To show it, use --archive {archive['archiveId']}\n"
         )
     return 0
 
@@ -212,8 +221,8 @@ async def _export(commands: SessionCommands, args: argparse.Namespace) -> int:
     if args.output is not None:
         _write(args.output, text)
     else:
-        # Markdown is for people, also through a pager. JSON spells these characters anyway.
-        sys.stdout.write(harmless(text))
+        # Escape control characters, because the output may go to a terminal.
+        sys.stdout.write(sanitize_text(text))
     return 0
 
 
@@ -223,85 +232,95 @@ def _write(path: str, text: str) -> None:
         with open(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError:
-        raise ThinkLspError(f"{path} exists already. Name a new file.") from None
+        raise ThinkLspError(f"{path} already exists. Choose a new file name.") from None
     except OSError as error:
         raise ThinkLspError(f"{path} cannot be written: {error.strerror}.") from None
+
+
+async def _rename(commands: SessionCommands, args: argparse.Namespace) -> int:
+    renamed = await commands.rename(args.id, args.title)
+    _print_answer(args, renamed, f"Renamed to “{renamed['title']}”.")
+    return 0
 
 
 async def _delete(commands: SessionCommands, args: argparse.Namespace) -> int:
     if args.older_than is not None:
         return await _delete_old(commands, args)
     summary = await commands.find(args.id)
-    if not args.yes:
-        if not can_ask():
-            raise ThinkLspError("Nothing was deleted. Give --yes to delete without a question.")
-        if not confirm(f"Delete “{harmless(summary.title)}” ({summary.steps} steps) for good?"):
-            return 1
+    if not _is_confirmed(args, f"“{sanitize_text(summary.title)}” ({summary.steps} steps)"):
+        return 1
     deleted = await commands.delete(summary.id)
-    _tell(args, deleted, f"“{deleted['title']}” is deleted.")
+    _print_answer(args, deleted, _add_notice(f"Deleted “{deleted['title']}”.", deleted))
     return 0
 
 
 async def _delete_old(commands: SessionCommands, args: argparse.Namespace) -> int:
-    entries = older_than(await commands.list(), args.older_than)
+    entries = filter_older_than(await commands.list(), args.older_than)
     if not args.json and entries:
         _print_table(entries, with_folder=args.all)
-    if entries and not args.yes:
-        if not can_ask():
-            raise ThinkLspError("Nothing was deleted. Give --yes to delete without a question.")
-        if not confirm(f"Delete {_several(entries)} for good?"):
-            return 1
+    if entries and not _is_confirmed(args, _format_sessions(entries)):
+        return 1
     answer = await commands.delete_all([entry["sessionId"] for entry in entries])
     gone = [entry for entry in entries if entry["sessionId"] in answer["deleted"]]
-    nothing = "Nothing was deleted." if entries else "There is no session that old."
-    _tell(args, answer, f"Deleted: {_several(gone)}." if gone else nothing)
+    nothing = "Nothing was deleted." if entries else "No session is that old."
+    _print_answer(args, answer, _add_notice(f"Deleted: {_format_sessions(gone)}.", answer) if gone else nothing)
     for reason in dict.fromkeys(kept["reason"] for kept in answer["kept"]):
-        sys.stderr.write(f"thinklsp sessions: {harmless(reason)}\n")
+        sys.stderr.write(f"thinklsp sessions: {sanitize_text(reason)}\n")
     return 1 if answer["kept"] else 0
 
 
-def _several(entries: Sequence[Mapping[str, Any]]) -> str:
-    size = size_told(sum(entry["size"] for entry in entries))
+def _add_notice(text: str, answer: Mapping[str, Any]) -> str:
+    return f"{text} {answer['notice']}" if "notice" in answer else text
+
+
+def _is_confirmed(args: argparse.Namespace, description: str) -> bool:
+    if not args.yes and not can_ask():
+        raise ThinkLspError("Nothing was deleted. Use --yes to delete without confirmation.")
+    return args.yes or confirm(f"Delete {description} permanently?")
+
+
+def _format_sessions(entries: Sequence[Mapping[str, Any]]) -> str:
+    size = format_size(sum(entry["size"] for entry in entries))
     return f"1 session of {size}" if len(entries) == 1 else f"{len(entries)} sessions of {size}"
 
 
 async def _repair(commands: SessionCommands, args: argparse.Namespace) -> int:
-    if not args.json and not args.dry_run:
-        # What it would change is shown before anything is changed.
+    if not args.json:
+        # Show the problems before repairing the session.
         for finding in (await commands.repair(args.id, apply=False))["findings"]:
-            print(harmless(finding))
+            print(sanitize_text(finding))
     answer = await commands.repair(args.id, apply=not args.dry_run)
-    if args.dry_run and not args.json:
-        for finding in answer["findings"]:
-            print(harmless(finding))
     if not answer["findings"]:
-        said = "Nothing is wrong with it."
+        message = "The session has no problems."
     elif answer["repaired"]:
-        said = f"It is mended. What stood there before is kept: show it with --archive {answer['archiveId']}"
+        message = (
+            f"The session is repaired. To show the messages before the repair, use --archive {answer['archiveId']}"
+        )
     else:
-        said = "Nothing was changed."
-    _tell(args, answer, said)
+        message = "Nothing was changed."
+    _print_answer(args, answer, message)
     return 0
 
 
 async def _restore(commands: SessionCommands, args: argparse.Namespace) -> int:
     answer = await commands.restore(args.id, args.archive)
-    _tell(args, answer, restored_told(answer))
+    _print_answer(args, answer, format_restored(answer))
     return 0
 
 
 async def _fork(commands: SessionCommands, args: argparse.Namespace) -> int:
     if args.step is not None and args.step < 0:
-        raise ThinkLspError("Steps are counted from 0.")
+        raise ThinkLspError("--step must be 0 or more.")
     fork = await commands.fork(args.id, args.step)
-    _tell(args, fork, f"“{fork['title']}” is {fork['sessionId']}")
+    _print_answer(args, fork, f"Created session {fork['sessionId']} (“{fork['title']}”)")
     return 0
 
 
-_ACTS: Mapping[str, Act] = {
+_OPERATIONS: Mapping[str, SessionOperation] = {
     "list": _list,
     "show": _show,
     "export": _export,
+    "rename": _rename,
     "delete": _delete,
     "repair": _repair,
     "restore": _restore,
@@ -309,18 +328,11 @@ _ACTS: Mapping[str, Act] = {
 }
 
 
-def _tell(args: argparse.Namespace, answer: Mapping[str, Any], said: str) -> None:
-    print(json.dumps(answer, indent=2) if args.json else harmless(said))
+def _print_answer(args: argparse.Namespace, answer: Mapping[str, Any], message: str) -> None:
+    print(json.dumps(answer, indent=2) if args.json else sanitize_text(message))
 
 
-def _folder(workspace: str) -> str:
-    try:
-        return uri_to_path(workspace)
-    except ThinkLspError:
-        return workspace
-
-
-def _age(updated: str) -> str:
+def _format_age(updated: str) -> str:
     passed = datetime.now(UTC) - datetime.fromisoformat(updated)
     for unit, name in ((timedelta(days=1), "d"), (timedelta(hours=1), "h"), (timedelta(minutes=1), "min")):
         if passed >= unit:

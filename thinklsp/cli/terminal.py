@@ -1,26 +1,34 @@
-"""How terminal commands print: consoles, paragraphs, diffs in colour, figures. What goes to a file or a pipe is the
-same text without colour, without cursor movements and without line breaks of ours."""
+"""Terminal output and questions, including consoles, paragraphs, colored diffs, usage figures and prompts.
+
+A file or a pipe receives the same text as a terminal, but without colors, cursor movements or additional line breaks.
+Questions are possible only if both standard input and standard error are terminals.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
-from collections.abc import Iterator, Mapping
+import sys
+import termios
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
 from rich.console import Console
 from rich.text import Text
 
 from thinklsp.core.errors import ThinkLspError
-from thinklsp.tools.shown import visible
+from thinklsp.core.text_safety import escape_invisible
 
-# What they mean depends on the next character.
-_UNDECIDED = ("\r", "\u200d")
-# Characters before a joiner that decide whether it belongs to a picture.
-_CONTEXT = 2
+# Characters whose effect depends on the next character.
+_AMBIGUOUS_ENDS = ("\r", "\u200d")
+# The number of preceding characters to check for an emoji before a zero-width joiner.
+_CONTEXT_CHARACTERS = 2
 
 
-def console_for(stream: TextIO) -> Console:
-    """Colour and movement only where `stream` is a terminal, whatever FORCE_COLOR says."""
+def create_console(stream: TextIO) -> Console:
+    """Create a console. Only a terminal gets colors and cursor movements, even if FORCE_COLOR is set."""
     terminal = stream.isatty()
     return Console(
         file=stream,
@@ -33,50 +41,49 @@ def console_for(stream: TextIO) -> Console:
     )
 
 
-def current_folder() -> str:
-    """Raises ThinkLspError where it has been deleted."""
+def find_current_folder() -> str:
+    """Return the current folder. Raises ThinkLspError if the folder has been deleted."""
     try:
         return os.getcwd()
     except OSError as error:
-        said = f"The folder that this was started in cannot be used: {error.strerror}. Go to another one."
-        raise ThinkLspError(said) from None
+        raise ThinkLspError(f"Cannot use the current folder: {error.strerror}. Change to another folder.") from None
 
 
 def is_live(console: Console) -> bool:
-    """Whether a line can be rewritten in place."""
+    """Return True if the console can overwrite lines."""
     return console.is_terminal and not console.is_dumb_terminal
 
 
-def harmless(text: str) -> str:
-    """Text without anything that steers a terminal, hides or reorders; tabs and line feeds stay."""
-    return visible(text.replace("\r\n", "\n"))
+def sanitize_text(text: str) -> str:
+    """Escape characters that control a terminal, hide text or reorder text. Tabs and line feeds are kept."""
+    return escape_invisible(text.replace("\r\n", "\n"))
 
 
-class HarmlessStream:
-    """`harmless` for a text that comes in pieces."""
+class SanitizingStream:
+    """A sanitizer for text that arrives in pieces."""
 
     def __init__(self) -> None:
-        self._before = self._held = ""
+        self._context = self._pending = ""
 
-    def take(self, piece: str) -> str:
-        """Return what can be shown now."""
-        text = self._held + piece
-        self._held = text[-1:] if text.endswith(_UNDECIDED) else ""
-        return self._shown(text.removesuffix(self._held))
+    def sanitize(self, piece: str) -> str:
+        """Sanitize a piece of text. Hold back the last character if its effect depends on the next piece."""
+        text = self._pending + piece
+        self._pending = text[-1:] if text.endswith(_AMBIGUOUS_ENDS) else ""
+        return self._sanitize_in_context(text.removesuffix(self._pending))
 
-    def end(self) -> str:
-        """Return what was held back."""
-        text, self._held = self._held, ""
-        return self._shown(text)
+    def finish(self) -> str:
+        """Return the character that `sanitize` held back, or an empty string."""
+        text, self._pending = self._pending, ""
+        return self._sanitize_in_context(text)
 
-    def _shown(self, text: str) -> str:
-        before, self._before = self._before, (self._before + text)[-_CONTEXT:]
-        return harmless(before + text)[len(harmless(before)) :]
+    def _sanitize_in_context(self, text: str) -> str:
+        before, self._context = self._context, (self._context + text)[-_CONTEXT_CHARACTERS:]
+        return sanitize_text(before + text)[len(sanitize_text(before)) :]
 
 
-def paragraph(console: Console, text: str, *, style: str = "", indent: int = 0) -> list[Text]:
-    """The lines of a text, wrapped to the terminal; to a file as they are."""
-    body = Text(visible(text).strip("\n"), style=style)
+def wrap_paragraph(console: Console, text: str, *, style: str = "", indent: int = 0) -> list[Text]:
+    """Split text into lines. On a terminal, long lines are wrapped."""
+    body = Text(escape_invisible(text).strip("\n"), style=style)
     if console.is_terminal:
         lines = list(body.wrap(console, max(20, console.width - indent - 1)))
     else:
@@ -84,14 +91,14 @@ def paragraph(console: Console, text: str, *, style: str = "", indent: int = 0) 
     return [Text(" " * indent).append_text(line) if line.plain else Text() for line in lines]
 
 
-def diff_lines(diff: str, *, indent: int = 0) -> Iterator[Text]:
-    """A unified diff as styled lines."""
+def render_diff(diff: str, *, indent: int = 0) -> Iterator[Text]:
+    """Yield the lines of a unified diff in colors."""
     for line in diff.split("\n")[:-1]:
-        shown = visible(line)
-        yield Text(" " * indent).append_text(Text(shown, style=_diff_style(line)))
+        visible_line = escape_invisible(line)
+        yield Text(" " * indent).append_text(Text(visible_line, style=_select_diff_style(line)))
 
 
-def _diff_style(line: str) -> str:
+def _select_diff_style(line: str) -> str:
     if line.startswith(("diff ", "--- ", "+++ ", "rename ", "new file", "deleted file")):
         return "bold"
     if line.startswith("@@"):
@@ -99,15 +106,15 @@ def _diff_style(line: str) -> str:
     return {"+": "green", "-": "red"}.get(line[:1], "")
 
 
-def size_told(count: int) -> str:
+def format_size(count: int) -> str:
     for least, unit in ((100_000_000, "GB"), (100_000, "MB")):
         if count >= least:
             return f"{count / least / 10:.1f} {unit}"
     return f"{count / 1e3:.1f} kB"
 
 
-def usage_line(usage: Mapping[str, Any]) -> str:
-    """A TurnResult's usage in words; figures that are not known are left out."""
+def format_usage_line(usage: Mapping[str, Any]) -> str:
+    """Describe the usage in a TurnResult. Unknown figures are omitted."""
     total, cached = usage["inputTokens"], usage["cacheReadTokens"]
     parts = []
     if total is not None:
@@ -119,3 +126,69 @@ def usage_line(usage: Mapping[str, Any]) -> str:
     if parts:
         parts.append("cost unknown" if usage["costUsd"] is None else f"${usage['costUsd']:.4f}")
     return " · ".join(parts)
+
+
+def can_ask() -> bool:
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def confirm(question: str) -> bool:
+    """Ask a yes-or-no question. Return True only if the answer is yes."""
+    return ask_line(f"{question} [y/N] ").lower() in ("y", "yes")
+
+
+def ask_line(question: str) -> str:
+    """Ask for a line of text. Return an empty string at the end of the input."""
+    sys.stderr.write(question)
+    sys.stderr.flush()
+    return sys.stdin.readline().strip()
+
+
+def ask_secret(question: str) -> str:
+    """Ask for a line of text that the terminal does not show. Return an empty string at the end of the input."""
+    descriptor = sys.stdin.fileno()
+    before = termios.tcgetattr(descriptor)
+    silent = [*before]
+    silent[3] = before[3] & ~termios.ECHO
+    try:
+        # Input that was typed earlier has been shown already, so it is discarded.
+        termios.tcsetattr(descriptor, termios.TCSAFLUSH, silent)
+        return ask_line(question)
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+        sys.stderr.write("\n")
+
+
+async def choose(question: str, options: Sequence[str]) -> str | None:
+    """Ask the user to choose an option by its number or its text. Return None for any other answer."""
+    lines = [
+        sanitize_text(question),
+        *(f"  {number}  {sanitize_text(option)}" for number, option in enumerate(options, 1)),
+    ]
+    sys.stderr.write("\n".join(lines) + f"\nYour choice [1-{len(options)}]: ")
+    sys.stderr.flush()
+    answer = (await _read_line()).strip()
+    if answer.isdecimal() and 1 <= int(answer) <= len(options):
+        return options[int(answer) - 1]
+    return answer if answer in options else None
+
+
+async def _read_line() -> str:
+    """Read a line from standard input in a daemon thread, so that cancellation does not wait for the user."""
+    loop = asyncio.get_running_loop()
+    lines = asyncio.Queue[str]()
+
+    def read() -> None:
+        text = os.read(sys.stdin.fileno(), 4096).decode("utf-8", "replace")
+        loop.call_soon_threadsafe(lines.put_nowait, text)
+
+    threading.Thread(target=read, daemon=True, name="terminal").start()
+    return await lines.get()
+
+
+def format_setting(values: Mapping[str, Any], key: str) -> str:
+    """Return the value of a dotted key as JSON."""
+    value: Any = values
+    for part in key.split("."):
+        value = value[part]
+    return json.dumps(value)

@@ -1,1 +1,4 @@
-"""Data and pure functions: messages, stream events, edits, turn events, errors. Standard library only, no I/O."""
+"""Data types and pure functions for messages, stream events, edits, turn events and errors.
+
+This package uses only the standard library and performs no I/O.
+"""

@@ -1,4 +1,7 @@
-"""Stream events in, one assistant message out. Blocks are ordered by their index and may arrive interleaved."""
+"""The accumulator, which builds an assistant message from stream events.
+
+Blocks are sorted by index. Events for different blocks may be interleaved.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any, assert_never
 
 from thinklsp.core.errors import StreamProtocolError
+from thinklsp.core.json_bytes import is_shallow, read_json
 from thinklsp.core.messages import (
     AssistantMessage,
     ContentBlock,
@@ -21,8 +25,7 @@ from thinklsp.core.messages import (
     ThinkingBlock,
     ToolUseBlock,
 )
-from thinklsp.core.pieces import Pieces
-from thinklsp.core.stream import (
+from thinklsp.core.stream_events import (
     BlockDelta,
     BlockKind,
     BlockStarted,
@@ -35,190 +38,176 @@ from thinklsp.core.stream import (
     MessageStarted,
     SignatureDelta,
     StreamEvent,
+    TextBuffer,
     TextDelta,
     ThinkingDelta,
-    Unmatched,
+    UnmatchedEvent,
 )
-from thinklsp.core.strict_json import is_shallow, read_json
-from thinklsp.core.usage import Usage, as_reported
+from thinklsp.core.usage import Usage, discard_implausible
 
-_ARGUMENT_DEPTH = 64
-# Kinds of pieces that are told apart in `unmatched`; a service can make up as many as it likes.
-_MAX_KINDS = 16
-_OTHERS = Unmatched("others")
-_PIECES: Mapping[type[Delta], str] = {
-    TextDelta: "text",
-    ThinkingDelta: "thinking",
-    SignatureDelta: "a signature",
-    InputJsonDelta: "arguments",
-    FieldsDelta: "fields",
-    ItemDelta: "an item",
+_MAX_ARGUMENT_DEPTH = 64
+# The maximum number of kinds in `unmatched`. The limit is needed because a provider can send any number of kinds.
+_MAX_UNMATCHED_KINDS = 16
+_OTHER_KINDS = UnmatchedEvent("others")
+# Maps each delta type to its name in `unmatched` and to the block kinds that accept it.
+_ACCEPTED_DELTAS: Mapping[type[Delta], tuple[str, tuple[BlockKind, ...]]] = {
+    TextDelta: ("text", ("text",)),
+    ThinkingDelta: ("thinking", ("thinking",)),
+    SignatureDelta: ("a signature", ("thinking",)),
+    InputJsonDelta: ("arguments", ("tool_use", "server_tool")),
+    FieldsDelta: ("fields", ("tool_use", "opaque")),
+    ItemDelta: ("an item", ("text", "opaque")),
 }
 
 
-class _Draft:
-    """One block on its way."""
-
-    __slots__ = ("_pieces", "kind", "raw")
+class _OpenBlock:
+    __slots__ = ("_buffers", "kind", "raw")
 
     def __init__(self, kind: BlockKind, raw: Mapping[str, Any]) -> None:
         self.kind = kind
         self.raw = dict(raw)
-        self._pieces: dict[str, Pieces] = {}
+        self._buffers: dict[str, TextBuffer] = {}
 
-    def append(self, field: str, text: str) -> None:
-        if (pieces := self._pieces.get(field)) is None:
-            pieces = self._pieces[field] = Pieces()
+    def apply(self, delta: Delta) -> None:
+        match delta:
+            case TextDelta():
+                self._append("text", delta.text)
+            case ThinkingDelta():
+                self._append("thinking", delta.text)
+            case SignatureDelta():
+                self.raw["signature"] = delta.signature
+            case InputJsonDelta():
+                self._append("input", delta.partial_json)
+            case FieldsDelta():
+                self.raw.update(delta.fields)
+            case ItemDelta():
+                current = self.raw.get(delta.name)
+                self.raw[delta.name] = [*(current if isinstance(current, list) else ()), delta.item]
+            case _:
+                assert_never(delta)
+
+    def _append(self, field: str, text: str) -> None:
+        if (pieces := self._buffers.get(field)) is None:
+            pieces = self._buffers[field] = TextBuffer()
         pieces.append(text)
 
-    def joined(self, field: str) -> str:
+    def join_text(self, field: str) -> str:
         start = self.raw.get(field)
-        came = self.came(field)
-        return start + came if isinstance(start, str) and start else came
+        streamed = self.take_streamed_text(field)
+        return start + streamed if isinstance(start, str) and start else streamed
 
-    def came(self, field: str) -> str:
-        """Without what the block began with. The pieces are let go."""
-        return str(self._pieces.pop(field, ""))
+    def take_streamed_text(self, field: str) -> str:
+        """Return the text streamed into a field, without the field's initial text, and free the buffer."""
+        return str(self._buffers.pop(field, ""))
 
 
 class MessageAccumulator:
-    """Owned by one model call. `apply` takes each event once; `message` and `usage` are valid when `finished`.
+    """The accumulator for one model call.
 
-    Raises StreamProtocolError if the stream contradicts itself. A delta that fits no open block is left out and counted
-    in `unmatched`, and so is the end of a block that was never open; stopping a block twice changes nothing.
+    Call `apply` for each event. `build_message()` and `usage` are valid once `is_finished` is true. A contradictory
+    stream raises StreamProtocolError. Deltas and stops for blocks that never started are ignored and counted in
+    `unmatched`. Stopping a block twice has no effect.
     """
 
     def __init__(self, origin: Origin) -> None:
         self._origin = origin
-        self._drafts: dict[int, _Draft] = {}
+        self._open_blocks: dict[int, _OpenBlock] = {}
         self._blocks: dict[int, ContentBlock] = {}
-        self._started = False
+        self._has_started = False
         self._stop_reason: StopReason | None = None
         self.usage = Usage()
-        self.unmatched: Counter[Unmatched] = Counter()
+        self.unmatched: Counter[UnmatchedEvent] = Counter()
 
     @property
-    def finished(self) -> bool:
+    def is_finished(self) -> bool:
         return self._stop_reason is not None
 
     def apply(self, event: StreamEvent) -> bool:
-        """Take the event, or return False if it was left out."""
-        unmatched: Unmatched | None = None
+        """Apply the event. Return False if the event was ignored because it does not match an open block."""
+        unmatched: UnmatchedEvent | None = None
         match event:
             case BlockDelta():
-                unmatched = self._delta(event)
+                unmatched = self._apply_delta(event)
             case MessageStarted():
-                self._started = True
-                self.usage = as_reported(event.usage)
+                self._has_started = True
+                self.usage = discard_implausible(event.usage)
             case BlockStarted():
-                self._start(event)
+                self._start_block(event)
             case BlockStopped():
-                unmatched = self._stop(event)
-            case Unmatched():
+                unmatched = self._stop_block(event)
+            case UnmatchedEvent():
                 unmatched = event
             case MessageFinished():
-                self._finish(event)
+                self._finish_message(event)
             case _:
                 assert_never(event)
         if unmatched is None:
             return True
-        is_told_apart = unmatched in self.unmatched or len(self.unmatched) < _MAX_KINDS
-        self.unmatched[unmatched if is_told_apart else _OTHERS] += 1
+        is_counted_alone = unmatched in self.unmatched or len(self.unmatched) < _MAX_UNMATCHED_KINDS
+        self.unmatched[unmatched if is_counted_alone else _OTHER_KINDS] += 1
         return False
 
-    def message(self) -> AssistantMessage:
-        """The whole message. Raises StreamProtocolError when the terminal event has not come."""
+    def build_message(self) -> AssistantMessage:
+        """Return the complete message. Raise StreamProtocolError if the terminal event has not arrived."""
         if self._stop_reason is None:
             raise StreamProtocolError("The answer ended before it was complete.")
         blocks = tuple(self._blocks[index] for index in sorted(self._blocks))
         return AssistantMessage(blocks, self._stop_reason)
 
-    def _start(self, event: BlockStarted) -> None:
-        if not self._started:
-            raise StreamProtocolError("The service sent a block before the message that holds it.")
-        if event.index in self._drafts or event.index in self._blocks:
-            raise StreamProtocolError(f"The service opened block {event.index} twice.")
-        self._drafts[event.index] = _Draft(event.kind, event.raw)
+    def _start_block(self, event: BlockStarted) -> None:
+        if not self._has_started:
+            raise StreamProtocolError("The provider sent a content block before the message started.")
+        if event.index in self._open_blocks or event.index in self._blocks:
+            raise StreamProtocolError(f"The provider opened block {event.index} twice.")
+        self._open_blocks[event.index] = _OpenBlock(event.kind, event.raw)
 
-    def _delta(self, event: BlockDelta) -> Unmatched | None:
-        draft = self._drafts.get(event.index)
+    def _apply_delta(self, event: BlockDelta) -> UnmatchedEvent | None:
+        name, kinds = _ACCEPTED_DELTAS[type(event.delta)]
+        draft = self._open_blocks.get(event.index)
         if draft is None:
-            return Unmatched(f"{_PIECES[type(event.delta)]} for a block that is not open")
-        if not _apply_delta(draft, event.delta):
-            return Unmatched(f"{_PIECES[type(event.delta)]} for a block of kind {draft.kind}")
+            return UnmatchedEvent(f"{name} for a block that is not open")
+        if draft.kind not in kinds:
+            return UnmatchedEvent(f"{name} for a block of kind {draft.kind}")
+        draft.apply(event.delta)
         return None
 
-    def _stop(self, event: BlockStopped) -> Unmatched | None:
-        draft = self._drafts.pop(event.index, None)
+    def _stop_block(self, event: BlockStopped) -> UnmatchedEvent | None:
+        draft = self._open_blocks.pop(event.index, None)
         if draft is not None:
-            self._blocks[event.index] = _finished(draft, event, self._origin)
+            self._blocks[event.index] = _finish_block(draft, event, self._origin)
         elif event.index not in self._blocks:
-            return Unmatched("the end of a block that was never open")
+            return UnmatchedEvent("the end of a block that was never open")
         return None
 
-    def _finish(self, event: MessageFinished) -> None:
-        if self._drafts:
-            raise StreamProtocolError("The service ended the message while a block of it was still open.")
+    def _finish_message(self, event: MessageFinished) -> None:
+        if self._open_blocks:
+            raise StreamProtocolError("The provider ended the message before all of its blocks were complete.")
         self._stop_reason = event.stop_reason
-        self.usage = as_reported(event.usage)
+        self.usage = discard_implausible(event.usage)
 
 
-def _apply_delta(draft: _Draft, delta: Delta) -> bool:
-    """False when the delta does not fit the kind of block that it was sent for."""
-    match delta:
-        case TextDelta():
-            if draft.kind != "text":
-                return False
-            draft.append("text", delta.text)
-        case ThinkingDelta():
-            if draft.kind != "thinking":
-                return False
-            draft.append("thinking", delta.text)
-        case SignatureDelta():
-            if draft.kind != "thinking":
-                return False
-            draft.raw["signature"] = delta.signature
-        case InputJsonDelta():
-            if draft.kind not in ("tool_use", "server_tool"):
-                return False
-            draft.append("input", delta.partial_json)
-        case FieldsDelta():
-            if draft.kind not in ("tool_use", "opaque"):
-                return False
-            draft.raw.update(delta.fields)
-        case ItemDelta():
-            if draft.kind not in ("text", "opaque"):
-                return False
-            current = draft.raw.get(delta.name)
-            draft.raw[delta.name] = [*(current if isinstance(current, list) else ()), delta.item]
-        case _:
-            assert_never(delta)
-    return True
-
-
-def _finished(draft: _Draft, stop: BlockStopped, origin: Origin) -> ContentBlock:
-    raw = draft.raw
+def _finish_block(open_block: _OpenBlock, stop: BlockStopped, origin: Origin) -> ContentBlock:
+    raw = open_block.raw
     tool_input: Mapping[str, Any] | None = None
-    match draft.kind:
+    match open_block.kind:
         case "text" | "thinking":
-            raw[draft.kind] = draft.joined(draft.kind) if stop.text is None else stop.text
+            raw[open_block.kind] = open_block.join_text(open_block.kind) if stop.text is None else stop.text
         case "tool_use" | "server_tool":
-            tool_input = _parse_input(draft)
-            # A call whose arguments did not parse is answered with an error result; for the replay it needs an
-            # object, and the empty one says nothing that the model did not say.
+            tool_input = _parse_input(open_block)
+            # The provider requires an object as input. For arguments that cannot be parsed, use an empty object.
             raw["input"] = {} if tool_input is None else tool_input
         case "redacted_thinking" | "opaque":
             pass
         case _:
-            assert_never(draft.kind)
-    whole = raw if stop.raw is None else stop.raw
-    if draft.kind == "text" and whole == {"type": "text", "text": raw["text"]}:
-        # Nothing but the text: it would be kept twice, in memory and on disk, and be sent back as the same.
+            assert_never(open_block.kind)
+    final_raw = raw if stop.raw is None else stop.raw
+    if open_block.kind == "text" and final_raw == {"type": "text", "text": raw["text"]}:
+        # The raw JSON contains nothing except the text. Storing both doubles memory and disk use.
         return TextBlock(raw["text"])
-    return _block(draft.kind, raw, tool_input, OpaqueState(json.dumps(whole), origin))
+    return _build_block(open_block.kind, raw, tool_input, OpaqueState(json.dumps(final_raw), origin))
 
 
-def _block(
+def _build_block(
     kind: BlockKind, raw: Mapping[str, Any], tool_input: Mapping[str, Any] | None, state: OpaqueState
 ) -> ContentBlock:
     match kind:
@@ -238,14 +227,17 @@ def _block(
             assert_never(kind)
 
 
-def _parse_input(draft: _Draft) -> Mapping[str, Any] | None:
-    """The arguments of a call: the streamed JSON, else what stood in the opened block. None when not an object."""
-    text = draft.came("input")
+def _parse_input(open_block: _OpenBlock) -> Mapping[str, Any] | None:
+    """Return the call's arguments from the streamed JSON or, if there is none, from the start event.
+
+    Return None if the arguments are not an object.
+    """
+    text = open_block.take_streamed_text("input")
     if not text.strip():
-        start = draft.raw.get("input")
+        start = open_block.raw.get("input")
         return start if isinstance(start, dict) else {}
     try:
         value = read_json(text)
     except ValueError:
         return None
-    return value if isinstance(value, dict) and is_shallow(value, _ARGUMENT_DEPTH, text) else None
+    return value if isinstance(value, dict) and is_shallow(value, _MAX_ARGUMENT_DEPTH, text) else None

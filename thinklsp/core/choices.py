@@ -1,4 +1,4 @@
-"""The values that users choose between in settings, arguments and questions; the only place that lists them."""
+"""The choices that users have in settings, arguments and questions. Each list of choices is defined only here."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal, get_args
 EffortLevel = Literal["low", "medium", "high", "xhigh", "max"]
 EffortSetting = Literal["auto", EffortLevel]
 Effort = Literal["minimal", EffortLevel]
-"""The levels of models, the lowest first. `minimal` cannot be chosen; it stands for less than `low`."""
+"""The effort levels in ascending order. `minimal` is below `low` and cannot be chosen in settings."""
 
 EFFORT_LEVELS: tuple[EffortLevel, ...] = get_args(EffortLevel)
 EFFORT_SETTINGS: tuple[EffortSetting, ...] = get_args(EffortSetting)
@@ -16,7 +16,7 @@ EFFORTS: tuple[Effort, ...] = get_args(Effort)
 
 PlannedThinkingMode = Literal["auto", "off", "adaptive", "manual"]
 ThinkingMode = Literal[PlannedThinkingMode, "normal", "ultra"]
-"""`normal` and `ultra` are planned as `auto`."""
+"""All values of `thinking.mode`. The planner treats `normal` and `ultra` as `auto`."""
 
 THINKING_MODES: tuple[ThinkingMode, ...] = get_args(ThinkingMode)
 
@@ -26,11 +26,47 @@ SummaryLength = Literal["auto", "concise", "detailed"]
 Review = Literal["auto", "always", "never"]
 Verify = Literal["auto", "always", "off"]
 
+CompactionService = Literal["thinklsp", "provider"]
+ThinkingAfterCompaction = Literal["keep", "off"]
+
+_REVIEWS: tuple[Review, ...] = ("never", "auto", "always")
+_VERIFICATIONS: tuple[Verify, ...] = ("off", "auto", "always")
+_THINKING_AFTER: tuple[ThinkingAfterCompaction, ...] = ("keep", "off")
+
+# The values of some settings, from the loosest to the strictest. Editor settings can only be stricter than user
+# settings.
+STRICTNESS: Mapping[str, tuple[str, ...]] = {
+    "edits.review": _REVIEWS,
+    "verify": _VERIFICATIONS,
+    "compaction.thinkingAfter": _THINKING_AFTER,
+}
+
+ReasoningEcho = Literal["auto", "reasoning", "reasoning_content", "reasoning_details", "none"]
+"""The message field in which an OpenAI-compatible server receives a model's earlier thinking."""
+
 BudgetAnswer = Literal["continue", "raise", "stop"]
 
-# What users are shown when a turn reaches its budget.
+# The buttons shown when thinklsp asks whether a turn may exceed its budget.
 BUDGET_ANSWERS: Mapping[str, BudgetAnswer] = {
     "Continue once": "continue",
     "Lift the limit for this turn": "raise",
     "Stop": "stop",
 }
+
+# The buttons shown when the user is asked if the model may run a command or a tool of another program.
+RUN_ONCE, ALLOW_FOR_SESSION, DO_NOT_RUN = "Run once", "Allow for this session", "Don't run"
+
+LogLevel = Literal["debug", "info", "warning", "error"]
+LOG_LEVELS: tuple[LogLevel, ...] = get_args(LogLevel)
+LOG_LEVEL_VARIABLE = "THINKLSP_LOG_LEVEL"
+
+
+def read_log_level(environment: Mapping[str, str]) -> str | None:
+    """Return the log level set in the environment, or None if it is not set or not valid."""
+    level = environment.get(LOG_LEVEL_VARIABLE, "").strip().lower()
+    return level if level in LOG_LEVELS else None
+
+
+def has_invalid_log_level(environment: Mapping[str, str]) -> bool:
+    """Return whether the log level set in the environment is invalid."""
+    return bool(environment.get(LOG_LEVEL_VARIABLE, "").strip()) and read_log_level(environment) is None

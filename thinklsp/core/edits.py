@@ -1,19 +1,23 @@
-"""What a turn wants to change, as values: files before and after, and the minimal hunks between two texts.
+"""A turn's edit: the text of each file before and after the turn, and the hunks between the two versions.
 
-Offsets are code points of the text they refer to; UTF-16 exists only in `lsp/protocol/convert`.
+Offsets are in code points, not UTF-16 units. `lsp/protocol/positions` converts the offsets for the client.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from thinklsp.core.lines import changed_blocks, line_bodies, split_lines
+from thinklsp.core.lines import find_changed_blocks, split_lines, split_without_ends
+
+_CONTEXT_LINES = 3
+_NULL_PATH = "/dev/null"
 
 
 @dataclass(frozen=True, slots=True)
 class TextEdit:
-    """Replace `[start, end)` by `new_text`."""
+    """The replacement of the text in `[start, end)` with `new_text`."""
 
     start: int
     end: int
@@ -22,12 +26,12 @@ class TextEdit:
 
 @dataclass(frozen=True, slots=True)
 class FileEdit:
-    """The net change of one turn to one file.
+    """The net change that a turn makes to a file.
 
-    `before` is the text that the turn started from, None where the file did not exist; `after` is None where it is to
-    be deleted. `new_uri` and `new_path` are set where it is renamed. `version` is that of the open document which
-    `before` was read from, None for a file that was not open. `path` is what people and models call the file.
-    The byte order mark of a file on disk belongs to neither text; that of an open document stands in both.
+    `before` is the file's text at the start of the turn, or None if the file did not exist. `after` is None if the turn
+    deletes the file. `new_uri` and `new_path` are set if the turn renames the file. `version` is the version of the
+    open document with the text `before`, or None if the file was not open. `path` is the display path. `before` and
+    `after` include a byte order mark only if the file was an open document.
     """
 
     uri: str
@@ -39,11 +43,11 @@ class FileEdit:
     new_path: str | None = None
 
     @property
-    def creates(self) -> bool:
+    def is_creation(self) -> bool:
         return self.before is None
 
     @property
-    def deletes(self) -> bool:
+    def is_deletion(self) -> bool:
         return self.after is None
 
 
@@ -56,37 +60,49 @@ class EditSet:
 
 
 def count_hunks(file: FileEdit) -> int:
-    """Return the number of hunks in which a file can be accepted. Creating, deleting and renaming it are one each."""
+    """Return the number of hunks in a file that the user can accept separately.
+
+    Creating, deleting or renaming a file counts as one hunk.
+    """
     if file.before is None or file.after is None:
         return 1
-    count = len(changed_blocks(split_comparable_lines(file.before), split_comparable_lines(file.after)))
+    count = len(find_changed_blocks(split_comparable_lines(file.before), split_comparable_lines(file.after)))
     if not count and file.before != file.after:
         count = 1
     return count + (file.new_uri is not None)
 
 
 def split_comparable_lines(text: str) -> list[str]:
-    """Return the lines of a text in the form in which hunks compare them: without line ends and byte order mark."""
-    return line_bodies(text.removeprefix("\ufeff"))
+    """Return the lines without line endings and byte order mark, which are ignored when computing hunks."""
+    return split_without_ends(text.removeprefix("\ufeff"))
 
 
-def hunks(before: str, after: str) -> tuple[TextEdit, ...]:
-    """The smallest edits that turn `before` into `after`: sorted, disjoint, never between ``\\r`` and ``\\n``.
+def is_blank(text: str | None) -> bool:
+    """Return whether a file is missing or contains only line endings."""
+    return not (text or "").strip("\r\n")
 
-    Lines are compared first; inside a changed region the common beginning and end are left out.
+
+def compute_hunks(before: str, after: str) -> tuple[TextEdit, ...]:
+    """Return the smallest edits that turn `before` into `after`.
+
+    The edits are sorted and disjoint, and never split ``\\r\\n``. Lines are compared first. Each edit then excludes the
+    common prefix and suffix of its changed region.
     """
     old, new = split_lines(before), split_lines(after)
     edits = []
     i = at = 0
-    for i1, i2, j1, j2 in changed_blocks(old, new):
+    for i1, i2, j1, j2 in find_changed_blocks(old, new):
         start = at + sum(map(len, old[i:i1]))
         i, at = i2, start + sum(map(len, old[i1:i2]))
-        edits.append(_trimmed(before, start, at, "".join(new[j1:j2])))
+        edits.append(_trim_edit(before, start, at, "".join(new[j1:j2])))
     return tuple(edits)
 
 
 def apply_edits(text: str, edits: Iterable[TextEdit]) -> str:
-    """`text` with all `edits` made at once; inserts at one place keep their order. ValueError where two overlap."""
+    """Return `text` with all `edits` applied at once.
+
+    Insertions at the same offset keep their order. Overlapping edits raise ValueError.
+    """
     pieces: list[str] = []
     at = 0
     for edit in sorted(edits, key=lambda edit: (edit.start, edit.end)):
@@ -97,22 +113,101 @@ def apply_edits(text: str, edits: Iterable[TextEdit]) -> str:
     return "".join((*pieces, text[at:]))
 
 
-def _trimmed(before: str, start: int, end: int, new_text: str) -> TextEdit:
-    old = before[start:end]
-    shortest = min(len(old), len(new_text))
+def _trim_edit(before: str, start: int, end: int, new_text: str) -> TextEdit:
+    old_text = before[start:end]
+    shortest = min(len(old_text), len(new_text))
     head = 0
-    while head < shortest and old[head] == new_text[head]:
+    while head < shortest and old_text[head] == new_text[head]:
         head += 1
-    if head and old[head - 1] == "\r" and "\n" in (old[head : head + 1], new_text[head : head + 1]):
+    if head and old_text[head - 1] == "\r" and "\n" in (old_text[head : head + 1], new_text[head : head + 1]):
         head -= 1
     tail = 0
-    while tail < shortest - head and old[-1 - tail] == new_text[-1 - tail]:
+    while tail < shortest - head and old_text[-1 - tail] == new_text[-1 - tail]:
         tail += 1
-    if tail and old[-tail] == "\n" and "\r" in (_before(old, tail), _before(new_text, tail)):
+    if (
+        tail
+        and old_text[-tail] == "\n"
+        and "\r" in (_find_char_before(old_text, tail), _find_char_before(new_text, tail))
+    ):
         tail -= 1
     return TextEdit(start + head, end - tail, new_text[head : len(new_text) - tail])
 
 
-def _before(text: str, tail: int) -> str:
-    """The character in front of the last `tail` ones."""
+def _find_char_before(text: str, tail: int) -> str:
     return text[-tail - 1 : -tail]
+
+
+def format_diff(edit_set: EditSet) -> str:
+    """Return the edit set as a Git diff with three lines of context. The diff of an empty set is an empty string."""
+    return "".join(_format_file(edit) for edit in edit_set.files)
+
+
+def count_changed_lines(before: str, after: str) -> tuple[int, int]:
+    """Return the numbers of added and removed lines in the diff between two versions."""
+    changes = find_changed_blocks(_split_diff_lines(before), _split_diff_lines(after))
+    return sum(j2 - j1 for _, _, j1, j2 in changes), sum(i2 - i1 for i1, i2, _, _ in changes)
+
+
+def _format_file(edit: FileEdit) -> str:
+    new_path = edit.new_path or edit.path
+    old_name, new_name = _quote_name("a", edit.path), _quote_name("b", new_path)
+    lines = [f"diff --git {old_name} {new_name}\n"]
+    if edit.is_creation:
+        lines.append("new file mode 100644\n")
+    elif edit.is_deletion:
+        lines.append("deleted file mode 100644\n")
+    elif new_path != edit.path:
+        lines += [f"rename from {_quote_name('', edit.path)}\n", f"rename to {_quote_name('', new_path)}\n"]
+    body = _format_hunks(_split_diff_lines(edit.before or ""), _split_diff_lines(edit.after or ""))
+    if body:
+        lines.append(f"--- {_NULL_PATH if edit.is_creation else old_name}\n")
+        lines.append(f"+++ {_NULL_PATH if edit.is_deletion else new_name}\n")
+    return "".join((*lines, *body))
+
+
+def _quote_name(side: str, path: str) -> str:
+    """Return a file name for a diff header. Names with quotes, control characters or line breaks are quoted."""
+    whole = f"{side}/{path}" if side else path
+    return whole if whole.isprintable() and not set(whole) & {'"', "\\"} else json.dumps(whole)
+
+
+def _split_diff_lines(text: str) -> list[str]:
+    """Split text only at ``\\n``, as diff parsers do. A lone ``\\r`` does not end a line."""
+    lines = [line + "\n" for line in text.split("\n")]
+    lines[-1] = lines[-1][:-1]
+    return lines if lines[-1] else lines[:-1]
+
+
+def _format_hunks(old: list[str], new: list[str]) -> list[str]:
+    groups: list[list[tuple[int, int, int, int]]] = []
+    for change in find_changed_blocks(old, new):
+        if groups and change[0] - groups[-1][-1][1] <= 2 * _CONTEXT_LINES:
+            groups[-1].append(change)
+        else:
+            groups.append([change])
+    return [line for group in groups for line in _format_hunk(old, new, group)]
+
+
+def _format_hunk(old: list[str], new: list[str], changes: list[tuple[int, int, int, int]]) -> list[str]:
+    first, last = changes[0], changes[-1]
+    lead = min(_CONTEXT_LINES, first[0])
+    start, end = first[0] - lead, min(len(old), last[1] + _CONTEXT_LINES)
+    new_start, new_end = first[2] - lead, last[3] + end - last[1]
+    lines = [f"@@ -{_format_range(start, end)} +{_format_range(new_start, new_end)} @@\n"]
+    at = start
+    for i1, i2, j1, j2 in changes:
+        lines += (_mark_line(" ", line) for line in old[at:i1])
+        lines += (_mark_line("-", line) for line in old[i1:i2])
+        lines += (_mark_line("+", line) for line in new[j1:j2])
+        at = i2
+    lines += (_mark_line(" ", line) for line in old[at:end])
+    return lines
+
+
+def _format_range(start: int, end: int) -> str:
+    count = end - start
+    return f"{start + 1 if count else start},{count}"
+
+
+def _mark_line(sign: str, line: str) -> str:
+    return f"{sign}{line}" if line.endswith("\n") else f"{sign}{line}\n\\ No newline at end of file\n"

@@ -1,31 +1,36 @@
-"""The exception tree. Every text is a sentence for the person who reads it: what happened, which thing, what to do.
+"""thinklsp's exceptions. Each message tells the user what happened, what was affected and what to do.
 
 ThinkLspError
-├── SettingsError               a setting or the user's file cannot be used
-├── ProviderError               the model's service, or the way to it
+├── SettingsError               a setting or settings file is invalid
+├── ProviderError               the provider, or the connection to it, failed
 │   ├── AuthenticationFailed    401, 403: the key is missing, wrong or not allowed
-│   ├── BadRequest              400 and relatives: asking again would not help
-│   ├── ContextWindowExceeded   the conversation is longer than the model can read
-│   ├── RateLimited             429; `retry_after` in seconds where the service says
+│   ├── BadRequest              400 and similar: repeating the request would not help
+│   ├── ContextWindowExceeded   the conversation exceeds the model's context window
+│   ├── RateLimited             429; `retry_after` in seconds if the provider sends it
 │   ├── Overloaded              5xx and 529
-│   ├── TransportFailed         no connection, a timeout, a break
-│   └── StreamProtocolError     the stream broke the provider's own rules
-├── ToolFailed                  told to the model as an error result; never leaves `agent/`
-├── PathRefused                 a path or URI that tools may not touch
-├── StaleDocument               a range or edit belongs to an older version of a document
+│   ├── TransportFailed         no connection, a timeout, a lost connection
+│   └── StreamProtocolError     the provider's stream violated its own protocol
+├── ToolFailed                  a tool call failed; the model receives the message as an error result
+├── McpFailed                   an MCP server cannot be used, or a call has no known outcome
+├── PathRefused                 a path or URI that tools must not use
+├── TokenRefused                a client's token that does not identify a user
+├── StaleDocument               a range or edit refers to an older version of a document
 ├── SessionError                an unknown, foreign or busy session
-└── TurnRefused                 a turn that cannot begin: nothing to say, nothing to act on
+└── TurnRefused                 a turn that cannot start, for example without a prompt
 """
 
 from __future__ import annotations
 
+import shlex
+import sys
+
 
 class ThinkLspError(Exception):
-    """Base of everything that is meant to be read by a person. `str(error)` is the sentence."""
+    """The base class for errors whose message is meant for the user. `str(error)` is the message."""
 
 
 class SettingsError(ThinkLspError):
-    """`key` names the setting in dotted form."""
+    """The error raised for an invalid setting. `key` is the setting's dotted name."""
 
     def __init__(self, key: str, message: str) -> None:
         super().__init__(message)
@@ -33,13 +38,19 @@ class SettingsError(ThinkLspError):
 
 
 class ProviderError(ThinkLspError):
-    """`retryable`: the same request may succeed later. `retry_after`: seconds that the service asked for."""
+    """The error raised when a model call fails.
+
+    `retryable` is true if the same request may succeed later. None selects the class's default. `retry_after` is the
+    delay in seconds that the provider asked for.
+    """
 
     retryable = False
 
-    def __init__(self, message: str, *, retry_after: float | None = None) -> None:
+    def __init__(self, message: str, *, retry_after: float | None = None, retryable: bool | None = None) -> None:
         super().__init__(message)
         self.retry_after = retry_after
+        if retryable is not None:
+            self.retryable = retryable
 
 
 class AuthenticationFailed(ProviderError):
@@ -47,7 +58,10 @@ class AuthenticationFailed(ProviderError):
 
 
 class BadRequest(ProviderError):
-    """`unexplained`: the service refused the request in words that no rule knows."""
+    """The error raised when the provider rejects a request.
+
+    `unexplained` is true if thinklsp does not recognize the provider's reason.
+    """
 
     unexplained = False
 
@@ -61,24 +75,26 @@ class RateLimited(ProviderError):
 
 
 class Overloaded(ProviderError):
-    """`loading`: a server that is not ready yet, and will be; it is waited for longer than others."""
+    """The error raised when a provider is temporarily unavailable.
+
+    If `loading` is true, the server is still loading the model, and thinklsp keeps retrying for longer than usual.
+    """
 
     retryable = True
     loading = False
 
 
 class TransportFailed(ProviderError):
-    """`retryable` False: another try cannot help (certificate, redirect, size limit)."""
+    """The error raised when a connection fails.
+
+    `retryable` is False for certificate errors, redirects and size limits, because a retry cannot help.
+    """
 
     retryable = True
 
-    def __init__(self, message: str, *, retryable: bool = True) -> None:
-        super().__init__(message)
-        self.retryable = retryable
-
 
 class HeaderRefused(TransportFailed):
-    """No request can be put together with this key and these headers."""
+    """The error raised when a key or header contains characters that are not allowed in an HTTP request."""
 
 
 class StreamProtocolError(ProviderError):
@@ -89,8 +105,24 @@ class ToolFailed(ThinkLspError):
     pass
 
 
+class McpFailed(ThinkLspError):
+    """The error raised when an MCP server fails. The message names the server."""
+
+
 class PathRefused(ThinkLspError):
     pass
+
+
+class TokenRefused(ThinkLspError):
+    """The error raised when a client's token is refused.
+
+    The message never contains a part of the token. `is_outage` is true if the token could not be checked, because the
+    identity provider cannot be reached.
+    """
+
+    def __init__(self, message: str, *, is_outage: bool = False) -> None:
+        super().__init__(message)
+        self.is_outage = is_outage
 
 
 class StaleDocument(ThinkLspError):
@@ -101,5 +133,18 @@ class SessionError(ThinkLspError):
     pass
 
 
+class StoreUnreachable(SessionError):
+    """Raised if the database of the sessions does not answer."""
+
+
 class TurnRefused(ThinkLspError):
     pass
+
+
+class ImageRefused(ThinkLspError):
+    """Raised for an image that cannot be sent. The message names the image and a way out."""
+
+
+def format_install_command(*requirements: str) -> str:
+    """Return the shell command that installs packages into the running Python environment, for error messages."""
+    return " ".join((shlex.quote(sys.executable), "-m pip install", *map(shlex.quote, requirements)))

@@ -1,8 +1,8 @@
-"""Lines of a text as editors count them, and which lines two texts have in common.
+"""Lines as editors define them, and the lines that two texts have in common.
 
-A line ends at ``\\n``, ``\\r\\n`` or ``\\r`` only: `str.splitlines` would also cut at form feeds and U+2028.
-The matching is linear in practice: small changes are found by a bounded greedy search for the shortest edit script,
-large ones are first cut at lines that occur once in both texts. It never reads more into the texts than equality.
+A line ends only at ``\\n``, ``\\r\\n`` or ``\\r``, while `str.splitlines` also splits at form feeds and U+2028. Lines
+are compared only for equality, which takes linear time in practice. A bounded greedy search finds the shortest edit
+script for small changes. Large changes are first split at lines that occur once in each text.
 """
 
 from __future__ import annotations
@@ -11,40 +11,53 @@ import re
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
+from itertools import accumulate
 
-# Where `splitlines` cuts too.
-_NO_ENDS = "\v\f\x1c\x1d\x1e\x85\u2028\u2029"
+# Characters that `str.splitlines` treats as line endings but editors do not.
+_OTHER_SEPARATORS = "\v\f\x1c\x1d\x1e\x85\u2028\u2029"
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
-# Edit scripts longer than this are not searched for step by step: the cost grows with its square.
-_LONGEST_SCRIPT = 300
-# How often the search may go on from the best place that it has come to, where no line occurs only once.
-_MOST_STAGES = 20
+# The maximum length of an edit script. The cost of the search grows with the square of this length.
+_MAX_SCRIPT_LINES = 300
+# The maximum number of times that the search restarts from its farthest position. It restarts only if no line occurs
+# exactly once in both texts.
+_MAX_STAGES = 20
 
-Block = tuple[int, int, int]
-"""`(i, j, n)`: `a[i:i+n] == b[j:j+n]`."""
+MatchingBlock = tuple[int, int, int]
+"""A tuple `(i, j, n)`, meaning that `a[i:i+n] == b[j:j+n]` for the lines `a` and `b` of two texts."""
 
 
 def split_lines(text: str) -> list[str]:
-    """Lines with their ends; joined they give `text` again. An empty text has none."""
-    if any(end in text for end in _NO_ENDS):
+    """Split text into lines, including their line endings.
+
+    Joining the lines restores `text`. Empty text has no lines.
+    """
+    if any(end in text for end in _OTHER_SEPARATORS):
         return _LINE.findall(text)
     return text.splitlines(keepends=True)
 
 
-def line_bodies(text: str) -> list[str]:
-    """The same lines without their ends."""
-    if any(end in text for end in _NO_ENDS):
+def split_without_ends(text: str) -> list[str]:
+    """Split text into lines without their line endings."""
+    if any(end in text for end in _OTHER_SEPARATORS):
         return [line.rstrip("\r\n") for line in _LINE.findall(text)]
     return text.splitlines()
 
 
-def matching_blocks(a: Sequence[str], b: Sequence[str]) -> list[Block]:
-    """Common lines in rising order, neighbouring blocks joined, none empty."""
-    # Most texts differ in few places.
-    head = _common_head(a, b, 0, len(a), 0, len(b))
-    tail = _common_tail(a, b, head, len(a), head, len(b))
+def find_line_starts(text: str) -> list[int]:
+    """Return the offset of each line. The text after the last line ending is a line, even if it is empty."""
+    lines = split_lines(text)
+    if lines and lines[-1][-1] not in "\r\n":
+        lines.pop()
+    return [0, *accumulate(map(len, lines))]
+
+
+def find_matching_blocks(a: Sequence[str], b: Sequence[str]) -> list[MatchingBlock]:
+    """Return the common lines as non-empty blocks in ascending order. Adjacent blocks are merged."""
+    # Skip the common lines at the beginning and the end, because texts usually differ in only a few lines.
+    head = _count_common_head(a, b, 0, len(a), 0, len(b))
+    tail = _count_common_tail(a, b, head, len(a), head, len(b))
     between = ((i + head, j + head, n) for i, j, n in _match(a[head : len(a) - tail], b[head : len(b) - tail]))
-    joined: list[Block] = []
+    joined: list[MatchingBlock] = []
     for i, j, n in ((0, 0, head), *between, (len(a) - tail, len(b) - tail, tail)):
         if not n:
             continue
@@ -55,52 +68,58 @@ def matching_blocks(a: Sequence[str], b: Sequence[str]) -> list[Block]:
     return joined
 
 
-def changed_blocks(a: Sequence[str], b: Sequence[str]) -> list[tuple[int, int, int, int]]:
-    """`(i1, i2, j1, j2)`: `a[i1:i2]` became `b[j1:j2]`; at least one common line lies between two of them."""
+def find_changed_blocks(a: Sequence[str], b: Sequence[str]) -> list[tuple[int, int, int, int]]:
+    """Return the changes as tuples `(i1, i2, j1, j2)`: `a[i1:i2]` was replaced by `b[j1:j2]`.
+
+    Consecutive changes are separated by at least one common line.
+    """
     changes: list[tuple[int, int, int, int]] = []
     i = j = 0
-    for start, other, count in [*matching_blocks(a, b), (len(a), len(b), 0)]:
+    for start, other, count in [*find_matching_blocks(a, b), (len(a), len(b), 0)]:
         if (i, j) != (start, other):
             changes.append((i, start, j, other))
         i, j = start + count, other + count
     return changes
 
 
-def _match(a: Sequence[str], b: Sequence[str]) -> list[Block]:
-    """An explicit stack instead of recursion: anchors of a large file may nest deeply."""
-    found: list[Block] = []
+def _match(a: Sequence[str], b: Sequence[str]) -> list[MatchingBlock]:
+    """Find the common blocks with an explicit stack, because recursion could go too deep for large files."""
+    matches: list[MatchingBlock] = []
     open_regions = [(0, len(a), 0, len(b))]
     stages = 0
     while open_regions:
         i1, i2, j1, j2 = open_regions.pop()
-        head = _common_head(a, b, i1, i2, j1, j2)
-        tail = _common_tail(a, b, i1 + head, i2, j1 + head, j2)
-        found.extend(block for block in ((i1, j1, head), (i2 - tail, j2 - tail, tail)) if block[2])
+        head = _count_common_head(a, b, i1, i2, j1, j2)
+        tail = _count_common_tail(a, b, i1 + head, i2, j1 + head, j2)
+        matches.extend(block for block in ((i1, j1, head), (i2 - tail, j2 - tail, tail)) if block[2])
         i1, i2, j1, j2 = i1 + head, i2 - tail, j1 + head, j2 - tail
         if i1 == i2 or j1 == j2:
             continue
-        blocks, (x, y) = _shortest_script(a[i1:i2], b[j1:j2])
+        blocks, (x, y) = _find_shortest_script(a[i1:i2], b[j1:j2])
         if (x, y) == (i2 - i1, j2 - j1):
-            found.extend((i + i1, j + j1, n) for i, j, n in blocks)
+            matches.extend((i + i1, j + j1, n) for i, j, n in blocks)
             continue
-        anchors = _anchors(a[i1:i2], b[j1:j2])
+        anchors = _find_anchors(a[i1:i2], b[j1:j2])
         for i, j in anchors:
-            found.append((i + i1, j + j1, 1))
+            matches.append((i + i1, j + j1, 1))
         edges = [(-1, -1), *anchors, (i2 - i1, j2 - j1)]
         if anchors:
             open_regions.extend(
                 (i1 + edges[k][0] + 1, i1 + edges[k + 1][0], j1 + edges[k][1] + 1, j1 + edges[k + 1][1])
                 for k in range(len(edges) - 1)
             )
-        elif blocks and stages < _MOST_STAGES:
+        elif blocks and stages < _MAX_STAGES:
             stages += 1
-            found.extend((i + i1, j + j1, n) for i, j, n in blocks)
+            matches.extend((i + i1, j + j1, n) for i, j, n in blocks)
             open_regions.append((i1 + x, i2, j1 + y, j2))
-    return sorted(found)
+    return sorted(matches)
 
 
-def _common_head(a: Sequence[str], b: Sequence[str], i1: int, i2: int, j1: int, j2: int) -> int:
-    """Whole stretches are compared at once, which takes a tenth of the time: longer ones, then shorter ones."""
+def _count_common_head(a: Sequence[str], b: Sequence[str], i1: int, i2: int, j1: int, j2: int) -> int:
+    """Return the number of leading lines that both texts share.
+
+    Slices are compared instead of single lines, which is ten times faster.
+    """
     count, most, stretch = 0, min(i2 - i1, j2 - j1), 1
     while count < most and stretch:
         stretch = min(stretch, most - count)
@@ -112,32 +131,27 @@ def _common_head(a: Sequence[str], b: Sequence[str], i1: int, i2: int, j1: int, 
     return count
 
 
-def _common_tail(a: Sequence[str], b: Sequence[str], i1: int, i2: int, j1: int, j2: int) -> int:
-    count, most, stretch = 0, min(i2 - i1, j2 - j1), 1
-    while count < most and stretch:
-        stretch = min(stretch, most - count)
-        at, other = i2 - count, j2 - count
-        if a[at - stretch : at] == b[other - stretch : other]:
-            count, stretch = count + stretch, 4 * stretch
-        else:
-            stretch = stretch // 4 or int(stretch > 1)
-    return count
+def _count_common_tail(a: Sequence[str], b: Sequence[str], i1: int, i2: int, j1: int, j2: int) -> int:
+    return _count_common_head(a[i1:i2][::-1], b[j1:j2][::-1], 0, i2 - i1, 0, j2 - j1)
 
 
-def _shortest_script(a: Sequence[str], b: Sequence[str]) -> tuple[list[Block], tuple[int, int]]:
-    """Greedy search along diagonals (Myers), and where it has come to: the end of both, unless more than
-    `_LONGEST_SCRIPT` lines differ; then the place for which the most lines have been read."""
+def _find_shortest_script(a: Sequence[str], b: Sequence[str]) -> tuple[list[MatchingBlock], tuple[int, int]]:
+    """Return the matching blocks found by Myers' greedy search, and the positions at which the search ended.
+
+    If at most `_MAX_SCRIPT_LINES` lines differ, the search ends at the end of both texts. Otherwise, the search ends at
+    the farthest position that it reached.
+    """
     n, m = len(a), len(b)
     furthest = {1: 0}
     trail: list[dict[int, int]] = []
-    for steps in range(min(n + m, _LONGEST_SCRIPT) + 1):
+    for steps in range(min(n + m, _MAX_SCRIPT_LINES) + 1):
         trail.append(dict(furthest))
         for k in range(-steps, steps + 1, 2):
             down = k == -steps or (k != steps and furthest[k - 1] < furthest[k + 1])
             x = furthest[k + 1] if down else furthest[k - 1] + 1
             y = x - k
             if x < n and y < m and a[x] == b[y]:
-                run = _common_head(a, b, x, n, y, m)
+                run = _count_common_head(a, b, x, n, y, m)
                 x, y = x + run, y + run
             furthest[k] = x
             if x >= n and y >= m:
@@ -148,8 +162,8 @@ def _shortest_script(a: Sequence[str], b: Sequence[str]) -> tuple[list[Block], t
     return (_walk_back(trail, x, y) if x + y else []), (x, y)
 
 
-def _walk_back(trail: list[dict[int, int]], x: int, y: int) -> list[Block]:
-    blocks: list[Block] = []
+def _walk_back(trail: list[dict[int, int]], x: int, y: int) -> list[MatchingBlock]:
+    blocks: list[MatchingBlock] = []
     for steps in range(len(trail) - 1, -1, -1):
         furthest, k = trail[steps], x - y
         down = k == -steps or (k != steps and furthest[k - 1] < furthest[k + 1])
@@ -164,11 +178,11 @@ def _walk_back(trail: list[dict[int, int]], x: int, y: int) -> list[Block]:
     return blocks
 
 
-def _anchors(a: Sequence[str], b: Sequence[str]) -> list[tuple[int, int]]:
-    """Lines that occur once in each text, the longest run of them that keeps the order of both."""
+def _find_anchors(a: Sequence[str], b: Sequence[str]) -> list[tuple[int, int]]:
+    """Return the longest chain of common lines that occur exactly once in each text, as pairs of line indexes."""
     in_a, in_b = Counter(a), Counter(b)
-    where = {line: j for j, line in enumerate(b) if in_b[line] == 1 and in_a.get(line) == 1}
-    pairs = [(i, where[line]) for i, line in enumerate(a) if line in where]
+    positions = {line: j for j, line in enumerate(b) if in_b[line] == 1 and in_a.get(line) == 1}
+    pairs = [(i, positions[line]) for i, line in enumerate(a) if line in positions]
     ends: list[int] = []
     chain: list[int] = []
     previous: list[int | None] = []

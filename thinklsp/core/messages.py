@@ -1,17 +1,18 @@
-"""Messages of a conversation, made of blocks. What came from a provider keeps its raw JSON, sealed.
+"""Conversation messages, which consist of blocks.
 
-A block has two faces: neutral fields that the program may read and show, and `raw`, the provider's own JSON, which
-only the encoder of that provider and the session store may open. Replay to the issuer sends `raw`; replay to anyone
-else is rebuilt from the neutral fields, and blocks that have none worth sending are left out whole.
+A block has provider-independent fields and `raw`, the provider's opaque JSON. Only this provider's encoder and the
+session store may read `raw`. Requests to the same provider contain `raw`. Requests to other providers are built from
+the provider-independent fields and omit blocks that cannot be built.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal, NoReturn
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import takewhile
+from typing import Any, Literal, NoReturn, assert_never
 
-from thinklsp.core.memo import IdentityMemo
+from thinklsp.core.identity_memo import IdentityMemo
 
 StopReason = Literal[
     "end_turn",
@@ -27,9 +28,9 @@ StopReason = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Who issued a block: opaque state goes back to exactly this provider, model, host and key.
+    """The origin of a block. Opaque state is sent back only to the same provider, model, host and key.
 
-    `host` is scheme and authority of the base URL; `key` a fingerprint (a digest, never the key).
+    `host` is the scheme and authority of the base URL. `key` is a digest of the API key, never the key itself.
     """
 
     provider: str
@@ -39,10 +40,10 @@ class Origin:
 
 
 class OpaqueState:
-    """Raw provider JSON that may hold signatures or encrypted thinking. It cannot be shown by accident.
+    """A provider's raw JSON, which may contain signatures or encrypted thinking, protected against accidental display.
 
-    There is no text form, no pickling and no JSON encoding; `open_for` is the only way to the content and
-    demands the origin that it was sealed with.
+    Objects of this class cannot be printed, pickled or encoded as JSON. The content is available only from
+    `reveal_for`, which requires the block's origin.
     """
 
     __slots__ = ("_origin", "_text")
@@ -55,13 +56,13 @@ class OpaqueState:
     def origin(self) -> Origin:
         return self._origin
 
-    def belongs_to(self, origin: Origin) -> bool:
+    def is_issued_by(self, origin: Origin) -> bool:
         return self._origin == origin
 
-    def open_for(self, origin: Origin) -> str:
-        """The JSON text as received. Raises ValueError for anybody but the issuer."""
+    def reveal_for(self, origin: Origin) -> str:
+        """Return the JSON text as received. Raise ValueError unless `origin` matches the block's origin."""
         if origin != self._origin:
-            raise ValueError("opaque state was asked for by somebody who did not issue it")
+            raise ValueError("opaque state can be revealed only for its own origin")
         return self._text
 
     def __eq__(self, other: object) -> bool:
@@ -84,22 +85,34 @@ class OpaqueState:
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
-class Part:
-    """A part of a conversation: a message or a block. An `IdentityMemo` can keep values that are derived from it."""
+class ConversationPart:
+    """A message or a block. Values derived from the object can be stored in an `IdentityMemo`."""
 
 
 @dataclass(frozen=True, slots=True)
-class TextBlock(Part):
-    """`raw` is None where the block came with nothing but its text."""
+class UserPrompt:
+    """The user's own words, and the id of the turn that they were sent for."""
+
+    words: str
+    turn_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TextBlock(ConversationPart):
+    """A text block. `raw` is None if the provider sent only the text.
+
+    `prompt` is set if the text was built from a user's prompt. It is stored, but never sent to a provider.
+    """
 
     text: str
     raw: OpaqueState | None = None
     kind: Literal["text"] = "text"
+    prompt: UserPrompt | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class ThinkingBlock(Part):
-    """`text` is the readable summary, often empty; the signature lives in `raw`."""
+class ThinkingBlock(ConversationPart):
+    """A thinking block. `text` is the readable summary, which is often empty. `raw` contains the signature."""
 
     text: str
     raw: OpaqueState | None = None
@@ -107,14 +120,14 @@ class ThinkingBlock(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class RedactedThinkingBlock(Part):
+class RedactedThinkingBlock(ConversationPart):
     raw: OpaqueState
     kind: Literal["redacted_thinking"] = "redacted_thinking"
 
 
 @dataclass(frozen=True, slots=True)
-class ToolUseBlock(Part):
-    """A call that the model asks for. `input` is None when its arguments did not parse as a JSON object."""
+class ToolUseBlock(ConversationPart):
+    """A tool call by the model. `input` is None if the arguments are not a valid JSON object."""
 
     id: str
     name: str
@@ -124,8 +137,8 @@ class ToolUseBlock(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class ServerToolBlock(Part):
-    """A call that the provider runs itself, or its result. It is echoed, never answered."""
+class ServerToolBlock(ConversationPart):
+    """A tool call that the provider executes, or the result of such a call. thinklsp sends the block back unchanged."""
 
     name: str
     raw: OpaqueState
@@ -133,8 +146,8 @@ class ServerToolBlock(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class OpaqueBlock(Part):
-    """A block of a type that this version does not know. It is echoed to its issuer as it came."""
+class OpaqueBlock(ConversationPart):
+    """A block of an unsupported type. thinklsp sends the block back to its origin unchanged."""
 
     type: str
     raw: OpaqueState
@@ -142,8 +155,8 @@ class OpaqueBlock(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class ToolResultBlock(Part):
-    """Our answer to one `ToolUseBlock`, as plain text."""
+class ToolResultBlock(ConversationPart):
+    """The result of a tool call, as plain text."""
 
     tool_use_id: str
     text: str
@@ -151,23 +164,65 @@ class ToolResultBlock(Part):
     kind: Literal["tool_result"] = "tool_result"
 
 
-ContentBlock = TextBlock | ThinkingBlock | RedactedThinkingBlock | ToolUseBlock | ServerToolBlock | OpaqueBlock
+ImageType = Literal["image/png", "image/jpeg", "image/webp", "image/gif"]
 
 
 @dataclass(frozen=True, slots=True)
-class UserMessage(Part):
-    """Tool results come first, text after them: providers refuse the other order."""
+class ImageBlock(ConversationPart):
+    """An image in a user message. `digest` is the SHA-256 of the file's bytes, which `parse_image` has checked.
 
-    blocks: tuple[ToolResultBlock | TextBlock, ...]
+    `name` identifies the image in texts. `width` and `height` are in pixels.
+    """
+
+    media_type: ImageType
+    data: bytes = field(repr=False, compare=False)
+    digest: str
+    name: str
+    width: int
+    height: int
+    kind: Literal["image"] = "image"
+
+
+ContentBlock = TextBlock | ThinkingBlock | RedactedThinkingBlock | ToolUseBlock | ServerToolBlock | OpaqueBlock
+UserBlock = ToolResultBlock | TextBlock | ImageBlock
+
+
+@dataclass(frozen=True, slots=True)
+class UserMessage(ConversationPart):
+    """A message with the user role. Tool results must precede other blocks, because providers reject any other order.
+
+    The images of a prompt precede its text.
+    """
+
+    blocks: tuple[UserBlock, ...]
     role: Literal["user"] = "user"
 
     @staticmethod
-    def of(text: str) -> UserMessage:
+    def from_text(text: str) -> UserMessage:
         return UserMessage((TextBlock(text),))
+
+    @property
+    def images(self) -> tuple[ImageBlock, ...]:
+        return tuple(block for block in self.blocks if isinstance(block, ImageBlock))
+
+    @property
+    def result_images(self) -> tuple[ImageBlock, ...]:
+        """The images that tools returned. They precede the results, and images of prompts follow the results."""
+        images = tuple(takewhile(lambda block: isinstance(block, ImageBlock), self.blocks))
+        follows = self.blocks[len(images) : len(images) + 1]
+        if not any(isinstance(block, ToolResultBlock) for block in follows):
+            return ()
+        return tuple(block for block in images if isinstance(block, ImageBlock))
+
+    @property
+    def prompts(self) -> tuple[UserPrompt, ...]:
+        """The user's prompts in this message. A prompt that joined a running turn follows tool results."""
+        prompts = (block.prompt for block in self.blocks if isinstance(block, TextBlock))
+        return tuple(prompt for prompt in prompts if prompt is not None)
 
 
 @dataclass(frozen=True, slots=True)
-class AssistantMessage(Part):
+class AssistantMessage(ConversationPart):
     blocks: tuple[ContentBlock, ...]
     stop_reason: StopReason = "end_turn"
     role: Literal["assistant"] = "assistant"
@@ -178,7 +233,7 @@ class AssistantMessage(Part):
 
     @property
     def thinking(self) -> str:
-        """The readable thinking of the message; empty where the provider shows none."""
+        """The message's readable thinking, or an empty string if the provider shows no thinking."""
         return "\n\n".join(block.text for block in self.blocks if isinstance(block, ThinkingBlock) and block.text)
 
     @property
@@ -187,8 +242,11 @@ class AssistantMessage(Part):
 
     @property
     def is_paused(self) -> bool:
-        """Whether it is a piece of an answer: sent back as it is, it makes the service go on. One with calls waits for
-        their results instead, and blank text is refused, so that one of nothing else would be sent as nothing."""
+        """Whether the provider paused the answer. The next request then sends the message back to continue the answer.
+
+        A message with tool calls is not paused, because the next message must contain their results. A message that
+        contains only blank text is not paused either, because providers reject blank text.
+        """
         return (
             self.stop_reason == "pause_turn"
             and not self.tool_uses
@@ -198,22 +256,25 @@ class AssistantMessage(Part):
 
 Message = UserMessage | AssistantMessage
 
-_SHORTENED_BY: IdentityMemo[tuple[Origin | None]] = IdentityMemo()
+_COMPACTION_ORIGINS: IdentityMemo[tuple[Origin | None]] = IdentityMemo()
 
-COMPACTION = "compaction"
-"""The type of a block in which a service has noted what it had read so far; it reads nothing that stands before it."""
+COMPACTION_TYPE = "compaction"
+"""The type of a block that contains a provider's own summary. The provider ignores all earlier messages."""
 
 
-def shortened_by(message: Message) -> Origin | None:
-    """Whose note of the past stands in the message, so that they no longer read what came before it."""
+def find_compaction_origin(message: Message) -> Origin | None:
+    """Return the origin of the provider's own summary in a message, or None if the message contains no summary.
+
+    After writing a summary, the provider ignores all messages before it.
+    """
     if message.role == "user":
         return None
-    known = _SHORTENED_BY.find(message)
-    if known is None:
-        # Asked about every message at every step.
-        notes = (block for block in message.blocks if isinstance(block, OpaqueBlock) and block.type == COMPACTION)
-        known = _SHORTENED_BY.keep(message, (next((note.raw.origin for note in notes), None),))
-    return known[0]
+    memo = _COMPACTION_ORIGINS.find(message)
+    if memo is None:
+        # The result is memoized, because every step calls this function for all messages.
+        notes = (block for block in message.blocks if isinstance(block, OpaqueBlock) and block.type == COMPACTION_TYPE)
+        memo = _COMPACTION_ORIGINS.store(message, (next((note.raw.origin for note in notes), None),))
+    return memo[0]
 
 
 Conversation = tuple[Message, ...]
@@ -221,8 +282,58 @@ Conversation = tuple[Message, ...]
 
 @dataclass(frozen=True, slots=True)
 class ToolSpec:
-    """A tool as the model sees it; `input_schema` is a JSON Schema object."""
+    """A tool definition for the model. `input_schema` is a JSON Schema object."""
 
     name: str
     description: str
     input_schema: Mapping[str, Any] = field(hash=False)
+
+
+def strip_opaque_state(message: AssistantMessage) -> AssistantMessage:
+    """Return the message without thinking and without opaque state. The result may contain no blocks."""
+    return replace(
+        message, blocks=tuple(bare for block in message.blocks if (bare := strip_opaque_block(block)) is not None)
+    )
+
+
+def strip_opaque_block(block: ContentBlock) -> ContentBlock | None:
+    """Return the block without opaque state, or None if nothing remains.
+
+    The raw JSON of text and calls is removed, because it may contain signatures or references to earlier thinking.
+    Calls executed by the provider are kept, because a call and its result belong together.
+    """
+    match block:
+        case TextBlock() | ToolUseBlock():
+            return replace(block, raw=None)
+        case ServerToolBlock():
+            return block
+        case ThinkingBlock() | RedactedThinkingBlock() | OpaqueBlock():
+            return None
+        case _:
+            assert_never(block)
+
+
+def ensure_unique_call_ids(message: AssistantMessage, conversation: Conversation) -> AssistantMessage:
+    """Return the message with a unique ID for each tool call.
+
+    Some providers send no IDs or use the same ID in several answers, while other providers reject duplicate IDs. The
+    raw block keeps the provider's ID. Requests contain the unique ID.
+    """
+    taken = {call.id for earlier in conversation if isinstance(earlier, AssistantMessage) for call in earlier.tool_uses}
+    blocks: list[ContentBlock] = []
+    for block in message.blocks:
+        if isinstance(block, ToolUseBlock):
+            block = assign_free_id(block, taken)
+            taken.add(block.id)
+        blocks.append(block)
+    return replace(message, blocks=tuple(blocks))
+
+
+def assign_free_id(call: ToolUseBlock, taken: Collection[str]) -> ToolUseBlock:
+    """Return the call with an ID that is not empty and not in `taken`. Keep the call's own ID if possible."""
+    if call.id and call.id not in taken:
+        return call
+    stem, number = call.id or "call", len(taken) + 1
+    while f"{stem}-{number}" in taken:
+        number += 1
+    return replace(call, id=f"{stem}-{number}")

@@ -1,20 +1,20 @@
-"""Token counts and cost of model calls, in one vocabulary for all providers."""
+"""The token counts and cost of model calls, in the same form for all providers."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from operator import attrgetter
+from typing import Any
 
-# No call reads or writes as much, and the store and other programs count with 64 bits.
-_LARGEST_FIGURE = 10**12
+# The maximum plausible token count. Sums of plausible counts fit into the 64-bit integers of the session store.
+_MAX_FIGURE = 10**12
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one or several model calls. A figure that the provider did not give is None.
+    """The token counts of one or more model calls. Fields that the provider did not report are None.
 
-    `input_tokens` is the whole input, cached parts included; `output_tokens` includes thinking.
+    `input_tokens` is the total input, including cached tokens. `output_tokens` includes thinking.
     """
 
     input_tokens: int | None = None
@@ -25,72 +25,43 @@ class Usage:
     cost_usd: float | None = None
 
     def __add__(self, other: Usage) -> Usage:
-        return Usage(
-            _sum(self.input_tokens, other.input_tokens),
-            _sum(self.output_tokens, other.output_tokens),
-            _sum(self.thinking_tokens, other.thinking_tokens),
-            _sum(self.cache_read_tokens, other.cache_read_tokens),
-            _sum(self.cache_write_tokens, other.cache_write_tokens),
-            _add(self.cost_usd, other.cost_usd),
-        )
+        return Usage(*map(_add_figures, _read_figures(self), _read_figures(other)))
 
-    def without(self, part: Usage) -> Usage:
-        """What is left when `part`, which is counted in it, is taken away."""
-        return Usage(
-            _left(self.input_tokens, part.input_tokens),
-            _left(self.output_tokens, part.output_tokens),
-            _left(self.thinking_tokens, part.thinking_tokens),
-            _left(self.cache_read_tokens, part.cache_read_tokens),
-            _left(self.cache_write_tokens, part.cache_write_tokens),
-            None if self.cost_usd is None else self.cost_usd - (part.cost_usd or 0.0),
-        )
+    def subtract(self, part: Usage) -> Usage:
+        """Return the usage without `part`, which must be included in this usage."""
+        return Usage(*map(_subtract_figures, _read_figures(self), _read_figures(part)))
 
 
-def as_reported(usage: Usage) -> Usage:
-    """Return what can be believed of the figures of one model call.
+_read_figures = attrgetter(*Usage.__slots__)
 
-    A figure that is negative, not finite or above 10^12 is unknown. Where a service counts neither input nor output,
-    it does not count at all, and every figure is unknown.
+
+def discard_implausible(usage: Usage) -> Usage:
+    """Return the usage of a model call without implausible figures.
+
+    Figures that are negative, not finite or above 10^12 become None. If the provider reports neither input nor output
+    tokens, all figures become None.
     """
     if not usage.input_tokens and not usage.output_tokens:
         return Usage()
-    return Usage(
-        _believed(usage.input_tokens),
-        _believed(usage.output_tokens),
-        _believed(usage.thinking_tokens),
-        _believed(usage.cache_read_tokens),
-        _believed(usage.cache_write_tokens),
-        _believed(usage.cost_usd),
-    )
+    return Usage(*map(_check_figure, _read_figures(usage)))
 
 
-_Figure = TypeVar("_Figure", int, float)
+def _check_figure(figure: float | None) -> Any:
+    return figure if figure is not None and 0 <= figure <= _MAX_FIGURE else None
 
 
-def _believed(figure: _Figure | None) -> _Figure | None:
-    if figure is None or not math.isfinite(figure) or not 0 <= figure <= _LARGEST_FIGURE:
-        return None
-    return figure
-
-
-def _sum(a: int | None, b: int | None) -> int | None:
+def _add_figures(a: float | None, b: float | None) -> Any:
     if a is None or b is None:
         return b if a is None else a
     return a + b
 
 
-def _left(whole: int | None, part: int | None) -> int | None:
-    return None if whole is None else whole - (part or 0)
+def _subtract_figures(total: float | None, part: float | None) -> Any:
+    return None if total is None else total - (part or 0)
 
 
-def _add(a: float | None, b: float | None) -> float | None:
-    if a is None or b is None:
-        return b if a is None else a
-    return a + b
-
-
-def usage_json(usage: Usage) -> dict[str, Any]:
-    """As programs outside read it."""
+def serialize_usage(usage: Usage) -> dict[str, Any]:
+    """Return the usage as a JSON object for clients."""
     return {
         "inputTokens": usage.input_tokens,
         "outputTokens": usage.output_tokens,

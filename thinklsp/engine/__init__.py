@@ -1,11 +1,23 @@
-"""The room where it all meets: settings, session, model, tools and store become one stream of events.
+"""The engine, which runs turns and streams their events.
 
-Editors (`lsp/`) and the terminal (`thinklsp ask`) share it. Importing it loads the heavy libraries, so the faces reach
-for it only when the first turn needs it.
+Editors (`lsp/`) and the terminal (`thinklsp ask`) share the engine. Importing this package loads heavy libraries, so
+front ends import it only when the first turn starts.
 """
 
 from thinklsp.engine.engine import Engine
-from thinklsp.engine.turn import Choices, Turn
-from thinklsp.engine.turn_spec import ActionTask, ChatTask, CompactTask, Reference, TurnSpec
+from thinklsp.engine.turn import Turn
+from thinklsp.engine.turn_config import Choices
+from thinklsp.engine.turn_request import ActionRequest, ChatRequest, CompactRequest, Reference, TurnRequest
+from thinklsp.engine.turn_setup import FrontEnd
 
-__all__ = ["ActionTask", "ChatTask", "Choices", "CompactTask", "Engine", "Reference", "Turn", "TurnSpec"]
+__all__ = [
+    "ActionRequest",
+    "ChatRequest",
+    "Choices",
+    "CompactRequest",
+    "Engine",
+    "FrontEnd",
+    "Reference",
+    "Turn",
+    "TurnRequest",
+]

@@ -1,114 +1,248 @@
-"""From a provider to what calls its models: keys that have to be read, and one caller per endpoint."""
+"""Connections to model providers: adapters, API keys, model callers and the model lists of servers."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack
+from dataclasses import replace
+from hashlib import sha256
 from random import Random
 from typing import TYPE_CHECKING
 
 from thinklsp.agent.model_call import HttpModelCaller, ModelCaller
-from thinklsp.agent.remedies import Remedies
-from thinklsp.core.remedies import Remedy
-from thinklsp.engine.adapters import adapter_for, endpoint_of
-from thinklsp.engine.user_config import Current
+from thinklsp.agent.request_fallbacks import RequestFallbacks
+from thinklsp.core.errors import Overloaded, ThinkLspError, TransportFailed, TurnRefused
+from thinklsp.core.events import Fallback
+from thinklsp.engine.user_config import ConfigSnapshot, UserConfig
 from thinklsp.http.retry import RetryPolicy
 from thinklsp.http.transport import Transport
-from thinklsp.providers.base import Endpoint
-from thinklsp.settings import (
+from thinklsp.providers.anthropic.adapter import AnthropicAdapter
+from thinklsp.providers.base import Adapter, Endpoint
+from thinklsp.providers.google.adapter import GoogleAdapter
+from thinklsp.providers.model_info import Capabilities, ModelInfo
+from thinklsp.providers.openai_chat.adapter import OpenAiChatAdapter
+from thinklsp.providers.openai_chat.servers import ChatServer, resolve_server
+from thinklsp.providers.openai_responses.adapter import OpenAiResponsesAdapter
+from thinklsp.settings.access import (
     Access,
-    Provider,
-    UserSettings,
-    key_command,
-    keyring_entry,
-    provider_access,
+    find_key_command,
+    find_keyring_entry,
     read_keyring,
+    resolve_access,
     run_key_command,
 )
+from thinklsp.settings.model import Provider
+from thinklsp.settings.user_file import UserSettings
+from thinklsp.simulator.embedded import create_sample_simulator
 
 if TYPE_CHECKING:
-    from thinklsp.simulator.server import Simulator
+    from thinklsp.simulator.http_server import Simulator
+
+PROVIDERS: tuple[Provider, ...] = ("anthropic", "openai", "google", "openai-compatible")
+
+# The simulator uses Anthropic's wire format.
+_ADAPTERS: Mapping[str, Adapter] = {
+    "simulator": AnthropicAdapter(),
+    "anthropic": AnthropicAdapter(),
+    "openai": OpenAiResponsesAdapter(),
+    "google": GoogleAdapter(),
+}
 
 
-# A provider and the address of its service; None for the simulator.
+def identify_service(host: Access | None) -> str:
+    """Return a hash that identifies a provider and its address. The result is empty for the simulator."""
+    if host is None:
+        return ""
+    return sha256(f"{host.provider} {host.base_url}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def select_adapter(provider: Provider, access: Access | None) -> Adapter:
+    """Return the provider's adapter. The adapter for an OpenAI-compatible server depends on its address.
+
+    Raises SettingsError if the kind of server is unknown.
+    """
+    return OpenAiChatAdapter(_resolve_server(access)) if provider == "openai-compatible" else _ADAPTERS[provider]
+
+
+def apply_server_capabilities(model: ModelInfo, access: Access | None, capabilities: Capabilities | None) -> ModelInfo:
+    """Add the server's effort levels and context window to a model that the catalogue does not list.
+
+    `capabilities` describes the server's models. It is None if the server has not been queried yet.
+    """
+    if model.provider != "openai-compatible" or model.known:
+        return model
+    window = None if capabilities is None else capabilities.find_window(model.id)
+    return replace(model, efforts=_resolve_server(access).native_efforts, context_window=window or model.context_window)
+
+
+def _resolve_server(access: Access | None) -> ChatServer:
+    if access is None:
+        raise AssertionError("an OpenAI-compatible server must have an address")
+    return resolve_server(access.base_url, kind=access.server, echo=access.reasoning, think_tags=access.think_tags)
+
+
+def build_endpoint(access: Access) -> Endpoint:
+    return Endpoint(access.provider, access.base_url, access.api_key, access.bearer, access.headers, access.source)
+
+
+_QUERY_SECONDS = 10.0
+# The time limit for queries whose results are optional.
+_OPTIONAL_QUERY_SECONDS = 2.0
+_MAX_ANSWER_BYTES = 4 * 1024 * 1024
+
+# A provider and its base URL, which is None for the simulator.
 _Service = tuple[Provider, str | None]
 
 
-def host_of(provider: Provider, user: UserSettings) -> Access | None:
-    """Return host and key, without a key that has to be read; None for the simulator. Raises SettingsError."""
-    return None if provider == "simulator" or provider == "auto" else provider_access(provider, user)
+def resolve_host(provider: Provider, user: UserSettings) -> Access | None:
+    """Return the provider's host and key without running a key command or opening the keyring.
+
+    Returns None for the simulator. Raises SettingsError.
+    """
+    return None if provider == "simulator" or provider == "auto" else resolve_access(provider, user)
 
 
-class Connections:
-    """Mutable state: keys that were read, a caller for each endpoint, and the in-process simulator once it runs."""
+class ProviderConnections:
+    """The provider connections of an engine.
+
+    The object caches API keys and model callers, and runs the simulator inside this process.
+    """
 
     def __init__(self) -> None:
         self.callers: dict[Endpoint, HttpModelCaller] = {}
-        self._remedies: dict[_Service, Remedies] = {}
+        self._fallbacks: dict[_Service, RequestFallbacks] = {}
         self._transport: Transport | None = None
-        self._random = Random()  # noqa: S311 - it only spreads retries in time
-        self._read: dict[str | tuple[str, ...], str] = {}
-        self._one_key = asyncio.Lock()
+        self._random = Random()  # noqa: S311 - only spreads retries over time
+        self._keys: dict[str | tuple[str, ...], str] = {}
+        self._key_lock = asyncio.Lock()
         self._simulator: Simulator | None = None
+        self._simulator_lock = asyncio.Lock()
         self._resources = AsyncExitStack()
 
     async def aclose(self) -> None:
         await self._resources.aclose()
 
-    async def access(self, provider: Provider, user: UserSettings) -> Access | None:
-        """Return host and key; None for the simulator, which has neither before it runs.
+    async def resolve_access(self, provider: Provider, user: UserSettings) -> Access | None:
+        """Return the provider's host and key, or None for the simulator.
 
-        A key command runs, and a keyring is asked, once in the life of the engine; both may take seconds. Raises
-        SettingsError.
+        Key commands and keyrings can take seconds, so the engine caches each key. Raises SettingsError.
         """
         if provider == "simulator" or provider == "auto":
             return None
-        entry, command = keyring_entry(provider, user), key_command(provider, user)
+        entry, command = find_keyring_entry(provider, user), find_key_command(provider, user)
         source = entry or command
         if source is None:
-            return host_of(provider, user)
-        # Turns that begin together would else make it ask for its password twice.
-        async with self._one_key:
-            if source not in self._read:
-                reading = read_keyring(provider, entry) if entry else run_key_command(provider, command or ())
-                self._read[source] = await reading
-        return provider_access(provider, user, printed=self._read[source])
+            return resolve_host(provider, user)
+        # Without the lock, two turns that start at the same time could both run the key command.
+        async with self._key_lock:
+            if source not in self._keys:
+                reading = (
+                    read_keyring(provider, entry)
+                    if entry
+                    else run_key_command(provider, command or (), user.environment)
+                )
+                self._keys[source] = await reading
+        return resolve_access(provider, user, external_key=self._keys[source])
 
-    async def connect(self, now: Current, provider: Provider, known: Iterable[Remedy]) -> ModelCaller:
-        """Return what calls the provider's models. `known`: what the service is known to refuse."""
-        access = await self.access(provider, now.user)
+    async def connect(
+        self, now: ConfigSnapshot, provider: Provider, known_fallbacks: Iterable[Fallback]
+    ) -> ModelCaller:
+        """Return the model caller for the provider. `known_fallbacks` are the fallbacks that an earlier process has
+        stored for the provider."""
+        access = await self.resolve_access(provider, now.user)
         if access is None:
-            simulator = await self._running_simulator()
+            simulator = await self._start_simulator()
             endpoint = Endpoint(provider, simulator.base_url, "simulator")
         else:
-            endpoint = endpoint_of(access)
+            endpoint = build_endpoint(access)
         if self._transport not in (None, now.transport):
-            # The user has changed the way out.
+            # Discard all model callers, because the user has changed the proxy or the CA bundle.
             self.callers.clear()
         self._transport = now.transport
         if endpoint not in self.callers:
             self.callers[endpoint] = HttpModelCaller(
-                adapter_for(provider, access),
+                select_adapter(provider, access),
                 endpoint,
                 now.transport,
                 policy=RetryPolicy(),
                 rng=self._random.random,
-                remedies=self.remedies(provider, access),
+                fallbacks=self.find_fallbacks(provider, access),
             )
-        for remedy in known:
-            self.remedies(provider, access).learn(remedy)
+        for remedy in known_fallbacks:
+            self.find_fallbacks(provider, access).learn(remedy)
         return self.callers[endpoint]
 
-    def remedies(self, provider: Provider, access: Access | None) -> Remedies:
-        """Return what the service is known to refuse in this process."""
-        return self._remedies.setdefault((provider, None if access is None else access.base_url), Remedies())
+    def find_fallbacks(self, provider: Provider, access: Access | None) -> RequestFallbacks:
+        """Return the fallbacks that this process has learned for the provider at this address."""
+        return self._fallbacks.setdefault((provider, None if access is None else access.base_url), RequestFallbacks())
 
-    async def _running_simulator(self) -> Simulator:
-        if self._simulator is None:
-            # Few turns talk to the simulator, and every process would have to load it.
-            from thinklsp.simulator.scenario import load  # noqa: PLC0415 - see above
-            from thinklsp.simulator.server import Simulator  # noqa: PLC0415 - see above
-
-            self._simulator = await self._resources.enter_async_context(Simulator(load("sample")))
+    async def _start_simulator(self) -> Simulator:
+        async with self._simulator_lock:
+            if self._simulator is None:
+                simulator = await asyncio.to_thread(create_sample_simulator)
+                self._simulator = await self._resources.enter_async_context(simulator)
         return self._simulator
+
+
+class ServerModels:
+    """A cache of the models and context windows of OpenAI-compatible servers.
+
+    The keys are base URLs. Each server is queried once.
+    """
+
+    def __init__(self, config: UserConfig) -> None:
+        self._config = config
+        self._capabilities: dict[str, Capabilities] = {}
+
+    def find_capabilities(self, host: Access | None) -> Capabilities | None:
+        """Return the capabilities that the server reported, or None if the server has not been queried yet."""
+        return None if host is None else self._capabilities.get(host.base_url)
+
+    def store_capabilities(self, host: Access, capabilities: Capabilities) -> None:
+        self._capabilities[host.base_url] = capabilities
+
+    async def list_models(
+        self, provider: Provider, access: Access, *, seconds: float = _QUERY_SECONDS
+    ) -> tuple[str, ...]:
+        """Return the ids of the server's models, of which there is at least one.
+
+        Raises ThinkLspError with a message for the user if the server lists no models or does not respond in time.
+        """
+        cached = self.find_capabilities(access)
+        if cached is not None and cached.models:
+            return cached.models
+        adapter, endpoint = select_adapter(provider, access), build_endpoint(access)
+        url, headers = adapter.encode_model_query(endpoint, "")
+        try:
+            async with asyncio.timeout(seconds), self._config.current.transport.get(url, headers) as answer:
+                status, response_headers, body = answer.status, answer.headers, await answer.read(_MAX_ANSWER_BYTES)
+        except TimeoutError:
+            sentence = f"The server at {endpoint.host} did not list its models within {seconds:.0f} seconds."
+            raise TransportFailed(f"{sentence} Set `thinklsp.model`.") from None
+        if status != 200:
+            failure = adapter.parse_failure(status, response_headers, body)
+            failure.args = (endpoint.hide_secrets(str(failure)),)
+            raise failure
+        capabilities = adapter.parse_capabilities(body)
+        if capabilities is None:
+            raise TurnRefused(
+                f"The server at {access.base_url} did not return a list of models. Check the base URL, which usually "
+                "ends in `/v1`, or set `thinklsp.model`."
+            )
+        if not capabilities.models:
+            raise TurnRefused(f"The server at {access.base_url} has no models. Load a model on the server.")
+        self.store_capabilities(access, capabilities)
+        return capabilities.models
+
+    async def query_context_windows(self, provider: Provider, access: Access) -> None:
+        """Query the context windows of the server's models.
+
+        Ignores errors. If the server cannot be reached, the next model call reports the error.
+        """
+        try:
+            await self.list_models(provider, access, seconds=_OPTIONAL_QUERY_SECONDS)
+        except Overloaded:
+            pass
+        except ThinkLspError:
+            self.store_capabilities(access, Capabilities())

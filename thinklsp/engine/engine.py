@@ -1,4 +1,4 @@
-"""Composes settings, session, model and workspace into turns. One engine serves one client."""
+"""The engine, which runs the turns of one client."""
 
 from __future__ import annotations
 
@@ -8,313 +8,341 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from hashlib import sha256
+from typing import Any
 
 from pydantic import ValidationError
 
-from thinklsp.agent.budget import DaySpending
+from thinklsp.agent.budget import DaySpending, UsageLedger
 from thinklsp.agent.context_meter import ContextMeter
-from thinklsp.agent.turn_state import TurnConfig
-from thinklsp.core.errors import SessionError, SettingsError, ThinkLspError, TurnRefused
-from thinklsp.engine.adapters import PROVIDERS, adapter_for, on_server
-from thinklsp.engine.cached_prefix import LastSent, Sent, dropped_cache
-from thinklsp.engine.commands import MakeRunner, UserCommands, sandbox
-from thinklsp.engine.connections import Connections, host_of
+from thinklsp.agent.loop_config import TurnConfig
+from thinklsp.core.client_identity import LOCAL_IDENTITY, ClientIdentity
+from thinklsp.core.errors import SettingsError, ThinkLspError, TurnRefused
+from thinklsp.engine.connections import (
+    PROVIDERS,
+    ProviderConnections,
+    ServerModels,
+    apply_server_capabilities,
+    identify_service,
+    resolve_host,
+    select_adapter,
+)
 from thinklsp.engine.instructions import ProjectInstructions
-from thinklsp.engine.server_models import ServerModels
-from thinklsp.engine.turn import Choices, Turn
-from thinklsp.engine.turn_config import config_for, list_overrides, not_kept, plan_for
-from thinklsp.engine.turn_spec import TurnSpec, user_text
-from thinklsp.engine.user_config import UserConfig
+from thinklsp.engine.mcp_servers import McpServers
+from thinklsp.engine.prompt_images import check_images, read_images
+from thinklsp.engine.session_claims import SessionClaims
+from thinklsp.engine.team_budgets import TeamBudgets
+from thinklsp.engine.turn import Turn
+from thinklsp.engine.turn_config import (
+    Choices,
+    LastSentSettings,
+    SentSettings,
+    build_thinking_plan,
+    build_turn_config,
+    describe_cache_loss,
+    list_overrides,
+    list_unsupported_settings,
+)
+from thinklsp.engine.turn_request import TurnRequest, read_excerpts
+from thinklsp.engine.turn_setup import TurnSetup
+from thinklsp.engine.user_commands import RunnerFactory, UserCommands, create_sandbox_runner
+from thinklsp.engine.user_config import UserConfig, locate_permissions
 from thinklsp.http.transport import Transport
 from thinklsp.providers.base import Thinking
-from thinklsp.providers.catalog import Catalogue
+from thinklsp.providers.catalogue import Catalogue
 from thinklsp.providers.model_info import ModelInfo
 from thinklsp.sessions.session import Session
 from thinklsp.sessions.sqlite_store import MemoryStore
 from thinklsp.sessions.store import SessionStore
-from thinklsp.settings import (
-    Access,
-    EditorSettings,
-    Provider,
-    Resolved,
-    Settings,
-    UserSettings,
-    keyed_providers,
-    resolve,
-)
-from thinklsp.settings.model import limit_of
-from thinklsp.settings.permissions import Permissions
-from thinklsp.tools.commands import Runner
-from thinklsp.tools.permission import Approval
+from thinklsp.settings.access import Access, list_keyed_providers
+from thinklsp.settings.budgets_section import load_budgets_section
+from thinklsp.settings.error_messages import describe_limit
+from thinklsp.settings.model import Provider, Settings
+from thinklsp.settings.sources import EditorSettings, ResolvedSettings, resolve_settings
+from thinklsp.settings.user_file import UserSettings
+from thinklsp.tools.command_runs import Approval, CommandRunner
 from thinklsp.workspace.overlay import EditOverlay
+from thinklsp.workspace.paths import Root
 
 _log = logging.getLogger(__name__)
 
-_MOST_METERS = 16
-_BUSY = "This session is busy with another turn. Wait for it or stop it first."
+_MAX_METERS = 16
 
 
 class Engine:
-    """Mutable state: the user's settings, the store, the connections to providers, who is busy, which models a server
-    has, how full the sessions are, which commands were allowed in them, what the day has cost, and what was answered
-    about the workspace's instructions."""
+    """The shared state of a client's turns. The state includes the settings, the session store, the provider
+    connections, today's spending and the user's approvals."""
 
     def __init__(
-        self, environment: Mapping[str, str], store: SessionStore | None = None, *, make_runner: MakeRunner = sandbox
+        self,
+        environment: Mapping[str, str],
+        store: SessionStore | None = None,
+        *,
+        identity: ClientIdentity = LOCAL_IDENTITY,
+        runner_factory: RunnerFactory = create_sandbox_runner,
     ) -> None:
+        self.identity = identity
         self.config = UserConfig(environment)
         self.store: SessionStore = MemoryStore() if store is None else store
-        self.connections = Connections()
+        self.connections = ProviderConnections()
         self._spending = DaySpending()
-        self._busy: dict[str, str] = {}
+        self._budgets = TeamBudgets(load_budgets_section(environment), identity, self.store)
+        self.claims = SessionClaims(self.store)
         self._meters: dict[str, ContextMeter] = {}
-        self._last_sent = LastSent()
-        self._make_runner = make_runner
-        self._granted: dict[str, set[Approval]] = {}
+        self._last_sent = LastSentSettings()
+        self._runner_factory = runner_factory
+        self._session_approvals: dict[str, set[Approval]] = {}
         self.models = ServerModels(self.config)
-        self.permissions = Permissions.beside(self.user.path)
-        self._instructions = ProjectInstructions(self.permissions)
+        self.permissions = locate_permissions(self.user, identity)
+        self.instructions = ProjectInstructions(self.permissions, self.user.path)
+        self._mcp_servers = McpServers(environment, self.permissions, identity)
+
+    async def describe_mcp_servers(self, roots: Sequence[Root]) -> dict[str, Any]:
+        """Describe the MCP servers of the user and of the workspace folders, without starting one."""
+        return await self._mcp_servers.build_report(roots, self.user)
 
     async def aclose(self) -> None:
+        await self._mcp_servers.aclose()
         await self.connections.aclose()
         await self.store.aclose()
         await self.config.aclose()
 
     @property
     def user(self) -> UserSettings:
-        return self.config.now.user
+        return self.config.current.user
 
     @property
     def catalogue(self) -> Catalogue:
-        return self.config.now.catalogue
+        return self.config.current.catalogue
 
     @property
     def transport(self) -> Transport:
-        return self.config.now.transport
+        return self.config.current.transport
 
-    def keyed(self) -> frozenset[str]:
-        return frozenset(keyed_providers(self.user))
+    def find_keyed_providers(self) -> frozenset[str]:
+        return frozenset(list_keyed_providers(self.user))
 
-    def resolved(self, editor: EditorSettings, *overrides: tuple[str, Choices]) -> Resolved:
-        return resolve(self.user, editor, keyed=self.keyed(), overrides=overrides)
+    def resolve_settings(self, editor: EditorSettings, *overrides: tuple[str, Choices]) -> ResolvedSettings:
+        return resolve_settings(self.user, editor, keyed=self.find_keyed_providers(), overrides=overrides)
 
-    async def session(self, session_id: str | None, workspace: str) -> Session:
-        """Raises SessionError for an id that is unknown or belongs elsewhere; `last` is the workspace's newest."""
+    async def open_session(self, session_id: str | None, workspace: str) -> Session:
+        """Return a session in the workspace, or a new session if `session_id` is None. The id `last` means the newest
+        session. Raises SessionError if the id is unknown or belongs to another workspace."""
         if session_id is None:
             return await self.store.create(workspace)
         if session_id == "last":
-            return await self.store.latest(workspace)
+            return await self.store.find_latest(workspace)
         return await self.store.get(session_id, workspace)
 
-    async def tell_of_undo(self, session_id: str) -> None:
-        """The next prompt of the session says that edits were taken back. Raises SessionError."""
-        await self.store.update(session_id, lambda session: session.with_undo())
-        if session_id not in self._busy:
-            await self.store.release(session_id)
+    async def _find_session(self, request: TurnRequest, turn_id: str) -> Session | None:
+        """Return the session that a request continues, or None for a new one. Raises SessionError if it is busy."""
+        if request.session_id is None:
+            return None
+        session = await self.open_session(request.session_id, request.workspace)
+        self.claims.check(session.id, turn_id)
+        return session
 
-    def is_busy(self, session_id: str) -> bool:
-        """Whether a turn of this process, or work of another kind, has claimed it."""
-        return session_id in self._busy
+    async def record_undo(self, session_id: str) -> None:
+        """Record that the user undid edits, so that the session's next prompt informs the model. Raises
+        SessionError."""
+        await self.store.update(session_id, lambda session: session.mark_undone())
+        await self.claims.release_lease(session_id)
 
-    def claim(self, session_id: str, turn_id: str) -> Callable[[], None]:
-        """Takes the session for one turn or for what commands do to it; gives what lets go of it again.
-
-        Raises SessionError while another turn has it.
-        """
-        if self._busy.setdefault(session_id, turn_id) != turn_id:
-            raise SessionError(_BUSY)
-        return lambda: self._release(session_id, turn_id)
-
-    async def begin(
-        self, spec: TurnSpec, editor: EditorSettings, choices: Choices, *, turn_id: str | None = None
+    async def start_turn(
+        self, request: TurnRequest, editor: EditorSettings, choices: Choices, *, turn_id: str | None = None
     ) -> Turn:
-        """Checks everything that can be checked without a model and takes the session; `turn_id` may have claimed it.
+        """Check a request without calling a model, claim its session, and return the turn.
 
-        Raises TurnRefused, SettingsError, SessionError or PathRefused with a sentence; nothing has changed then.
+        The caller may already have claimed the session with `turn_id`. Raises TurnRefused, ImageRefused, SettingsError,
+        SessionError or PathRefused with a message for the user. A failed call leaves the engine unchanged.
         """
-        user_text(spec)
+        excerpts, images = read_excerpts(request), read_images(request)
         turn_id = turn_id or secrets.token_hex(8)
-        news = await self.config.refresh()
-        now = self.config.now
-        known = None if spec.session_id is None else await self.session(spec.session_id, spec.workspace)
-        if known is not None and self._busy.get(known.id, turn_id) != turn_id:
-            raise SessionError(_BUSY)
-        settings = self._settings(spec, editor, choices, known)
-        provider, model = self.target(settings)
-        plan = plan_for(settings, model)
-        adapter_for(provider, self.host(provider))
-        runner = await self._runner()
+        config_notices = await self.config.refresh()
+        now = self.config.current
+        known = await self._find_session(request, turn_id)
+        settings = self._resolve_turn_settings(request, editor, choices, known)
+        provider, model = self.resolve_target(settings)
+        check_images(images, model, () if known is None else known.conversation)
+        plan = build_thinking_plan(settings, model)
+        select_adapter(provider, self.resolve_host(provider))
+        runner = await self._create_runner()
         configured = partial(
-            config_for, settings=settings, mode=spec.mode, commands=runner is not None, tested=spec.tested
+            build_turn_config,
+            settings=settings,
+            mode=request.mode,
+            has_commands=runner is not None,
+            verifies_edits=request.should_verify,
         )
-        session = known or await self.session(None, spec.workspace)
-        usual = self._settings(replace(spec, effort=None, model=None, thinking=None), editor, choices, known)
-        dropped = await self._dropped_cache(spec, usual, session, (model, plan.thinking))
-        granted = self._granted.setdefault(session.id, set())
-        release = self.claim(session.id, turn_id)
+        session = known or await self.open_session(None, request.workspace)
+        usual = self._resolve_turn_settings(
+            replace(request, effort=None, model=None, thinking=None), editor, choices, known
+        )
+        cache_notices = await self._check_cache_loss(request, usual, session, (model, plan.thinking))
+        granted = self._session_approvals.setdefault(session.id, set())
         _log.debug("turn %s: %s, model %s, thinking %s", turn_id, provider, model.id, plan.thinking)
-        return Turn(
-            id=turn_id,
-            session=session,
-            spec=spec,
-            overlay=EditOverlay(spec.view),
-            config=configured(model, plan=plan),
+        setup = TurnSetup(
             display=settings.thinking.display,
             review=settings.edits.review,
-            notices=(*news, *plan.notices, *not_kept(settings, model), *dropped),
+            notices=(*config_notices, *plan.notices, *list_unsupported_settings(settings, model), *cache_notices),
+            excerpts=excerpts,
+            images=images,
             connect=lambda known: self.connections.connect(now, provider, known),
-            service=self._service(provider),
-            instructions=self._instructions,
-            choose_model=self._chooser(provider, model, settings, configured),
-            spending=self._spending,
-            store=self.store,
-            meter=self.meter(session.id),
-            release=release,
-            commands=None if runner is None else UserCommands(runner, self.user, granted),
+            release=self.claims.claim(session.id, turn_id),
+            take_queued=partial(self.claims.take, session.id, turn_id, request),
+            admit_call=self._budgets.admit_call,
+            instructions=self.instructions,
+            service_id=identify_service(self.resolve_host(provider)),
+            choose_model=self._create_model_query(provider, model, settings, configured),
+            commands=None if runner is None else UserCommands(runner, self.user, self.permissions, granted),
+            prepare_tools=partial(self._mcp_servers.prepare_tools, request, self.user, session.id),
+        )
+        return Turn(
+            turn_id,
+            request,
+            session,
+            configured(model, plan=plan),
+            setup,
+            self.store,
+            self.get_meter(session.id),
+            UsageLedger(self._spending),
+            EditOverlay(request.view),
         )
 
-    async def _runner(self) -> Runner | None:
-        """Of one turn; None where the user has not enabled commands or nothing can contain them."""
+    async def _create_runner(self) -> CommandRunner | None:
+        """Create the command runner for a turn, or return None if commands are disabled or there is no sandbox."""
         commands = self.user.file.commands
-        return await self._make_runner(commands, self.user.environment) if commands.enabled else None
+        return await self._runner_factory(commands, self.user.environment) if commands.enabled else None
 
-    def meter(self, session_id: str) -> ContextMeter:
-        """What is known of the session's size. Of those that were used last, since it holds their conversations; for
-        others estimates begin anew, as they do in a new process."""
+    def get_meter(self, session_id: str) -> ContextMeter:
+        """Return the session's context meter. The engine keeps only the most recently used meters."""
         meter = self._meters.pop(session_id, None) or ContextMeter()
         self._meters[session_id] = meter
-        if len(self._meters) > _MOST_METERS:
+        if len(self._meters) > _MAX_METERS:
             del self._meters[next(iter(self._meters))]
         return meter
 
-    def forget(self, session_id: str) -> None:
-        """It was deleted."""
+    def forget_session(self, session_id: str) -> None:
+        """Discard the context meter and the approvals of a deleted session."""
         self._meters.pop(session_id, None)
-        self._granted.pop(session_id, None)
+        self._session_approvals.pop(session_id, None)
+        self._mcp_servers.forget_session(session_id)
 
-    def target(self, settings: Settings) -> tuple[Provider, ModelInfo]:
-        """Provider and model that a turn with these settings would use. A compatible server's model has no id where the
-        user names none: it is the server's first, which takes a question to find out."""
+    def resolve_target(self, settings: Settings) -> tuple[Provider, ModelInfo]:
+        """Return the provider and the model for a turn with the given settings.
+
+        The model id is empty if the first model of an OpenAI-compatible server is not known yet. Raises TurnRefused if
+        no provider has a key.
+        """
         provider: Provider = settings.provider
         if provider == "auto":
-            keyed = [name for name in PROVIDERS if name in self.keyed()]
+            keyed = [name for name in PROVIDERS if name in self.find_keyed_providers()]
             if not keyed:
                 raise TurnRefused(
-                    "No model provider has a key. Set ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY in the "
-                    "environment, or THINKLSP_COMPATIBLE_BASE_URL for a server of your own (Ollama: "
-                    "http://localhost:11434/v1); or the setting thinklsp.provider to simulator to look around without."
+                    "No model provider has a key. Set the environment variable `ANTHROPIC_API_KEY`, `OPENAI_API_KEY` "
+                    "or `GEMINI_API_KEY`, or `THINKLSP_COMPATIBLE_BASE_URL` for your own server (Ollama: "
+                    "http://localhost:11434/v1), or set `thinklsp.provider` to `simulator` to try thinklsp offline."
                 )
-            provider = self._provider_of(settings.model, keyed)
-        return provider, self._model(provider, settings.model or self.catalogue.default_model(provider))
+            provider = self._find_provider(settings.model, keyed)
+        return provider, self._resolve_model(provider, settings.model or self.catalogue.find_default_model(provider))
 
-    def _model(self, provider: Provider, model_id: str) -> ModelInfo:
-        host = self.host(provider)
-        listed = self.catalogue.lookup(provider, model_id, on=datetime.now(UTC).date())
-        return on_server(listed, host, self.models.told(host))
+    def _resolve_model(self, provider: Provider, model_id: str) -> ModelInfo:
+        host = self.resolve_host(provider)
+        catalogue_model = self.catalogue.find_model(provider, model_id, day=datetime.now(UTC).date())
+        return apply_server_capabilities(catalogue_model, host, self.models.find_capabilities(host))
 
-    def _provider_of(self, model: str | None, keyed: Sequence[Provider]) -> Provider:
-        """The first with a key, unless the model that the user names is listed for a later one only."""
-        listed = (name for name in keyed if model and self.catalogue.lookup(name, model).known)
-        return next(listed, keyed[0])
+    def _find_provider(self, model: str | None, keyed_providers: Sequence[Provider]) -> Provider:
+        """Return the first provider that lists the model. If no provider lists it, return the first provider with a
+        key."""
+        listing_providers = (name for name in keyed_providers if model and self.catalogue.find_model(name, model).known)
+        return next(listing_providers, keyed_providers[0])
 
-    def model_choices(self, provider: Provider) -> tuple[str, ...]:
-        """Ids of the models that can be chosen: the provider's, or those of all that have a key."""
-        names = [name for name in PROVIDERS if name in self.keyed()] if provider == "auto" else [provider]
-        return tuple(model for name in names or PROVIDERS for model in self.catalogue.known_models(name))
+    def list_model_choices(self, provider: Provider) -> tuple[str, ...]:
+        """Return the ids of the provider's models in the catalogue. `auto` selects all providers that have a key."""
+        names = (
+            [name for name in PROVIDERS if name in self.find_keyed_providers()] if provider == "auto" else [provider]
+        )
+        return tuple(model for name in names or PROVIDERS for model in self.catalogue.list_models(name))
 
-    def host(self, provider: Provider) -> Access | None:
-        """As `access`, but at once and without a key that has to be read. Raises SettingsError."""
-        return host_of(provider, self.user)
+    def resolve_host(self, provider: Provider) -> Access | None:
+        """Return the provider's host and key without running a key command or opening the keyring. Raises
+        SettingsError."""
+        return resolve_host(provider, self.user)
 
-    async def access(self, provider: Provider) -> Access | None:
-        """Host and key as they are now; None for the simulator. Raises SettingsError."""
-        return await self.connections.access(provider, self.user)
+    async def resolve_access(self, provider: Provider) -> Access | None:
+        """Return the provider's current host and key, or None for the simulator. Raises SettingsError."""
+        return await self.connections.resolve_access(provider, self.user)
 
-    def sent(self, settings: Settings) -> Sent:
-        """Return what a turn with these settings sends about model and thinking. Raises ThinkLspError."""
-        _, model = self.target(settings)
-        return model, plan_for(settings, model).thinking
+    def plan_sent_settings(self, settings: Settings) -> SentSettings:
+        """Return the model and the thinking parameters for a turn with the given settings. Raises ThinkLspError."""
+        _, model = self.resolve_target(settings)
+        return model, build_thinking_plan(settings, model).thinking
 
-    async def _dropped_cache(self, spec: TurnSpec, usual: Settings, session: Session, now: Sent) -> tuple[str, ...]:
-        """Return a notice if the command's own effort, thinking or model makes the service forget the session. `usual`:
-        the settings without them."""
-        former = self._last_sent.swap(session.id, now)
-        if not spec.chosen:
+    async def _check_cache_loss(
+        self, request: TurnRequest, usual: Settings, session: Session, now: SentSettings
+    ) -> tuple[str, ...]:
+        """Return a notice if the command's arguments invalidate the session's prompt cache.
+
+        `usual` contains the settings without the arguments for effort, thinking and model.
+        """
+        previous = self._last_sent.swap(session.id, now)
+        if not request.chosen:
             return ()
         try:
-            dropped = await dropped_cache(self.store, session.id, former or self.sent(usual), now)
+            notice = await describe_cache_loss(self.store, session.id, previous or self.plan_sent_settings(usual), now)
         except ThinkLspError:
             return ()
-        return () if dropped is None else (dropped,)
+        return () if notice is None else (notice,)
 
-    def _settings(self, spec: TurnSpec, editor: EditorSettings, choices: Choices, session: Session | None) -> Settings:
-        by_action = self.resolved(editor).settings.effort_by_action
-        overrides = list_overrides(spec, by_action, choices, {} if session is None else session.choices)
+    def _resolve_turn_settings(
+        self, request: TurnRequest, editor: EditorSettings, choices: Choices, session: Session | None
+    ) -> Settings:
+        by_action = self.resolve_settings(editor).settings.effort_by_action
+        overrides = list_overrides(request, by_action, choices, {} if session is None else session.choices)
         try:
-            return self.resolved(editor, *overrides).settings
+            return self.resolve_settings(editor, *overrides).settings
         except ValidationError as error:
             key = ".".join(str(part) for part in error.errors(include_url=False, include_input=False)[0]["loc"])
-            raise SettingsError(key, f"The {key} must be {limit_of(error)}.") from None
+            raise SettingsError(key, f"`{key}` must be {describe_limit(error)}.") from None
 
-    def _service(self, provider: Provider) -> str:
-        """Tells services apart, without showing an address that may hold a password. Empty for the simulator."""
-        host = self.host(provider)
-        if host is None:
-            return ""
-        return sha256(f"{host.provider} {host.base_url}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    def adjust_thinking(self, provider: Provider, model: ModelInfo, thinking: Thinking) -> Thinking:
+        """Adjust the thinking parameters according to the fallbacks that this process has learned."""
+        return self.connections.find_fallbacks(provider, self.resolve_host(provider)).adjust_thinking(model, thinking)
 
-    def accepted(self, provider: Provider, model: ModelInfo, thinking: Thinking) -> Thinking:
-        """Return the thinking that the service is sent, as far as its refusals are known in this process."""
-        return self.connections.remedies(provider, self.host(provider)).accepted(model, thinking)
-
-    async def recall_refusals(self, session_id: str, settings: Settings) -> None:
-        """Learn from the store what the service that a turn with these settings would use has refused."""
-        provider, _ = self.target(settings)
-        if service := self._service(provider):
-            remedies = self.connections.remedies(provider, self.host(provider))
-            for remedy in await self.store.remedies(session_id, service):
+    async def load_fallbacks(self, session_id: str, settings: Settings) -> None:
+        """Load the stored fallbacks for the provider that a turn with the given settings calls."""
+        provider, _ = self.resolve_target(settings)
+        if service := identify_service(self.resolve_host(provider)):
+            remedies = self.connections.find_fallbacks(provider, self.resolve_host(provider))
+            for remedy in await self.store.list_fallbacks(session_id, service):
                 remedies.learn(remedy)
 
-    def _chooser(
-        self, provider: Provider, model: ModelInfo, settings: Settings, configured: Callable[..., TurnConfig]
+    def _create_model_query(
+        self, provider: Provider, model: ModelInfo, settings: Settings, build_config: Callable[..., TurnConfig]
     ) -> Callable[[], Awaitable[tuple[TurnConfig, tuple[str, ...]]]] | None:
-        """What the server has to be asked before the turn; None where nothing is missing."""
-        if not model.id:
-            return lambda: self._chosen(provider, settings, configured)
-        if provider != "openai-compatible" or model.context_window is not None:
+        """Return a function that queries the server's models before the turn, or None if no query is needed."""
+        is_told = self.models.find_capabilities(self.resolve_host(provider)) is not None
+        if model.id and (provider != "openai-compatible" or model.context_window is not None or is_told):
             return None
-        if self.models.told(self.host(provider)) is not None:
-            return None
-        return lambda: self._measured(provider, settings, configured, model.id)
+        return lambda: self._query_server(provider, model.id, settings, build_config)
 
-    async def _measured(
-        self, provider: Provider, settings: Settings, configured: Callable[..., TurnConfig], model_id: str
+    async def _query_server(
+        self, provider: Provider, model_id: str, settings: Settings, build_config: Callable[..., TurnConfig]
     ) -> tuple[TurnConfig, tuple[str, ...]]:
-        """The turn's configuration with the window that the server tells, where it does."""
-        await self.models.measure(provider, await self._access(provider))
-        model = self._model(provider, model_id)
-        return configured(model, plan=plan_for(settings, model)), ()
-
-    async def _chosen(
-        self, provider: Provider, settings: Settings, configured: Callable[..., TurnConfig]
-    ) -> tuple[TurnConfig, tuple[str, ...]]:
-        """The turn's configuration with the server's own choice of model, and what to tell the user."""
-        known = self.models.told(self.host(provider))
-        models = await self.models.of(provider, await self._access(provider))
-        model = self._model(provider, models[0])
-        plan = plan_for(settings, model)
-        others = f" It has {len(models) - 1} more; thinklsp.model chooses." if len(models) > 1 else ""
-        said = f"No model is set; the first one of the server is used, {model.id}.{others}"
-        news = () if known is not None and known.models else (said,)
-        return configured(model, plan=plan), (*news, *plan.notices, *not_kept(settings, model))
-
-    async def _access(self, provider: Provider) -> Access:
-        access = await self.access(provider)
+        """Query the server's models. Return the completed turn configuration and notices for the user."""
+        access = await self.resolve_access(provider)
         if access is None:
-            raise AssertionError("a compatible server has an address")
-        return access
-
-    def _release(self, session_id: str, turn_id: str) -> None:
-        if self._busy.get(session_id) == turn_id:
-            del self._busy[session_id]
+            raise AssertionError("an OpenAI-compatible server must have an address")
+        if model_id:
+            await self.models.query_context_windows(provider, access)
+            model = self._resolve_model(provider, model_id)
+            return build_config(model, plan=build_thinking_plan(settings, model)), ()
+        cached = self.models.find_capabilities(access)
+        models = await self.models.list_models(provider, access)
+        model = self._resolve_model(provider, models[0])
+        plan = build_thinking_plan(settings, model)
+        others_text = (
+            f" The server has {len(models) - 1} more. To choose one, set `thinklsp.model`." if len(models) > 1 else ""
+        )
+        notice = f"No model is set, so the server's first model is used: {model.id}.{others_text}"
+        notices = () if cached is not None and cached.models else (notice,)
+        return build_config(model, plan=plan), (*notices, *plan.notices, *list_unsupported_settings(settings, model))

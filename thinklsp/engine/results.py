@@ -1,4 +1,4 @@
-"""The result values of a turn, shared by editors and the terminal: its edit, file by file, and its JSON form."""
+"""The JSON results of turns, which editors and the terminal share."""
 
 from __future__ import annotations
 
@@ -8,107 +8,115 @@ from typing import Any, Literal
 
 from thinklsp.core.edits import FileEdit, count_hunks
 from thinklsp.core.events import TurnFinished, TurnStopReason
-from thinklsp.core.usage import Usage, usage_json
+from thinklsp.core.usage import Usage, serialize_usage
+from thinklsp.engine.findings import parse_findings
 from thinklsp.engine.turn import Turn
+from thinklsp.engine.turn_request import ActionRequest
 
-Status = Literal["applied", "some", "conflict", "refused", "held", "unknown"]
+EditStatus = Literal["applied", "some", "conflict", "refused", "held", "unknown"]
 
 Result = dict[str, Any]
-"""A TurnResult, or what a command answers in its place."""
+"""A TurnResult, or another JSON answer of a command."""
 
-# Why a turn ended without a whole answer. Such a turn's edit is not sent.
+# Reasons why a turn can end without a complete answer. The edits of such a turn are not sent to the editor.
 ENDINGS: Mapping[TurnStopReason, str] = {
     "cancelled": "the turn was cancelled",
-    "refusal": "the service declined to answer",
-    "max_tokens": "the answer was cut at the output limit",
-    "max_steps": "the turn reached its limit of steps",
+    "refusal": "the provider declined to answer",
+    "max_tokens": "the answer reached the output limit",
+    "max_steps": "the turn reached its step limit",
     "budget": "the turn reached its budget",
-    "context_window": "the conversation outgrew the model's context window",
+    "context_window": "the conversation no longer fits the model's context window",
     "error": "the turn failed",
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Hunks:
-    """Counts of one file. Creating, renaming and deleting the file are one hunk each."""
+class HunkCounts:
+    """The numbers of applied and pending hunks in a file. Creating, renaming or deleting a file counts as one hunk."""
 
     applied: int = 0
-    waiting: int = 0
+    pending: int = 0
 
-    def json(self) -> dict[str, Any]:
-        """Return the counts as a TurnResult holds them."""
-        return {"applied": self.applied, "waiting": self.waiting}
+    def to_json(self) -> dict[str, Any]:
+        return {"applied": self.applied, "waiting": self.pending}
 
 
 @dataclass(frozen=True, slots=True)
 class FileStatus:
-    """The status of a file of an edit set. `waits`: the editor was asked for the change and did not make all of it."""
+    """The status of a file in an edit set. `is_pending` is true if the editor received the file's edit but did not
+    apply it completely."""
 
     uri: str
-    status: Status
+    status: EditStatus
     reason: str | None = None
-    hunks: Hunks = field(default_factory=Hunks)
-    waits: bool = False
+    hunks: HunkCounts = field(default_factory=HunkCounts)
+    is_pending: bool = False
 
-    def json(self) -> dict[str, Any]:
-        """Return the status as a TurnResult holds it."""
-        return {"uri": self.uri, "status": self.status, "hunks": self.hunks.json(), "reason": self.reason}
+    def to_json(self) -> dict[str, Any]:
+        return {"uri": self.uri, "status": self.status, "hunks": self.hunks.to_json(), "reason": self.reason}
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """The outcome of an edit set. `notices` are sentences for the user; `waiting` is the one about files that the
-    editor did not change, or not completely.
+class EditOutcome:
+    """The outcome of an edit set: the status of each file and notices for the user.
+
+    `pending_notice` describes the files that the editor did not change completely.
     """
 
     files: tuple[FileStatus, ...]
     proposal_id: str | None = None
     notices: tuple[str, ...] = ()
-    waiting: str = ""
+    pending_notice: str = ""
 
     @property
     def applied(self) -> Literal["all", "some", "none"]:
-        """How many of the files have the change."""
+        """`all`, `some` or `none`, depending on how many files the editor changed."""
         if all(file.status == "applied" for file in self.files):
             return "all"
         return "some" if any(file.status in ("applied", "some") for file in self.files) else "none"
 
     @property
-    def sentences(self) -> tuple[str, ...]:
-        """All sentences for the user, the one about waiting files first."""
-        return (self.waiting, *self.notices) if self.waiting else self.notices
+    def all_notices(self) -> tuple[str, ...]:
+        """All notices for the user, beginning with the notice about pending files."""
+        return (self.pending_notice, *self.notices) if self.pending_notice else self.notices
 
-    def json(self) -> dict[str, Any]:
-        """Return the outcome as a TurnResult holds it."""
-        files = [file.json() for file in self.files]
+    def to_json(self) -> dict[str, Any]:
+        files = [file.to_json() for file in self.files]
         return {"applied": self.applied, "files": files, "proposalId": self.proposal_id}
 
 
-def not_sent(file: FileEdit, *, is_there: bool = False) -> Hunks:
-    """Count the hunks of a file that is not sent, because the file has the change already or the change must wait."""
+def count_unsent_hunks(file: FileEdit, *, is_applied: bool = False) -> HunkCounts:
+    """Count the hunks of an unsent edit. They count as applied if `is_applied` is true, and as pending otherwise."""
     count = count_hunks(file)
-    return Hunks(count, 0) if is_there else Hunks(0, count)
+    return HunkCounts(count, 0) if is_applied else HunkCounts(0, count)
 
 
-def turn_result(turn: Turn, finished: TurnFinished, outcome: Outcome | None, more: Sequence[str] = ()) -> Result:
-    """Build the TurnResult of a turn that has ended. `more`: further notices."""
-    return {
-        "turnId": turn.id,
-        "sessionId": turn.session.id,
-        "stopReason": finished.stop_reason,
-        "text": finished.text,
-        "thinking": (finished.thinking or None) if turn.display == "summary" else None,
-        "edits": None if outcome is None else outcome.json(),
-        "verified": None if finished.verified is None else finished.verified.json(),
-        "usage": usage_json(finished.usage),
-        "notices": [*turn.said, *(outcome.sentences if outcome is not None else ()), *more],
+def build_turn_result(
+    turn: Turn, finished: TurnFinished, outcome: EditOutcome | None, extra_notices: Sequence[str] = ()
+) -> Result:
+    """Build the TurnResult of a finished turn. `extra_notices` follow the turn's own notices."""
+    notices = [*turn.output.notices, *(outcome.all_notices if outcome is not None else ()), *extra_notices]
+    return build_plain_result(turn.id, turn.session.id, finished.stop_reason, finished.text, notices) | {
+        "thinking": (finished.thinking or None) if turn.setup.display == "summary" else None,
+        "edits": None if outcome is None else outcome.to_json(),
+        "verified": None if finished.test_outcome is None else finished.test_outcome.to_json(),
+        "findings": _find_findings(turn, finished),
+        "usage": serialize_usage(finished.usage),
     }
 
 
-def plain_result(
+def _find_findings(turn: Turn, finished: TurnFinished) -> list[dict[str, Any]] | None:
+    """Return the findings of a review, or None for other turns and for a review without a complete answer."""
+    request = turn.request
+    if not isinstance(request, ActionRequest) or request.name != "review" or finished.stop_reason != "end_turn":
+        return None
+    return parse_findings(finished.text, request.view)
+
+
+def build_plain_result(
     turn_id: str, session_id: str, stop_reason: TurnStopReason, text: str = "", notices: Sequence[str] = ()
 ) -> Result:
-    """Build the TurnResult of work that ended without a turn of its own."""
+    """Build the TurnResult of a command that ended without starting a turn."""
     return {
         "turnId": turn_id,
         "sessionId": session_id,
@@ -117,6 +125,59 @@ def plain_result(
         "thinking": None,
         "edits": None,
         "verified": None,
-        "usage": usage_json(Usage()),
+        "findings": None,
+        "usage": serialize_usage(Usage()),
         "notices": list(notices),
     }
+
+
+def build_compact_result(turn: Turn, result: Result) -> Result:
+    """Build the result of `thinklsp.compact`. If nothing was compacted, `archiveId` is null and the message counts are
+    equal."""
+    common = {"stopReason": result["stopReason"], "usage": result["usage"]}
+    compaction = turn.output.compaction
+    if compaction is None:
+        same = {"messages": len(turn.session.conversation), "tokens": None}
+        return {"before": same, "after": same, "archiveId": None, **common}
+    how = compaction.event
+    return {
+        "before": {"messages": len(how.before), "tokens": how.tokens_before},
+        "after": {"messages": len(how.after), "tokens": how.tokens_after},
+        "archiveId": compaction.archive_id,
+        **common,
+    }
+
+
+def format_compaction(compacted: Result) -> str:
+    """Format the result of `thinklsp.compact` as the final progress message."""
+    if compacted["archiveId"] is None:
+        return "done, nothing to compact" if compacted["stopReason"] == "end_turn" else _format_stop_reason(compacted)
+    before, after = (compacted[side]["messages"] for side in ("before", "after"))
+    return f"done, compacted {before} messages to {after}"
+
+
+def format_outcome(result: Result) -> str:
+    edits = result["edits"]
+    if result["stopReason"] != "end_turn":
+        return (
+            _format_stop_reason(result)
+            if edits is None
+            else f"{_format_stop_reason(result)}; the edit {_format_edit_state(edits)}"
+        )
+    if edits is None:
+        return "done"
+    applied = sum(file["status"] in ("applied", "some") for file in edits["files"])
+    unapplied = sum(file["status"] != "applied" for file in edits["files"])
+    files = "1 file" if applied == 1 else f"{applied} files"
+    return f"done, changed {files}" + (f"; {unapplied} not applied: use `thinklsp: apply`" if unapplied else "")
+
+
+def _format_stop_reason(result: Result) -> str:
+    return str(result["stopReason"].replace("_", " "))
+
+
+def _format_edit_state(edits: dict[str, Any]) -> str:
+    if edits["applied"] == "all":
+        return "was applied"
+    unsure = any(file["status"] == "unknown" for file in edits["files"])
+    return "may have been applied: check with `thinklsp: apply`" if unsure else "is held"

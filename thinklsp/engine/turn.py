@@ -1,103 +1,102 @@
-"""One turn as the faces see it: what is asked, what it may see, and its events while it runs."""
+"""A turn, which the engine starts and a front end runs."""
 
 from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing, suppress
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 
-from thinklsp.agent.bounded_call import compact_now
-from thinklsp.agent.budget import DaySpending
-from thinklsp.agent.budget_gate import AskBudget
+from thinklsp.agent.budget import Emit, MeteredCaller, UsageLedger
+from thinklsp.agent.compactor import compact_now
 from thinklsp.agent.context_meter import ContextMeter
-from thinklsp.agent.instructions import telling, told_in
+from thinklsp.agent.instruction_files import build_instructions, find_sent_digests
+from thinklsp.agent.loop_config import TurnConfig
 from thinklsp.agent.model_call import ModelCaller
-from thinklsp.agent.turn import run_turn
-from thinklsp.agent.turn_state import TurnConfig
-from thinklsp.agent.usage_tally import UsageTally
-from thinklsp.core.choices import Review, ThinkingDisplay
+from thinklsp.agent.skill_prompts import find_sent_list
+from thinklsp.agent.turn_loop import TurnLoop
 from thinklsp.core.edits import FileEdit
 from thinklsp.core.errors import SessionError, ThinkLspError
 from thinklsp.core.events import (
     ContextCompacted,
     Notice,
-    Reminded,
+    ReminderAdded,
+    RetryScheduled,
     StepCommitted,
+    TextStreamed,
+    TurnAnswer,
     TurnEvent,
     TurnFinished,
     TurnStopReason,
 )
-from thinklsp.core.problems import Verified
-from thinklsp.core.remedies import Remedy
-from thinklsp.core.said import Said
+from thinklsp.core.messages import ImageBlock, TextBlock, UserPrompt
+from thinklsp.core.observer import TurnLabels
 from thinklsp.core.usage import Usage
-from thinklsp.engine.commands import UserCommands
-from thinklsp.engine.instructions import Followed, ProjectInstructions
-from thinklsp.engine.turn_spec import ChatTask, CompactTask, TurnSpec, about_of, changes_for, prompt_of, user_text
-from thinklsp.sessions.session import PromptOutcome, Session
+from thinklsp.engine.instructions import TurnInstructions
+from thinklsp.engine.lease_guard import LeaseGuard
+from thinklsp.engine.observation import ObservedTurn
+from thinklsp.engine.prompt_images import check_images
+from thinklsp.engine.skills import build_skill_texts
+from thinklsp.engine.turn_request import ChatRequest, CompactRequest, TurnRequest, build_user_text, read_changes
+from thinklsp.engine.turn_setup import FrontEnd, ShowEvent, TurnSetup
+from thinklsp.sessions.kept_texts import SessionTexts
+from thinklsp.sessions.session import Session
+from thinklsp.sessions.spending import CallUsage, Purpose
 from thinklsp.sessions.store import SessionStore
-from thinklsp.sessions.values import Purpose, Spent
-from thinklsp.tools.base import Ask, ToolContext
-from thinklsp.tools.editor import Editor, NoEditor
+from thinklsp.sessions.unanswered import PromptOutcome
+from thinklsp.tools.tool import ToolContext
 from thinklsp.workspace.overlay import EditOverlay
 
 _log = logging.getLogger(__name__)
-_KEPT = "The former one is archive `{}`: `/restore` in a chat or `thinklsp sessions restore` brings it back."
-
-Choices = Mapping[str, object]
-"""Settings that the user chose while working: dotted key to value."""
+_RESTORE_HINT = "To undo this, restore archive `{}` with `/restore` in a chat or `thinklsp sessions restore`."
 
 
 @dataclass(frozen=True, slots=True)
-class Shortened:
-    """The latest compaction of a turn, and the archive that holds what the conversation was before."""
+class CompactionRecord:
+    """The latest compaction in a turn, with the id of the archive that contains the previous conversation."""
 
-    how: ContextCompacted
-    archive: str
+    event: ContextCompacted
+    archive_id: str
+
+
+@dataclass(slots=True)
+class TurnOutput:
+    """The output of a turn so far, without its edits. `text` is the text of the last step or of the compaction.
+
+    `joining` contains the turn ids of the queued prompts that the turn has taken, until they are stored with a step.
+    `partial_text` contains the pieces of text since the last step.
+    """
+
+    notices: list[str] = field(default_factory=list)
+    answers: TurnAnswer = field(default_factory=TurnAnswer)
+    text: str = ""
+    compaction: CompactionRecord | None = None
+    instructions: TurnInstructions = field(default_factory=TurnInstructions)
+    joining: set[str] = field(default_factory=set)
+    partial_text: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class Turn:
-    """Owns its session until it is left (`with turn:`). `events` runs once; `overlay` then holds the edits.
+    """A turn that the engine has started. The turn writes its edits to `overlay`.
 
-    `choose_model`: asks for the configuration where the user named no model and the server has to; its sentences are
-    for the user. `connect` is given what the service is known to refuse. `store` keeps the session; a step is announced
-    only after it has been stored. `service` is the name under which it keeps what the service refuses; without one that
-    is forgotten. `text` and `thinking` are those of the steps so far; `usage` is what has been booked,
-    `tally` what the model calls have used. `waiting` tells the model which edits of its session are not applied.
+    The turn claims its session until its context exits.
     """
 
     id: str
+    request: TurnRequest
     session: Session
-    spec: TurnSpec
-    overlay: EditOverlay
     config: TurnConfig
-    display: ThinkingDisplay
-    review: Review
-    notices: tuple[str, ...]
-    connect: Callable[[Sequence[Remedy]], Awaitable[ModelCaller]]
+    setup: TurnSetup
     store: SessionStore
-    release: Callable[[], None]
-    service: str = ""
-    instructions: ProjectInstructions | None = None
-    choose_model: Callable[[], Awaitable[tuple[TurnConfig, tuple[str, ...]]]] | None = None
-    spending: DaySpending = field(default_factory=DaySpending)
-    meter: ContextMeter = field(default_factory=ContextMeter)
-    said: list[str] = field(default_factory=list)
-    usage: Usage = field(default_factory=Usage)
-    tally: UsageTally = field(default_factory=UsageTally)
-    answers: Said = field(default_factory=Said)
-    text: str = ""
-    thinking: str = ""
-    waiting: str = ""
-    commands: UserCommands | None = None
-    verified: Verified | None = None
-    shortened: Shortened | None = None
-    followed: Followed = field(default_factory=Followed)
+    meter: ContextMeter
+    usage: UsageLedger
+    overlay: EditOverlay
+    output: TurnOutput = field(default_factory=TurnOutput)
 
     def __enter__(self) -> Self:
         return self
@@ -105,195 +104,220 @@ class Turn:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.release()
+        self.setup.release()
 
-    async def events(
-        self, ask: Ask, ask_budget: AskBudget, editor: Editor | None = None
-    ) -> AsyncGenerator[TurnEvent, None]:
-        """The turn's events, TurnFinished last. What the store has acknowledged survives an error or a cancel."""
-        for notice in self._told(self.notices):
-            yield notice
-        begun = finished = False
+    async def run(self, front: FrontEnd) -> TurnFinished:
+        """Run the turn and return its last event. After an error or a cancellation, stored data is kept."""
+        async with AsyncExitStack() as cleanup:  # The stack calls every callback, even after a second cancellation.
+            if self.setup.commands is not None:
+                cleanup.push_async_callback(self.setup.commands.aclose)
+            cleanup.push_async_callback(self.store.release, self.session.id)
+            kind: Literal["chat", "compact"] = "compact" if isinstance(self.request, CompactRequest) else "chat"
+            with ObservedTurn(self.store.observer, TurnLabels(self.id, self.session.id, kind)) as observed:
+                async with LeaseGuard(self.store, self.session.id):
+                    return await self._run(replace(front, show=observed.observe_events(front.show)), observed)
+
+    async def _run(self, front: FrontEnd, observed: ObservedTurn) -> TurnFinished:
+        self._show_notices(self.setup.notices, front.show)
+        finished: TurnFinished | None = None
+        is_started = False
         try:
-            self.spending.is_at((await self.store.spent_on(self.spending.day)).cost_usd)
-            asked = user_text(self.spec, await changes_for(self.spec))
-            begun = True
-            if asked:
-                await self._update(lambda session: session.with_prompt(prompt_of(self.spec)))
-            instructions, said = await self._instructed(ask)
-            for notice in self._told(said):
-                yield notice
-            if asked:
-                prompt = f"{asked}\n\n{instructions}" if instructions else asked
-                about = about_of(self.spec) or asked
-                await self._update(lambda session: session.with_user(prompt, about, self.waiting))
-            if self.choose_model is not None:
-                self.config, said = await self.choose_model()
-                for notice in self._told(said):
-                    yield notice
-            known = await self.store.remedies(self.session.id, self.service) if self.service else ()
-            self.config = self.config.knowing(known)
-            caller = await self.connect(known)
-            if isinstance(self.spec.task, CompactTask):
-                work = self._compact(caller, self.spec.task, ask_budget)
-            else:
-                commands = None if self.commands is None else self.commands.asking(ask)
-                context = ToolContext(self.overlay, ask, editor or NoEditor(), commands)
-                work = self._run(caller, context, ask_budget)
-            async with aclosing(work) as events:
-                async for event in events:
-                    if isinstance(event, TurnFinished):
-                        finished = True
-                        self.verified = event.verified
-                        await self._leave(event.stop_reason, "")
-                    yield event
+            self.usage.spending.raise_to((await self.store.sum_day(self.usage.spending.day)).cost_usd)
+            changes = await read_changes(self.request)
+            text = build_user_text(self.request, self.setup.excerpts, changes, self.setup.images)
+            is_started = True
+            await self._store_prompt(text, front)
+            if self.setup.choose_model is not None:
+                self.config, notices = await self.setup.choose_model()
+                self._show_notices(notices, front.show)
+                check_images(self.setup.images, self.config.model, ())
+            if self.setup.prepare_tools is not None:
+                tools, notices = await self.setup.prepare_tools(self.output.instructions, front.ask)
+                self._show_notices(notices, front.show)
+                # The built-in tools come first, so that their bytes stay the same.
+                self.config = replace(self.config, tools=(*self.config.tools, *tools))
+            fallbacks = (
+                await self.store.list_fallbacks(self.session.id, self.setup.service_id) if self.setup.service_id else ()
+            )
+            self.config = self.config.apply_fallbacks(fallbacks)
+            # A session that has had skills keeps the tool, because a change of tools invalidates the prompt cache.
+            if self.output.instructions.skills or find_sent_list(self.session.conversation) is not None:
+                self.config = self.config.offer_skills()
+            model = observed.observe_calls(await self.setup.connect(fallbacks))
+            finished = await self._run_model(model, front)
+            await self._store_ending(finished.stop_reason, "")
+            front.show(finished)
+            return finished
         finally:
-            if begun and not finished:
-                await self._leave(*_outcome(sys.exception()))
-            try:
-                await self.store.release(self.session.id)
-            finally:
-                if self.commands is not None:
-                    await self.commands.aclose()
+            if is_started and finished is None:
+                await self._store_ending(*_classify_ending(sys.exception()))
 
     def is_untrusted(self, file: FileEdit) -> bool:
-        """Tell whether a file is in a folder whose instructions the user has not agreed to, or gets a name there."""
+        """Return True if the file, or its target in a rename, is inside a folder with untrusted instructions."""
         uris = (file.uri,) if file.new_uri is None else (file.uri, file.new_uri)
-        return any(self.followed.is_untrusted(self.spec.view.resolve(uri)) for uri in uris)
+        return any(self.output.instructions.is_untrusted(self.request.view.resolve(uri)) for uri in uris)
 
-    async def tell_of_unapplied(self) -> None:
-        """After its end: not all of its edits are in the files, and the model believes that they are. Where the session
-        is not kept, or another process has it by now, nobody can be told."""
+    async def record_unapplied_edits(self) -> None:
+        """Record that some edits were not applied, so that the next prompt informs the model.
+
+        Call this method after the turn. It does nothing if the session is not stored or another process has claimed it.
+        """
         with suppress(SessionError):
-            await self._update(lambda session: session.with_undo())
+            await self._update(lambda session: session.mark_undone())
             await self.store.release(self.session.id)
 
-    async def _instructed(self, ask: Ask) -> tuple[str, tuple[str, ...]]:
-        """What this prompt has to tell of the workspace's instructions, and sentences for the user."""
-        if self.instructions is None or isinstance(self.spec.task, CompactTask):
-            return "", ()
-        everywhere = isinstance(self.spec.task, ChatTask)
-        self.followed = await self.instructions.followed(self.spec.view, self.spec.about, ask, everywhere=everywhere)
-        told, cut = telling(self.followed.files, told_in(self.session.conversation))
-        return told, (*self.followed.said, *cut)
-
-    async def _run(
-        self, caller: ModelCaller, context: ToolContext, ask_budget: AskBudget
-    ) -> AsyncGenerator[TurnEvent, None]:
-        conversation = self.session.conversation
-        turn = run_turn(
-            conversation,
-            self.config,
-            caller=caller,
-            context=context,
-            ask_budget=ask_budget,
-            tally=self.tally,
-            spending=self.spending,
-            meter=self.meter,
+    async def _store_prompt(self, text: str, front: FrontEnd) -> None:
+        """Store the user's prompt with the instruction files that the model has not read yet."""
+        if not text:
+            return
+        references = (
+            *(excerpt.place for excerpt in self.setup.excerpts),
+            *(image.name for image in self.setup.images),
         )
-        async with aclosing(turn) as events:
-            async for event in events:
-                if isinstance(event, StepCommitted):
-                    await self._commit(event)
-                elif isinstance(event, Reminded):
-                    await self._remind(event)
-                elif isinstance(event, ContextCompacted):
-                    event = await self._replace(event)
-                    self.said.append(event.text)
-                elif isinstance(event, Notice):
-                    if event.text in self.said:
-                        continue  # Each model call of the turn says it.
-                    self.said.append(event.text)
-                    await self._keep_remedy(event)
-                yield event
-
-    async def _compact(
-        self, caller: ModelCaller, task: CompactTask, ask_budget: AskBudget
-    ) -> AsyncGenerator[TurnEvent, None]:
-        work = compact_now(
-            self.session.conversation,
-            self.config,
-            caller=caller,
-            ask_budget=ask_budget,
-            instructions=task.instructions,
-            tally=self.tally,
-            spending=self.spending,
-            meter=self.meter,
+        await self._update(lambda session: session.add_prompt(self.request.user_words, self.id, references=references))
+        is_chat = isinstance(self.request, ChatRequest)
+        about = tuple(place.uri for place in self.request.places)
+        followed = await self.setup.instructions.select_instructions(
+            self.request.view, about, front.ask, all_folders=is_chat, show_document=front.show_document
         )
-        async with aclosing(work) as events:
-            async for event in events:
-                if isinstance(event, ContextCompacted):
-                    event = await self._replace(event)
-                    self.text = event.text
-                elif isinstance(event, Notice):
-                    self.said.append(event.text)
-                    await self._keep_remedy(event)
-                yield event
-        yield TurnFinished("end_turn", self.text, "", self.tally.used)
+        self.output.instructions = followed
+        instructions, notices = build_instructions(followed.files, find_sent_digests(self.session.conversation))
+        self._show_notices((*followed.notices, *notices), front.show)
+        names = self.request.skills if isinstance(self.request, ChatRequest) else ()
+        skills = build_skill_texts(names, followed.skills, followed.untrusted_skills, self.session.conversation)
+        prompt = "\n\n".join(filter(None, (text, *skills, instructions)))
+        words = text if is_chat else self.request.user_words
+        user_prompt = UserPrompt(self.request.user_words, self.id)
+        await self._update(
+            lambda session: session.add_user_message(
+                prompt, words, front.unapplied_edits, prompt=user_prompt, images=self.setup.images
+            )
+        )
 
-    def _told(self, sentences: Sequence[str]) -> list[Notice]:
-        self.said.extend(sentences)
-        return [Notice("info", text) for text in sentences]
+    async def _take_prompts(self) -> tuple[TextBlock | ImageBlock, ...]:
+        """Return the queued prompts that join the turn before its next model call. Images precede their prompt."""
+        prompts = self.setup.take_queued(self.config.model)
+        self.output.joining |= {prompt.turn_id for prompt in prompts}
+        blocks: list[TextBlock | ImageBlock] = []
+        for prompt in prompts:
+            text = build_user_text(prompt.request, prompt.excerpts, "", prompt.images)
+            user_prompt = UserPrompt(prompt.request.user_words, prompt.turn_id)
+            blocks += (*prompt.images, TextBlock(text, prompt=user_prompt))
+        return tuple(blocks)
 
-    async def _commit(self, step: StepCommitted) -> None:
-        spent = self._booked(step.usage, "step")
-        await self._update(lambda session: session.with_step(step.assistant, step.results, step.usage), spent)
+    async def _run_model(self, model: ModelCaller, front: FrontEnd) -> TurnFinished:
+        emit: Emit = partial(self._store_and_show, front.show)
+        conversation, config, setup = self.session.conversation, self.config, self.setup
+        caller = MeteredCaller(
+            model,
+            config.limits,
+            usage=self.usage,
+            meter=self.meter,
+            ask=front.ask_budget,
+            admit_call=partial(self.setup.admit_call, self.session.id),
+        )
+        if isinstance(self.request, CompactRequest):
+            instructions = self.request.instructions
+            await compact_now(conversation, config, caller=caller, emit=emit, instructions=instructions)
+            return TurnFinished("end_turn", self.output.text, "", self.usage.total)
+        commands = None if setup.commands is None else setup.commands.replace_ask(front.ask)
+        skills = self.output.instructions.skills or ()
+        texts = SessionTexts(self.store.kept_texts, self.session.id)
+        context = ToolContext(self.overlay, front.ask, front.editor, commands, skills, texts, front.ask_text)
+        return await TurnLoop(
+            conversation, config, caller=caller, context=context, emit=emit, take_prompts=self._take_prompts
+        ).run()
+
+    async def _store_and_show(self, show: ShowEvent, event: TurnEvent) -> None:
+        """Show an event to the user. Data that must survive a crash is stored first."""
+        match event:
+            case StepCommitted():
+                await self._commit_step(event)
+            case ReminderAdded(message):
+                await self._update(lambda session: session.add_reminder(message))
+                self.output.joining.clear()
+            case ContextCompacted():
+                event = await self._store_compaction(event)
+                if isinstance(self.request, CompactRequest):
+                    self.output.text = event.text
+                else:
+                    self.output.notices.append(event.text)
+            case Notice():
+                if event.text in self.output.notices:
+                    return  # Each model call may repeat a notice, but the user sees it once.
+                self.output.notices.append(event.text)
+                if event.fallback is not None and self.setup.service_id:
+                    await self.store.keep_fallback(self.session.id, self.setup.service_id, event.fallback)
+            case TextStreamed():
+                self.output.partial_text.append(event.delta)
+            case RetryScheduled() if event.restart:
+                self.output.partial_text.clear()
+            case _:
+                pass
+        show(event)
+
+    def _show_notices(self, sentences: Sequence[str], show: ShowEvent) -> None:
+        self.output.notices.extend(sentences)
+        for text in sentences:
+            show(Notice("info", text))
+
+    async def _commit_step(self, step: StepCommitted) -> None:
+        spent = self._book(step.usage, "step")
+        await self._update(lambda session: session.add_step(step.assistant, step.results, step.usage), spent)
+        self.output.joining.clear()
+        self.output.partial_text.clear()
         _log.info("turn %s: step ended with %s, %s", self.id, step.assistant.stop_reason, step.usage)
-        self.answers = self.answers.then(step.assistant)
-        self.text, self.thinking = self.answers.text, self.answers.thinking
+        self.output.answers = self.output.answers.append(step.assistant)
+        self.output.text = self.output.answers.text
 
-    async def _remind(self, said: Reminded) -> None:
-        await self._update(lambda session: session.with_reminder(said.message))
-
-    async def _replace(self, shorter: ContextCompacted) -> ContextCompacted:
-        """Store the shorter conversation, which makes the former one an archive, and return the event that names it."""
-        choices = {"thinking.mode": "off"} if shorter.thinking_off else {}
-        spent = self._booked(shorter.usage, "compaction")
+    async def _store_compaction(self, compaction: ContextCompacted) -> ContextCompacted:
+        """Store the compacted conversation and archive the previous one. Return the event with the archive id."""
+        choices = {"thinking.mode": "off"} if compaction.thinking_off else {}
+        spent = self._book(compaction.usage, "compaction")
 
         def change(session: Session) -> Session:
-            return session.compacted(shorter.after).with_usage(shorter.usage).with_choices(choices)
+            return session.replace_conversation(compaction.after).add_usage(compaction.usage).add_choices(choices)
 
-        self.session, archive = await self.store.compact(self.session.id, change, shorter.text, spent)
-        self.shortened = Shortened(shorter, archive)
-        _log.info("turn %s: %d messages became %d", self.id, len(shorter.before), len(shorter.after))
-        return replace(shorter, text=f"{shorter.text} {_KEPT.format(archive)}")
+        self.session, archive = await self.store.compact(self.session.id, change, compaction.text, spent)
+        self.output.compaction = CompactionRecord(compaction, archive)
+        _log.info("turn %s: compacted %d messages to %d", self.id, len(compaction.before), len(compaction.after))
+        return replace(compaction, text=f"{compaction.text} {_RESTORE_HINT.format(archive)}")
 
-    async def _keep_remedy(self, notice: Notice) -> None:
-        if notice.remedy is not None and self.service:
-            await self.store.keep_remedy(self.session.id, self.service, notice.remedy)
+    async def _store_ending(self, stop_reason: TurnStopReason, reason: str) -> None:
+        """Record the end of the turn, and the usage of interrupted model calls.
 
-    async def _leave(self, ended: TurnStopReason, reason: str) -> None:
-        """Store how the turn ended, and book what its model calls have used beyond its steps.
-
-        An attempt that broke off, and an answer that was declined or cut, or whose tools were still running when the
-        turn was stopped, is not a step, yet costs. `reason`: the sentence of a failure.
+        Interrupted calls are not stored as steps, but they cost tokens. `reason` is the error message if the turn
+        failed.
         """
-        lost = self.tally.used.without(self.usage)
-        costs = bool(lost.input_tokens or lost.output_tokens)
-        is_cut = ended in ("cancelled", "error") and not isinstance(self.spec.task, CompactTask)
-        outcome: PromptOutcome = "error" if ended == "end_turn" else ended
-        cut = is_cut or self.session.unanswered or self.session.running_prompt is not None
+        lost_usage = self.usage.unstored_usage
+        costs = bool(lost_usage.input_tokens or lost_usage.output_tokens)
+        is_cut = stop_reason in ("cancelled", "error") and not isinstance(self.request, CompactRequest)
+        outcome: PromptOutcome = "error" if stop_reason == "end_turn" else stop_reason
+        must_end_prompt = is_cut or self.session.unanswered or self.session.running_prompt is not None
 
         def change(session: Session) -> Session:
-            session = session.with_usage(lost) if costs else session
-            return session.cut_short(outcome, reason) if cut else session
+            session = session.add_usage(lost_usage) if costs else session
+            session = session.end_queued(self.output.joining, outcome, reason)
+            if not must_end_prompt:
+                return session
+            return session.cut_short(outcome, reason, turn_id=self.id, partial_text="".join(self.output.partial_text))
 
-        if costs or cut:
-            # In one go: it may be cancelled once more.
-            await self._update(change, self._booked(lost, "lost") if costs else None)
+        if costs or must_end_prompt or self.output.joining:
+            # Store the usage and the end of the turn together, because a second cancellation could interrupt a second
+            # update.
+            await self._update(change, self._book(lost_usage, "lost") if costs else None)
 
-    def _booked(self, usage: Usage, purpose: Purpose) -> Spent:
-        """To be handed to the store at once. It counts before the store has answered: what the store has begun it does,
-        even if the turn is cancelled meanwhile, and it must not be booked again."""
-        self.usage += usage
-        return Spent(self.id, self.config.model.provider, self.config.model.id, usage, purpose)
+    def _book(self, usage: Usage, purpose: Purpose) -> CallUsage:
+        """Record usage and return the usage entry. The caller must store the entry immediately."""
+        self.usage.add_stored(usage)
+        return CallUsage(self.id, self.config.model.provider, self.config.model.id, usage, purpose)
 
-    async def _update(self, change: Callable[[Session], Session], spent: Spent | None = None) -> None:
+    async def _update(self, change: Callable[[Session], Session], spent: CallUsage | None = None) -> None:
         self.session = await self.store.update(self.session.id, change, spent)
 
 
-def _outcome(error: BaseException | None) -> tuple[TurnStopReason, str]:
-    """Return how a turn ended that did not finish, with the sentence of a failure."""
+def _classify_ending(error: BaseException | None) -> tuple[TurnStopReason, str]:
+    """Return the stop reason of a turn that ended with an exception, and the error message if the turn failed."""
     if not isinstance(error, Exception):
         return "cancelled", ""
     return "error", str(error) if isinstance(error, ThinkLspError) else ""

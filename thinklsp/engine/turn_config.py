@@ -1,54 +1,81 @@
-"""What a turn is started with: from the settings of all sources and what the model can do, and what cannot be kept."""
+"""The turn configuration, which combines the settings with the model's capabilities.
+
+Changing the model, thinking or effort can invalidate the provider's prompt cache.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 
-from thinklsp.agent.compacting import CompactionRules
-from thinklsp.agent.prompts import SYSTEM
-from thinklsp.agent.turn_state import Limits, TurnConfig
-from thinklsp.engine.turn import Choices
-from thinklsp.engine.turn_spec import ActionTask, TurnSpec
+from thinklsp.agent.budget import BudgetLimits
+from thinklsp.agent.loop_config import CompactionRules, TurnConfig
+from thinklsp.agent.prompts import SYSTEM_PROMPT
+from thinklsp.core.usage import Usage
+from thinklsp.engine.turn_request import ActionRequest, TurnRequest
+from thinklsp.providers.base import Thinking
 from thinklsp.providers.model_info import ModelInfo
 from thinklsp.providers.thinking import ThinkingPlan, plan_thinking
-from thinklsp.settings import Settings
-from thinklsp.tools.registry import TOOLS, WITH_COMMANDS, Mode
+from thinklsp.sessions.store import SessionStore
+from thinklsp.settings.model import Settings
+from thinklsp.settings.sources import EditorSettings
+from thinklsp.tools.registry import TOOLS, TOOLS_WITH_COMMANDS, Mode
+
+Choices = Mapping[str, object]
+"""Settings that the user chose while working, by dotted key."""
+
+SentSettings = tuple[ModelInfo, Thinking]
+"""The settings of a request that decide if a provider can reuse its prompt cache for the session."""
+
+_MAX_SESSIONS = 64
+
+# Providers discard an unused prompt cache entry after this time.
+_CACHE_LIFETIME = timedelta(hours=1)
+_ANTHROPIC_CACHE_LIFETIME = timedelta(minutes=5)
+
+
+@dataclass(slots=True)
+class Preferences:
+    """The editor settings for one connection, and the choices that the user made outside any session."""
+
+    editor: EditorSettings = field(default_factory=EditorSettings)
+    choices: Choices = field(default_factory=dict)
 
 
 def list_overrides(
-    spec: TurnSpec, effort_by_action: Mapping[str, str], choices: Choices, session: Choices
+    request: TurnRequest, effort_by_action: Mapping[str, str], choices: Choices, session: Choices
 ) -> tuple[tuple[str, Choices], ...]:
-    """Return the settings of a turn above those of its sources, weakest first, each layer with the name of its source.
+    """Return the layers of settings that override the configured settings, lowest priority first.
 
-    `choices`: those of the connection.
+    Each layer is paired with the name of its source. `choices` contains the user's choices for the connection.
     """
-    if spec.thinking is not None:
+    if request.thinking is not None:
         choices, session = _drop_budget(choices), _drop_budget(session)
-    by_action = _choose_by_action(spec.task, effort_by_action) if isinstance(spec.task, ActionTask) else {}
-    return ("action", by_action), ("choice", choices), ("session", session), ("command", spec.chosen)
+    by_action = _choose_by_action(request, effort_by_action) if isinstance(request, ActionRequest) else {}
+    return ("action", by_action), ("choice", choices), ("session", session), ("command", request.chosen)
 
 
-def _choose_by_action(task: ActionTask, effort_by_action: Mapping[str, str]) -> Choices:
-    own = task.own
-    wanted = {"effort": effort_by_action.get(task.name, None if own is None else own.effort)}
-    if own is not None:
-        wanted |= {"model": own.model, "thinking.mode": own.thinking}
-    return {key: value for key, value in wanted.items() if value is not None}
+def _choose_by_action(request: ActionRequest, effort_by_action: Mapping[str, str]) -> Choices:
+    own_action = request.own_action
+    values = {"effort": effort_by_action.get(request.name, None if own_action is None else own_action.effort)}
+    if own_action is not None:
+        values |= {"model": own_action.model, "thinking.mode": own_action.thinking}
+    return {key: value for key, value in values.items() if value is not None}
 
 
 def _drop_budget(choices: Choices) -> Choices:
-    """Remove the thinking budget: it belongs to the mode that the user chose it with."""
+    """Remove the thinking budget, which belongs to one thinking mode and does not apply to another."""
     return {key: value for key, value in choices.items() if key != "thinking.budgetTokens"}
 
 
-def plan_for(settings: Settings, model: ModelInfo) -> ThinkingPlan:
-    """Without notices for a model that only the server can name: they are said when it has."""
+def build_thinking_plan(settings: Settings, model: ModelInfo) -> ThinkingPlan:
+    """Return the thinking plan for a model. The plan has no notices if the model is not known yet."""
     thinking = settings.thinking
     mode = thinking.mode
     plan = plan_thinking(
         model,
-        # Of `ultra` the effort is left, which `resolve` has set.
+        # `ultra` combines `auto` with a high effort, which the resolved settings already contain.
         mode="auto" if mode == "normal" or mode == "ultra" else mode,
         budget_tokens=thinking.budget_tokens,
         budget_explicit="budget_tokens" in thinking.model_fields_set,
@@ -61,43 +88,89 @@ def plan_for(settings: Settings, model: ModelInfo) -> ThinkingPlan:
     return plan if model.id else replace(plan, notices=())
 
 
-def config_for(
+def build_turn_config(
     model: ModelInfo,
     settings: Settings,
     plan: ThinkingPlan,
     mode: Mode,
     *,
-    commands: bool = False,
-    tested: bool = False,
+    has_commands: bool = False,
+    verifies_edits: bool = False,
 ) -> TurnConfig:
-    """`commands`: they can be run; `tested`: the task's edits are tested with `verify` at `auto`."""
+    """Build the configuration for a turn.
+
+    `has_commands` is true if the model can run commands. If `verifies_edits` is true and the setting `verify` is
+    `auto`, the turn tests its edits.
+    """
     budget = settings.budget
-    limits = Limits(settings.max_steps, budget.tokens_per_turn, budget.usd_per_turn, budget.usd_per_day)
+    limits = BudgetLimits(settings.max_steps, budget.tokens_per_turn, budget.usd_per_turn, budget.usd_per_day)
     compaction = settings.compaction
     rules = CompactionRules(compaction.auto, compaction.threshold, compaction.thinking_after, compaction.by)
-    tools = WITH_COMMANDS if commands else TOOLS
-    is_verified = commands and (tested or (settings.verify == "always" and mode == "agent"))
+    tools = TOOLS_WITH_COMMANDS if has_commands else TOOLS
+    is_verified = has_commands and (verifies_edits or (settings.verify == "always" and mode == "agent"))
     verify = settings.verify if is_verified else "off"
-    return TurnConfig(model, SYSTEM, plan.thinking, plan.max_tokens, limits, mode, rules, tools, verify)
+    return TurnConfig(model, SYSTEM_PROMPT, plan.thinking, plan.max_tokens, limits, mode, rules, tools, verify)
 
 
-def not_kept(settings: Settings, model: ModelInfo) -> tuple[str, ...]:
-    """What the user has set and this model does not allow."""
-    return (*_unpriced(settings, model), *_uncompacted(settings, model))
+def list_unsupported_settings(settings: Settings, model: ModelInfo) -> tuple[str, ...]:
+    """Return a notice for each of the user's settings that the model does not support."""
+    return (*_check_price(settings, model), *_check_compaction(settings, model))
 
 
-def _uncompacted(settings: Settings, model: ModelInfo) -> tuple[str, ...]:
+def _check_compaction(settings: Settings, model: ModelInfo) -> tuple[str, ...]:
     rules = settings.compaction
     if rules.by == "thinklsp" or not rules.auto or not model.id or model.compacts:
         return ()
-    return (f"The service of {model.id} does not shorten conversations by itself; thinklsp does it when it is due.",)
+    return (f"The provider of {model.id} cannot compact conversations, so thinklsp compacts them itself.",)
 
 
-def _unpriced(settings: Settings, model: ModelInfo) -> tuple[str, ...]:
-    """Said when a budget in dollars cannot be kept. What the simulator answers costs nothing."""
+def _check_price(settings: Settings, model: ModelInfo) -> tuple[str, ...]:
+    """Return a notice if a budget in dollars has no effect because the model's price is unknown."""
     budget = settings.budget
     is_told = model.price is not None or model.provider == "simulator" or not model.id
     if is_told or not (budget.usd_per_turn or budget.usd_per_day):
         return ()
-    said = f"The price of {model.id} is not known, so the budget in US dollars cannot be kept."
-    return (f"{said} budget.tokensPerTurn works for every model.",)
+    problem = f"The price of {model.id} is unknown, so your budget in US dollars has no effect."
+    return (f"{problem} Set `budget.tokensPerTurn`, which works for every model.",)
+
+
+class LastSentSettings:
+    """The model and the thinking parameters of each session's latest request. At most 64 sessions are remembered."""
+
+    def __init__(self) -> None:
+        self._settings: dict[str, SentSettings] = {}
+
+    def swap(self, session_id: str, current: SentSettings) -> SentSettings | None:
+        """Store the settings of the current request. Return the settings of the previous request, or None."""
+        previous = self._settings.pop(session_id, None)
+        self._settings[session_id] = current
+        if len(self._settings) > _MAX_SESSIONS:
+            del self._settings[next(iter(self._settings))]
+        return previous
+
+
+async def describe_cache_loss(
+    store: SessionStore, session_id: str, previous: SentSettings, current: SentSettings
+) -> str | None:
+    """Return a notice about the cost of losing the prompt cache, or None if the cache stays valid."""
+    last = None if previous == current else await store.find_last_step(session_id)
+    if last is None or not _invalidates_cache(previous, current) or last.call_usage.model != previous[0].id:
+        return None
+    lifetime = _ANTHROPIC_CACHE_LIFETIME if last.call_usage.provider == "anthropic" else _CACHE_LIFETIME
+    tokens = (last.call_usage.usage.cache_read_tokens or 0) + (last.call_usage.usage.cache_write_tokens or 0)
+    if not tokens or datetime.now(UTC) - last.stored_at > lifetime:
+        return None
+    price = current[0].price
+    cost = None if price is None else price.compute_cost(Usage(tokens, 0, cache_write_tokens=tokens))
+    price_text = "cost unknown" if cost is None else f"about ${cost:.4f}"
+    return f"This invalidates the prompt cache: the next request resends {tokens:,} cached tokens ({price_text})."
+
+
+def _invalidates_cache(previous: SentSettings, current: SentSettings) -> bool:
+    """Return True if the change of settings invalidates the provider's prompt cache.
+
+    Models never share a cache. Anthropic's cache also depends on thinking and effort.
+    """
+    if previous[0].id != current[0].id or previous[0].provider != current[0].provider:
+        return True
+    return previous[0].provider in ("anthropic", "simulator")

@@ -1,1 +1,1 @@
-"""Bytes to server-sent events, and the only door to HTTP. Knows no provider."""
+"""The HTTP client for all providers, including proxies, retries and server-sent events."""

@@ -1,6 +1,7 @@
-"""When a failed model call is tried again, and after how long. Pure: the caller brings the dice and does the waiting.
+"""Decisions about retrying a failed model call, and the delay before each retry.
 
-Retry-After headers are read by the provider adapters (`ProviderError.retry_after`); this module only weighs them.
+All functions are pure. The caller provides the random jitter. The provider adapters parse Retry-After headers into
+`ProviderError.retry_after`.
 """
 
 from __future__ import annotations
@@ -12,33 +13,35 @@ from thinklsp.core.errors import Overloaded, ProviderError
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """`tries`: requests before any content has come. `restarts`: new beginnings after a break in mid-answer.
+    """The limits on retries.
 
-    Times are seconds. `longest_wait` bounds what a service may ask for, `patience` all waiting of one model call; a
-    server that is loading its model is asked for as long as that lasts.
+    `max_tries` limits the number of requests before any content arrives. `max_restarts` limits the number of new
+    requests after an interrupted answer. `max_retry_after_seconds` limits the delay that a provider may ask for.
+    `max_total_wait_seconds` limits the total delay in a model call. While a server is loading its model, only the
+    limits on delays apply.
     """
 
-    tries: int = 4
-    restarts: int = 2
-    base: float = 1.0
-    factor: float = 2.0
-    cap: float = 30.0
-    longest_wait: float = 120.0
-    patience: float = 300.0
+    max_tries: int = 4
+    max_restarts: int = 2
+    base_seconds: float = 1.0
+    backoff_factor: float = 2.0
+    max_backoff_seconds: float = 30.0
+    max_retry_after_seconds: float = 120.0
+    max_total_wait_seconds: float = 300.0
 
 
 @dataclass(frozen=True, slots=True)
 class CallHistory:
-    """What one model call has been through: failures before content, breaks in mid-answer, seconds waited."""
+    """The failures before any content, the interrupted answers, and the total delay of a model call so far."""
 
     failures: int = 0
-    breaks: int = 0
-    waited: float = 0.0
+    interruptions: int = 0
+    wait_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
-class TryAgain:
-    """`restart`: a partial answer is thrown away."""
+class Retry:
+    """The decision to retry after `delay` seconds. If `restart` is true, the partial answer is discarded."""
 
     delay: float
     restart: bool
@@ -46,48 +49,59 @@ class TryAgain:
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """`addition` is a sentence to put behind the error's own, or empty."""
+    """The decision not to retry. `addition` is a sentence to append to the error message, if any."""
 
     addition: str = ""
 
 
-def decide(
-    policy: RetryPolicy, error: ProviderError, *, history: CallHistory, had_content: bool, roll: float
-) -> TryAgain | GiveUp:
-    """The failure is not yet part of `history`. `roll` in [0, 1) is the jitter."""
+def decide_retry(
+    policy: RetryPolicy, error: ProviderError, *, history: CallHistory, has_content: bool, jitter: float
+) -> Retry | GiveUp:
+    """Decide whether to retry after an error. `history` does not include the error yet. `jitter` is in [0, 1)."""
     if not error.retryable:
-        return GiveUp()
-    if had_content and history.breaks >= policy.restarts:
-        return GiveUp(f"The answer broke off {history.breaks + 1} times and was given up: send it again.")
+        return GiveUp(f"Try again in {format_duration(error.retry_after)}." if error.retry_after else "")
+    if has_content and history.interruptions >= policy.max_restarts:
+        return GiveUp(f"The answer was interrupted {history.interruptions + 1} times; send your prompt again.")
     is_loading = isinstance(error, Overloaded) and error.loading
-    if not had_content and not is_loading and history.failures + 1 >= policy.tries:
-        return GiveUp(f"It was tried {policy.tries} times: try again later.")
-    asked = error.retry_after
-    if asked is not None and asked > policy.longest_wait:
-        return GiveUp(f"The service asks to wait {spoken_time(asked)}; try again then.")
-    delay = asked if asked is not None and asked > 0 else _backoff(policy, history, roll)
-    if history.waited + delay > policy.patience:
-        return GiveUp(f"Trying again took longer than {spoken_time(policy.patience)}: try again later.")
-    return TryAgain(delay, restart=had_content)
+    if not has_content and not is_loading and history.failures + 1 >= policy.max_tries:
+        return GiveUp(f"All {policy.max_tries} attempts failed; try again in a few minutes.")
+    requested = error.retry_after
+    if requested is not None and requested > policy.max_retry_after_seconds:
+        return GiveUp(f"The provider asked for a delay of {format_duration(requested)}; try again then.")
+    delay = requested if requested is not None and requested > 0 else _compute_backoff(policy, history, jitter)
+    if history.wait_seconds + delay > policy.max_total_wait_seconds:
+        return GiveUp(f"Retrying took longer than {format_duration(policy.max_total_wait_seconds)}; try again later.")
+    return Retry(delay, restart=has_content)
 
 
-def after(history: CallHistory, verdict: TryAgain) -> CallHistory:
-    """The history once the wait of `verdict` is over."""
+def update_history(history: CallHistory, verdict: Retry) -> CallHistory:
+    """Return the call history after another retry."""
     return CallHistory(
         history.failures + (not verdict.restart),
-        history.breaks + verdict.restart,
-        history.waited + verdict.delay,
+        history.interruptions + verdict.restart,
+        history.wait_seconds + verdict.delay,
     )
 
 
-def spoken_time(seconds: float) -> str:
-    """For sentences: seconds up to two minutes, then minutes, then hours, rounded up."""
+def count_attempts(policy: RetryPolicy, error: ProviderError, retry: Retry, history: CallHistory) -> tuple[int, int]:
+    """Return the number of the next attempt and the limit of attempts, or zeros if attempts are not limited.
+
+    `history` includes the error.
+    """
+    if retry.restart:
+        return history.interruptions + 1, policy.max_restarts + 1
+    is_loading = isinstance(error, Overloaded) and error.loading
+    return (0, 0) if is_loading else (history.failures + 1, policy.max_tries)
+
+
+def format_duration(seconds: float) -> str:
+    """Format a duration in seconds, minutes or hours, rounded up. Durations of up to two minutes are in seconds."""
     for unit, size in (("hours", 3600), ("minutes", 60)):
         if seconds > 2 * size:
             return f"{-int(-seconds // size)} {unit}"
     return f"{-int(-seconds // 1)} seconds"
 
 
-def _backoff(policy: RetryPolicy, history: CallHistory, roll: float) -> float:
-    step = history.failures + history.breaks
-    return roll * min(policy.cap, policy.base * policy.factor**step)
+def _compute_backoff(policy: RetryPolicy, history: CallHistory, jitter: float) -> float:
+    step = history.failures + history.interruptions
+    return jitter * min(policy.max_backoff_seconds, policy.base_seconds * policy.backoff_factor**step)

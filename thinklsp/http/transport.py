@@ -1,14 +1,13 @@
-"""The only door to HTTP: one request at a time out, the answer back as bytes. It never retries and knows no provider.
+"""The HTTP transport for all requests. It sends a request and returns the response as bytes, without retrying.
 
-No redirect is followed, since headers with keys would travel to the new host. Certificates are always verified.
-Deadlines are put around single awaits, never around a `yield`, so that they can only strike in here.
+Redirects are not followed, so that API keys are never sent to another host. Certificates are always verified. Timeouts
+never cover a `yield`, so they cannot cancel the caller's code.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import zlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
@@ -18,149 +17,154 @@ from urllib.parse import urljoin, urlsplit
 
 import httpx
 
-from thinklsp.core.body import Body
 from thinklsp.core.errors import TransportFailed
-from thinklsp.http.faults import FAULTS, bad_address, bad_header, explain, explain_full, spoken_host
-from thinklsp.http.inflate import Inflater
-from thinklsp.http.routes import Route, find_route, open_client
-from thinklsp.http.urls import check_url
+from thinklsp.core.json_bytes import ChunkedBody
+from thinklsp.http.network_errors import (
+    NETWORK_ERRORS,
+    build_address_error,
+    build_header_error,
+    explain_file_limit,
+    format_host,
+    to_transport_error,
+)
+from thinklsp.http.routes import Route, check_url, find_route, open_client
 
-# Bytes that may wait for whoever handles them: what was packed can be very many.
-_MOST_READY = 128 * 1024
-_SEND_PIECE = 64 * 1024
-_PACKED = ("gzip", "deflate")
-_CODINGS = ("", "identity", *_PACKED)
+# The maximum number of bytes to buffer while the caller does not read.
+_MAX_BUFFERED_BYTES = 128 * 1024
+_SEND_CHUNK_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """Seconds. `first_byte_here` is for servers on this machine, which may first load a model and read the whole prompt
-    without a word. Any byte restarts `idle`; `write` is for each piece of 64 KiB; `settle` is how long the end of a
-    finished answer is awaited so that its connection can be used again."""
+    """The timeouts for a request, in seconds.
+
+    `first_byte_local` applies to servers on this machine, which may load a model and process the entire prompt before
+    they send the first byte. `idle` restarts with each byte received. `write` applies to each chunk of 64 KiB. `drain`
+    limits the wait for the end of the body after a complete answer, so that the connection can be reused.
+    """
 
     connect: float = 10.0
     write: float = 30.0
     pool: float = 10.0
     first_byte: float = 120.0
-    first_byte_here: float = 600.0
+    first_byte_local: float = 600.0
     idle: float = 300.0
     total: float = 30 * 60.0
-    settle: float = 0.2
+    drain: float = 0.2
 
 
 class HttpResponse:
-    """An answer whose head has come. Header names are lower case; a repeated header is joined with commas.
+    """A response whose headers have arrived. Header names are lowercase, and repeated headers are joined with commas.
 
-    Valid inside `Transport.post` and `get` only. `chunks` and `read` consume the body once, between them.
+    A response can be used only inside the context of `Transport.post` or `Transport.get`. The body can be read only
+    once.
     """
 
-    def __init__(self, response: httpx.Response, host: str, limits: _Limits) -> None:
+    def __init__(self, response: httpx.Response, host: str, limits: _RequestLimits) -> None:
         self.status = response.status_code
         self.headers: Mapping[str, str] = {name.lower(): value for name, value in response.headers.items()}
         self.content_type = self.headers.get("content-type", "").partition(";")[0].strip().lower()
         self._host = host
         self._limits = limits
         self._connection = response.extensions["network_stream"]
-        self._received = 0
-        # A task of its own reads, so that all that one reading of the network brings is handled at once.
-        self._ready: list[bytes] = []
-        self._waiting = 0
-        self._more, self._room = asyncio.Event(), asyncio.Event()
-        self._reading = asyncio.create_task(self._read(response))
-        self._reading.add_done_callback(lambda _: self._more.set())
+        self._received_bytes = 0
+        # A separate task reads the body, so that several pieces that arrive together are handled together.
+        self._chunks: list[bytes] = []
+        self._buffered_bytes = 0
+        self._data_event, self._space_event = asyncio.Event(), asyncio.Event()
+        self._read_task = asyncio.create_task(self._read_body(response))
+        self._read_task.add_done_callback(lambda _: self._data_event.set())
 
-    async def chunks(self) -> AsyncGenerator[bytes, None]:
-        """The body as it arrives. Raises TransportFailed at a timeout, a break or the size limit."""
-        while (chunk := await self._next()) is not None:
+    async def iterate_chunks(self) -> AsyncGenerator[bytes, None]:
+        """Yield the body as it arrives.
+
+        Raise TransportFailed on a timeout, a lost connection or an exceeded size limit.
+        """
+        while (chunk := await self._take_chunk()) is not None:
             yield chunk
 
     async def read(self, limit: int) -> bytes:
-        """The first `limit` bytes of the body; what lies behind them is left."""
+        """Return the first `limit` bytes of the body and discard the rest of the body."""
         body = bytearray()
-        while len(body) < limit and (chunk := await self._next()) is not None:
+        while len(body) < limit and (chunk := await self._take_chunk()) is not None:
             body += chunk
         return bytes(body[:limit])
 
-    async def settle(self) -> None:
-        """Waits a moment for the end of the body. What comes is dropped, and so is any failure."""
-        self._connection.hurry()
+    async def drain(self) -> None:
+        """Read to the end of the body for a short time. Data and errors are ignored."""
+        self._connection.stop_batching()
         try:
-            async with asyncio.timeout(self._limits.timeouts.settle):
-                while await self._next() is not None:
+            async with asyncio.timeout(self._limits.timeouts.drain):
+                while await self._take_chunk() is not None:
                     pass
         except (TimeoutError, TransportFailed):
             return
 
     async def aclose(self) -> None:
-        self._reading.cancel()
-        await asyncio.gather(self._reading, return_exceptions=True)
+        self._read_task.cancel()
+        await asyncio.gather(self._read_task, return_exceptions=True)
 
-    async def _next(self) -> bytes | None:
-        while not self._ready and not self._reading.done():
-            self._more.clear()
-            await self._more.wait()
-        pieces, self._ready, self._waiting = self._ready, [], 0
-        self._room.set()
+    async def _take_chunk(self) -> bytes | None:
+        while not self._chunks and not self._read_task.done():
+            self._data_event.clear()
+            await self._data_event.wait()
+        pieces, self._chunks, self._buffered_bytes = self._chunks, [], 0
+        self._space_event.set()
         if not pieces:
-            self._reading.result()
+            self._read_task.result()
         return b"".join(pieces) if pieces else None
 
-    async def _read(self, response: httpx.Response) -> None:
-        coding = _coding(response)
-        inflater = Inflater(coding) if coding in _PACKED else None
+    async def _read_body(self, response: httpx.Response) -> None:
         try:
             async with asyncio.timeout_at(self._limits.deadline) as watch:
-                async for chunk in response.stream:  # type: ignore[union-attr] # it is asynchronous, as its client
-                    for piece in (chunk,) if inflater is None else inflater.feed(chunk):
-                        self._count(len(piece))
-                        self._ready.append(piece)
-                        self._waiting += len(piece)
-                        self._more.set()
-                        if self._waiting >= _MOST_READY:
-                            self._room.clear()
-                            await self._room.wait()
-        except zlib.error:
-            raise TransportFailed(f"The answer of {self._host} is damaged: it could not be decompressed.") from None
+                async for chunk in response.stream:  # type: ignore[union-attr] # an asynchronous client has this stream
+                    self._count_bytes(len(chunk))
+                    self._chunks.append(chunk)
+                    self._buffered_bytes += len(chunk)
+                    self._data_event.set()
+                    if self._buffered_bytes >= _MAX_BUFFERED_BYTES:
+                        self._space_event.clear()
+                        await self._space_event.wait()
         except TimeoutError:
             if not watch.expired():
                 raise
-            raise self._limits.too_long(self._host) from None
+            raise self._limits.build_timeout_error(self._host) from None
         except httpx.ReadTimeout:
             raise TransportFailed(
-                f"{self._host} fell silent: nothing came for {self._limits.timeouts.idle:g} seconds in the middle of "
-                "the answer."
+                f"{self._host} stopped responding: no data for {self._limits.timeouts.idle:g} seconds."
             ) from None
-        except FAULTS as fault:
-            raise explain(fault, self._host) from None
+        except NETWORK_ERRORS as fault:
+            raise to_transport_error(fault, self._host) from None
 
-    def _count(self, size: int) -> None:
-        self._received += size
-        if self._received > self._limits.size:
+    def _count_bytes(self, size: int) -> None:
+        self._received_bytes += size
+        if self._received_bytes > self._limits.max_bytes:
             raise TransportFailed(
-                f"The answer of {self._host} is larger than {self._limits.size // (1024 * 1024)} MiB and was given up.",
+                f"The answer from {self._host} was discarded: it exceeds "
+                f"{self._limits.max_bytes // (1024 * 1024)} MiB.",
                 retryable=False,
             )
 
 
 @dataclass(frozen=True, slots=True)
-class _Limits:
-    """Of one request. `deadline` is a time of the event loop's clock. `proxied`: another program connects for us."""
+class _RequestLimits:
+    """The limits for a request. `deadline` is a time on the event loop's clock."""
 
     timeouts: Timeouts
-    size: int
+    max_bytes: int
     deadline: float
-    proxied: bool
+    uses_proxy: bool
 
-    def too_long(self, host: str) -> TransportFailed:
+    def build_timeout_error(self, host: str) -> TransportFailed:
         total = self.timeouts.total
-        return TransportFailed(f"The answer of {host} took longer than {total:g} seconds.", retryable=False)
+        return TransportFailed(f"The answer from {host} took longer than {total:g} seconds.", retryable=False)
 
 
 class Transport:
-    """Owns the connections of one event loop. Idle connections are kept between requests, eight at most per route.
+    """The HTTP connections of an event loop. At most eight idle connections per route stay open between requests.
 
-    `proxy` and `ca_bundle` (a file) come from the user's own configuration, never from an editor. `response_limit`
-    is in bytes after decoding.
+    `proxy` and `ca_bundle` come from the user's own configuration, never from an editor. `ca_bundle` is the path of a
+    certificate file.
     """
 
     def __init__(
@@ -169,60 +173,61 @@ class Transport:
         timeouts: Timeouts | None = None,
         proxy: str | None = None,
         ca_bundle: str | None = None,
-        response_limit: int = 64 * 1024 * 1024,
+        max_response_bytes: int = 64 * 1024 * 1024,
     ) -> None:
         self._timeouts = timeouts or Timeouts()
         self._proxy = proxy
         self._ca_bundle = ca_bundle
-        self._response_limit = response_limit
-        wait = self._timeouts
-        # `read` counts from the head on: until then another limit holds.
-        self._waits = {"connect": wait.connect, "write": wait.write, "pool": wait.pool, "read": None}
+        self._max_response_bytes = max_response_bytes
         self._clients: dict[Route, httpx.AsyncClient] = {}
 
     async def aclose(self) -> None:
-        """Closes every connection, those in use included. The transport may be used again afterwards."""
+        """Close all connections, including connections in use. The transport can be used again afterwards."""
         clients, self._clients = self._clients, {}
         for client in clients.values():
             await client.aclose()
 
-    def post(self, url: str, headers: Mapping[str, str], body: Body) -> AbstractAsyncContextManager[HttpResponse]:
-        """Sends `body` and yields the answer once its head is there, whatever its status (redirects excepted).
+    def post(
+        self, url: str, headers: Mapping[str, str], body: ChunkedBody
+    ) -> AbstractAsyncContextManager[HttpResponse]:
+        """Send a POST request and yield the response as soon as its headers have arrived.
 
-        Leaving the block closes the connection at once, unless the body has been read to its end. Raises
-        TransportFailed with a sentence that names the host, never path, query or header.
+        Any status except a redirect is accepted. If the body was not read completely, the connection is closed when the
+        context ends. Raises TransportFailed with a message that contains the host, but no path, query or headers.
         """
         return self._exchange("POST", url, headers, body)
 
     def get(self, url: str, headers: Mapping[str, str]) -> AbstractAsyncContextManager[HttpResponse]:
-        """As `post`, with nothing to send."""
+        """Send a GET request. The response and errors are the same as for `post`."""
         return self._exchange("GET", url, headers, None)
 
     @asynccontextmanager
     async def _exchange(
-        self, method: str, url: str, headers: Mapping[str, str], body: Body | None
+        self, method: str, url: str, headers: Mapping[str, str], body: ChunkedBody | None
     ) -> AsyncIterator[HttpResponse]:
         target = check_url(url)
-        host = spoken_host(target)
+        host = format_host(target)
         loop = asyncio.get_running_loop()
         route = find_route(target, self._proxy)
-        _check_name(target.hostname or "", host)
-        first_byte = self._timeouts.first_byte_here if route.here else self._timeouts.first_byte
+        _check_host_name(target.hostname or "", host)
+        first_byte = self._timeouts.first_byte_local if route.is_local else self._timeouts.first_byte
         timeouts = replace(self._timeouts, first_byte=first_byte)
-        limits = _Limits(timeouts, self._response_limit, loop.time() + timeouts.total, route.proxy is not None)
+        limits = _RequestLimits(
+            timeouts, self._max_response_bytes, loop.time() + timeouts.total, route.proxy is not None
+        )
         sized = headers if body is None else {**headers, "content-length": str(len(body))}
-        client = self._client(route)
-        # Built inside `_send`, which explains what cannot be built.
-        content = None if body is None else _pieces(body)
+        client = self._ensure_client(route)
+        # Build the request inside `_send`, which handles errors caused by an invalid URL or header.
+        content = None if body is None else _split_body(body)
         build = partial(client.build_request, method, url, headers=sized, content=content)
         response = await self._send(client, build, host, limits)
         try:
-            _refuse_redirect(response, url, host)
-            _refuse_coding(response, host)
+            _reject_redirect(response, url, host)
+            _reject_compression(response, host)
             answer = HttpResponse(response, host, limits)
             try:
                 yield answer
-                await answer.settle()
+                await answer.drain()
             finally:
                 await answer.aclose()
         finally:
@@ -233,10 +238,12 @@ class Transport:
         client: httpx.AsyncClient,
         build: Callable[..., httpx.Request],
         host: str,
-        limits: _Limits,
+        limits: _RequestLimits,
     ) -> httpx.Response:
         loop = asyncio.get_running_loop()
-        first_byte, waits = limits.timeouts.first_byte, dict(self._waits)
+        wait, first_byte = limits.timeouts, limits.timeouts.first_byte
+        # `first_byte` is the timeout for the headers. httpx's read timeout applies only to the body.
+        waits = {"connect": wait.connect, "write": wait.write, "pool": wait.pool, "read": None}
         try:
             async with asyncio.timeout_at(limits.deadline) as watch:
 
@@ -245,49 +252,48 @@ class Transport:
                         watch.reschedule(min(loop.time() + first_byte, limits.deadline))
 
                 response = await client.send(build(extensions={"trace": trace, "timeout": waits}), stream=True)
-                # Any byte restarts it.
                 waits["read"] = limits.timeouts.idle
                 return response
         except TimeoutError:
             if not watch.expired():
                 raise
             if loop.time() >= limits.deadline:
-                raise limits.too_long(host) from None
-            raise TransportFailed(f"{host} did not begin to answer within {first_byte:g} seconds.") from None
+                raise limits.build_timeout_error(host) from None
+            raise TransportFailed(f"{host} sent no answer within {first_byte:g} seconds.") from None
         except UnicodeError:
-            raise bad_header() from None
-        except FAULTS as fault:
-            raise explain(fault, host, proxied=limits.proxied) from None
+            raise build_header_error() from None
+        except NETWORK_ERRORS as fault:
+            raise to_transport_error(fault, host, uses_proxy=limits.uses_proxy) from None
 
-    def _client(self, route: Route) -> httpx.AsyncClient:
+    def _ensure_client(self, route: Route) -> httpx.AsyncClient:
         if route not in self._clients:
-            # They log URLs, and at the lowest level headers with keys.
+            # httpx and httpcore log URLs and headers that contain keys, so only their warnings are logged.
             for name in ("httpx", "httpcore"):
                 logging.getLogger(name).setLevel(logging.WARNING)
             try:
                 self._clients[route] = open_client(route, self._ca_bundle)
             except (OSError, ValueError, httpx.InvalidURL) as fault:
-                raise explain_full(fault) or TransportFailed(
-                    "The proxy or the certificate bundle of the user's configuration or environment cannot be used "
-                    f"({type(fault).__name__}); check `proxy`, `ca_bundle`, HTTPS_PROXY and SSL_CERT_FILE.",
+                raise explain_file_limit(fault) or TransportFailed(
+                    f"Your proxy or certificate bundle is invalid ({type(fault).__name__}). Check `proxy` and "
+                    "`ca_bundle` in your config.toml, and `HTTPS_PROXY` and `SSL_CERT_FILE`.",
                     retryable=False,
                 ) from None
         return self._clients[route]
 
 
-def _check_name(name: str, host: str) -> None:
+def _check_host_name(name: str, host: str) -> None:
     try:
         name.encode("idna")
     except UnicodeError:
-        raise bad_address(host) from None
+        raise build_address_error(host) from None
 
 
-async def _pieces(body: Body) -> AsyncIterator[bytes]:
-    for part in body.parts(_SEND_PIECE):
+async def _split_body(body: ChunkedBody) -> AsyncIterator[bytes]:
+    for part in body.split(_SEND_CHUNK_BYTES):
         yield part
 
 
-def _refuse_redirect(response: httpx.Response, url: str, host: str) -> None:
+def _reject_redirect(response: httpx.Response, url: str, host: str) -> None:
     if not 300 <= response.status_code < 400:
         return
     try:
@@ -295,19 +301,16 @@ def _refuse_redirect(response: httpx.Response, url: str, host: str) -> None:
     except ValueError:
         target = None
     raise TransportFailed(
-        f"{host} redirects to {target or 'another address'}. Redirects are not followed, because the key would go "
-        "with them; set the base URL to the right host.",
+        f"{host} redirects to {target or 'another address'}, and thinklsp does not follow redirects, because the API "
+        "key would be sent there. Set the base URL to the correct host.",
         retryable=False,
     )
 
 
-def _coding(response: httpx.Response) -> str:
-    return str(response.headers.get("content-encoding", "")).strip().lower()
-
-
-def _refuse_coding(response: httpx.Response, host: str) -> None:
-    if _coding(response) not in _CODINGS:
+def _reject_compression(response: httpx.Response, host: str) -> None:
+    """Reject a compressed response, because a few compressed bytes can expand to any size."""
+    if response.headers.get("content-encoding", "").strip().lower() not in ("", "identity"):
         raise TransportFailed(
-            f"{host} sent its answer in a compression that was not asked for; a proxy may be in the way.",
+            f"{host} sent a compressed answer, which thinklsp did not request. A proxy may have changed the request.",
             retryable=False,
         )

@@ -1,1 +1,4 @@
-"""The face to editors: the only package that knows LSP. What is imported before `initialize` is answered is light."""
+"""The language-server layer. No other package uses LSP.
+
+Only a few modules are imported before the server replies to `initialize`.
+"""

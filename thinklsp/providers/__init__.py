@@ -1,1 +1,4 @@
-"""Pure translation between our vocabulary and each service's wire: no clock, no randomness, no I/O."""
+"""Adapters that translate between thinklsp's own types and the providers' formats.
+
+This package performs no I/O and does not use a clock or random numbers.
+"""

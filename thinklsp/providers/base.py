@@ -1,4 +1,4 @@
-"""The contract that every provider adapter keeps: encode a request, decode a stream, classify a failure."""
+"""The interface of the provider adapters, which encode requests, decode streams and classify errors."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from hashlib import sha256
 from typing import Literal, Protocol
 from urllib.parse import urlsplit
 
-from thinklsp.core.body import Body
 from thinklsp.core.choices import Effort, SummaryLength
 from thinklsp.core.errors import ProviderError
+from thinklsp.core.json_bytes import ChunkedBody
 from thinklsp.core.messages import Conversation, Origin, ToolSpec
-from thinklsp.core.secrets import hide
-from thinklsp.core.stream import StreamEvent
+from thinklsp.core.secrets import hide_secrets
+from thinklsp.core.stream_events import StreamEvent
 from thinklsp.core.usage import Usage
-from thinklsp.providers.capabilities import Capabilities
-from thinklsp.providers.model_info import ModelInfo
+from thinklsp.providers.model_info import Capabilities, ModelInfo
 
 ThinkingForm = Literal["unset", "off", "between_tools", "adaptive", "manual"]
 
-# Headers whose values are secrets, by their names.
-_TELLING = re.compile(r"auth|key|token|secret|cookie|password", re.IGNORECASE)
+# Matches the names of headers that contain secrets.
+_SECRET_HEADER = re.compile(r"auth|key|token|secret|cookie|password", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where requests go and with which key. `base_url` as the user gives it, without a trailing slash.
+    """A provider's base URL, API key and extra headers.
 
-    `bearer`: the key is an OAuth token, sent as ``Authorization: Bearer``. `headers`: the user's own extra headers.
+    `base_url` has no trailing slash. If `bearer` is true, the API key is an OAuth token that is sent as
+    ``Authorization: Bearer``. `headers` contains additional headers from the user's configuration.
     """
 
     provider: str
@@ -42,33 +42,58 @@ class Endpoint:
 
     @property
     def host(self) -> str:
-        """Scheme and authority, e.g. ``https://api.anthropic.com``."""
+        """The base URL's scheme and authority, for example ``https://api.anthropic.com``."""
         parts = urlsplit(self.base_url)
         return f"{parts.scheme}://{parts.netloc}"
 
-    def without_secrets(self, text: str) -> str:
-        """For people. A service, or something on the way to it, may repeat in an error what it was sent."""
-        told = [value for name, value in self.headers.items() if _TELLING.search(name)]
-        return hide(text, [self.api_key, *told])
+    def build_url(self, path: str) -> str:
+        """Return the URL of a path below the provider's base URL."""
+        return f"{self.base_url.rstrip('/')}{path}"
 
-    def origin(self, model: str) -> Origin:
+    def stream_headers(self, key_header: str | None = None) -> dict[str, str]:
+        """Return the headers for a request whose response is a stream.
+
+        `key_header` is the header for an API key. If it is None, the key is always sent as a bearer token.
+        """
+        return self._add_headers({"content-type": "application/json", "accept": "text/event-stream"}, key_header)
+
+    def query_headers(self, key_header: str | None = None) -> dict[str, str]:
+        """Return the headers for a GET request."""
+        return self._add_headers({"accept": "application/json"}, key_header)
+
+    def _add_headers(self, headers: dict[str, str], key_header: str | None) -> dict[str, str]:
+        """Add the API key and the user's headers. The user's headers override all other headers."""
+        if self.api_key and key_header is not None and not self.bearer:
+            headers[key_header] = self.api_key
+        elif self.api_key:
+            headers["authorization"] = f"Bearer {self.api_key}"
+        return headers | {name.lower(): value for name, value in self.headers.items()}
+
+    def hide_secrets(self, text: str) -> str:
+        """Mask secrets in an error text, because the provider may have repeated parts of the request."""
+        secret_values = [value for name, value in self.headers.items() if _SECRET_HEADER.search(name)]
+        return hide_secrets(text, [self.api_key, *secret_values])
+
+    def build_origin(self, model: str) -> Origin:
+        """Return the `Origin` that identifies opaque state from this endpoint and model."""
         fingerprint = sha256(self.api_key.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-        return _origin(self.provider, model, self.host, fingerprint)
+        return _intern_origin(self.provider, model, self.host, fingerprint)
 
 
 @lru_cache(maxsize=64)
-def _origin(provider: str, model: str, host: str, fingerprint: str) -> Origin:
-    """One object for each, so that comparing what every block of a conversation holds takes no time."""
+def _intern_origin(provider: str, model: str, host: str, fingerprint: str) -> Origin:
+    """Return a cached `Origin`, so that equal origins share a single object and compare quickly."""
     return Origin(provider, model, host, fingerprint)
 
 
 @dataclass(frozen=True, slots=True)
 class Thinking:
-    """The thinking configuration of one turn, already resolved against the model. It does not change in a tool loop.
+    """The thinking settings for a turn, resolved for the model. They do not change during a tool loop.
 
-    `budget_tokens` only with form `manual`. `effort` None: send nothing. `summarized`: ask for readable summaries, of
-    the length `summary` if the service offers a choice.
-    `drop_mismatched`: thinking that no longer fits what stands before it is to be left out instead of refused.
+    `budget_tokens` is set only if `form` is `manual`. If `effort` is None, the request contains no effort. `summarized`
+    requests readable thinking summaries, and `summary` is their length if the provider offers a choice. If
+    `drop_mismatched` is true, the provider drops thinking that no longer matches earlier messages instead of rejecting
+    the request.
     """
 
     form: ThinkingForm = "unset"
@@ -81,11 +106,11 @@ class Thinking:
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """One model call as a value: equal requests encode to identical bytes.
+    """The input to a model call. Equal requests are encoded to identical bytes.
 
-    `max_tokens` None: nothing is said, and the service decides. `compact_at`: tokens at which the service is asked to
-    shorten what the model reads, None: not at all; only for models that offer it. `cache_hints`: send the fields that
-    help a service to find its prompt cache. `thinking_counts`: ask for token counts while the model thinks.
+    If `max_tokens` is None, the provider chooses the limit. `compact_at` is the number of tokens at which the provider
+    compacts the conversation, or None if the provider must not compact it. `cache_hints` enables fields that help the
+    provider find its prompt cache. `thinking_counts` requests token counts while the model is thinking.
     """
 
     model: ModelInfo
@@ -101,53 +126,67 @@ class ModelRequest:
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """A POST. Headers and body hold secrets and are kept out of `repr`. `without_budget`: the conversation does not
-    allow the thinking budget that was asked for."""
+    """A POST request. Its `repr` excludes the headers and the body, because they contain secrets.
+
+    `budget_omitted` is true if the conversation does not allow a thinking budget and the budget was therefore omitted.
+    """
 
     url: str
     headers: Mapping[str, str] = field(repr=False, hash=False)
-    body: Body = field(repr=False)
-    without_budget: bool = False
+    body: ChunkedBody = field(repr=False)
+    budget_omitted: bool = False
 
 
 class StreamDecoder(Protocol):
-    """Lives and dies with one stream. Both methods raise ProviderError where the service reports or makes an error."""
+    """A decoder for a provider's event stream. Data after the end of the answer is ignored.
+
+    `feed` and `finish` raise ProviderError if the provider reports an error or sends invalid data.
+    """
 
     @property
     def usage(self) -> Usage:
-        """The figures that the service has reported so far, also those of an answer that breaks off."""
+        """The usage that the provider has reported so far. It is also available after an interrupted answer."""
         ...
 
     def feed(self, event: str, data: str) -> list[StreamEvent]:
-        """One server-sent event: its name (empty if none) and its data."""
+        """Decode a server-sent event. `event` is the event's name, or an empty string if the event has no name."""
         ...
 
     def finish(self) -> list[StreamEvent]:
-        """The stream has ended. Raises StreamProtocolError when the terminal event has not been seen."""
+        """Handle the end of the stream. Raise StreamProtocolError if the answer is incomplete."""
         ...
 
 
 class Adapter(Protocol):
+    """A stateless adapter for a provider's API. Equal requests produce identical bytes, with keys in a fixed order.
+
+    Keys in tool schemas and tool call arguments are never reordered, because the model reads them in their original
+    order.
+    """
+
     def encode(self, request: ModelRequest, endpoint: Endpoint) -> HttpRequest: ...
 
-    def decoder(self) -> StreamDecoder: ...
+    def create_decoder(self) -> StreamDecoder: ...
 
-    def failure(self, status: int, headers: Mapping[str, str], body: bytes, model: str = "") -> ProviderError:
-        """Return the error for an HTTP answer that is not a stream.
+    def parse_failure(self, status: int, headers: Mapping[str, str], body: bytes, model: str = "") -> ProviderError:
+        """Return the error for a non-streaming HTTP response.
 
-        Header names are lower case; the caller cuts `body`. `model` is the id that the request asked for: the sentence
-        shows it as it is.
+        Header names are lowercase. The caller limits the length of `body`. `model` is the requested model ID, which is
+        never masked in the error message.
         """
         ...
 
     def encode_model_query(self, endpoint: Endpoint, model_id: str) -> tuple[str, Mapping[str, str]]:
-        """Return URL and headers of the GET request for a description of the model."""
+        """Return the URL and headers of a GET request for the model's description."""
         ...
 
-    def parse_capabilities(self, body: bytes) -> Capabilities | None:
-        """Parse the answer to the model query; return None if it does not describe a model."""
-        ...
+    def parse_capabilities(self, body: bytes) -> Capabilities | None:  # noqa: ARG002 - the default for most providers
+        """Parse the response to a model query. Return None if the response does not describe a model."""
+        return None
 
-    def is_unknown_model(self, status: int, body: bytes, model_id: str) -> bool:
-        """Return whether the service says that it has no such model; a plain 404 only means that it describes none."""
-        ...
+    def is_unknown_model(self, status: int, body: bytes, model_id: str) -> bool:  # noqa: ARG002 - the default for most providers
+        """Return whether the response states that the model does not exist.
+
+        A status of 404 alone is not sufficient, because some providers have no endpoint for model descriptions.
+        """
+        return False

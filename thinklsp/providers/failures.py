@@ -1,12 +1,16 @@
-"""What every service means by an HTTP status, as our errors, with sentences that a user can act on.
+"""Functions that convert provider errors to `ProviderError`s with messages that tell the user what to do.
 
-What a service says in words of its own stands in its `errors` module, which looks first and asks here for the rest.
+Each API's `errors` module first checks for that API's own error texts and then uses this module. Error texts are
+matched by short fragments, because providers may change the exact wording.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from email.utils import parsedate_to_datetime
+from typing import Any
 
 from thinklsp.core.errors import (
     AuthenticationFailed,
@@ -16,11 +20,13 @@ from thinklsp.core.errors import (
     ProviderError,
     RateLimited,
 )
-from thinklsp.providers.service_errors import CacheHintRefused, ThinkingRejected, excerpt
+from thinklsp.core.secrets import make_excerpt
+from thinklsp.providers.base import ThinkingForm
+from thinklsp.providers.decoding import parse_json_object
 
-# Phrases by which services refuse earlier thinking: it is missing, changed, damaged, or another service's. A gateway
-# passes on the phrases of every service behind it, so all dialects look for all of them. Sources: the vendors'
-# documentation of errors, and LiteLLM 1.106 in front of Claude, GPT and Gemini.
+# Error texts for earlier thinking that is missing, changed, damaged or from another provider. Gateways pass on the
+# error texts of many providers, so these texts are checked for every API. They come from the providers' error
+# documentation and from LiteLLM 1.106.
 _EARLIER_THINKING = re.compile(
     r"invalid `?signature`? in `?thinking|thinking`? blocks .*cannot be modified|bound to a different conversation"
     r"|expected `?thinking`? or `?redacted_thinking|must be passed back"
@@ -29,7 +35,7 @@ _EARLIER_THINKING = re.compile(
     r"|thought[_ ]?signature|continuation[_ ]token",
     re.DOTALL,
 )
-# Phrases by which a service says that the model cannot think, or cannot stop, as it was asked to.
+# Error texts for models that do not support the requested thinking mode, such as models without thinking.
 _NO_THINKING = (
     "does not support thinking",
     "does not support reasoning",
@@ -38,7 +44,7 @@ _NO_THINKING = (
     "reasoning is mandatory",
 )
 _CACHE_HINTS = re.compile(r"prompt_cache_key|cache_control")
-_REFUSED_FIELD = (
+_REJECTED_FIELD = (
     "not support",
     "not permitted",
     "unsupported",
@@ -50,129 +56,271 @@ _REFUSED_FIELD = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
-    """What the service said, brought into one form. `code` is its own name for the error, `wait` in seconds, `model`
-    the id that the request asked for.
+class ThinkingRejected(BadRequest):
+    """The error raised when a provider rejects earlier thinking in the conversation.
 
-    `said` is a sentence with a blank before it, or empty.
+    The request may succeed without the earlier thinking. `prefix_changed` is true if messages before the thinking have
+    changed. `never_accepted` is true if the provider rejects all earlier thinking.
+    """
+
+    prefix_changed = False
+    never_accepted = False
+
+
+class CompactionRefused(BadRequest):
+    """The error raised when a provider does not support compaction for the model."""
+
+
+class CacheHintRefused(BadRequest):
+    """The error raised when a provider rejects prompt cache hints."""
+
+
+class ThinkingCountsRefused(BadRequest):
+    """The error raised when a provider cannot report token counts while the model is thinking."""
+
+
+class EffortRefused(BadRequest):
+    """The error raised when a model rejects the requested effort, or any effort."""
+
+
+class ThinkingFormRefused(BadRequest):
+    """The error raised when a model rejects the requested form of thinking.
+
+    `instead` is the form of thinking to use in the next request.
+    """
+
+    def __init__(self, message: str, instead: ThinkingForm) -> None:
+        super().__init__(message)
+        self.instead: ThinkingForm = instead
+
+
+class BudgetExceeded(RateLimited):
+    """The error raised when a budget is used up. `retry_after` is the time until it is reset, if the service says."""
+
+    retryable = False
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorReport:
+    """A provider error in a common format.
+
+    `code` is the provider's own name for the error, and `kind` is the error's `type`, if it has one. `model` is the
+    requested model ID. `param` is the request field that the provider rejects. `wait_seconds` is the delay that the
+    provider asked for.
     """
 
     status: int
     message: str
     code: str
-    wait: float | None
+    wait_seconds: float | None = None
     model: str = ""
+    param: str = ""
+    kind: str = ""
 
     @property
-    def said(self) -> str:
-        line = excerpt(self.message, self.model)
-        return f" The service says: {line}{'' if line[-1] in '.!?…' else '.'}" if line else ""
+    def quotation(self) -> str:
+        """The provider's message as a sentence that can be appended to another sentence, or an empty string."""
+        line = make_excerpt(self.message, self.model)
+        return f" The provider says: {line}{'' if line[-1] in '.!?…' else '.'}" if line else ""
 
 
-def failure_by_status(report: Report) -> ProviderError:
+ReportReader = Callable[[int, Mapping[str, Any], str, float | None], ErrorReport]
+"""Builds a report from the HTTP status, the JSON object or plain text, and the retry delay in seconds."""
+
+
+def classify_response(
+    status: int,
+    headers: Mapping[str, str],
+    body: bytes,
+    model: str,
+    read_report: ReportReader,
+    classify: Callable[[ErrorReport], ProviderError],
+) -> ProviderError:
+    """Return the error for a non-streaming HTTP response."""
+    content = parse_json_object(body)
+    plain = "" if content else body[:10_000].decode("utf-8", "replace")
+    failure = classify(replace(read_report(status, content, plain, parse_retry_after(headers)), model=model))
+    override = should_retry(headers)
+    # A retry does not help before the budget is raised or paid.
+    if override is not None and status != 402 and not isinstance(failure, BudgetExceeded):
+        failure.retryable = override
+    return failure
+
+
+def build_plain_report(status: int, error: object, plain: str, wait_seconds: float | None) -> ErrorReport:
+    """Return the report for an error that is not a JSON object, for example a plain string from a gateway."""
+    return ErrorReport(status, error if isinstance(error, str) else plain, "", wait_seconds)
+
+
+def classify_by_status(report: ErrorReport) -> ProviderError:
+    """Return the error that corresponds to the HTTP status."""
     match report.status:
         case 401:
-            return AuthenticationFailed(
-                "The service refused the API key (401): check where the key comes from (environment variable, keyring "
-                f"or command) and that it belongs to this service.{report.said}"
-            )
+            return build_key_error(report)
         case 403:
-            return AuthenticationFailed(f"The API key is not allowed to do this (403).{report.said}")
+            return AuthenticationFailed(f"The API key is not allowed to do this (403).{report.quotation}")
         case 402:
-            return no_credit(report)
+            return build_credit_error(report)
         case 404:
             return BadRequest(
-                f"The service does not know this model or address (404): check `model` and the base URL.{report.said}"
+                "The provider does not recognize this model or address (404): "
+                f"check `model` and the base URL.{report.quotation}"
             )
         case 413:
             return ContextWindowExceeded(
-                "The conversation is larger than the service takes in one request (413): compact it or begin a new one."
+                "The conversation is too large for one request to this provider (413): compact it or start a new "
+                "session."
             )
         case 429:
-            return _rate_limited(report)
+            return RateLimited(
+                f"This account has reached the provider's rate limit (429).{report.quotation}",
+                retry_after=report.wait_seconds,
+            )
         case 408 | 409:
             return Overloaded(
-                f"The service could not finish the request ({report.status}).{report.said}", retry_after=report.wait
+                f"The provider could not complete the request ({report.status}).{report.quotation}",
+                retry_after=report.wait_seconds,
             )
         case status if status >= 500:
-            return _overloaded(report)
+            return _build_overload_error(report)
         case status if status < 400:
-            return BadRequest(
-                f"The address answered, but not with a message ({status}): check the base URL.{report.said}"
-            )
-        case 400 | 422:
-            refused = BadRequest(f"The service refused the request ({report.status}).{report.said}")
-            refused.unexplained = True
-            return refused
+            return BadRequest(f"The response was not a model answer ({status}): check the base URL.{report.quotation}")
         case _:
-            return BadRequest(f"The service refused the request ({report.status}).{report.said}")
+            rejection = BadRequest(f"The provider rejected the request ({report.status}).{report.quotation}")
+            rejection.unexplained = report.status in (400, 422)
+            return rejection
 
 
-def refuses_earlier_thinking(text: str) -> bool:
-    """Whether an error's text, in lower case, says that the thinking in the conversation is not accepted."""
+def build_key_error(report: ErrorReport) -> AuthenticationFailed:
+    """Return the error for an API key that the provider rejected."""
+    return AuthenticationFailed(
+        f"The provider rejected the API key ({report.status}): check the source of the key (environment variable, "
+        f"keyring or command) and that the key belongs to this provider.{report.quotation}"
+    )
+
+
+def is_earlier_thinking_rejected(text: str) -> bool:
+    """Return whether a lowercase error text rejects earlier thinking in the conversation."""
     return _EARLIER_THINKING.search(text) is not None
 
 
-def refuses_thinking(text: str) -> bool:
-    """Whether an error's text, in lower case, says that the model does not think in the way that was asked for."""
-    return any(phrase in text for phrase in _NO_THINKING)
+def is_thinking_rejected(text: str) -> bool:
+    """Return whether a lowercase error text states that the model does not support the requested thinking mode."""
+    return has_any(_NO_THINKING, text)
 
 
-def cache_hint_refused(report: Report) -> CacheHintRefused | None:
-    """Return the error for a refused `prompt_cache_key` or `cache_control`, None if something else was refused."""
+def has_any(fragments: Iterable[str], text: str) -> bool:
+    """Return whether the text contains any of the fragments."""
+    return any(fragment in text for fragment in fragments)
+
+
+def find_cache_hint_error(report: ErrorReport) -> CacheHintRefused | None:
+    """Return the error for a rejected `prompt_cache_key` or `cache_control` field.
+
+    Return None if the error does not concern these fields.
+    """
     text = report.message.lower()
-    if _CACHE_HINTS.search(text) is None or not any(phrase in text for phrase in _REFUSED_FIELD):
+    if _CACHE_HINTS.search(text) is None or not has_any(_REJECTED_FIELD, text):
         return None
-    return CacheHintRefused(f"The service does not accept hints for its prompt cache.{report.said}")
+    return CacheHintRefused(f"The provider does not accept prompt cache hints.{report.quotation}")
 
 
-def too_long(report: Report) -> ContextWindowExceeded:
+def build_context_error(report: ErrorReport) -> ContextWindowExceeded:
+    """Return the error for a conversation that exceeds the model's context window."""
     return ContextWindowExceeded(
-        f"The conversation is longer than the model can read: compact it or begin a new one.{report.said}"
+        f"The conversation exceeds the model's context window: compact it or start a new session.{report.quotation}"
     )
 
 
-def thinking_rejected(*, bound: bool = False, never: bool = False) -> ThinkingRejected:
+def build_thinking_form_error(report: ErrorReport, instead: ThinkingForm) -> ThinkingFormRefused:
+    """Return the error for a rejected form of thinking. `instead` is the form to use in the next request."""
+    return ThinkingFormRefused(
+        f"The model rejected this form of thinking: change `thinking.mode`.{report.quotation}", instead
+    )
+
+
+def build_effort_error(report: ErrorReport) -> EffortRefused:
+    """Return the error for a rejected effort."""
+    return EffortRefused(f"The model rejected this effort: change `effort`.{report.quotation}")
+
+
+def build_no_tools_error(name: str, report: ErrorReport) -> BadRequest:
+    """Return the error for a model that cannot call tools."""
+    return BadRequest(
+        f"{name} cannot call tools, which thinklsp needs: choose another model with `model`.{report.quotation}"
+    )
+
+
+def build_thinking_error(*, prefix_changed: bool = False, never_accepted: bool = False) -> ThinkingRejected:
+    """Return the error for earlier thinking that the provider rejected."""
     error = ThinkingRejected(
-        "The service no longer takes the earlier thinking of this conversation: compact it or begin a new one."
+        "The provider rejected the earlier thinking in this conversation: compact it or start a new session."
     )
-    error.bound, error.never = bound, never
+    error.prefix_changed, error.never_accepted = prefix_changed, never_accepted
     return error
 
 
-def no_credit(report: Report) -> ProviderError:
+def build_credit_error(report: ErrorReport) -> ProviderError:
+    """Return the error for an account without credit."""
     return BadRequest(
-        f"The account behind the API key has no credit left ({report.status}): add credit in the service's console."
+        f"The API key's account has no credit left ({report.status}): add credit in the provider's console."
+        f"{report.quotation}"
     )
 
 
-def spend_limit(report: Report) -> ProviderError:
-    limit = RateLimited(
-        f"The account has reached its spend limit ({report.status}): raise it in the service's console or wait until "
-        f"it is reset.{report.said}"
-    )
-    limit.retryable = False
-    return limit
-
-
-def spent_for_today(report: Report) -> ProviderError:
-    limit = RateLimited(
-        f"The account's quota of the day for this model is used up ({report.status}): choose another model, raise the "
-        f"quota in the service's console, or wait until tomorrow.{report.said}"
-    )
-    limit.retryable = False
-    return limit
-
-
-def _rate_limited(report: Report) -> ProviderError:
+def build_spend_limit_error(report: ErrorReport) -> ProviderError:
+    """Return the error for an account that has reached its spend limit."""
     return RateLimited(
-        f"The service's rate limit for this account is reached (429).{report.said}", retry_after=report.wait
+        f"The account has reached its spend limit ({report.status}): raise the limit in the provider's console or "
+        f"wait until it is reset.{report.quotation}",
+        retryable=False,
     )
 
 
-def _overloaded(report: Report) -> ProviderError:
-    cause = "is overloaded" if report.status in (503, 529) else "has a problem of its own"
+def build_daily_quota_error(report: ErrorReport) -> ProviderError:
+    """Return the error for an exhausted daily quota."""
+    return RateLimited(
+        f"This model's daily quota is used up ({report.status}): choose another model, raise the quota in the "
+        f"provider's console, or wait until tomorrow.{report.quotation}",
+        retryable=False,
+    )
+
+
+def _build_overload_error(report: ErrorReport) -> ProviderError:
+    cause = "is overloaded" if report.status in (503, 529) else "has an internal error"
     return Overloaded(
-        f"The service {cause} ({report.status}): try again in a few minutes.{report.said}", retry_after=report.wait
+        f"The provider {cause} ({report.status}).{report.quotation}",
+        retry_after=report.wait_seconds,
     )
+
+
+def parse_retry_after(headers: Mapping[str, str]) -> float | None:
+    """Return the delay in seconds that the provider asked for, or None if the headers contain no valid delay.
+
+    A date is compared with the response's `Date` header, because the clock on this machine may be wrong.
+    """
+    milliseconds = _parse_number(headers.get("retry-after-ms"))
+    if milliseconds is not None:
+        return milliseconds / 1000
+    value = headers.get("retry-after")
+    seconds = _parse_number(value)
+    if seconds is not None or value is None:
+        return seconds
+    try:
+        wait = (parsedate_to_datetime(value) - parsedate_to_datetime(headers["date"])).total_seconds()
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return None
+    return wait if wait >= 0 else None
+
+
+def should_retry(headers: Mapping[str, str]) -> bool | None:
+    """Return whether the provider recommends a retry, or None if the headers do not say."""
+    return {"true": True, "false": False}.get(headers.get("x-should-retry", "").strip().lower())
+
+
+def _parse_number(value: str | None) -> float | None:
+    try:
+        number = float(value or "")
+    except ValueError:
+        return None
+    return number if 0 <= number < float("inf") else None

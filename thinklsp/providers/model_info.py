@@ -1,88 +1,218 @@
-"""The facts about one model that decide what is sent to it. Where they come from is the catalogue's business."""
+"""Facts about models, both from the catalogue and from the provider.
+
+Requests depend only on the catalogue. thinklsp asks the provider for facts only when the user investigates a problem,
+so model calls never wait for the response.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+import re
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from datetime import date
+from typing import Annotated, Literal
 
-from thinklsp.core.choices import Effort, SummaryLength
+from pydantic import AfterValidator, ConfigDict, Field, Strict
+
+from thinklsp.core.choices import EFFORTS, Effort, SummaryLength
+from thinklsp.core.images import IMAGE_TYPES
+from thinklsp.core.messages import ImageType
 from thinklsp.core.usage import Usage
+
+THINKING_FORMS = ("adaptive", "enabled", "disabled", "between_tools")
+
+# Types that validate catalogue rows.
+_STRICT = ConfigDict(extra="forbid", hide_input_in_errors=True)
+_Count = Annotated[int, Strict(), Field(gt=0)]
+_Dollars = Annotated[float, Strict(), Field(ge=0)]
+_Flag = Annotated[bool, Strict()]
+_Efforts = Annotated[tuple[Effort, ...], AfterValidator(lambda efforts: tuple(e for e in EFFORTS if e in efforts))]
+
+
+# The parts of model ids that the title does not simply capitalize: `claude-opus-4-5`, `gpt-5`, `deepseek-flash`, `o3`.
+_VERSION_DASH = re.compile(r"(?<=[a-z]-\d)-(?=\d(?:-|$))")
+_NUMBER_AFTER_GPT = re.compile(r"^GPT (?=\d)")
+_TITLE_WORDS = {"gpt": "GPT", "deepseek": "DeepSeek"}
+_LOWER_CASE = re.compile(r"o\d|\d+o")
 
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """US dollars for a million tokens; input read from or written to a cache costs as other input where not said.
+    """A model's price in US dollars per million tokens.
 
-    A prompt longer than `long_prompt` tokens costs `long_factor` times as much, and the answer to it
-    `long_output_factor` times as much (None: `long_factor`).
+    If `cache_read` or `cache_write` is None, cached tokens cost as much as other input. If a prompt has more than
+    `long_prompt` tokens, its price is multiplied by `long_factor` and the price of its answer by `long_output_factor`.
+    If `long_output_factor` is None, `long_factor` applies to the answer too.
     """
 
-    input: float
-    output: float
-    cache_read: float | None = None
-    cache_write: float | None = None
-    long_prompt: int | None = None
-    long_factor: float = 1.0
-    long_output_factor: float | None = None
+    __pydantic_config__ = _STRICT
 
-    def cost(self, usage: Usage) -> float | None:
-        """Dollars for one model call; None while the provider has not said how many tokens it was."""
+    input: _Dollars
+    output: _Dollars
+    cache_read: _Dollars | None = None
+    cache_write: _Dollars | None = None
+    long_prompt: _Count | None = None
+    long_factor: _Dollars = 1.0
+    long_output_factor: _Dollars | None = None
+
+    def compute_cost(self, usage: Usage) -> float | None:
+        """Return the cost of a model call in US dollars, or None if the provider did not report the token counts."""
         if usage.input_tokens is None or usage.output_tokens is None:
             return None
-        read, written = usage.cache_read_tokens or 0, usage.cache_write_tokens or 0
-        plain = max(0, usage.input_tokens - read - written)
+        read_tokens, write_tokens = usage.cache_read_tokens or 0, usage.cache_write_tokens or 0
+        plain_tokens = max(0, usage.input_tokens - read_tokens - write_tokens)
         cache_read = self.input if self.cache_read is None else self.cache_read
         cache_write = self.input if self.cache_write is None else self.cache_write
-        asked = plain * self.input + read * cache_read + written * cache_write
-        answered = usage.output_tokens * self.output
+        input_cost = plain_tokens * self.input + read_tokens * cache_read + write_tokens * cache_write
+        output_cost = usage.output_tokens * self.output
         if self.long_prompt is not None and usage.input_tokens > self.long_prompt:
-            asked *= self.long_factor
-            answered *= self.long_factor if self.long_output_factor is None else self.long_output_factor
-        return (asked + answered) / 1_000_000
+            input_cost *= self.long_factor
+            output_cost *= self.long_factor if self.long_output_factor is None else self.long_output_factor
+        return (input_cost + output_cost) / 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class LaterPrice(Price):
+    """A price that applies from the date `since`."""
+
+    _: KW_ONLY
+    since: Annotated[date, Strict()]
 
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """One model. `known` is False where the facts are a safe guess; a figure that is not known is None.
+    """The facts about a model. If `known` is false, the facts are a safe guess. Unknown numbers are None.
 
-    `adaptive`: it decides itself how much to think, `efforts` steering it; `manual`: it takes a budget of tokens
-    between `budget_least` and `budget_most` (None: below its output cap). `budget_steers`: it has no levels but
-    budgets, in adaptive mode too: 0 and -1 (as it likes) are budgets as well. `off`: how thinking is switched off, None
-    where it cannot be. `on_when_unset`: it thinks when nothing is said. `efforts`: the levels it takes, lowest first,
-    empty where it takes none; `default_effort`: its own when none is sent; `on_by_effort`: it thinks only if a level
-    is sent. `effort_when_off`: it takes a level with thinking off too, `effort_cap_when_off`
-    being the highest. `display`: whether readable summaries come never, on request or always; `summaries`: the
-    lengths of them that can be asked for. `sampling`: when it takes
-    temperature and its relatives. `forced_tool`: whether a tool can be forced (`not_manual`: not with a manual budget).
-    `interleaved`: whether a manual budget thinks between tool calls, `header` where only on request. `prefix_bound`:
-    thinking is bound to everything before it. `compacts`: its service shortens what it reads, where asked to.
-    `cache_minimum`: shorter prompts are not cached.
+    Thinking: If `adaptive` is true, the model can decide how much to think, guided by the effort. If `manual` is true,
+    the model accepts a token budget from `budget_least` to `budget_most`. If `budget_most` is None, the budget must be
+    below `output_cap`. If `budget_steers` is true, budgets replace effort levels, and the budgets 0 (off) and -1
+    (automatic) are allowed. `off` is the form that turns thinking off, or None if thinking cannot be turned off. If
+    `on_when_unset` is true, thinking is enabled by default.
+
+    Effort: `efforts` contains the accepted levels in ascending order. `default_effort` is the level that the provider
+    uses by default. If `on_by_effort` is true, the model thinks only if the request contains an effort. If
+    `effort_when_off` is true, levels up to `effort_cap_when_off` are also accepted while thinking is off.
+
+    Output: `display` states when readable thinking summaries are available: never, on request or always. `summaries`
+    contains the available summary lengths. `sampling` states when the model accepts `temperature` and similar fields.
+    `forced_tool` states whether a request can force a tool call. The value `not_manual` means that it cannot if the
+    request has a manual budget. `interleaved` states whether a model with a manual budget can think between tool calls.
+    The value `header` means that it can if the request has a certain header.
+
+    Input: If `images` is true, prompts can contain images of the types in `image_types`.
+
+    If `prefix_bound` is true, thinking is valid only after unchanged earlier messages. If `compacts` is true, the
+    provider can compact the conversation. Prompts with fewer than `cache_minimum` tokens are not cached. `price_later`
+    is a price that applies from a later date.
     """
+
+    __pydantic_config__ = _STRICT
 
     provider: str
     id: str
     known: bool
-    adaptive: bool
-    manual: bool
-    on_when_unset: bool
-    efforts: tuple[Effort, ...]
-    context_window: int | None = None
-    output_cap: int | None = None
+    _: KW_ONLY
+    aliases: tuple[str, ...] = ()
+    context_window: _Count | None = None
+    output_cap: _Count | None = None
+    adaptive: _Flag
+    manual: _Flag
+    on_when_unset: _Flag
+    efforts: _Efforts
     default_effort: Effort | None = None
-    on_by_effort: bool = False
-    effort_when_off: bool = False
+    on_by_effort: _Flag = False
+    effort_when_off: _Flag = False
     effort_cap_when_off: Effort | None = None
     off: Literal["off", "between_tools"] | None = None
-    budget_steers: bool = False
-    budget_least: int = 1024
-    budget_most: int | None = None
+    budget_steers: _Flag = False
+    budget_least: _Count = 1024
+    budget_most: _Count | None = None
     display: Literal["never", "asked", "always"] = "asked"
     summaries: tuple[SummaryLength, ...] = ("auto",)
     sampling: Literal["never", "thinking_off", "always"] = "never"
     forced_tool: Literal["yes", "no", "not_manual"] = "yes"
     interleaved: Literal["always", "header", "never"] = "always"
-    prefix_bound: bool = False
-    compacts: bool = False
-    images: bool = True
-    cache_minimum: int | None = None
+    prefix_bound: _Flag = False
+    compacts: _Flag = False
+    images: _Flag = True
+    image_types: tuple[ImageType, ...] = IMAGE_TYPES
+    cache_minimum: _Count | None = None
     price: Price | None = None
+    price_later: LaterPrice | None = None
+
+    @property
+    def accepted_images(self) -> tuple[ImageType, ...]:
+        """The media types of the images that a prompt can contain."""
+        return self.image_types if self.images else ()
+
+    @property
+    def title(self) -> str:
+        """The model's name for people, such as `Claude Opus 5.5`. An unlisted model keeps its id."""
+        if not self.known:
+            return self.id
+        words = _VERSION_DASH.sub(".", self.id).split("-")
+        titled = (_TITLE_WORDS.get(word) or (word if _LOWER_CASE.fullmatch(word) else word.title()) for word in words)
+        return _NUMBER_AFTER_GPT.sub("GPT-", " ".join(titled))
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """The facts that a provider reports about a model. A field is None if the provider does not report it.
+
+    `models` contains the IDs of all models that the server lists, and `windows` maps model IDs to context windows.
+    """
+
+    thinking: tuple[str, ...] | None = None
+    efforts: tuple[str, ...] | None = None
+    context_window: int | None = None
+    max_tokens: int | None = None
+    models: tuple[str, ...] | None = None
+    windows: Mapping[str, int] = field(default_factory=dict)
+
+    def find_window(self, model_id: str) -> int | None:
+        """Return the context window in tokens that the provider reports for a model, or None."""
+        return self.context_window or self.windows.get(model_id) or self.windows.get(f"{model_id}:latest")
+
+
+def find_contradictions(model: ModelInfo, reported: Capabilities) -> list[str]:
+    """Return a sentence for each difference between the provider's facts and the catalogue's facts."""
+    flags = (model.adaptive, model.manual, model.off == "off", model.off == "between_tools")
+    forms = tuple(form for form, is_accepted in zip(THINKING_FORMS, flags, strict=True) if is_accepted)
+    sentences = []
+    if reported.thinking is not None and reported.thinking != forms:
+        sentences.append(_describe_difference(model.id, "forms of thinking", reported.thinking, forms, "thinking.mode"))
+    if reported.efforts is not None and reported.efforts != model.efforts:
+        sentences.append(_describe_difference(model.id, "efforts", reported.efforts, model.efforts, "effort"))
+    window = reported.find_window(model.id)
+    if window is not None and model.context_window not in (None, window) and model.known:
+        sentences.append(
+            f"The provider reports a context window of {window:,} tokens for {model.id}, but thinklsp uses "
+            f"{model.context_window or 0:,}. Set `context_window` for it under `[models]` in your config.toml."
+        )
+    if reported.models is not None and model.id and not is_listed(model.id, reported.models):
+        listed = ", ".join(reported.models[:8]) or "none"
+        more = f" and {len(reported.models) - 8} more" if len(reported.models) > 8 else ""
+        sentences.append(
+            f"The server does not list the model {model.id}; it has {listed}{more}. Set `thinklsp.model` to one of "
+            "these, or load the model on the server."
+        )
+    return sentences
+
+
+def is_listed(model_id: str, models: tuple[str, ...]) -> bool:
+    """Return whether the server lists the model. Servers may omit the tag `latest` from a model ID."""
+    return model_id in models or f"{model_id}:latest" in models
+
+
+def _describe_difference(
+    model_id: str, subject: str, reported: tuple[str, ...], listed: tuple[str, ...], key: str
+) -> str:
+    return (
+        f"The provider reports the {subject} {_join_names(reported)} for {model_id}, "
+        f"but thinklsp uses {_join_names(listed)}. "
+        f"If the provider rejects a request, set `{key}` to a value that it accepts, or update thinklsp."
+    )
+
+
+def _join_names(names: tuple[str, ...]) -> str:
+    return ", ".join(names) or "none"

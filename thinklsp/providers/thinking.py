@@ -1,6 +1,6 @@
-"""From what the user wishes about thinking to what the model takes. Pure; every bend of a wish becomes a notice.
+"""The thinking plan, which converts the user's thinking settings to settings that the model accepts.
 
-A wish is never refused: where a model cannot do it, the nearest thing that it can do is chosen and said.
+An unsupported setting is never an error. The plan uses the nearest supported value and adds a notice.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from thinklsp.core.choices import EFFORTS, Effort, PlannedThinkingMode, SummaryL
 from thinklsp.providers.base import Thinking, ThinkingForm
 from thinklsp.providers.model_info import ModelInfo
 
-# What a budget may say instead of a number of tokens, on models that are steered by it.
+# Special budget values for models that use budgets instead of effort levels.
 BUDGET_OFF, BUDGET_DYNAMIC = 0, -1
 
 _BUDGET_OF_EFFORT: dict[Effort, int] = {
@@ -23,16 +23,17 @@ _BUDGET_OF_EFFORT: dict[Effort, int] = {
     "xhigh": 32_768,
     "max": 32_768,
 }
-# On models that are steered by budgets; above `high` it is all that they take.
+# Maps efforts to budgets for models that use budgets instead of effort levels. Efforts above `high` use the model's
+# largest budget.
 _STEERING_BUDGET_OF_EFFORT: dict[Effort, int] = {"minimal": 1024, "low": 2048, "medium": 8192, "high": 16_384}
-_USUAL_MAX_TOKENS = 32_000
-_GREAT_MAX_TOKENS = 64_000
-_ROOM_FOR_ANSWER = 16_000
+_DEFAULT_MAX_TOKENS = 32_000
+_HIGH_EFFORT_MAX_TOKENS = 64_000
+_ANSWER_TOKENS = 16_000
 
 
 @dataclass(frozen=True, slots=True)
 class ThinkingPlan:
-    """`notices` are sentences for the user, one for each wish that was bent."""
+    """The resolved thinking settings for a turn. `notices` contains a sentence for each setting that was changed."""
 
     thinking: Thinking
     max_tokens: int | None
@@ -40,16 +41,19 @@ class ThinkingPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class _Wish:
-    """`budget` is an explicit one; `usual_budget` the one to take where neither it nor the effort says anything."""
+class _ThinkingRequest:
+    """The thinking settings that the user requested.
+
+    `budget` is None unless the user set a budget. `default_budget` applies if neither a budget nor an effort is set.
+    """
 
     mode: PlannedThinkingMode
     effort: Effort | None
     budget: int | None
-    usual_budget: int
+    default_budget: int
 
     @property
-    def stops(self) -> bool:
+    def is_off(self) -> bool:
         return self.mode == "off"
 
 
@@ -65,176 +69,202 @@ def plan_thinking(
     max_tokens: int | None,
     interleaved: bool = False,
 ) -> ThinkingPlan:
-    """`max_tokens` None: the figure that suits model and effort, where the model's cap is known.
+    """Resolve the thinking settings and the output limit for a model.
 
-    `interleaved`: every request of the plan carries tools, so on models that think between tool calls on request the
-    budget counts for the whole turn and may exceed `max_tokens`.
+    If `max_tokens` is None, the output limit depends on the model and the effort. `interleaved` is true if all requests
+    in the turn contain tools. The budget may then exceed `max_tokens` if the model can be asked to think between tool
+    calls.
     """
     notices: list[str] = []
-    wish = _Wish(mode, effort, budget_tokens if budget_explicit else None, budget_tokens)
+    request = _ThinkingRequest(mode, effort, budget_tokens if budget_explicit else None, budget_tokens)
     if model.budget_steers:
-        wish = _steered(wish)
-    form = _form(model, wish, notices)
-    capped = _cap_output(model, max_tokens, notices)
+        request = _resolve_budget_mode(request)
+    form = _choose_form(model, request, notices)
+    capped = _limit_output(model, max_tokens, notices)
     if form == "manual" and capped is not None and capped <= model.budget_least:
-        form = _form_without_budget(model)
+        form = _choose_form_without_budget(model)
         notices.append(
-            f"maxTokens {capped} leaves no room for a thinking budget, which is at least {model.budget_least}; "
-            f"{model.id} does without one."
+            f"`maxTokens` {capped} leaves no room for a thinking budget, which is at least {model.budget_least} "
+            f"tokens; {model.id} is used without a budget."
         )
-    level = _level(model, form, wish, notices)
+    level = _choose_effort(model, form, request, notices)
     thinking_budget: int | None = None
     if form == "manual":
         spans_turn = interleaved and model.interleaved == "header"
-        thinking_budget = _fit_budget(model, _wished_budget(model, wish), capped, notices, spans_turn=spans_turn)
+        thinking_budget = _limit_budget(model, _choose_budget(model, request), capped, notices, spans_turn=spans_turn)
     summarized = display == "summary" and form in ("adaptive", "manual") and model.display != "never"
-    length = _summary_length(model, summary, notices) if summarized else "auto"
+    length = _choose_summary_length(model, summary, notices) if summarized else "auto"
     return ThinkingPlan(
         Thinking(form, thinking_budget, level, summarized, summary=length),
-        capped or _auto_max_tokens(model, level or model.default_effort, thinking_budget),
+        capped or _choose_max_tokens(model, level or model.default_effort, thinking_budget),
         tuple(notices),
     )
 
 
-def _steered(wish: _Wish) -> _Wish:
-    """The mode that a wish comes to where nothing but a budget steers: any budget or effort is one for manual mode."""
-    match wish.mode:
+def _resolve_budget_mode(request: _ThinkingRequest) -> _ThinkingRequest:
+    """Return the request with the thinking mode that the budget implies, for a model without effort levels."""
+    match request.mode:
         case "off" | "adaptive":
-            return wish
+            return request
         case "auto" | "manual":
-            if wish.budget == BUDGET_OFF:
-                return _Wish("off", None, None, wish.usual_budget)
-            if wish.budget == BUDGET_DYNAMIC:
-                return _Wish("adaptive", None, None, wish.usual_budget)
-            speaks = wish.mode == "manual" or wish.budget is not None or wish.effort is not None
-            return _Wish("manual" if speaks else "auto", wish.effort, wish.budget, wish.usual_budget)
+            if request.budget == BUDGET_OFF:
+                return _ThinkingRequest("off", None, None, request.default_budget)
+            if request.budget == BUDGET_DYNAMIC:
+                return _ThinkingRequest("adaptive", None, None, request.default_budget)
+            is_manual = request.mode == "manual" or request.budget is not None or request.effort is not None
+            return _ThinkingRequest(
+                "manual" if is_manual else "auto", request.effort, request.budget, request.default_budget
+            )
         case _:
-            assert_never(wish.mode)
+            assert_never(request.mode)
 
 
-def _form(model: ModelInfo, wish: _Wish, notices: list[str]) -> ThinkingForm:
-    mode = wish.mode
-    if model.on_by_effort and wish.effort is None and mode != "off":
+def _choose_form(model: ModelInfo, request: _ThinkingRequest, notices: list[str]) -> ThinkingForm:
+    mode = request.mode
+    if model.on_by_effort and request.effort is None and mode != "off":
         if mode != "auto":
-            notices.append(f"{model.id} thinks only if `effort` is set; the thinking mode {mode} has no effect on it.")
+            notices.append(f"{model.id} thinks only if `effort` is set; the thinking mode {mode} has no effect.")
         return "unset"
     thinks: ThinkingForm = "adaptive" if model.adaptive else "manual" if model.manual else "unset"
     if mode in ("adaptive", "manual") and thinks == "unset":
-        notices.append(f"{model.id} does not think; the thinking mode {mode} has no effect on it.")
+        notices.append(f"{model.id} does not support thinking; the thinking mode {mode} has no effect.")
         return thinks
     match mode:
         case "auto":
             return thinks
         case "off":
-            return _off_form(model, notices)
+            return _choose_off_form(model, notices)
         case "adaptive":
             if thinks == "manual":
-                notices.append(f"{model.id} has no adaptive thinking; it thinks with a token budget instead.")
+                notices.append(f"{model.id} does not support adaptive thinking; a token budget is used instead.")
             return thinks
         case "manual":
             if model.manual:
                 return "manual"
-            notices.append(f"{model.id} takes no thinking budget; it decides itself how much to think.")
+            notices.append(f"{model.id} does not accept a thinking budget; the model decides how much to think.")
             return thinks
         case _:
             assert_never(mode)
 
 
-def _off_form(model: ModelInfo, notices: list[str]) -> ThinkingForm:
+def _choose_off_form(model: ModelInfo, notices: list[str]) -> ThinkingForm:
     if model.off is not None:
         return model.off
     if not model.adaptive and not model.manual:
         return "unset"
-    notices.append(f"{model.id} cannot stop thinking; it is asked to think as little as it can.")
+    notices.append(f"{model.id} cannot turn thinking off; the lowest setting is used.")
     return "adaptive" if model.efforts or not model.manual else "manual"
 
 
-def _form_without_budget(model: ModelInfo) -> ThinkingForm:
+def _choose_form_without_budget(model: ModelInfo) -> ThinkingForm:
     return "adaptive" if model.adaptive else model.off or "unset"
 
 
-def _level(model: ModelInfo, form: ThinkingForm, wish: _Wish, notices: list[str]) -> Effort | None:
-    """The effort to send, None to send nothing."""
+def _choose_effort(
+    model: ModelInfo, form: ThinkingForm, request: _ThinkingRequest, notices: list[str]
+) -> Effort | None:
+    """Return the effort to send, or None to send no effort."""
     is_off = form in ("off", "between_tools")
-    if wish.stops and not is_off and model.efforts:
+    if request.is_off and not is_off and model.efforts:
         return model.efforts[0]
-    if wish.effort is None:
+    if request.effort is None:
         return None
     if not model.efforts:
         if form != "manual":
-            notices.append(f"{model.id} has no effort levels; effort {wish.effort} has no effect on it here.")
+            notices.append(f"{model.id} has no effort levels; effort {request.effort} has no effect.")
         return None
     if is_off and not model.effort_when_off:
-        notices.append(f"With thinking off {model.id} takes no effort; effort {wish.effort} has no effect.")
+        notices.append(
+            f"With thinking off, {model.id} does not accept an effort; effort {request.effort} has no effect."
+        )
         return None
-    level = nearest_effort(model.efforts, wish.effort)
-    if level != wish.effort:
-        notices.append(f"{model.id} has no effort {wish.effort}; {level} is used.")
+    level = find_nearest_effort(model.efforts, request.effort)
+    if level != request.effort:
+        notices.append(f"{model.id} does not support effort {request.effort}; {level} is used.")
     cap = model.effort_cap_when_off
     if is_off and cap is not None and EFFORTS.index(level) > EFFORTS.index(cap):
-        notices.append(f"With thinking off {model.id} takes no effort above {cap}; {cap} is used.")
+        notices.append(f"With thinking off, the highest effort for {model.id} is {cap}; {cap} is used.")
         return cap
     return level
 
 
-def nearest_effort(levels: tuple[Effort, ...], wish: Effort) -> Effort:
-    """The lowest level at or above the wish, else the highest. `levels` is not empty and ascends."""
-    return next((level for level in levels if EFFORTS.index(level) >= EFFORTS.index(wish)), levels[-1])
+def find_nearest_effort(levels: tuple[Effort, ...], effort: Effort) -> Effort:
+    """Return the lowest level that is not below `effort`, or the highest level if there is none.
+
+    `levels` must be in ascending order and not empty.
+    """
+    return next((level for level in levels if EFFORTS.index(level) >= EFFORTS.index(effort)), levels[-1])
 
 
-def _cap_output(model: ModelInfo, max_tokens: int | None, notices: list[str]) -> int | None:
+def _limit_output(model: ModelInfo, max_tokens: int | None, notices: list[str]) -> int | None:
     if max_tokens is None or model.output_cap is None or max_tokens <= model.output_cap:
         return max_tokens
-    notices.append(f"{model.id} writes at most {model.output_cap} tokens; maxTokens {max_tokens} was cut to that.")
+    notices.append(
+        f"{model.id} writes at most {model.output_cap} tokens; `maxTokens` {max_tokens} was reduced to that limit."
+    )
     return model.output_cap
 
 
-def _wished_budget(model: ModelInfo, wish: _Wish) -> int:
-    """An explicit budget beats effort; effort becomes a budget only where the model has no levels of its own."""
-    if wish.stops:
+def _choose_budget(model: ModelInfo, request: _ThinkingRequest) -> int:
+    """Return the requested budget. A budget takes precedence over an effort.
+
+    The effort determines the budget only if the model has no effort levels.
+    """
+    if request.is_off:
         return model.budget_least
-    if wish.budget is not None:
-        return wish.budget
-    if wish.effort is None or model.efforts:
-        return wish.usual_budget
+    if request.budget is not None:
+        return request.budget
+    if request.effort is None or model.efforts:
+        return request.default_budget
     if not model.budget_steers:
-        return _BUDGET_OF_EFFORT[wish.effort]
+        return _BUDGET_OF_EFFORT[request.effort]
     most = model.budget_most or _BUDGET_OF_EFFORT["max"]
-    return max(model.budget_least, min(most, _STEERING_BUDGET_OF_EFFORT.get(wish.effort, most)))
+    return max(model.budget_least, min(most, _STEERING_BUDGET_OF_EFFORT.get(request.effort, most)))
 
 
-def _fit_budget(model: ModelInfo, wished: int, max_tokens: int | None, notices: list[str], *, spans_turn: bool) -> int:
-    """A budget is within the model's range and below the output tokens. A cut one leaves a quarter of them for the
-    answer."""
+def _limit_budget(
+    model: ModelInfo, requested: int, max_tokens: int | None, notices: list[str], *, spans_turn: bool
+) -> int:
+    """Return a budget that is within the model's range and below the output limit.
+
+    A budget that exceeds the output limit is reduced to three quarters of the limit, to leave tokens for the answer.
+    """
     least, most = model.budget_least, model.budget_most
-    if wished < least:
-        notices.append(f"A thinking budget of {model.id} is at least {least} tokens; {wished} was raised to that.")
+    if requested < least:
+        notices.append(
+            f"The thinking budget for {model.id} must be at least {least} tokens; {requested} was raised to {least}."
+        )
         return least
-    if most is not None and wished > most:
-        notices.append(f"A thinking budget of {model.id} is at most {most} tokens; {wished} was cut to that.")
-        wished = most
+    if most is not None and requested > most:
+        notices.append(
+            f"The thinking budget for {model.id} must be at most {most} tokens; {requested} was reduced to {most}."
+        )
+        requested = most
     room = max_tokens or model.output_cap
-    if room is None or wished < room or spans_turn:
-        return wished
+    if room is None or requested < room or spans_turn:
+        return requested
     budget = max(least, room * 3 // 4)
     notices.append(
-        f"The thinking budget of {wished} tokens does not fit into {room} output tokens; it was cut to {budget}."
+        f"The thinking budget of {requested} tokens does not fit into {room} output tokens; it was reduced to {budget}."
     )
     return budget
 
 
-def _summary_length(model: ModelInfo, wish: SummaryLength, notices: list[str]) -> SummaryLength:
-    if wish == "auto" or wish in model.summaries:
-        return wish
-    notices.append(f"{model.id} offers no {wish} summaries; it chooses their length itself.")
+def _choose_summary_length(model: ModelInfo, request: SummaryLength, notices: list[str]) -> SummaryLength:
+    if request == "auto" or request in model.summaries:
+        return request
+    notices.append(f"{model.id} does not offer {request} summaries; the model chooses the length.")
     return "auto"
 
 
-def _auto_max_tokens(model: ModelInfo, effort: Effort | None, budget: int | None) -> int | None:
-    """None where the model's own cap is not known: a figure above it would be refused."""
+def _choose_max_tokens(model: ModelInfo, effort: Effort | None, budget: int | None) -> int | None:
+    """Return the default output limit. Providers reject limits above the model's output cap.
+
+    Return None if the output cap is unknown.
+    """
     if model.output_cap is None:
         return None
-    figure = _GREAT_MAX_TOKENS if effort in ("xhigh", "max") else _USUAL_MAX_TOKENS
+    figure = _HIGH_EFFORT_MAX_TOKENS if effort in ("xhigh", "max") else _DEFAULT_MAX_TOKENS
     if budget is not None:
-        figure = max(figure, budget + _ROOM_FOR_ANSWER)
+        figure = max(figure, budget + _ANSWER_TOKENS)
     return min(figure, model.output_cap)

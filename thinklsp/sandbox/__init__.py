@@ -1,5 +1,5 @@
-"""The room in which commands run: a system that can only be read, a workspace that is a copy, no network, no way out.
+"""The sandbox in which commands run, with a read-only system, a copy of the workspace and no network access.
 
-`enter` is the program that goes in; `room` says what is there, `bubblewrap` whether there can be one, `process` runs a
-command to its end. Standard library only; it knows nothing of models or editors.
+`bubblewrap` checks whether the sandbox works and builds its options. `launcher` is the program that starts bubblewrap.
+`process` runs a command until it exits. The package uses only the standard library.
 """

@@ -1,1 +1,1 @@
-"""The conversations that are kept: frozen sessions with pure transitions, and the store that owns them."""
+"""Sessions, which are immutable values, and the session store."""

@@ -1,141 +1,190 @@
-"""Conversations that a compaction has replaced: rows of an older generation that stay beside the present one."""
+"""The archives of a session.
+
+Each compaction archives the previous conversation. The database keeps its messages under an older generation number.
+"""
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
-from sqlite3 import Connection
+from dataclasses import dataclass, replace
+from datetime import datetime
 
 from thinklsp.core.errors import SessionError
-from thinklsp.core.messages import Message
-from thinklsp.sessions import remedies
-from thinklsp.sessions.codec import as_time, number
-from thinklsp.sessions.history import read_history
-from thinklsp.sessions.repair import mend
-from thinklsp.sessions.rows import Stored, extend_generation, remove_generation, shared, write_session
-from thinklsp.sessions.sealing import Seals
+from thinklsp.core.messages import Conversation, Message
+from thinklsp.sessions import fallback_rows
+from thinklsp.sessions.codec import parse_time, read_number
+from thinklsp.sessions.message_rows import count_shared, cut_messages, read_history
+from thinklsp.sessions.repair import repair_conversation
+from thinklsp.sessions.row_connection import RowConnection
 from thinklsp.sessions.session import Session
-from thinklsp.sessions.values import Archive, Archived
+from thinklsp.sessions.session_cipher import StoreCipher
+from thinklsp.sessions.session_rows import StoredSession, extend_generation, write_session
 
 UNKNOWN_ARCHIVE = "This session has no such archive. `thinklsp sessions show` lists its archives."
-_DAMAGED = "Parts of this session or of the archive are damaged. The archive can be shown, not restored."
+_DAMAGED = "Parts of this session or of the archive are damaged. The archive can be shown but not restored."
 _COLUMNS = "id, session, note, messages, steps, made"
 
 
-def list_archives(connection: Connection, session_id: str) -> tuple[Archive, ...]:
-    """Oldest first."""
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """The description of a conversation that a compaction replaced.
+
+    `messages` and `steps` are the numbers of messages and steps in the conversation.
+    """
+
+    id: str
+    session_id: str
+    note: str
+    messages: int
+    steps: int
+    created: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedConversation:
+    """An archive with its conversation."""
+
+    archive: Archive
+    conversation: Conversation
+
+
+def list_archives(connection: RowConnection, session_id: str, cipher: StoreCipher) -> tuple[Archive, ...]:
+    """Return the archives of a session, oldest first."""
     rows = connection.execute(
         f"SELECT {_COLUMNS} FROM archive WHERE session = ? ORDER BY generation",  # noqa: S608 - constants
         (session_id,),
-    )
+    ).fetchall()
+    session_cipher = cipher.find(connection, session_id)
     return tuple(
-        Archive(str(key), str(session), str(note), number(messages), number(steps), as_time(made))
-        for key, session, note, messages, steps, made in rows
+        Archive(
+            str(key),
+            str(session),
+            session_cipher.decrypt_text("archive.note", (key,), str(note)) or "",
+            read_number(messages),
+            read_number(steps),
+            parse_time(created),
+        )
+        for key, session, note, messages, steps, created in rows
     )
 
 
-def read_archive(connection: Connection, session_id: str, archive_id: str, seals: Seals) -> Archived:
-    """Read one archive of a session. Raise SessionError if it has no such archive."""
-    archive = next((archive for archive in list_archives(connection, session_id) if archive.id == archive_id), None)
+def read_archive(
+    connection: RowConnection, session_id: str, archive_id: str, cipher: StoreCipher
+) -> ArchivedConversation:
+    """Return an archive of the session with its conversation. Raises SessionError if the archive does not exist."""
+    archive = next(
+        (archive for archive in list_archives(connection, session_id, cipher) if archive.id == archive_id), None
+    )
     if archive is None:
         raise SessionError(UNKNOWN_ARCHIVE)
     row = connection.execute("SELECT generation FROM archive WHERE id = ?", (archive.id,)).fetchone()
-    history = read_history(connection, session_id, number(row[0]), seals)
+    history = read_history(connection, session_id, read_number(row[0]), cipher.find(connection, session_id))
     conversation = history.conversation
-    return Archived(archive, conversation if history.sound else mend(conversation).conversation)
+    return ArchivedConversation(
+        archive, conversation if history.is_sound else repair_conversation(conversation).conversation
+    )
 
 
-def make_fork(connection: Connection, session_id: str, now: Session, step: int | None, seals: Seals) -> Session:
-    """Return a fork of the session, from the first archive that reaches `step` if a compaction has removed the step.
+def make_fork(
+    connection: RowConnection, session_id: str, session: Session, step: int | None, cipher: StoreCipher
+) -> Session:
+    """Return a fork of the session that ends after `step`.
 
-    Raise SessionError if there is no such step.
+    If a compaction has replaced the step, the fork is made from an archive. Raises SessionError if the step does not
+    exist.
     """
     fork_id = secrets.token_hex(16)
     with suppress(ValueError):
-        return now.forked(fork_id, step)
+        return session.fork(fork_id, step)
     step = step or 0
-    found = next((archive for archive in list_archives(connection, session_id) if archive.steps >= step), None)
-    if found is not None:
-        conversation = read_archive(connection, session_id, found.id, seals).conversation
-        then = replace(now, conversation=conversation, steps=found.steps, unanswered=False, interrupted=False)
+    archive = next(
+        (archive for archive in list_archives(connection, session_id, cipher) if archive.steps >= step), None
+    )
+    if archive is not None:
+        conversation = read_archive(connection, session_id, archive.id, cipher).conversation
+        earlier = replace(session, conversation=conversation, steps=archive.steps, unanswered=False, interrupted=False)
         with suppress(ValueError):
-            return then.forked(fork_id, step)
-    raise SessionError(f"This session has no step {step} to fork at. Its steps are 0 to {now.steps}.")
+            return earlier.fork(fork_id, step)
+    raise SessionError(f"This session has no step {step} to fork at. Its steps are 0 to {session.steps}.")
 
 
-def write_fork(connection: Connection, fork_id: str, session: Session, fork: Session, seals: Seals) -> Stored:
-    """Write a fork with what services have refused of the messages that it shares with the session."""
-    stored = write_session(connection, None, fork, seals)
-    remedies.copy(connection, session.id, fork_id, shared(session.conversation, fork.conversation))
+def write_fork(
+    connection: RowConnection, fork_id: str, session: Session, fork: Session, cipher: StoreCipher
+) -> StoredSession:
+    """Store a fork, and copy the fallbacks for its messages from the original session."""
+    stored = write_session(connection, None, fork, cipher)
+    fallback_rows.copy_fallbacks(connection, session.id, fork_id, count_shared(session.conversation, fork.conversation))
     return stored
 
 
-def read_transcript(connection: Connection, session_id: str, now: Session, seals: Seals) -> Session:
-    """Return the session with all that was ever said in it: each archive, and what was said after its compaction."""
-    kept = connection.execute(
+def read_transcript(connection: RowConnection, session_id: str, session: Session, cipher: StoreCipher) -> Session:
+    """Return the session with its full history, which includes the messages of all archives."""
+    kept_counts = connection.execute(
         "SELECT kept FROM archive WHERE session = ? ORDER BY generation", (session_id,)
     ).fetchall()
-    found = list_archives(connection, session_id)
-    before = [read_archive(connection, session_id, archive.id, seals).conversation for archive in found]
-    # Of each conversation but the first, so many messages stand for the one before.
-    known = [0, *(number(count) for (count,) in kept)]
-    told = (
+    archives = list_archives(connection, session_id, cipher)
+    earlier = [read_archive(connection, session_id, archive.id, cipher).conversation for archive in archives]
+    # The number of messages at the start of each conversation that summarize the previous conversation.
+    summary_counts = [0, *(read_number(count) for (count,) in kept_counts)]
+    messages = (
         message
-        for conversation, count in zip((*before, now.conversation), known, strict=True)
+        for conversation, count in zip((*earlier, session.conversation), summary_counts, strict=True)
         for message in conversation[count:]
     )
-    return replace(now, conversation=tuple(told))
+    return replace(session, conversation=tuple(messages))
 
 
-def restore(
-    connection: Connection,
-    before: Stored,
+def restore_archive(
+    connection: RowConnection,
+    before: StoredSession,
     archive_id: str,
-    fit: Callable[[Message], Message],
-    seals: Seals,
+    adapt: Callable[[Message], Message],
+    cipher: StoreCipher,
     *,
     left_by_other: bool,
-) -> Stored:
-    """Make an archive the conversation again, followed by what was said since, and delete it and later archives.
+) -> StoredSession:
+    """Restore the conversation of an archive, and delete this archive and all later archives.
 
-    `fit` is applied to each message that was said since. `left_by_other`: a process that is gone may have left the
-    session in the middle of a turn. Raises SessionError.
+    Later messages are kept after `adapt` has been applied to each of them. `left_by_other` is true if another process
+    may have exited during a turn of the session. Raises SessionError.
     """
-    undone = _undone(connection, before.session.id, archive_id)
-    histories = [read_history(connection, before.session.id, generation, seals) for _, generation, _ in undone]
-    if not (before.sound and all(history.sound for history in histories)):
+    undone = _list_from_archive(connection, before.session.id, archive_id)
+    session_cipher = cipher.find(connection, before.session.id)
+    histories = [read_history(connection, before.session.id, generation, session_cipher) for _, generation, _ in undone]
+    if not (before.is_sound and all(history.is_sound for history in histories)):
         raise SessionError(_DAMAGED)
     conversation = before.session.conversation
-    for (_, _, kept), history in zip(undone, histories, strict=True):
-        conversation = (*history.conversation, *map(fit, conversation[kept:]))
+    for (_, _, kept_count), history in zip(undone, histories, strict=True):
+        conversation = (*history.conversation, *map(adapt, conversation[kept_count:]))
     session = replace(before.session, conversation=conversation)
     if left_by_other:
-        session = session.recovered()
+        session = session.recover()
     oldest = histories[-1].conversation
-    if not mend(oldest).findings:
-        # Ids of calls are unique among the messages that the compaction left, not among those that come back.
-        session = replace(session, conversation=mend(session.conversation).conversation)
+    if not repair_conversation(oldest).findings:
+        # The restored messages may contain the same tool call ids as the current messages.
+        session = replace(session, conversation=repair_conversation(session.conversation).conversation)
     size = sum(
-        remove_generation(connection, session.id, generation)
+        cut_messages(connection, session.id, generation, 0, session_cipher)
         for generation in (before.generation, *(generation for _, generation, _ in undone[:-1]))
     )
     for key, _, _ in undone:
         connection.execute("DELETE FROM archive WHERE id = ?", (key,))
-    stored = Stored(session, before.revision + 1, undone[-1][1])
-    extend_generation(connection, stored, shared(oldest, session.conversation), size, seals)
+    stored = StoredSession(session, before.revision + 1, undone[-1][1])
+    extend_generation(connection, stored, count_shared(oldest, session.conversation), size, session_cipher)
     return stored
 
 
-def _undone(connection: Connection, session_id: str, archive_id: str) -> list[tuple[str, int, int]]:
-    """Return id, generation and kept messages of the archive and of all later ones, newest first."""
+def _list_from_archive(connection: RowConnection, session_id: str, archive_id: str) -> list[tuple[str, int, int]]:
+    """Return the id, the generation and the number of kept messages of this archive and all later archives, newest
+    first."""
     rows = connection.execute(
         "SELECT id, generation, kept FROM archive WHERE session = ? ORDER BY generation DESC", (session_id,)
     )
-    found: list[tuple[str, int, int]] = []
-    for key, generation, kept in rows:
-        found.append((str(key), number(generation), number(kept)))
+    archives: list[tuple[str, int, int]] = []
+    for key, generation, kept_count in rows:
+        archives.append((str(key), read_number(generation), read_number(kept_count)))
         if key == archive_id:
-            return found
+            return archives
     raise SessionError(UNKNOWN_ARCHIVE)

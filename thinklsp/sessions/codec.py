@@ -1,10 +1,8 @@
-"""Messages as rows: neutral fields as JSON, what is sealed apart from it. Pure; knows no database.
+"""The conversion between messages and database rows.
 
-A long text stands behind the JSON, after a line feed, and in its place there the number of its bytes: to escape it and
-to read it back would take most of the time that a step or a session takes. JSON that holds all of its texts is read as
-well.
-
-Text goes through UTF-8 with halves of character pairs let pass, so that whatever a model said comes back as it was.
+Most fields are stored as JSON, and opaque state has its own column. Escaping long texts in JSON is slow, so a long text
+follows the JSON after a line feed, and the JSON contains only the text's length in bytes. Older rows, which contain all
+text in the JSON, can still be read. UTF-8 with surrogates preserves the model's text exactly.
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ import dataclasses
 import hashlib
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -21,9 +19,11 @@ from typing import Any, NamedTuple, assert_never, get_args
 
 from pydantic import TypeAdapter
 
+from thinklsp.core.images import IMAGE_TYPES
 from thinklsp.core.messages import (
     AssistantMessage,
     ContentBlock,
+    ImageBlock,
     Message,
     OpaqueBlock,
     OpaqueState,
@@ -35,10 +35,12 @@ from thinklsp.core.messages import (
     ThinkingBlock,
     ToolResultBlock,
     ToolUseBlock,
+    UserBlock,
     UserMessage,
+    UserPrompt,
 )
 from thinklsp.core.usage import Usage
-from thinklsp.sessions.session import UnansweredPrompt
+from thinklsp.sessions.unanswered import UnansweredPrompt
 
 USAGE_COLUMNS = (
     "input_tokens",
@@ -49,65 +51,80 @@ USAGE_COLUMNS = (
     "cost_usd",
 )
 _PROMPTS = TypeAdapter(tuple[UnansweredPrompt, ...])
-# In characters.
-_LONG = 100
-_OURS = (TextBlock, ToolResultBlock)
-_THEIRS = get_args(ContentBlock)
+# The minimum number of characters in a long text.
+_MIN_LONG_CHARS = 100
+_USER_BLOCKS = (TextBlock, ToolResultBlock, ImageBlock)
+_MODEL_BLOCKS = get_args(ContentBlock)
 _STOP_REASONS = {reason: reason for reason in get_args(StopReason)}
 
 
 @dataclass(frozen=True, slots=True)
 class MessageRow:
-    """`sealed` holds the opaque state of the block at each position."""
+    """A message as a database row. `opaque_states` contains the position and the opaque state of each signed block.
+
+    `blocks` contains only the digests of `images`.
+    """
 
     role: str
     stop_reason: str | None
     blocks: bytes
-    sealed: tuple[tuple[int, OpaqueState], ...]
+    opaque_states: tuple[tuple[int, OpaqueState], ...]
+    images: tuple[ImageBlock, ...]
+
+
+FindImage = Callable[[str], bytes | None]
+"""A function that returns the bytes of a stored image with this digest, or None if the image is missing or damaged."""
 
 
 class DecodedMessage(NamedTuple):
-    """`message` None: nothing of it could be read. `whole`: nothing is missing."""
+    """A decoded message, or None if the row is not readable. `is_complete` is true if no part of the message is
+    missing."""
 
     message: Message | None
-    whole: bool
+    is_complete: bool
 
 
 def to_bytes(text: str) -> bytes:
+    """Encode text as UTF-8. Surrogates are allowed."""
     return text.encode("utf-8", "surrogatepass")
 
 
 def to_text(data: bytes) -> str:
+    """Decode UTF-8 text. Surrogates are allowed."""
     return data.decode("utf-8", "surrogatepass")
 
 
-def storable(text: str) -> str:
-    """For columns of text: half of a character pair becomes a question mark."""
+def replace_surrogates(text: str) -> str:
+    """Replace each lone surrogate with a question mark, because text columns do not allow surrogates."""
     return text.encode("utf-8", "replace").decode()
 
 
-def crc(data: bytes) -> int:
+def compute_crc(data: bytes) -> int:
+    """Return the CRC-32 checksum of the data."""
     return zlib.crc32(data)
 
 
-def message_crc(role: object, stop_reason: object, blocks: bytes) -> int:
-    return zlib.crc32(blocks, crc(f"{role} {stop_reason} ".encode("utf-8", "replace")))
+def compute_message_crc(role: object, stop_reason: object, blocks: bytes) -> int:
+    """Return the checksum of a message row."""
+    return zlib.crc32(blocks, compute_crc(f"{role} {stop_reason} ".encode("utf-8", "replace")))
 
 
-def contents(state: OpaqueState) -> bytes:
-    """For keeping it, or for a fingerprint of it; never for showing it."""
-    return to_bytes(state.open_for(state.origin))
+def reveal_content(state: OpaqueState) -> bytes:
+    """Return the content of an opaque state, for storage or for a digest. Never display the content."""
+    return to_bytes(state.reveal_for(state.origin))
 
 
 @lru_cache(maxsize=64)
-def origin_id(origin: Origin) -> str:
+def compute_origin_id(origin: Origin) -> str:
+    """Return the database id of an origin, which is a digest of its fields."""
     fields = json.dumps([origin.provider, origin.model, origin.host, origin.key])
     return hashlib.sha256(fields.encode()).hexdigest()[:32]
 
 
-def encode(message: Message) -> MessageRow:
+def encode_message(message: Message) -> MessageRow:
+    """Encode a message as a row."""
     long: list[bytes] = []
-    blocks = [_fields(block, long) for block in message.blocks]
+    blocks = [_encode_block(block, long) for block in message.blocks]
     sealed = tuple(
         (at, raw) for at, block in enumerate(message.blocks) if (raw := getattr(block, "raw", None)) is not None
     )
@@ -115,14 +132,21 @@ def encode(message: Message) -> MessageRow:
         blocks[at]["raw"] = True
     stop_reason = message.stop_reason if isinstance(message, AssistantMessage) else None
     fields = to_bytes(json.dumps(blocks, ensure_ascii=False, separators=(",", ":")))
-    return MessageRow(message.role, stop_reason, b"\n".join((fields, b"".join(long))) if long else fields, sealed)
+    images = message.images if isinstance(message, UserMessage) else ()
+    content = b"\n".join((fields, b"".join(long))) if long else fields
+    return MessageRow(message.role, stop_reason, content, sealed, images)
 
 
-def _fields(block: ContentBlock | ToolResultBlock, long: list[bytes]) -> dict[str, Any]:
-    """Texts that are to stand behind it are added to `long`."""
+def _encode_block(block: ContentBlock | UserBlock, long: list[bytes]) -> dict[str, Any]:
+    """Return the fields of a block. Long texts are appended to `long`."""
     match block:
+        case TextBlock(prompt=UserPrompt() as prompt):
+            # Most prompts begin with the user's words, so the number of characters is enough.
+            words = len(prompt.words) if block.text.startswith(prompt.words) else prompt.words
+            fields = {"kind": block.kind, "text": _place_text(block.text, long), "words": words}
+            return fields | {"turn": prompt.turn_id}
         case TextBlock() | ThinkingBlock():
-            return {"kind": block.kind, "text": _placed(block.text, long)}
+            return {"kind": block.kind, "text": _place_text(block.text, long)}
         case RedactedThinkingBlock():
             return {"kind": block.kind}
         case ToolUseBlock():
@@ -133,45 +157,62 @@ def _fields(block: ContentBlock | ToolResultBlock, long: list[bytes]) -> dict[st
         case OpaqueBlock():
             return {"kind": block.kind, "type": block.type}
         case ToolResultBlock():
-            text = _placed(block.text, long)
+            text = _place_text(block.text, long)
             return {"kind": block.kind, "id": block.tool_use_id, "text": text, "error": block.is_error}
+        case ImageBlock():
+            fields = {"kind": block.kind, "type": block.media_type, "sha256": block.digest, "name": block.name}
+            return fields | {"width": block.width, "height": block.height}
         case _:
             assert_never(block)
 
 
-def _placed(text: str, long: list[bytes]) -> str | int:
-    if len(text) < _LONG:
+def _place_text(text: str, long: list[bytes]) -> str | int:
+    if len(text) < _MIN_LONG_CHARS:
         return text
     long.append(to_bytes(text))
     return len(long[-1])
 
 
-def decode(role: str, stop_reason: str | None, blocks: bytes, sealed: Mapping[int, OpaqueState]) -> DecodedMessage:
-    """The message as far as it can be read. A block that is nothing without its opaque state is left out with it."""
+def decode_message(
+    role: str,
+    stop_reason: str | None,
+    blocks: bytes,
+    opaque_states: Mapping[int, OpaqueState],
+    find_image: FindImage | None = None,
+) -> DecodedMessage:
+    """Decode the readable parts of a message row.
+
+    Blocks that are useless without their opaque state are omitted if the state is missing. A note replaces a missing
+    image.
+    """
     try:
-        fields, whole = _fields_of(blocks)
+        fields, is_complete = _parse_fields(blocks)
         decoded = []
         for at, entry in enumerate(fields):
-            raw = sealed.get(at)
-            decoded.append(_block(entry, raw))
-            whole = whole and (raw is not None or not entry.get("raw"))
+            raw = opaque_states.get(at)
+            block = _decode_image(entry, find_image) if entry["kind"] == "image" else _decode_block(entry, raw)
+            decoded.append(block)
+            is_complete = is_complete and (raw is not None or not entry.get("raw"))
+            is_complete = is_complete and (isinstance(block, ImageBlock) or entry["kind"] != "image")
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        return DecodedMessage(None, whole=False)
+        return DecodedMessage(None, is_complete=False)
     if role not in ("user", "assistant"):
-        ours, theirs = ([block for block in decoded if isinstance(block, kinds)] for kinds in (_OURS, _THEIRS))
+        ours, theirs = (
+            [block for block in decoded if isinstance(block, kinds)] for kinds in (_USER_BLOCKS, _MODEL_BLOCKS)
+        )
         role = "user" if len(ours) > len(theirs) else "assistant"
-    kinds = _OURS if role == "user" else _THEIRS
+    kinds = _USER_BLOCKS if role == "user" else _MODEL_BLOCKS
     present: Any = tuple([block for block in decoded if isinstance(block, kinds)])
     if fields and not present:
-        return DecodedMessage(None, whole=False)
-    whole = whole and len(present) == len(fields)
+        return DecodedMessage(None, is_complete=False)
+    is_complete = is_complete and len(present) == len(fields)
     if role == "user":
-        return DecodedMessage(UserMessage(present), whole)
-    return DecodedMessage(AssistantMessage(present, _STOP_REASONS.get(stop_reason, "other")), whole)
+        return DecodedMessage(UserMessage(present), is_complete)
+    return DecodedMessage(AssistantMessage(present, _STOP_REASONS.get(stop_reason, "other")), is_complete)
 
 
-def _fields_of(blocks: bytes) -> tuple[list[dict[str, Any]], bool]:
-    """The fields of the blocks, long texts put back in their places; and whether those are as long as they say."""
+def _parse_fields(blocks: bytes) -> tuple[list[dict[str, Any]], bool]:
+    """Return the fields of all blocks with their long texts, and True if the texts have the stored lengths."""
     end = blocks.find(b"\n")
     if end < 0:
         return json.loads(to_text(blocks)), True
@@ -184,65 +225,88 @@ def _fields_of(blocks: bytes) -> tuple[list[dict[str, Any]], bool]:
     return fields, at == len(blocks)
 
 
-def _block(entry: Mapping[str, Any], raw: OpaqueState | None) -> ContentBlock | ToolResultBlock | None:
+def _decode_block(entry: Mapping[str, Any], raw: OpaqueState | None) -> ContentBlock | ToolResultBlock | None:
     match entry["kind"]:
         case "text":
-            return TextBlock(_text(entry["text"]), raw)
+            text = _check_text(entry["text"])
+            return TextBlock(text, raw, prompt=_decode_prompt(entry, text))
         case "thinking":
             lost = raw is None and entry.get("raw") is True
-            return None if lost else ThinkingBlock(_text(entry["text"]), raw)
+            return None if lost else ThinkingBlock(_check_text(entry["text"]), raw)
         case "tool_use":
             arguments = entry["input"]
             if arguments is not None and not isinstance(arguments, dict):
-                raise ValueError("the arguments of a call are an object")
-            return ToolUseBlock(_text(entry["id"]), _text(entry["name"]), arguments, raw)
+                raise ValueError("the arguments of a tool call must be an object")
+            return ToolUseBlock(_check_text(entry["id"]), _check_text(entry["name"]), arguments, raw)
         case "tool_result":
-            return ToolResultBlock(_text(entry["id"]), _text(entry["text"]), bool(entry["error"]))
+            return ToolResultBlock(_check_text(entry["id"]), _check_text(entry["text"]), bool(entry["error"]))
         case "redacted_thinking":
             return None if raw is None else RedactedThinkingBlock(raw)
         case "server_tool":
-            return None if raw is None else ServerToolBlock(_text(entry["name"]), raw)
+            return None if raw is None else ServerToolBlock(_check_text(entry["name"]), raw)
         case "opaque":
-            return None if raw is None else OpaqueBlock(_text(entry["type"]), raw)
+            return None if raw is None else OpaqueBlock(_check_text(entry["type"]), raw)
         case _:
-            raise ValueError("a block of no known kind")
+            raise ValueError("unknown kind of block")
 
 
-def _text(value: object) -> str:
+def _decode_image(entry: Mapping[str, Any], find_image: FindImage | None) -> ImageBlock | TextBlock:
+    name, digest = _check_text(entry["name"]), _check_text(entry["sha256"])
+    width, height = entry["width"], entry["height"]
+    media_type = next((known for known in IMAGE_TYPES if known == entry["type"]), None)
+    if media_type is None or not (isinstance(width, int) and isinstance(height, int)):
+        raise ValueError("an image must have a known type and a size")
+    data = None if find_image is None else find_image(digest)
+    if data is None:
+        return TextBlock(f"<note>{name}, an image, is missing from the session store.</note>")
+    return ImageBlock(media_type, data, digest, name, width, height)
+
+
+def _decode_prompt(entry: Mapping[str, Any], text: str) -> UserPrompt | None:
+    words = entry.get("words")
+    if words is None:
+        return None
+    return UserPrompt(text[:words] if isinstance(words, int) else _check_text(words), _check_text(entry["turn"]))
+
+
+def _check_text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError("not a text")
     return value
 
 
 def encode_prompts(prompts: tuple[UnansweredPrompt, ...]) -> str:
-    return storable(json.dumps([dataclasses.asdict(prompt) for prompt in prompts], ensure_ascii=False))
+    """Encode unanswered prompts as JSON for a text column."""
+    return replace_surrogates(json.dumps([dataclasses.asdict(prompt) for prompt in prompts], ensure_ascii=False))
 
 
 def decode_prompts(text: object) -> tuple[UnansweredPrompt, ...]:
-    """Return the prompts of a column; none if the column is damaged."""
+    """Decode unanswered prompts from a text column. The result is empty if the column is damaged."""
     try:
         return _PROMPTS.validate_json(str(text))
     except ValueError:
         return ()
 
 
-def usage_values(usage: Usage) -> tuple[int | float | None, ...]:
+def list_usage_values(usage: Usage) -> tuple[int | float | None, ...]:
+    """Return the usage values in the order of `USAGE_COLUMNS`."""
     return tuple(getattr(usage, name) for name in USAGE_COLUMNS)
 
 
-def usage_of(values: tuple[object, ...]) -> Usage:
-    """From the six columns in their order; what is no number counts as unknown."""
+def build_usage(values: tuple[object, ...]) -> Usage:
+    """Build a usage value from the columns in `USAGE_COLUMNS`. Values other than numbers are treated as unknown."""
     numbers: Any = [value if isinstance(value, int | float) else None for value in values]
     return Usage(*numbers)
 
 
-def number(value: object) -> int:
-    """What a damaged column holds instead counts as nothing."""
+def read_number(value: object) -> int:
+    """Return the integer in a column, or 0 if the column is damaged."""
     return value if isinstance(value, int) else 0
 
 
-def as_time(nanoseconds: object) -> datetime:
+def parse_time(nanoseconds: object) -> datetime:
+    """Convert nanoseconds in a column to a UTC time. The result is the epoch if the column is damaged."""
     try:
-        return datetime.fromtimestamp(number(nanoseconds) / 1e9, UTC)
+        return datetime.fromtimestamp(read_number(nanoseconds) / 1e9, UTC)
     except (OverflowError, ValueError, OSError):
         return datetime.fromtimestamp(0, UTC)

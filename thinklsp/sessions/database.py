@@ -1,6 +1,7 @@
-"""Opens the database: pragmas, migrations with a copy before each, and what to do with one that cannot be used.
+"""Functions that open the session database, migrate it, and replace unusable files.
 
-A damaged file is set aside and a new one begun; one from a newer version is only read. Neither is ever deleted.
+Each migration begins with a backup. A damaged file is renamed, and a new file is created. A file from a newer version
+of thinklsp is opened read-only. thinklsp never deletes either kind of file.
 """
 
 from __future__ import annotations
@@ -13,28 +14,27 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from sqlite3 import Connection
 
-from thinklsp.sessions import ledger, remedies
-from thinklsp.sessions.copying import salvage
+from thinklsp.sessions import edit_rows, fallback_rows
 from thinklsp.sessions.folder import (
     FileIds,
     FolderRefused,
-    backup_path,
-    file_ids,
-    network_file_system,
-    opening_lock,
-    prepared,
-    prepared_database,
-    private_copy,
+    build_backup_path,
+    create_private_copy,
+    find_network_file_system,
+    hold_opening_lock,
+    prepare_database,
+    prepare_folder,
+    read_file_ids,
     set_aside,
 )
-from thinklsp.sessions.migrations import released, statements
-from thinklsp.sessions.transaction import transaction
+from thinklsp.sessions.migrations import load_migrations, split_statements
+from thinklsp.sessions.tables import begin_transaction, rescue_sessions
 
-PATIENCE = 5.0
-LARGE = 1 << 30
+LOCK_TIMEOUT_SECONDS = 5.0
+LARGE_FILE_BYTES = 1 << 30
 _CHECK_SECONDS = 0.25
-# No version of ours will ever have such a number: a flipped bit has.
-_IMPLAUSIBLE = 10_000
+# A higher schema version can only be the result of damage.
+_MAX_VERSION = 10_000
 _PRAGMAS = (
     "synchronous = FULL",
     "foreign_keys = ON",
@@ -44,280 +44,287 @@ _PRAGMAS = (
     "trusted_schema = OFF",
     "secure_delete = ON",
 )
-_DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
-_DISK = {
+_DAMAGE_CODES = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+_DISK_ERRORS = {
     sqlite3.SQLITE_FULL: "the disk is full",
-    sqlite3.SQLITE_READONLY: "it cannot be written",
-    sqlite3.SQLITE_BUSY: "another program has locked it for long",
-    sqlite3.SQLITE_LOCKED: "another program has locked it for long",
+    sqlite3.SQLITE_READONLY: "it is read-only",
+    sqlite3.SQLITE_BUSY: "another program is holding a lock on it",
+    sqlite3.SQLITE_LOCKED: "another program is holding a lock on it",
     sqlite3.SQLITE_IOERR: "the disk reports an error",
     sqlite3.SQLITE_CANTOPEN: "it cannot be opened",
-    sqlite3.SQLITE_PERM: "it may not be opened",
-    sqlite3.SQLITE_AUTH: "it may not be opened",
+    sqlite3.SQLITE_PERM: "access to it is denied",
+    sqlite3.SQLITE_AUTH: "access to it is denied",
     sqlite3.SQLITE_TOOBIG: "a value is too large for it",
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
-    """`connection` None: nothing can be kept there now. `writable` False: it may only be read, for good.
+class OpenedDatabase:
+    """The result of opening the session database.
 
-    `problems` are sentences; `passing`: another try may go better. `files` tell the files from others of their names.
+    `connection` is None if the file cannot be opened at the moment. `problems` contains messages for the user.
+    `is_temporary` is true if another attempt may succeed. `files` identifies the opened files, so that the store can
+    detect their replacement.
     """
 
     connection: Connection | None
     path: str
-    writable: bool = True
+    is_writable: bool = True
     problems: tuple[str, ...] = ()
-    passing: bool = False
+    is_temporary: bool = False
     files: FileIds = ()
 
 
-class Damaged(Exception):
-    """The file is no database, or not one of ours any more."""
+class DatabaseDamaged(Exception):
+    """Raised if the file is not a thinklsp database or has been damaged."""
 
 
-def reason(error: sqlite3.Error) -> str | None:
-    """What is wrong with the disk, as the end of a sentence; None when it is something else."""
-    return _DISK.get(_code(error))
+def explain_error(error: sqlite3.Error) -> str | None:
+    """Return a description of the disk error for the user, or None if the disk did not cause the error."""
+    return _DISK_ERRORS.get(_extract_code(error))
 
 
 def is_damage(error: sqlite3.Error) -> bool:
-    return _code(error) in _DAMAGE
+    """Return True if the error indicates a damaged file."""
+    return _extract_code(error) in _DAMAGE_CODES
 
 
-def _code(error: sqlite3.Error) -> int:
-    """Without the bits of the extended codes. Python's own errors have none."""
+def _extract_code(error: sqlite3.Error) -> int:
+    """Return the primary SQLite error code, or 0 for errors raised by Python itself."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
-def in_memory() -> Connection:
-    connection = _connected(":memory:", PATIENCE)
+def open_memory_database() -> Connection:
+    """Open a new database in memory."""
+    connection = _connect(":memory:", LOCK_TIMEOUT_SECONDS)
     connection.execute("PRAGMA foreign_keys = ON")
-    migrate(connection, released())
+    migrate(connection, load_migrations())
     return connection
 
 
 def open_database(
     state_folder: str,
-    patience: float = PATIENCE,
+    timeout_seconds: float = LOCK_TIMEOUT_SECONDS,
     migrations: Mapping[int, str] | None = None,
     *,
-    damaged: FileIds = (),
-    network: Callable[[str], str | None] = network_file_system,
-) -> Opened:
-    """Never raises for what a disk may hold. `damaged`: the file that has turned out not to be sound; if it is there
-    still, it is set aside without another look. `network` tells the type of a file system that is one over a network.
+    damaged_files: FileIds = (),
+    find_network: Callable[[str], str | None] = find_network_file_system,
+) -> OpenedDatabase:
+    """Open the database in the state folder. Disk problems are returned as messages and are never raised.
+
+    `damaged_files` identifies a database that is known to be damaged and must be replaced. `find_network` returns the
+    type of a network file system, or None for a local file system.
     """
-    migrations = released() if migrations is None else migrations
+    migrations = load_migrations() if migrations is None else migrations
     path = os.path.join(state_folder, "sessions")
     try:
-        folder = prepared(state_folder)
-        prepared_database(folder, create=False)
-        with opening_lock(folder, patience):
-            path = prepared_database(folder)
-            known = damaged[:1] == file_ids(path)[:1]
-            place = _Place(folder, path, patience, migrations, network(folder))
-            return _open(place, damaged=known)
+        folder = prepare_folder(state_folder)
+        prepare_database(folder, create=False)
+        with hold_opening_lock(folder, timeout_seconds):
+            path = prepare_database(folder)
+            is_damaged = damaged_files[:1] == read_file_ids(path)[:1]
+            place = _Location(folder, path, timeout_seconds, migrations, find_network(folder))
+            return _open(place, damaged=is_damaged)
     except FolderRefused as refused:
-        return Opened(None, path, problems=(f"{refused} Sessions are kept in memory until then.",), passing=True)
-    except OSError as error:
-        said = f"The session store {path} cannot be used: {error.strerror}. Sessions are kept in memory."
-        return Opened(None, path, problems=(said,), passing=True)
-    except sqlite3.Error as error:
-        said = f"The session store {path} cannot be used: {reason(error) or error}. Sessions are kept in memory."
-        return Opened(None, path, problems=(said,), passing=True)
+        problem = f"{refused} Until then, sessions are kept in memory."
+    except (OSError, sqlite3.Error) as error:
+        cause = error.strerror if isinstance(error, OSError) else explain_error(error) or error
+        problem = f"The session store {path} cannot be used: {cause}. Sessions are kept in memory."
+    return OpenedDatabase(None, path, problems=(problem,), is_temporary=True)
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _Location:
     folder: str
     path: str
-    patience: float
+    timeout_seconds: float
     migrations: Mapping[int, str]
-    network: str | None
+    network_type: str | None
 
 
-def _open(place: _Place, *, damaged: bool) -> Opened:
+def _open(place: _Location, *, damaged: bool) -> OpenedDatabase:
     if not damaged:
         try:
-            return _sound(place)
-        except Damaged:
+            return _open_sound(place)
+        except DatabaseDamaged:
             pass
     aside = set_aside(place.path)
-    prepared_database(place.folder)
-    opened = _sound(place)
-    saved = 0 if opened.connection is None else _salvage(aside, opened.connection)
-    said = f"The session store was damaged. It is kept as {aside}, and a new one was begun"
-    them = "session" if saved == 1 else f"{saved} sessions"
-    said += f" with the {them} that could be read." if saved else "."
-    return replace(opened, problems=(said, *opened.problems))
+    prepare_database(place.folder)
+    database = _open_sound(place)
+    rescued_count = 0 if database.connection is None else _rescue_sessions(aside, database.connection)
+    sentence = f"The session store was damaged. It is kept as {aside}, and a new store was created"
+    sessions = "session" if rescued_count == 1 else f"{rescued_count} sessions"
+    sentence += f" with the {sessions} that could be read." if rescued_count else "."
+    return replace(database, problems=(sentence, *database.problems))
 
 
-def _salvage(aside: str, connection: Connection) -> int:
-    with suppress(sqlite3.Error, UnicodeError), closing(_read_only(aside, PATIENCE)) as source:
-        # Tables can be read although the schema has parts that make no sense.
+def _rescue_sessions(aside: str, connection: Connection) -> int:
+    with suppress(sqlite3.Error, UnicodeError), closing(_open_read_only(aside, LOCK_TIMEOUT_SECONDS)) as source:
+        # With this pragma, SQLite can read tables even if parts of the schema are invalid.
         source.execute("PRAGMA writable_schema = ON")
-        return salvage(source, connection)
+        return rescue_sessions(source, connection)
     return 0
 
 
-def _sound(place: _Place) -> Opened:
+def _open_sound(place: _Location) -> OpenedDatabase:
     path, migrations = place.path, place.migrations
-    connection = _connected(path, place.patience)
+    connection = _connect(path, place.timeout_seconds)
     try:
-        version, problems = _looked_at(connection, place)
+        version, problems = _inspect(connection, place)
         if version > max(migrations):
             connection.close()
-            return _from_the_future(path, place.patience)
+            return _open_newer(path, place.timeout_seconds)
         if version < max(migrations):
             _back_up(connection, path, version)
             migrate(connection, migrations)
-        ledger.forget_old(connection)
-        remedies.forget_old(connection)
-        return Opened(connection, path, problems=problems, files=file_ids(path))
+        edit_rows.delete_old_edits(connection)
+        fallback_rows.delete_old_fallbacks(connection)
+        return OpenedDatabase(connection, path, problems=problems, files=read_file_ids(path))
     except sqlite3.Error as error:
         connection.close()
         if is_damage(error):
-            raise Damaged from None
+            raise DatabaseDamaged from None
         raise
-    except Damaged:
+    except DatabaseDamaged:
         connection.close()
         raise
 
 
-def _looked_at(connection: Connection, place: _Place) -> tuple[int, tuple[str, ...]]:
-    """The version of its schema, and problems to be told. Raises Damaged."""
+def _inspect(connection: Connection, place: _Location) -> tuple[int, tuple[str, ...]]:
+    """Check the database. Return its schema version and messages about problems for the user. Raises DatabaseDamaged if
+    the file is damaged."""
     try:
-        version = _version(connection)
-        if not 0 <= version < _IMPLAUSIBLE:
-            raise Damaged
+        version = _read_version(connection)
+        if not 0 <= version < _MAX_VERSION:
+            raise DatabaseDamaged
         if version > max(place.migrations):
             return version, ()
         problems = _configure(connection, place)
         _check(connection)
-        _expect_schema(connection, {step: sql for step, sql in place.migrations.items() if step <= version})
+        _check_schema(connection, {step: sql for step, sql in place.migrations.items() if step <= version})
     except UnicodeDecodeError:
-        # What SQLite wanted to say held a piece of the damage.
-        raise Damaged from None
+        # SQLite's error message quotes text from the damaged file that is not valid UTF-8.
+        raise DatabaseDamaged from None
     except sqlite3.Error as error:
-        # A schema that is none any more, or a format of the file that there never was.
-        if _code(error) == sqlite3.SQLITE_ERROR:
-            raise Damaged from None
+        # SQLite uses this general error code for an invalid schema or file format.
+        if _extract_code(error) == sqlite3.SQLITE_ERROR:
+            raise DatabaseDamaged from None
         raise
     return version, problems
 
 
-def _from_the_future(path: str, patience: float) -> Opened:
-    said = (
-        f"The session store {path} was written by a newer thinklsp. It is only read, and new sessions are kept in "
-        "memory. Use the newer version, or set THINKLSP_STATE_DIR to another folder."
+def _open_newer(path: str, timeout_seconds: float) -> OpenedDatabase:
+    sentence = (
+        f"The session store {path} was written by a newer version of thinklsp, so new sessions are kept in memory. "
+        "Use the newer version, or set `THINKLSP_STATE_DIR` to another folder."
     )
-    connection = _read_only(path, patience)
+    connection = _open_read_only(path, timeout_seconds)
     with suppress(sqlite3.Error):
-        # Only now it has its log.
-        _version(connection)
-    return Opened(connection, path, False, (said,), files=file_ids(path))
+        # Run a query first, because it creates the log file whose id is read next.
+        _read_version(connection)
+    return OpenedDatabase(connection, path, False, (sentence,), files=read_file_ids(path))
 
 
-def _read_only(path: str, patience: float) -> Connection:
+def _open_read_only(path: str, timeout_seconds: float) -> Connection:
     quoted = path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
-    return _connected(f"file:{quoted}?mode=ro", patience, uri=True)
+    return _connect(f"file:{quoted}?mode=ro", timeout_seconds, uri=True)
 
 
-def _connected(path: str, patience: float, *, uri: bool = False) -> Connection:
-    # All use is in the store's one thread; a store in memory is used where it is.
-    connection = sqlite3.connect(path, timeout=patience, isolation_level=None, check_same_thread=False, uri=uri)
-    connection.text_factory = _lenient
+def _connect(path: str, timeout_seconds: float, *, uri: bool = False) -> Connection:
+    # Each connection is used in only one thread. For an in-memory store, this is the caller's thread.
+    connection = sqlite3.connect(path, timeout=timeout_seconds, isolation_level=None, check_same_thread=False, uri=uri)
+    connection.text_factory = lambda data: data.decode("utf-8", "replace")
     return connection
 
 
-def _lenient(data: bytes) -> str:
-    return data.decode("utf-8", "replace")
-
-
-def _version(connection: Connection) -> int:
+def _read_version(connection: Connection) -> int:
     [(version,)] = connection.execute("PRAGMA user_version")
     return int(version)
 
 
-def _configure(connection: Connection, place: _Place) -> tuple[str, ...]:
+def _configure(connection: Connection, place: _Location) -> tuple[str, ...]:
     path = place.path
     for pragma in _PRAGMAS:
         connection.execute(f"PRAGMA {pragma}")
     problems = []
-    if place.network is None:
+    if place.network_type is None:
         connection.execute("PRAGMA journal_mode = WAL").fetchall()
     else:
-        # The write-ahead log needs memory that all processes share.
+        # Write-ahead logging requires memory shared by all processes, which does not exist on network file systems.
         connection.execute("PRAGMA journal_mode = DELETE").fetchall()
         problems.append(
-            f"The session store {path} is on a network file system ({place.network}), where a write can be lost "
-            "when the network fails. Set THINKLSP_STATE_DIR to a folder on a disk of this machine."
+            f"The session store {path} is on a network file system ({place.network_type}), "
+            "where network failures can lose data. Set `THINKLSP_STATE_DIR` to a folder on a local disk."
         )
-    if (size := os.stat(path).st_size) > LARGE:
+    if (size := os.stat(path).st_size) > LARGE_FILE_BYTES:
         problems.append(
-            f"The session store {path} has grown to {size >> 20:,} MiB. Delete what is not needed any more, such as "
-            "all that was last used 90 days ago: thinklsp sessions delete --all --older-than 90d"
+            f"The session store {path} has grown to {size >> 20:,} MiB. Delete old sessions, for example with "
+            "`thinklsp sessions delete --all --older-than 90d`."
         )
     return tuple(problems)
 
 
 def _check(connection: Connection) -> None:
-    """Looks for damage as long as a start may take. What it does not reach in time is found when it is read."""
+    """Check the database for damage, within a short time limit. Other damage is detected when the data is read."""
     until = time.monotonic() + _CHECK_SECONDS
     connection.set_progress_handler(lambda: time.monotonic() > until, 10_000)
     try:
-        [(found,)] = connection.execute("PRAGMA integrity_check(1)").fetchall()
+        [(result,)] = connection.execute("PRAGMA integrity_check(1)").fetchall()
     except sqlite3.OperationalError as error:
-        if _code(error) != sqlite3.SQLITE_INTERRUPT:
+        if _extract_code(error) != sqlite3.SQLITE_INTERRUPT:
             raise
-        found = "ok"
+        result = "ok"
     finally:
         connection.set_progress_handler(None, 0)
-    if found != "ok":
-        raise Damaged
+    if result != "ok":
+        raise DatabaseDamaged
 
 
 def is_sound(connection: Connection) -> bool:
-    """The whole check, for when something has gone wrong already."""
+    """Return True if the database passes a complete check."""
     try:
         return connection.execute("PRAGMA integrity_check(1)").fetchall() == [("ok",)]
     except sqlite3.Error:
         return False
 
 
-def _expect_schema(connection: Connection, migrations: Mapping[int, str]) -> None:
-    """A flipped byte can change the name of a table or column, or the version, which no check of SQLite's finds."""
+def _check_schema(connection: Connection, migrations: Mapping[int, str]) -> None:
+    """Raise DatabaseDamaged if the schema differs from the schema that the migrations create.
+
+    A flipped byte can change a table name or the version number, and SQLite does not detect this.
+    """
     query = "SELECT type, name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite%'"
-    with closing(_connected(":memory:", 0)) as model:
+    with closing(_connect(":memory:", 0)) as model:
         migrate(model, migrations)
         if set(model.execute(query)) != set(connection.execute(query)):
-            raise Damaged
+            raise DatabaseDamaged
 
 
 def _back_up(connection: Connection, path: str, version: int) -> None:
     if version == 0:
         return
-    with closing(sqlite3.connect(private_copy(f"{path}.copying"))) as copy:
+    with closing(sqlite3.connect(create_private_copy(f"{path}.copying"))) as copy:
         connection.backup(copy)
-    os.replace(f"{path}.copying", backup_path(path, version + 1))
+    os.replace(f"{path}.copying", build_backup_path(path, version + 1))
 
 
 def migrate(connection: Connection, migrations: Mapping[int, str]) -> None:
-    """Each step is one transaction: the file has the old schema or the new one, whenever the process dies."""
+    """Apply each missing migration in a separate transaction, so that a crash cannot leave half a migration."""
     for version in sorted(migrations):
-        with transaction(connection):
-            # Another process may have been faster.
-            if _version(connection) < version:
-                for statement in statements(migrations[version]):
+        with begin_transaction(connection):
+            # Another process may have applied the migration first.
+            if _read_version(connection) < version:
+                for statement in split_statements(migrations[version]):
                     connection.execute(statement)
                 connection.execute(f"PRAGMA user_version = {version}")
 
 
 def erase_traces(connection: Connection) -> bool:
-    """After a deletion: no byte of it stays in the database or its log. False while another process reads the log."""
-    # Without room for a second copy deleted rows are zeroed all the same, wherever SQLite knows of them.
+    """Erase the bytes of deleted rows from the database and its log.
+
+    Returns False if another process is still reading the log.
+    """
+    # VACUUM needs space for a second copy. If it fails, `secure_delete` has already overwritten most deleted rows.
     with suppress(sqlite3.OperationalError):
         connection.execute("VACUUM")
     for _ in range(20):

@@ -1,7 +1,7 @@
-"""A session to read and to keep elsewhere: Markdown and JSON, without anything that a service has sealed.
+"""Export of sessions as Markdown or JSON, without opaque state.
 
-Opaque state is named by its digest and length, so that two exports can be compared. Readable thinking is left out
-unless it is asked for. Pure.
+The JSON contains a digest and the length of each opaque state, so that two exports can be compared. Thinking is
+included only on request.
 """
 
 from __future__ import annotations
@@ -9,12 +9,14 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, assert_never
 
+from thinklsp.core.images import format_placeholder
 from thinklsp.core.messages import (
     AssistantMessage,
     ContentBlock,
+    ImageBlock,
     Message,
     OpaqueBlock,
     OpaqueState,
@@ -24,99 +26,119 @@ from thinklsp.core.messages import (
     ThinkingBlock,
     ToolResultBlock,
     ToolUseBlock,
+    UserBlock,
     UserMessage,
 )
-from thinklsp.sessions.codec import USAGE_COLUMNS, contents, storable
-from thinklsp.sessions.session import Session
-from thinklsp.sessions.values import Summary
+from thinklsp.sessions.codec import USAGE_COLUMNS, replace_surrogates, reveal_content
+from thinklsp.sessions.session import Session, SessionSummary
 
-RESULT_LIMIT = 4000
-_FORMAT = 1
+MAX_RESULT_CHARS = 4000
+_FORMAT_VERSION = 1
 
 
 def to_markdown(
     session: Session,
-    summary: Summary | None = None,
+    summary: SessionSummary | None = None,
     *,
     thinking: bool = False,
-    answered: Callable[[str], str] = str,
+    transform_text: Callable[[str], str] = str,
 ) -> str:
-    """Every prompt and answer as it was said; calls and results in blocks of code, long ones cut. `answered`: what
-    becomes of the model's own words, which may be previewed."""
-    parts = [f"# {session.title or 'Session'}", "\n".join(_facts(session, summary))]
-    parts += _conversation(session, thinking, answered)
-    return storable("\n\n".join(parts)) + "\n"
+    """Return the session as Markdown, with tool calls and results in code blocks. Long results are truncated.
+
+    `transform_text` is applied to the model's text, because editors may render it.
+    """
+    parts = [f"# {session.title or 'Session'}", "\n".join(_format_facts(session, summary))]
+    parts += _format_conversation(session, thinking, transform_text)
+    return replace_surrogates("\n\n".join(parts)) + "\n"
 
 
-def model_texts(session: Session, *, thinking: bool = False) -> Iterator[str]:
-    """Yield every text that `to_markdown` gives to `answered`."""
+def list_model_texts(session: Session, *, thinking: bool = False) -> Iterator[str]:
+    """Yield every text to which `to_markdown` applies `transform_text`."""
     for message in session.conversation:
         if isinstance(message, AssistantMessage):
             kinds = TextBlock | ThinkingBlock if thinking else TextBlock
             yield from (block.text for block in message.blocks if isinstance(block, kinds))
+    yield from (prompt.partial_text for prompt in session.prompts if prompt.partial_text)
 
 
-def _conversation(session: Session, thinking: bool, answered: Callable[[str], str]) -> Iterator[str]:
-    prompts = list(session.placed_prompts())
+def _format_conversation(session: Session, thinking: bool, transform_text: Callable[[str], str]) -> Iterator[str]:
+    prompts = list(session.list_placed_prompts())
     for at in range(len(session.conversation) + 1):
         for _, prompt in (placed for placed in prompts if placed[0] == at):
-            yield from ("## You", prompt.text, f"*No answer: {prompt.reason or prompt.why}*")
+            yield from ("## You", prompt.text) if prompt.text else ()
+            yield from ("## thinklsp", transform_text(prompt.partial_text)) if prompt.partial_text else ()
+            ending = "Not finished" if prompt.partial_text or not prompt.text else "No answer"
+            yield f"*{ending}: {prompt.reason or prompt.explanation}*"
         if at < len(session.conversation):
-            yield from _message(session.conversation[at], thinking, answered)
+            yield from _format_message(session.conversation[at], thinking, transform_text)
 
 
-def _facts(session: Session, summary: Summary | None) -> Iterator[str]:
+def _format_facts(session: Session, summary: SessionSummary | None) -> Iterator[str]:
     yield f"- session {session.id}, {session.steps} {'step' if session.steps == 1 else 'steps'}"
     if summary is not None:
         yield f"- workspace {summary.workspace}"
-        yield f"- begun {summary.created:%Y-%m-%d %H:%M} UTC, last used {summary.updated:%Y-%m-%d %H:%M} UTC"
+        yield f"- created {summary.created:%Y-%m-%d %H:%M} UTC, last used {summary.updated:%Y-%m-%d %H:%M} UTC"
         if summary.model:
             yield f"- model {summary.model}"
     if session.usage.input_tokens is not None or session.usage.output_tokens is not None:
-        read, written = session.usage.input_tokens or 0, session.usage.output_tokens or 0
-        yield f"- {read:,} tokens in, {written:,} tokens out"
+        input_tokens, output_tokens = session.usage.input_tokens or 0, session.usage.output_tokens or 0
+        yield f"- {input_tokens:,} tokens in, {output_tokens:,} tokens out"
     if session.usage.cost_usd is not None:
         yield f"- cost {session.usage.cost_usd:.4f} US dollars"
 
 
-def _message(message: Message, thinking: bool, answered: Callable[[str], str]) -> Iterator[str]:
-    words = answered if isinstance(message, AssistantMessage) else str
-    shown = [text for block in message.blocks if (text := _shown(block, thinking, words))]
-    # Results of tools belong to the answer that asked for them.
-    if isinstance(message, AssistantMessage) or any(isinstance(block, TextBlock) for block in message.blocks):
+def _format_message(message: Message, thinking: bool, transform_text: Callable[[str], str]) -> Iterator[str]:
+    words = transform_text if isinstance(message, AssistantMessage) else str
+    texts = [text for block in message.blocks if (text := _format_block(block, thinking, words))]
+    # Tool results and their images appear together with the tool calls in the model's answer.
+    results = sum(isinstance(block, ToolResultBlock) for block in message.blocks)
+    results += len(message.result_images) if isinstance(message, UserMessage) else 0
+    if isinstance(message, AssistantMessage) or len(message.blocks) > results:
         speaker = "## thinklsp" if isinstance(message, AssistantMessage) else "## You"
-        results = sum(isinstance(block, ToolResultBlock) for block in message.blocks)
-        yield from shown[:results]
+        yield from texts[:results]
         yield speaker
-        yield from shown[results:]
+        yield from texts[results:]
     else:
-        yield from shown
+        yield from texts
 
 
-def _shown(block: ContentBlock | ToolResultBlock, thinking: bool, words: Callable[[str], str]) -> str:
+def _format_block(block: ContentBlock | UserBlock, thinking: bool, transform_text: Callable[[str], str]) -> str:
     match block:
         case TextBlock():
-            return words(block.text)
+            return transform_text(block.text)
         case ThinkingBlock():
-            return "> " + words(block.text).replace("\n", "\n> ") if thinking and block.text else ""
+            return "> " + transform_text(block.text).replace("\n", "\n> ") if thinking and block.text else ""
         case ToolUseBlock():
-            arguments = "(its arguments could not be read)" if block.input is None else _json(dict(block.input))
-            return f"Called `{block.name}`:\n\n{_fenced(_cut(arguments))}"
+            arguments = "(the arguments could not be parsed)"
+            if block.input is not None:
+                arguments = json.dumps(dict(block.input), indent=2, ensure_ascii=False)
+            return f"Called `{block.name}`:\n\n{_wrap_in_fence(_cut(arguments))}"
         case ToolResultBlock():
-            said = "It failed" if block.is_error else "Result"
-            return f"{said}:\n\n{_fenced(_cut(block.text))}"
+            label = "Error" if block.is_error else "Result"
+            return f"{label}:\n\n{_wrap_in_fence(_cut(block.text))}"
+        case ImageBlock():
+            return f"*{format_placeholder(block)}*"
         case ServerToolBlock():
-            return f"(the service used its own tool `{block.name}`)"
+            return f"(the provider used its own tool `{block.name}`)"
         case RedactedThinkingBlock() | OpaqueBlock():
             return ""
         case _:
             assert_never(block)
 
 
-def to_json(session: Session, summary: Summary | None = None, *, thinking: bool = False) -> str:
-    """The whole session as data; opaque state as sha256 and length."""
+def to_json(
+    session: Session,
+    summary: SessionSummary | None = None,
+    *,
+    thinking: bool = False,
+    turns: Sequence[Mapping[str, Any]] = (),
+) -> str:
+    """Return the entire session as JSON. The SHA-256 digest and the length replace each opaque state.
+
+    `turns` describes the usage and the changed files of each turn. The blocks of prompts name their turns.
+    """
     data: dict[str, Any] = {
-        "format": _FORMAT,
+        "format": _FORMAT_VERSION,
         "id": session.id,
         "title": session.title,
         "workspace": session.workspace,
@@ -126,32 +148,46 @@ def to_json(session: Session, summary: Summary | None = None, *, thinking: bool 
     }
     if summary is not None:
         data |= {"model": summary.model, "created": summary.created.isoformat(), "updated": summary.updated.isoformat()}
-    data["messages"] = [_message_data(message, thinking) for message in session.conversation]
+    data["messages"] = [_build_message_data(message, thinking) for message in session.conversation]
     data["unanswered"] = [
-        {"text": prompt.text, "messages": at, "outcome": prompt.outcome, "reason": prompt.reason}
-        for at, prompt in session.placed_prompts()
+        {
+            "text": prompt.text,
+            "messages": at,
+            "outcome": prompt.outcome,
+            "reason": prompt.reason,
+            "turn": prompt.turn_id,
+            "partial": prompt.partial_text,
+            "references": list(prompt.references),
+        }
+        for at, prompt in session.list_placed_prompts()
     ]
+    data["turns"] = list(turns)
     return json.dumps(data, indent=2) + "\n"
 
 
-def _message_data(message: Message, thinking: bool) -> dict[str, Any]:
+def _build_message_data(message: Message, thinking: bool) -> dict[str, Any]:
     data: dict[str, Any] = {"role": message.role}
     if not isinstance(message, UserMessage):
         data["stop_reason"] = message.stop_reason
-    return data | {"blocks": [_block_data(block, thinking) for block in message.blocks]}
+    return data | {"blocks": [_build_block_data(block, thinking) for block in message.blocks]}
 
 
-def _block_data(block: ContentBlock | ToolResultBlock, thinking: bool) -> dict[str, Any]:
+def _build_block_data(block: ContentBlock | UserBlock, thinking: bool) -> dict[str, Any]:
     data: dict[str, Any] = {"kind": block.kind}
     match block:
         case TextBlock():
             data["text"] = block.text
+            if block.prompt is not None:
+                data["turn"] = block.prompt.turn_id
         case ThinkingBlock():
             data |= {"text": block.text} if thinking else {}
         case ToolUseBlock():
             data |= {"id": block.id, "name": block.name, "input": None if block.input is None else dict(block.input)}
         case ToolResultBlock():
             data |= {"id": block.tool_use_id, "is_error": block.is_error, "text": block.text}
+        case ImageBlock():
+            data |= {"name": block.name, "mediaType": block.media_type, "sha256": block.digest}
+            data |= {"length": len(block.data), "width": block.width, "height": block.height}
         case ServerToolBlock():
             data["name"] = block.name
         case OpaqueBlock():
@@ -162,23 +198,19 @@ def _block_data(block: ContentBlock | ToolResultBlock, thinking: bool) -> dict[s
             assert_never(block)
     raw: OpaqueState | None = getattr(block, "raw", None)
     if raw is not None:
-        sealed = contents(raw)
+        sealed = reveal_content(raw)
         digest = hashlib.sha256(sealed).hexdigest()
         data["opaque"] = {"sha256": digest, "length": len(sealed), "model": raw.origin.model}
     return data
 
 
-def _json(value: object) -> str:
-    return json.dumps(value, indent=2, ensure_ascii=False)
-
-
 def _cut(text: str) -> str:
-    left_out = len(text) - RESULT_LIMIT
-    return text if left_out <= 0 else f"{text[:RESULT_LIMIT]}\n… {left_out:,} more characters"
+    left_out = len(text) - MAX_RESULT_CHARS
+    return text if left_out <= 0 else f"{text[:MAX_RESULT_CHARS]}\n… {left_out:,} more characters"
 
 
-def _fenced(text: str) -> str:
-    """In a fence that is longer than any in the text."""
+def _wrap_in_fence(text: str) -> str:
+    """Enclose the text in a code fence that is longer than any fence in the text."""
     longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
     fence = "`" * (longest + 1)
     return f"{fence}\n{text}\n{fence}"

@@ -1,8 +1,8 @@
-"""Failover of the session store: the file of the sessions, and a database in memory for what the file cannot take.
+"""Failover of the session store from the database file to memory.
 
-If the disk fails a write, the session moves to memory. The file is tried again every half minute, and then takes what
-is in memory. A damaged file is set aside and a new file started. If the file was removed or replaced, the sessions that
-this process has written move to the new file. All of it runs in the store's thread.
+If a write to disk fails, the session moves to memory. The store retries the file every 30 seconds and then writes the
+sessions back. If the file is damaged, a new file replaces it. If another program removes the file, the sessions of this
+process are written to a new file. All functions run in the store's thread.
 """
 
 from __future__ import annotations
@@ -12,43 +12,41 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from sqlite3 import Connection
-from typing import Concatenate, Literal, ParamSpec, Protocol, TypeVar
+from typing import Literal, ParamSpec, TypeVar
 
 from thinklsp.core.errors import SessionError
-from thinklsp.sessions import spending
-from thinklsp.sessions.copying import copy_newer, copy_readable
-from thinklsp.sessions.database import Opened, erase_traces, in_memory, is_damage, is_sound, reason
-from thinklsp.sessions.folder import FileIds, file_ids, remove_backups, remove_left_behind, size_of
-from thinklsp.sessions.rows import delete_session, read_revision
+from thinklsp.sessions.codec import read_number
+from thinklsp.sessions.database import (
+    OpenedDatabase,
+    erase_traces,
+    explain_error,
+    is_damage,
+    is_sound,
+    open_memory_database,
+)
+from thinklsp.sessions.folder import FileIds, measure_size, read_file_ids, remove_backups, remove_left_behind
 from thinklsp.sessions.session_cache import SessionCache
-from thinklsp.sessions.transaction import transaction
-
-
-class Row(Protocol):
-    """A value from the database that belongs to one session."""
-
-    @property
-    def session_id(self) -> str: ...
-
+from thinklsp.sessions.session_database import SessionQuery, SessionRow, StoreQuery
+from thinklsp.sessions.session_rows import read_revision
+from thinklsp.sessions.tables import begin_transaction, copy_newer, copy_readable, copy_usage, delete_session
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
-_Row = TypeVar("_Row", bound=Row)
-# Functions of SQL, about one session or about all.
-OfOne = Callable[Concatenate[Connection, str, _P], _T]
-OfAll = Callable[Concatenate[Connection, _P], _T]
+_Row = TypeVar("_Row", bound=SessionRow)
+
 _NEVER = float("inf")
 
 
 class Failover:
-    """Transactions in the database that holds a session. `open_file` None: every session is in memory.
+    """Transactions in the file or in memory, depending on the location of the session.
 
-    `cache` knows sessions that the file has lost. New sentences for people are added to `problems`.
+    If `open_file` is None, all sessions are in memory. `cache` can replace sessions that are missing from the file.
+    Messages for the user are added to `problems`.
     """
 
     def __init__(
         self,
-        open_file: Callable[[FileIds], Opened] | None,
+        open_file: Callable[..., OpenedDatabase] | None,
         retry_seconds: float,
         cache: SessionCache,
         problems: dict[str, None],
@@ -58,116 +56,129 @@ class Failover:
         self.file: Connection | None = None
         self.path = ""
         self._file_ids: FileIds = ()
-        self._writable = False
-        # When the file is tried again: `_NEVER` while it is usable, and if no try could help.
+        self._is_writable = False
+        # The time of the next retry. The value is `_NEVER` if the file is usable or a retry cannot succeed.
         self._retry_at = _NEVER
         self._memory: Connection | None = None
-        # Sessions in memory, whose rows in the file are out of date.
-        self._moved: set[str] = set()
-        self._open()
+        # The sessions in memory. Their rows in the file are outdated.
+        self._in_memory_ids: set[str] = set()
+        self._open_database_file()
 
     @property
     def kind(self) -> Literal["file", "read-only", "memory"]:
+        """The current kind of storage."""
         if self.file is None:
             return "memory"
-        return "file" if self._writable else "read-only"
+        return "file" if self._is_writable else "read-only"
 
     @property
-    def size(self) -> int:
-        """The bytes of the file and its log."""
-        return 0 if self.file is None else size_of(self.path)
+    def size_bytes(self) -> int:
+        """The total size of the database file and its log in bytes."""
+        return 0 if self.file is None else measure_size(self.path)
 
     def close(self) -> None:
-        """Close both databases. The file is tried once more for what is in memory."""
-        if self._moved and self._retry_at != _NEVER:
+        """Close both databases, after a last attempt to write the sessions in memory to the file."""
+        if self._in_memory_ids and self._retry_at != _NEVER:
             if self.file is not None:
                 self.file.execute("PRAGMA busy_timeout = 500")
-            self._catch_up(now=True)
-        for connection in self._connections():
+            self._retry_file(now=True)
+        for connection in self._list_connections():
             with suppress(sqlite3.Error):
                 connection.close()
         self.file = self._memory = None
 
-    def read(self, function: OfOne[_P, _T], session_id: str, *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        """Read one session. Raise SessionError if the disk does not allow it."""
+    def read(self, function: SessionQuery[_P, _T], session_id: str, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        """Read from one session. Raises SessionError if the session cannot be read from disk."""
         while True:
-            connection = self._connection_of(session_id)
+            connection = self._find_connection(session_id)
             try:
-                with transaction(connection, "DEFERRED"):
+                with begin_transaction(connection, "DEFERRED"):
                     return function(connection, session_id, *args, **kwargs)
             except sqlite3.Error as error:
                 if not self._is_expected(error, connection):
                     raise
-                # If the file was set aside, the session is in another database now.
-                if connection is self._connection_of(session_id):
-                    why = reason(error) or "its store belongs to a newer version"
-                    raise SessionError(f"The session cannot be read: {why}.") from None
+                # The session is in a different database if the damaged file has been replaced.
+                if connection is self._find_connection(session_id):
+                    cause = explain_error(error) or "the store belongs to a newer version of thinklsp"
+                    raise SessionError(f"The session cannot be read: {cause}.") from None
 
-    def read_each(self, function: OfAll[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> list[_T]:
-        """Return one result for each database. A file that cannot be read has none."""
-        found: list[_T] = []
-        for connection in self._connections():
+    def read_each(self, function: StoreQuery[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> list[_T]:
+        """Run a query in each database and return the results. A file that cannot be read is skipped."""
+        results: list[_T] = []
+        for connection in self._list_connections():
             try:
-                with transaction(connection, "DEFERRED"):
-                    found.append(function(connection, *args, **kwargs))
+                with begin_transaction(connection, "DEFERRED"):
+                    results.append(function(connection, *args, **kwargs))
             except sqlite3.Error as error:
                 if not self._is_expected(error, connection):
                     raise
-        return found
+        return results
 
-    def read_all(self, function: OfAll[_P, Iterable[_Row]], *args: _P.args, **kwargs: _P.kwargs) -> list[_Row]:
-        """Return rows of all sessions, each from the database that holds its session."""
+    def read_all(self, function: StoreQuery[_P, Iterable[_Row]], *args: _P.args, **kwargs: _P.kwargs) -> list[_Row]:
+        """Return the rows of all sessions. Each row comes from the database that contains its session."""
 
         def read(connection: Connection) -> list[tuple[bool, _Row]]:
             return [(connection is self.file, row) for row in function(connection, *args, **kwargs)]
 
-        found = (pair for pairs in self.read_each(read) for pair in pairs)
-        return [row for by_file, row in found if not (by_file and row.session_id in self._moved)]
+        pairs = (pair for result in self.read_each(read) for pair in result)
+        return [row for is_in_file, row in pairs if not (is_in_file and row.session_id in self._in_memory_ids)]
 
-    def write(self, function: OfOne[_P, _T], session_id: str, *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        """Write one session in one transaction: in the file, or in memory if the file cannot take it."""
-        self._catch_up()
+    def write(self, function: SessionQuery[_P, _T], session_id: str, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        """Write to one session in one transaction. If the file is not writable, the session moves to memory."""
+        self._retry_file()
         if self.file is not None and self._is_usable:
             try:
-                with transaction(self.file):
+                with begin_transaction(self.file):
                     return function(self.file, session_id, *args, **kwargs)
             except sqlite3.Error as error:
-                if not self._handle(error):
+                if not self._recover_from_error(error):
                     raise
         if self._open_file is not None:
             self._move(session_id)
         memory = self._open_memory()
-        with transaction(memory):
+        with begin_transaction(memory):
             return function(memory, session_id, *args, **kwargs)
 
+    # A file lock ends only with its process, so a write need not check that it is still held.
+    write_as_holder = write
+
     def delete(self, session_id: str) -> None:
-        """Delete the rows of a session; `erase_traces` erases their bytes. Raise SessionError if it fails."""
-        self._catch_up(now=True)
+        """Delete the rows of a session. Raises SessionError on failure. Call `erase_traces` afterwards to erase the
+        bytes of the deleted rows."""
+        self._retry_file(now=True)
         if self.file is not None and not self._is_usable:
-            raise SessionError("The session cannot be deleted while its store cannot be written.")
-        connection = self._connection_of(session_id)
-        with _report_failed_delete(), transaction(connection):
+            raise SessionError("The session cannot be deleted, because its store is not writable at the moment.")
+        connection = self._find_connection(session_id)
+        with _report_failed_delete(), begin_transaction(connection):
             delete_session(connection, session_id)
 
     def erase_traces(self) -> None:
-        """Leave no byte of what was deleted. Raise SessionError if it fails."""
+        """Erase the bytes of deleted rows from the file. Raises SessionError on failure."""
         if self.file is None:
             return
         with _report_failed_delete():
             remove_backups(self.path)
             if not erase_traces(self.file):
-                self._report("Traces of a deleted session stay in the log of the store until the others end.")
+                self._report(
+                    "Data of a deleted session stays in the store's log until all other thinklsp processes exit."
+                )
+
+    def read_data_version(self) -> tuple[int, ...]:
+        return tuple(self.read_each(_read_data_version))
 
     def follow_file(self) -> bool:
-        """Return whether the file was removed or replaced. Then the sessions that this process has written are in the
-        new file, or wait for it in memory."""
-        if self.file is None or self._file_ids == (found := self._find_files()):
+        """Return True if another program has removed or replaced the database file.
+
+        In this case, the sessions of this process are written to the new file. They stay in memory until the new file
+        is writable.
+        """
+        if self.file is None or self._file_ids == (current := self._read_file_ids()):
             return False
         path, lost, ids = self.path, self.file, self._file_ids
-        only_log = found[:1] == ids[:1]
-        count = self._move(*self._cache.revisions, is_lost=True) if self._writable else 0
+        only_log = current[:1] == ids[:1]
+        count = self._move(*self._cache.revisions, is_lost=True) if self._is_writable else 0
         with suppress(sqlite3.Error):
-            # A database that was moved elsewhere stays whole.
+            # Write all data to the database file before closing it, because the user may have moved the file.
             lost.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         with suppress(sqlite3.Error):
             lost.close()
@@ -176,7 +187,7 @@ class Failover:
                 remove_left_behind(path, ids)
         self.file = None
         self._report(_describe_loss(path, count, only_log=only_log))
-        self._open()
+        self._open_database_file()
         self._write_back()
         return True
 
@@ -184,105 +195,110 @@ class Failover:
     def _is_usable(self) -> bool:
         return self.kind == "file" and self._retry_at == _NEVER
 
-    def _connections(self) -> Iterable[Connection]:
+    def _list_connections(self) -> Iterable[Connection]:
         return [connection for connection in (self.file, self._memory) if connection is not None]
 
-    def _connection_of(self, session_id: str) -> Connection:
-        return self._open_memory() if self.file is None or session_id in self._moved else self.file
+    def _find_connection(self, session_id: str) -> Connection:
+        return self._open_memory() if self.file is None or session_id in self._in_memory_ids else self.file
 
     def _open_memory(self) -> Connection:
-        self._memory = self._memory or in_memory()
+        self._memory = self._memory or open_memory_database()
         return self._memory
 
-    def _open(self, damaged: FileIds = ()) -> None:
+    def _open_database_file(self, damaged: FileIds = ()) -> None:
         if self._open_file is not None:
-            opened = self._open_file(damaged)
-            self.file, self.path, self._writable = opened.connection, opened.path, opened.writable
-            self._file_ids = opened.files
-            self._retry_at = time.monotonic() + self._retry_seconds if opened.passing else _NEVER
-            self._report(*opened.problems)
+            database = self._open_file(damaged_files=damaged)
+            self.file, self.path, self._is_writable = database.connection, database.path, database.is_writable
+            self._file_ids = database.files
+            self._retry_at = time.monotonic() + self._retry_seconds if database.is_temporary else _NEVER
+            self._report(*database.problems)
 
     def _report(self, *sentences: str) -> None:
         self._problems.update(dict.fromkeys(sentences))
 
-    def _find_files(self) -> FileIds:
+    def _read_file_ids(self) -> FileIds:
         try:
-            return file_ids(self.path)
+            return read_file_ids(self.path)
         except OSError:
-            # The folder cannot be searched now; the files may still be there.
+            # The folder cannot be read at the moment, but the files may still exist.
             return self._file_ids
 
     def _is_expected(self, error: sqlite3.Error, connection: Connection) -> bool:
-        """Handle an error of a read. Return whether the disk or a newer version's file explains it."""
-        return connection is self.file and (self._handle(error) or not self._writable)
+        """Handle a read error. Return True if the disk caused the error or the file is read-only."""
+        return connection is self.file and (self._recover_from_error(error) or not self._is_writable)
 
-    def _handle(self, error: sqlite3.Error) -> bool:
-        """Set a damaged file aside, or leave the file alone for a while. Return False if the disk is not at fault."""
+    def _recover_from_error(self, error: sqlite3.Error) -> bool:
+        """Replace a damaged file, or stop using the file for some time. Return False if the disk did not cause the
+        error."""
         if self.file is None:
             return False
-        why = reason(error)
-        if is_damage(error) or (why is None and not is_sound(self.file)):
+        cause = explain_error(error)
+        if is_damage(error) or (cause is None and not is_sound(self.file)):
             with suppress(sqlite3.Error):
                 self.file.close()
             self.file = None
-            self._open(self._file_ids)
-            self._move(*self._cache.stored, distrust=True)
-            # The new file takes them with the next write.
+            self._open_database_file(self._file_ids)
+            self._move(*self._cache.stored_sessions, distrust=True)
+            # The next write moves the sessions to the new file.
             self._retry_at = 0.0
             return True
-        if why is None:
+        if cause is None:
             return False
         self._retry_at = time.monotonic() + self._retry_seconds
         self._report(
-            f"The session store {self.path} cannot be written: {why}. Sessions are kept in memory until it can."
+            f"The session store {self.path} cannot be written to: {cause}. Until then, sessions are kept in memory."
         )
         return True
 
-    def _catch_up(self, *, now: bool = False) -> None:
-        """Try the file again if it is time, and write back what is in memory."""
+    def _retry_file(self, *, now: bool = False) -> None:
+        """Retry the file if a retry is due, and write the sessions in memory back to the file."""
         if self._retry_at == _NEVER or (not now and time.monotonic() < self._retry_at):
             return
         self._retry_at = time.monotonic() + self._retry_seconds
         if self.file is None:
-            self._open()
+            self._open_database_file()
         if self._write_back():
-            self._report("Sessions are saved to disk again, those too that had to wait.")
+            self._report("Sessions are saved to disk again, including those that were kept in memory.")
 
     def _write_back(self) -> bool:
-        """Write what is in memory to the file. Return whether there was anything and the file took it."""
-        if self.file is None or not self._writable:
+        """Write the sessions in memory back to the file. Return True if any session was written."""
+        if self.file is None or not self._is_writable:
             return False
         memory = self._memory
         try:
-            with transaction(self.file):
+            with begin_transaction(self.file):
                 if memory is not None:
-                    copy_newer(memory, self.file, self._moved)
-                    spending.move(memory, self.file)
+                    copy_newer(memory, self.file, self._in_memory_ids)
+                    copy_usage(memory, self.file)
         except sqlite3.Error as error:
-            self._handle(error)
+            self._recover_from_error(error)
             return False
         self._retry_at = _NEVER
-        self._moved.clear()
+        self._in_memory_ids.clear()
         self._memory = None
         if memory is not None:
             memory.close()
         return memory is not None
 
     def _move(self, *session_ids: str, distrust: bool = False, is_lost: bool = False) -> int:
-        """Bring sessions to memory: their rows if they can be read and trusted, else what the process knows of them.
+        """Move sessions to memory, and return the number of moved sessions.
 
-        `is_lost`: the file has no name any more. Return how many sessions were brought.
+        The cache replaces unreadable or distrusted rows. `is_lost` is true if the open file is no longer in the folder.
         """
         count = 0
-        for session_id in [session_id for session_id in session_ids if session_id not in self._moved]:
+        for session_id in [session_id for session_id in session_ids if session_id not in self._in_memory_ids]:
             memory = self._open_memory()
-            with transaction(memory):
+            with begin_transaction(memory):
                 is_read = self.file is not None and copy_readable(self.file, memory, session_id, with_usage=is_lost)
                 if distrust or not is_read:
                     self._cache.rescue(memory, session_id)
                 count += read_revision(memory, session_id) is not None
-            self._moved.add(session_id)
+            self._in_memory_ids.add(session_id)
         return count
+
+
+def _read_data_version(connection: Connection) -> int:
+    return read_number(connection.execute("PRAGMA data_version").fetchone()[0])
 
 
 @contextmanager
@@ -290,15 +306,15 @@ def _report_failed_delete() -> Iterator[None]:
     try:
         yield
     except (sqlite3.Error, OSError) as error:
-        why = (reason(error) if isinstance(error, sqlite3.Error) else error.strerror) or "its store is damaged"
-        raise SessionError(f"The session could not be deleted: {why}.") from None
+        cause = (explain_error(error) if isinstance(error, sqlite3.Error) else error.strerror) or "the store is damaged"
+        raise SessionError(f"The session could not be deleted: {cause}.") from None
 
 
 def _describe_loss(path: str, count: int, *, only_log: bool) -> str:
     if only_log:
-        return f"Files beside the session store {path} were removed while it was in use. It was opened again."
-    said = f"The session store {path} was removed or replaced while it was in use. "
+        return f"Log files of the session store {path} were removed while it was in use. The store was reopened."
+    sentence = f"The session store {path} was removed or replaced while it was in use. "
     if not count:
-        return f"{said}From now on sessions are kept in the one that is there now."
-    them, stays = ("The session", "stays") if count == 1 else (f"The {count} sessions", "stay")
-    return f"{said}{them} that this program has worked on {stays}; what else was in it does not."
+        return f"{sentence}Sessions are now saved in the new store."
+    sessions, verb = ("session", "was") if count == 1 else (f"{count} sessions", "were")
+    return f"{sentence}The {sessions} from this process {verb} saved again; all other sessions are lost."

@@ -1,127 +1,155 @@
-"""The sessions that one process works with. A stored session is read again only if another process has written it."""
+"""A cache of the sessions that this process uses.
+
+A session is read again only after another process has changed it.
+"""
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
-from sqlite3 import Connection
 from typing import NamedTuple
 
 from thinklsp.core.errors import SessionError
+from thinklsp.core.images import list_images
 from thinklsp.core.messages import Message
-from thinklsp.sessions import archives, rows, spending
-from thinklsp.sessions.rows import Stored
-from thinklsp.sessions.sealing import Seals
-from thinklsp.sessions.session import Change, Session
-from thinklsp.sessions.values import Spent
+from thinklsp.sessions import archives, session_rows, spending
+from thinklsp.sessions.row_connection import RowConnection
+from thinklsp.sessions.session import Session, SessionChange
+from thinklsp.sessions.session_cipher import StoreCipher
+from thinklsp.sessions.session_rows import StoredSession
+from thinklsp.sessions.spending import CallUsage
 
 _MAX_CACHED = 16
+_MAX_CACHED_IMAGE_BYTES = 40_000_000
 _DELETED = "This session was deleted while it was in use."
-_NOTHING_SAID = "There is nothing to compact: nothing has been said in this session."
+_NO_MESSAGES = "This session has no messages to compact."
 
 
-class New(NamedTuple):
+class NewSession(NamedTuple):
+    """A new session, which is not stored yet, with its creation time."""
+
     session: Session
     created: int
 
 
 class SessionCache:
-    """Sessions by their ids, in the store's thread. `problems` gets a sentence for each session that is damaged."""
+    """A cache of at most `max_sessions` sessions by id. Only the store's thread uses it.
 
-    def __init__(self, seals: Seals, problems: dict[str, None]) -> None:
-        self.seals = seals
+    Messages about damaged sessions are added to `problems`.
+    """
+
+    def __init__(self, cipher: StoreCipher, problems: dict[str, None], max_sessions: int = _MAX_CACHED) -> None:
+        self.cipher = cipher
+        self._max_sessions = max_sessions
         self._problems = problems
-        # Sessions that were never changed, and so are not stored yet.
-        self.new: dict[str, New] = {}
-        self.stored: dict[str, Stored] = {}
-        # The revision that this process wrote last, of every session that it ever wrote.
+        # New sessions, which are stored only after their first change.
+        self.new_sessions: dict[str, NewSession] = {}
+        self.stored_sessions: dict[str, StoredSession] = {}
+        self._image_bytes: dict[str, int] = {}
+        # The latest revision of each session that this process has written.
         self.revisions: dict[str, int] = {}
 
     def create(self, workspace: str, moment: int) -> Session:
-        """Begin a session that counts as created at `moment`, or later than all other new sessions."""
-        created = max([moment, *(new.created + 1 for new in self.new.values())])
+        """Create a session. Its creation time is at least `moment` and later than that of all other new sessions."""
+        created = max([moment, *(new.created + 1 for new in self.new_sessions.values())])
         session = Session(secrets.token_hex(16), workspace)
-        self.new[session.id] = New(session, created)
+        self.new_sessions[session.id] = NewSession(session, created)
         return session
 
-    def read(self, connection: Connection, session_id: str) -> Stored | None:
-        revision = rows.read_revision(connection, session_id)
-        known = self.stored.get(session_id)
-        if known is not None and known.revision == revision:
-            return known
-        stored = None if revision is None else rows.read_session(connection, session_id, self.seals)
+    def read(self, connection: RowConnection, session_id: str) -> StoredSession | None:
+        """Read a session, or return None if it is not in the database."""
+        revision = session_rows.read_revision(connection, session_id)
+        cached = self.stored_sessions.get(session_id)
+        if cached is not None and cached.revision == revision:
+            return cached
+        stored = None if revision is None else session_rows.read_session(connection, session_id, self.cipher)
         if stored is None:
-            self.stored.pop(session_id, None)
+            self.stored_sessions.pop(session_id, None)
+            self._image_bytes.pop(session_id, None)
             return None
-        if not stored.sound:
-            said = f"Parts of the session “{stored.session.title}” were damaged or could not be decrypted. They are "
-            self._problems[f"{said}left out; all else is there."] = None
+        if not stored.is_sound:
+            problem = f"Parts of the session “{stored.session.title}” are damaged or cannot be decrypted. The session "
+            self._problems[f"{problem}continues without these parts."] = None
         return self._cache(stored)
 
-    def _read_for_change(self, connection: Connection, session_id: str) -> tuple[Stored | None, Session]:
-        """Return the stored session, and the session to change: recovered if another process left it in a turn."""
-        if session_id in self.new:
-            return None, self.new[session_id].session
+    def _read_for_change(self, connection: RowConnection, session_id: str) -> tuple[StoredSession | None, Session]:
+        """Return the stored session, which is None for a new session, and the session to change.
+
+        If another process has exited during a turn, the session to change is recovered first.
+        """
+        if session_id in self.new_sessions:
+            return None, self.new_sessions[session_id].session
         stored = self.read(connection, session_id)
         if stored is None:
             raise SessionError(_DELETED)
         is_mine = self.revisions.get(session_id) == stored.revision
-        return stored, stored.session if is_mine else stored.session.recovered()
+        return stored, stored.session if is_mine else stored.session.recover()
 
-    def change(
+    def apply_change(
         self,
-        connection: Connection,
+        connection: RowConnection,
         session_id: str,
-        change: Change,
-        spent: Spent | None,
+        change: SessionChange,
+        call_usage: CallUsage | None,
         archive: tuple[str, str] | None = None,
-    ) -> Stored:
-        """Write what `change` makes of the session. `archive`: id and note of an archive of the former conversation."""
+    ) -> StoredSession:
+        """Apply `change` to the session and store the result. `archive` contains the id and the note of an archive for
+        the previous conversation."""
         before, session = self._read_for_change(connection, session_id)
         if archive is not None and before is None:
-            raise SessionError(_NOTHING_SAID)
+            raise SessionError(_NO_MESSAGES)
         changed = change(session)
         if (changed.id, changed.workspace) != (session.id, session.workspace):
-            raise ValueError("a change keeps the id and the workspace of a session")
+            raise ValueError("a change must keep the id and the workspace of a session")
         if archive is not None and before is not None:
-            stored = rows.replace_conversation(connection, before, changed, self.seals, *archive)
+            stored = session_rows.replace_conversation(connection, before, changed, self.cipher, *archive)
         else:
-            model = spent.model if spent is not None and spent.purpose == "step" else None
-            stored = rows.write_session(connection, before, changed, self.seals, model)
-        if spent is not None:
-            spending.record(connection, session_id, spent)
+            model = call_usage.model if call_usage is not None and call_usage.purpose == "step" else None
+            stored = session_rows.write_session(connection, before, changed, self.cipher, model)
+        if call_usage is not None:
+            spending.record_usage(connection, session_id, call_usage)
         return stored
 
-    def restore(
-        self, connection: Connection, session_id: str, archive_id: str, fit: Callable[[Message], Message]
-    ) -> Stored:
-        """Write the session with an archive as its conversation."""
+    def restore_archive(
+        self, connection: RowConnection, session_id: str, archive_id: str, adapt: Callable[[Message], Message]
+    ) -> StoredSession:
+        """Restore the conversation of an archive and store the session."""
         before, session = self._read_for_change(connection, session_id)
         if before is None:
             raise SessionError(archives.UNKNOWN_ARCHIVE)
         left_by_other = session is not before.session
-        return archives.restore(connection, before, archive_id, fit, self.seals, left_by_other=left_by_other)
+        return archives.restore_archive(connection, before, archive_id, adapt, self.cipher, left_by_other=left_by_other)
 
-    def rescue(self, connection: Connection, session_id: str) -> None:
-        """Write the session as it is known to a database that has less of it, or nothing."""
-        known = self.stored.get(session_id)
-        found = rows.read_session(connection, session_id, self.seals)
-        if known is not None and known != found:
-            self.keep(rows.write_session(connection, found, known.session, self.seals))
+    def rescue(self, connection: RowConnection, session_id: str) -> None:
+        """Write the cached session to a database that does not contain the complete session."""
+        cached = self.stored_sessions.get(session_id)
+        stored = session_rows.read_session(connection, session_id, self.cipher)
+        if cached is not None and cached != stored:
+            self.keep(session_rows.write_session(connection, stored, cached.session, self.cipher))
 
-    def keep(self, stored: Stored) -> Session:
-        """Remember what this process has written."""
-        self.new.pop(stored.session.id, None)
+    def keep(self, stored: StoredSession) -> Session:
+        """Cache a session that this process has written."""
+        self.new_sessions.pop(stored.session.id, None)
         self.revisions[stored.session.id] = stored.revision
         return self._cache(stored).session
 
     def forget(self, session_id: str) -> None:
-        for known in (self.new, self.stored, self.revisions):
-            known.pop(session_id, None)
+        """Remove a session from the cache."""
+        for sessions in (self.new_sessions, self.stored_sessions, self.revisions, self._image_bytes):
+            sessions.pop(session_id, None)
 
-    def _cache(self, stored: Stored) -> Stored:
-        self.stored.pop(stored.session.id, None)
-        self.stored[stored.session.id] = stored
-        if len(self.stored) > _MAX_CACHED:
-            del self.stored[next(iter(self.stored))]
+    def _cache(self, stored: StoredSession) -> StoredSession:
+        session_id = stored.session.id
+        self.stored_sessions.pop(session_id, None)
+        self.stored_sessions[session_id] = stored
+        self._image_bytes[session_id] = sum(len(image.data) for image in list_images(stored.session.conversation))
+        while len(self.stored_sessions) > 1 and self._is_too_large:
+            oldest = next(iter(self.stored_sessions))
+            del self.stored_sessions[oldest], self._image_bytes[oldest]
         return stored
+
+    @property
+    def _is_too_large(self) -> bool:
+        return (
+            len(self.stored_sessions) > self._max_sessions or sum(self._image_bytes.values()) > _MAX_CACHED_IMAGE_BYTES
+        )

@@ -1,40 +1,100 @@
-"""What model calls have cost, one row for each: sums by session, turn, model and UTC day, across all processes."""
+"""The usage of model calls, with one database row per call.
+
+The sums by session, turn, model and UTC day include the calls of all processes.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from itertools import chain
-from sqlite3 import Connection
+from typing import Literal
 
 from thinklsp.core.usage import Usage
-from thinklsp.sessions.codec import USAGE_COLUMNS, as_time, number, storable, usage_of, usage_values
-from thinklsp.sessions.values import LastStep, Spent, UsageReport
+from thinklsp.sessions.codec import (
+    USAGE_COLUMNS,
+    build_usage,
+    list_usage_values,
+    parse_time,
+    read_number,
+    replace_surrogates,
+)
+from thinklsp.sessions.row_connection import RowConnection
 
-_COLUMNS = ("session", "turn", "purpose", "provider", "model", *USAGE_COLUMNS, "made", "day")
+COLUMNS = ("session", "turn", "purpose", "provider", "model", *USAGE_COLUMNS, "made", "day")
 _SUMS = ", ".join(f"sum({column})" for column in USAGE_COLUMNS)
 
 
-def utc_today() -> date:
+Purpose = Literal["step", "compaction", "title", "lost"]
+
+
+@dataclass(frozen=True, slots=True)
+class CallUsage:
+    """The usage of one model call.
+
+    The purpose `lost` marks an answer that was not stored, because the provider declined it or the turn stopped.
+    """
+
+    turn_id: str
+    provider: str
+    model: str
+    usage: Usage
+    purpose: Purpose = "step"
+
+
+@dataclass(frozen=True, slots=True)
+class LastStep:
+    """The newest step of a session, with the UTC time at which it was stored.
+
+    The prompt of this step may still be in the provider's prompt cache.
+    """
+
+    call_usage: CallUsage
+    stored_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class UsageReport:
+    """The total usage of a session or of all sessions.
+
+    Turns are in the order of their first calls, and days in ascending order. Calls of deleted sessions are counted only
+    in their day's total.
+    """
+
+    total: Usage
+    by_turn: Mapping[str, Usage]
+    by_day: Mapping[date, Usage]
+    by_model: Mapping[str, Usage]
+
+
+def read_utc_date() -> date:
+    """Return the current date in UTC."""
     return datetime.now(UTC).date()
 
 
-def record(connection: Connection, session_id: str, spent: Spent) -> None:
+def record_usage(connection: RowConnection, session_id: str, call_usage: CallUsage) -> None:
+    """Store the usage of a model call."""
     marks = ", ".join("?" * (7 + len(USAGE_COLUMNS)))
-    names = tuple(storable(name) for name in (spent.turn_id, spent.purpose, spent.provider, spent.model))
+    names = tuple(
+        replace_surrogates(name)
+        for name in (call_usage.turn_id, call_usage.purpose, call_usage.provider, call_usage.model)
+    )
     connection.execute(
         f"INSERT INTO usage VALUES ({marks})",  # noqa: S608 - question marks
-        (session_id, *names, *usage_values(spent.usage), time.time_ns(), utc_today().isoformat()),
+        (session_id, *names, *list_usage_values(call_usage.usage), time.time_ns(), read_utc_date().isoformat()),
     )
 
 
-def sum_day(connection: Connection, day: date) -> Usage:
+def sum_day(connection: RowConnection, day: date) -> Usage:
+    """Return the usage on the given UTC day."""
     rows = connection.execute(f"SELECT {_SUMS} FROM usage WHERE day = ?", (day.isoformat(),))  # noqa: S608 - constants
-    return usage_of(rows.fetchone())
+    return build_usage(rows.fetchone())
 
 
-def find_last_step(connection: Connection, session_id: str) -> LastStep | None:
+def find_last_step(connection: RowConnection, session_id: str) -> LastStep | None:
+    """Return the newest step of a session, or None if the session has no steps."""
     row = connection.execute(
         f"SELECT turn, provider, model, made, {', '.join(USAGE_COLUMNS)} FROM usage "  # noqa: S608 - constants
         "WHERE session = ? AND purpose = 'step' ORDER BY made DESC LIMIT 1",
@@ -42,54 +102,36 @@ def find_last_step(connection: Connection, session_id: str) -> LastStep | None:
     ).fetchone()
     if row is None:
         return None
-    turn, provider, model, made, *figures = row
-    return LastStep(Spent(str(turn), str(provider), str(model), usage_of(tuple(figures))), as_time(number(made)))
+    turn, provider, model, created, *figures = row
+    return LastStep(
+        CallUsage(str(turn), str(provider), str(model), build_usage(tuple(figures))), parse_time(read_number(created))
+    )
 
 
-def sum_usage(connection: Connection, session_id: str | None) -> list[tuple[str, str, Usage]]:
-    """By turn, model and day: the column, its value, and the sum."""
+def sum_usage(connection: RowConnection, session_id: str | None) -> list[tuple[str, str, Usage]]:
+    """Return the usage by turn, model and day, as tuples of a column name, a value and the sum."""
     where, values = ("", ()) if session_id is None else ("WHERE session = ?", (session_id,))
-    found = []
+    sums = []
     for column in ("turn", "model", "day"):
         rows = connection.execute(
             f"SELECT {column}, {_SUMS} FROM usage {where} GROUP BY {column} ORDER BY min(made)",  # noqa: S608 - constants
             values,
         )
-        found += [(column, str(name), usage_of(tuple(figures))) for name, *figures in rows]
-    return found
+        sums += [(column, str(name), build_usage(tuple(figures))) for name, *figures in rows]
+    return sums
 
 
-def make_report(found: Iterable[Iterable[tuple[str, str, Usage]]]) -> UsageReport:
-    """Add up the results of `sum_usage` from several databases."""
+def build_report(results: Iterable[Iterable[tuple[str, str, Usage]]]) -> UsageReport:
+    """Build a report from the results of `sum_usage` in several databases."""
     by: dict[str, dict[str, Usage]] = {"turn": {}, "model": {}, "day": {}}
-    for column, name, usage in chain.from_iterable(found):
+    for column, name, usage in chain.from_iterable(results):
         by[column][name] = by[column].get(name, Usage()) + usage
     total = sum(by["turn"].values(), Usage())
-    by_day = {_day(name): usage for name, usage in sorted(by["day"].items())}
+    by_day = {_parse_day(name): usage for name, usage in sorted(by["day"].items())}
     return UsageReport(total, {name: usage for name, usage in by["turn"].items() if name}, by_day, by["model"])
 
 
-def move(source: Connection, target: Connection) -> None:
-    """Every row of the source that the target has not, to be taken from there when the target has them for sure."""
-    _add(target, source.execute(f"SELECT {', '.join(_COLUMNS)} FROM usage"))  # noqa: S608 - constants
-
-
-def copy(source: Connection, target: Connection, session_id: str) -> None:
-    """The same for one session."""
-    query = f"SELECT {', '.join(_COLUMNS)} FROM usage WHERE session = ?"  # noqa: S608 - constants
-    _add(target, source.execute(query, (session_id,)))
-
-
-def _add(target: Connection, rows: Iterable[tuple[object, ...]]) -> None:
-    marks = ", ".join(f":{name}" for name in _COLUMNS)
-    target.executemany(
-        f"INSERT INTO usage SELECT {marks} WHERE NOT EXISTS "  # noqa: S608 - constants
-        "(SELECT 1 FROM usage WHERE day = :day AND made = :made AND turn = :turn AND purpose = :purpose)",
-        (dict(zip(_COLUMNS, row, strict=True)) for row in rows),
-    )
-
-
-def _day(text: str) -> date:
+def _parse_day(text: str) -> date:
     try:
         return date.fromisoformat(text)
     except ValueError:

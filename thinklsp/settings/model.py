@@ -1,21 +1,55 @@
-"""Every setting with its type, default, limits and meaning. The schema and the README's table are made from this."""
+"""All settings with their types, defaults, limits, descriptions and environment variables.
+
+The JSON schema and the settings table in the documentation are generated from this module.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
-from thinklsp.core.choices import EffortSetting, Review, SummaryLength, ThinkingDisplay, ThinkingMode, Verify
-from thinklsp.settings.early import SUFFIX
+from thinklsp.core.choices import (
+    CompactionService,
+    EffortSetting,
+    Review,
+    SummaryLength,
+    ThinkingAfterCompaction,
+    ThinkingDisplay,
+    ThinkingMode,
+    Verify,
+)
+from thinklsp.settings.error_messages import describe_unknown_settings
+from thinklsp.settings.startup_settings import SUFFIX_PATTERN
 
-Provider = Literal["auto", "anthropic", "openai", "google", "openai-compatible", "simulator"]
+_PREFIX = "THINKLSP_"
+# Environment variables with the prefix `THINKLSP_` that do not correspond to a setting in this module.
+_OTHER_VARIABLES = frozenset(
+    f"{_PREFIX}{name}"
+    for name in (
+        "CONFIG",
+        "ADMIN_CONFIG",
+        "STATE_DIR",
+        "STORE_URL",
+        "LOG_LEVEL",
+        "COMPATIBLE_API_KEY",
+        "TENANT",
+        "USER",
+    )
+) | {f"{_PREFIX}COMPATIBLE_BASE_URL"}
 
 
-def _named_model(value: object) -> object:
-    """Return None for `auto`, the provider's default: no service has a model of this name."""
+KeyedProvider = Literal["anthropic", "openai", "google", "openai-compatible"]
+Provider = Literal["auto", KeyedProvider, "simulator"]
+
+
+def _parse_model(value: object) -> object:
+    """Convert `auto` to None, which selects the provider's default model."""
     return None if isinstance(value, str) and value.strip().lower() == "auto" else value
 
 
@@ -33,65 +67,69 @@ class _Group(BaseModel):
 class ThinkingGroup(_Group):
     mode: ThinkingMode = Field(
         "auto",
-        description="`auto` thinks adaptively if the model can, else with the budget, else as the model does. "
-        "`normal` is the same; `ultra` is the same with effort `max`.",
+        description="`auto` uses adaptive thinking if the model supports it, or else the budget, or else the model's "
+        "default. `normal` is the same as `auto`; `ultra` is `auto` with effort `max`.",
     )
     budget_tokens: int = Field(
         10_000,
-        # What is below LEAST_BUDGET only Gemini models take; `resolve` knows which provider is meant.
+        # Budgets below `_MIN_BUDGET` are only for Gemini models. `resolve_settings` checks this, because it knows the
+        # provider.
         ge=-1,
         lt=128_000,
-        description="Tokens of thinking in manual mode, at least 1,024 and below the output limit. Gemini 2.5 models "
-        "take any budget of their range, 0 (off) and -1 (as they like), in mode `auto` too. "
-        "An explicit budget beats effort.",
+        description="Thinking budget in tokens for the mode `manual`. It must be at least 1,024 and below the output "
+        "limit. Gemini 2.5 models accept any budget in their range, as well as 0 (off) and -1 (the model decides), "
+        "even in the mode `auto`. An explicit budget overrides the effort.",
     )
     display: ThinkingDisplay = Field(
         "status",
-        description="`status` shows phase, elapsed time and token count; `summary` also the provider's readable "
-        "summary; `off` phase and elapsed time only.",
+        description="`status` shows the phase, the elapsed time and the token count. `summary` also shows the "
+        "provider's readable summary. `off` shows only the phase and the elapsed time.",
     )
     summary: SummaryLength = Field(
         "auto",
-        description="Length of the readable summaries that display `summary` asks for, with services that offer a "
+        description="Length of the readable summaries if the display is `summary`, for providers that offer a "
         "choice (OpenAI).",
     )
 
 
 class BudgetGroup(_Group):
     usd_per_turn: float | None = Field(
-        None, gt=0, description="Cost of one turn in US dollars at which it pauses and asks."
+        None, gt=0, description="Cost of one turn in US dollars at which the turn pauses and asks you."
     )
     tokens_per_turn: int | None = Field(
-        None, gt=0, description="Tokens, input and output, of one turn at which it pauses and asks."
+        None,
+        gt=0,
+        description="Number of input and output tokens in one turn at which the turn pauses and asks you.",
     )
     usd_per_day: float | None = Field(
         None,
         gt=0,
-        description="Cost of a UTC day in US dollars, of all editors and terminals, at which a turn pauses and asks.",
+        description="Cost of one UTC day in US dollars, in all editors and terminals, at which turns pause and ask.",
     )
 
 
 class CompactionGroup(_Group):
-    auto: bool = Field(True, description="Shorten a conversation that outgrows the model's context window.")
+    auto: bool = Field(True, description="Compact a session before it exceeds the model's context window.")
     threshold: float = Field(
-        0.75, gt=0.1, le=0.95, description="Share of the context window at which a conversation is shortened."
+        0.75, gt=0.1, le=0.95, description="Share of the context window at which a session is compacted."
     )
-    by: Literal["thinklsp", "provider"] = Field(
+    by: CompactionService = Field(
         "thinklsp",
-        description="Who shortens it: `provider` leaves it to the service where that offers to (OpenAI, from GPT-5.4 "
-        "on), and the session stays whole.",
+        description="The service that compacts a session. `provider` uses the provider if it offers compaction "
+        "(OpenAI, from GPT-5.4 on), or else thinklsp. If the provider compacts a session, the stored session keeps all "
+        "messages.",
     )
-    thinking_after: Literal["keep", "off"] = Field(
-        "keep", description="`off` switches thinking off for the session after a compaction."
+    thinking_after: ThinkingAfterCompaction = Field(
+        "keep", description="`off` disables thinking for the session after a compaction."
     )
 
 
 class EditsGroup(_Group):
     review: Review = Field(
         "auto",
-        description="When the editor is asked to confirm changes: `auto` for changes outside the requested file or "
-        "range, deletions, renames, files in a folder whose instructions you have not agreed to, and files that would "
-        "make the editor load a schema from the network.",
+        description="When you review an edit before it is applied. With `auto`, you review changes outside the "
+        "requested file or range, deletions, renames, files in untrusted folders, and edits that would make the editor "
+        "load a schema from the network.",
     )
 
 
@@ -102,60 +140,63 @@ class ActionsGroup(_Group):
 class ChatGroup(_Group):
     file_suffix: str = Field(
         ".chat.md",
-        # An opened folder can set it: an ending like `.py` would take the actions away from the user's code.
-        pattern=SUFFIX,
-        description="File name ending of documents in which chat works; it ends in `.md` with something before it.",
+        # The settings of an untrusted folder can contain a suffix. With a suffix such as `.py`, source files would lose
+        # their code actions.
+        pattern=SUFFIX_PATTERN,
+        description="File name suffix of chat documents. It starts with `.` and ends with `.md`, such as `.chat.md`.",
     )
 
 
 class Settings(_Group):
-    """All settings of one turn, resolved."""
+    """The resolved settings for a turn."""
 
-    provider: Provider = Field("auto", description="`auto` takes the first provider, in this order, that has a key.")
-    model: Annotated[Annotated[str, Field(min_length=1, max_length=200)] | None, BeforeValidator(_named_model)] = Field(
-        None, description="Model id; default, and with `auto`: the provider's default."
+    provider: Provider = Field("auto", description="`auto` selects the first provider, in this order, that has a key.")
+    model: Annotated[Annotated[str, Field(min_length=1, max_length=200)] | None, BeforeValidator(_parse_model)] = Field(
+        None, description="Model ID. `auto` or no value selects the provider's default."
     )
     effort: EffortSetting = Field(
         "auto",
-        description="Reasoning effort, clamped to what the model offers; `auto` sends none and leaves it to the "
-        "service (GPT-5.1 to GPT-5.4 then do not think).",
+        description="Reasoning effort, limited to the levels that the model supports. `auto` sends no effort, so the "
+        "provider decides (GPT-5.1 to GPT-5.4 then do not think).",
     )
     effort_by_action: dict[str, EffortSetting] = Field(
-        {}, description='Effort for single actions, e.g. `{"document": "low"}`.'
+        {}, description='Effort for individual actions, e.g. `{"document": "low"}`.'
     )
     thinking: ThinkingGroup = ThinkingGroup()
     max_tokens: Annotated[int, Field(ge=1_024, le=1_000_000)] | Literal["auto"] = Field(
-        "auto", description="Output tokens of one model call; `auto` fits model and effort."
+        "auto",
+        description="Maximum number of output tokens per model call. `auto` depends on the model and the effort.",
     )
-    max_steps: int = Field(32, ge=1, le=1_000, description="Model calls in one turn.")
+    max_steps: int = Field(32, ge=1, le=1_000, description="Maximum number of model calls per turn.")
     budget: BudgetGroup = BudgetGroup()
     compaction: CompactionGroup = CompactionGroup()
     edits: EditsGroup = EditsGroup()
     verify: Verify = Field(
         "auto",
-        description="Whether a turn that edits runs the tests before it offers the edit, where commands are enabled.",
+        description="Whether a turn that edits files runs the tests before it offers the edit, if commands are "
+        "enabled.",
     )
     actions: ActionsGroup = ActionsGroup()
     chat: ChatGroup = ChatGroup()
 
 
-def _keys(group: type[BaseModel], prefix: str = "") -> list[str]:
-    found: list[str] = []
+def _list_keys(group: type[BaseModel], prefix: str = "") -> list[str]:
+    keys: list[str] = []
     for name, info in group.model_fields.items():
         key = f"{prefix}{info.alias or name}"
         if isinstance(info.annotation, type) and issubclass(info.annotation, _Group):
-            found += _keys(info.annotation, f"{key}.")
+            keys += _list_keys(info.annotation, f"{key}.")
         else:
-            found.append(key)
-    return found
+            keys.append(key)
+    return keys
 
 
-KEYS: tuple[str, ...] = tuple(_keys(Settings))
-"""Every setting in dotted form, in the spelling of the wire."""
+KEYS: tuple[str, ...] = tuple(_list_keys(Settings))
+"""The dotted key of each setting, in the spelling of the protocol."""
 
 
-def nested(flat: Mapping[str, Any]) -> Settings:
-    """Settings from dotted keys. Raises pydantic's ValidationError."""
+def build_settings(flat: Mapping[str, Any]) -> Settings:
+    """Build the settings from dotted keys. Raises pydantic's ValidationError if a value is invalid."""
     tree: dict[str, Any] = {}
     for key, value in flat.items():
         *groups, leaf = key.split(".")
@@ -166,85 +207,69 @@ def nested(flat: Mapping[str, Any]) -> Settings:
     return Settings.model_validate(tree)
 
 
-def value_of(settings: Settings, key: str) -> Any:
+def read_value(settings: Settings, key: str) -> Any:
     value: Any = settings.model_dump(by_alias=True)
     for part in key.split("."):
         value = value[part]
     return value
 
 
-MAPPINGS: tuple[str, ...] = tuple(key for key in KEYS if isinstance(value_of(Settings(), key), dict))
-"""Settings that are objects with entries of the user's choice."""
+MAPPINGS: tuple[str, ...] = tuple(key for key in KEYS if isinstance(read_value(Settings(), key), dict))
+"""The settings that are objects with user-defined keys."""
 
 
-def schema() -> dict[str, Any]:
-    """JSON Schema of every setting, in the nesting and spelling that editors use."""
-    made = Settings.model_json_schema(by_alias=True)
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **made, "title": "thinklsp settings"}
+def build_settings_schema() -> dict[str, Any]:
+    """Return the JSON Schema for all settings, in the form that editors use."""
+    generated = Settings.model_json_schema(by_alias=True)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **generated, "title": "thinklsp settings"}
 
 
-STAYS = "The former value stays."
+def to_snake_case(key: str) -> str:
+    """Convert a key to snake case, as used in config.toml."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", key).lower()
 
 
-def sentence(key: str, value: object, error: ValidationError, then: str = STAYS) -> str:
-    """Return the sentence for a refused value: key and limit, never the value, which may be a misplaced secret."""
-    meant = _MEANT.get(value.strip().lower(), "") if key == "provider" and isinstance(value, str) else ""
-    return refusal(key, limit_of(error), " ".join(filter(None, (meant, then))))
+def build_variable_name(key: str) -> str:
+    """Return the name of the environment variable for a setting."""
+    return _PREFIX + to_snake_case(key).replace(".", "_").upper()
 
 
-def refusal(key: str, limit: str, then: str = STAYS) -> str:
-    """Return the sentence for a refused value. `then` is what follows from it or what to do."""
-    return f"The setting {key} was refused: it must be {limit}. {then}"
+def read_environment(environment: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
+    """Yield the dotted key and the value of each setting that is set in the environment."""
+    for key in KEYS:
+        name = build_variable_name(key)
+        text = environment.get(name)
+        if text:
+            yield key, _parse_text(key, text)
+        if key in MAPPINGS:
+            for longer in sorted(environment):
+                if longer.startswith(f"{name}_") and environment[longer]:
+                    yield f"{key}.{longer.removeprefix(f'{name}_').lower()}", environment[longer]
 
 
-def _served(name: str) -> str:
-    return f"For {name} it is openai-compatible, with its address in THINKLSP_COMPATIBLE_BASE_URL."
+def find_unknown_variables(environment: Mapping[str, str], file_variables: Iterable[str]) -> tuple[str, ...]:
+    """Return error messages for unknown `THINKLSP_` variables.
+
+    Variables in `file_variables`, to which the user's file refers, are skipped.
+    """
+    known_names = {build_variable_name(key) for key in KEYS} | _OTHER_VARIABLES
+    groups = tuple(f"{build_variable_name(key)}_" for key in MAPPINGS)
+    prefixed = {name for name in environment if name.startswith(_PREFIX) and not name.startswith(groups)}
+    return describe_unknown_settings(prefixed - known_names - set(file_variables), known_names, " in the environment")
 
 
-# What people write for a provider -> which value they mean. Nothing is guessed: they are told.
-_MEANT = {
-    **dict.fromkeys(("claude", "claude-code"), "For Claude it is anthropic."),
-    **dict.fromkeys(("gemini", "google-gemini", "googleai", "google-ai"), "For Gemini it is google."),
-    **dict.fromkeys(("gpt", "chatgpt", "open-ai", "openai-responses"), "For GPT models it is openai."),
-    **dict.fromkeys(("compatible", "local", "openai_compatible"), "For a server of your own it is openai-compatible."),
-    "ollama": _served("Ollama"),
-    **dict.fromkeys(("llama.cpp", "llamacpp", "llama-cpp", "llama"), _served("a llama.cpp server")),
-    **dict.fromkeys(("lmstudio", "lm-studio", "lm studio"), _served("LM Studio")),
-    "vllm": _served("a vLLM server"),
-    "openrouter": _served("OpenRouter"),
-    "deepseek": _served("DeepSeek"),
-    "groq": _served("Groq"),
-    "mistral": _served("Mistral"),
-    "mock": "For the offline stand-in it is simulator.",
-}
+def _parse_text(key: str, text: str) -> Any:
+    """Parse the text of an environment variable. The text is used as JSON if the result is valid for the key.
 
-
-# pydantic's error type -> what the value must be; `{}` takes the limit.
-_LIMITS = {
-    "literal_error": "one of {expected}",
-    "greater_than_equal": "at least {ge}",
-    "greater_than": "more than {gt}",
-    "less_than_equal": "at most {le}",
-    "less_than": "less than {lt}",
-    "int_type": "a whole number",
-    "int_from_float": "a whole number",
-    "float_type": "a number",
-    "bool_type": "true or false",
-    "string_type": "a text",
-    "string_unicode": "a text",
-    "string_too_short": "at least {min_length} character long",
-    "string_too_long": "at most {max_length} characters long",
-    "string_pattern_mismatch": "a text that matches {pattern}",
-    "list_type": "a list",
-    "tuple_type": "a list",
-    "dict_type": "an object",
-}
-
-
-def limit_of(error: ValidationError) -> str:
-    """What the value must be, in words that come after that."""
-    return " or ".join(dict.fromkeys(_limit(item) for item in error.errors(include_url=False, include_input=False)))
-
-
-def _limit(item: Any) -> str:
-    return _LIMITS.get(item["type"], "of the right form").format(**item.get("ctx", {}))
+    A list may also be written as comma-separated values.
+    """
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = text
+    for candidate in (value, [part.strip() for part in text.split(",")] if key == "actions.disabled" else text):
+        with suppress(ValidationError):
+            build_settings({key: candidate})
+            return candidate
+    # No candidate is valid. A parsed number leads to an error message about the limit instead of the type.
+    return value

@@ -1,5 +1,6 @@
-"""`permissions.toml` beside the user's file: what they allowed while working, and which folders they trust. The one
-file there that the server writes, and theirs to read and change: their comments stay.
+"""The file `permissions.toml`, which lists the commands that the user has allowed and the folders that the user trusts.
+
+The file is in the same folder as the user's config.toml. Users can edit the file, and their comments are kept.
 
     [commands]
     allow = [["python", "-m", "pytest"]]
@@ -10,168 +11,156 @@ file there that the server writes, and theirs to read and change: their comments
     folder = "/home/me/project"
     digest = "…"
 
-An argv that begins with exactly these words is meant by a rule, `exact` by nothing more than them; deny wins.
+    [[mcp]]
+    server = "time"
+    tool = "get_current_time"
+    pin = "…"
+
+The rules in `allow` and `deny` match commands that begin with these words. The rules in `exact` match only the complete
+command. Deny rules take precedence.
 """
 
 from __future__ import annotations
 
 import os
-import secrets
-import sys
-import time
 import tomllib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import tomlkit
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 from tomlkit.exceptions import TOMLKitError
 
 from thinklsp.core.errors import SettingsError
-from thinklsp.settings.own_folder import make_private
-from thinklsp.settings.toml_file import read_text, read_toml
+from thinklsp.settings.private_paths import lock_folder, make_private, read_text, read_toml, replace_file
+from thinklsp.settings.section import Section
 from thinklsp.settings.user_file import CommandRules
 
-if sys.platform != "win32":
-    import fcntl
+_FILE_NAME = "permissions.toml"
+_FILE_COMMENT = "Commands that you allowed while working with thinklsp. You can change this file; deny wins over allow."
 
-_NAME = "permissions.toml"
-_HEAD = "What you allowed thinklsp while working. Yours to change; deny wins over allow."
-_LOCK_PAUSE = 0.02
-
-Document = tomlkit.TOMLDocument
+TomlDocument = tomlkit.TOMLDocument
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+class TrustedFolder(Section):
+    """A trusted folder.
 
-
-class TrustedFolder(_Part):
-    """`digest`: of the instruction files that the user agreed to; others are asked about anew."""
+    `digest` is a hash of the folder's instruction files or skills. If they change, the user must consent again. Skills
+    have an entry of their own, whose `folder` ends in `{.agents,.claude}/skills`.
+    """
 
     folder: str
     digest: str
 
 
-class Remembered(_Part):
+class AllowedMcpTool(Section):
+    """A tool of an MCP server that runs without a question.
+
+    `pin` is a hash of the tool's definition. If the server changes the tool, the user must consent again.
+    """
+
+    server: str
+    tool: str
+    pin: str
+
+
+class RememberedPermissions(Section):
     commands: CommandRules = CommandRules()
     trusted: tuple[TrustedFolder, ...] = ()
+    mcp: tuple[AllowedMcpTool, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Permissions:
-    """The file at `path`, read anew each time: the user may have changed it, and another server may have written it.
-    `patience`: seconds to wait for a server that writes just now."""
+class PermissionsFile:
+    """The permissions file at `path`. It is read on every call, because the user or another server may change it.
+
+    `lock_timeout` is the number of seconds to wait while another server is writing the file.
+    """
 
     path: str
-    patience: float = 5.0
+    lock_timeout: float = 5.0
 
     @staticmethod
-    def beside(config: str) -> Permissions:
-        """The file that belongs to the user's file at `config`."""
-        return Permissions(os.path.join(os.path.dirname(config), _NAME))
+    def locate_beside(config: str) -> PermissionsFile:
+        """Return the permissions file in the same folder as the user's file `config`."""
+        return PermissionsFile.locate_in(os.path.dirname(config))
 
-    def read(self) -> Remembered:
-        """Raises SettingsError where the file cannot be read, trusted or understood: nothing is allowed then."""
-        return _checked(read_toml(self.path, _NAME))
+    @staticmethod
+    def locate_in(folder: str) -> PermissionsFile:
+        return PermissionsFile(os.path.join(folder, _FILE_NAME))
+
+    def read(self) -> RememberedPermissions:
+        """Read the permissions file.
+
+        Raises SettingsError if the file cannot be read, trusted or parsed. In this case, no command is allowed.
+        """
+        return _validate(read_toml(self.path, _FILE_NAME))
 
     def allow(self, argv: Sequence[str]) -> None:
-        """Commands that begin so need no question any more. Raises SettingsError."""
-        self._change(lambda document: _allow(document, "allow", argv))
+        """Allow commands that begin with these words to run without asking. Raises SettingsError."""
+        self._change(lambda document: _add_rule(document, "allow", argv))
 
     def allow_exactly(self, argv: Sequence[str]) -> None:
-        """This command needs no question any more. Raises SettingsError."""
-        self._change(lambda document: _allow(document, "exact", argv))
+        """Allow this exact command to run without asking. Raises SettingsError."""
+        self._change(lambda document: _add_rule(document, "exact", argv))
 
-    def trust(self, folder: str, digest: str) -> None:
-        """Instruction files of this folder may be followed while their digest is this. Raises SettingsError."""
-        self._change(lambda document: _trust(document, folder, digest))
+    def add_trusted_folder(self, folder: str, digest: str) -> None:
+        """Trust the instruction files or skills of a folder until their digest changes. Raises SettingsError."""
+        self._change(lambda document: _put_entry(document, "trusted", {"folder": folder}, {"digest": digest}))
 
-    def _change(self, change: Callable[[Document], None]) -> None:
-        # The file itself and not a link to it: dotfiles are often kept that way.
+    def allow_mcp_tool(self, server: str, tool: str, pin: str) -> None:
+        """Allow a tool of an MCP server to run without asking until its pin changes. Raises SettingsError."""
+        self._change(lambda document: _put_entry(document, "mcp", {"server": server, "tool": tool}, {"pin": pin}))
+
+    def _change(self, change: Callable[[TomlDocument], None]) -> None:
+        # The file may be a symbolic link, because users often link their configuration files. Write to its target
+        # instead of replacing the link.
         path = os.path.realpath(self.path)
         folder = os.path.dirname(path)
         try:
             make_private(folder)
-            with _alone(folder, self.patience):
-                _replace(path, _changed(read_text(path, _NAME), change))
+            with lock_folder(folder, self.lock_timeout):
+                replace_file(path, _apply_change(read_text(path, _FILE_NAME), change))
         except OSError as error:
-            raise SettingsError("permissions", f"Your {_NAME} cannot be written: {error.strerror}.") from None
+            raise SettingsError("permissions", f"Your {_FILE_NAME} cannot be written to: {error.strerror}.") from None
 
 
-def _checked(raw: Any) -> Remembered:
+def _validate(raw: Any) -> RememberedPermissions:
     try:
-        return Remembered.model_validate(raw)
+        return RememberedPermissions.model_validate(raw)
     except ValidationError as error:
         place = ".".join(str(part) for part in error.errors(include_url=False, include_input=False)[0]["loc"])
-        raise SettingsError("permissions", f"Your {_NAME} has a mistake at {place[:100]}.") from None
+        raise SettingsError("permissions", f"Your {_FILE_NAME} has a mistake at {place[:100]}.") from None
 
 
-def _changed(text: str, change: Callable[[Document], None]) -> str:
+def _apply_change(text: str, change: Callable[[TomlDocument], None]) -> str:
     try:
-        # What is wrong with the file is for its owner to mend: writing over it would lose their rules.
-        _checked(tomllib.loads(text))
-        document = tomlkit.parse(text or f"# {_HEAD}\n")
+        # Do not overwrite an invalid file, because this would lose rules. Only the user can fix it.
+        _validate(tomllib.loads(text))
+        document = tomlkit.parse(text or f"# {_FILE_COMMENT}\n")
         change(document)
         changed = tomlkit.dumps(document)
-        _checked(tomllib.loads(changed))
+        _validate(tomllib.loads(changed))
     except (TOMLKitError, tomllib.TOMLDecodeError, TypeError, AttributeError):
-        raise SettingsError("permissions", f"Your {_NAME} cannot be added to; mend it first.") from None
+        raise SettingsError("permissions", f"Your {_FILE_NAME} cannot be updated. Fix its mistakes first.") from None
     return changed
 
 
-def _allow(document: Document, kind: str, argv: Sequence[str]) -> None:
+def _add_rule(document: TomlDocument, kind: str, argv: Sequence[str]) -> None:
     commands = document.setdefault("commands", tomlkit.table())
     rules = commands.setdefault(kind, tomlkit.array())
     if list(argv) not in rules.unwrap():
         rules.append(list(argv))
 
 
-def _trust(document: Document, folder: str, digest: str) -> None:
-    trusted = document.setdefault("trusted", tomlkit.aot())
-    known = next((entry for entry in trusted if entry["folder"] == folder), None)
-    if known is not None:
-        known["digest"] = digest
+def _put_entry(document: TomlDocument, name: str, key: dict[str, str], values: dict[str, str]) -> None:
+    """Set the values of the entry with this key in an array of tables. The entry is added if there is none."""
+    entries = document.setdefault(name, tomlkit.aot())
+    existing = next((entry for entry in entries if all(entry[field] == value for field, value in key.items())), None)
+    if existing is not None:
+        existing.update(values)
         return
-    entry = tomlkit.inline_table() if isinstance(trusted, tomlkit.items.Array) else tomlkit.table()
-    entry.update({"folder": folder, "digest": digest})
-    trusted.append(entry)
-
-
-@contextmanager
-def _alone(folder: str, patience: float) -> Iterator[None]:
-    """Other servers wait meanwhile. The folder itself is locked, so that no file is left behind."""
-    if sys.platform == "win32":
-        yield
-        return
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        end = time.monotonic() + patience
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > end:
-                    raise
-                time.sleep(_LOCK_PAUSE)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _replace(path: str, text: str) -> None:
-    temporary = f"{path}.{secrets.token_hex(8)}"
-    try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(descriptor)
-        os.replace(temporary, path)
-    except OSError:
-        with suppress(OSError):
-            os.unlink(temporary)
-        raise
+    entry = tomlkit.inline_table() if isinstance(entries, tomlkit.items.Array) else tomlkit.table()
+    entry.update(key | values)
+    entries.append(entry)

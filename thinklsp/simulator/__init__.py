@@ -1,6 +1,7 @@
-"""A loopback stand-in for the model services: it plays scenario files over HTTP and refuses what they refuse.
+"""A local server that simulates the providers. It plays scenario files over HTTP and rejects invalid requests.
 
-Reading order: `scenario` (the file format), `script` (which step answers, and with what), `dialect` (the seam, and an
-answer as timed pieces), `server` (HTTP), `state` (what services keep and hand out), then `service` in one of the
-packages of dialects. Nothing here reaches the network beyond 127.0.0.1, and no key is ever checked for worth.
+Read the modules in this order: `scenario` (the file format), `script` (choosing the step that answers a request),
+`dialect` (the base class for simulated services), `rejections` (error messages and request shapes), `http_server`,
+`service_state` (signatures and the prompt cache), and `service` in one of the packages for a service. The simulator
+listens only on 127.0.0.1, opens no connections, and accepts any API key.
 """

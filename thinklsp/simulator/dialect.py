@@ -1,157 +1,284 @@
-"""The seam between HTTP and a provider's protocol: one received request in, one reply value out.
+"""The base class for simulated services, and code that they share. A dialect simulates the API of one service.
 
-A reply is a list of timed pieces, and a fault may spoil it. A dialect is synchronous and has no clock of its own to
-wait on; the server plays the reply. Here is also the part of requests and replies that is the same in all dialects.
+A streamed reply is a list of timed frames, and a scripted fault may change this list. Dialects are synchronous. The
+HTTP server implements the pauses between frames.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+import secrets
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar, NoReturn
+from urllib.parse import parse_qs
 
-from thinklsp.simulator.scenario import Fault, HttpError
-from thinklsp.simulator.script import Answer
+from thinklsp.simulator.rejections import ErrorTable, RequestRejected, reject
+from thinklsp.simulator.scenario import DialectName, HttpError, ScriptedFault
+from thinklsp.simulator.script import Script, ScriptedAnswer
+from thinklsp.simulator.service_state import PromptCache, StateSigner
 
 
 @dataclass(frozen=True, slots=True)
-class Send:
-    """Bytes of one event. `counted` False: a ping, which faults do not count."""
+class SendBytes:
+    """The bytes of a stream event. `is_counted` is false for pings, because scripted faults count only other events."""
 
     data: bytes
-    counted: bool = True
+    is_counted: bool = True
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
-    """Silence, broken only by pings."""
+class Pause:
+    """A pause in a stream. The server sends only pings during the pause."""
 
     ms: int
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
-    """The stream ends here: `cleanly` as a complete HTTP body, else with the connection torn down."""
+class EndStream:
+    """The early end of a stream. If `is_clean` is false, the connection is aborted."""
 
-    cleanly: bool
+    is_clean: bool
 
 
-Frame = Send | Wait | Cut
+Frame = SendBytes | Pause | EndStream
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
-    """An answer in one piece, after `delay_ms`. `cut`: the connection closes instead of answering."""
+class WholeReply:
+    """A reply with a complete body, which is sent after `delay_ms`.
+
+    If `disconnects` is true, the server closes the connection instead. `step_label` names the scenario step.
+    """
 
     status: int
     headers: Mapping[str, str]
     body: bytes = field(repr=False)
     delay_ms: int = 0
-    cut: bool = False
-    played: str | None = None
+    disconnects: bool = False
+    step_label: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Streamed:
-    """A 200 whose body is played frame by frame. `ping` is sent every `ping_every_ms` of a Wait, if that is not 0."""
+class StreamedReply:
+    """A reply with status 200 and a body that is sent frame by frame.
+
+    During a pause, the server sends `ping` every `ping_every_ms` milliseconds. If this interval is 0, no pings are
+    sent.
+    """
 
     headers: Mapping[str, str]
     frames: tuple[Frame, ...]
     ping: bytes
     delay_ms: int = 0
     ping_every_ms: int = 0
-    played: str | None = None
+    step_label: str | None = None
 
 
-Reply = Whole | Streamed
+SimulatedReply = WholeReply | StreamedReply
 
 
-def pieces(text: str, size: int) -> Iterator[str]:
-    """`text` in pieces of `size` characters; nothing for an empty text."""
-    return (text[start : start + size] for start in range(0, len(text), size))
-
-
-def pause(ms: int) -> Iterator[Wait]:
-    """Yield a silence, or nothing if there is none."""
+def pause(ms: int) -> Iterator[Pause]:
+    """Yield a `Pause` of `ms` milliseconds unless `ms` is 0."""
     if ms:
-        yield Wait(ms)
+        yield Pause(ms)
 
 
-def send_event(value: object, name: str | None = None) -> Send:
-    """Return one server-sent event with JSON as its data."""
+def send_event(value: object, name: str | None = None) -> SendBytes:
+    """Return a server-sent event with `value` as its JSON data."""
     head = f"event: {name}\n" if name else ""
-    return Send(f"{head}data: ".encode("ascii") + encode_json(value) + b"\n\n")
+    return SendBytes(f"{head}data: ".encode("ascii") + encode_json(value) + b"\n\n")
 
 
-def spoil(frames: Iterable[Frame], fault: Fault, error: bytes) -> tuple[Frame, ...]:
-    """The frames as the fault leaves them. `error`: the dialect's event for `fault.error_event`.
+def apply_fault(frames: Iterable[Frame], fault: ScriptedFault, error: bytes) -> tuple[Frame, ...]:
+    """Return a stream's frames with a scripted fault. `error` is the encoded error event, if any.
 
-    A fault that counts more events than there are strikes at the end.
+    A fault that is due after more events than the stream contains occurs at the end of the stream.
     """
     if fault.error_event is not None:
-        return (*_first(frames, fault.error_event.after_events), Send(error))
+        return (*take_events(frames, fault.error_event.after_events), SendBytes(error))
     if fault.cut_after_events is not None:
-        return (*_first(frames, fault.cut_after_events), Cut(fault.cut_cleanly))
+        return (*take_events(frames, fault.cut_after_events), EndStream(fault.cut_cleanly))
     if fault.silence_ms is not None:
         frames = tuple(frames)
-        before = _first(frames, fault.silence_after_events)
-        return (*before, Wait(fault.silence_ms), *frames[len(before) :])
+        before = take_events(frames, fault.silence_after_events)
+        return (*before, Pause(fault.silence_ms), *frames[len(before) :])
     return tuple(frames)
 
 
-def _first(frames: Iterable[Frame], events: int) -> tuple[Frame, ...]:
-    """The frames up to the `events`-th counted one."""
-    taken: list[Frame] = []
+def take_events(frames: Iterable[Frame], events: int) -> tuple[Frame, ...]:
+    """Return the frames up to and including the counted event with the number `events`."""
+    result: list[Frame] = []
     for frame in frames:
         if events <= 0:
             break
-        taken.append(frame)
-        events -= isinstance(frame, Send) and frame.counted
-    return tuple(taken)
+        result.append(frame)
+        events -= isinstance(frame, SendBytes) and frame.is_counted
+    return tuple(result)
 
 
 @dataclass(frozen=True, slots=True)
-class Received:
-    """A complete request. Header names are lower case; `path` without the query, which stands in `query`."""
+class ReceivedRequest:
+    """A complete HTTP request. Header names are lowercase, and `path` does not include the query.
+
+    `id` is the request ID that the service sends in headers and errors.
+    """
 
     method: str
     path: str
     query: str
     headers: Mapping[str, str] = field(repr=False)
     body: bytes = field(repr=False)
+    id: str = field(default_factory=lambda: f"req_{secrets.token_hex(12)}", compare=False)
+
+    @property
+    def parameters(self) -> Mapping[str, str]:
+        """The query parameters. If a key is repeated, its last value is used."""
+        return {key: values[-1] for key, values in parse_qs(self.query).items()}
 
 
-class Dialect(Protocol):
-    def serves(self, request: Received) -> bool:
-        """Whether a request is this dialect's, right or wrong. Told by path and headers; the first dialect wins."""
-        ...
+class Dialect(ABC):
+    """The simulation of a service. Its state is kept in memory and is limited in size.
 
-    def reply(self, request: Received) -> Reply:
-        """The answer, errors included; never raises for anything that a client can send."""
-        ...
+    `clock` returns the time in seconds, which determines when cached prefixes expire.
+    """
 
-    def failure(self, status: int, message: str) -> Whole:
-        """An error of the server itself (body too large, not HTTP) in this dialect's form."""
-        ...
+    name: ClassVar[DialectName]
+    errors: ClassVar[ErrorTable]
+    # Clients ignore comment lines, so this ping is valid for all services.
+    ping: ClassVar[bytes] = b": keep-alive\n\n"
+
+    def __init__(self, script: Script, clock: Callable[[], float] = time.monotonic) -> None:
+        self._script = script
+        self._clock = clock
+        self._signer = StateSigner()
+        self._cache = PromptCache()
+
+    @abstractmethod
+    def can_answer(self, request: ReceivedRequest) -> bool:
+        """Return True if a request's path and headers belong to this service. The request may be invalid."""
+
+    @abstractmethod
+    def _route_request(self, request: ReceivedRequest) -> SimulatedReply:
+        """Check a request and return the reply. Raises RequestRejected for an invalid request."""
+
+    @abstractmethod
+    def _build_error_value(self, request: ReceivedRequest, rejection: RequestRejected) -> object:
+        """Return the JSON body for a rejected request."""
+
+    def _build_headers(self, request: ReceivedRequest) -> dict[str, str]:  # noqa: ARG002 - some services send the request id
+        return {}
+
+    def build_reply(self, request: ReceivedRequest) -> SimulatedReply:
+        """Return the reply to a request. An invalid request gets an error reply."""
+        try:
+            return self._route_request(request)
+        except RequestRejected as rejection:
+            return self._build_error_reply(request, rejection)
+        except RecursionError:
+            return self._build_error_reply(request, RequestRejected(400, "The request body is nested too deeply."))
+
+    def build_failure(self, status: int, message: str) -> WholeReply:
+        """Return the error reply to a request that is too large or not valid HTTP."""
+        return self._build_error_reply(
+            ReceivedRequest("", "", "", {}, b""), self.errors.build_for_status(status, message)
+        )
 
     def reset(self) -> None:
-        """Forget conversations, cached prefixes and tries; blocks already signed stay valid."""
-        ...
+        """Forget conversations and cached prefixes. Signatures from earlier answers stay valid."""
+        self._cache.clear()
+
+    def _resolve_window(self, model_window: int) -> int:
+        """Return the context window that the scenario sets, or `model_window` by default."""
+        return self._script.scenario.context_window or model_window
+
+    def _build_json_reply(self, request: ReceivedRequest, value: object) -> WholeReply:
+        headers = {**self._build_headers(request), "content-type": "application/json"}
+        return WholeReply(200, headers, encode_json(value))
+
+    def _build_error_reply(self, request: ReceivedRequest, rejection: RequestRejected) -> WholeReply:
+        headers = {**self._build_headers(request), "content-type": "application/json"}
+        body = json.dumps(self._build_error_value(request, rejection)).encode("ascii")
+        return WholeReply(rejection.status, headers, body)
+
+    def _build_scripted_failure(self, request: ReceivedRequest, answer: ScriptedAnswer, error: HttpError) -> WholeReply:
+        """Return the reply for a scripted HTTP error, with the scenario's headers and body."""
+        default = self._build_error_reply(request, self._build_scripted_error(error))
+        headers = {**default.headers, **{name.lower(): value for name, value in error.headers.items()}}
+        body = default.body
+        if error.body is not None:
+            headers["content-type"] = "text/html; charset=utf-8"
+            body = error.body.encode("utf-8")
+        return WholeReply(default.status, headers, body, answer.pacing.delay_ms, False, answer.label)
+
+    def _build_scripted_error(self, error: HttpError) -> RequestRejected:
+        return self.errors.build_scripted(error)
+
+    def _build_answer_reply(
+        self,
+        request: ReceivedRequest,
+        answer: ScriptedAnswer,
+        value: object,
+        frames: Iterable[Frame] | None,
+        encode_error: Callable[[RequestRejected], bytes],
+    ) -> SimulatedReply:
+        """Return the reply for an answer: a stream of `frames`, or the JSON `value` if `frames` is None.
+
+        `encode_error` encodes a scripted error event. If the answer is not streamed, a scripted fault becomes an error
+        status, a closed connection or a longer delay.
+        """
+        event, fault, pace = answer.error_event, answer.fault, answer.pacing
+        error: HttpError | None = None
+        if event is not None:
+            error = HttpError(status=self.errors.find_status(event.type), type=event.type, message=event.message)
+        if frames is not None:
+            error_bytes = encode_error(self._build_scripted_error(error)) if error is not None else b""
+            sequence = tuple(frames) if fault is None else apply_fault(frames, fault, error_bytes)
+            every = pace.ping_every_ms if self.ping else 0
+            return StreamedReply(
+                self._build_stream_headers(request), sequence, self.ping, pace.delay_ms, every, answer.label
+            )
+        if error is not None:
+            return self._build_scripted_failure(request, answer, error)
+        whole = self._build_json_reply(request, value)
+        delay = pace.delay_ms + ((fault and fault.silence_ms) or 0)
+        disconnects = fault is not None and fault.cut_after_events is not None
+        return WholeReply(200, whole.headers, whole.body, delay, disconnects, answer.label)
+
+    def _build_stream_headers(self, request: ReceivedRequest) -> Mapping[str, str]:
+        kind = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
+        return {**self._build_headers(request), **kind}
 
 
 def parse_json(raw: bytes) -> Any:
-    """Parse strict JSON. Raises ValueError, also for NaN, infinities and too many levels."""
+    """Parse strict JSON. Raise ValueError for invalid JSON, NaN, infinities, and values that are nested too deeply."""
     try:
-        return json.loads(raw, parse_constant=_refuse_constant)
+        return json.loads(raw, parse_constant=_reject_constant)
     except RecursionError as error:
         raise ValueError(str(error)) from None
 
 
-def encode_json(value: object) -> bytes:
-    """Encode JSON as the services do: text unescaped, line separators of Unicode included.
+def parse_object(raw: bytes, not_json: str, not_object: str) -> dict[str, Any]:
+    """Parse a request body, which must be a JSON object.
 
-    Half a surrogate pair, which a prompt may bring in, has no other form than an escape.
+    Raises RequestRejected. `not_json` and `not_object` are the error messages. The parser's message is added to
+    `not_json`.
+    """
+    try:
+        body = parse_json(raw)
+    except ValueError as error:
+        reject(f"{not_json}{error}")
+    if not isinstance(body, dict):
+        reject(not_object)
+    return body
+
+
+def encode_json(value: object) -> bytes:
+    """Encode JSON in the same way as the services, without escaping non-ASCII text.
+
+    UTF-8 cannot encode lone surrogates, which a prompt may contain. In this case, all non-ASCII text is escaped.
     """
     try:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str).encode("utf-8")
@@ -164,35 +291,10 @@ def is_under(path: str, base: str) -> bool:
 
 
 def read_bearer_token(headers: Mapping[str, str]) -> str:
-    """Return the token of the authorization header, or an empty text."""
+    """Return the bearer token from the authorization header, or an empty string."""
     scheme, _, token = headers.get("authorization", "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else ""
 
 
-def stream_answer(
-    answer: Answer, frames: Iterable[Frame], headers: Mapping[str, str], *, ping: bytes, error: bytes
-) -> Streamed:
-    """Stream an answer at its pace, spoiled by its fault. `error`: the dialect's event for `fault.error_event`."""
-    played = tuple(frames) if answer.fault is None else spoil(frames, answer.fault, error)
-    headers = {**headers, "content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
-    return Streamed(headers, played, ping, answer.pace.delay_ms, answer.pace.ping_every_ms, answer.label)
-
-
-def send_answer(answer: Answer, headers: Mapping[str, str], body: bytes) -> Whole:
-    """Send an answer in one piece. Its fault is a dropped connection or a longer wait."""
-    fault = answer.fault or Fault.model_construct()
-    delay = answer.pace.delay_ms + (fault.silence_ms or 0)
-    return Whole(200, headers, body, delay, fault.cut_after_events is not None, answer.label)
-
-
-def send_error(answer: Answer, error: HttpError, status: int, headers: Mapping[str, str], body: bytes) -> Whole:
-    """Send a scripted error. The scenario's own body replaces `body`, and its headers are added to `headers`."""
-    headers = {**headers, **{name.lower(): value for name, value in error.headers.items()}}
-    if error.body is not None:
-        headers = {**headers, "content-type": "text/html; charset=utf-8"}
-        body = error.body.encode("utf-8")
-    return Whole(status, headers, body, answer.pace.delay_ms, False, answer.label)
-
-
-def _refuse_constant(name: str) -> None:
+def _reject_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")

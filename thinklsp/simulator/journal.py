@@ -1,6 +1,6 @@
-"""What was asked of the simulator and how it went: the record that tests and the curious read.
+"""The simulator's journal, which records each request and its outcome.
 
-Bounded; times are `time.monotonic` seconds. Nothing is written anywhere.
+The journal is kept in memory and is limited in size. Times are `time.monotonic` values in seconds.
 """
 
 from __future__ import annotations
@@ -13,18 +13,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from thinklsp.simulator.dialect import Received
+from thinklsp.simulator.dialect import ReceivedRequest
 
-_KEPT = 1000
+MAX_REQUESTS = 1000
 _SECRET_HEADERS = frozenset({"authorization", "x-api-key", "api-key", "x-goog-api-key", "cookie"})
 
 
 @dataclass(slots=True)
 class RecordedRequest:
-    """One request and its fate; the journal fills it in while the answer is played.
+    """A recorded request and its outcome, which is set while the reply is sent.
 
-    `body` is the parsed JSON, None where it is none. `status` None: nothing was answered. `played`: the place in
-    the scenario. `answered_at`: first byte; `finished_at`: the answer was sent whole, or cut by a fault.
+    `body` is the parsed JSON, or None if the body is not JSON. `status` is None if no response was sent. `played` names
+    the scenario step. `answered_at` is the time of the first byte. `finished_at` is the time at which the reply was
+    complete or a scripted fault ended it.
     """
 
     method: str
@@ -40,84 +41,74 @@ class RecordedRequest:
     closed_by_client: bool = False
     closed_at: float | None = None
 
-    def as_json(self) -> dict[str, Any]:
-        """For the record endpoint: without raw bytes, header values for keys shortened."""
-        shown = {name: _shortened(value) if name in _SECRET_HEADERS else value for name, value in self.headers.items()}
-        plain = ("method", "path", "body", "received_at", "status", "played", "answered_at", "finished_at")
-        closing = ("closed_by_client", "closed_at")
-        return {"headers": shown, **{name: getattr(self, name) for name in plain + closing}}
+    def build_json(self) -> dict[str, Any]:
+        """Return the request as JSON for `/__simulator/requests`, without the raw body and with shortened API keys."""
+        headers = {
+            name: _truncate_secret(value) if name in _SECRET_HEADERS else value for name, value in self.headers.items()
+        }
+        return {name: getattr(self, name) for name in self.__slots__ if name != "raw"} | {"headers": headers}
 
 
 class Journal:
-    """The latest requests, oldest first, and a way to wait for what they tell."""
+    """The latest requests, oldest first. Callers can wait until the journal changes."""
 
-    def __init__(self) -> None:
-        self._requests: deque[RecordedRequest] = deque(maxlen=_KEPT)
-        self._seen = 0
-        self._changed = asyncio.Event()
+    def __init__(self, max_requests: int = MAX_REQUESTS) -> None:
+        self._requests: deque[RecordedRequest] = deque(maxlen=max_requests)
+        self._request_count = 0
+        self._change_event = asyncio.Event()
 
     @property
     def requests(self) -> list[RecordedRequest]:
         return list(self._requests)
 
     @property
-    def seen(self) -> int:
-        """Requests since the last `clear`, those no longer kept included."""
-        return self._seen
+    def request_count(self) -> int:
+        """The number of requests since the last `clear`, including requests that are no longer in the journal."""
+        return self._request_count
 
-    def open(self, received: Received) -> RecordedRequest:
+    def add_request(self, received: ReceivedRequest) -> RecordedRequest:
         target = f"{received.path}?{received.query}" if received.query else received.path
-        body = _parsed(received.body)
+        try:
+            body = json.loads(received.body)
+        except ValueError:
+            body = None
         request = RecordedRequest(
             received.method, target, dict(received.headers), body, received.body, time.monotonic()
         )
         self._requests.append(request)
-        self._seen += 1
-        self._tell()
+        self._request_count += 1
+        self._notify_waiters()
         return request
 
-    def answered(self, request: RecordedRequest, status: int) -> None:
-        request.status = status
-        request.answered_at = time.monotonic()
-        self._tell()
-
-    def finished(self, request: RecordedRequest) -> None:
-        request.finished_at = time.monotonic()
-        self._tell()
-
-    def left(self, request: RecordedRequest) -> None:
-        """The client closed before its answer was whole."""
-        request.closed_by_client = True
-        request.closed_at = time.monotonic()
-        self._tell()
+    def update_request(self, request: RecordedRequest, **changes: object) -> None:
+        """Update fields of a recorded request, for example `status` or `finished_at`."""
+        for name, value in changes.items():
+            setattr(request, name, value)
+        self._notify_waiters()
 
     def clear(self) -> None:
         self._requests.clear()
-        self._seen = 0
-        self._tell()
+        self._request_count = 0
+        self._notify_waiters()
 
     async def wait_until(
         self,
-        holds: Callable[[], bool],
-        timeout: float,  # noqa: ASYNC109 - callers in tests say how long they wait
+        predicate: Callable[[], bool],
+        timeout: float,  # noqa: ASYNC109 - tests pass their own timeout
     ) -> None:
-        """Returns as soon as `holds()`; it is asked again at every change. Raises TimeoutError."""
-        async with asyncio.timeout(timeout):
-            while not holds():
-                await self._changed.wait()
+        """Wait until `predicate()` is true. The predicate is checked after every change.
 
-    def _tell(self) -> None:
-        waiting, self._changed = self._changed, asyncio.Event()
+        Raises TimeoutError after `timeout` seconds.
+        """
+        async with asyncio.timeout(timeout):
+            while not predicate():
+                await self._change_event.wait()
+
+    def _notify_waiters(self) -> None:
+        waiting, self._change_event = self._change_event, asyncio.Event()
         waiting.set()
 
 
-def _parsed(body: bytes) -> Any:
-    try:
-        return json.loads(body)
-    except ValueError:
-        return None
-
-
-def _shortened(value: str) -> str:
-    """At most four characters and never more than a quarter, so that keys can be told apart but not used."""
+def _truncate_secret(value: str) -> str:
+    """Replace a secret with its length and up to four of its first characters, so that keys can be distinguished."""
     return f"{value[: min(4, len(value) // 4)]}… ({len(value)} characters)"

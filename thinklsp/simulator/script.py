@@ -1,89 +1,97 @@
-"""Which step of a scenario answers a request, and with what. Decided from the request alone, except for faults.
+"""The script, which selects the scenario step that answers a request and fills in its placeholders.
 
-The rule: the turn follows from the prompts in the conversation, the step from the number of answers after the last
-prompt. So retries, restarts, cancels and any number of sessions side by side need no memory. The one thing counted
-here is how often a faulty step was tried, by conversation, in a bounded table.
+The prompts in the conversation determine the turn, and the number of answers after the last prompt determines the step.
+Therefore, no state is stored for retries, cancellation or concurrent sessions. Attempts are
+counted only for steps whose fault occurs a limited number of times. The number of stored counts is limited.
 """
 
 from __future__ import annotations
 
 import re
-from collections import OrderedDict
-from collections.abc import Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, assert_never
+from itertools import groupby
+from typing import Generic, TypeVar, assert_never
 
 from thinklsp.simulator.scenario import (
     DialectName,
     ErrorEvent,
-    Fault,
     HttpError,
     Pacing,
     RawPart,
     RedactedPart,
     Refusal,
     Scenario,
-    Step,
-    StopReason,
+    ScenarioPart,
+    ScenarioStep,
+    ScenarioTurn,
+    ScriptedFault,
+    ScriptedStopReason,
     TextPart,
     ThinkingPart,
     ToolPart,
-    Turn,
+    TurnCondition,
     UsageOverride,
-    When,
 )
-from thinklsp.simulator.state import forget_oldest
-from thinklsp.simulator.template import Heard, fill
+from thinklsp.simulator.service_state import BoundedDict
+from thinklsp.simulator.template import PlaceholderValues, fill_placeholders
 
-ScriptedPart = ThinkingPart | RedactedPart | TextPart | ToolPart | RawPart
-_REMEMBERED_TRIES = 4096
-_TAGGED = re.compile(r"\s*<([A-Za-z][\w-]*)[^>]*>.*</\1>\s*", re.DOTALL)
-# Services that can stop in the middle of an answer and go on with it in the next one.
-_PAUSING: frozenset[DialectName] = frozenset({"anthropic", "google"})
+PieceT = TypeVar("PieceT")
+_MAX_ATTEMPT_COUNTS = 4096
+# The keys in scenario blocks whose values may contain placeholders.
+_TEMPLATE_KEYS = {"thinking", "summary", "redacted_thinking", "text", "input", "input_json", "raw"}
+_TAGGED_NOTE = re.compile(r"\s*<([A-Za-z][\w-]*)[^>]*>.*</\1>\s*", re.DOTALL)
+# The services that can pause an answer and continue it in the next response.
+_PAUSING_DIALECTS: frozenset[DialectName] = frozenset({"anthropic", "google"})
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
-    """A request in neutral words. `prompts`: every text of the user, oldest first; `answers`: model messages since.
+class ConversationState:
+    """The state of a conversation. `prompts` contains the user's prompts, oldest first.
 
-    `results`: texts of the tool results that the request brings. `digest` tells conversations apart.
+    The current turn begins with the message at index `start` and has `answers` messages from the model. `results`
+    contains the texts of the tool results at the end of the conversation.
     """
+
+    prompts: tuple[str, ...]
+    start: int
+    answers: int
+    results: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NeutralRequest:
+    """A request in a form that is the same for all services. `digest` is a hash of the conversation."""
 
     model: str
     system: str
     tools: frozenset[str]
-    prompts: tuple[str, ...]
-    answers: int
-    results: tuple[str, ...]
+    conversation: ConversationState
     digest: str
 
     @property
     def prompt(self) -> str:
-        return self.prompts[-1] if self.prompts else ""
+        return self.conversation.prompts[-1] if self.conversation.prompts else ""
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
-    """Milliseconds, and characters per delta. `ping_every_ms` 0: no pings in silence."""
+class ScriptedAnswer:
+    """A scripted answer with its placeholders filled in. `label` identifies the step in messages to the user."""
 
-    delay_ms: int = 0
-    chunk_chars: int = 24
-    interval_ms: int = 0
-    ping_every_ms: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """One model answer, placeholders filled. `label` says for people where in the scenario it stands."""
-
-    parts: tuple[ScriptedPart, ...]
-    stop_reason: StopReason
+    parts: tuple[ScenarioPart, ...]
+    stop_reason: ScriptedStopReason
     label: str
-    pace: Pace = Pace()
+    pacing: Pacing
     stop_sequence: str | None = None
     refusal: Refusal | None = None
     usage: UsageOverride = field(default_factory=UsageOverride)
-    fault: Fault | None = None
+    fault: ScriptedFault | None = None
+
+    @property
+    def explanation(self) -> str | None:
+        """The model's explanation for a refusal, or None."""
+        return self.refusal.explanation if self.refusal else None
 
     @property
     def http_error(self) -> HttpError | None:
@@ -95,104 +103,185 @@ class Answer:
 
 
 class Script:
-    """A scenario being played. Owns the table of tries; nothing else changes."""
+    """A scenario and the number of attempts at steps whose fault occurs a limited number of times."""
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
-        self._tries: OrderedDict[tuple[str, str], int] = OrderedDict()
+        self._attempts: BoundedDict[tuple[str, str], int] = BoundedDict(_MAX_ATTEMPT_COUNTS)
 
     def reset(self) -> None:
-        self._tries.clear()
+        self._attempts.clear()
 
-    def answer(self, course: Course, dialect: DialectName) -> Answer:
-        """The answer to a request that the dialect has accepted. Counts as a try of that step."""
-        number = turn_number(self.scenario, course)
+    def answer(self, request: NeutralRequest, dialect: DialectName) -> ScriptedAnswer:
+        """Return the scripted answer to a request, and count the attempt if the step's fault has a limit."""
+        number = find_turn(self.scenario, request)
         if number is None:
-            return _unscripted(self.scenario, course, "no turn of it answers this prompt")
-        steps = _steps(self.scenario.turn[number], dialect)
-        if course.answers >= len(steps):
-            return _unscripted(self.scenario, course, f"turn {number + 1} has no step {course.answers + 1}")
-        label = f"turn {number + 1}, step {course.answers + 1}"
-        step = steps[course.answers]
-        return _played(step, self.scenario, course, label, fault=self._fault(step, course, label))
+            return _build_builtin_answer(self.scenario, request, "no turn matches this prompt")
+        steps = _select_steps(self.scenario.turn[number], dialect)
+        if request.conversation.answers >= len(steps):
+            return _build_builtin_answer(
+                self.scenario, request, f"turn {number + 1} has no step {request.conversation.answers + 1}"
+            )
+        label = f"turn {number + 1}, step {request.conversation.answers + 1}"
+        step = steps[request.conversation.answers]
+        return _build_answer(step, self.scenario, request, label, fault=self._find_fault(step, request, label))
 
-    def _fault(self, step: Step, course: Course, label: str) -> Fault | None:
+    def _find_fault(self, step: ScenarioStep, request: NeutralRequest, label: str) -> ScriptedFault | None:
         if step.fault is None or step.fault.times is None:
             return step.fault
-        key = (course.digest, label)
-        tried = self._tries.pop(key, 0)
-        self._tries[key] = tried + 1
-        forget_oldest(self._tries, _REMEMBERED_TRIES)
-        return step.fault if tried < step.fault.times else None
+        key = (request.digest, label)
+        attempts = self._attempts.get(key, 0)
+        self._attempts[key] = attempts + 1
+        return step.fault if attempts < step.fault.times else None
 
 
-def join_prompt(texts: Iterable[str], *, beside_results: bool) -> str | None:
-    """Join what the user says between two answers.
+class AnswerWriter(ABC, Generic[PieceT]):
+    """A base class for writers that convert a scripted answer to the format of a service.
 
-    Beside tool results, remarks in tags do not count; None if the user says nothing else there.
+    Thinking parts are skipped unless `thinks` is true.
     """
-    if beside_results:
-        texts = [text for text in texts if not _TAGGED.fullmatch(text)]
+
+    def __init__(self, answer: ScriptedAnswer, *, thinks: bool) -> None:
+        self._answer = answer
+        self._thinks = thinks
+
+    def write(self) -> Iterator[PieceT]:
+        for number, part in enumerate(self._answer.parts):
+            match part:
+                case ThinkingPart() | RedactedPart():
+                    if self._thinks:
+                        yield from self._write_thinking(part, number)
+                case TextPart():
+                    yield from self._write_text(part, number)
+                case ToolPart():
+                    yield from self._write_tool_call(part, number)
+                case RawPart():
+                    yield from self._write_raw(part)
+                case _:
+                    assert_never(part)
+
+    @abstractmethod
+    def _write_thinking(self, part: ThinkingPart | RedactedPart, number: int) -> Iterator[PieceT]: ...
+
+    @abstractmethod
+    def _write_text(self, part: TextPart, number: int) -> Iterator[PieceT]: ...
+
+    @abstractmethod
+    def _write_tool_call(self, part: ToolPart, number: int) -> Iterator[PieceT]: ...
+
+    @abstractmethod
+    def _write_raw(self, part: RawPart) -> Iterator[PieceT]: ...
+
+    @property
+    def _interval_ms(self) -> int:
+        """The pause before each delta in milliseconds."""
+        return self._answer.pacing.interval_ms
+
+    def _split(self, text: str) -> list[str]:
+        size = self._answer.pacing.chunk_chars
+        return [text[start : start + size] for start in range(0, len(text), size)]
+
+
+@dataclass(frozen=True, slots=True)
+class DialoguePart:
+    """A part of a conversation. `message` is the index of the message that contains the part.
+
+    `text` is the user's text, and `result` is the text of a tool result. They are None for all other parts.
+    """
+
+    message: int
+    by_model: bool
+    text: str | None = None
+    result: str | None = None
+
+
+def read_conversation_state(pieces: Iterable[DialoguePart]) -> ConversationState:
+    """Return the state of a conversation. `pieces` must not contain system messages."""
+    prompts: list[str] = []
+    start = 0
+    answers: set[int] = set()
+    results: tuple[str, ...] = ()
+    for by_model, run in groupby(pieces, key=lambda piece: piece.by_model):
+        parts = list(run)
+        results = tuple(piece.result for piece in parts if piece.result is not None)
+        if by_model:
+            answers.update(piece.message for piece in parts)
+        elif (prompt := _join_prompt(parts)) is not None:
+            prompts.append(prompt)
+            start, answers = parts[-1].message + 1, set()
+    return ConversationState(tuple(prompts), start, len(answers), results)
+
+
+def _join_prompt(parts: Sequence[DialoguePart]) -> str | None:
+    """Join the texts that a user sent between two answers, or return None if there are no texts.
+
+    Texts that accompany tool results are ignored if they consist of a tag, such as `<note>…</note>`.
+    """
+    texts = [piece.text for piece in parts if piece.text is not None]
+    if any(piece.result is not None for piece in parts):
+        texts = [text for text in texts if not _TAGGED_NOTE.fullmatch(text)]
         if not texts:
             return None
     return "\n\n".join(texts)
 
 
-def _steps(turn: Turn, dialect: DialectName) -> list[Step]:
-    """The steps as this dialect can play them: raw blocks of others are left out, and where answers cannot pause,
-    the two halves of one are a single answer."""
-    steps: list[Step] = []
+def _select_steps(turn: ScenarioTurn, dialect: DialectName) -> list[ScenarioStep]:
+    """Return the steps of a turn for one service, without the raw blocks for other services.
+
+    If the service cannot pause an answer, a paused step is merged with the next step.
+    """
+    steps: list[ScenarioStep] = []
     for step in turn.step:
         blocks = tuple(part for part in step.block if not isinstance(part, RawPart) or part.dialect == dialect)
         step = step.model_copy(update={"block": blocks})
-        if steps and steps[-1].stop_reason == "pause_turn" and dialect not in _PAUSING:
+        if steps and steps[-1].stop_reason == "pause_turn" and dialect not in _PAUSING_DIALECTS:
             first = steps.pop()
-            joined = {"block": (*first.block, *step.block), "pacing": first.pacing, "fault": first.fault or step.fault}
-            step = step.model_copy(update=joined)
+            changes = {"block": (*first.block, *step.block), "pacing": first.pacing, "fault": first.fault or step.fault}
+            step = step.model_copy(update=changes)
         steps.append(step)
-    if steps[-1].stop_reason == "pause_turn" and dialect not in _PAUSING:
+    if steps[-1].stop_reason == "pause_turn" and dialect not in _PAUSING_DIALECTS:
         steps[-1] = steps[-1].model_copy(update={"stop_reason": None})
     return steps
 
 
-def turn_number(scenario: Scenario, course: Course) -> int | None:
-    """Index of the turn that answers the last prompt, or None.
+def find_turn(scenario: Scenario, request: NeutralRequest) -> int | None:
+    """Return the index of the turn that answers the last prompt, or None.
 
-    The first turn whose `when` holds; else the n-th turn without `when`, for the n-th prompt that no `when` takes.
+    The first turn with a matching `when` is used. If no `when` matches, the turns without `when` are used in order.
     """
+    matches = [_match_turn(scenario.turn, request, prompt) for prompt in request.conversation.prompts or ("",)]
+    if matches[-1] is not None:
+        return matches[-1]
     plain = [number for number, turn in enumerate(scenario.turn) if turn.when is None]
-    unmatched = 0
-    for prompt in course.prompts[:-1]:
-        unmatched += _matching(scenario.turn, course, prompt) is None
-    matched = _matching(scenario.turn, course, course.prompt)
-    if matched is not None:
-        return matched
+    unmatched = matches[:-1].count(None)
     return plain[unmatched] if unmatched < len(plain) else None
 
 
-def _matching(turns: tuple[Turn, ...], course: Course, prompt: str) -> int | None:
+def _match_turn(turns: tuple[ScenarioTurn, ...], request: NeutralRequest, prompt: str) -> int | None:
     for number, turn in enumerate(turns):
-        if turn.when is not None and _holds(turn.when, course, prompt):
+        if turn.when is not None and _matches_condition(turn.when, request, prompt):
             return number
     return None
 
 
-def _holds(when: When, course: Course, prompt: str) -> bool:
-    pairs = ((when.user, prompt), (when.system, course.system), (when.model, course.model))
-    return set(when.tools) <= course.tools and all(
+def _matches_condition(condition: TurnCondition, request: NeutralRequest, prompt: str) -> bool:
+    pairs = ((condition.user, prompt), (condition.system, request.system), (condition.model, request.model))
+    return set(condition.tools) <= request.tools and all(
         pattern is None or re.search(pattern, text, re.MULTILINE) for pattern, text in pairs
     )
 
 
-def _played(step: Step, scenario: Scenario, course: Course, label: str, *, fault: Fault | None) -> Answer:
-    heard = Heard(course.prompt, course.results, course.model)
-    parts = tuple(_filled(part, heard) for part in step.block)
+def _build_answer(
+    step: ScenarioStep, scenario: Scenario, request: NeutralRequest, label: str, *, fault: ScriptedFault | None
+) -> ScriptedAnswer:
+    values = PlaceholderValues(request.prompt, request.conversation.results, request.model)
+    parts = tuple(_fill_part(part, values) for part in step.block)
     calls = any(isinstance(part, ToolPart) for part in parts)
-    return Answer(
+    return ScriptedAnswer(
         parts,
         step.stop_reason or ("tool_use" if calls else "end_turn"),
         label,
-        pace=_pace(scenario.pacing, step.pacing),
+        pacing=scenario.pacing.model_copy(update=step.pacing.model_dump(exclude_unset=True)),
         stop_sequence=step.stop_sequence,
         refusal=step.refusal,
         usage=step.usage,
@@ -200,34 +289,20 @@ def _played(step: Step, scenario: Scenario, course: Course, label: str, *, fault
     )
 
 
-def _filled(part: ScriptedPart, heard: Heard) -> ScriptedPart:
-    changes: dict[str, Any]
-    match part:
-        case ThinkingPart():
-            changes = {"thinking": fill(part.thinking, heard), "summary": fill(part.summary, heard)}
-        case RedactedPart():
-            changes = {"redacted_thinking": fill(part.redacted_thinking, heard)}
-        case TextPart():
-            # A capture that found nothing must not leave an empty block: the service never sends one.
-            changes = {"text": fill(part.text, heard) or "(nothing)"}
-        case ToolPart():
-            changes = {"input": fill(part.input, heard), "input_json": fill(part.input_json, heard)}
-        case RawPart():
-            changes = {"raw": fill(part.raw, heard)}
-        case _:
-            assert_never(part)
+def _fill_part(part: ScenarioPart, values: PlaceholderValues) -> ScenarioPart:
+    changes = fill_placeholders(part.model_dump(include=_TEMPLATE_KEYS), values)
+    if changes.get("text") == "":
+        # Services never send empty text blocks. A placeholder can result in empty text, which is therefore replaced.
+        changes["text"] = "(nothing)"
     return part.model_copy(update=changes)
 
 
-def _pace(default: Pacing, own: Pacing) -> Pace:
-    values = {**default.model_dump(exclude_none=True), **own.model_dump(exclude_none=True)}
-    return Pace(**values)
-
-
-def _unscripted(scenario: Scenario, course: Course, why: str) -> Answer:
-    """The built-in answer: whatever comes, the conversation goes on and says what is being played."""
-    heard = course.prompt if len(course.prompt) <= 200 else course.prompt[:200] + "…"
-    said = f"I heard: {heard}" if heard.strip() else "I heard no text."
-    text = f"This is the thinklsp simulator, playing the scenario “{scenario.name}”; {why}. {said}"
-    parts = (ThinkingPart(thinking="Nothing is scripted for this, so I say what I heard."), TextPart(text=text))
-    return Answer(parts, "end_turn", "built-in answer", pace=_pace(scenario.pacing, Pacing()))
+def _build_builtin_answer(scenario: Scenario, request: NeutralRequest, reason: str) -> ScriptedAnswer:
+    """Return the built-in answer to a prompt for which the scenario has no answer."""
+    prompt = request.prompt if len(request.prompt) <= 200 else request.prompt[:200] + "…"
+    echo = f"Your prompt was: {prompt}" if prompt.strip() else "Your prompt contained no text."
+    text = f"This is the thinklsp simulator, playing the scenario “{scenario.name}”; {reason}. {echo}"
+    # Do not validate the text, because the prompt may contain a lone surrogate.
+    text_part = TextPart.model_construct(text=text)
+    parts = (ThinkingPart(thinking="The scenario has no answer for this prompt, so I repeat it."), text_part)
+    return ScriptedAnswer(parts, "end_turn", "built-in answer", pacing=scenario.pacing)

@@ -1,14 +1,14 @@
-"""Placeholders in scripted text: `{{user}}`, `{{user:regex}}`, `{{result:N}}`, `{{result:N:regex}}`, `{{model}}`.
+"""Placeholders in scripted text: `{{user}}`, `{{user:regex}}`, `{{result:N}}`, `{{result:N:regex}}` and `{{model}}`.
 
-A regular expression yields its first group, or the whole match where it has none, or nothing where it is not found.
-The expression ends at the last of the braces that close it, so it may itself end in `{1,3}`.
-Everything else between double braces is left as it stands, since models write templates too.
+A placeholder with a regular expression is replaced with the expression's first group, or with the entire match if the
+expression has no group. If the expression does not match, the placeholder is removed. The expression may end with a
+brace, as in `{1,3}`. Other text in double braces stays unchanged, because models also write templates.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,63 +16,62 @@ _PLACEHOLDER = re.compile(r"\{\{(?:(user)|result:(\d+)|(model))(?::(.*?))?\}\}(?
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
-    """What a placeholder may speak of: the last prompt, the tool results after it, the model's name."""
+class PlaceholderValues:
+    """The values that replace placeholders: the last prompt, the latest tool results and the model name."""
 
     user: str
     results: tuple[str, ...]
     model: str
 
 
-def fill(value: Any, heard: Heard) -> Any:
-    """A copy of text, list or table with every placeholder replaced; keys and other values stay."""
+def fill_placeholders(value: Any, values: PlaceholderValues) -> Any:
+    """Return a copy of a string, list or table with all placeholders replaced. Keys and other values are unchanged."""
+    return _map_text(value, lambda text: _PLACEHOLDER.sub(lambda match: _resolve_placeholder(match, values), text))
+
+
+def check_template(value: Any) -> None:
+    """Raise ValueError if a placeholder has the result number 0 or an invalid regular expression."""
+    _map_text(value, _check_text)
+
+
+def _map_text(value: Any, change: Callable[[str], str]) -> Any:
     match value:
         case str():
-            return _PLACEHOLDER.sub(lambda found: _value(found, heard), value)
+            return change(value)
         case Mapping():
-            return {key: fill(item, heard) for key, item in value.items()}
+            return {key: _map_text(item, change) for key, item in value.items()}
         case list() | tuple():
-            return [fill(item, heard) for item in value]
+            return [_map_text(item, change) for item in value]
         case _:
             return value
 
 
-def check_template(value: Any) -> None:
-    """Raises ValueError with a sentence for the first placeholder whose regular expression does not compile."""
-    match value:
-        case str():
-            for found in _PLACEHOLDER.finditer(value):
-                _check(found)
-        case Mapping():
-            for item in value.values():
-                check_template(item)
-        case list() | tuple():
-            for item in value:
-                check_template(item)
-        case _:
-            pass
+def _check_text(text: str) -> str:
+    for match in _PLACEHOLDER.finditer(text):
+        _check_placeholder(match)
+    return text
 
 
-def _check(found: re.Match[str]) -> None:
-    if found[2] == "0":
-        raise ValueError(f"{found[0]} counts from 1: the first result is {{{{result:1}}}}")
+def _check_placeholder(match: re.Match[str]) -> None:
+    if match[2] == "0":
+        raise ValueError(f"{match[0]} is invalid: results are numbered from 1, so the first is {{{{result:1}}}}")
     try:
-        re.compile(found[4] or "")
+        re.compile(match[4] or "")
     except re.error as error:
-        raise ValueError(f"the regular expression of {found[0]} is wrong: {error}") from None
+        raise ValueError(f"{match[0]} contains an invalid regular expression: {error}") from None
 
 
-def _value(found: re.Match[str], heard: Heard) -> str:
-    if found[1]:
-        source = heard.user
-    elif found[3]:
-        source = heard.model
+def _resolve_placeholder(match: re.Match[str], values: PlaceholderValues) -> str:
+    if match[1]:
+        source = values.user
+    elif match[3]:
+        source = values.model
     else:
-        number = int(found[2])
-        source = heard.results[number - 1] if 0 < number <= len(heard.results) else ""
-    if not found[4]:
+        number = int(match[2])
+        source = values.results[number - 1] if 0 < number <= len(values.results) else ""
+    if not match[4]:
         return source
-    captured = re.search(found[4], source, re.MULTILINE)
-    if captured is None:
+    capture = re.search(match[4], source, re.MULTILINE)
+    if capture is None:
         return ""
-    return (captured[1] if captured.re.groups else captured[0]) or ""
+    return (capture[1] if capture.re.groups else capture[0]) or ""

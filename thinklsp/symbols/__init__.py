@@ -1,1 +1,4 @@
-"""What a text defines, by syntax alone: text and language in, symbols out. No file, no clock, no event loop."""
+"""Definitions in source text, and the lines that mention a name.
+
+This package uses only the syntax of the text and does not access files.
+"""

@@ -1,68 +1,46 @@
-"""Grammars and queries, loaded when a language is first asked for, and the parsing itself.
-
-Parser and queries are native code that keeps the interpreter lock: a query over 300 kB of brackets takes minutes. The
-server runs them in worker processes (`symbols/answers`).
-
-A text is parsed as bytes in which every line ends as editors count lines: lone carriage returns become line feeds and
-NULs, which grammars take for the end, become blanks. Neither moves anything: offsets are those of the text.
-"""
+"""Grammars, which are native modules of one package per language. Worker processes load them on first use."""
 
 from __future__ import annotations
 
-import re
-from bisect import bisect_right
 from functools import cache
-from importlib.resources import files
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
-from thinklsp.symbols.languages import Language
+from thinklsp.symbols.languages import Language, load_languages
 
 if TYPE_CHECKING:
     import tree_sitter
 
-_LONE_RETURN = re.compile(rb"\r(?!\n)")
-# Python's grammar takes a line end behind a dot for the end of the statement, even between brackets.
-_DOT_AT_END = re.compile(rb"^([^#\n]*[^\W\d]\w*[ \t]*\.[ \t]*\r?)\n", re.MULTILINE)
 
-
-class Rows:
-    """Which line an offset is on, from 1."""
-
-    def __init__(self, data: bytes) -> None:
-        self._starts = [match.end() for match in re.finditer(b"\n", data)]
-
-    def at(self, offset: int) -> int:
-        return bisect_right(self._starts, offset) + 1
-
-
-def source_bytes(text: str) -> bytes:
-    """Lone surrogates become question marks; a byte order mark goes."""
-    data = text.removeprefix("\ufeff").encode("utf-8", "replace").replace(b"\0", b" ")
-    return _LONE_RETURN.sub(b"\n", data)
-
-
-def parse(data: bytes, language: Language) -> tree_sitter.Tree:
-    """Rows of the tree mean nothing; its offsets are those of `data`."""
-    from tree_sitter import Parser  # noqa: PLC0415 - native code, loaded when a symbol is first asked for.
-
-    parser = Parser(_grammar(language.name))
-    tree = parser.parse(data)
-    if language.name == "python" and tree.root_node.has_error and _DOT_AT_END.search(data):
-        return parser.parse(_DOT_AT_END.sub(rb"\1 ", data))
-    return tree
+class GrammarUnavailable(Exception):
+    """Raised if the grammar of a language is not installed, cannot be loaded or is too old or new for tree-sitter."""
 
 
 @cache
-def definitions_query(language: Language) -> tree_sitter.Query:
-    from tree_sitter import Query  # noqa: PLC0415 - as above.
+def load_grammar(language: Language) -> tree_sitter.Language:
+    """Load the grammar of a language. Raises GrammarUnavailable."""
+    try:
+        import tree_sitter  # noqa: PLC0415 - native code, loaded on first use
 
-    folder = files(__package__).joinpath("queries")
-    texts = (folder.joinpath(f"{name}.scm").read_text("utf-8") for name in language.queries)
-    return Query(_grammar(language.name), "\n".join(texts))
+        return tree_sitter.Language(resolve_name(language.grammar)())
+    except Exception as error:
+        raise GrammarUnavailable(language.name) from error
 
 
-@cache
-def _grammar(name: str) -> tree_sitter.Language:
-    from tree_sitter_language_pack import get_language  # noqa: PLC0415 - as above.
+def find_unavailable_grammars() -> list[str]:
+    """Return the packages of the grammars that cannot be loaded."""
+    packages: dict[str, None] = {}
+    for language in load_languages().values():
+        try:
+            load_grammar(language)
+        except GrammarUnavailable:
+            packages[language.grammar.partition(":")[0].replace("_", "-")] = None
+    return list(packages)
 
-    return get_language(name)  # type: ignore[arg-type] # The names in languages.toml are all in the pack; a test loads each.
+
+def explain_missing_grammars() -> list[str]:
+    """Return a sentence for the user about each grammar that cannot be loaded."""
+    return [
+        f"The grammar {package} cannot be loaded, so its files have no outline. Install the package `{package}`."
+        for package in find_unavailable_grammars()
+    ]

@@ -1,31 +1,53 @@
-"""The definitions of a text, in order, with their lines and what they stand in."""
+"""Outlines of source text, which contain the definitions with their lines and nesting.
+
+Parsers and queries are native code that holds the interpreter lock, and some queries take minutes. The server therefore
+calls `build_outline_rows`, `find_definition_rows` and `find_mention_lines` in worker processes. Lone carriage returns
+are parsed as line feeds, and NUL bytes as spaces, because grammars treat NUL as the end of the text.
+"""
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
 
-from thinklsp.symbols.grammars import Rows, definitions_query, parse, source_bytes
-from thinklsp.symbols.languages import Language
+from thinklsp.symbols.grammars import GrammarUnavailable, load_grammar
+from thinklsp.symbols.languages import Language, load_languages
 
 if TYPE_CHECKING:
-    from tree_sitter import Node
+    import tree_sitter
 
-# A function directly in one of these is a method.
-_WITH_METHODS = frozenset({"class", "interface", "struct", "enum", "trait", "impl", "record"})
-_LONGEST_NAME = 200
-# Levels of the syntax tree in which definitions are looked for: a query takes time by the square of the depth, and once
-# it has begun it cannot be stopped.
-_DEEPEST = 400
+MAX_SYMBOLS = 7_000
+"""The maximum number of symbols in a result. A tool result cannot show as many."""
+MAX_MENTION_LINES = 50_000
+# A syntax node is not code if the name of its type contains one of these words.
+_PROSE_TYPES = ("comment", "string", "char_literal", "character", "heredoc", "regex", "text")
+# A function directly inside one of these definitions is a method.
+_METHOD_CONTAINERS = frozenset({"class", "interface", "struct", "enum", "trait", "impl", "record"})
+_MAX_NAME_LENGTH = 200
+
+Row = list[Any]
+_LONE_RETURN = re.compile(rb"\r(?!\n)")
+# Python's grammar ends a statement at a dot at the end of a line, even inside brackets.
+_DOT_AT_END = re.compile(rb"^([^#\n]*[^\W\d]\w*[ \t]*\.[ \t]*\r?)\n", re.MULTILINE)
+
+
+# The maximum depth at which the syntax tree is searched. The time of a query grows with the square of the depth, and a
+# running query cannot be interrupted.
+_MAX_DEPTH = 400
 
 
 @dataclass(frozen=True, slots=True)
 class Symbol:
-    """`line`: where its name stands; all lines count from 1 and both ends are included. Comments before a definition do
-    not belong to it, nor do Python's decorators; annotations do where the grammar puts them inside. `depth`: how many
-    definitions it stands in. `container`: the innermost of them, or what the definition itself names, such as a
-    receiver's type; empty at the top.
+    """A definition. `line` is the line with its name. All line numbers start at 1.
+
+    `depth` is the number of enclosing definitions. `container` is the innermost enclosing definition, or the type of a
+    method's receiver. It is empty at the top level. Preceding comments and Python decorators are not part of a
+    definition.
     """
 
     name: str
@@ -38,51 +60,50 @@ class Symbol:
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _Definition:
     symbol: Symbol
     start: int
     end: int
 
 
-def outline(text: str, language: Language) -> tuple[Symbol, ...]:
-    """In the order of their beginnings. Broken text gives what can be made out."""
-    data = source_bytes(text)
-    found = _definitions(parse(data, language).root_node, data, language)
-    return tuple(_nested(sorted(found, key=lambda each: (each.start, -each.end))))
+def build_outline(text: str, language: Language) -> tuple[Symbol, ...]:
+    """Return the definitions in source text, ordered by position. Text with syntax errors has an incomplete outline."""
+    data = encode_source(text)
+    definitions = _extract_definitions(parse_source(data, language).root_node, data, language)
+    return tuple(_nest_symbols(sorted(definitions, key=lambda definition: (definition.start, -definition.end))))
 
 
-def _definitions(root: Node, data: bytes, language: Language) -> Iterable[_Found]:
-    from tree_sitter import QueryCursor  # noqa: PLC0415 - native code, loaded when a symbol is first asked for.
-
-    rows = Rows(data)
+def _extract_definitions(root: tree_sitter.Node, data: bytes, language: Language) -> Iterable[_Definition]:
+    rows = LineIndex(data)
     ranks: dict[int, int] = {}
-    named: dict[int, _Found] = {}
-    cursor = QueryCursor(definitions_query(language))
-    cursor.set_max_start_depth(_DEEPEST)
-    for rank, captures in cursor.matches(root):
+    named: dict[int, _Definition] = {}
+    for rank, captures in find_definitions(root, language):
         name, scopes = captures.pop("name")[0], captures.pop("scope", ())
-        # Patterns stand in the order of their rank: what an earlier one has named is not taken again.
-        if ranks.get(name.start_byte, rank + 1) <= rank or not (text := _text(name, data)):
+        # Patterns are ordered by priority, so a later pattern does not replace an earlier match for the same name.
+        if ranks.get(name.start_byte, rank + 1) <= rank or not (text := _read_name(name, data)):
             continue
         ranks[name.start_byte] = rank
         ((kind, (node, *_)),) = captures.items()
-        first, last = rows.at(node.start_byte), rows.at((_end(node) if language.indented else node.end_byte) - 1)
+        first, last = (
+            rows.find_line(node.start_byte),
+            rows.find_line((_find_end(node) if language.indented else node.end_byte) - 1),
+        )
         if kind == "object" and first == last:
-            # Data in passing: only objects that take room are worth a place in an outline.
+            # Skip objects on a single line, which are too small for an outline.
             continue
-        container = _text(scopes[0], data) if scopes else ""
-        symbol = Symbol(text, kind, rows.at(name.start_byte), first, last, container=container)
-        named[name.start_byte] = _Found(symbol, node.start_byte, node.end_byte)
+        container = _read_name(scopes[0], data) if scopes else ""
+        symbol = Symbol(text, kind, rows.find_line(name.start_byte), first, last, container=container)
+        named[name.start_byte] = _Definition(symbol, node.start_byte, node.end_byte)
     return named.values()
 
 
-def _text(node: Node, data: bytes) -> str:
+def _read_name(node: tree_sitter.Node, data: bytes) -> str:
     text = data[node.start_byte : node.end_byte].decode("utf-8", "replace")
-    return " ".join(text[:_LONGEST_NAME].split()).strip("\"'`")
+    return " ".join(text[:_MAX_NAME_LENGTH].split()).strip("\"'`")
 
 
-def _end(node: Node) -> int:
-    """Where the last thing in a definition ends that is no comment: the grammar counts what follows as part of it."""
+def _find_end(node: tree_sitter.Node) -> int:
+    """Return the end of a definition without trailing comments, which some grammars include."""
     end = node
     while end.child_count:
         last = next((child for child in reversed(end.children) if not _is_blank(child)), None)
@@ -92,25 +113,133 @@ def _end(node: Node) -> int:
     return end.end_byte
 
 
-def _is_blank(node: Node) -> bool:
+def _is_blank(node: tree_sitter.Node) -> bool:
     return node.is_extra or node.type == "comment" or node.start_byte == node.end_byte
 
 
-def _nested(found: list[_Found]) -> Iterator[Symbol]:
-    within: list[_Found] = []
-    for each in found:
+def _nest_symbols(definitions: list[_Definition]) -> Iterator[Symbol]:
+    within: list[_Definition] = []
+    for each in definitions:
         while within and within[-1].end <= each.start:
             within.pop()
         symbol = replace(each.symbol, depth=len(within))
         if within:
             outer = within[-1].symbol
             if (outer.name, outer.kind, outer.line) == (symbol.name, symbol.kind, symbol.line):
-                # `const f = function f() {}` defines one thing.
+                # Skip the second name in `const f = function f() {}`, which is a single definition.
                 continue
-            kind = "method" if symbol.kind == "function" and outer.kind in _WITH_METHODS else symbol.kind
+            kind = "method" if symbol.kind == "function" and outer.kind in _METHOD_CONTAINERS else symbol.kind
             symbol = replace(
                 symbol, kind=kind, container=symbol.container or outer.name,
                 first_line=max(symbol.first_line, outer.first_line), last_line=min(symbol.last_line, outer.last_line),
             )  # fmt: skip
-        within.append(_Found(symbol, each.start, each.end))
+        within.append(_Definition(symbol, each.start, each.end))
         yield symbol
+
+
+def build_outline_rows(text: str, language: str) -> tuple[int, list[Row]] | None:
+    """Return the number of definitions in the text, and the first `MAX_SYMBOLS` definitions as rows.
+
+    Returns None if the grammar of the language is unavailable, like the next two functions.
+    """
+    try:
+        symbols = build_outline(text, load_languages()[language])
+    except GrammarUnavailable:
+        return None
+    return len(symbols), [_build_row(symbol) for symbol in symbols[:MAX_SYMBOLS]]
+
+
+def find_definition_rows(text: str, language: str, name: str, line: int) -> list[Row] | None:
+    """Return the definitions of a name as rows. Definitions in scopes that enclose `line` come first.
+
+    If `line` is 0, the definitions are ordered by position.
+    """
+    try:
+        symbols = build_outline(text, load_languages()[language])
+    except GrammarUnavailable:
+        return None
+    scopes = {each.name: each.depth for each in symbols if each.first_line <= line <= each.last_line}
+    matches = [each for each in symbols if each.name.rpartition("::")[2] == name]
+    matches.sort(key=lambda each: -scopes.get(each.container, -1))
+    return [_build_row(symbol) for symbol in matches[:MAX_SYMBOLS]]
+
+
+def find_mention_lines(text: str, language: str, name: str) -> list[int] | None:
+    """Return the numbers of the first lines that mention a name, starting at 1."""
+    try:
+        return list(find_mentions(text, load_languages()[language], name))[:MAX_MENTION_LINES]
+    except GrammarUnavailable:
+        return None
+
+
+def find_mentions(text: str, language: Language, name: str) -> tuple[int, ...]:
+    """Return the numbers of the lines that contain a name in code. Comments and strings are ignored."""
+    data = encode_source(text)
+    root, rows = parse_source(data, language).root_node, LineIndex(data)
+    lines: dict[int, None] = {}
+    for match in _compile_word(name).finditer(data):
+        row = rows.find_line(match.start())
+        if row not in lines:
+            node = root.descendant_for_byte_range(match.start(), match.end())
+            if node is None or not any(kind in node.type for kind in _PROSE_TYPES):
+                lines[row] = None
+    return tuple(lines)
+
+
+def _compile_word(name: str) -> re.Pattern[bytes]:
+    """Compile a UTF-8 pattern that matches `name` only as a whole identifier."""
+    sign = rb"[\w$\x80-\xff]"
+    return re.compile(b"(?<!%b)%b(?!%b)" % (sign, re.escape(name.encode("utf-8", "replace")), sign))
+
+
+def parse_symbol(row: Row) -> Symbol:
+    return Symbol(*row)
+
+
+def _build_row(symbol: Symbol) -> Row:
+    return [getattr(symbol, field) for field in Symbol.__slots__]
+
+
+class LineIndex:
+    """An index that converts byte offsets to line numbers. The first line is 1."""
+
+    def __init__(self, data: bytes) -> None:
+        self._starts = [match.end() for match in re.finditer(b"\n", data)]
+
+    def find_line(self, offset: int) -> int:
+        return bisect_right(self._starts, offset) + 1
+
+
+def encode_source(text: str) -> bytes:
+    """Encode text for the parser, without a byte order mark. Lone surrogates become question marks."""
+    data = text.removeprefix("\ufeff").encode("utf-8", "replace").replace(b"\0", b" ")
+    return _LONE_RETURN.sub(b"\n", data)
+
+
+def parse_source(data: bytes, language: Language) -> tree_sitter.Tree:
+    """Parse source text. Only the byte offsets in the resulting tree are valid, not its row numbers."""
+    from tree_sitter import Parser  # noqa: PLC0415 - native code, loaded on first use
+
+    parser = Parser(load_grammar(language))
+    tree = parser.parse(data)
+    if language.name == "python" and tree.root_node.has_error and _DOT_AT_END.search(data):
+        return parser.parse(_DOT_AT_END.sub(rb"\1 ", data))
+    return tree
+
+
+def find_definitions(root: tree_sitter.Node, language: Language) -> list[tuple[int, dict[str, list[tree_sitter.Node]]]]:
+    """Return all matches of the language's queries below `root`, as pattern numbers with the captured nodes."""
+    from tree_sitter import QueryCursor  # noqa: PLC0415 - see above
+
+    cursor = QueryCursor(_load_query(language))
+    cursor.set_max_start_depth(_MAX_DEPTH)
+    return cursor.matches(root)
+
+
+@cache
+def _load_query(language: Language) -> tree_sitter.Query:
+    from tree_sitter import Query  # noqa: PLC0415 - see above
+
+    folder = files(__package__).joinpath("queries")
+    texts = (folder.joinpath(f"{name}.scm").read_text("utf-8") for name in language.queries)
+    return Query(load_grammar(language), "\n".join(texts))

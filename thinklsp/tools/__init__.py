@@ -1,1 +1,1 @@
-"""The tools that a model sees. They read through the gate and change only the turn's overlay."""
+"""The tools that a model can call. Tools read files through the workspace view and change only the turn's overlay."""

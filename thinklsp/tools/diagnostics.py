@@ -1,4 +1,7 @@
-"""`diagnostics`: what the editor's servers and linters say about the code, on the lines that this turn reads."""
+"""The `diagnostics` tool, which lists errors and warnings from the editor's language servers and linters.
+
+Line numbers refer to the text that the model sees.
+"""
 
 from __future__ import annotations
 
@@ -10,48 +13,50 @@ from typing import ClassVar
 
 from pydantic import Field
 
+from thinklsp.core.check_results import EditorDiagnostic
 from thinklsp.core.errors import PathRefused, ToolFailed
-from thinklsp.core.lines import matching_blocks, split_lines
-from thinklsp.core.problems import Problem
-from thinklsp.tools.base import Arguments, Tool, ToolContext, ToolOutput
-from thinklsp.tools.editor import DiagnosedDocument, Diagnostics, Failure
-from thinklsp.tools.shown import shown_name
+from thinklsp.core.lines import find_matching_blocks, split_lines
+from thinklsp.core.text_safety import format_path
+from thinklsp.core.tool_type import ToolOutput
+from thinklsp.sandbox.bubblewrap import is_same_or_parent
+from thinklsp.tools.editor import DiagnosedDocument, EditorDiagnostics, EditorFailure
+from thinklsp.tools.tool import Arguments, Tool, ToolContext
 from thinklsp.workspace.overlay import EditOverlay
-from thinklsp.workspace.relpath import quoted
+from thinklsp.workspace.relpath import quote_path
 from thinklsp.workspace.view import Place
 
-_MOST_PROBLEMS = 200
-_LONGEST_MESSAGE = 500
+_MAX_PROBLEMS = 200
+_MAX_MESSAGE = 500
 _SEVERITIES = ("error", "warning", "information", "hint")
 
 _NO_EDITOR = (
-    "There is no editor here, so nobody tells of diagnostics: whether there are problems is unknown. Read the code, or "
-    "run the project's own checks where you can."
+    "No editor is connected, so the diagnostics are not available. Read the code, or run the project's own checks if "
+    "you can."
 )
-_SERVERS = "by all servers and linters that the editor runs"
-_ACTIONS = "seen when the user asked for code actions there, so there may be others"
-_OLDER = "told for an earlier version of the text, without what stood in lines that have changed since"
-_UNSEEN = "the editor has not seen the edits of this turn; this is about the text before them"
-_FAILED: dict[Failure, str] = {
-    "silent": "the editor did not answer when it was asked",
-    "refused": "the editor answered with an error when it was asked",
-    "unreadable": "the editor answered with something that cannot be read",
+_SERVERS = "according to all servers and linters of the editor"
+_ACTIONS = "from code action requests only, so there may be others"
+_OLDER = "reported for an earlier version of the text; problems in lines that changed since then are omitted"
+_EDITS_NOT_SEEN = "the editor has not seen the edits from this turn; this describes the text before the edits"
+_FAILED: dict[EditorFailure, str] = {
+    "silent": "the editor did not answer the request for diagnostics",
+    "refused": "the editor answered the request for diagnostics with an error",
+    "unreadable": "the editor answered the request for diagnostics in an unexpected format",
 }
-_FILES_NAMED = 20
+_MAX_NAMED_FILES = 20
 
 
 class DiagnosticsArguments(Arguments):
     path: str | None = Field(
-        default=None, description="File or folder to ask about, relative to the workspace folder. Default: everything."
+        default=None, description="File or folder to check, relative to the workspace folder. Default: everything."
     )
 
 
 class ReadDiagnostics(Tool[DiagnosticsArguments]):
     name: ClassVar[str] = "diagnostics"
     description: ClassVar[str] = (
-        "Errors and warnings that the editor has for the code, from the language servers and linters that run there, "
-        "grouped by file, the severe ones first. Line numbers are those of read_file. The editor does not see edits of "
-        "this turn before the turn ends, so the result tells what was wrong before them and not what they have mended."
+        "List the errors and warnings from the editor's language servers and linters, grouped by file, the most severe "
+        "first. Line numbers match read_file. The editor sees the edits from this turn only when the turn ends, so the "
+        "result describes the code before the edits."
     )
     read_only: ClassVar[bool] = True
     arguments = DiagnosticsArguments
@@ -62,161 +67,180 @@ class ReadDiagnostics(Tool[DiagnosticsArguments]):
     async def run(self, args: DiagnosticsArguments, context: ToolContext) -> ToolOutput:
         overlay = context.overlay
         starts = None if args.path is None else overlay.view.resolve_folder(args.path)
-        kinds = {} if starts is None else {start: overlay.kind(start) for start in starts}
+        kinds = {} if starts is None else {start: overlay.find_kind(start) for start in starts}
         for start, kind in kinds.items():
             overlay.view.check_readable(start)
             if kind is None:
-                raise ToolFailed(f"{quoted(start.shown)} does not exist; list_files shows the files that do.")
+                raise ToolFailed(f"{quote_path(start.label)} does not exist; use list_files to find files.")
         file = next((start for start, kind in kinds.items() if kind != "directory"), None)
-        found = await context.editor.diagnostics(None if file is None else file.uri)
-        if found is None:
+        diagnostics = await context.editor.fetch_diagnostics(None if file is None else file.uri)
+        if diagnostics is None:
             return ToolOutput(_NO_EDITOR)
-        # In a thread: texts are read and compared.
-        return ToolOutput(await asyncio.to_thread(_report, found, overlay, starts, file))
+        # Build the report in a thread, because reading and comparing files blocks the event loop.
+        return ToolOutput(await asyncio.to_thread(_build_report, diagnostics, overlay, starts, file))
 
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """What is known of one file, on the lines that this turn reads. `gone`: problems whose lines it does not read any
-    more. `edited`: by this turn. `older` and `unread`: as in `DiagnosedDocument`."""
+    """The diagnostics of a file, with line numbers in the text that the model sees.
+
+    `dropped_count` is the number of diagnostics on lines that have changed since the report. `is_edited` is true if
+    this turn changed the file. `is_outdated` and `unreadable_count` are the same as in `DiagnosedDocument`.
+    """
 
     place: Place
-    problems: Sequence[Problem]
-    gone: int
-    edited: bool
-    older: bool
-    unread: int
+    problems: Sequence[EditorDiagnostic]
+    dropped_count: int
+    is_edited: bool
+    is_outdated: bool
+    unreadable_count: int
 
     @property
     def name(self) -> str:
-        return shown_name(self.place.shown)
+        return format_path(self.place.label)
 
     @property
     def remarks(self) -> str:
-        """In brackets behind its name."""
-        by_whom = "this turn has changed" if self.edited else "have changed"
-        gone = f"{_counted(self.gone, 'more problem')} stood in lines that {by_whom}" if self.gone else ""
-        unread = f"left out: {_counted(self.unread, 'problem')} in a form that cannot be read" if self.unread else ""
-        said = (_OLDER if self.older else "", _UNSEEN if self.edited else "", gone, unread)
+        """Notes about the diagnostics, in brackets after the file name."""
+        by_whom = "this turn changed" if self.is_edited else "changed"
+        gone = (
+            f"omitted: {_format_count(self.dropped_count, 'problem')} in lines that {by_whom}"
+            if self.dropped_count
+            else ""
+        )
+        unread = (
+            f"omitted: {_format_count(self.unreadable_count, 'problem')} in an unexpected format"
+            if self.unreadable_count
+            else ""
+        )
+        said = (_OLDER if self.is_outdated else "", _EDITS_NOT_SEEN if self.is_edited else "", gone, unread)
         return "".join(f" [{remark}]" for remark in said if remark)
 
 
-def _report(found: Diagnostics, overlay: EditOverlay, starts: Sequence[Place] | None, file: Place | None) -> str:
-    files, hidden = _files(found.documents, overlay, starts)
-    wrong = [one for one in files if one.problems]
-    lines = [f"[left out: {_counted(hidden, 'file')} that tools may not read]"] if hidden else []
-    failed = [f"[{_FAILED[found.failed]}]"] if found.failed else []
-    if not wrong:
-        remarked = [f"{one.name}{one.remarks}" for one in files if one.remarks]
-        return "\n".join((_none(found, files, file), *remarked, *lines))
-    count = _counted(sum(len(one.problems) for one in wrong), "problem")
-    head = f"{count} in {_counted(len(wrong), 'file')}, {_SERVERS if found.complete else _ACTIONS}."
-    return "\n".join((head, *_listed(files), *lines, *failed))
+def _build_report(
+    diagnostics: EditorDiagnostics, overlay: EditOverlay, starts: Sequence[Place] | None, file: Place | None
+) -> str:
+    files, hidden = _collect_files(diagnostics.documents, overlay, starts)
+    failing = [entry for entry in files if entry.problems]
+    lines = [f"[omitted: {_format_count(hidden, 'file')} that tools may not read]"] if hidden else []
+    failed = [f"[{_FAILED[diagnostics.failure]}]"] if diagnostics.failure else []
+    if not failing:
+        with_remarks = [f"{entry.name}{entry.remarks}" for entry in files if entry.remarks]
+        return "\n".join((_format_no_problems(diagnostics, files, file), *with_remarks, *lines))
+    count = _format_count(sum(len(entry.problems) for entry in failing), "problem")
+    head = f"{count} in {_format_count(len(failing), 'file')}, {_SERVERS if diagnostics.is_complete else _ACTIONS}."
+    return "\n".join((head, *_format_files(files), *lines, *failed))
 
 
-def _none(found: Diagnostics, files: Sequence[_File], file: Place | None) -> str:
-    """That there are no problems, or that nobody knows whether there are any."""
-    looked_at = [one.name for one in files if found.complete and not one.older and not one.unread]
-    where = "here" if file is None else f"in {shown_name(file.shown)}"
+def _format_no_problems(diagnostics: EditorDiagnostics, files: Sequence[_File], file: Place | None) -> str:
+    """Return a message that the files have no problems, or that their diagnostics are not available."""
+    looked_at = [
+        entry.name
+        for entry in files
+        if diagnostics.is_complete and not entry.is_outdated and not entry.unreadable_count
+    ]
+    where = "here" if file is None else f"in {format_path(file.label)}"
     if not looked_at:
-        why = "no server may have looked yet" if found.complete else "the editor tells of them with code actions only"
-        if found.failed:
-            why = _FAILED[found.failed]
-        elif any(one.unread for one in files):
-            why = "what the editor has told cannot be read"
-        return f"Nothing is known about problems {where}: {why}. There may be some all the same."
+        why = (
+            "servers may still be checking"
+            if diagnostics.is_complete
+            else "the editor reports them with code actions only"
+        )
+        if diagnostics.failure:
+            why = _FAILED[diagnostics.failure]
+        elif any(entry.unreadable_count for entry in files):
+            why = "the editor reported them in an unexpected format"
+        return f"The problems {where} are unknown: {why}. There may be some."
     if file is not None:
         return f"No problems {where}, {_SERVERS}."
-    named = ", ".join(looked_at[:_FILES_NAMED]) + (" and others" if len(looked_at) > _FILES_NAMED else "")
-    return f"No problems in what has been looked at, {_SERVERS}: {named}. Other files may have some."
+    names = ", ".join(looked_at[:_MAX_NAMED_FILES]) + (" and others" if len(looked_at) > _MAX_NAMED_FILES else "")
+    return f"No problems in these files, {_SERVERS}: {names}. Other files may have some."
 
 
-def _listed(files: Iterable[_File]) -> Iterator[str]:
-    """A line for each file that has something to tell, and one for each of its problems."""
-    room = _MOST_PROBLEMS
+def _format_files(files: Iterable[_File]) -> Iterator[str]:
+    """Yield a line for each file that has diagnostics or notes, and a line for each diagnostic."""
+    left_count = _MAX_PROBLEMS
     for file in files:
         if file.problems or file.remarks:
             yield f"{file.name}{file.remarks}"
-        for problem in file.problems[:room]:
+        for problem in file.problems[:left_count]:
             yield f"  {problem}"
-        if (cut := len(file.problems) - room) > 0:
-            yield f"  [cut: {_counted(cut, 'more problem')} in this file; give a path to see those of others]"
+        if (cut_count := len(file.problems) - left_count) > 0:
+            yield f"  [cut: {_format_count(cut_count, 'more problem')} in this file; give a path to see other files]"
             return
-        room -= len(file.problems)
+        left_count -= len(file.problems)
 
 
-def _files(
+def _collect_files(
     documents: Iterable[DiagnosedDocument], overlay: EditOverlay, starts: Sequence[Place] | None
 ) -> tuple[list[_File], int]:
-    """Those below the starts, the severe ones first, and how many others may not be read."""
+    """Return the files in the start folders, sorted by severity, and the number of files that tools may not read."""
     files: list[_File] = []
     hidden = 0
-    edited = {place.key for place in overlay.changed()}
+    edited = {place.key for place in overlay.list_changed()}
     for document in documents:
-        place = _place(document.uri, overlay)
-        if place is None or not (starts is None or any(_holds(start, place) for start in starts)):
+        place = _resolve_place(document.uri, overlay)
+        if place is None or not (starts is None or any(is_same_or_parent(start.key, place.key) for start in starts)):
             continue
         try:
             overlay.view.check_readable(place)
-            file = _file(document, place, overlay, edited=place.key in edited)
+            file = _build_file(document, place, overlay, edited=place.key in edited)
         except PathRefused:
             hidden += 1
         else:
             files += [] if file is None else [file]
-    return sorted(files, key=lambda file: (min(map(_rank, file.problems), default=9), file.place.shown)), hidden
+    return sorted(files, key=lambda file: (min(map(_rank, file.problems), default=9), file.place.label)), hidden
 
 
-def _place(uri: str, overlay: EditOverlay) -> Place | None:
-    """None for what is neither open nor in a folder, like the libraries that a server looks into."""
+def _resolve_place(uri: str, overlay: EditOverlay) -> Place | None:
+    """Return the place of a document, or None if it is neither open nor in a workspace folder."""
     try:
         return overlay.view.resolve(uri)
     except PathRefused:
         return None
 
 
-def _file(document: DiagnosedDocument, place: Place, overlay: EditOverlay, *, edited: bool) -> _File | None:
-    """None for a file that this turn has deleted."""
-    problems: Sequence[Problem] = document.problems
+def _build_file(document: DiagnosedDocument, place: Place, overlay: EditOverlay, *, edited: bool) -> _File | None:
+    """Return the diagnostics of a file, or None if this turn deleted the file."""
+    problems: Sequence[EditorDiagnostic] = document.problems
     if edited or document.text is not None:
         now = overlay.peek(place)
         if now is None:
             return None
         before = document.text
         if before is None:
-            # It is not open: the editor's servers read what is on disk, as the view does.
+            # For closed documents, the workspace view and the language servers read the same file on disk.
             on_disk = overlay.view.peek(place)
             before = "" if on_disk is None else on_disk.text
-        problems = _on_lines(problems, before, now.text)
-    shown = sorted((_short(problem) for problem in problems), key=lambda problem: (_rank(problem), problem.line))
-    return _File(place, shown, len(document.problems) - len(shown), edited, document.older, document.unread)
+        problems = _map_to_lines(problems, before, now.text)
+    ordered = sorted((_shorten(problem) for problem in problems), key=lambda problem: (_rank(problem), problem.line))
+    return _File(
+        place, ordered, len(document.problems) - len(ordered), edited, document.is_outdated, document.unreadable_count
+    )
 
 
-def _on_lines(problems: Sequence[Problem], before: str, now: str) -> Sequence[Problem]:
-    """Those on lines that both texts have, as the present one counts them."""
+def _map_to_lines(problems: Sequence[EditorDiagnostic], before: str, now: str) -> Sequence[EditorDiagnostic]:
+    """Convert line numbers in `before` to line numbers in `now`. Diagnostics on changed lines are dropped."""
     if before == now or not problems:
         return problems
-    blocks = matching_blocks(split_lines(before), split_lines(now))
+    blocks = find_matching_blocks(split_lines(before), split_lines(now))
     begins = [block[0] for block in blocks]
-    found: list[Problem] = []
+    mapped: list[EditorDiagnostic] = []
     for problem in problems:
         i, j, count = blocks[at] if (at := bisect_right(begins, problem.line - 1) - 1) >= 0 else (0, 0, 0)
         if problem.line - 1 < i + count:
-            found.append(replace(problem, line=problem.line - i + j))
-    return found
+            mapped.append(replace(problem, line=problem.line - i + j))
+    return mapped
 
 
-def _short(problem: Problem) -> Problem:
+def _shorten(problem: EditorDiagnostic) -> EditorDiagnostic:
     message = " ".join(problem.message.split())
-    return replace(problem, message=message if len(message) <= _LONGEST_MESSAGE else f"{message[:_LONGEST_MESSAGE]}…")
+    return replace(problem, message=message if len(message) <= _MAX_MESSAGE else f"{message[:_MAX_MESSAGE]}…")
 
 
-def _rank(problem: Problem) -> int:
+def _rank(problem: EditorDiagnostic) -> int:
     return _SEVERITIES.index(problem.severity) if problem.severity in _SEVERITIES else len(_SEVERITIES)
 
 
-def _holds(start: Place, place: Place) -> bool:
-    return place.key == start.key or place.key.startswith(start.key.rstrip("/") + "/")
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+def _format_count(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

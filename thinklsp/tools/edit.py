@@ -1,4 +1,4 @@
-"""`edit_file`, `write_file`, `rename_file`, `delete_file`: into the turn's overlay, never to disk or editor."""
+"""The `edit_file`, `write_file`, `rename_file` and `delete_file` tools, which change only the turn's overlay."""
 
 from __future__ import annotations
 
@@ -12,105 +12,100 @@ from pydantic import Field
 
 from thinklsp.core.errors import ToolFailed
 from thinklsp.core.lines import split_lines
-from thinklsp.tools.base import Arguments, Tool, ToolContext, ToolOutput
-from thinklsp.tools.read import existing_text
-from thinklsp.tools.shown import invisible, shown_name, unescaped, visible
-from thinklsp.tools.threads import in_thread_if_long
-from thinklsp.workspace.paths import EDIT_LIMIT
-from thinklsp.workspace.relpath import quoted
+from thinklsp.core.text_safety import escape_invisible, find_invisible, format_path, unescape_invisible
+from thinklsp.core.tool_type import ToolOutput
+from thinklsp.tools.read import read_existing
+from thinklsp.tools.tool import Arguments, Tool, ToolContext, run_in_thread_if_long
+from thinklsp.workspace.paths import MAX_EDIT_BYTES
+from thinklsp.workspace.relpath import quote_path
 from thinklsp.workspace.view import Place
 
 _MAX_NAMED = 20
 _WORD = re.compile(r"\w+")
-_LIKE = 0.5
+_MIN_SIMILARITY = 0.5
 _PATH = "Path of the file, relative to the workspace folder, or the URI of an open document."
 
 
 class EditFileArguments(Arguments):
     path: str = Field(description=_PATH)
     old_text: str = Field(
-        min_length=1, description="Text to replace, exactly as in the file. It must occur once unless replace_all."
+        min_length=1,
+        description="Text to replace, exactly as in the file. It must occur once unless replace_all is set.",
     )
-    new_text: str = Field(description="Text to put in its place.")
+    new_text: str = Field(description="Text to insert instead.")
     replace_all: bool = Field(default=False, description="Replace every occurrence.")
 
 
 class EditFile(Tool[EditFileArguments]):
     name: ClassVar[str] = "edit_file"
+    title_template: ClassVar[str] = "edit {path}"
     description: ClassVar[str] = (
-        "Replace one exact piece of text in a file. old_text must be in the file exactly once, white space included; "
-        "take enough lines around it to be sure. Line ends are adapted to the file's. The edit is collected and "
-        "offered to the editor at the end of the turn."
+        "Replace an exact piece of text in a file. old_text must occur exactly once, including whitespace; include "
+        "enough surrounding lines. Line endings are adapted to the file. The edit is sent to the editor at the end of "
+        "the turn."
     )
     edits: ClassVar[bool] = True
     arguments = EditFileArguments
 
-    def title(self, args: EditFileArguments) -> str:
-        return f"edit {args.path}"
-
     async def run(self, args: EditFileArguments, context: ToolContext) -> ToolOutput:
         overlay = context.overlay
         place = overlay.view.resolve(args.path)
-        text = existing_text(overlay, place).text
+        text = read_existing(overlay, place).text
         if not text:
-            raise ToolFailed(f"{quoted(place.shown)} is empty; write_file gives it a text.")
+            raise ToolFailed(f"{quote_path(place.label)} is empty; use write_file to write it.")
         length = len(text) + len(args.old_text) + len(args.new_text)
-        new_text, done = await in_thread_if_long(length, _edited, place, text, args)
+        new_text, message = await run_in_thread_if_long(length, _apply_edit, place, text, args)
         overlay.write(place, new_text)
-        return ToolOutput(done)
+        return ToolOutput(message)
 
 
 class WriteFileArguments(Arguments):
     path: str = Field(description="Path of the file, relative to the workspace folder, or the URI of an open document.")
-    content: str = Field(description="The whole new text of the file.")
+    content: str = Field(description="The entire new contents of the file.")
 
 
 class WriteFile(Tool[WriteFileArguments]):
     name: ClassVar[str] = "write_file"
+    title_template: ClassVar[str] = "write {path}"
     description: ClassVar[str] = (
-        "Create a file, or replace the whole text of one. For a change to a part of a file use edit_file. Folders are "
-        "made as needed; line ends of an existing file are kept."
+        "Create a file, or replace the entire contents of a file. To change part of a file, use edit_file. Missing "
+        "folders are created, and the line endings of an existing file are kept."
     )
     edits: ClassVar[bool] = True
     arguments = WriteFileArguments
 
-    def title(self, args: WriteFileArguments) -> str:
-        return f"write {args.path}"
-
     async def run(self, args: WriteFileArguments, context: ToolContext) -> ToolOutput:
         overlay = context.overlay
         place = overlay.view.resolve(args.path)
-        if overlay.kind(place) == "directory":
-            raise ToolFailed(f"{quoted(place.shown)} is a folder; give the path of a file.")
+        if overlay.find_kind(place) == "directory":
+            raise ToolFailed(f"{quote_path(place.label)} is a folder; give the path of a file.")
         overlay.view.check_writable(place)
-        known = overlay.read(place)
-        old = None if known is None else known.text
+        current = overlay.read(place)
+        old = None if current is None else current.text
         length = len(args.content) + len(old or "")
-        content, done = await in_thread_if_long(length, _rewritten, place, old, args.content)
+        content, message = await run_in_thread_if_long(length, _prepare_rewrite, place, old, args.content)
         overlay.write(place, content)
-        return ToolOutput(done)
+        return ToolOutput(message)
 
 
 class RenameFileArguments(Arguments):
     path: str = Field(description="Path of the file.")
-    new_path: str = Field(description="Its new path. No file may have it yet.")
+    new_path: str = Field(description="The new path, which must not exist yet.")
 
 
 class RenameFile(Tool[RenameFileArguments]):
     name: ClassVar[str] = "rename_file"
+    title_template: ClassVar[str] = "rename {path} to {new_path}"
     description: ClassVar[str] = "Rename or move one file. References to it in other files are not changed."
     edits: ClassVar[bool] = True
     arguments = RenameFileArguments
 
-    def title(self, args: RenameFileArguments) -> str:
-        return f"rename {args.path} to {args.new_path}"
-
     async def run(self, args: RenameFileArguments, context: ToolContext) -> ToolOutput:
         overlay = context.overlay
         old, new = overlay.view.resolve(args.path), overlay.view.resolve(args.new_path)
-        existing_text(overlay, old)
+        read_existing(overlay, old)
         overlay.rename(old, new)
-        return ToolOutput(f"Renamed {shown_name(old.shown)} to {shown_name(new.shown)}.")
+        return ToolOutput(f"Renamed {format_path(old.label)} to {format_path(new.label)}.")
 
 
 class DeleteFileArguments(Arguments):
@@ -119,141 +114,143 @@ class DeleteFileArguments(Arguments):
 
 class DeleteFile(Tool[DeleteFileArguments]):
     name: ClassVar[str] = "delete_file"
+    title_template: ClassVar[str] = "delete {path}"
     description: ClassVar[str] = "Delete one file."
     edits: ClassVar[bool] = True
     arguments = DeleteFileArguments
 
-    def title(self, args: DeleteFileArguments) -> str:
-        return f"delete {args.path}"
-
     async def run(self, args: DeleteFileArguments, context: ToolContext) -> ToolOutput:
         overlay = context.overlay
         place = overlay.view.resolve(args.path)
-        existing_text(overlay, place)
+        read_existing(overlay, place)
         overlay.delete(place)
-        return ToolOutput(f"Deleted {shown_name(place.shown)}.")
+        return ToolOutput(f"Deleted {format_path(place.label)}.")
 
 
-def _edited(place: Place, text: str, args: EditFileArguments) -> tuple[str, str]:
-    """Return the new text and the sentence about it. Raises ToolFailed; takes time by the length of the texts."""
-    old, new = _as_in_file(text, args.old_text, args.new_text)
-    starts = list(islice(_occurrences(text, old), 1 if args.replace_all else _MAX_NAMED + 1))
+def _apply_edit(place: Place, text: str, args: EditFileArguments) -> tuple[str, str]:
+    """Apply an edit in linear time. Return the new text and a message about the edit. Raises ToolFailed."""
+    old, new = _adapt_to_file(text, args.old_text, args.new_text)
+    starts = list(islice(_find_occurrences(text, old), 1 if args.replace_all else _MAX_NAMED + 1))
     if not starts:
-        raise ToolFailed(_not_found(place, text, args.old_text))
+        raise ToolFailed(_explain_missing_text(place, text, args.old_text))
     if len(starts) > 1:
-        raise ToolFailed(_ambiguous(place, text, starts))
+        raise ToolFailed(_explain_ambiguity(place, text, starts))
     if old == new:
         raise ToolFailed("old_text and new_text are the same, so nothing was changed.")
     count = text.count(old) if args.replace_all else 1
-    if len(text) + count * (len(new) - len(old)) > EDIT_LIMIT:
+    if len(text) + count * (len(new) - len(old)) > MAX_EDIT_BYTES:
         raise ToolFailed(
-            f"After this edit {quoted(place.shown)} would hold more than {EDIT_LIMIT // 1024} KiB, the limit of tools."
+            f"With this edit, {quote_path(place.label)} would exceed {MAX_EDIT_BYTES // 1024} KiB, the size limit "
+            "for tools."
         )
-    where = f"at line {_line_numbers(text, starts)[0]}" if count == 1 else f"at {count} places"
-    done = f"Edited {shown_name(place.shown)} {where}.{_warning(args.new_text, text)}"
-    return text.replace(old, new, count), done
+    where = f"at line {_compute_line_numbers(text, starts)[0]}" if count == 1 else f"at {count} places"
+    message = f"Edited {format_path(place.label)} {where}.{_describe_invisible(args.new_text, text)}"
+    return text.replace(old, new, count), message
 
 
-def _rewritten(place: Place, old: str | None, content: str) -> tuple[str, str]:
-    """Return the text to write and the sentence about it."""
+def _prepare_rewrite(place: Place, old: str | None, content: str) -> tuple[str, str]:
+    """Return the text to write and a message that describes the change."""
     content = content.removeprefix("\ufeff")
     if old is not None:
-        content = _with_line_ends(content, _line_end(old))
-        # A mark that the editor shows as part of its document is kept; one that it hides is kept for it.
+        content = _convert_line_ends(content, _find_line_end(old))
+        # Keep a byte order mark that is part of the editor's document. The overlay restores marks that editors hide.
         content = "\ufeff" + content if old.startswith("\ufeff") else content
     verb = "Created" if old is None else "Rewrote"
     count = len(split_lines(content))
     lines = f"{count} line{'' if count == 1 else 's'}"
-    return content, f"{verb} {shown_name(place.shown)} ({lines}).{_warning(content, old or '')}"
+    return content, f"{verb} {format_path(place.label)} ({lines}).{_describe_invisible(content, old or '')}"
 
 
-def _ambiguous(place: Place, text: str, starts: list[int]) -> str:
+def _explain_ambiguity(place: Place, text: str, starts: list[int]) -> str:
     count = f"{len(starts)} times" if len(starts) <= _MAX_NAMED else f"more than {_MAX_NAMED} times"
-    named = ", ".join(map(str, _line_numbers(text, starts[:_MAX_NAMED])))
+    numbers = ", ".join(map(str, _compute_line_numbers(text, starts[:_MAX_NAMED])))
     return (
-        f"old_text occurs {count} in {quoted(place.shown)}, at lines {named}. Add lines around the one that you mean, "
-        "or set replace_all."
+        f"old_text occurs {count} in {quote_path(place.label)}, at lines {numbers}. Add surrounding lines to make it "
+        "unique, or set replace_all."
     )
 
 
-def _as_in_file(text: str, old: str, new: str) -> tuple[str, str]:
-    """Both texts as the file would spell them: its line ends, and the characters that results spell out."""
-    for spelled_old, spelled_new in ((old, new), (unescaped(old), unescaped(new))):
-        ends = [end for end, count in _line_ends(spelled_old).items() if count]
-        # A text that is in the file as it stands is taken so: a file may mix its line ends.
+def _adapt_to_file(text: str, old: str, new: str) -> tuple[str, str]:
+    """Adapt `old` and `new` to the file's line endings, and unescape characters such as <U+202E> if necessary."""
+    for spelled_old, spelled_new in ((old, new), (unescape_invisible(old), unescape_invisible(new))):
+        ends = [end for end, count in _count_line_ends(spelled_old).items() if count]
+        # Try an exact match first, because the file may contain mixed line endings.
         if ends and spelled_old in text:
-            return spelled_old, _with_line_ends(spelled_new, ends[0]) if len(ends) == 1 else spelled_new
-        for end in (_line_end(text), *_line_ends(text)):
-            adapted = _with_line_ends(spelled_old, end)
+            return spelled_old, _convert_line_ends(spelled_new, ends[0]) if len(ends) == 1 else spelled_new
+        for end in (_find_line_end(text), *_count_line_ends(text)):
+            adapted = _convert_line_ends(spelled_old, end)
             if adapted in text:
-                return adapted, _with_line_ends(spelled_new, end)
+                return adapted, _convert_line_ends(spelled_new, end)
     return old, new
 
 
-def _line_ends(text: str) -> dict[str, int]:
-    """How many lines end in each way."""
+def _count_line_ends(text: str) -> dict[str, int]:
+    """Count the line endings of each style."""
     both = text.count("\r\n")
     return {"\n": text.count("\n") - both, "\r\n": both, "\r": text.count("\r") - both}
 
 
-def _line_end(text: str) -> str:
-    """The one that most lines of the text have."""
-    ends = _line_ends(text)
+def _find_line_end(text: str) -> str:
+    """Return the most common line ending in the text."""
+    ends = _count_line_ends(text)
     return max(ends, key=ends.__getitem__)
 
 
-def _with_line_ends(text: str, end: str) -> str:
+def _convert_line_ends(text: str, end: str) -> str:
     plain = text.replace("\r\n", "\n").replace("\r", "\n")
     return plain if end == "\n" else plain.replace("\n", end)
 
 
-def _occurrences(text: str, old: str) -> Iterator[int]:
-    """Offsets, overlapping ones included: two ways to read a text are not one."""
+def _find_occurrences(text: str, old: str) -> Iterator[int]:
+    """Yield the offset of each occurrence, including overlapping ones, because they make the edit ambiguous."""
     at = text.find(old)
     while at >= 0:
         yield at
         at = text.find(old, at + 1)
 
 
-def _line_numbers(text: str, starts: Sequence[int]) -> list[int]:
+def _compute_line_numbers(text: str, starts: Sequence[int]) -> list[int]:
     ends = list(accumulate(map(len, split_lines(text))))
     return [bisect_right(ends, start) + 1 for start in starts]
 
 
-def _not_found(place: Place, text: str, old: str) -> str:
-    head = f"old_text is not in {quoted(place.shown)}."
-    lines, wanted = split_lines(text), split_lines(old)
-    if (first := _but_for_blanks(lines, wanted)) is not None:
-        last = first + len(wanted)
-        where = f"Line {last} differs" if len(wanted) == 1 else f"Lines {first + 1}-{last} differ"
-        return f"{head} {where} from it in white space only; copy the text exactly."
-    sought = next((set(_WORD.findall(line)) for line in wanted if line.strip()), set())
+def _explain_missing_text(place: Place, text: str, old: str) -> str:
+    head = f"old_text is not in {quote_path(place.label)}."
+    lines, expected = split_lines(text), split_lines(old)
+    if (first := _find_ignoring_white_space(lines, expected)) is not None:
+        last = first + len(expected)
+        where = f"Line {last} differs" if len(expected) == 1 else f"Lines {first + 1}-{last} differ"
+        return f"{head} {where} from it only in whitespace; copy the text exactly."
+    first_words = next((set(_WORD.findall(line)) for line in expected if line.strip()), set())
     score, number = max(
-        ((_likeness(sought, set(_WORD.findall(line))), -n) for n, line in enumerate(lines, 1)), default=(0.0, 0)
+        ((_measure_similarity(first_words, set(_WORD.findall(line))), -n) for n, line in enumerate(lines, 1)),
+        default=(0.0, 0),
     )
-    if score < _LIKE:
-        return f"{head} No line is like its first one; read the file again."
+    if score < _MIN_SIMILARITY:
+        return f"{head} No line resembles its first line; reread the file."
     return f"{head} The nearest line is {-number}: {lines[-number - 1].strip()[:200]}"
 
 
-def _but_for_blanks(lines: list[str], wanted: list[str]) -> int | None:
-    """Return the index of the first of `lines` from which they equal `wanted` except for white space.
+def _find_ignoring_white_space(lines: list[str], expected: list[str]) -> int | None:
+    """Return the index in `lines` where `expected` begins, or None. Whitespace differences are ignored.
 
-    One search in a joined text, whose lines no other line contains: `str.find` is linear for any texts.
+    A single search in the joined lines keeps the running time linear.
     """
-    joined, sought = ("\n".join(("", *(" ".join(line.split()) for line in each), "")) for each in (lines, wanted))
-    at = joined.find(sought) if wanted else -1
-    return None if at < 0 else joined.count("\n", 0, at)
+    text, sought = ("\n".join(("", *(" ".join(line.split()) for line in side), "")) for side in (lines, expected))
+    at = text.find(sought) if expected else -1
+    return None if at < 0 else text.count("\n", 0, at)
 
 
-def _likeness(a: set[str], b: set[str]) -> float:
-    """Share of common words, 0 to 1: linear, where a comparison by characters would hold everything up."""
+def _measure_similarity(a: set[str], b: set[str]) -> float:
+    """Return the similarity of two sets of words, from 0 to 1, in linear time."""
     return 2 * len(a & b) / max(1, len(a) + len(b))
 
 
-def _warning(new: str, old: str) -> str:
-    """Said to the model and, through it, to the user: characters that nobody would see in the editor."""
-    shown = invisible(new)
-    known = ("<U+000D>", *(invisible(old) if shown else ()))
-    added = [char for char in shown if char not in known]
-    return f" Note: the new text holds invisible characters: {visible(' '.join(added[:10]))}." if added else ""
+def _describe_invisible(new: str, old: str) -> str:
+    """Return a note about invisible characters that the edit added, because editors do not show them."""
+    characters = find_invisible(new)
+    old_characters = ("<U+000D>", *(find_invisible(old) if characters else ()))
+    added = [char for char in characters if char not in old_characters]
+    return (
+        f" Note: the new text contains invisible characters: {escape_invisible(' '.join(added[:10]))}." if added else ""
+    )

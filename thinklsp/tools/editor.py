@@ -1,19 +1,25 @@
-"""What tools may ask of the editor: all that its other language servers know. Without an editor, or one that does not
-say, the answer is None, and tools do with less."""
+"""Queries to the editor about other language servers.
+
+If there is no editor or the editor does not respond, the result of a query is None, and tools use other sources.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from thinklsp.core.problems import Problem
+from thinklsp.core.check_results import EditorDiagnostic
+from thinklsp.workspace.view import WorkspaceView
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A place in a document. `line` counts from 1, `column` from 0 in code points of `text`, the text of the document
-    that the caller sees: an editor whose text differs is not asked. `is_open`: the text is that of an open document,
-    else of the file on disk."""
+    """A position in a document.
+
+    `line` starts at 1. `column` starts at 0 and counts code points. `text` is the document's text as the tool knows it.
+    If the editor has a different text, no query is sent. `is_open` is true if the document is open in the editor.
+    """
 
     uri: str
     text: str
@@ -24,7 +30,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a symbol stands. Lines count from 1, both ends included."""
+    """The location of a symbol. Lines are numbered from 1, and the last line is included."""
 
     uri: str
     first_line: int
@@ -33,8 +39,11 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class NamedTarget:
-    """A symbol that the editor's language servers name. `container`: the name of the symbol around it, empty if the
-    answer has none; `depth`: how many symbols of the same answer contain it."""
+    """A symbol that the editor's language servers have reported.
+
+    `container` is the name of the enclosing symbol, or empty. `depth` is the number of enclosing symbols in the
+    response.
+    """
 
     name: str
     kind: str
@@ -45,77 +54,86 @@ class NamedTarget:
 
 @dataclass(frozen=True, slots=True)
 class NamedTargets:
-    """At most 2,000 symbols, in the editor's order. `unread`: how many before the last of them cannot be read;
-    `is_cut`: there are more."""
+    """Up to 2,000 symbols in the editor's order.
+
+    `unreadable_count` is the number of malformed symbols, which are skipped. `is_cut` is true if the editor reported
+    more symbols.
+    """
 
     symbols: tuple[NamedTarget, ...]
-    unread: int = 0
+    unreadable_count: int = 0
     is_cut: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class DiagnosedDocument:
-    """What the editor says about one document. `text`: of the document while it is open, as its lines are counted in
-    `problems`. `older`: they were made for an earlier version; their lines have moved with the text, and what stood in
-    text that has changed since is left out. `unread`: how many more were told in a form that nobody can read."""
+    """The diagnostics that the editor reports for a document.
+
+    If the document is open, `text` is its current text. `is_outdated` is true if the diagnostics refer to an earlier
+    version. In this case, only diagnostics on unchanged lines are included. `unreadable_count` is the number of
+    malformed diagnostics.
+    """
 
     uri: str
-    problems: tuple[Problem, ...]
+    problems: tuple[EditorDiagnostic, ...]
     text: str | None = None
-    older: bool = False
-    unread: int = 0
+    is_outdated: bool = False
+    unreadable_count: int = 0
 
 
-Failure = Literal["silent", "refused", "unreadable"]
-"""Of an editor that was asked: it did not answer in time, with an error, or with something that it is not asked for."""
+EditorFailure = Literal["silent", "refused", "unreadable"]
+"""The reason why an editor did not give a useful answer: a timeout, an error, or an answer in an unexpected format."""
 
 
 @dataclass(frozen=True, slots=True)
-class Diagnostics:
-    """`complete`: from every server that the editor runs, so that a document without problems has none. Otherwise they
-    came along with code actions, and there may be more; `failed` says why where the editor could have told of all. A
-    document that is not among them is not known about."""
+class EditorDiagnostics:
+    """The diagnostics that an editor reports.
+
+    If `is_complete` is true, all of the editor's language servers have reported. Otherwise, documents may have more
+    problems than listed, and `failure` explains why.
+    """
 
     documents: tuple[DiagnosedDocument, ...]
-    complete: bool
-    failed: Failure | None = None
+    is_complete: bool
+    failure: EditorFailure | None = None
 
 
 class Editor(Protocol):
-    async def diagnostics(self, uri: str | None) -> Diagnostics | None:
-        """Those of the present versions, waited for within bounds; of all documents where `uri` is None."""
+    async def load_documents(self, view: WorkspaceView, paths: Sequence[str]) -> None:
+        """Add the editor's text of these files to the view before a tool uses them.
 
-    async def definition(self, point: Point) -> tuple[Target, ...] | None: ...
+        Only an editor that does not announce its open documents does something here. Paths that tools may not read are
+        skipped.
+        """
 
-    async def references(self, point: Point) -> tuple[Target, ...] | None: ...
+    async def fetch_diagnostics(self, uri: str | None) -> EditorDiagnostics | None:
+        """Return the diagnostics of the documents' current versions, after waiting for a limited time.
 
-    async def hover(self, point: Point) -> str | None:
-        """Return at most 3,000 characters that the editor shows about a symbol; None also if it shows nothing."""
+        If `uri` is None, the diagnostics of all documents are returned.
+        """
 
-    async def outline(self, document: Point) -> NamedTargets | None:
-        """Return the symbols of a document. Line and column of `document` do not matter."""
+    async def find_definition(self, point: Point) -> tuple[Target, ...] | None: ...
 
-    async def symbols(self, query: str) -> NamedTargets | None:
-        """Return the symbols of the workspace that match a query, in the way each language server matches."""
+    async def find_references(self, point: Point) -> tuple[Target, ...] | None: ...
+
+    async def fetch_hover(self, point: Point) -> str | None:
+        """Return up to 3,000 characters of the editor's hover text for a symbol, or None if there is no text."""
+
+    async def fetch_outline(self, document: Point) -> NamedTargets | None:
+        """Return the symbols in a document. The line and column of `document` are ignored."""
+
+    async def find_symbols(self, query: str) -> NamedTargets | None:
+        """Return the workspace symbols that match a query. Each language server decides which symbols match."""
+
+
+async def _answer_none(_editor: object, _argument: object) -> None:
+    return None
 
 
 class NoEditor:
-    """The terminal, and editors that answer no questions."""
+    """A placeholder for sessions without an editor. The answer to every query is None."""
 
-    async def diagnostics(self, uri: str | None) -> Diagnostics | None:  # noqa: ARG002 - see Editor
-        return None
+    async def load_documents(self, view: WorkspaceView, paths: Sequence[str]) -> None:
+        """Do nothing, because the view already contains every open document."""
 
-    async def definition(self, point: Point) -> tuple[Target, ...] | None:  # noqa: ARG002 - see Editor
-        return None
-
-    async def references(self, point: Point) -> tuple[Target, ...] | None:  # noqa: ARG002 - see Editor
-        return None
-
-    async def hover(self, point: Point) -> str | None:  # noqa: ARG002 - see Editor
-        return None
-
-    async def outline(self, document: Point) -> NamedTargets | None:  # noqa: ARG002 - see Editor
-        return None
-
-    async def symbols(self, query: str) -> NamedTargets | None:  # noqa: ARG002 - see Editor
-        return None
+    fetch_diagnostics = find_definition = find_references = fetch_hover = fetch_outline = find_symbols = _answer_none

@@ -1,43 +1,43 @@
-"""`read_file` and `list_files`."""
+"""The `read_file` and `list_files` tools, which read from the workspace view."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 from pydantic import Field
 
 from thinklsp.core.errors import PathRefused, ToolFailed
 from thinklsp.core.lines import split_lines
-from thinklsp.tools.base import Arguments, Tool, ToolContext, ToolOutput
-from thinklsp.tools.shown import RESULT_LIMIT, shown_name, visible
-from thinklsp.tools.threads import in_thread, in_thread_if_long
+from thinklsp.core.text_safety import RESULT_LIMIT, clip_line, escape_invisible, format_path, take_fitting
+from thinklsp.core.tool_type import ToolOutput, is_kept_path
+from thinklsp.tools.tool import Arguments, Tool, ToolContext, run_in_thread, run_in_thread_if_long
 from thinklsp.workspace.ignore import GlobFilter, IgnoreRules
 from thinklsp.workspace.overlay import EditOverlay
-from thinklsp.workspace.relpath import quoted
+from thinklsp.workspace.relpath import quote_path
 from thinklsp.workspace.view import FileText, Place
 
-_NOTE_ROOM = 300
-_LONGEST_LINE = 4_000
+_NOTE_RESERVE = 300
+_MAX_LINE = 4_000
 _LISTING_SECONDS = 10.0
-_FOLDERS_NAMED = 40
+_MAX_NAMED_FOLDERS = 40
 
 
 class ReadFileArguments(Arguments):
     path: str = Field(description="Path of the file, relative to the workspace folder, or the URI of an open document.")
-    start_line: int | None = Field(default=None, ge=1, description="First line to show, counted from 1.")
-    end_line: int | None = Field(default=None, ge=1, description="Last line to show, included.")
+    start_line: int | None = Field(default=None, ge=1, description="First line to show. Lines are numbered from 1.")
+    end_line: int | None = Field(default=None, ge=1, description="Last line to show, inclusive.")
 
 
 class ReadFile(Tool[ReadFileArguments]):
     name: ClassVar[str] = "read_file"
     description: ClassVar[str] = (
-        "Read a text file with line numbers. An open document is read as it stands in the editor, and edits of this "
-        "turn are visible. Long files are cut; ask for the rest with start_line. The number and the tab before each "
-        "line are not part of the file. Invisible characters are shown as <U+XXXX>."
+        "Read a text file with line numbers. Open documents are read as they are in the editor, and edits from this "
+        "turn are visible. Long files are cut; continue with start_line. The number and the tab before each line are "
+        "not part of the file. Invisible characters are shown as <U+XXXX>."
     )
     read_only: ClassVar[bool] = True
     arguments = ReadFileArguments
@@ -48,56 +48,62 @@ class ReadFile(Tool[ReadFileArguments]):
         return f"read {args.path}:{args.start_line or 1}-{args.end_line or ''}"
 
     async def run(self, args: ReadFileArguments, context: ToolContext) -> ToolOutput:
-        place = context.overlay.view.resolve(args.path)
-        text = existing_text(context.overlay, place).text
-        return ToolOutput(await in_thread_if_long(len(text), self._shown, place, text, args))
+        if is_kept_path(args.path):
+            label, text = args.path, await _read_kept_text(args.path, context)
+        else:
+            place = context.overlay.view.resolve(args.path)
+            label, text = place.label, read_existing(context.overlay, place).text
+        return ToolOutput(await run_in_thread_if_long(len(text), self._format, label, text, args))
 
-    def _shown(self, place: Place, text: str, args: ReadFileArguments) -> str:
+    def list_paths(self, args: ReadFileArguments) -> tuple[str, ...]:
+        """Return no path for a text that the session keeps, because it is not a file of the workspace."""
+        return () if is_kept_path(args.path) else super().list_paths(args)
+
+    def _format(self, label: str, text: str, args: ReadFileArguments) -> str:
         lines = split_lines(text)
         first, last = args.start_line or 1, min(args.end_line or len(lines), len(lines))
         if not lines:
-            return f"{shown_name(place.shown)} is empty."
+            return f"{format_path(label)} is empty."
         if first > len(lines):
-            raise ToolFailed(f"{quoted(place.shown)} has {len(lines)} lines; line {first} does not exist.")
+            raise ToolFailed(f"{quote_path(label)} has {len(lines)} lines; line {first} does not exist.")
         if first > last:
-            raise ToolFailed(f"start_line {first} is behind end_line {last}; give them the other way round.")
-        return _numbered(place, lines, first, last)
+            raise ToolFailed(f"start_line {first} is after end_line {last}; swap them.")
+        return _number_lines(label, lines, first, last)
 
 
-def existing_text(overlay: EditOverlay, place: Place) -> FileText:
-    """The present text of a file. Raises with a sentence that says what to do where there is none."""
-    found = None if overlay.kind(place) == "directory" else overlay.read(place)
-    if found is None:
-        if overlay.kind(place) == "directory":
-            raise ToolFailed(f"{quoted(place.shown)} is a folder; list_files shows what is in it.")
-        raise ToolFailed(f"{quoted(place.shown)} does not exist; list_files shows the files that do.")
-    return found
+async def _read_kept_text(path: str, context: ToolContext) -> str:
+    text = None if context.texts is None else await context.texts.read(path)
+    if text is None:
+        raise ToolFailed(f"{quote_path(path)} is no longer kept. Call the tool again that returned it.")
+    return text
 
 
-def _numbered(place: Place, lines: list[str], first: int, last: int) -> str:
-    shown: list[str] = []
-    room = RESULT_LIMIT - _NOTE_ROOM - len(visible(place.shown))
-    number = first
-    while number <= last:
-        raw = lines[number - 1].rstrip("\r\n")
-        line = visible(raw[: _LONGEST_LINE + 1])
-        if len(line) > _LONGEST_LINE:
-            line = f"{line[:_LONGEST_LINE]} [line cut: {len(raw)} characters]"
-        line = f"{number:>5}\t{line}"
-        room -= len(line) + 1
-        if room < 0:
-            break
-        shown.append(line)
-        number += 1
-    head = f"{shown_name(place.shown)}, lines {first}-{number - 1} of {len(lines)}"
-    if number <= last:
-        shown.append(f"[cut at the length limit; go on with start_line {number}]")
-    return "\n".join((head, *shown))
+def read_existing(overlay: EditOverlay, place: Place) -> FileText:
+    """Return the current text of a file. Raises ToolFailed with a message for the model if the file does not exist."""
+    current = None if overlay.find_kind(place) == "directory" else overlay.read(place)
+    if current is None:
+        if overlay.find_kind(place) == "directory":
+            raise ToolFailed(f"{quote_path(place.label)} is a folder; use list_files to list it.")
+        raise ToolFailed(f"{quote_path(place.label)} does not exist; use list_files to find files.")
+    return current
+
+
+def _number_lines(label: str, lines: list[str], first: int, last: int) -> str:
+    numbered = (f"{number:>5}\t{_clip_line(lines[number - 1])}" for number in range(first, last + 1))
+    rows, is_cut = take_fitting(numbered, RESULT_LIMIT - _NOTE_RESERVE - len(escape_invisible(label)))
+    after = first + len(rows)
+    note = [f"[cut at the length limit; continue with start_line {after}]"] if is_cut else []
+    return "\n".join((f"{format_path(label)}, lines {first}-{after - 1} of {len(lines)}", *rows, *note))
+
+
+def _clip_line(line: str) -> str:
+    line = line.rstrip("\r\n")
+    return clip_line(line, _MAX_LINE, f"[line cut: {len(line)} characters]")
 
 
 class ListFilesArguments(Arguments):
     path: str | None = Field(
-        default=None, description="Folder to list, with everything below it. Default: all folders."
+        default=None, description="Folder to list, including its subfolders. Default: all folders."
     )
     glob: str | None = Field(
         default=None,
@@ -105,15 +111,15 @@ class ListFilesArguments(Arguments):
         max_length=1000,
         description="Only files that match, e.g. *.py or src/**/*.{ts,tsx}.",
     )
-    limit: int = Field(default=1000, ge=1, le=5000, description="Most files to name.")
+    limit: int = Field(default=1000, ge=1, le=5000, description="Maximum number of files to list.")
 
 
 class ListFiles(Tool[ListFilesArguments]):
     name: ClassVar[str] = "list_files"
     description: ClassVar[str] = (
-        "List files of the workspace, recursively, one path per line. Files that .gitignore leaves out are not named "
-        "unless path is inside an ignored folder. Where there are more files than limit, those nearest to the top are "
-        "named, and the folders that were not opened."
+        "List the files of the workspace recursively, one path per line. Ignored files (.gitignore) are omitted unless "
+        "path is inside an ignored folder. If there are more files than limit, the result contains the files nearest "
+        "to the top and the folders that were not opened."
     )
     read_only: ClassVar[bool] = True
     arguments = ListFilesArguments
@@ -125,18 +131,26 @@ class ListFiles(Tool[ListFilesArguments]):
         overlay = context.overlay
         starts = overlay.view.resolve_folder(args.path)
         for start in starts:
-            if (kind := overlay.kind(start)) != "directory":
-                reason = "does not exist" if kind is None else "is not a folder; read_file shows a file"
-                raise ToolFailed(f"{quoted(start.shown)} {reason}.")
+            if (kind := overlay.find_kind(start)) != "directory":
+                reason = "does not exist" if kind is None else "is not a folder; use read_file to read a file"
+                raise ToolFailed(f"{quote_path(start.label)} {reason}.")
         walk = FileWalk(overlay, starts, None if args.glob is None else GlobFilter(args.glob), args.limit)
-        return ToolOutput(_listed(await walk.run(), walk))
+        return ToolOutput(_format_listing(await walk.run(), walk))
+
+
+def find_start(place: Place, starts: Iterable[Place]) -> Place | None:
+    """Return the start folder that contains the place. Return None if no folder contains it or it is ignored."""
+    for start in starts:
+        if start.root is place.root and start.root is not None and start.path is not None and place.path is not None:
+            parts, above = place.path.parts, start.path.parts
+            if parts[: len(above)] == above and len(parts) > len(above):
+                return None if IgnoreRules(start.root, above).is_ignored(parts) else start
+    return None
 
 
 class FileWalk:
-    """One pass over files that are not ignored, from the top down, in a thread. Owned by one call.
-
-    Files that exist only in the editor or in this turn's edits are included, deleted ones are not.
-    """
+    """A traversal of all files that are not ignored, in a thread. The traversal includes files that exist only in the
+    editor or in this turn's edits, and skips files that the turn deleted."""
 
     def __init__(
         self, overlay: EditOverlay, starts: tuple[Place, ...], glob: GlobFilter | None = None, limit: int = 1_000_000
@@ -145,52 +159,48 @@ class FileWalk:
         self._glob = glob
         self._limit = limit
         self._starts = starts
-        self._stopped = threading.Event()
-        self._seen: set[str] = set()
-        self.complete = True
-        self.unopened: list[str] = []
+        self._stop_event = threading.Event()
+        self._visited_keys: set[str] = set()
+        self.is_complete = True
+        self.unopened_folders: list[str] = []
 
     async def run(self) -> list[Place]:
-        """At most `limit` places. A cancelled call stops its thread at the next folder."""
+        """Return up to `limit` places. If the call is cancelled, the thread stops at the next folder."""
         try:
-            return await in_thread(self._found)
+            return await run_in_thread(self._find)
         finally:
-            self._stopped.set()
+            self._stop_event.set()
 
-    def _found(self) -> list[Place]:
-        found = [place for place in self._afloat() if self._takes(place)][: self._limit]
-        return found + self._walk(self._limit - len(found))
+    def _find(self) -> list[Place]:
+        changed = [place for place in self._list_changed() if self._includes(place)][: self._limit]
+        return changed + self._walk(self._limit - len(changed))
 
-    def _afloat(self) -> list[Place]:
-        places = {place.key: place for place in (*self._overlay.view.unlike_disk(), *self._overlay.changed())}
-        # Deleted ones are marked as seen, so that the walk leaves them out.
-        self._seen = set(places)
-        return [place for place in places.values() if self._overlay.kind(place) == "file"]
+    def _list_changed(self) -> list[Place]:
+        places = {place.key: place for place in (*self._overlay.view.list_open_places(), *self._overlay.list_changed())}
+        # Skip deleted files by marking them as visited.
+        self._visited_keys = set(places)
+        return [place for place in places.values() if self._overlay.find_kind(place) == "file"]
 
-    def _takes(self, place: Place) -> bool:
-        """Below one of the folders to list, not ignored there, and matching the glob."""
-        for start in self._starts:
-            if start.root is place.root and start.path is not None and place.path is not None and start.root:
-                parts, depth = place.path.parts, len(start.path.parts)
-                if parts[:depth] == start.path.parts and len(parts) > depth:
-                    ignored = IgnoreRules(start.root, start.path.parts).ignored(parts)
-                    return not ignored and bool(self._matching(start, parts[:-1], parts[-1:]))
-        return False
+    def _includes(self, place: Place) -> bool:
+        start = find_start(place, self._starts)
+        if start is None or place.path is None:
+            return False
+        return bool(self._filter_names(start, place.path.parts[:-1], place.path.parts[-1:]))
 
-    def _matching(self, start: Place, folder: tuple[str, ...], names: Sequence[str]) -> Sequence[str]:
-        """The names in a folder below the start that the glob takes."""
+    def _filter_names(self, start: Place, folder: tuple[str, ...], names: Sequence[str]) -> Sequence[str]:
+        """Return the names in `folder` that match the glob."""
         if self._glob is None or start.root is None or start.path is None:
             return names
-        depth, above = len(start.path.parts), self._overlay.view.shown_above(start.root)
-        return [name for name in names if self._glob.takes((*folder, name), below=depth, above=above)]
+        depth, above = len(start.path.parts), self._overlay.view.find_label_prefix(start.root)
+        return [name for name in names if self._glob.includes((*folder, name), below=depth, above=above)]
 
     def _walk(self, limit: int) -> list[Place]:
         view, deadline = self._overlay.view, time.monotonic() + _LISTING_SECONDS
 
-        def stopped() -> bool:
-            return time.monotonic() > deadline or self._stopped.is_set()
+        def should_stop() -> bool:
+            return time.monotonic() > deadline or self._stop_event.is_set()
 
-        found: list[Place] = []
+        places: list[Place] = []
         rules = {
             start.key: IgnoreRules(start.root, start.path.parts)
             for start in self._starts
@@ -200,49 +210,47 @@ class FileWalk:
         waiting = deque((start, start) for start in self._starts)
         while waiting:
             start, folder = waiting.popleft()
-            if len(found) > limit or stopped():
-                self.complete = False
-                self.unopened += [place.shown for place in (folder, *(entry[1] for entry in waiting))]
+            if len(places) > limit or should_stop():
+                self.is_complete = False
+                self.unopened_folders += [place.label for place in (folder, *(entry[1] for entry in waiting))]
                 break
-            listing = view.listing(folder)
+            listing = view.list_folder(folder)
             if listing is None or folder.path is None or start.path is None:
                 continue
             above = folder.path.parts
-            kept = rules[start.key].kept(above, listing, stopped)
-            for place in self._places(folder, self._matching(start, above, kept.files)):
-                if place.key not in self._seen:
-                    self._seen.add(place.key)
-                    found.append(place)
-            # A workspace folder inside another one is walked under its own name.
-            waiting += ((start, below) for below in self._places(folder, kept.directories) if below.key not in own)
-        self.complete = self.complete and len(found) <= limit and not stopped()
-        return found[:limit]
+            included = rules[start.key].filter_listing(above, listing, should_stop)
+            for place in self._resolve_places(folder, self._filter_names(start, above, included.files)):
+                if place.key not in self._visited_keys:
+                    self._visited_keys.add(place.key)
+                    places.append(place)
+            # A nested workspace folder is traversed separately, under its own name.
+            waiting += (
+                (start, below) for below in self._resolve_places(folder, included.directories) if below.key not in own
+            )
+        self.is_complete = self.is_complete and len(places) <= limit and not should_stop()
+        return places[:limit]
 
-    def _places(self, folder: Place, names: Sequence[str]) -> list[Place]:
-        """Empty where no path may lead: that one folder is too deep does not hide the others."""
+    def _resolve_places(self, folder: Place, names: Sequence[str]) -> list[Place]:
+        """Return the places for the names in a folder, or an empty list if the folder is nested too deeply."""
         try:
-            return self._overlay.view.places_below(folder, names) if names else []
+            return self._overlay.view.build_places(folder, names) if names else []
         except PathRefused:
-            self.complete = False
-            self.unopened += [f"{folder.shown}/{name}" for name in names]
+            self.is_complete = False
+            self.unopened_folders += [f"{folder.label}/{name}" for name in names]
             return []
 
 
-def _listed(places: list[Place], walk: FileWalk) -> str:
-    lines: list[str] = []
-    room = RESULT_LIMIT - _NOTE_ROOM - _FOLDERS_NAMED * 100
-    for place in sorted(places, key=lambda place: place.shown):
-        line = visible(shown_name(place.shown))
-        room -= len(line) + 1
-        if room < 0:
-            break
-        lines.append(line)
+def _format_listing(places: list[Place], walk: FileWalk) -> str:
+    names = (escape_invisible(format_path(place.label)) for place in sorted(places, key=lambda place: place.label))
+    lines, is_cut = take_fitting(names, RESULT_LIMIT - _NOTE_RESERVE - _MAX_NAMED_FOLDERS * 100)
     if not lines:
-        return "No files." if walk.complete else "No files were found before the time was up; give a path."
-    if walk.complete and len(lines) == len(places):
+        return "No files." if walk.is_complete else "No files were found within the time limit; give a path."
+    if walk.is_complete and not is_cut:
         return "\n".join(lines)
-    lines.append(f"[cut: {len(lines)} files of more; give a path or a glob to see others]")
-    if walk.unopened:
-        named = ", ".join(visible(shown_name(name))[:90] + "/" for name in walk.unopened[:_FOLDERS_NAMED])
-        lines.append(f"[{len(walk.unopened)} folders were not opened: {named}]")
+    lines.append(f"[cut after {len(lines)} files; give a path or a glob to see others]")
+    if walk.unopened_folders:
+        folders = ", ".join(
+            escape_invisible(format_path(name))[:90] + "/" for name in walk.unopened_folders[:_MAX_NAMED_FOLDERS]
+        )
+        lines.append(f"[{len(walk.unopened_folders)} folders were not opened: {folders}]")
     return "\n".join(lines)

@@ -1,8 +1,7 @@
-"""ripgrep as a process: found outside the workspace, started without configuration, stopped at the first chance.
+"""Text search with ripgrep, which runs as a child process without a configuration file.
 
-It runs over the disk by path, so what it prints is a hint about where to look and nothing more: the caller reads
-every file that it names through the gate and shows that text. On machines without ripgrep, Python's patterns match
-texts in a worker process.
+ripgrep reads files by path, so its output only indicates which files to read. The caller reads these files through the
+workspace view. Without ripgrep, a worker process searches with Python's `re`.
 """
 
 from __future__ import annotations
@@ -16,28 +15,29 @@ import sys
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from thinklsp.core.errors import ToolFailed
-from thinklsp.tools.child import started
-from thinklsp.tools.line_matcher import compile_fault, matching_lines
-from thinklsp.tools.programs import find_program, runs
-from thinklsp.workers.pool import WorkFailed, run_in_worker
-from thinklsp.workspace.ignore import PRUNED, GlobFilter
-from thinklsp.workspace.paths import READ_LIMIT
+from thinklsp.tools.programs import find_program, is_executable, run_child
+from thinklsp.workers import WorkFailed, run_in_worker
+from thinklsp.workspace.ignore import PRUNED_FOLDERS, GlobFilter
+from thinklsp.workspace.paths import MAX_READ_BYTES
 
-ONE_LINE = "The pattern holds a line end; the search goes line by line, so look for one line of it."
-_CHUNK = 1 << 16
-# The limits of one call of a worker; the search as a whole has a time limit of its own, which cancels the call.
+MULTILINE_PATTERN = (
+    "The pattern contains a line ending, but the search works line by line. Search for one of its lines."
+)
+_CHUNK_BYTES = 1 << 16
+# The limits of a single worker call. The whole search has a separate time limit.
 _WORKER_SECONDS = 10.0
 _MAX_BATCH_CHARACTERS = 2_000_000
-_MOST_OUTPUT = 50 * 1024 * 1024
-# A message holds the whole line, and 45 bytes for each match in it: 225 MB for a line of 5 MB that matches everywhere.
+_MAX_OUTPUT_BYTES = 50 * 1024 * 1024
+# A match in a long line produces a huge JSON message. A line of 5 MB that matches everywhere produces 225 MB.
 _LONG_MESSAGE_BYTES = 1024 * 1024
 _MAX_MESSAGE_BYTES = 8 * 1024 * 1024
 _MAX_COLUMNS_BYTES = 1 << 16
 _COLUMNS = b'"submatches":['
-# Quotes within a text are escaped, so that neither of them is found there.
+# Quotes in JSON strings are escaped, so this pattern cannot match inside a string.
 _END_OF_COLUMN = re.compile(rb'"end":\d+\}')
 _OPTIONS = (
     "--json",
@@ -45,13 +45,13 @@ _OPTIONS = (
     "--no-follow",
     "--no-messages",
     "--crlf",
-    f"--max-filesize={READ_LIMIT}",
-    # Looking for the user's own list, it would ask the system who the user is, over a socket on some.
+    f"--max-filesize={MAX_READ_BYTES}",
+    # Without this option, ripgrep looks up the home folder, which requires a socket on some systems.
     "--no-ignore-global",
-    # Those of before 14.0 do not know it, and heed `.rgignore` whatever they are told.
+    # Versions of ripgrep before 14.0 reject this option. This is intended, because they would read `.rgignore`.
     "--hyperlink-format=none",
 )
-# Exactly the rules of our own listings: hidden files too, .gitignore with or without git, no list from elsewhere.
+# Search hidden files, and apply `.gitignore` even outside git repositories, as file listings do.
 _TREE_OPTIONS = (
     "--hidden",
     "--no-require-git",
@@ -63,7 +63,7 @@ _TREE_OPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What to look for in each line. `globs` as ripgrep takes them."""
+    """A pattern to search for in each line. `globs` uses ripgrep's syntax."""
 
     pattern: str
     literal: bool = False
@@ -72,7 +72,11 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Line `number` counts ``\\n`` only. `columns`: where matches begin in `line`, in bytes of its UTF-8 form."""
+    """A matching line.
+
+    `number` is the line number if only ``\\n`` ends a line. `columns` contains the byte offset of each match in the
+    UTF-8 line.
+    """
 
     path: str
     number: int
@@ -80,107 +84,117 @@ class Match:
     columns: tuple[int, ...]
 
 
-class UnknownOption(Exception):
-    """This ripgrep is too old for the options that keep it within bounds."""
+class UnsupportedRipgrep(Exception):
+    """Raised if the installed ripgrep does not support the required options."""
 
 
-class BrokeOff(Exception):
-    """The system ended it, as it does with one that wants too much memory."""
+class RipgrepKilled(Exception):
+    """Raised if a signal killed ripgrep, for example because it used too much memory."""
 
 
 def find_ripgrep(folders: Iterable[str], path: str | None = None) -> Sequence[str]:
-    """The system's program, then the one that was installed with us; never one that lies in a workspace folder.
-
-    The folder of our own interpreter is trusted even there: an environment inside the project is what runs us."""
+    """Return the paths of ripgrep on the system and in thinklsp's Python environment, if installed. ripgrep on the
+    system must be outside the workspace folders. The Python environment may be inside a workspace folder."""
     system = find_program("rg", folders, path)
     own = os.path.join(os.path.dirname(sys.executable), "rg")
-    return tuple(dict.fromkeys(program for program in (system, own) if program is not None and runs(program)))
+    return tuple(dict.fromkeys(program for program in (system, own) if program is not None and is_executable(program)))
 
 
-def first_sieve(glob: GlobFilter | None, below: Sequence[str], above: tuple[str, ...]) -> Sequence[str]:
-    """Globs as ripgrep takes them, the last one that fits wins: they keep every file that `glob` takes in a search that
-    begins in the folder `below` the workspace folder, and more. `above`: as in `GlobFilter.takes`."""
+def build_globs(glob: GlobFilter | None, below: Sequence[str], above: tuple[str, ...]) -> Sequence[str]:
+    """Build ripgrep globs that match at least every file that `glob` includes.
+
+    `below` is the start folder, relative to the workspace folder. `above` is the same as in `GlobFilter.includes`. In
+    ripgrep, the last matching glob has priority.
+    """
     forms: list[str] = []
-    if above and glob is not None and glob.takes((), above=(*above, "-")):
-        # Whatever is in this folder.
+    start = re.sub(r"([][*?{}\\])", r"\\\1", "/".join(below))
+    if above and glob is not None and glob.includes((), above=(*above, "-")):
         glob = None
-    for pattern in () if glob is None or glob.leaves_out else glob.patterns:
+    for pattern in () if glob is None or glob.is_negated else glob.patterns:
         plain = pattern.strip("/")
-        # At any depth, unless there is a slash in it.
+        # A pattern without a slash matches at any depth.
         forms.append(f"/{plain}" if "/" in pattern.rstrip("/") else f"**/{plain}")
-        forms += [f"/{_escaped('/'.join(below))}/{plain}"] if below else []
+        forms += [f"/{start}/{plain}"] if below else []
         if above and (rest := re.sub(r"^(\*\*/+)*[^/]*/+", "", plain)) != plain:
             forms.append(f"/{rest}")
-    # With a folder all that is in it is meant, which ripgrep does not see so.
-    return (*forms, *(f"{form}/**" for form in forms), *(f"!{name}" for name in PRUNED))
-
-
-def _escaped(path: str) -> str:
-    return re.sub(r"([][*?{}\\])", r"\\\1", path)
+    # A glob that matches a folder includes the folder's contents. ripgrep needs a separate glob for the contents.
+    return (*forms, *(f"{form}/**" for form in forms), *(f"!{name}" for name in PRUNED_FOLDERS))
 
 
 async def search_tree(
     program: str, folder: str, start: Sequence[str], query: Query, *, ignore_file: bool = False
 ) -> AsyncGenerator[Match, None]:
-    """Matches below `start` in no particular order. Close the iterator to stop the process.
+    """Yield the matches below the `start` folder in any order. Close the iterator to stop ripgrep.
 
-    `ignore_file`: the folder has a `.gitignore` that counts although the search begins below it.
+    If `ignore_file` is true, the `.gitignore` in `folder` also applies.
     """
     argv = [program, *_OPTIONS, *_TREE_OPTIONS, *(("--ignore-file=.gitignore",) if ignore_file else ())]
     argv += [f"--glob={glob}" for glob in query.globs]
-    argv += [*_pattern(query), "./" + "/".join(start)]
-    async with started(argv, folder) as process, aclosing(_messages(process)) as messages:
+    argv += [*_build_pattern_arguments(query), "./" + "/".join(start)]
+    async with run_child(argv, folder) as process, aclosing(_read_messages(process)) as messages:
         async for message in messages:
-            if (match := _match(message)) is not None:
+            if (match := _parse_match(message)) is not None:
                 yield match
         await _check_end(process)
 
 
-async def search_texts(program: str, texts: Sequence[str], query: Query, *, most: int) -> list[tuple[int, Match]]:
-    """Matches in texts that are not on disk, with the index of the text, in order; at most `most`."""
-    # One process for all of them: the texts follow one another, each closed by a line end.
+async def search_texts(program: str, texts: Sequence[str], query: Query, *, limit: int) -> list[tuple[int, Match]]:
+    """Search texts that are not on disk. Return up to `limit` matches, each with the index of its text."""
+    # Join the texts, so that one process can search all of them. Each text must end with a line ending.
     closed = [text if text.endswith("\n") or not text else text + "\n" for text in texts]
-    argv = [program, *_OPTIONS, "--text", "--encoding=none", f"--max-count={most}", *_pattern(query), "-"]
-    async with started(argv, "/", fed=True) as process:
-        assert process.stdin is not None  # noqa: S101 - states what `fed` means, for the type checker.
+    argv = [
+        program,
+        *_OPTIONS,
+        "--text",
+        "--encoding=none",
+        f"--max-count={limit}",
+        *_build_pattern_arguments(query),
+        "-",
+    ]
+    async with run_child(argv, "/", has_stdin=True) as process:
+        assert process.stdin is not None  # noqa: S101 - for the type checker
         process.stdin.write("".join(closed).encode("utf-8", "replace"))
         process.stdin.close()
-        matches = [match async for message in _messages(process) if (match := _match(message)) is not None]
+        matches = [match async for message in _read_messages(process) if (match := _parse_match(message)) is not None]
         await _check_end(process)
     starts = [0]
     for text in closed:
         starts.append(starts[-1] + text.count("\n"))
-    found: list[tuple[int, Match]] = []
+    results: list[tuple[int, Match]] = []
     index = 0
     for match in matches:
         while match.number > starts[index + 1]:
             index += 1
-        found.append((index, Match("", match.number - starts[index], match.line, match.columns)))
-    return found
+        results.append((index, Match("", match.number - starts[index], match.line, match.columns)))
+    return results
 
 
-def _pattern(query: Query) -> list[str]:
-    """Everything behind the two dashes is data, whatever sign it begins with."""
+def _build_pattern_arguments(query: Query) -> list[str]:
+    """Return ripgrep's arguments for the pattern.
+
+    Two dashes separate the pattern from the options, because the pattern may begin with a dash.
+    """
     return [*(("--fixed-strings",) if query.literal else ()), "--", query.pattern]
 
 
-async def _messages(process: asyncio.subprocess.Process) -> AsyncGenerator[Mapping[str, Any], None]:
-    assert process.stdout is not None  # noqa: S101 - states what PIPE above means, for the type checker.
+async def _read_messages(process: asyncio.subprocess.Process) -> AsyncGenerator[Mapping[str, Any], None]:
+    assert process.stdout is not None  # noqa: S101 - for the type checker
     rest, total = bytearray(), 0
-    while total < _MOST_OUTPUT and (chunk := await process.stdout.read(_CHUNK)):
+    while total < _MAX_OUTPUT_BYTES and (chunk := await process.stdout.read(_CHUNK_BYTES)):
         total += len(chunk)
-        # One message can have as many chunks as there are matches in a line: each is looked through once.
+        # Scan each chunk only once, because a long JSON message arrives in many chunks.
         *lines, last = chunk.split(b"\n")
         for line in lines:
-            if (message := _parsed(rest + line)) is not None:
+            if (message := _parse_message(rest + line)) is not None:
                 yield message
             rest = bytearray()
         if len(rest) < _MAX_MESSAGE_BYTES:
             rest += last
 
 
-def _parsed(line: bytes | bytearray) -> Mapping[str, Any] | None:
-    """Return a message, a long one with its first columns only; None for one of which no column was kept."""
+def _parse_message(line: bytes | bytearray) -> Mapping[str, Any] | None:
+    """Parse a JSON message, truncated to the first columns if it is long. Returns None if a long message contains no
+    complete column."""
     if len(line) > _LONG_MESSAGE_BYTES:
         begin = line.find(_COLUMNS)
         ends = [end.end() for end in _END_OF_COLUMN.finditer(line, begin, begin + _MAX_COLUMNS_BYTES)]
@@ -191,65 +205,63 @@ def _parsed(line: bytes | bytearray) -> Mapping[str, Any] | None:
     return message
 
 
-def _match(message: Mapping[str, Any]) -> Match | None:
+def _parse_match(message: Mapping[str, Any]) -> Match | None:
     if message["type"] != "match":
         return None
-    found = message["data"]
-    columns = tuple(part["start"] for part in found["submatches"])
-    return Match(os.fsdecode(_bytes(found["path"])), found["line_number"], _bytes(found["lines"]), columns)
+    data = message["data"]
+    columns = tuple(part["start"] for part in data["submatches"])
+    return Match(os.fsdecode(_decode_bytes(data["path"])), data["line_number"], _decode_bytes(data["lines"]), columns)
 
 
-def _bytes(value: Mapping[str, str]) -> bytes:
-    """Text where it is UTF-8, else base64."""
+def _decode_bytes(value: Mapping[str, str]) -> bytes:
+    """Decode a field that contains either UTF-8 text or base64."""
     return value["text"].encode() if "text" in value else base64.b64decode(value["bytes"])
 
 
 async def _check_end(process: asyncio.subprocess.Process) -> None:
-    """Raise what its end means, unless it was left before its end."""
+    """Raise an exception if ripgrep failed, unless the caller stopped it early.
+
+    ripgrep skips unreadable files without an error.
+    """
     if process.stdout is not None and not process.stdout.at_eof():
         return
     _, errors = await process.communicate()
-    _check(process.returncode, errors)
-
-
-def _check(status: int | None, errors: bytes) -> None:
-    """Files that cannot be read are passed over in silence; what is left on stderr is about the request."""
+    status, text = process.returncode, errors[:1000].decode("utf-8", "replace").strip()
     if status is not None and status < 0:
-        raise BrokeOff
-    if status != 2 or not errors.strip():
+        raise RipgrepKilled
+    if status != 2 or not text:
         return
-    text = errors[:1000].decode("utf-8", "replace").strip()
     if "unrecognized flag" in text or "Found argument" in text:
-        raise UnknownOption(text)
+        raise UnsupportedRipgrep(text)
     if text.startswith("rg: the literal "):
-        raise ToolFailed(ONE_LINE)
-    # It goes on to advise options that a model cannot give.
+        raise ToolFailed(MULTILINE_PATTERN)
+    # Remove the options that ripgrep recommends, because the model cannot set them.
     text = text.removeprefix("rg: ").partition("\nConsider")[0].strip()
-    raise ToolFailed(f"The search could not be made: {text}")
+    raise ToolFailed(f"The search failed: {text}")
 
 
-async def match_texts(texts: Sequence[str], query: Query, *, most: int) -> list[tuple[int, Match]]:
-    """Match texts without ripgrep. Return at most `most` matches, each with the index of its text.
+async def match_texts(texts: Sequence[str], query: Query, *, limit: int) -> list[tuple[int, Match]]:
+    """Search texts without ripgrep. Return up to `limit` matches, each with the index of its text.
 
-    Raises ToolFailed for a wrong pattern and TimeoutError if a batch takes too long.
+    Raises ToolFailed if the pattern is invalid, and TimeoutError if a worker call takes too long.
     """
     pattern = re.escape(query.pattern) if query.literal else query.pattern
-    found: list[tuple[int, Match]] = []
+    results: list[tuple[int, Match]] = []
     try:
-        if fault := await run_in_worker(_WORKER_SECONDS, compile_fault, pattern):
-            raise ToolFailed(f"The pattern is not a regular expression: {fault}.")
+        if fault := await run_in_worker(_WORKER_SECONDS, find_pattern_error, pattern):
+            raise ToolFailed(f"The pattern is not a valid regular expression: {fault}.")
         for first, batch in _split_batches(texts):
-            rows = await run_in_worker(_WORKER_SECONDS, matching_lines, pattern, batch, most - len(found))
-            found += [(first + index, Match("", number, b"", (column,))) for index, number, column in rows]
-            if len(found) == most:
+            rows = await run_in_worker(_WORKER_SECONDS, find_matching_lines, pattern, batch, limit - len(results))
+            results += [(first + index, Match("", number, b"", (column,))) for index, number, column in rows]
+            if len(results) == limit:
                 break
     except WorkFailed:
         raise TimeoutError from None
-    return found
+    return results
 
 
 def _split_batches(texts: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
-    """Yield the texts of each call of a worker, with the index of the first one."""
+    """Split the texts into batches for worker calls. Yield each batch with the index of its first text."""
     first, batch, size = 0, list[str](), 0
     for index, text in enumerate(texts):
         if batch and size + len(text) > _MAX_BATCH_CHARACTERS:
@@ -259,3 +271,31 @@ def _split_batches(texts: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
         size += len(text)
     if batch:
         yield first, batch
+
+
+def find_pattern_error(pattern: str) -> str:
+    """Return the error message for an invalid regular expression, or an empty string."""
+    try:
+        re.compile(pattern)
+    except (re.error, OverflowError, RecursionError) as error:
+        return str(error)
+    return ""
+
+
+def find_matching_lines(pattern: str, texts: list[str], limit: int) -> list[list[int]]:
+    """Return `[text, line, column]` for each of the first matches.
+
+    Lines end at ``\\n`` and are numbered from 1. Columns are byte offsets.
+    """
+    regex = re.compile(pattern)
+    rows = ([index, *place] for index, text in enumerate(texts) for place in _find_matches(regex, text))
+    return list(islice(rows, limit))
+
+
+def _find_matches(pattern: re.Pattern[str], text: str) -> Iterator[tuple[int, int]]:
+    for number, line in enumerate(text.removesuffix("\n").split("\n") if text else (), start=1):
+        for match in pattern.finditer(line.removesuffix("\r")):
+            yield number, len(line[: match.start()].encode("utf-8", "replace"))
+            # One match per line is enough, unless a lone `\r` splits the line into several lines in editors.
+            if "\r" not in line[:-1]:
+                break

@@ -1,202 +1,350 @@
-"""The shadow of a workspace during a turn: for each folder an overlay over it, which takes no time to make, or a copy
-of what git lists. Everything here blocks, and none of it runs anything."""
+"""Shadow copies of the workspace folders, which commands can change during a turn.
+
+A shadow copy is an overlay mount or, if the system does not support overlay mounts, a copy of the files that git lists.
+It is stored in a scratch folder, which is deleted at the end of the turn. If the server is killed, the next server
+deletes the folder. The functions in this module block and run no programs.
+"""
 
 from __future__ import annotations
 
 import base64
+import fcntl
 import os
+import secrets
 import stat
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
 from thinklsp.core.errors import PathRefused
-from thinklsp.sandbox.ground import Ground, Seen, seen
-from thinklsp.sandbox.room import Folder
-from thinklsp.sandbox.usage import size_of
+from thinklsp.sandbox.bubblewrap import SandboxFolder
+from thinklsp.sandbox.resource_usage import measure_folder
 from thinklsp.workspace.ignore import IgnoreRules
-from thinklsp.workspace.masks import Masks, find_masks
 from thinklsp.workspace.overlay import EditOverlay
 from thinklsp.workspace.paths import Root
-from thinklsp.workspace.shadow import content, copy, wanted
+from thinklsp.workspace.shadow import Masks, collect_files, copy_folder, find_masks, read_content
 from thinklsp.workspace.view import Place, WorkspaceView
 
-_MOST_TOLD = 50
-# A command that changes more is told of these; the next one gets a new shadow.
-_MOST_LOOKED_AT = 2_000
-# What programs leave behind and nobody wants to hear of.
+_MAX_REPORTED = 50
+# The maximum number of changed paths to compare. After more changes, the next command gets a new shadow copy.
+_MAX_CHECKED = 2_000
+# Files that common programs leave behind. They are not reported as changes.
 _LEFTOVERS = ("__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".coverage", ".hypothesis", ".cache")
 
 
 @dataclass(slots=True)
 class _Shadow:
-    """Of one folder. `copy` is what is bound over it; `made`: where what has been changed is found."""
+    """A shadow copy of a workspace folder. In the sandbox, it is mounted at `bound_folder`. `changes_folder` receives
+    all changes."""
 
     root: Root
-    copy: str
-    made: str
+    bound_folder: str
+    changes_folder: str
     overlay: Mapping[str, str] | None = None
-    shown: tuple[str, ...] = ()
-    before: Seen = field(default_factory=dict)
-    given: int = 0
+    visible_folders: tuple[str, ...] = ()
+    states: _FileStates = field(default_factory=dict)
+    initial_bytes: int = 0
 
 
 class Shadows:
-    """`spoiled`: commands have made of it what cannot be brought up to date; the next one needs a new one. What a
-    command makes besides what is there, such as a build, stays for those after it; what it changes is put back.
-    `littered`: something that it made stays which git does not ignore, so that this is not what the user will have."""
+    """The shadow copies of all workspace folders.
+
+    New files, such as build results, are kept for later commands, while changed files are restored. `is_spoiled` is
+    true if the next command needs new copies. `has_leftovers` is true if a new file was kept that git does not ignore.
+    """
 
     def __init__(
-        self, view: WorkspaceView, state_folder: str, *, overlays: bool, stopped: Callable[[], bool] = lambda: False
+        self, view: WorkspaceView, state_folder: str, *, overlays: bool, should_stop: Callable[[], bool] = lambda: False
     ) -> None:
-        """Raises OSError, and PathRefused where the workspace cannot be copied. `stopped`: nobody waits any more."""
-        self.spoiled = self.littered = False
-        self._known: dict[str, Place] = {}
-        self._ground = Ground(state_folder)
+        """Create the shadow copies, and stop early if `should_stop` returns True. Raises OSError or PathRefused."""
+        self.is_spoiled = self.has_leftovers = False
+        self._written_places: dict[str, Place] = {}
+        self._scratch = _ScratchFolder(state_folder)
+        self.empty_file = self._scratch.empty_file
         with ExitStack() as unless_made:
-            unless_made.callback(self._ground.close)
+            unless_made.callback(self._scratch.close)
             self._shadows = [
-                self._overlaid(folder.root, str(index)) if overlays else self._copied(folder.root, str(index), stopped)
+                self._create_overlay(folder.root, str(index))
+                if overlays
+                else self._create_copy(folder.root, str(index), should_stop)
                 for index, folder in enumerate(view.folders)
             ]
             unless_made.pop_all()
 
     def close(self) -> None:
-        self._ground.close()
+        self._scratch.close()
 
     @property
-    def nothing(self) -> str:
-        """An empty file."""
-        return self._ground.nothing
+    def changes_folders(self) -> list[str]:
+        """The folders on disk that receive the changes of commands, one for each shadow copy."""
+        return [shadow.changes_folder for shadow in self._shadows]
 
     @property
-    def written(self) -> list[str]:
-        """The folders on disk that hold what commands write."""
-        return [shadow.made for shadow in self._shadows]
+    def initial_bytes(self) -> int:
+        """The total size of the change folders before the first command, in bytes."""
+        return sum(shadow.initial_bytes for shadow in self._shadows)
 
-    @property
-    def given(self) -> int:
-        """The bytes that those folders held before the first command."""
-        return sum(shadow.given for shadow in self._shadows)
-
-    def overlays(self) -> list[Mapping[str, str]]:
+    def list_overlays(self) -> list[Mapping[str, str]]:
         return [shadow.overlay for shadow in self._shadows if shadow.overlay is not None]
 
-    def folders(self) -> list[Folder]:
-        """Looked at again for each command: the user may have made secrets in the meantime. Raises PathRefused."""
-        return [self._folder(shadow, str(index)) for index, shadow in enumerate(self._shadows)]
+    def list_folders(self) -> list[SandboxFolder]:
+        """Return the folders to mount in the sandbox. Secrets in them are hidden. Raises PathRefused."""
+        return [self._build_folder(shadow, str(index)) for index, shadow in enumerate(self._shadows)]
 
-    def _folder(self, shadow: _Shadow, name: str) -> Folder:
-        masks = _seen_masks(shadow, find_masks(shadow.root))
+    def _build_folder(self, shadow: _Shadow, name: str) -> SandboxFolder:
+        masks = _filter_masks(shadow, find_masks(shadow.root))
         replaced = [
-            (path, self._ground.file(data, name, "shown", str(number)))
+            (path, self._scratch.write_file(data, name, "shown", str(number)))
             for number, (path, data) in enumerate(masks.replaced.items())
         ]
-        return Folder(shadow.root.path, shadow.copy, shadow.shown, tuple(masks.hidden), tuple(replaced))
+        return SandboxFolder(
+            shadow.root.path, shadow.bound_folder, shadow.visible_folders, tuple(masks.hidden), tuple(replaced)
+        )
 
-    def sync(self, overlay: EditOverlay) -> list[dict[str, Any]]:
-        """What has to be written and deleted before a command, as `sandbox.enter` takes it."""
+    def collect_writes(self, overlay: EditOverlay) -> list[dict[str, Any]]:
+        """Return the files to write and delete before a command runs, in the format of the sandbox launcher."""
         changes: dict[int, dict[str, Any]] = {}
-        for place, file in wanted(overlay, self._known.values()):
-            self._known[place.key] = place
-            shadow = next((one for one in self._shadows if one.root is file.root), None)
+        for place, file in collect_files(overlay, self._written_places.values()):
+            self._written_places[place.key] = place
+            shadow = next((candidate for candidate in self._shadows if candidate.root is file.root), None)
             if shadow is None:
                 continue
-            change = changes.setdefault(id(shadow), {"folder": shadow.copy, "writes": [], "deletes": []})
+            change = changes.setdefault(id(shadow), {"folder": shadow.bound_folder, "writes": [], "deletes": []})
             if file.data is None:
                 change["deletes"].append(file.parts)
             else:
                 change["writes"].append([file.parts, base64.b64encode(file.data).decode(), file.mode])
         return list(changes.values())
 
-    def changed(self, overlay: EditOverlay) -> tuple[str, ...]:
-        """What the command has changed, created or deleted, as people call it, besides what git ignores."""
-        found: dict[tuple[Root, tuple[str, ...]], str] = {}
-        self.spoiled = False
+    def find_changed(self, overlay: EditOverlay) -> tuple[str, ...]:
+        """Return the readable paths that the command changed, created or deleted, without paths that git ignores."""
+        labels: dict[tuple[Root, tuple[str, ...]], str] = {}
+        self.is_spoiled = False
         for shadow in self._shadows:
-            for number, parts in enumerate(_touched(shadow)):
-                if number >= _MOST_LOOKED_AT:
-                    self.spoiled = True
+            for number, parts in enumerate(_find_touched(shadow)):
+                if number >= _MAX_CHECKED:
+                    self.is_spoiled = True
                     break
-                if self._differs(shadow, parts, overlay):
-                    found[shadow.root, parts] = _shown(overlay.view, shadow.root, parts)
-        # What has gone with its folder is not told of by itself.
+                if self._is_different(shadow, parts, overlay):
+                    labels[shadow.root, parts] = _format_path(overlay.view, shadow.root, parts)
+        # Report a deleted folder without the paths inside it.
         outermost = (
             name
-            for (root, parts), name in found.items()
-            if not any((root, parts[:depth]) in found for depth in range(1, len(parts)))
+            for (root, parts), name in labels.items()
+            if not any((root, parts[:depth]) in labels for depth in range(1, len(parts)))
         )
-        return tuple(islice(outermost, _MOST_TOLD))
+        return tuple(islice(outermost, _MAX_REPORTED))
 
-    def _differs(self, shadow: _Shadow, parts: tuple[str, ...], overlay: EditOverlay) -> bool:
-        """Whether it is not as the turn has it. It will be, before the next command, unless it is new."""
-        path = os.path.join(shadow.made, *parts)
+    def _is_different(self, shadow: _Shadow, parts: tuple[str, ...], overlay: EditOverlay) -> bool:
+        """Return True if a path differs from the turn's version. Changed files are recorded, so that they can be
+        restored."""
+        path = os.path.join(shadow.changes_folder, *parts)
         try:
-            place = overlay.view.place_in(shadow.root, parts)
-            data = content(overlay, place)
+            place = overlay.view.build_place(shadow.root, parts)
+            data = read_content(overlay, place)
         except PathRefused:
-            self.spoiled = True
+            self.is_spoiled = True
             return True
         if data is None:
             is_there = not _is_gone(path)
-            self.littered = self.littered or is_there
+            self.has_leftovers = self.has_leftovers or is_there
             return is_there
-        self._known[place.key] = place
-        return not _holds(path, data)
+        self._written_places[place.key] = place
+        return not _has_content(path, data)
 
-    def _overlaid(self, root: Root, name: str) -> _Shadow:
-        names = {part: self._ground.folder(name, part) for part in ("upper", "work", "merged")}
+    def _create_overlay(self, root: Root, name: str) -> _Shadow:
+        names = {part: self._scratch.make_folder(name, part) for part in ("upper", "work", "merged")}
         return _Shadow(root, names["merged"], names["upper"], {"lower": root.path, **names})
 
-    def _copied(self, root: Root, name: str, stopped: Callable[[], bool]) -> _Shadow:
-        target = self._ground.folder(name, "copy")
-        copied = copy(root, target, stopped=stopped)
+    def _create_copy(self, root: Root, name: str, should_stop: Callable[[], bool]) -> _Shadow:
+        target = self._scratch.make_folder(name, "copy")
+        copied = copy_folder(root, target, should_stop=should_stop)
         return _Shadow(
-            root, target, target, shown=tuple(copied.left_out), before=seen(target), given=size_of(target)[0]
+            root,
+            target,
+            target,
+            visible_folders=tuple(copied.excluded_folders),
+            states=record_states(target),
+            initial_bytes=measure_folder(target)[0],
         )
 
 
-def _seen_masks(shadow: _Shadow, found: Masks) -> Masks:
-    """Of a copy, only those in folders that are shown as they are: the copy itself holds no secrets."""
+def _filter_masks(shadow: _Shadow, masks: Masks) -> Masks:
+    """Limit the masks for secrets to the folders that the sandbox shows directly, because copies contain no secrets."""
     if shadow.overlay is not None:
-        return found
+        return masks
 
     def is_shown(path: str) -> bool:
-        return any(path.startswith(f"{folder}/") for folder in shadow.shown)
+        return any(path.startswith(f"{folder}/") for folder in shadow.visible_folders)
 
-    replaced = {path: data for path, data in found.replaced.items() if is_shown(path)}
-    return Masks(list(filter(is_shown, found.hidden)), replaced)
+    replaced = {path: data for path, data in masks.replaced.items() if is_shown(path)}
+    return Masks(list(filter(is_shown, masks.hidden)), replaced)
 
 
-def _touched(shadow: _Shadow) -> Iterator[tuple[str, ...]]:
-    before, shadow.before = shadow.before, seen(shadow.made)
+def _find_touched(shadow: _Shadow) -> Iterator[tuple[str, ...]]:
+    before, shadow.states = shadow.states, record_states(shadow.changes_folder)
     rules = IgnoreRules(shadow.root)
-    names = {name for name, state in shadow.before.items() if before.get(name) != state}
-    for name in sorted(names | (before.keys() - shadow.before.keys())):
+    names = {name for name, state in shadow.states.items() if before.get(name) != state}
+    for name in sorted(names | (before.keys() - shadow.states.keys())):
         parts = tuple(name.split("/"))
-        if not any(part in _LEFTOVERS for part in parts) and not rules.ignored(parts):
+        if not any(part in _LEFTOVERS for part in parts) and not rules.is_ignored(parts):
             yield parts
 
 
-def _shown(view: WorkspaceView, root: Root, parts: tuple[str, ...]) -> str:
-    path = "/".join((*view.shown_above(root), *parts))
+def _format_path(view: WorkspaceView, root: Root, parts: tuple[str, ...]) -> str:
+    path = "/".join((*view.find_label_prefix(root), *parts))
     return path.encode("utf-8", "replace").decode()
 
 
 def _is_gone(path: str) -> bool:
-    """In an overlay, what is gone is a sign of its own."""
+    """Return True if a path was deleted. In an overlay, a special device file stands for a deleted file."""
     try:
-        found = os.lstat(path)
+        status = os.lstat(path)
     except OSError:
         return True
-    return stat.S_ISCHR(found.st_mode) and found.st_rdev == 0
+    return stat.S_ISCHR(status.st_mode) and status.st_rdev == 0
 
 
-def _holds(path: str, data: bytes) -> bool:
+def _has_content(path: str, data: bytes) -> bool:
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             return file.read(len(data) + 1) == data
     except OSError:
         return False
+
+
+_NAME = "shadow"
+_LOCK = "lock"
+_NEW_FILE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+# The extended attribute of a new folder that replaces a workspace folder in the overlay.
+_OPAQUE = "user.overlay.opaque"
+
+
+class _ScratchFolder:
+    """A scratch folder, which is created immediately. Raises OSError. `empty_file` can be mounted over other files to
+    hide them."""
+
+    def __init__(self, state_folder: str) -> None:
+        above = os.path.join(state_folder, _NAME)
+        os.makedirs(above, mode=0o700, exist_ok=True)
+        self.path = os.path.join(above, secrets.token_hex(8))
+        # Only one server at a time may create a scratch folder, because another server deletes folders that are not
+        # locked yet.
+        with _lock_folder(above):
+            _clear_left_behind(above)
+            os.mkdir(self.path, 0o700)
+            self._lock = os.open(os.path.join(self.path, _LOCK), _NEW_FILE, 0o600)
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
+        self.empty_file = os.path.join(self.path, "nothing")
+        os.close(os.open(self.empty_file, _NEW_FILE, 0o444))
+
+    def make_folder(self, *names: str) -> str:
+        """Create a folder in the scratch folder if it does not exist, and return its path."""
+        path = os.path.join(self.path, *names)
+        os.makedirs(path, mode=0o700, exist_ok=True)
+        return path
+
+    def write_file(self, data: bytes, *names: str) -> str:
+        """Write `data` to a new read-only file in the scratch folder, and return the file's path."""
+        path = os.path.join(self.make_folder(*names[:-1]), names[-1])
+        with suppress(FileNotFoundError):
+            os.unlink(path)
+        with open(os.open(path, _NEW_FILE, 0o444), "wb") as file:
+            file.write(data)
+        return path
+
+    def close(self) -> None:
+        _remove(self.path)
+        os.close(self._lock)
+
+
+def _remove(path: str) -> None:
+    """Delete a folder of any depth, whatever its permissions. If a path cannot be deleted, the next server tries
+    again."""
+    waiting = [path]
+    while waiting:
+        folder = waiting.pop()
+        for entry in _scan_folder(folder):
+            with suppress(OSError):
+                if not entry.is_dir(follow_symlinks=False):
+                    os.unlink(entry.path)
+                    continue
+                os.chmod(entry.path, 0o700)
+                above = os.path.join(path, secrets.token_hex(8))
+                os.rename(entry.path, above)
+                waiting.append(above)
+        if folder != path:
+            with suppress(OSError):
+                os.rmdir(folder)
+    with suppress(OSError):
+        os.rmdir(path)
+
+
+def _scan_folder(folder: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except OSError:
+        return []
+
+
+_FileStates = dict[str, tuple[int, int, int, int]]
+
+
+def record_states(folder: str) -> _FileStates:
+    """Return the state of each file below a folder by relative path, so that later changes can be detected.
+
+    Folders are included only if they replaced another folder. Paths that are too long are skipped.
+    """
+    states: _FileStates = {}
+    waiting = [""]
+    while waiting:
+        above = waiting.pop()
+        for entry in _scan_folder(os.path.join(folder, above)):
+            path = f"{above}{entry.name}"
+            with suppress(OSError):
+                state = entry.stat(follow_symlinks=False)
+                if stat.S_ISDIR(state.st_mode):
+                    waiting.append(f"{path}/")
+                    if not _is_opaque(entry.path):
+                        continue
+                states[path] = (state.st_mode, state.st_size, state.st_mtime_ns, state.st_ino)
+    return states
+
+
+def _is_opaque(folder: str) -> bool:
+    try:
+        return os.getxattr(folder, _OPAQUE, follow_symlinks=False) == b"y"
+    except OSError:
+        return False
+
+
+@contextmanager
+def _lock_folder(above: str) -> Iterator[None]:
+    lock = os.open(os.path.join(above, _LOCK), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _clear_left_behind(above: str) -> None:
+    for entry in _scan_folder(above):
+        if not entry.is_dir(follow_symlinks=False):
+            continue
+        try:
+            lock = os.open(os.path.join(entry.path, _LOCK), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            # The server that created this folder has exited without locking it or while deleting it.
+            _remove(entry.path)
+            continue
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _remove(entry.path)
+        except OSError:
+            pass
+        finally:
+            os.close(lock)

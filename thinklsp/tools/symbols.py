@@ -1,45 +1,53 @@
-"""`outline`, `definition` and `references`: what the editor's language servers know, else what syntax tells."""
+"""The `outline`, `definition` and `references` tools.
+
+These tools query the editor's language servers first, and search by syntax if the servers find nothing.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import islice
 from typing import ClassVar
 
 from pydantic import Field
 
-from thinklsp.core.errors import ToolFailed
-from thinklsp.core.lines import split_lines
-from thinklsp.symbols.answers import Row, outline_rows, symbol_of
-from thinklsp.tools.base import Arguments, Tool, ToolContext, ToolOutput
-from thinklsp.tools.editor import Point
-from thinklsp.tools.editor_symbols import BY_EDITOR, ask_editor, hover_block, is_named, outline_text, target_blocks
-from thinklsp.tools.read import existing_text
-from thinklsp.tools.search import SearchText
-from thinklsp.tools.shown import shown_name
-from thinklsp.tools.symbol_search import FILE_SECONDS, Asked, Hits, SymbolSearch, language_at
-from thinklsp.tools.symbol_text import (
-    LINES_OF_DEFINITION,
-    bounded_text,
-    definition_text,
-    entry_text,
-    head_line,
-    line_text,
+from thinklsp.core.errors import PathRefused, ToolFailed
+from thinklsp.core.lines import split_lines, split_without_ends
+from thinklsp.core.text_safety import escape_invisible, format_path
+from thinklsp.core.tool_type import ToolOutput
+from thinklsp.symbols.outline import Row, Symbol, build_outline_rows, parse_symbol
+from thinklsp.tools.editor import Editor, NamedTarget, NamedTargets, Point, Target
+from thinklsp.tools.read import read_existing
+from thinklsp.tools.symbol_search import (
+    FILE_SECONDS,
+    MAX_DEFINITION_LINES,
+    Hits,
+    SymbolQuery,
+    SymbolSearch,
+    detect_place_language,
+    format_definition,
+    format_entry,
+    format_excerpt,
+    format_head,
+    format_line,
+    join_within_limit,
 )
-from thinklsp.tools.threads import in_thread
-from thinklsp.workers.pool import WorkFailed, run_in_worker
+from thinklsp.tools.tool import Arguments, Tool, ToolContext, run_in_thread
+from thinklsp.workers import WorkFailed, run_in_worker
 from thinklsp.workspace.overlay import EditOverlay
-from thinklsp.workspace.relpath import quoted
+from thinklsp.workspace.relpath import quote_path
+from thinklsp.workspace.uri import format_uri
+from thinklsp.workspace.view import Place
 
 _MAX_DEFINITIONS = 20
-_MOST_REFERENCES = 400
-# How often one name on a line is asked about.
-_MOST_POINTS = 3
-# What stands before a name and its dot. Each place of the text costs the square of a word's length.
+_MAX_REFERENCES = 400
+# The maximum number of positions in one line for which the editor is queried.
+_MAX_POINTS = 3
+# The word before a dot and a name. The length is limited, because matching takes quadratic time.
 _QUALIFIER = re.compile(r"([\w$]+)\s*(?:\.|::|->)\s*$")
-_LONGEST_QUALIFIER = 200
+_MAX_QUALIFIER = 200
 _BY_SYNTAX = "by syntax, names only: check the hits"
 _BY_NAME = "symbols of that name from the editor's language servers: check the hits"
 
@@ -48,156 +56,237 @@ class OutlineArguments(Arguments):
     path: str = Field(description="Path of the file, relative to the workspace folder, or the URI of an open document.")
 
 
-class Outline(Tool[OutlineArguments]):
+class OutlineFile(Tool[OutlineArguments]):
     name: ClassVar[str] = "outline"
+    title_template: ClassVar[str] = "outline {path}"
     description: ClassVar[str] = (
         "List the definitions of a source file (classes, functions, methods, types) with their first and last line, "
-        "indented by nesting. Cheaper than reading the file. Edits of this turn are visible."
+        "indented by nesting. Cheaper than reading the file. Edits from this turn are visible."
     )
     read_only: ClassVar[bool] = True
     arguments = OutlineArguments
 
-    def title(self, args: OutlineArguments) -> str:
-        return f"outline {args.path}"
-
     async def run(self, args: OutlineArguments, context: ToolContext) -> ToolOutput:
         place = context.overlay.view.resolve(args.path)
-        found = existing_text(context.overlay, place)
-        text = found.text
-        language = language_at(place, text, context.overlay)
+        current = read_existing(context.overlay, place)
+        text = current.text
+        language = detect_place_language(place, text, context.overlay)
         count, rows = 0, list[Row]()
-        failure = f"No grammar here reads {quoted(place.shown)}"
+        failure = f"No grammar can read {quote_path(place.label)}"
         if language is not None:
             try:
-                count, rows = await run_in_worker(FILE_SECONDS, outline_rows, text, language.name)
-                failure = ""
+                outline = await run_in_worker(FILE_SECONDS, build_outline_rows, text, language.name)
+                if outline is not None:
+                    (count, rows), failure = outline, ""
             except WorkFailed:
-                failure = f"The definitions of {quoted(place.shown)} were not found within {FILE_SECONDS:.0f} s"
-        # Language servers also list parameters, imports and local variables: they are asked only if the grammar fails.
-        if not rows and found.source != "turn":
-            told = await context.editor.outline(Point(place.uri, text, 1, 0, found.source == "document"))
-            if told is not None and told.symbols:
-                return ToolOutput(outline_text(place, told))
+                failure = f"The definitions of {quote_path(place.label)} were not found within {FILE_SECONDS:.0f} s"
+        # Prefer the grammar, because language servers also list parameters, imports and local variables.
+        if not rows and current.source != "turn":
+            reported = await context.editor.fetch_outline(Point(place.uri, text, 1, 0, current.source == "document"))
+            if reported is not None and reported.symbols:
+                return ToolOutput(format_outline(place, reported))
         if failure or language is None:
-            raise ToolFailed(f"{failure}; search_text finds names in it.")
-        head = f"{shown_name(place.shown)}, {language.name}, {len(split_lines(text))} lines"
-        entries = (entry_text(symbol_of(row)) for row in rows) if rows else ["No definitions."]
-        return ToolOutput(bounded_text(head, entries, count))
+            raise ToolFailed(f"{failure}; use search_text to find names in it.")
+        head = f"{format_path(place.label)}, {language.name}, {len(split_lines(text))} lines"
+        entries = (format_entry(parse_symbol(row)) for row in rows) if rows else ["No definitions."]
+        return ToolOutput(join_within_limit(head, entries, count))
 
 
 class SymbolArguments(Arguments):
     path: str = Field(description="Path of the file in which the symbol is used or defined, or an open document's URI.")
-    line: int = Field(ge=1, description="Line of that file on which the symbol stands, counted from 1.")
-    symbol: str = Field(min_length=1, max_length=200, description="The name as it is written on that line.")
+    line: int = Field(ge=1, description="Line of the symbol in that file. Lines are numbered from 1.")
+    symbol: str = Field(min_length=1, max_length=200, description="The name as written on that line.")
 
 
 class _SymbolTool(Tool[SymbolArguments]):
     read_only: ClassVar[bool] = True
     arguments = SymbolArguments
 
-    def __init__(self, search: SearchText | None = None) -> None:
-        self._search = search or SearchText()
-
     def title(self, args: SymbolArguments) -> str:
         return f"{self.name} of {args.symbol} ({args.path}:{args.line})"
 
 
-class Definition(_SymbolTool):
+class FindDefinition(_SymbolTool):
     name: ClassVar[str] = "definition"
     description: ClassVar[str] = (
-        "Find where a symbol is defined, given a line on which it is used. The editor's language server is asked where "
-        "there is one; else definitions of that name are looked for, the likeliest first. The answer says which."
+        "Find the definition of a symbol that occurs on a given line. The result comes from the editor's language "
+        "server if there is one; otherwise, it lists definitions of that name, the most likely first. It names its "
+        "source."
     )
 
     async def run(self, args: SymbolArguments, context: ToolContext) -> ToolOutput:
-        asked, points = await in_thread(_asked, args, context.overlay)
+        query, points = await run_in_thread(_build_query, args, context.overlay)
         targets, hover = await asyncio.gather(
-            ask_editor(context.editor.definition, points), hover_block(context.editor, points)
+            ask_editor(context.editor.find_definition, points), build_hover_block(context.editor, points)
         )
         if targets:
-            head = head_line(len(targets), "definition", asked.name, BY_EDITOR)
-            blocks = target_blocks(targets, context.overlay, LINES_OF_DEFINITION)
-            return ToolOutput(bounded_text(head, [*hover, *blocks], len(targets)))
-        hits = await SymbolSearch(asked, context.overlay, self._search).definitions()
-        if not hits.found:
-            return ToolOutput(await self._by_name(asked.name, hits, hover, context))
-        head = head_line(len(hits.found), "definition", asked.name, _BY_SYNTAX)
-        shown = hits.found[:_MAX_DEFINITIONS]
+            head = format_head(len(targets), "definition", query.name, BY_EDITOR)
+            blocks = build_target_blocks(targets, context.overlay, MAX_DEFINITION_LINES)
+            return ToolOutput(join_within_limit(head, [*hover, *blocks], len(targets)))
+        hits = await SymbolSearch(query, context.overlay).find_definitions()
+        if not hits.entries:
+            return ToolOutput(await self._find_by_name(query.name, hits, hover, context))
+        head = format_head(len(hits.entries), "definition", query.name, _BY_SYNTAX)
+        listed = hits.entries[:_MAX_DEFINITIONS]
         blocks = [
-            definition_text(place, symbol, hits.lines[place.key]) for place, _, symbol in shown if symbol is not None
+            format_definition(place, symbol, hits.lines[place.key]) for place, _, symbol in listed if symbol is not None
         ]
-        return ToolOutput(bounded_text(head, [*hover, *blocks, *_more(hits, len(shown))], len(hits.found)))
+        return ToolOutput(
+            join_within_limit(head, [*hover, *blocks, *_format_rest(hits, len(listed))], len(hits.entries))
+        )
 
-    async def _by_name(self, name: str, hits: Hits, hover: Sequence[str], context: ToolContext) -> str:
-        """Tell of the symbols that the editor knows by this name: of libraries, or of languages without a grammar."""
-        told = await context.editor.symbols(name)
-        named = [] if told is None else [each.target for each in told.symbols if is_named(each.name, name)]
-        if not named:
-            hint = f"search_text finds where it is mentioned. ({_BY_SYNTAX})"
-            return "\n".join((f"No definition of {quoted(name)} was found; {hint}", *hover, *hits.notes))
-        targets = tuple(dict.fromkeys(named))[:_MAX_DEFINITIONS]
-        head = head_line(len(targets), "definition", name, _BY_NAME)
-        return bounded_text(
-            head, [*hover, *target_blocks(targets, context.overlay, LINES_OF_DEFINITION), *hits.notes], len(targets)
+    async def _find_by_name(self, name: str, hits: Hits, hover: Sequence[str], context: ToolContext) -> str:
+        """List the symbols with this name that the editor finds, for example in libraries."""
+        reported = await context.editor.find_symbols(name)
+        matching = [] if reported is None else [each.target for each in reported.symbols if is_named(each.name, name)]
+        if not matching:
+            hint = f"use search_text to find mentions. ({_BY_SYNTAX})"
+            return "\n".join((f"No definition of {quote_path(name)} was found; {hint}", *hover, *hits.notes))
+        targets = tuple(dict.fromkeys(matching))[:_MAX_DEFINITIONS]
+        head = format_head(len(targets), "definition", name, _BY_NAME)
+        return join_within_limit(
+            head,
+            [*hover, *build_target_blocks(targets, context.overlay, MAX_DEFINITION_LINES), *hits.notes],
+            len(targets),
         )
 
 
-class References(_SymbolTool):
+class FindReferences(_SymbolTool):
     name: ClassVar[str] = "references"
     description: ClassVar[str] = (
-        "Find where a symbol is used, given a line on which it stands. The editor's language server is asked where "
-        "there is one; else lines of code with that name are listed, the same file first. The answer says which."
+        "Find the uses of a symbol that occurs on a given line. The result comes from the editor's language server if "
+        "there is one; otherwise, it lists lines of code with that name, starting with the same file. It names its "
+        "source."
     )
 
     async def run(self, args: SymbolArguments, context: ToolContext) -> ToolOutput:
-        asked, points = await in_thread(_asked, args, context.overlay)
-        targets = await ask_editor(context.editor.references, points)
+        query, points = await run_in_thread(_build_query, args, context.overlay)
+        targets = await ask_editor(context.editor.find_references, points)
         if targets:
-            head = head_line(len(targets), "reference", asked.name, BY_EDITOR)
-            return ToolOutput(bounded_text(head, target_blocks(targets, context.overlay, 1), len(targets)))
-        hits = await SymbolSearch(asked, context.overlay, self._search).references()
-        head = head_line(len(hits.found), "reference", asked.name, _BY_SYNTAX)
-        shown = hits.found[:_MOST_REFERENCES]
-        lines = [line_text(place.shown, number, hits.lines[place.key]) for place, number, _ in shown]
-        return ToolOutput(bounded_text(head, [*lines, *_more(hits, len(shown))], len(hits.found)))
+            head = format_head(len(targets), "reference", query.name, BY_EDITOR)
+            return ToolOutput(join_within_limit(head, build_target_blocks(targets, context.overlay, 1), len(targets)))
+        hits = await SymbolSearch(query, context.overlay).find_references()
+        head = format_head(len(hits.entries), "reference", query.name, _BY_SYNTAX)
+        listed = hits.entries[:_MAX_REFERENCES]
+        lines = [format_line(place.label, number, hits.lines[place.key]) for place, number, _ in listed]
+        return ToolOutput(join_within_limit(head, [*lines, *_format_rest(hits, len(listed))], len(hits.entries)))
 
 
-def _asked(args: SymbolArguments, overlay: EditOverlay) -> tuple[Asked, tuple[Point, ...]]:
-    """What is asked about, and where in the editor's text it stands: nowhere where this turn has changed the file."""
+def _build_query(args: SymbolArguments, overlay: EditOverlay) -> tuple[SymbolQuery, tuple[Point, ...]]:
+    """Return the query and its positions in the editor's text.
+
+    The positions are empty if this turn changed the file.
+    """
     place = overlay.view.resolve(args.path)
-    found = existing_text(overlay, place)
-    lines = split_lines(found.text)
+    current = read_existing(overlay, place)
+    lines = split_lines(current.text)
     if args.line > len(lines):
-        raise ToolFailed(f"{quoted(place.shown)} has {len(lines)} lines; line {args.line} does not exist.")
+        raise ToolFailed(f"{quote_path(place.label)} has {len(lines)} lines; line {args.line} does not exist.")
     line, symbol = lines[args.line - 1].rstrip("\r\n"), args.symbol.strip()
-    columns = [match.start() for match in islice(_word(symbol).finditer(line), _MOST_POINTS)] if symbol else []
+    columns = (
+        [match.start() for match in islice(_build_word_pattern(symbol).finditer(line), _MAX_POINTS)] if symbol else []
+    )
     if not columns:
         raise ToolFailed(
-            f"{quoted(args.symbol)} does not stand on line {args.line} of {quoted(place.shown)}. {_near(lines, symbol)}"
+            f"{quote_path(args.symbol)} is not on line {args.line} of {quote_path(place.label)}. "
+            + _suggest_lines(lines, symbol)
         )
-    # A dotted name is asked about by its last part.
     name = re.split(r"\.|::|->|\\|#", symbol)[-1] or symbol
     at = symbol.rindex(name)
     end = columns[0] + at
-    before = _QUALIFIER.search(line, max(0, end - _LONGEST_QUALIFIER), end)
-    asked = Asked(place, found.text, args.line, name, before[1] if before else "")
-    is_open = found.source == "document"
-    points = [Point(place.uri, found.text, args.line, column + at, is_open) for column in columns]
-    return asked, () if found.source == "turn" else tuple(points)
+    before = _QUALIFIER.search(line, max(0, end - _MAX_QUALIFIER), end)
+    query = SymbolQuery(place, current.text, args.line, name, before[1] if before else "")
+    is_open = current.source == "document"
+    points = [Point(place.uri, current.text, args.line, column + at, is_open) for column in columns]
+    return query, () if current.source == "turn" else tuple(points)
 
 
-def _near(lines: Sequence[str], symbol: str) -> str:
-    word = _word(symbol) if symbol else None
+def _suggest_lines(lines: Sequence[str], symbol: str) -> str:
+    word = _build_word_pattern(symbol) if symbol else None
     numbers = [str(number) for number, line in enumerate(lines, 1) if word and word.search(line)]
     if not numbers:
-        return "It does not occur in the file; search_text finds it elsewhere."
-    return f"It stands on line {', '.join(numbers[:10])}."
+        return "It does not occur in the file; use search_text to find it elsewhere."
+    return f"It is on line {', '.join(numbers[:10])}."
 
 
-def _word(symbol: str) -> re.Pattern[str]:
+def _build_word_pattern(symbol: str) -> re.Pattern[str]:
     return re.compile(rf"(?<![\w$]){re.escape(symbol)}(?![\w$])" if symbol[0] not in "$@#:." else re.escape(symbol))
 
 
-def _more(hits: Hits, shown: int) -> list[str]:
-    left = [f"[{len(hits.found) - shown} more]"] if len(hits.found) > shown else []
-    return [*left, *hits.notes]
+def _format_rest(hits: Hits, shown_count: int) -> list[str]:
+    rest = [f"[{len(hits.entries) - shown_count} more]"] if len(hits.entries) > shown_count else []
+    return [*rest, *hits.notes]
+
+
+BY_EDITOR = "from the editor's language server"
+# The characters that can follow a name, as in `run(int)` or `List<T>`.
+_PARAMETERS = re.compile(r"[(<\[\s]")
+
+
+async def ask_editor(
+    ask: Callable[[Point], Awaitable[tuple[Target, ...] | None]], points: Sequence[Point]
+) -> tuple[Target, ...]:
+    """Query the editor for each of the positions, and return the results without duplicates."""
+    answers = await asyncio.gather(*map(ask, points))
+    return tuple(dict.fromkeys(target for answer in answers for target in answer or ()))
+
+
+async def build_hover_block(editor: Editor, points: Sequence[Point]) -> list[str]:
+    """Return a block with the editor's hover text for the first position, or an empty list."""
+    text = await editor.fetch_hover(points[0]) if points else None
+    if text is None:
+        return []
+    return ["\n".join(("The editor shows:", *(f"| {line}" for line in split_without_ends(text))))]
+
+
+def format_outline(place: Place, outline: NamedTargets) -> str:
+    """Format the editor's symbols as the outline of a file."""
+    cut_note = ["[there are more]"] if outline.is_cut else []
+    unread_note = [f"[omitted: {outline.unreadable_count} in an unexpected format]"] if outline.unreadable_count else []
+    head = f"{format_path(place.label)}, {BY_EDITOR}"
+    return join_within_limit(
+        head,
+        [*unread_note, *(format_entry(_build_symbol(symbol)) for symbol in outline.symbols), *cut_note],
+        len(outline.symbols),
+    )
+
+
+def _build_symbol(target: NamedTarget) -> Symbol:
+    first, last = target.target.first_line, target.target.last_line
+    return Symbol(target.name, target.kind, first, first, last, target.depth, target.container)
+
+
+def is_named(full: str, name: str) -> bool:
+    """Return True if a symbol has this name. Language servers may add parameters, or a type before a dot."""
+    return name == _PARAMETERS.split(full, maxsplit=1)[0].rpartition(".")[2].rpartition("::")[2]
+
+
+def build_target_blocks(targets: Sequence[Target], overlay: EditOverlay, max_lines: int) -> list[str]:
+    """Return a block of text for each target, with up to `max_lines` lines from the file."""
+    blocks = []
+    for target in targets:
+        place, lines = _read_target(target.uri, overlay)
+        changed = place is not None and any(place.key == other.key for other in overlay.list_changed())
+        label = place.label if place is not None else escape_invisible(format_uri(target.uri))
+        note = "" if lines else " [not in the workspace; not read]"
+        if changed:
+            note = " [line numbers before this turn's edits]"
+        if max_lines == 1 and lines:
+            blocks.append(format_line(label, target.first_line, lines) + note)
+        else:
+            head = f"{format_path(label)}:{target.first_line}{note}"
+            blocks.append("\n".join((head, *format_excerpt(lines, target.first_line, max_lines))))
+    return blocks
+
+
+def _read_target(uri: str, overlay: EditOverlay) -> tuple[Place | None, list[str]]:
+    """Return the place and the lines of the editor's text, without this turn's edits.
+
+    If the file is not readable, the list of lines is empty.
+    """
+    try:
+        place = overlay.view.resolve(uri)
+        file_text = overlay.view.peek(place)
+    except (PathRefused, UnicodeError):
+        return None, []
+    return place, [] if file_text is None else split_lines(file_text.text)

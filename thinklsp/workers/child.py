@@ -1,8 +1,8 @@
-"""The program of a worker process: read a call per line, answer it with a line.
+"""The program that runs in a worker process. It reads one call per line and writes one response per line.
 
-The first line is the search path of the parent, since the process starts without one. Every later line is
-`[module, function, arguments, seconds]`, every answer `{"result": …}` or `{"error": …}`. A timer of the kernel ends the
-process at the time limit, also inside native code, and after a minute without a call.
+The first line is the parent's module search path, because the process starts with an empty path. Each further line is
+`[module, function, arguments, seconds]`, and each response is `{"result": …}` or `{"error": …}`. A kernel timer ends
+the process at the time limit, even in native code, and after a minute without a call.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import sys
 from typing import Any, BinaryIO
 
 IDLE_SECONDS = 60.0
-# A grammar needs 20 MB for ordinary files of 1 MB.
+# Parsing a 1 MB file with tree-sitter usually takes less than 20 MB.
 MAX_MEMORY_BYTES = 128 * 1024 * 1024
-# The parent decodes an answer in one step, in which nothing else of it runs.
+# Responses must be small, because decoding a response blocks the parent's event loop.
 MAX_ANSWER_BYTES = 8 * 1024 * 1024
 
 
@@ -42,13 +42,13 @@ def _answer(module: str, function: str, arguments: list[Any]) -> bytes:
     try:
         result = getattr(importlib.import_module(module), function)(*arguments)
         answer = json.dumps({"result": result}).encode()
-    except Exception as error:  # noqa: BLE001 - whatever it was, the parent reports it to its caller.
+    except Exception as error:  # noqa: BLE001 - the parent reports any error to its caller.
         return json.dumps({"error": f"{type(error).__name__}: {error}"[:1_000]}).encode()
     return answer if len(answer) <= MAX_ANSWER_BYTES else b'{"error": "the answer is too large"}'
 
 
 def _limit_resources() -> None:
-    """Bound memory where the system can do that, and write no core file when native code aborts."""
+    """Limit memory use if the system supports limits, and disable core dumps when native code crashes."""
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         resource.setrlimit(resource.RLIMIT_DATA, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
@@ -57,7 +57,7 @@ def _limit_resources() -> None:
 if __name__ == "__main__":
     _limit_resources()
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    # Native code that prints must not write into an answer.
+    # Redirect standard output, so that output from native code does not corrupt the responses.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     serve(sys.stdin.buffer, answers)

@@ -1,1 +1,4 @@
-"""What a turn may see and change, as values; and the one gate to its files. Knows no tool and no LSP."""
+"""The workspace of a turn: its files, open documents and pending edits.
+
+This package does not depend on tools or LSP.
+"""

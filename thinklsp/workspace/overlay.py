@@ -1,18 +1,19 @@
-"""What a turn has changed so far. Nothing leaves it but the `EditSet` at the end; disk and editor are not touched.
+"""The pending changes of a turn. They change neither the disk nor the editor.
 
-Owned by one turn, and the only mutable thing in this room. Reads fall through: pending edit, then the view.
+The overlay is the only mutable object in this package and belongs to one turn. Files are read with their pending
+changes. At the end of the turn, the overlay returns an `EditSet`. Terminal commands call `apply_to_disk` after the
+user's consent, but the language server never does.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Literal
 
 from thinklsp.core.edits import EditSet, FileEdit
 from thinklsp.core.errors import PathRefused
-from thinklsp.workspace.paths import EDIT_LIMIT
-from thinklsp.workspace.relpath import quoted
+from thinklsp.workspace.paths import MAX_EDIT_BYTES, FileKind, Root
+from thinklsp.workspace.relpath import RelPath, quote_path
 from thinklsp.workspace.view import FileText, Place, WorkspaceView
 
 _HALF = re.compile("[\ud800-\udfff]")
@@ -20,7 +21,10 @@ _HALF = re.compile("[\ud800-\udfff]")
 
 @dataclass(frozen=True, slots=True)
 class _Pending:
-    """What stands at a place now. `text` None: nothing. `origin`: the key that its content was renamed from."""
+    """The pending state of a file.
+
+    `text` is None if the turn deleted the file. `origin` is the key of the place from which the file was renamed.
+    """
 
     place: Place
     text: str | None
@@ -33,156 +37,223 @@ class EditOverlay:
         self._pending: dict[str, _Pending] = {}
 
     def read(self, place: Place) -> FileText | None:
-        """As `WorkspaceView.read`, with this turn's edits; their source is `turn`."""
-        return self._text(place, keep=True)
+        """Read a file with this turn's edits. If the turn has edited the file, the text's source is `turn`."""
+        return self._read_text(place, cache=True)
 
     def peek(self, place: Place) -> FileText | None:
-        return self._text(place, keep=False)
+        return self._read_text(place, cache=False)
 
-    def kind(self, place: Place) -> Literal["file", "directory", "link", "other"] | None:
+    def find_kind(self, place: Place) -> FileKind | None:
         pending = self._pending.get(place.key)
         if pending is not None:
             return None if pending.text is None else "file"
-        if any(self._is_below(other, place) for other in self._present()):
+        if any(self._is_below(other, place) for other in self._list_present()):
             return "directory"
-        return self.view.kind(place)
+        return self.view.find_kind(place)
 
-    def changed(self) -> tuple[Place, ...]:
-        """Every place that this turn has touched, deleted ones included."""
+    def list_changed(self) -> tuple[Place, ...]:
+        """Return the places of all files that this turn changed, including deleted files."""
         return tuple(pending.place for pending in self._pending.values())
 
-    def origin(self, place: Place) -> Place:
-        """The place whose file `edit_set` renames to this one; the place itself where it does not."""
-        old = next((old for old, new in self._renames().items() if new == place.key), None)
+    def find_origin(self, place: Place) -> Place:
+        """Return the original place of a renamed file. For other files, return `place` itself."""
+        old = next((old for old, new in self._find_renames().items() if new == place.key), None)
         return place if old is None else self._pending[old].place
 
     def write(self, place: Place, text: str) -> None:
-        """The new text of a file, which is created where there was none. Raises PathRefused; then nothing changed."""
-        self._check(place)
+        """Set the text of a new or existing file. If the file must not be changed, raise PathRefused without any
+        change."""
+        self._check_editable(place)
         _check_size(place, text)
-        known = self.read(place)
-        _check_whole(place, text, "" if known is None else known.text)
-        if known is None:
-            self._check_room(place)
+        current = self.read(place)
+        _check_surrogates(place, text, "" if current is None else current.text)
+        if current is None:
+            self._check_free(place)
         pending = self._pending.get(place.key)
         origin = place.key if pending is None or pending.text is None else pending.origin
         self._pending[place.key] = _Pending(place, text, origin)
 
     def rename(self, old: Place, new: Place) -> None:
-        text = self._existing(old)
+        text = self._read_existing(old)
         if new.root is None:
-            raise PathRefused(f"{quoted(new.shown)} is not a place in a workspace folder.")
-        self._check(new)
+            raise PathRefused(f"{quote_path(new.label)} is not in a workspace folder.")
+        self._check_editable(new)
         if new.key == old.key:
-            raise PathRefused(f"{quoted(old.shown)} has that name already.")
-        if self.kind(new) is not None:
-            raise PathRefused(f"{quoted(new.shown)} exists already; choose another name or delete it first.")
-        self._check_room(new)
+            raise PathRefused(f"{quote_path(old.label)} already has that name.")
+        if self.find_kind(new) is not None:
+            raise PathRefused(f"{quote_path(new.label)} already exists; choose another name or delete it first.")
+        self._check_free(new)
         pending = self._pending.get(old.key)
         origin = old.key if pending is None else pending.origin
         self._pending[new.key] = _Pending(new, text, origin)
         self._pending[old.key] = _Pending(old, None)
 
     def delete(self, place: Place) -> None:
-        self._existing(place)
+        self._read_existing(place)
         self._pending[place.key] = _Pending(place, None)
 
-    def edit_set(self) -> EditSet:
-        """The net changes against what the turn started from, in the order in which files were first touched.
+    def build_edit_set(self) -> EditSet:
+        """Return the net changes of the turn, in the order in which the files were first changed.
 
-        A rename is one edit with `new_uri` where its old name has become free and its new name was free before;
-        a longer shuffle comes as what it does to each file. So the edits do not depend on one another.
+        A rename becomes a single edit with `new_uri` if the old path no longer exists and the new path did not exist
+        before. In a chain of renames, each file has an independent edit.
         """
-        renamed = self._renames()
+        renamed = self._find_renames()
         targets = set(renamed.values())
         edits = [
-            self._edit(pending, self._pending.get(renamed.get(key, "")))
+            self._build_edit(pending, self._pending.get(renamed.get(key, "")))
             for key, pending in self._pending.items()
             if key not in targets
         ]
         return EditSet(tuple(edit for edit in edits if edit is not None))
 
-    def _renames(self) -> dict[str, str]:
-        """Old key to new key."""
+    def _find_renames(self) -> dict[str, str]:
+        """Map the old key of each renamed file to its new key."""
         renamed: dict[str, str] = {}
         for key, pending in self._pending.items():
             origin = pending.origin
             if pending.text is None or origin is None or origin in (key, *renamed):
                 continue
-            left = self._pending.get(origin)
-            if left is None or left.text is not None:
+            source = self._pending.get(origin)
+            if source is None or source.text is not None:
                 continue
-            if self.view.read(left.place) is not None and self.view.read(pending.place) is None:
+            if self.view.read(source.place) is not None and self.view.read(pending.place) is None:
                 renamed[origin] = key
         return renamed
 
-    def _edit(self, pending: _Pending, target: _Pending | None) -> FileEdit | None:
+    def _build_edit(self, pending: _Pending, target: _Pending | None) -> FileEdit | None:
         place = pending.place
         start = self.view.read(place)
         before = None if start is None else start.text
         version = None if start is None else start.version
         if target is not None:
             new = target.place
-            return FileEdit(place.uri, place.shown, before, target.text, version, new.uri, new.shown)
+            return FileEdit(place.uri, place.label, before, target.text, version, new.uri, new.label)
         if before == pending.text:
             return None
-        return FileEdit(place.uri, place.shown, before, pending.text, version)
+        return FileEdit(place.uri, place.label, before, pending.text, version)
 
-    def _text(self, place: Place, *, keep: bool) -> FileText | None:
+    def _read_text(self, place: Place, *, cache: bool) -> FileText | None:
         pending = self._pending.get(place.key)
         if pending is None:
-            return self.view.read(place) if keep else self.view.peek(place)
+            return self.view.read(place) if cache else self.view.peek(place)
         return None if pending.text is None else FileText(pending.text, "turn")
 
-    def _existing(self, place: Place) -> str:
-        """The text of a file that is about to go. Raises PathRefused where that cannot be."""
+    def _read_existing(self, place: Place) -> str:
+        """Return the text of a file that will be deleted or renamed. Raises PathRefused if this is not allowed."""
         if place.root is None:
-            raise PathRefused(f"{quoted(place.shown)} is not a file in a workspace folder; only its text can change.")
-        self._check(place)
-        found = self.read(place)
-        if found is None:
-            raise PathRefused(f"{quoted(place.shown)} does not exist.")
-        return found.text
+            raise PathRefused(f"{quote_path(place.label)} is not in a workspace folder, so it can only be edited.")
+        self._check_editable(place)
+        current = self.read(place)
+        if current is None:
+            raise PathRefused(f"{quote_path(place.label)} does not exist.")
+        return current.text
 
-    def _check(self, place: Place) -> None:
+    def _check_editable(self, place: Place) -> None:
         self.view.check_writable(place)
         start = self.view.read(place)
         if start is not None:
             _check_size(place, start.text)
 
-    def _check_room(self, place: Place) -> None:
-        """A new file may neither take the name of a folder nor use a file as a folder."""
+    def _check_free(self, place: Place) -> None:
+        """Raise PathRefused if the place is a folder or is inside a file, because no file can be created there."""
         if place.root is None:
-            raise PathRefused(f"{quoted(place.shown)} is not open and not in a workspace folder.")
-        for other in self._present():
+            raise PathRefused(f"{quote_path(place.label)} is not open and not in a workspace folder.")
+        for other in self._list_present():
             if self._is_below(other, place):
-                raise PathRefused(f"{quoted(place.shown)} is a folder, not a file.")
+                raise PathRefused(f"{quote_path(place.label)} is a folder, not a file.")
             if self._is_below(place, other):
-                raise PathRefused(f"{quoted(other.shown)} is a file, so nothing can be created below it.")
+                raise PathRefused(f"{quote_path(other.label)} is a file, so nothing can be created below it.")
 
-    def _present(self) -> list[Place]:
-        """Files that this turn has made or changed, and those that are open without being on disk."""
-        made = [pending.place for pending in self._pending.values() if pending.text is not None]
-        known = [place for place in self.view.unlike_disk() if place.key not in self._pending]
-        return made + known
+    def _list_present(self) -> list[Place]:
+        """Return the files that this turn created or changed, and the open documents."""
+        written_places = [pending.place for pending in self._pending.values() if pending.text is not None]
+        open_places = [place for place in self.view.list_open_places() if place.key not in self._pending]
+        return written_places + open_places
 
     @staticmethod
     def _is_below(inner: Place, outer: Place) -> bool:
         return inner.key.startswith(outer.key.rstrip("/") + "/")
 
 
-def _check_whole(place: Place, text: str, before: str) -> None:
-    """Raises PathRefused for a text with more halves of characters than the one before: the editor and the disk would
-    get another text than the one that is remembered. Those of a document are the editor's own."""
+def _check_surrogates(place: Place, text: str, before: str) -> None:
+    """Raise PathRefused if an edit adds lone surrogates, which files cannot contain."""
     halves = _HALF.findall(text)
     if len(halves) > len(_HALF.findall(before)):
         raise PathRefused(
-            f"{quoted(place.shown)} was left as it is: the new text holds half of a character, {quoted(halves[0])}, "
-            "which cannot stand in a file. Send the text again with the whole character, or without it."
+            f"{quote_path(place.label)} was not changed: the new text contains a lone surrogate, "
+            f"{quote_path(halves[0])}, which files cannot contain. Send the text again without it."
         )
 
 
 def _check_size(place: Place, text: str) -> None:
-    """Raises PathRefused for a text that is too large to be edited by a turn."""
-    if len(text) > EDIT_LIMIT or len(text.encode("utf-8", "surrogatepass")) > EDIT_LIMIT:
-        raise PathRefused(f"{quoted(place.shown)} is larger than {EDIT_LIMIT // 1024} KiB, more than tools edit.")
+    if len(text) > MAX_EDIT_BYTES or len(text.encode("utf-8", "surrogatepass")) > MAX_EDIT_BYTES:
+        raise PathRefused(
+            f"{quote_path(place.label)} is larger than {MAX_EDIT_BYTES // 1024} KiB, the size limit for edits."
+        )
+
+
+_BOM_BYTES = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True, slots=True)
+class FileOutcome:
+    """The outcome of writing one file to disk. `reason` is the error message if the file was not changed, or None."""
+
+    uri: str
+    reason: str | None = None
+
+
+def apply_to_disk(edit_set: EditSet, view: WorkspaceView) -> tuple[FileOutcome, ...]:
+    """Write the edits to disk in their order, and return one outcome per file.
+
+    `view` is the view of the turn. Its documents are treated as saved files.
+    """
+    return tuple(_apply_file(edit, view) for edit in edit_set.files)
+
+
+def _apply_file(edit: FileEdit, view: WorkspaceView) -> FileOutcome:
+    try:
+        _apply(edit, view)
+    except PathRefused as refused:
+        return FileOutcome(edit.uri, str(refused))
+    return FileOutcome(edit.uri)
+
+
+def _apply(edit: FileEdit, view: WorkspaceView) -> None:
+    root, path = _require_disk_path(view.resolve(edit.uri))
+    if edit.before is None:
+        root.create(path, _encode(edit.after or ""))
+        return
+    expected = _encode(edit.before)
+    data = root.read(path)
+    # A text from disk has no byte order mark. An open document has exactly the text that the editor sent.
+    marked = data is not None and data.startswith(_BOM_BYTES) and not expected.startswith(_BOM_BYTES)
+    mark = _BOM_BYTES if marked else b""
+    if data != mark + expected:
+        raise PathRefused(f"`{edit.path}` changed on disk in the meantime and was not written.")
+    if edit.after is None:
+        root.delete(path)
+        return
+    if edit.after != edit.before:
+        root.replace(path, mark + _encode(edit.after), expected=data)
+    if edit.new_uri is not None:
+        new_root, new_path = _require_disk_path(view.resolve(edit.new_uri))
+        if new_root is root:
+            root.rename(path, new_path)
+        else:
+            new_root.create(new_path, mark + _encode(edit.after))
+            root.delete(path)
+
+
+def _require_disk_path(place: Place) -> tuple[Root, RelPath]:
+    if place.root is None or place.path is None:
+        raise PathRefused(f"`{place.label}` is not a file in a workspace folder.")
+    return place.root, place.path
+
+
+def _encode(text: str) -> bytes:
+    try:
+        return text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise PathRefused("The new text contains a lone surrogate and cannot be written as UTF-8.") from None

@@ -1,9 +1,8 @@
-"""The gate: the only module that opens files of the workspace, and the way to them is part of the decision.
+"""Access to the files of the workspace. All other modules open these files through this module.
 
-A `Root` holds a descriptor of its folder. Every operation walks from it component by component without following a
-link, and what was checked is the descriptor that is used, so nothing can be swapped in between. Reading is all that
-tools need; `create`, `replace`, `delete` and `rename` serve terminal commands that apply an edit after the user said
-yes. The language server itself never calls them: its edits are made by the editor.
+A `Root` opens its folder once. Each operation walks from this folder to the file, one component at a time and without
+following links. The check and the operation use the same descriptor, so that no other process can replace the file in
+between. Only terminal commands write files, after the user's consent.
 """
 
 from __future__ import annotations
@@ -18,53 +17,58 @@ from dataclasses import dataclass
 from typing import Literal
 
 from thinklsp.core.errors import PathRefused
-from thinklsp.workspace.git_config import is_config_name, is_git_config, without_logins
-from thinklsp.workspace.protected import ProtectedPaths, folded
-from thinklsp.workspace.refusals import check_regular, refuse
-from thinklsp.workspace.relpath import RelPath, quoted
-from thinklsp.workspace.uri import path_to_uri, uri_key, uri_to_path
+from thinklsp.workspace.protected import ProtectedPaths, fold_parts, is_config_name, is_git_config, strip_logins
+from thinklsp.workspace.relpath import RelPath, check_regular, quote_path, refuse
+from thinklsp.workspace.uri import normalize_uri, path_to_uri, uri_to_path
 
-READ_LIMIT = 5 * 1024 * 1024
-EDIT_LIMIT = 1024 * 1024
+MAX_READ_BYTES = 5 * 1024 * 1024
+MAX_EDIT_BYTES = 1024 * 1024
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
-Kind = Literal["file", "directory", "link", "other"]
+FileKind = Literal["file", "directory", "link", "other"]
 
 
 @dataclass(frozen=True, slots=True)
 class FileStat:
-    kind: Kind
+    kind: FileKind
     size: int
-    links: int
+    link_count: int
     modified_ns: int
     mode: int
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Names in one folder, sorted. Links and special files are left out."""
+    """The names in a folder in sorted order, without special files. Links are listed, but never followed."""
 
     directories: tuple[str, ...]
     files: tuple[str, ...]
+    links: tuple[str, ...] = ()
 
 
-def real_path(path: str) -> str:
-    """Where a folder or program really is. For comparison and display; opening goes by descriptor."""
+def resolve_real_path(path: str) -> str:
+    """Return the path of a folder or program with all links resolved.
+
+    Use this path only to compare or display, because files are opened by descriptor.
+    """
     return os.path.realpath(path)
 
 
-def workspace_key(uri: str) -> str:
-    """What the sessions of a folder are found by: the same for all spellings of its URI and for links to it."""
+def compute_workspace_key(uri: str) -> str:
+    """Return a key that identifies the sessions of a workspace.
+
+    The key is the same for all spellings of the folder's URI and for all links to the folder.
+    """
     try:
         return path_to_uri(os.path.realpath(uri_to_path(uri)))
     except (PathRefused, UnicodeError, OSError):
-        return uri_key(uri)
+        return normalize_uri(uri)
 
 
-class _Held:
-    """A descriptor that is closed when nobody uses it any more."""
+class _Descriptor:
+    """A file descriptor that is closed when nothing refers to it any more."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -74,177 +78,182 @@ class _Held:
 
 
 class Root(AbstractContextManager["Root"]):
-    """One workspace folder, opened once. Owned by whoever keeps the folders; safe to use from several threads.
+    """A workspace folder, which is opened once and can be used by several threads.
 
-    `written` is the path as it was given, `path` where it really is: a root that is itself a link is resolved here
-    and never again. After `close` every operation is refused, also those of turns that still run.
+    `given_path` is the original path, and `path` is the path without links. After `close`, every operation raises
+    PathRefused, even in running turns.
     """
 
     def __init__(
         self, path: str, *, protected: ProtectedPaths | None = None, allow_wide: bool = False, read_only: bool = False
     ) -> None:
-        self.written = os.path.normpath(path)
-        self.path = real_path(path)
+        self.given_path = os.path.normpath(path)
+        self.path = resolve_real_path(path)
         self.protected = protected or ProtectedPaths()
         self.read_only = read_only
-        if not allow_wide and _holds_home(self.path):
+        if not allow_wide and os.path.commonpath((self.path, resolve_real_path(os.path.expanduser("~")))) == self.path:
             raise PathRefused(
-                f"{quoted(self.path)} holds the whole home folder; open a project folder, "
-                "or allow this one in the user's own settings."
+                f"{quote_path(self.path)} contains the entire home folder. Open a project folder, or set "
+                "`workspace.allow_home` in the user's file."
             )
         try:
-            self._held: _Held | None = _Held(os.open(self.path, _FOLDER))
+            self._descriptor: _Descriptor | None = _Descriptor(os.open(self.path, _FOLDER))
         except OSError as error:
-            refuse(f"The workspace folder {quoted(path)}", error)
+            refuse(f"The workspace folder {quote_path(path)}", error)
 
     def close(self) -> None:
-        self._held = None
+        self._descriptor = None
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def opened(self) -> AbstractContextManager[int]:
-        """A descriptor of the folder itself, for a walk that opens no file of it."""
-        return self._folder((), self.written)
+    def open_folder(self) -> AbstractContextManager[int]:
+        """Open a descriptor of the folder itself, for listing files without opening them."""
+        return self._open_below((), self.given_path)
 
     def stat(self, path: RelPath) -> FileStat | None:
-        """None where nothing has this name; a link is named as one and not followed."""
+        """Return the status of a path, or None if the path does not exist. Links are not followed."""
         try:
-            with self._parent(path) as folder:
+            with self._open_below(path.parts[:-1], path.label) as folder:
                 if not path.parts:
                     return _stat(os.fstat(folder))
                 return _stat(os.stat(path.parts[-1], dir_fd=folder, follow_symlinks=False))
         except FileNotFoundError:
             return None
         except OSError as error:
-            refuse(quoted(path.shown), error)
+            refuse(quote_path(path.label), error)
 
-    def read(self, path: RelPath, *, limit: int = READ_LIMIT) -> bytes | None:
-        """The bytes of a regular file, None where there is none. Secrets, links and special files are refused, and
-        git's configuration is given without logins."""
-        if (reason := self.protected.reading_refused(path.parts)) is not None:
-            raise PathRefused(f"{quoted(path.shown)} {reason}")
+    def read(self, path: RelPath, *, limit: int = MAX_READ_BYTES) -> bytes | None:
+        """Return the bytes of a regular file, or None if the file does not exist.
+
+        Raises PathRefused for secrets, links and special files. Logins are removed from git's configuration files.
+        """
+        if (reason := self.protected.explain_read_refusal(path.parts)) is not None:
+            raise PathRefused(f"{quote_path(path.label)} {reason}")
         if not path.parts:
             raise PathRefused("A workspace folder is not a file.")
         try:
-            with self._parent(path) as folder:
+            with self._open_below(path.parts[:-1], path.label) as folder:
                 descriptor = os.open(path.parts[-1], _FILE, dir_fd=folder)
             try:
-                data = _read(descriptor, path.shown, limit)
+                data = _read(descriptor, path.label, limit)
             finally:
                 os.close(descriptor)
         except FileNotFoundError:
             return None
         except OSError as error:
-            refuse(quoted(path.shown), error)
-        return without_logins(data) if self.is_git_config(path.parts) else data
+            refuse(quote_path(path.label), error)
+        return strip_logins(data) if self.is_git_config(path.parts) else data
 
     def is_git_config(self, parts: tuple[str, ...]) -> bool:
-        """Whether a path names git's configuration, in a git directory of whatever name."""
-        names = folded(parts)
+        """Return True if a path is a git configuration file, even if the git directory has an unusual name."""
+        names = fold_parts(parts)
         return is_git_config(names) or (is_config_name(names[-1]) and self._is_git_directory(parts[:-1]))
 
     def list(self, path: RelPath) -> Listing | None:
-        """None where there is no such folder."""
-        directories: list[str] = []
-        files: list[str] = []
+        """Return the contents of a folder, or None if the folder does not exist."""
+        names: dict[FileKind, list[str]] = {"directory": [], "file": [], "link": [], "other": []}
         try:
-            with self._folder(path.parts, path.shown) as folder, os.scandir(folder) as entries:
+            with self._open_below(path.parts, path.label) as folder, os.scandir(folder) as entries:
                 for entry in entries:
-                    if entry.is_file(follow_symlinks=False):
-                        files.append(entry.name)
-                    elif entry.is_dir(follow_symlinks=False):
-                        directories.append(entry.name)
+                    is_folder, is_file = entry.is_dir(follow_symlinks=False), entry.is_file(follow_symlinks=False)
+                    kind: FileKind = "directory" if is_folder else "file" if is_file else "other"
+                    names["link" if entry.is_symlink() else kind].append(entry.name)
         except FileNotFoundError:
             return None
         except OSError as error:
-            refuse(quoted(path.shown), error)
-        return Listing(tuple(sorted(directories)), tuple(sorted(files)))
+            refuse(quote_path(path.label), error)
+        return Listing(*(tuple(sorted(names[kind])) for kind in ("directory", "file", "link")))
 
     def check_writable(self, path: RelPath) -> None:
-        """Raises PathRefused unless a file may be made here, or the regular file that is here may be changed."""
+        """Raise PathRefused if the file at this path must not be created or changed."""
         if not path.parts:
             raise PathRefused("A workspace folder is not a file.")
         if self.read_only:
-            raise PathRefused(f"{quoted(path.shown)} is in a folder that tools may read, not change (`extra_roots`).")
-        if (reason := self.protected.writing_refused(path.parts)) is not None:
-            raise PathRefused(f"{quoted(path.shown)} {reason}")
+            raise PathRefused(f"{quote_path(path.label)} is in a folder that tools may only read (`extra_roots`).")
+        if (reason := self.protected.explain_write_refusal(path.parts)) is not None:
+            raise PathRefused(f"{quote_path(path.label)} {reason}")
         for depth in range(len(path.parts)):
             if self._is_git_directory(path.parts[:depth]):
-                raise PathRefused(f"{quoted(path.shown)} is inside a git directory and cannot be changed by tools.")
-        found = self.stat(path)
-        if found is not None:
-            check_regular(found.kind, found.links, path.shown)
-        # Editors open files by their path: an edit must not follow it into a folder that took this one's place.
-        with self.opened() as folder, suppress(OSError):
-            if os.path.samestat(os.stat(self.written), os.fstat(folder)):
+                raise PathRefused(f"{quote_path(path.label)} is inside a git directory and cannot be changed by tools.")
+        status = self.stat(path)
+        if status is not None:
+            check_regular(status.kind, status.link_count, path.label)
+        # Editors open files by path, so an edit could reach another folder that has replaced the workspace folder.
+        with self.open_folder() as folder, suppress(OSError):
+            if os.path.samestat(os.stat(self.given_path), os.fstat(folder)):
                 return
-        raise PathRefused(f"{quoted(path.shown)} is in a folder that was moved or replaced. Open the folder again.")
+        raise PathRefused(f"{quote_path(path.label)} is in a folder that was moved or replaced. Open the folder again.")
 
     def create(self, path: RelPath, data: bytes) -> None:
-        """A new file, and the folders above it. Never takes the place of one that exists."""
+        """Create a file and its missing parent folders. Existing files are never replaced."""
         self.check_writable(path)
-        _check_size(data, path.shown)
-        with self._changing(path, make_folders=True) as folder, _reserved(folder, path.parts[-1]) as mode:
-            _put(folder, path.parts[-1], data, mode)
+        _check_size(data, path.label)
+        with self._open_parent(path, make_folders=True) as folder, _reserve(folder, path.parts[-1]) as mode:
+            _write_atomically(folder, path.parts[-1], data, mode)
+
+    def ignore_folder(self, parts: tuple[str, ...]) -> None:
+        """Create a folder of thinklsp's own documents with a `.gitignore` for all its files, unless the file exists."""
+        path = RelPath.build((*parts, ".gitignore"))
+        if self.stat(path) is None:
+            with self._open_parent(path, make_folders=True) as folder, _reserve(folder, path.parts[-1]) as mode:
+                _write_atomically(folder, path.parts[-1], b"*\n", mode)
 
     def replace(self, path: RelPath, data: bytes, *, expected: bytes | None = None) -> None:
-        """New content at once, with the mode bits of the old. With `expected`: only if the file still holds that."""
+        """Replace the contents of a file atomically, and keep its permissions.
+
+        If `expected` is given, the file is replaced only if these are its current contents.
+        """
         self.check_writable(path)
-        _check_size(data, path.shown)
-        with self._changing(path) as folder:
+        _check_size(data, path.label)
+        with self._open_parent(path) as folder:
             descriptor = os.open(path.parts[-1], _FILE, dir_fd=folder)
             try:
                 status = os.fstat(descriptor)
-                found = _stat(status)
-                check_regular(found.kind, found.links, path.shown)
-                if expected is not None and _read(descriptor, path.shown, READ_LIMIT) != expected:
-                    raise PathRefused(f"{quoted(path.shown)} has changed on disk meanwhile and was left as it is.")
+                file_stat = _stat(status)
+                check_regular(file_stat.kind, file_stat.link_count, path.label)
+                if expected is not None and _read(descriptor, path.label, MAX_READ_BYTES) != expected:
+                    raise PathRefused(f"{quote_path(path.label)} changed on disk in the meantime and was not written.")
             finally:
                 os.close(descriptor)
-            _put(folder, path.parts[-1], data, status.st_mode)
+            _write_atomically(folder, path.parts[-1], data, status.st_mode)
 
     def delete(self, path: RelPath) -> None:
         self.check_writable(path)
-        with self._changing(path) as folder:
+        with self._open_parent(path) as folder:
             os.unlink(path.parts[-1], dir_fd=folder)
 
     def rename(self, old: RelPath, new: RelPath) -> None:
-        """Moves a file below this root; never onto one that exists."""
+        """Move a file within this folder. Existing files are never replaced."""
         self.check_writable(old)
         self.check_writable(new)
         with (
-            self._changing(old) as source,
-            self._changing(new, make_folders=True) as target,
-            _reserved(target, new.parts[-1]),
+            self._open_parent(old) as source,
+            self._open_parent(new, make_folders=True) as target,
+            _reserve(target, new.parts[-1]),
         ):
             os.rename(old.parts[-1], new.parts[-1], src_dir_fd=source, dst_dir_fd=target)
 
     @contextmanager
-    def _changing(self, path: RelPath, *, make_folders: bool = False) -> Iterator[int]:
-        """The folder of a file that is about to change; what the system refuses becomes a sentence."""
+    def _open_parent(self, path: RelPath, *, make_folders: bool = False) -> Iterator[int]:
+        """Open the folder of a file that will be changed. System errors are raised as PathRefused."""
         try:
-            with self._folder(path.parts[:-1], path.shown, make=make_folders) as folder:
+            with self._open_below(path.parts[:-1], path.label, make=make_folders) as folder:
                 yield folder
         except OSError as error:
-            refuse(quoted(path.shown), error)
+            refuse(quote_path(path.label), error)
 
     @contextmanager
-    def _parent(self, path: RelPath) -> Iterator[int]:
-        with self._folder(path.parts[:-1], path.shown) as folder:
-            yield folder
-
-    @contextmanager
-    def _folder(self, parts: tuple[str, ...], shown: str, *, make: bool = False) -> Iterator[int]:
-        """A descriptor of the folder, reached without following a link."""
-        # Another thread may close the root while this walk is under way. A lock would have the event loop wait for all.
-        if (held := self._held) is None:
+    def _open_below(self, parts: tuple[str, ...], label: str, *, make: bool = False) -> Iterator[int]:
+        """Open a descriptor of a folder without following links."""
+        # Copy the reference first, because another thread may close the folder. A lock would block the event loop.
+        if (held := self._descriptor) is None:
             raise PathRefused("The workspace folder has been closed; its files can no longer be used.")
-        # Opened anew: duplicates share the place up to which a folder has been read, and two listings the entries.
+        # Open the folder again, because duplicated descriptors share a position and two listings would be incomplete.
         descriptor = os.open(".", _FOLDER, dir_fd=held.number)
         try:
             for part in parts:
-                below = _enter(descriptor, part, shown, make=make)
+                below = _enter(descriptor, part, label, make=make)
                 os.close(descriptor)
                 descriptor = below
             yield descriptor
@@ -252,9 +261,9 @@ class Root(AbstractContextManager["Root"]):
             os.close(descriptor)
 
     def _is_git_directory(self, parts: tuple[str, ...]) -> bool:
-        """By what it holds: a git directory can have any name (a bare repository, `--separate-git-dir`)."""
+        """Return True if a folder contains the files of a git directory. A bare repository can have any name."""
         try:
-            with self._folder(parts, "/".join(parts)) as folder:
+            with self._open_below(parts, "/".join(parts)) as folder:
                 for name in ("HEAD", "objects", "refs"):
                     os.stat(name, dir_fd=folder, follow_symlinks=False)
         except OSError:
@@ -262,7 +271,7 @@ class Root(AbstractContextManager["Root"]):
         return True
 
 
-def _enter(descriptor: int, part: str, shown: str, *, make: bool) -> int:
+def _enter(descriptor: int, part: str, label: str, *, make: bool) -> int:
     if make:
         with suppress(FileExistsError):
             os.mkdir(part, dir_fd=descriptor)
@@ -271,28 +280,28 @@ def _enter(descriptor: int, part: str, shown: str, *, make: bool) -> int:
     except NotADirectoryError:
         if stat.S_ISLNK(os.stat(part, dir_fd=descriptor, follow_symlinks=False).st_mode):
             raise OSError(errno.ELOOP, "link") from None
-        raise PathRefused(f"{quoted(shown)} leads through {quoted(part)}, which is not a folder.") from None
+        raise PathRefused(f"{quote_path(label)} leads through {quote_path(part)}, which is not a folder.") from None
 
 
-def _read(descriptor: int, shown: str, limit: int) -> bytes:
+def _read(descriptor: int, label: str, limit: int) -> bytes:
     status = os.fstat(descriptor)
     if stat.S_ISDIR(status.st_mode):
-        raise PathRefused(f"{quoted(shown)} is a folder, not a file.")
+        raise PathRefused(f"{quote_path(label)} is a folder, not a file.")
     if not stat.S_ISREG(status.st_mode):
-        raise PathRefused(f"{quoted(shown)} is not a regular file.")
+        raise PathRefused(f"{quote_path(label)} is not a regular file.")
     pieces: list[bytes] = []
-    left = limit + 1
-    # Read to the end, not to the size: a file may grow, and some report none.
-    while left > 0 and (piece := os.read(descriptor, min(left, 1 << 20))):
+    remaining = limit + 1
+    # Do not rely on the reported size, because a file may grow and some files report no size.
+    while remaining > 0 and (piece := os.read(descriptor, min(remaining, 1 << 20))):
         pieces.append(piece)
-        left -= len(piece)
-    if left <= 0:
-        raise PathRefused(f"{quoted(shown)} is larger than {limit // 1024} KiB, more than tools read.")
+        remaining -= len(piece)
+    if remaining <= 0:
+        raise PathRefused(f"{quote_path(label)} is larger than {limit // 1024} KiB, the size limit for reading.")
     return b"".join(pieces)
 
 
-def _put(folder: int, name: str, data: bytes, mode: int) -> None:
-    """Writes beside the file and renames over it, so that nobody ever sees half of it."""
+def _write_atomically(folder: int, name: str, data: bytes, mode: int) -> None:
+    """Write to a temporary file and rename it, so that readers never see an incomplete file."""
     temporary = f".{secrets.token_hex(8)}.tmp"
     descriptor = os.open(temporary, _NEW_FILE, 0o600, dir_fd=folder)
     try:
@@ -310,10 +319,10 @@ def _put(folder: int, name: str, data: bytes, mode: int) -> None:
 
 
 @contextmanager
-def _reserved(folder: int, name: str) -> Iterator[int]:
-    """An empty file under a name that is free, for a rename to land on: a plain rename would replace what is there.
+def _reserve(folder: int, name: str) -> Iterator[int]:
+    """Create an empty file as the target of a rename, so that the rename cannot replace another process's file.
 
-    Yields its mode bits; they are what the umask leaves to a new file. Taken back where the body fails.
+    Yields the file's mode, which respects the umask. If the `with` statement raises OSError, the file is deleted.
     """
     descriptor = os.open(name, _NEW_FILE, 0o666, dir_fd=folder)
     try:
@@ -327,16 +336,14 @@ def _reserved(folder: int, name: str) -> Iterator[int]:
         raise
 
 
-def _check_size(data: bytes, shown: str) -> None:
-    if len(data) > EDIT_LIMIT:
-        raise PathRefused(f"{quoted(shown)} would be larger than {EDIT_LIMIT // 1024} KiB, more than tools write.")
+def _check_size(data: bytes, label: str) -> None:
+    if len(data) > MAX_EDIT_BYTES:
+        raise PathRefused(
+            f"{quote_path(label)} would be larger than {MAX_EDIT_BYTES // 1024} KiB, the size limit for writing."
+        )
 
 
 def _stat(status: os.stat_result) -> FileStat:
-    kinds: dict[int, Kind] = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link"}
+    kinds: dict[int, FileKind] = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link"}
     kind = kinds.get(stat.S_IFMT(status.st_mode), "other")
     return FileStat(kind, status.st_size, status.st_nlink, status.st_mtime_ns, stat.S_IMODE(status.st_mode) & 0o777)
-
-
-def _holds_home(path: str) -> bool:
-    return os.path.commonpath((path, real_path(os.path.expanduser("~")))) == path

@@ -1,10 +1,8 @@
-"""Names that tools may not touch, whatever folder they stand in and whether or not the file exists. `protected.toml`
-lists them.
+"""The rules for paths that tools may not read or change, and the removal of logins from git's configuration.
 
-A written file on this list would be run, or believed, by an editor, a version control system, a shell, a package
-manager or another assistant. Secrets may not be read either. Names are compared as the most forgiving disk would:
-without regard to letter case, Unicode form, invisible characters and trailing dots. Which file a path really leads
-to is decided elsewhere, by descriptor.
+`protected.toml` lists the paths, which are protected in every folder. Tools may not read secrets, and may not change
+files that another program would run or trust. The comparison of names ignores letter case, Unicode normalization,
+invisible characters and trailing dots.
 """
 
 from __future__ import annotations
@@ -19,15 +17,15 @@ from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Literal
 
-# Never to be touched by a tool, not even where the user's file allows it: the server's own documents.
-OWN = (".thinklsp",)
+# The folder of the server's own documents. The user's settings cannot make it accessible to tools.
+OWN_FOLDERS = (".thinklsp",)
 
-Kind = Literal["secret", "secret_files", "guarded"]
+_ListName = Literal["secret", "secret_files", "guarded"]
 
 
 @cache
-def listed(kind: Kind) -> tuple[str, ...]:
-    """Return the patterns of `protected.toml`."""
+def load_patterns(kind: _ListName) -> tuple[str, ...]:
+    """Return the patterns of the list `kind` in `protected.toml`."""
     groups = tomllib.loads(files(__package__).joinpath("protected.toml").read_text("utf-8"))[kind]
     return tuple(pattern for group in groups.values() for pattern in group)
 
@@ -37,8 +35,11 @@ class _Pattern:
     text: str
     parts: tuple[str, ...]
 
-    def spans(self, folded: Sequence[tuple[str, ...]]) -> Iterator[range]:
-        """Runs of components that the pattern matches. `folded` holds the names that each component may go by."""
+    def find_spans(self, folded: Sequence[tuple[str, ...]]) -> Iterator[range]:
+        """Yield the ranges of components that the pattern matches.
+
+        `folded` contains the possible names of each component.
+        """
         for start in range(len(folded) - len(self.parts) + 1):
             window = folded[start : start + len(self.parts)]
             if all(
@@ -48,7 +49,7 @@ class _Pattern:
 
 
 class _Rules:
-    """Patterns with a quick answer for the many paths that none of them matches."""
+    """A list of patterns with a fast check for paths that no pattern matches."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         self.patterns = tuple(
@@ -56,73 +57,84 @@ class _Rules:
             for text in texts
             if text.strip("/*")
         )
-        self._is_first = _any_of(pattern.parts[0] for pattern in self.patterns)
-        self.is_last = _any_of(pattern.parts[-1] for pattern in self.patterns)
+        self._is_first = _build_matcher(pattern.parts[0] for pattern in self.patterns)
+        self.is_last = _build_matcher(pattern.parts[-1] for pattern in self.patterns)
 
-    def spans(self, folded: Sequence[tuple[str, ...]]) -> Iterator[tuple[str, range]]:
+    def find_spans(self, folded: Sequence[tuple[str, ...]]) -> Iterator[tuple[str, range]]:
         if any(self._is_first(name) for names in folded for name in names):
             for pattern in self.patterns:
-                for span in pattern.spans(folded):
+                for span in pattern.find_spans(folded):
                     yield pattern.text, span
 
 
-def _any_of(parts: Iterable[str]) -> Callable[[str], bool]:
-    """Return the test whether a name matches one of the patterns: most are plain names, which a set finds at once."""
+def _build_matcher(parts: Iterable[str]) -> Callable[[str], bool]:
+    """Return a function that returns True if any pattern matches a name.
+
+    Most patterns are plain names, which are looked up in a set.
+    """
     patterns = set(parts)
     plain = frozenset(part for part in patterns if not set(part) & set("*?["))
-    # An empty alternative would match every name.
+    # An empty regular expression would match every name. If there are no wildcards, use one that matches no name.
     wild = re.compile("|".join(sorted(translate(part) for part in patterns - plain)) or "(?!)")
     return lambda name: name in plain or wild.match(name) is not None
 
 
 @lru_cache(maxsize=8)
-def _rules(texts: tuple[str, ...]) -> _Rules:
-    """Slow to make, and nearly always the same."""
+def _build_rules(texts: tuple[str, ...]) -> _Rules:
+    """Build the rules for a list of patterns. The rules are cached, because building them is slow."""
     return _Rules(texts)
 
 
 class ProtectedPaths:
-    """The list as one question. `allow`: patterns of the same form from the user's own file.
+    """The rules for protected paths. `allow` contains the user's patterns for paths that tools may use.
 
-    An allowed pattern lifts a refusal only where it covers the components that the refusal is about: `AGENTS.md`
-    does not open `.git/AGENTS.md`.
+    A pattern allows a path only if it matches the protected part of the path. For example, `AGENTS.md` does not allow
+    `.git/AGENTS.md`.
     """
 
     def __init__(self, allow: Iterable[str] = ()) -> None:
-        self._own = _rules(OWN)
-        self._secret = _rules(listed("secret"))
-        self._secret_files = _rules(listed("secret_files"))
-        self._guarded = _rules(listed("guarded"))
-        self._allow = _rules(tuple(allow))
+        self._own = _build_rules(OWN_FOLDERS)
+        self._secret = _build_rules(load_patterns("secret"))
+        self._secret_files = _build_rules(load_patterns("secret_files"))
+        self._guarded = _build_rules(load_patterns("guarded"))
+        self._allow = _build_rules(tuple(allow))
 
-    def reading_refused(self, parts: Sequence[str]) -> str | None:
-        """What follows the path in a sentence of refusal, or None where it may be read. Components, not a path."""
-        names = [_folded(part) for part in parts]
-        if any(self._own.spans(names)):
-            return "belongs to thinklsp itself and is closed to tools."
-        pattern = self._refusing(self._secret, names) or self._refusing(self._secret_files, names, at_end=True)
+    def explain_read_refusal(self, parts: Sequence[str]) -> str | None:
+        """Return the reason why tools may not read a path, or None.
+
+        The reason is the rest of a sentence that begins with the path.
+        """
+        names = [_fold_forms(part) for part in parts]
+        if any(self._own.find_spans(names)):
+            return "belongs to thinklsp, so tools cannot use it."
+        pattern = self._find_refusing_pattern(self._secret, names) or self._find_refusing_pattern(
+            self._secret_files, names, at_end=True
+        )
         if pattern is not None:
-            return f"may hold secrets (`{pattern}`) and is not read. The user can allow it in the user's own settings."
+            return f"may contain secrets (`{pattern}`). The user can let tools read it with `allow_protected`."
         return None
 
-    def writing_refused(self, parts: Sequence[str]) -> str | None:
-        """The same for creating, changing, renaming and deleting."""
-        if (reason := self.reading_refused(parts)) is not None:
+    def explain_write_refusal(self, parts: Sequence[str]) -> str | None:
+        """Return the reason why tools may not change a path, or None. The reason is the rest of a sentence that begins
+        with the path."""
+        if (reason := self.explain_read_refusal(parts)) is not None:
             return reason
-        pattern = self._refusing(self._guarded, [_folded(part) for part in parts])
+        pattern = self._find_refusing_pattern(self._guarded, [_fold_forms(part) for part in parts])
         if pattern is None:
             return None
-        return f"is protected (`{pattern}`) and cannot be changed by tools. Tell the user what should stand in it."
+        return f"is protected (`{pattern}`) and cannot be changed by tools. Tell the user which change to make."
 
     def is_candidate(self, name: str) -> bool:
-        """Whether `reading_refused` could refuse a path for its last component. Fast."""
+        """Return True if `explain_read_refusal` might reject a path with this file name. This check is fast."""
         return any(
-            rules.is_last(form) for form in _folded(name) for rules in (self._secret, self._secret_files, self._own)
+            rules.is_last(form) for form in _fold_forms(name) for rules in (self._secret, self._secret_files, self._own)
         )
 
-    def _refusing(self, rules: _Rules, folded: Sequence[tuple[str, ...]], *, at_end: bool = False) -> str | None:
-        allowed = [span for _, span in self._allow.spans(folded)]
-        for text, span in rules.spans(folded):
+    def _find_refusing_pattern(
+        self, rules: _Rules, folded: Sequence[tuple[str, ...]], *, at_end: bool = False
+    ) -> str | None:
+        allowed = [span for _, span in self._allow.find_spans(folded)]
+        for text, span in rules.find_spans(folded):
             if at_end and span.stop < len(folded):
                 continue
             if not any(span.start in cover and span[-1] in cover for cover in allowed):
@@ -130,13 +142,13 @@ class ProtectedPaths:
         return None
 
 
-def folded(parts: Sequence[str]) -> tuple[str, ...]:
-    """Return the components as a forgiving disk would compare them."""
+def fold_parts(parts: Sequence[str]) -> tuple[str, ...]:
+    """Return the components in a form in which equivalent names are equal."""
     return tuple(_fold(part) for part in parts)
 
 
-def _folded(name: str) -> tuple[str, ...]:
-    """The names that a disk may know a component by: the whole, and what stands before a stream name."""
+def _fold_forms(name: str) -> tuple[str, ...]:
+    """Return the names that a path component can have on disk: the full name, and the name before an NTFS stream."""
     whole = _fold(name)
     stem, colon, _ = whole.partition(":")
     return (whole, stem) if colon else (whole,)
@@ -148,3 +160,63 @@ def _fold(name: str) -> str:
     visible = "".join(char for char in name if unicodedata.category(char) != "Cf")
     folded = unicodedata.normalize("NFC", unicodedata.normalize("NFD", visible).casefold())
     return folded.rstrip(". ")
+
+
+# The names of git's configuration files, in lower case.
+_NAMES = frozenset((".gitconfig", ".gitmodules"))
+_IN_GIT = frozenset(("config", "config.worktree"))
+_GIT = ".git"
+
+_CONTINUED = re.compile(rb"(?<!\\)((?:\\\\)*)\\\r?\n")
+# Longer lines in git's configuration are removed, because matching them could take a long time.
+_MAX_LINE_BYTES = 4096
+_SECTION = re.compile(rb'\s*(\[\s*([\w.-]+)\s*(?:"(?:[^"\\]|\\.)*")?\s*\])')
+_ENTRY = re.compile(rb"\s*([A-Za-z][A-Za-z0-9-]*)\s*(?:=|$)")
+_USER = re.compile(rb"(://)[^/?#\s]*@")
+_HIDDEN_SECTION = b"credential"
+_HIDDEN_KEY = re.compile(rb"extraheader|helper|pass|token|secret|api-?key|auth|cookie", re.IGNORECASE)
+_HIDDEN_VALUE = re.compile(rb"authorization|bearer\s|(?:passw(?:or)?d|token|secret|api-?key)\s*[=:]", re.IGNORECASE)
+
+
+def is_config_name(name: str) -> bool:
+    """Return True if a file with this name can be a git configuration file."""
+    return name.lower() in _IN_GIT | _NAMES
+
+
+def is_git_config(folded: Sequence[str]) -> bool:
+    """Return True if a path is a git configuration file in a folder named `.git`. The components must be folded."""
+    return bool(folded) and (folded[-1] in _NAMES or (folded[-1] in _IN_GIT and _GIT in folded))
+
+
+def strip_logins(data: bytes) -> bytes:
+    """Remove secrets from a git configuration, such as users in URLs, extra headers and credential helpers.
+
+    Without secrets, the result equals `data`.
+    """
+    lines = tuple(_redact_lines(data))
+    if all(redacted == line for line, redacted in lines):
+        return data
+    return b"".join(redacted + b"\n" for _, redacted in lines if redacted)
+
+
+def _redact_lines(data: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Yield each logical line with its text after the removal of secrets."""
+    section = b""
+    for line in _CONTINUED.sub(rb"\1", data.removeprefix(b"\xef\xbb\xbf")).split(b"\n"):
+        line = line.removesuffix(b"\r")
+        if len(line) > _MAX_LINE_BYTES:
+            yield line, b""
+            continue
+        section_match = _SECTION.match(line)
+        head, rest = (b"", line) if section_match is None else (section_match[1], line[section_match.end() :])
+        section = section if section_match is None else section_match[2].lower()
+        yield line, _USER.sub(rb"\1", line) if _is_shown(section, rest) else _USER.sub(rb"\1", head)
+
+
+def _is_shown(section: bytes, entry: bytes) -> bool:
+    if not entry.strip() or entry.lstrip().startswith((b"#", b";")):
+        return not _HIDDEN_VALUE.search(entry)
+    entry_match = _ENTRY.match(entry)
+    if entry_match is None or section.partition(b".")[0] == _HIDDEN_SECTION:
+        return False
+    return not _HIDDEN_KEY.search(entry_match[1]) and not _HIDDEN_VALUE.search(entry[entry_match.end() :])

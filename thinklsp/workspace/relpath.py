@@ -1,45 +1,47 @@
-"""Paths below a workspace folder as values: components that a walk can take one by one. Touches no disk."""
+"""Relative paths in a workspace folder, and the error messages for invalid paths. This module performs no I/O."""
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from dataclasses import dataclass
+from typing import NoReturn
 
 from thinklsp.core.errors import PathRefused
 
-_LONGEST_NAME = 255
-_DEEPEST = 64
+_MAX_NAME_BYTES = 255
+_MAX_DEPTH = 64
 
 
 @dataclass(frozen=True, slots=True)
 class RelPath:
-    """A place below a root, in components that can be walked one by one. `shown` is what messages call it."""
+    """A path below a workspace folder, split into components. `label` is its name in messages."""
 
     parts: tuple[str, ...]
-    shown: str
+    label: str
 
     @staticmethod
-    def of(parts: tuple[str, ...], shown: str | None = None) -> RelPath:
-        """Raises PathRefused for a component that no walk may take."""
-        shown = "/".join(parts) if shown is None else shown
+    def build(parts: tuple[str, ...], label: str | None = None) -> RelPath:
+        """Build a path from components. Raises PathRefused if a component is not allowed."""
+        label = "/".join(parts) if label is None else label
         for part in parts:
             if part in ("", ".", "..") or "/" in part or "\0" in part:
-                raise PathRefused(f"{quoted(shown)} is not a plain path: components may not be empty, `.` or `..`.")
-            if not nameable(part):
-                raise PathRefused(f"{quoted(shown)} holds half of a character, which is in no name of a file.")
-            if len(os.fsencode(part)) > _LONGEST_NAME:
-                raise PathRefused("The path holds a name longer than 255 bytes.")
-        if len(parts) > _DEEPEST:
-            raise PathRefused(f"The path is deeper than {_DEEPEST} folders.")
-        return RelPath(parts, shown)
+                raise PathRefused(f"{quote_path(label)} is not a plain path: components may not be empty, `.` or `..`.")
+            if not is_encodable(part):
+                raise PathRefused(f"{quote_path(label)} contains a lone surrogate, which file names cannot contain.")
+            if len(os.fsencode(part)) > _MAX_NAME_BYTES:
+                raise PathRefused("The path contains a name longer than 255 bytes.")
+        if len(parts) > _MAX_DEPTH:
+            raise PathRefused(f"The path is deeper than {_MAX_DEPTH} folders.")
+        return RelPath(parts, label)
 
-    def child(self, name: str) -> RelPath:
-        return RelPath((*self.parts, name), f"{self.shown}/{name}" if self.parts else name)
+    def join(self, name: str) -> RelPath:
+        return RelPath((*self.parts, name), f"{self.label}/{name}" if self.parts else name)
 
 
-def nameable(text: str) -> bool:
-    """False with half of a character in it that stands for no byte: nothing of that name can be asked for."""
+def is_encodable(text: str) -> bool:
+    """Return True if the text can be encoded as a file name."""
     try:
         os.fsencode(text)
     except UnicodeEncodeError:
@@ -47,6 +49,43 @@ def nameable(text: str) -> bool:
     return True
 
 
-def quoted(path: str) -> str:
-    """A path inside a sentence: on one line, whatever its name holds."""
+def quote_path(path: str) -> str:
+    """Quote a path for a message. The result contains no line breaks."""
     return f"`{path}`" if path.isprintable() and "`" not in path else json.dumps(path)
+
+
+NO_LINKS = "and tools do not follow links. If the file is in the workspace, use its own path."
+_REASONS = {
+    errno.ELOOP: f"leads through a symbolic link, {NO_LINKS}",
+    errno.EMLINK: f"leads through a symbolic link, {NO_LINKS}",
+    errno.ENOENT: "does not exist.",
+    errno.EEXIST: "already exists.",
+    errno.EACCES: "cannot be used: permission denied.",
+    errno.EPERM: "cannot be used: permission denied.",
+    errno.ENXIO: "is not a regular file.",
+    errno.ENOTDIR: "is not a folder.",
+    errno.EISDIR: "is a folder, not a file.",
+    errno.ENAMETOOLONG: "has a name that is too long.",
+    errno.ENOSPC: "cannot be written: the disk is full.",
+    errno.EROFS: "cannot be written: the disk is read-only.",
+}
+
+
+def refuse(subject: str, error: OSError) -> NoReturn:
+    """Raise PathRefused for a system error. `subject` is the path with which the message begins."""
+    reason = _REASONS.get(error.errno or 0, "cannot be used: the system refused it.")
+    raise PathRefused(f"{subject} {reason}") from error
+
+
+def check_regular(kind: str, links: int, label: str) -> None:
+    """Raise PathRefused unless the file is a regular file without additional hard links."""
+    match kind:
+        case "file":
+            if links > 1:
+                raise PathRefused(f"{quote_path(label)} has a second name (hard link) and cannot be changed by tools.")
+        case "directory":
+            raise PathRefused(f"{quote_path(label)} is a folder, not a file.")
+        case "link":
+            raise PathRefused(f"{quote_path(label)} is a symbolic link, {NO_LINKS}")
+        case _:
+            raise PathRefused(f"{quote_path(label)} is not a regular file.")

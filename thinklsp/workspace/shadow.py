@@ -1,34 +1,41 @@
-"""What a shadow of the workspace is made of: the files that differ from disk, and a plain copy where the system cannot
-lay an overlay over it. Reads through the gate; writes only into a folder of ours."""
+"""The contents of a shadow copy, which commands can change instead of the workspace.
+
+The contents are the files that differ from the disk, and a copy of all files if the system does not support overlay
+mounts. Masks hide secrets and logins. Every folder is searched for secrets, because a repository can make any folder
+look like installed packages.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from thinklsp.core.errors import PathRefused
 from thinklsp.workspace.ignore import IgnoreRules
 from thinklsp.workspace.overlay import EditOverlay
 from thinklsp.workspace.paths import Listing, Root
+from thinklsp.workspace.protected import is_config_name, strip_logins
 from thinklsp.workspace.relpath import RelPath
 from thinklsp.workspace.view import Place
 
-COPY_LIMIT = 200 * 1024 * 1024
-_MOST_SHOWN = 200
+MAX_COPY_BYTES = 200 * 1024 * 1024
+_MAX_EXCLUDED_FOLDERS = 200
 _BOM = "\ufeff"
 _NEW_MODE = 0o644
-# What is built anew where it lacks. A build writes into it, so that it cannot be shown as it is.
-_BUILT = frozenset(("target", "build", "dist", "out", "obj", "coverage", ".next", ".nuxt", ".gradle", ".cache"))
+# Folders that builds write to. The sandbox must not mount them read-only.
+_BUILD_FOLDERS = frozenset(("target", "build", "dist", "out", "obj", "coverage", ".next", ".nuxt", ".gradle", ".cache"))
 _BOM_BYTES = _BOM.encode()
 
 Parts = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """How one file of a folder has to be in the shadow. `data` None: not there. `mode`: its mode bits."""
+class ShadowFile:
+    """A file in the shadow copy. `data` is None if the file does not exist. `mode` contains the file's permissions."""
 
     root: Root
     parts: Parts
@@ -36,107 +43,227 @@ class Wanted:
     mode: int
 
 
-def wanted(overlay: EditOverlay, known: Iterable[Place]) -> Iterator[tuple[Place, Wanted]]:
-    """Every file that is not what it is on disk, and those of `known`, which a shadow was given before. What may not be
-    read is left out."""
-    places = {place.key: place for place in (*known, *overlay.view.unlike_disk(), *overlay.changed())}
+def collect_files(overlay: EditOverlay, copied_places: Iterable[Place]) -> Iterator[tuple[Place, ShadowFile]]:
+    """Yield the files whose text differs from the disk, and the files that were copied earlier.
+
+    Files that tools may not read are skipped.
+    """
+    places = {place.key: place for place in (*copied_places, *overlay.view.list_open_places(), *overlay.list_changed())}
     for place in places.values():
         if place.root is None or place.path is None:
             continue
         with suppress(PathRefused):
-            yield place, Wanted(place.root, place.path.parts, content(overlay, place), _mode(overlay.origin(place)))
+            yield (
+                place,
+                ShadowFile(
+                    place.root, place.path.parts, read_content(overlay, place), _find_mode(overlay.find_origin(place))
+                ),
+            )
 
 
-def content(overlay: EditOverlay, place: Place) -> bytes | None:
-    """What the file holds after the turn, None where there is none. Raises PathRefused where it may not be read, or is
-    no text."""
-    found = overlay.read(place)
-    if found is None or place.root is None or place.path is None:
+def read_content(overlay: EditOverlay, place: Place) -> bytes | None:
+    """Return the bytes of a file with the turn's edits, or None if the file does not exist.
+
+    Raises PathRefused if tools may not read the file or if it is not text.
+    """
+    current = overlay.read(place)
+    if current is None or place.root is None or place.path is None:
         return None
-    data = found.text.encode("utf-8", "replace")
-    # Editors keep the mark of a file, and do not count it to the text.
-    marked = found.bom or _is_marked(overlay.origin(place))
+    data = current.text.encode("utf-8", "replace")
+    # Editors preserve a byte order mark without including it in the document's text.
+    marked = current.has_bom or _has_bom(overlay.find_origin(place))
     return _BOM_BYTES + data if marked and not data.startswith(_BOM_BYTES) else data
 
 
-def _is_marked(place: Place) -> bool:
+def _has_bom(place: Place) -> bool:
     data = None
     with suppress(PathRefused):
         data = None if place.root is None or place.path is None else place.root.read(place.path)
     return data is not None and data.startswith(_BOM_BYTES)
 
 
-def _mode(place: Place) -> int:
-    """Of the file on disk; those of a new one where there is none."""
-    found = None
+def _find_mode(place: Place) -> int:
+    """Return the permissions of the file on disk, or the permissions for new files if it does not exist."""
+    status = None
     with suppress(PathRefused):
-        found = None if place.root is None or place.path is None else place.root.stat(place.path)
-    return _NEW_MODE if found is None or found.kind != "file" else found.mode
+        status = None if place.root is None or place.path is None else place.root.stat(place.path)
+    return _NEW_MODE if status is None or status.kind != "file" else status.mode
 
 
 @dataclass(slots=True)
-class Copied:
-    """`left_out`: what the copy lacks and what is there to be read as it is: folders that git leaves out, such as
-    installed packages, and git's own."""
+class CopyResult:
+    """The result of a copy. `excluded_folders` contains folders that were not copied and can be mounted directly.
+    Examples are git's own folder and ignored folders, such as installed packages."""
 
     size: int = 0
     files: int = 0
-    left_out: list[str] = field(default_factory=list)
+    excluded_folders: list[str] = field(default_factory=list)
 
 
-def copy(root: Root, target: str, *, limit: int = COPY_LIMIT, stopped: Callable[[], bool] = lambda: False) -> Copied:
-    """Copies what git would list, without secrets, links and special files, into the empty folder `target`. Raises
-    PathRefused where it is more than `limit` bytes. Ends early once it is `stopped`."""
+def copy_folder(
+    root: Root, target: str, *, limit: int = MAX_COPY_BYTES, should_stop: Callable[[], bool] = lambda: False
+) -> CopyResult:
+    """Copy the files that git lists to the empty folder `target`, without secrets, links and special files.
+
+    Raises PathRefused if the files exceed `limit` bytes. Stops early if `should_stop` returns True.
+    """
     rules = IgnoreRules(root)
-    done = Copied()
+    result = CopyResult()
     waiting: list[Parts] = [()]
-    while waiting and not stopped():
+    while waiting and not should_stop():
         folder = waiting.pop()
-        listing = _listing(root, folder)
-        kept = rules.kept(folder, listing)
-        for name in kept.files:
+        listing = _list_folder(root, folder)
+        included = rules.filter_listing(folder, listing)
+        for name in included.files:
             parts = (*folder, name)
-            if root.protected.reading_refused(parts) is None:
-                _copy_file(root, parts, target, done, limit)
+            if root.protected.explain_read_refusal(parts) is None:
+                _copy_file(root, parts, target, result, limit)
         for name in listing.directories:
             parts = (*folder, name)
-            if root.protected.reading_refused(parts) is not None:
+            if root.protected.explain_read_refusal(parts) is not None:
                 continue
             os.makedirs(os.path.join(target, *parts), exist_ok=True)
-            if name in kept.directories:
+            if name in included.directories:
                 waiting.append(parts)
-            elif name not in _BUILT and len(done.left_out) < _MOST_SHOWN:
-                done.left_out.append("/".join(parts))
-    return done
+            elif name not in _BUILD_FOLDERS and len(result.excluded_folders) < _MAX_EXCLUDED_FOLDERS:
+                result.excluded_folders.append("/".join(parts))
+    return result
 
 
-def _copy_file(root: Root, parts: Parts, target: str, done: Copied, limit: int) -> None:
+def _copy_file(root: Root, parts: Parts, target: str, result: CopyResult, limit: int) -> None:
     try:
-        data = root.read(RelPath.of(parts), limit=limit)
+        data = root.read(RelPath.build(parts), limit=limit)
     except PathRefused:
         return
     if data is None:
         return
-    done.size += len(data)
-    done.files += 1
-    if done.size > limit:
+    result.size += len(data)
+    result.files += 1
+    if result.size > limit:
         raise PathRefused(
-            f"The workspace holds more than {limit // 1024**2} MB outside of what git ignores, too much to be copied, "
-            "and this system cannot lay an overlay over it; so no command can be run."
+            f"Commands cannot run: the workspace has more than {limit // 1024**2} MB that git does not ignore, too "
+            "much to copy, and this system does not allow overlay mounts."
         )
     path = os.path.join(target, *parts)
     with open(path, "xb") as file:
         file.write(data)
-    # Only whether it can be run; what it is has been read through the gate.
+    # Make the copy executable if the original file is executable.
     with suppress(OSError):
         if os.stat(os.path.join(root.path, *parts), follow_symlinks=False).st_mode & 0o100:
             os.chmod(path, 0o700)
 
 
-def _listing(root: Root, folder: Parts) -> Listing:
-    """Empty for a folder that cannot be looked into."""
+def _list_folder(root: Root, folder: Parts) -> Listing:
+    """List a folder. The result is empty if the folder is not readable."""
     try:
-        found = root.list(RelPath.of(folder))
+        listing = root.list(RelPath.build(folder))
     except PathRefused:
-        found = None
-    return found or Listing((), ())
+        listing = None
+    return listing or Listing((), ())
+
+
+_MAX_MASKED = 2_000
+_MAX_DEPTH = 60
+_MAX_FILE_BYTES = 1024**2
+# Folders in a git directory that contain files named after branches and hashes.
+_INSIDE_GIT = frozenset(("objects", "refs", "logs"))
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+# Files that may contain only public certificates, which package managers need.
+_CERTIFICATES = (".pem", ".crt")
+_PEM_BLOCK = re.compile(rb"-----BEGIN ([A-Z0-9 ]{1,64})-----")
+
+
+@dataclass(slots=True)
+class Masks:
+    """The paths that the sandbox must hide or replace.
+
+    In `hidden`, the paths of folders end with a slash. `replaced` maps paths to their new contents.
+    """
+
+    hidden: list[str] = field(default_factory=list)
+    replaced: dict[str, bytes] = field(default_factory=dict)
+
+
+def find_masks(root: Root) -> Masks:
+    """Search a folder for secrets. Raises PathRefused if there are more secrets than the sandbox can hide."""
+    search = _MaskSearch(
+        root, Masks(), lru_cache(1 << 16)(lambda name: root.protected.is_candidate(name) or is_config_name(name))
+    )
+    with root.open_folder() as descriptor:
+        search.search_folder(descriptor, ())
+    return search.masks
+
+
+@dataclass(frozen=True, slots=True)
+class _MaskSearch:
+    root: Root
+    masks: Masks
+    is_candidate: Callable[[str], bool]
+
+    def search_folder(self, descriptor: int, parts: Parts) -> None:
+        """Search a folder by descriptor, so that links are not followed."""
+        folders: list[str] = []
+        with os.scandir(descriptor) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.name)
+                elif self.is_candidate(entry.name):
+                    self._check_file(descriptor, (*parts, entry.name))
+        for name in folders:
+            self._check_folder(descriptor, (*parts, name))
+        if len(self.masks.hidden) > _MAX_MASKED:
+            raise PathRefused(f"Commands cannot run: the folder has more than {_MAX_MASKED} files with secrets.")
+
+    def _check_file(self, above: int, parts: Parts) -> None:
+        path = "/".join(parts)
+        if self.root.protected.explain_read_refusal(parts) is not None:
+            if not _is_public(above, parts[-1]):
+                self.masks.hidden.append(path)
+        elif self.root.is_git_config(parts):
+            data = _read_small_file(above, parts[-1])
+            if data is None:
+                self.masks.hidden.append(path)
+            elif (redacted := strip_logins(data)) != data:
+                self.masks.replaced[path] = redacted
+
+    def _check_folder(self, above: int, parts: Parts) -> None:
+        name = parts[-1]
+        # Check the path of a file in the folder, because some patterns for secrets match only files.
+        is_secret = self.is_candidate(name) and self.root.protected.explain_read_refusal((*parts, "-")) is not None
+        if is_secret or len(parts) > _MAX_DEPTH:
+            self.masks.hidden.append("/".join(parts) + "/")
+            return
+        if name in _INSIDE_GIT and ".git" in parts:
+            return
+        try:
+            descriptor = os.open(name, _FOLDER, dir_fd=above)
+        except OSError:
+            # Skip an unreadable folder, because commands of the same user cannot read it either.
+            return
+        try:
+            self.search_folder(descriptor, parts)
+        finally:
+            os.close(descriptor)
+
+
+def _is_public(above: int, name: str) -> bool:
+    """Return True if a file contains only public certificates."""
+    if not name.lower().endswith(_CERTIFICATES):
+        return False
+    kinds = _PEM_BLOCK.findall(_read_small_file(above, name) or b"")
+    return bool(kinds) and all(kind.endswith((b"CERTIFICATE", b"X509 CRL")) for kind in kinds)
+
+
+def _read_small_file(above: int, name: str) -> bytes | None:
+    """Return the contents of a file, or None if the file is too large or not readable."""
+    try:
+        descriptor = os.open(name, _FILE, dir_fd=above)
+    except OSError:
+        return None
+    with open(descriptor, "rb") as file:
+        try:
+            data = file.read(_MAX_FILE_BYTES + 1)
+        except OSError:
+            return None
+    return data if len(data) <= _MAX_FILE_BYTES else None

@@ -1,7 +1,7 @@
-"""What one turn may read: folders, open documents and disk, as they were when the turn began.
+"""The folders, documents and files that a turn may read, as they were when the turn began.
 
-Reading order: open document, disk. A `WorkspaceView` does not change after it is made; files are read from disk once
-and then kept. It writes nothing and never follows a link.
+If a file is open in the editor, the document's text is used instead of the file on disk. Each file is read once and
+cached. The view never changes files and never follows links.
 """
 
 from __future__ import annotations
@@ -14,23 +14,22 @@ from itertools import repeat
 from typing import Literal, NamedTuple
 
 from thinklsp.core.errors import PathRefused
-from thinklsp.workspace.git_config import is_git_config, without_logins
-from thinklsp.workspace.paths import Listing, Root
-from thinklsp.workspace.protected import ProtectedPaths, folded
-from thinklsp.workspace.relpath import RelPath, nameable, quoted
-from thinklsp.workspace.uri import escaped, path_parts, path_to_uri, uri_key, uri_to_path
-from thinklsp.workspace.whereabouts import Whereabouts, key_of
+from thinklsp.workspace.paths import FileKind, Listing, Root
+from thinklsp.workspace.protected import ProtectedPaths, fold_parts, is_git_config, strip_logins
+from thinklsp.workspace.relpath import RelPath, is_encodable, quote_path
+from thinklsp.workspace.roots import RootResolver, build_key
+from thinklsp.workspace.uri import escape_parts, extract_path_parts, normalize_uri, path_to_uri, uri_to_path
 
 Source = Literal["document", "disk", "turn"]
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
-# A URI of another kind. A plain name may hold a colon, too, but no slash behind it or `untitled` before it.
+# A URI with a scheme other than `file`. File names may contain colons, but not before a slash or after `untitled`.
 _FOREIGN = re.compile(r"untitled:|[A-Za-z][A-Za-z0-9+.-]+:/")
 _BOM = "\ufeff"
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentSnapshot:
-    """An open document as the editor had it at `version`. `uri` as the editor spells it."""
+    """An open document at `version`. `uri` is spelled as in the editor."""
 
     uri: str
     version: int
@@ -45,14 +44,14 @@ class WorkspaceFolder:
 
 
 class Place(NamedTuple):
-    """What a written path means. Equal keys are one file; `shown` is what people and models call it.
+    """A file or document that a path or URI refers to. Two places with equal keys are the same file.
 
-    `inside`: the path below the root, which itself is empty. Both are None for an open document without a path in a
-    folder. A tuple with texts alone, because a listing makes one for each of many files.
+    `label` is the readable name. `inside` is the path below `root`, and is empty for the root itself. Both are None for
+    documents outside all folders. A listing creates many places, so they are lightweight tuples.
     """
 
     key: str
-    shown: str
+    label: str
     uri: str
     root: Root | None = None
     inside: str | None = None
@@ -61,25 +60,26 @@ class Place(NamedTuple):
     def path(self) -> RelPath | None:
         if self.inside is None:
             return None
-        return RelPath(tuple(self.inside.split("/")) if self.inside else (), self.shown)
+        return RelPath(tuple(self.inside.split("/")) if self.inside else (), self.label)
 
 
 @dataclass(frozen=True, slots=True)
 class FileText:
-    """`version` with source `document` only. `bom`: the disk file begins with a byte order mark, left out of `text`.
+    """The text of a file. `version` is set only for open documents.
 
-    The text of a document is exactly what the editor sent, so that offsets in it are the editor's.
+    `has_bom` is true if the file on disk starts with a byte order mark, which is not part of `text`. The text of a
+    document is unchanged, so that offsets agree with the editor.
     """
 
     text: str
     source: Source
     version: int | None = None
-    bom: bool = False
+    has_bom: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class FolderView:
-    """A folder under the name that paths begin with where there are several."""
+    """A workspace folder with a unique name. If there are several folders, all paths begin with their folder's name."""
 
     folder: WorkspaceFolder
     root: Root
@@ -87,7 +87,7 @@ class FolderView:
 
 
 class WorkspaceView:
-    """Made before the first `await` of a turn. `documents` are copied; roots are only borrowed."""
+    """The files and documents that a turn may read. Documents are copied when the turn begins."""
 
     def __init__(
         self,
@@ -97,151 +97,170 @@ class WorkspaceView:
         protected: ProtectedPaths | None = None,
         extra: Iterable[Root] = (),
     ) -> None:
-        """`protected`: the rules for documents outside every folder. `extra`: folders beside the workspace that can be
-        read; paths begin with their names, too."""
+        """Initialize the view. `protected` contains the rules for documents outside all folders. `extra` contains
+        read-only folders next to the workspace, whose names are part of their paths."""
         workspace = list(folders)
         beside = [(WorkspaceFolder(path_to_uri(root.path), ""), root) for root in extra]
-        self._all = _named([*workspace, *beside])
-        self.folders, self.extra = self._all[: len(workspace)], self._all[len(workspace) :]
+        self._all_folders = _name_folders([*workspace, *beside])
+        self.folders, self.extra = self._all_folders[: len(workspace)], self._all_folders[len(workspace) :]
         self._protected = protected or ProtectedPaths()
         self._disk: dict[str, FileText | None] = {}
-        self._where = Whereabouts([folder.root for folder in self._all])
-        # Of two that are one file the one under the file's own name counts.
-        opened = sorted(documents, key=lambda document: not self._where.add_document(document.uri))
-        self._documents = {self._where.key(document.uri): document for document in opened}
-        # How the editor writes their URIs.
-        self._spelled = {key: document.uri for key, document in self._documents.items()}
+        self._resolver = RootResolver([folder.root for folder in self._all_folders])
+        # If a file is open under two URIs, prefer the URI without links.
+        ordered = sorted(documents, key=lambda document: not self._resolver.add_document(document.uri))
+        self._documents = {self._resolver.compute_key(document.uri): document for document in ordered}
+        # The URIs of open documents, in the editor's spelling.
+        self._client_uris = {key: document.uri for key, document in self._documents.items()}
 
     @property
     def documents(self) -> tuple[DocumentSnapshot, ...]:
         return tuple(self._documents.values())
 
-    def resolve(self, written: str) -> Place:
-        """The file that a model means: a path, an absolute path or URI inside a folder, or an open document's URI.
+    def add_document(self, document: DocumentSnapshot) -> None:
+        """Add a document that the client has just sent, unless the file was read before."""
+        key = self._resolver.compute_key(document.uri)
+        if key not in self._disk and key not in self._documents:
+            self._client_uris.setdefault(key, document.uri)
+            self._documents = self._documents | {key: document}  # A tool in a thread may be listing the old ones.
 
-        Raises PathRefused with a sentence that says what to write instead. Says nothing about existence.
+    def has_read(self, place: Place) -> bool:
+        return place.key in self._documents or place.key in self._disk
+
+    def resolve(self, path: str) -> Place:
+        """Return the place for a relative path, an absolute path or a URI from the model. The file need not exist.
+
+        Raises PathRefused with a message for the model.
         """
-        if "\0" in written or not written.strip():
-            raise PathRefused("The path is empty or holds a NUL character; give a path relative to the folder.")
-        document = self._documents.get(self._where.key(written)) if _SCHEME.match(written) else None
+        if "\0" in path or not path.strip():
+            raise PathRefused("The path is empty or contains a NUL character; give a path relative to the folder.")
+        document = self._documents.get(self._resolver.compute_key(path)) if _SCHEME.match(path) else None
         if document is not None:
-            return self._document_place(document)
-        if not nameable(written):
-            raise PathRefused(f"{quoted(written)} holds half of a character, which is in no name of a file.")
-        if written.startswith("file:"):
-            return self._absolute(uri_to_path(written))
-        if _FOREIGN.match(written):
-            raise PathRefused(f"No open document has the URI {quoted(written)}.{self._advice()}")
-        if written.startswith("/"):
-            return self._absolute(os.path.normpath(written) if ".." not in written.split("/") else written)
-        return self._relative(written)
+            return self._locate_document(document)
+        if not is_encodable(path):
+            raise PathRefused(f"{quote_path(path)} contains a lone surrogate, which file names cannot contain.")
+        if path.startswith("file:"):
+            return self._resolve_absolute(uri_to_path(path))
+        if _FOREIGN.match(path):
+            raise PathRefused(f"No open document has the URI {quote_path(path)}.{self._suggest_paths()}")
+        if path.startswith("/"):
+            return self._resolve_absolute(os.path.normpath(path) if ".." not in path.split("/") else path)
+        return self._resolve_relative(path)
 
-    def resolve_folder(self, written: str | None) -> tuple[Place, ...]:
-        """Where a listing or search begins: one place, or every folder where `written` is absent, empty or `.`."""
-        if written is None or written.strip() in ("", ".", "./", "/"):
+    def resolve_folder(self, path: str | None) -> tuple[Place, ...]:
+        """Return the places where a listing or search starts. None, an empty path and `.` stand for all folders."""
+        if path is None or path.strip() in ("", ".", "./", "/"):
             if not self.folders:
-                raise PathRefused(f"No folder is open.{self._open_ones()}")
-            return tuple(self.place_in(folder.root, ()) for folder in self.folders)
-        return (self.resolve(written),)
+                raise PathRefused(f"No folder is open.{self._list_open_documents()}")
+            return tuple(self.build_place(folder.root, ()) for folder in self.folders)
+        return (self.resolve(path),)
 
-    def place_in(self, root: Root, parts: tuple[str, ...]) -> Place:
-        """The place of components below a root of this view."""
-        if not any(folder.root is root for folder in self._all):
+    def build_place(self, root: Root, parts: tuple[str, ...]) -> Place:
+        """Return the place for a path below a workspace folder."""
+        if not any(folder.root is root for folder in self._all_folders):
             raise PathRefused("The workspace folder has been closed; its files can no longer be used.")
-        shown = "/".join((*self.shown_above(root), *parts)) or "."
-        key = key_of(root, parts)
-        uri = self._spelled.get(key, path_to_uri(os.path.join(root.written, *parts)))
-        return Place(key, shown, uri, root, "/".join(RelPath.of(parts, shown).parts))
+        label = "/".join((*self.find_label_prefix(root), *parts)) or "."
+        key = build_key(root, parts)
+        uri = self._client_uris.get(key, path_to_uri(os.path.join(root.given_path, *parts)))
+        return Place(key, label, uri, root, "/".join(RelPath.build(parts, label).parts))
 
-    def shown_above(self, root: Root) -> tuple[str, ...]:
-        """What paths in a folder are shown with: its name where there are several."""
-        return () if len(self._all) == 1 else tuple(one.name for one in self._all if one.root is root)[:1]
+    def find_label_prefix(self, root: Root) -> tuple[str, ...]:
+        """Return the prefix of all labels in a folder, which is empty if there is only one folder."""
+        return (
+            ()
+            if len(self._all_folders) == 1
+            else tuple(folder.name for folder in self._all_folders if folder.root is root)[:1]
+        )
 
-    def places_below(self, folder: Place, names: Sequence[str]) -> list[Place]:
-        """The places of what a listing of the folder has named: as `place_in` says, but what they share is worked out
-        once. Raises PathRefused where the folder has been closed, or lies as deep as paths may go."""
+    def build_places(self, folder: Place, names: Sequence[str]) -> list[Place]:
+        """Return the places for the names in a folder. This is faster than calling `build_place` for each name.
+
+        Raises PathRefused if the folder has been closed or is nested too deeply.
+        """
         if folder.root is None or folder.path is None:
             return []
         above, root = folder.path.parts, folder.root
-        first = self.place_in(root, (*above, "-"))
-        key, display = first.key[:-1], first.shown[:-1]
-        written = path_to_uri(os.path.join(root.written, *above, "-"))[:-1]
-        ends = escaped(names)
-        keys, shown = [key + end for end in ends], [display + name for name in names]
-        # Mostly the same texts, which then are made and kept once.
-        uris = keys if written == key else [written + end for end in ends]
-        inside = shown if first.inside == first.shown else ["/".join((*above, name)) for name in names]
-        if self._spelled:
-            uris = [self._spelled.get(key, uri) for key, uri in zip(keys, uris, strict=True)]
-        return list(map(Place, keys, shown, uris, repeat(root), inside))
+        first = self.build_place(root, (*above, "-"))
+        key, display = first.key[:-1], first.label[:-1]
+        given_uri = path_to_uri(os.path.join(root.given_path, *above, "-"))[:-1]
+        ends = escape_parts(names)
+        keys, labels = [key + end for end in ends], [display + name for name in names]
+        # A file's key and URI are usually equal, so they can share one string.
+        uris = keys if given_uri == key else [given_uri + end for end in ends]
+        inside = labels if first.inside == first.label else ["/".join((*above, name)) for name in names]
+        if self._client_uris:
+            uris = [self._client_uris.get(key, uri) for key, uri in zip(keys, uris, strict=True)]
+        return list(map(Place, keys, labels, uris, repeat(root), inside))
 
     def read(self, place: Place) -> FileText | None:
-        """The text, None where there is no such file. Raises PathRefused where it may not be read or is no text."""
-        return self._text(place, keep=True)
+        """Return the text of a file, or None if the file does not exist.
+
+        Raises PathRefused if tools may not read the file or if it is not text.
+        """
+        return self._read_text(place, cache=True)
 
     def peek(self, place: Place) -> FileText | None:
-        """The same for a look in passing: what comes from disk is not kept for the turn."""
-        return self._text(place, keep=False)
+        """Return the text of a file like `read`, but do not cache the text."""
+        return self._read_text(place, cache=False)
 
-    def kind(self, place: Place) -> Literal["file", "directory", "link", "other"] | None:
+    def find_kind(self, place: Place) -> FileKind | None:
         if place.key in self._documents:
             return "file"
-        found = None if place.root is None or place.path is None else place.root.stat(place.path)
-        return None if found is None else found.kind
+        status = None if place.root is None or place.path is None else place.root.stat(place.path)
+        return None if status is None else status.kind
 
-    def language_id(self, place: Place) -> str:
-        """What the editor calls the language of an open document; empty for what is not open."""
+    def find_language_id(self, place: Place) -> str:
+        """Return the editor's language id of an open document, or an empty string for other files."""
         document = self._documents.get(place.key)
         return "" if document is None else document.language_id
 
     def check_writable(self, place: Place) -> None:
-        """Raises PathRefused unless this place may be created, changed, renamed or deleted."""
+        """Raise PathRefused if tools may not change the file at this place."""
         if place.root is not None and place.path is not None:
             place.root.check_writable(place.path)
-        elif (reason := self._protected.writing_refused(path_parts(place.uri))) is not None:
-            raise PathRefused(f"{quoted(place.shown)} {reason}")
+        elif (reason := self._protected.explain_write_refusal(extract_path_parts(place.uri))) is not None:
+            raise PathRefused(f"{quote_path(place.label)} {reason}")
 
     def check_readable(self, place: Place) -> None:
-        """Raises PathRefused for a place whose text tools may not see."""
-        parts = place.path.parts if place.path is not None else path_parts(place.uri)
+        """Raise PathRefused if tools may not read the file at this place."""
+        parts = place.path.parts if place.path is not None else extract_path_parts(place.uri)
         rules = place.root.protected if place.root is not None else self._protected
-        if (reason := rules.reading_refused(parts)) is not None:
-            raise PathRefused(f"{quoted(place.shown)} {reason}")
+        if (reason := rules.explain_read_refusal(parts)) is not None:
+            raise PathRefused(f"{quote_path(place.label)} {reason}")
 
-    def listing(self, place: Place) -> Listing | None:
-        """Names on disk, None where there is no such folder."""
+    def list_folder(self, place: Place) -> Listing | None:
+        """List a folder on disk. Return None if the folder does not exist."""
         return None if place.root is None or place.path is None else place.root.list(place.path)
 
-    def document_places(self) -> tuple[Place, ...]:
-        """Every open document, with or without a path in a folder."""
-        return tuple(self._known_place(key) for key in self._documents)
+    def list_documents(self) -> tuple[Place, ...]:
+        """Return the places of all open documents, inside and outside the workspace folders."""
+        return tuple(self._locate_key(key) for key in self._documents)
 
-    def unlike_disk(self) -> tuple[Place, ...]:
-        """Places below a folder whose text may differ from disk: open documents."""
-        return tuple(place for place in self.document_places() if place.root is not None)
+    def list_open_places(self) -> tuple[Place, ...]:
+        """Return the places of open documents in workspace folders. Their text may differ from the disk."""
+        return tuple(place for place in self.list_documents() if place.root is not None)
 
-    def _text(self, place: Place, *, keep: bool) -> FileText | None:
+    def _read_text(self, place: Place, *, cache: bool) -> FileText | None:
         self.check_readable(place)
         if (document := self._documents.get(place.key)) is not None:
-            return FileText(self._without_logins(place, document.text), "document", document.version)
+            return FileText(self._strip_logins(place, document.text), "document", document.version)
         if place.key in self._disk:
             return self._disk[place.key]
-        found = self._from_disk(place)
-        if keep:
-            self._disk[place.key] = found
-        return found
+        file_text = self._read_from_disk(place)
+        if cache:
+            self._disk[place.key] = file_text
+        return file_text
 
-    def _without_logins(self, place: Place, text: str) -> str:
-        """What `Root.read` does for files, done for an open document."""
+    def _strip_logins(self, place: Place, text: str) -> str:
+        """Remove logins from an open document that is a git configuration file, as `Root.read` does for files."""
         if place.root is not None and place.path is not None:
             is_config = place.root.is_git_config(place.path.parts)
         else:
-            is_config = is_git_config(folded(path_parts(place.uri)))
+            is_config = is_git_config(fold_parts(extract_path_parts(place.uri)))
         if not is_config:
             return text
-        return without_logins(text.encode("utf-8", "surrogatepass")).decode("utf-8", "surrogatepass")
+        return strip_logins(text.encode("utf-8", "surrogatepass")).decode("utf-8", "surrogatepass")
 
-    def _from_disk(self, place: Place) -> FileText | None:
+    def _read_from_disk(self, place: Place) -> FileText | None:
         if place.root is None or place.path is None:
             return None
         data = place.root.read(place.path)
@@ -251,78 +270,78 @@ class WorkspaceView:
             text = data.decode("utf-8")
         except UnicodeDecodeError:
             raise PathRefused(
-                f"{quoted(place.shown)} is not UTF-8 text; it can be used only while it is open in the editor."
+                f"{quote_path(place.label)} is not UTF-8 text; it can be used only while it is open in the editor."
             ) from None
-        return FileText(text.removeprefix(_BOM), "disk", bom=text.startswith(_BOM))
+        return FileText(text.removeprefix(_BOM), "disk", has_bom=text.startswith(_BOM))
 
-    def _relative(self, written: str) -> Place:
-        parts = tuple(part for part in written.split("/") if part not in ("", "."))
+    def _resolve_relative(self, path: str) -> Place:
+        parts = tuple(part for part in path.split("/") if part not in ("", "."))
         if ".." in parts:
-            return self._beside(written)
-        if not self._all:
-            raise PathRefused(f"No folder is open, so {quoted(written)} names nothing.{self._open_ones()}")
-        if len(self._all) == 1:
-            return self._below(self._all[0].root, parts)
-        folder = next((folder for folder in self._all if parts and folder.name == parts[0]), None)
+            return self._resolve_extra(path)
+        if not self._all_folders:
+            raise PathRefused(f"No folder is open, so {quote_path(path)} does not exist.{self._list_open_documents()}")
+        if len(self._all_folders) == 1:
+            return self._resolve_below(self._all_folders[0].root, parts)
+        folder = next((folder for folder in self._all_folders if parts and folder.name == parts[0]), None)
         if folder is None:
-            raise PathRefused(f"{quoted(written)} is in none of the workspace folders.{self._advice()}")
-        return self._below(folder.root, parts[1:])
+            raise PathRefused(f"{quote_path(path)} is not in a workspace folder.{self._suggest_paths()}")
+        return self._resolve_below(folder.root, parts[1:])
 
-    def _beside(self, written: str) -> Place:
-        """A path with `..`, which can name a file of an extra folder, from the first workspace folder on."""
+    def _resolve_extra(self, path: str) -> Place:
+        """Resolve a path with `..` that leads from the first workspace folder into a read-only folder."""
         if self.folders and self.extra:
-            found = self._where.of_path(os.path.normpath(os.path.join(self.folders[0].root.path, written)))
-            if found is not None and any(found[0] is folder.root for folder in self.extra):
-                return self.place_in(*found)
-        raise PathRefused(f"{quoted(written)} holds `..`; give the path from the workspace folder on.")
+            root_path = self._resolver.resolve_path(os.path.normpath(os.path.join(self.folders[0].root.path, path)))
+            if root_path is not None and any(root_path[0] is folder.root for folder in self.extra):
+                return self.build_place(*root_path)
+        raise PathRefused(f"{quote_path(path)} contains `..`; give a path relative to the workspace folder.")
 
-    def _absolute(self, path: str) -> Place:
-        found = self._where.of_path(path)
-        if found is not None:
-            return self.place_in(*found)
+    def _resolve_absolute(self, path: str) -> Place:
+        root_path = self._resolver.resolve_path(path)
+        if root_path is not None:
+            return self.build_place(*root_path)
         if ".." in path.split("/"):
-            raise PathRefused(f"{quoted(path)} holds `..`; name the file by its own path.")
-        document = self._documents.get(uri_key(path_to_uri(path)))
+            raise PathRefused(f"{quote_path(path)} contains `..`; use the file's own path.")
+        document = self._documents.get(normalize_uri(path_to_uri(path)))
         if document is None:
-            raise PathRefused(f"{quoted(path)} is outside the workspace folders.{self._advice()}")
-        return self._document_place(document)
+            raise PathRefused(f"{quote_path(path)} is outside the workspace folders.{self._suggest_paths()}")
+        return self._locate_document(document)
 
-    def _below(self, root: Root, parts: tuple[str, ...]) -> Place:
-        """Folders may lie in one another: a file belongs to the innermost."""
-        RelPath.of(parts)
-        found = self._where.of_path(os.path.join(root.path, *parts))
-        return self.place_in(*(found or (root, parts)))
+    def _resolve_below(self, root: Root, parts: tuple[str, ...]) -> Place:
+        """Resolve a path below a folder. If folders are nested, the innermost folder contains the file."""
+        RelPath.build(parts)
+        root_path = self._resolver.resolve_path(os.path.join(root.path, *parts))
+        return self.build_place(*(root_path or (root, parts)))
 
-    def _known_place(self, key: str) -> Place:
-        uri = self._spelled[key]
-        found = self._where.of_uri(uri)
+    def _locate_key(self, key: str) -> Place:
+        uri = self._client_uris[key]
+        root_path = self._resolver.resolve_uri(uri)
         try:
-            return Place(key, uri, uri) if found is None else self.place_in(*found)
+            return Place(key, uri, uri) if root_path is None else self.build_place(*root_path)
         except PathRefused:
             return Place(key, uri, uri)
 
-    def _document_place(self, document: DocumentSnapshot) -> Place:
-        return self._known_place(self._where.key(document.uri))
+    def _locate_document(self, document: DocumentSnapshot) -> Place:
+        return self._locate_key(self._resolver.compute_key(document.uri))
 
-    def _advice(self) -> str:
-        """A sentence that says which paths there are."""
-        if not self._all:
-            return self._open_ones()
-        names = ", ".join(f"{folder.name}/" for folder in self._all)
-        how = "is relative to the workspace folder" if len(self._all) == 1 else f"begins with one of {names}"
-        return f" The path of a file {how}.{self._open_ones()}"
+    def _suggest_paths(self) -> str:
+        """Return advice for the model about the valid forms of paths."""
+        if not self._all_folders:
+            return self._list_open_documents()
+        names = ", ".join(f"{folder.name}/" for folder in self._all_folders)
+        how = "is relative to the workspace folder" if len(self._all_folders) == 1 else f"begins with one of {names}"
+        return f" The path of a file {how}.{self._list_open_documents()}"
 
-    def _open_ones(self) -> str:
-        """A sentence with the URIs of documents that have no path; those in folders can be listed."""
-        outside = [place.shown for key in self._documents if (place := self._known_place(key)).root is None]
-        return f" Open documents: {', '.join(map(quoted, outside[:10]))}." if outside else ""
+    def _list_open_documents(self) -> str:
+        """Return a note for the model about open documents outside all folders, because no tool can list them."""
+        outside = [place.label for key in self._documents if (place := self._locate_key(key)).root is None]
+        return f" Open documents: {', '.join(map(quote_path, outside[:10]))}." if outside else ""
 
 
-def _named(folders: Sequence[tuple[WorkspaceFolder, Root]]) -> tuple[FolderView, ...]:
-    """Folders of the same name get `-2`, `-3`. A slash in a name would look like a path."""
+def _name_folders(folders: Sequence[tuple[WorkspaceFolder, Root]]) -> tuple[FolderView, ...]:
+    """Give each folder a unique name, such as `src-2`. The name contains no slash, because paths begin with it."""
     views: list[FolderView] = []
     for folder, root in folders:
-        plain = (folder.name or os.path.basename(root.written)).replace("/", "-").strip() or "folder"
+        plain = (folder.name or os.path.basename(root.given_path)).replace("/", "-").strip() or "folder"
         name, count = plain, 1
         while any(view.name == name for view in views):
             count += 1

@@ -1,9 +1,8 @@
-"""Patterns of `.gitignore` as git reads them, matched without backtracking.
+"""Matching of `.gitignore` patterns as git does, but without backtracking.
 
-A pattern is cut at its stars, and every piece between two stars is looked for once, behind the one before it: the first
-place is as good as any later one. The same holds for the folders between two `**`. So a match takes time by the length
-of the name times that of the longest piece. pathspec's regular expressions try every way to share a name out among
-the stars: 2,000 patterns like `*a*a*a1` kept the interpreter lock for a minute on one name of 240 letters.
+A pattern is split at its stars. Each piece is searched for only once, after the previous piece, because the first
+position is as good as any other. The regular expressions of pathspec backtrack instead: for 2,000 patterns like
+`*a*a*a1`, matching one name of 240 letters took a minute.
 """
 
 from __future__ import annotations
@@ -11,9 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import chain
-from typing import NamedTuple
 
 _TOKEN = re.compile(
     r"\\(?P<escaped>.)|(?P<stars>\*+)|(?P<any>\?)|(?P<slash>/)|(?P<plain>[^\\*?\[/]+)"
@@ -29,120 +26,87 @@ _NAMED_SETS = {
 }  # fmt: skip
 
 
-class _Piece(NamedTuple):
-    """Characters without a star between them: `length` of them, in `text` if they are plain, else by `regex`."""
-
-    length: int
-    text: str | None
-    regex: str
-
-    def is_at(self, name: str, start: int) -> bool:
-        if self.text is not None:
-            return name.startswith(self.text, start)
-        return re.compile(self.regex, re.DOTALL).match(name, start) is not None
-
-    def find(self, name: str, start: int, end: int) -> int:
-        if self.text is not None:
-            return name.find(self.text, start, end)
-        found = re.compile(self.regex, re.DOTALL).search(name, start, end)
-        return -1 if found is None else found.start()
-
-
 class Segment:
-    """What one name in a path has to be: pieces, a star between each two."""
+    """The pattern for one path component.
 
-    __slots__ = ("_head", "_middle", "_pieces", "_tail", "is_plain", "literal")
+    `texts` contains the pieces between stars. `regex` is set if the pattern contains `?` or a character set.
+    """
 
-    def __init__(self, pieces: tuple[_Piece, ...]) -> None:
-        self._pieces = pieces
-        self.is_plain = all(piece.text is not None for piece in pieces)
-        """Whether it holds no `?` and no set."""
-        self.literal = pieces[0].text if len(pieces) == 1 else None
-        """The only name that matches."""
-        self._head, *self._middle, self._tail = (piece.text or "" for piece in (pieces[0], *pieces[1:-1], pieces[-1]))
+    __slots__ = ("_head", "_middle", "_regex", "end", "literal")
+
+    def __init__(self, texts: Sequence[str], regex: str | None = None) -> None:
+        self._regex = regex
+        self.literal = texts[0] if len(texts) == 1 and regex is None else None
+        """The only name that matches, or None."""
+        self._head, *self._middle, self.end = texts if len(texts) > 1 else ("", *texts)
 
     @property
-    def end(self) -> str:
-        """The characters that a name has to end with, as far as they are plain."""
-        return self._tail
+    def is_plain(self) -> bool:
+        return self._regex is None
 
     def matches(self, name: str) -> bool:
-        if len(self._pieces) == 1:
-            return len(name) == self._pieces[0].length and self._pieces[0].is_at(name, 0)
-        if not self.is_plain:
-            return self._matches_signs(name)
-        if not (name.startswith(self._head) and name.endswith(self._tail)):
+        if self.literal is not None:
+            return name == self.literal
+        if self._regex is not None:
+            return re.compile(self._regex, re.DOTALL).fullmatch(name) is not None
+        if not (name.startswith(self._head) and name.endswith(self.end)):
             return False
         at = len(self._head)
         for text in self._middle:
             at = name.find(text, at) + len(text)
             if at < len(text):
                 return False
-        return at <= len(name) - len(self._tail)
-
-    def _matches_signs(self, name: str) -> bool:
-        first, *middle, last = self._pieces
-        at, end = first.length, len(name) - last.length
-        if end < at or not last.is_at(name, end) or not first.is_at(name, 0):
-            return False
-        for piece in middle:
-            found = piece.find(name, at, end)
-            if found < 0:
-                return False
-            at = found + piece.length
-        return True
+        return at <= len(name) - len(self.end)
 
 
-_ANY = Segment((_Piece(0, "", ""), _Piece(0, "", "")))
+_ANY = Segment(("", ""))
 
 
 @dataclass(frozen=True)
 class Pattern:
-    """One line. `groups`: names of folders, any number of others between each two groups; the last name is that of the
-    entry. `anywhere`: it is about the name alone. `below`: about whatever is below the last group.
+    """The pattern in one line of `.gitignore`.
+
+    `groups` contains sequences of path components, with any number of folders between two groups. The last component
+    matches the file or folder itself. If `is_name_only` is true, the pattern matches names at any depth.
     """
 
     groups: tuple[tuple[Segment, ...], ...]
-    ignores: bool = True
+    is_ignoring: bool = True
     folders_only: bool = False
-    anywhere: bool = False
-    below: bool = False
+    is_name_only: bool = False
 
-    @cached_property
-    def last(self) -> Segment | None:
-        """What the name of the entry has to be; None if it may be any."""
-        return None if self.below or not self.groups[-1] else self.groups[-1][-1]
+    @property
+    def last(self) -> Segment:
+        """The pattern for the last path component."""
+        return self.groups[-1][-1]
 
     def matches(self, parts: Sequence[str]) -> bool:
-        """Whether it is about the entry itself, not only about a folder above it."""
-        return (self.last is None or self.last.matches(parts[-1])) and (self.anywhere or self.is_path(parts))
+        """Return True if the pattern matches the path itself. A match with a parent folder does not count."""
+        return self.last.matches(parts[-1]) and (self.is_name_only or self.matches_path(parts))
 
-    def is_path(self, parts: Sequence[str]) -> bool:
-        """The same for an entry whose name is known to match."""
-        first, *middle, last = self.groups if len(self.groups) > 1 else (*self.groups, ())
-        if len(self.groups) == 1 and not self.below and len(parts) != len(first):
-            return False
-        at, end = len(first), len(parts) - (1 if self.below else 0)
-        if self.below:
-            middle = [*middle, last]
-        else:
-            end -= len(last)
-        if end < at or not _fit(first, parts, 0) or not (self.below or _fit(last, parts, end)):
+    def matches_path(self, parts: Sequence[str]) -> bool:
+        """Return True if the pattern matches a path. The caller has already matched the last component."""
+        first, *others = self.groups
+        if not others:
+            return len(parts) == len(first) and _matches_group(first, parts, 0)
+        *middle, last = others
+        at, end = len(first), len(parts) - len(last)
+        if end < at or not _matches_group(first, parts, 0) or not _matches_group(last, parts, end):
             return False
         for group in middle:
-            found = next((n for n in range(at, end - len(group) + 1) if _fit(group, parts, n)), None)
-            if found is None:
+            position = next((n for n in range(at, end - len(group) + 1) if _matches_group(group, parts, n)), None)
+            if position is None:
                 return False
-            at = found + len(group)
+            at = position + len(group)
         return True
 
 
-def _fit(group: Sequence[Segment], parts: Sequence[str], start: int) -> bool:
+def _matches_group(group: Sequence[Segment], parts: Sequence[str], start: int) -> bool:
     return all(segment.matches(parts[start + n]) for n, segment in enumerate(group))
 
 
 def parse_line(line: str) -> Pattern | None:
-    """Return the pattern in a line of `.gitignore`; None if nothing can match it."""
+    """Return the pattern in a line of `.gitignore`, or None if the line cannot match any path."""
     if line.startswith("#"):
         return None
     ignores = not line.startswith("!")
@@ -150,12 +114,13 @@ def parse_line(line: str) -> Pattern | None:
 
 
 def parse_pattern(text: str, *, ignores: bool = True) -> Pattern | None:
-    """As `parse_line`, for a text in which `#` and `!` mean themselves."""
-    text = _without_trailing_spaces(text)
+    """Parse a pattern in which `#` and `!` have no special meaning."""
+    text = _strip_trailing_spaces(text)
     folders_only = text.endswith("/")
     text = text[:-1] if folders_only else text
-    segments = _segments(text.removeprefix("/"))
-    if not text.strip("/") or segments is None:
+    try:
+        segments = _parse_segments(text.removeprefix("/"))
+    except ValueError:
         return None
     if anywhere := "/" not in text:
         segments = [_ANY if segment is None else segment for segment in segments]
@@ -165,80 +130,78 @@ def parse_pattern(text: str, *, ignores: bool = True) -> Pattern | None:
             groups[-1].append(segment)
         elif len(groups) == 1 or groups[-1]:
             groups.append([])
-    below = len(groups) > 1 and not groups[-1]
-    return Pattern(tuple(map(tuple, groups[:-1] if below else groups)), ignores, folders_only, anywhere, below)
+    # A pattern that ends in `**` matches everything in the folder.
+    groups[-1] = groups[-1] or [_ANY]
+    return Pattern(tuple(map(tuple, groups)), ignores, folders_only, anywhere)
 
 
-def _without_trailing_spaces(text: str) -> str:
+def _strip_trailing_spaces(text: str) -> str:
     bare = text.rstrip(" ")
     backslashes = len(bare) - len(bare.rstrip("\\"))
     return bare + " " if bare != text and backslashes % 2 else bare
 
 
-def _segments(text: str) -> list[Segment | None] | None:
-    """Return the names between the slashes, None for `**`; None for a text that no path matches."""
+def _parse_segments(text: str) -> list[Segment | None]:
+    """Split a pattern at slashes, with None for `**`. Raises ValueError if no path can match."""
     if _SPECIAL.search(text) is None:
-        names = text.split("/")
-        return None if "" in names else [_plain_segment(name) for name in names]
-    return _parsed_segments(text)
-
-
-def _plain_segment(name: str) -> Segment | None:
-    if len(name) > 1 and not name.strip("*"):
-        return None
-    return Segment(tuple(_Piece(len(text), text, "") for text in _STARS.split(name)))
-
-
-def _parsed_segments(text: str) -> list[Segment | None] | None:
+        return [_build_segment(name.count("*"), _STARS.split(name)) for name in text.split("/")]
     segments: list[Segment | None] = []
-    names: list[list[list[tuple[str, bool]]]] = [[[]]]
-    stars: list[str] = [""]
+    stars, pieces = 0, [("", "")]
     at = 0
     while at < len(text):
         token = _TOKEN.match(text, at)
         if token is None:
-            return None
+            raise ValueError("an open set, or a backslash at the end")
         at = token.end()
         if token["slash"] or token["escaped"] == "/":
-            names.append([[]])
-            stars.append("")
+            segments.append(_build_escaped_segment(stars, pieces))
+            stars, pieces = 0, [("", "")]
         elif token["stars"]:
-            names[-1].append([])
-            stars[-1] += token["stars"]
-        elif (signs := _signs(token)) is None:
-            return None
+            stars += len(token["stars"])
+            pieces.append(("", ""))
         else:
-            names[-1][-1] += signs
-    for pieces, run in zip(names, stars, strict=True):
-        if len(run) > 1 and not any(pieces):
-            segments.append(None)
-        elif pieces == [[]]:
-            return None
-        else:
-            segments.append(Segment(tuple(map(_piece, pieces))))
-    return segments
+            plain, regex = _convert_token(token)
+            pieces[-1] = pieces[-1][0] + plain, pieces[-1][1] + regex
+    return [*segments, _build_escaped_segment(stars, pieces)]
 
 
-def _signs(token: re.Match[str]) -> list[tuple[str, bool]] | None:
-    """Return the characters that a token stands for: plain, or as a regular expression of one character."""
+def _build_segment(stars: int, texts: Sequence[str], regex: str | None = None) -> Segment | None:
+    if len(texts) == 1 and not texts[0] and regex is None:
+        raise ValueError("an empty name")
+    return None if stars > 1 and regex is None and not any(texts) else Segment(texts, regex)
+
+
+def _build_escaped_segment(stars: int, pieces: Sequence[tuple[str, str]]) -> Segment | None:
+    texts = [plain if re.escape(plain) == regex else "" for plain, regex in pieces]
+    if texts == [plain for plain, _ in pieces]:
+        return _build_segment(stars, texts)
+    first, *others = [regex for _, regex in pieces]
+    # Every piece except the last is an atomic group, so that the regular expression does not backtrack.
+    regex = first + "".join(f"(?>.*?{piece})" for piece in others[:-1]) + "".join(f".*{piece}" for piece in others[-1:])
+    return _build_segment(stars, texts, regex)
+
+
+def _convert_token(token: re.Match[str]) -> tuple[str, str]:
+    """Convert a token to plain text and to a regular expression. The plain text of a wildcard is `?`."""
     if token["any"]:
-        return [(".", False)]
+        return "?", "."
     if token["set"] is None:
-        return [(char, True) for char in token["escaped"] or token["plain"]]
-    inside = _set(token["set"])
-    if inside is None or not (inside or token["negated"]):
-        return None
-    return [(f"[{'^' if token['negated'] else ''}{inside}]", False)]
+        plain = token["escaped"] or token["plain"]
+        return plain, re.escape(plain)
+    inside = _convert_set(token["set"])
+    if not (inside or token["negated"]):
+        raise ValueError("an empty set")
+    return "?", f"[{'^' if token['negated'] else ''}{inside}]"
 
 
-def _set(text: str) -> str | None:
-    """Return the inside of a set for `re`; None for a name that git does not know."""
+def _convert_set(text: str) -> str:
+    """Convert a character set to the syntax of `re`. Raises ValueError if git does not support a class in the set."""
     inside: list[str] = []
     before, range_from = "", ""
     for sign in _IN_SET.finditer(text):
         if (name := sign["named"]) is not None:
             if name not in _NAMED_SETS:
-                return None
+                raise ValueError("an unknown set")
             inside += [re.escape("-")] * bool(range_from) + [_NAMED_SETS[name]]
             before = range_from = ""
             continue
@@ -254,31 +217,29 @@ def _set(text: str) -> str | None:
     return "".join(inside)
 
 
-def _piece(signs: list[tuple[str, bool]]) -> _Piece:
-    if all(plain for _, plain in signs):
-        return _Piece(len(signs), "".join(char for char, _ in signs), "")
-    return _Piece(len(signs), None, "".join(re.escape(char) if plain else char for char, plain in signs))
-
-
 _Ranked = tuple[int, Segment, Pattern]
 
 
 class Patterns:
-    """The patterns of one file, found by the name that they are about. The last one that matches decides."""
+    """The patterns in a `.gitignore` file, indexed by the names that they can match.
+
+    The last matching pattern decides.
+    """
 
     def __init__(self, patterns: Sequence[Pattern]) -> None:
         self._by_name: dict[str, list[_Ranked]] = {}
         self._by_end: dict[str, list[_Ranked]] = {}
         for rank, pattern in enumerate(patterns):
-            last = pattern.last or _ANY
+            last = pattern.last
             if last.literal is not None:
                 place = self._by_name.setdefault(last.literal, [])
             else:
                 place = self._by_end.setdefault(last.end[-1:], [])
             place.append((rank, last, pattern))
 
-    def verdict(self, above: tuple[str, ...], name: str, *, is_folder: bool) -> bool | None:
-        """Return whether the entry `name` in the folder `above` is ignored; None if no pattern is about it."""
+    def decide(self, above: tuple[str, ...], name: str, *, is_folder: bool) -> bool | None:
+        """Return True if the entry `name` in the folder `above` is ignored, False if it is not, or None if no pattern
+        matches."""
         candidates = (
             self._by_name.get(name, ()),
             self._by_end.get(name[-1:], ()),
@@ -288,6 +249,6 @@ class Patterns:
         for rank, last, pattern in chain.from_iterable(candidates):
             if not last.matches(name) or rank < best or (pattern.folders_only and not is_folder):
                 continue
-            if pattern.anywhere or pattern.is_path(parts):
-                best, verdict = rank, pattern.ignores
+            if pattern.is_name_only or pattern.matches_path(parts):
+                best, verdict = rank, pattern.is_ignoring
         return verdict

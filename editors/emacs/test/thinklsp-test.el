@@ -1,9 +1,10 @@
-;;; thinklsp-test.el --- Tests of what needs no server  -*- lexical-binding: t; -*-
+;;; thinklsp-test.el --- Tests without a server  -*- lexical-binding: t; -*-
 
 ;; SPDX-License-Identifier: Apache-2.0
 
 ;;; Commentary:
 
+;; Run the tests with:
 ;; emacs -q --batch -L editors/emacs -l editors/emacs/test/thinklsp-test.el -f ert-run-tests-batch-and-exit
 
 ;;; Code:

@@ -1,4 +1,4 @@
-/** Tells the server what the editor knows from all its extensions: the requests `thinklsp/editor/…`. */
+/** Answers the server's requests `thinklsp/editor/…` from everything that the editor's extensions know. */
 
 import {
     type CancellationToken,
@@ -10,6 +10,7 @@ import {
     type Uri,
     commands,
     languages,
+    window,
     workspace,
 } from 'vscode';
 import type {
@@ -19,7 +20,9 @@ import type {
     StaticFeature,
     TextDocumentPositionParams,
 } from 'vscode-languageclient/node';
+import type { EditReview } from './client';
 import { Freshness, opened } from './freshness';
+import type { ReviewParams } from './review/review';
 
 const SCHEMES = ['file', 'untitled'];
 
@@ -28,7 +31,15 @@ type Answers = Record<string, (params: never, token: CancellationToken) => Promi
 export class Bridge implements StaticFeature {
     private freshness: Freshness | undefined;
 
-    constructor(private readonly client: BaseLanguageClient) {}
+    /** `review`: undefined if the editor's refactor preview is used instead. */
+    constructor(
+        private readonly client: BaseLanguageClient,
+        private readonly review: EditReview | undefined,
+    ) {
+        if (review !== undefined) {
+            this.answers['review'] = (params: ReviewParams, token) => review.ask(params, token);
+        }
+    }
 
     private readonly answers: Answers = {
         diagnostics: ({ uri }: { uri?: string }, token) => this.diagnostics(uri, token),
@@ -37,10 +48,11 @@ export class Bridge implements StaticFeature {
         hover: (place: TextDocumentPositionParams) => this.hover(place),
         symbols: ({ uri, query }: { uri?: string; query?: string }) => this.symbols(uri, query),
         save: ({ uris }: { uris: string[] }) => this.save(uris),
+        input: ({ question }: { question: string }, token) => this.input(question, token),
     };
 
     fillClientCapabilities(capabilities: ClientCapabilities): void {
-        const editor = Object.keys(this.answers);
+        const editor = [...Object.keys(this.answers), ...(this.review === undefined ? [] : ['kept'])];
         capabilities.experimental = { ...capabilities.experimental, thinklsp: { editor } };
     }
 
@@ -60,7 +72,7 @@ export class Bridge implements StaticFeature {
         this.freshness = undefined;
     }
 
-    /** Those of every server, when they are about what stands there now, or soon after with what there is. */
+    /** Returns the diagnostics of all servers, after a short wait for those of the current text. */
     private async diagnostics(only: string | undefined, token: CancellationToken): Promise<object[]> {
         const { freshness } = this;
         if (only === undefined) {
@@ -81,7 +93,7 @@ export class Bridge implements StaticFeature {
         });
     }
 
-    /** Of what there is something to tell: documents with diagnostics, and those without after a look at them. */
+    /** Returns the documents with diagnostics and the open documents that were checked without a finding. */
     private about(only: string | undefined): Uri[] {
         if (only !== undefined) {
             return [this.uri(only)];
@@ -91,6 +103,12 @@ export class Bridge implements StaticFeature {
         const uris = [...found.map(([uri]) => uri), ...looked.map(document => document.uri)];
         const known = new Map(uris.filter(uri => SCHEMES.includes(uri.scheme)).map(uri => [uri.toString(), uri]));
         return [...known.values()];
+    }
+
+    /** Asks the user for a text; `null` if the user dismisses the question. */
+    private async input(question: string, token: CancellationToken): Promise<{ text: string | null }> {
+        const text = await window.showInputBox({ title: 'thinklsp', prompt: question, ignoreFocusOut: true }, token);
+        return { text: text ?? null };
     }
 
     private async places(command: string, place: TextDocumentPositionParams): Promise<object[]> {
@@ -120,9 +138,9 @@ export class Bridge implements StaticFeature {
 
     private symbol(symbol: DocumentSymbol | SymbolInformation): object {
         const { asLocation, asRange } = this.client.code2ProtocolConverter;
-        // The editor counts kinds from 0, the protocol from 1.
+        // Symbol kinds start at 0 in the editor and at 1 in LSP.
         const shared = { name: symbol.name, kind: symbol.kind + 1 };
-        // Those of a document are both in one.
+        // A document symbol has both ranges.
         if (!('selectionRange' in symbol)) {
             return { ...shared, containerName: symbol.containerName, location: asLocation(symbol.location) };
         }
@@ -150,7 +168,7 @@ export class Bridge implements StaticFeature {
     }
 }
 
-/** The documents that the editor shows or has shown in tabs, without those that it makes for itself. */
+/** Returns the documents that have or had a tab, without the editor's internal documents. */
 function shown() {
     return workspace.textDocuments.filter(document => SCHEMES.includes(document.uri.scheme));
 }

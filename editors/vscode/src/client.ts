@@ -1,6 +1,6 @@
-/** The language client: a bundle of its own, loaded when the server is about to start. Others import its types only. */
+/** The language client, in a separate bundle that is loaded when the server starts. Other modules import only its types. */
 
-import type { Disposable, LogOutputChannel } from 'vscode';
+import type { CancellationToken, Disposable, LogOutputChannel } from 'vscode';
 import {
     CloseAction,
     type CloseHandlerResult,
@@ -8,39 +8,64 @@ import {
     type ErrorHandler,
     LanguageClient,
     type LanguageClientOptions,
+    type MessageActionItem,
     type Middleware,
     ProgressType,
     RevealOutputChannelOn,
+    ShowMessageNotification,
+    type ShowMessageParams,
+    ShowMessageRequest,
+    type ShowMessageRequestParams,
     State,
     WorkDoneProgress,
     WorkDoneProgressCancelNotification,
 } from 'vscode-languageclient/node';
 import { Bridge } from './bridge';
 import type { PartialResult } from './protocol';
+import type { ReviewAnswer, ReviewParams } from './review/review';
 import type { Token, WorkDone } from './turns';
 
 const NAME = 'thinklsp';
 const PARTIAL = new ProgressType<PartialResult>();
 
-/** What the process is started with. */
+/** The command line and options of the server process. */
 export interface Start {
     command: string;
     args: string[];
     options: { cwd: string; env: object };
 }
 
-/** Who has the client made: what it is told of the server. */
+/** The owner of the client, which receives the events of the server. */
 export interface Host {
     readonly log: LogOutputChannel;
-    /** What other parts do with messages. */
+    /** The message handlers of the other parts of the extension. */
     readonly middleware: Middleware;
-    /** As they are now. */
+    /** The messages and questions of the server. */
+    readonly messages: Messages;
+    /** The review of edits in the editor; undefined if the editor's refactor preview is used instead. */
+    readonly review: EditReview | undefined;
+    /** Returns the current settings. */
     settings(): object;
     runs(is: boolean): void;
-    /** The server has the settings that have just been changed. */
+    /** Called when the server has received changed settings. */
     configured(): void;
-    /** It has ended; true: it is started again. */
+    /** Called when the server has ended; `again` is true if it is restarted. */
     ended(again: boolean): void;
+}
+
+export interface Messages {
+    show(message: ShowMessageParams): void;
+    /** Asks the user a question; null if it is not answered. */
+    ask(question: ShowMessageRequestParams, token: CancellationToken): Promise<MessageActionItem | null>;
+    /** Ends the open questions. */
+    drop(): void;
+}
+
+export interface EditReview {
+    /** Asks the user which hunks of an edit to keep, before it is written. */
+    ask(params: ReviewParams, token: CancellationToken): Promise<ReviewAnswer>;
+    /** Applies an edit of the server. */
+    apply: NonNullable<NonNullable<Middleware['workspace']>['handleApplyEdit']>;
 }
 
 export class Client extends LanguageClient {
@@ -48,11 +73,14 @@ export class Client extends LanguageClient {
         const watch = new Watch(host);
         super(NAME, NAME, start, clientOptions(host, watch));
         watch.client = this;
-        this.registerFeature(new Bridge(this));
+        this.registerFeature(new Bridge(this, host.review));
+        // These replace the library's own handlers, which show a message without help and lose a question with its message.
+        this.onNotification(ShowMessageNotification.type, message => host.messages.show(message));
+        this.onRequest(ShowMessageRequest.type, (question, token) => host.messages.ask(question, token));
         this.onDidChangeState(change => host.runs(change.newState === State.Running));
     }
 
-    /** A command of the server. With a token of work done a turn's answer comes at its end. */
+    /** Runs a command of the server. With a work-done token, the response of a turn comes at its end. */
     execute<T>(command: string, argument: object, workDoneToken?: Token): Promise<T> {
         return this.sendRequest('workspace/executeCommand', { command, arguments: [argument], workDoneToken });
     }
@@ -74,15 +102,16 @@ function clientOptions(host: Host, watch: Watch): LanguageClientOptions {
     return {
         documentSelector: [{ scheme: 'file' }, { scheme: 'untitled' }],
         outputChannel: host.log,
-        // Its own pop-ups carry stack traces; what the user has to know is told in sentences.
+        // The library's own pop-ups show stack traces; the extension shows its own messages instead.
         revealOutputChannelOn: RevealOutputChannelOn.Never,
         initializationOptions: () => host.settings(),
-        // Failures to start are told by who starts it, with a way out.
+        // The caller reports a failed start and offers a fix.
         initializationFailedHandler: () => false,
         errorHandler: watch,
         middleware: {
             ...host.middleware,
             workspace: {
+                ...(host.review === undefined ? {} : { handleApplyEdit: host.review.apply }),
                 configuration: params => params.items.map(item => (item.section === NAME ? host.settings() : null)),
                 didChangeConfiguration: async () => {
                     const changed = { settings: { [NAME]: host.settings() } };
@@ -94,7 +123,7 @@ function clientOptions(host: Host, watch: Watch): LanguageClientOptions {
     };
 }
 
-/** The client's own limits of restarts, told in our words. */
+/** Restarts the server within the client's default limits, with our own messages. */
 class Watch implements ErrorHandler {
     client: LanguageClient | undefined;
     private usual: ErrorHandler | undefined;
@@ -111,7 +140,7 @@ class Watch implements ErrorHandler {
 
     private handler(): ErrorHandler {
         if (this.client === undefined) {
-            throw new Error('the client is made before it runs');
+            throw new Error('The client must be created before it runs');
         }
         this.usual ??= this.client.createDefaultErrorHandler();
         return this.usual;

@@ -1,11 +1,12 @@
-/** The settings that the user has set, as the server takes them. Defaults stay out: they would beat the user's own file. */
+/** The settings that the user has changed, without defaults, because those would override the user file. */
 
 import { type ExtensionContext, workspace } from 'vscode';
+import { isTour } from './tour';
 
 type Tree = { [name: string]: unknown };
 
-/** Every `thinklsp.*` setting of package.json that is set anywhere, nested by its dots. Those of this extension's own
- * face, `thinklsp.ui.*`, are none of the server's. */
+/** Returns every changed `thinklsp.*` setting of package.json, nested by its dots, without the extension's own
+ * `thinklsp.ui.*` settings. */
 export function configured(context: ExtensionContext): Tree {
     const found: Tree = {};
     const settings = workspace.getConfiguration();
@@ -15,6 +16,9 @@ export function configured(context: ExtensionContext): Tree {
         if (given !== undefined) {
             put(found, key.split('.').slice(1), settings.get(key));
         }
+    }
+    if (isTour()) {
+        found['provider'] = 'simulator';
     }
     return found;
 }

@@ -1,4 +1,4 @@
-/** Where the server is. Programs inside an opened folder count only when the user trusts it. */
+/** Finds the server program. A program inside an opened folder is used only if the user trusts the folder. */
 
 import { execFile } from 'node:child_process';
 import { constants } from 'node:fs';
@@ -7,8 +7,9 @@ import { homedir } from 'node:os';
 import { basename, delimiter, extname, isAbsolute, join, sep } from 'node:path';
 import { promisify } from 'node:util';
 import { extensions, type Uri, workspace } from 'vscode';
+import { type PrivateServer, isSuitable } from './private-server';
 
-/** `how`: where it was found, in words for the log. */
+/** A program that can be started. `how` tells the log where the program was found. */
 export interface Program {
     command: string;
     args: string[];
@@ -16,16 +17,17 @@ export interface Program {
 }
 
 const PROBE_MS = 10_000;
-const WINDOWS = process.platform === 'win32';
+// Where the system's own Python is older.
+const NEWER = ['python3.14', 'python3.13', 'python3.12', 'python3.11'];
 
-/** The first that is there: the setting, PATH with the folder of pipx and uv, the Python of the workspace, any Python.
- * `tell` hears of each place that was looked at in vain. */
-export async function findServer(tell: (said: string) => void): Promise<Program | undefined> {
+/** Returns the first server found: by the setting, on PATH (with the folder of pipx and uv), in the extension's own
+ * environment, in the Python environment of the workspace, in any Python. Calls `tell` for each place without a server. */
+export async function findServer(own: PrivateServer, tell: (said: string) => void): Promise<Program | undefined> {
     const set = workspace.getConfiguration('thinklsp.ui').get<string>('server.path', '').trim();
     if (set !== '') {
         const path = set.replace(/^~(?=[/\\])/, homedir());
         if (!isAbsolute(path) || !(await isProgram(path))) {
-            tell(`thinklsp.ui.server.path names no program: ${set}`);
+            tell(`the setting thinklsp.ui.server.path is not a program: ${set}`);
             return undefined;
         }
         return /^python/i.test(basename(path, extname(path)))
@@ -37,24 +39,49 @@ export async function findServer(tell: (said: string) => void): Promise<Program 
         return { command: program, args: [], how: 'PATH' };
     }
     tell('no thinklsp on PATH');
-    const active = await activePython();
-    const pythons: [string | undefined, string][] = [
-        [active, 'the active Python environment'],
-        [await onPath('python3', tell), 'python3 on PATH'],
-        [await onPath('python', tell), 'python on PATH'],
-    ];
-    for (const [python, how] of pythons) {
-        if (python === undefined) {
-            tell(`no ${how}`);
-        } else if (!(await mayRun(python))) {
-            tell(`${python} lies in a folder that is not trusted`);
-        } else if (await hasServer(python)) {
+    const installed = await own.find();
+    if (installed !== undefined) {
+        return asModule(installed.python, 'the environment of the extension');
+    }
+    tell('no environment of the extension');
+    for await (const [python, how] of pythons(tell)) {
+        if (await hasServer(python)) {
             return asModule(python, how);
-        } else {
-            tell(`no thinklsp in ${python} (${how})`);
         }
+        tell(`no thinklsp in ${python} (${how})`);
     }
     return undefined;
+}
+
+/** Returns a Python that can install the server into an environment of its own. */
+export async function findPython(tell: (said: string) => void): Promise<string | undefined> {
+    for await (const [python, how] of pythons(tell)) {
+        if (await isSuitable(python)) {
+            return python;
+        }
+        tell(`${python} (${how}) is older than 3.11, or has no module venv`);
+    }
+    return undefined;
+}
+
+/** Yields the Pythons that may run, and how each was found. */
+async function* pythons(tell: (said: string) => void): AsyncGenerator<[string, string]> {
+    const active = await activePython();
+    if (active === undefined) {
+        tell('no active Python environment');
+    } else if (await mayRun(active)) {
+        yield [active, 'the active Python environment'];
+    } else {
+        tell(`${active} is in a folder that is not trusted`);
+    }
+    for (const name of ['python3', 'python', ...NEWER]) {
+        const python = await onPath(name, tell);
+        if (python === undefined) {
+            tell(`no ${name} on PATH`);
+        } else {
+            yield [python, `${name} on PATH`];
+        }
+    }
 }
 
 function asModule(python: string, how: string): Program {
@@ -63,7 +90,7 @@ function asModule(python: string, how: string): Program {
 
 async function hasServer(python: string): Promise<boolean> {
     try {
-        // -P: nothing is imported from the folder that happens to be the current one.
+        // With -P Python imports nothing from the current folder.
         const found = 'import importlib.util, sys; sys.exit(importlib.util.find_spec("thinklsp.__main__") is None)';
         await promisify(execFile)(python, ['-P', '-c', found], { timeout: PROBE_MS, cwd: __dirname });
         return true;
@@ -74,15 +101,15 @@ async function hasServer(python: string): Promise<boolean> {
 
 async function onPath(name: string, tell: (said: string) => void): Promise<string | undefined> {
     const folders = (process.env['PATH'] ?? '').split(delimiter).filter(isAbsolute);
-    // Where pipx and uv put programs; editors that were not started from a terminal do not know it.
+    // pipx and uv install programs here. An editor that was not started from a terminal may lack this folder on its PATH.
     folders.push(join(homedir(), '.local', 'bin'));
     for (const folder of folders) {
-        const path = join(folder, WINDOWS ? `${name}.exe` : name);
+        const path = join(folder, name);
         if (await isProgram(path)) {
             if (await mayRun(path)) {
                 return path;
             }
-            tell(`${path} lies in a folder that is not trusted`);
+            tell(`${path} is in a folder that is not trusted`);
         }
     }
     return undefined;
@@ -99,7 +126,7 @@ async function mayRun(path: string): Promise<boolean> {
     if (workspace.isTrusted) {
         return true;
     }
-    // The interpreter of an environment is a link to one elsewhere: both names count.
+    // The interpreter of a virtual environment links to another one, so both paths are checked.
     const names = [path, await realpath(path).catch(() => path)];
     const roots = await Promise.all(
         (workspace.workspaceFolders ?? []).map(async ({ uri }) => [
@@ -110,7 +137,7 @@ async function mayRun(path: string): Promise<boolean> {
     return !roots.flat().some(root => names.some(name => name.startsWith(root + sep)));
 }
 
-/** What the Python extension calls the interpreter of this workspace; undefined where it is not installed. */
+/** Returns the interpreter that the Python extension uses in this workspace; undefined without that extension. */
 async function activePython(): Promise<string | undefined> {
     interface Environments {
         getActiveEnvironmentPath(): { path: string };

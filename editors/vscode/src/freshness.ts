@@ -1,8 +1,8 @@
-/** Which version of a document the editor's diagnostics are about: it tells of them, but not of that. */
+/** Tracks which document version the diagnostics belong to, because the editor does not report that version. */
 
 import { type CancellationToken, Disposable, EventEmitter, type TextDocument, Uri, languages, workspace } from 'vscode';
 
-/** The editor gathers what is told for so long, in milliseconds, before it says so. */
+/** How long the editor collects diagnostics before it reports a change, in milliseconds. */
 const GATHERED = 50;
 const PATIENCE = 1_500;
 
@@ -30,12 +30,12 @@ export class Freshness implements Disposable {
         );
     }
 
-    /** The latest version for which any server has told something; undefined: none has. */
+    /** The latest version for which a server sent diagnostics; undefined before the first ones. */
     of(document: TextDocument): number | undefined {
         return this.versions.get(document.uri.toString());
     }
 
-    /** Resolves when servers have told something about the present versions, and before anybody loses patience. */
+    /** Resolves when the servers have sent diagnostics for the current versions, or at the time limit. */
     async reached(documents: readonly TextDocument[], token: CancellationToken): Promise<void> {
         const fresh = () => documents.every(document => document.isClosed || this.of(document) === document.version);
         if (fresh() || token.isCancellationRequested) {
@@ -61,7 +61,7 @@ export class Freshness implements Disposable {
         for (const uri of uris) {
             const key = uri.toString();
             const document = opened(uri);
-            // What was gathered may be from before the last key. Who told that tells once more.
+            // The collected diagnostics may be older than the last keystroke; their server will send them again.
             if (document !== undefined && Date.now() - (this.typed.get(key) ?? 0) >= GATHERED) {
                 this.versions.set(key, document.version);
             }

@@ -1,18 +1,20 @@
-/** What work-done progress says about all running turns, as one thing to show. */
+/** Combines the work-done progress of all running turns into one state to show. */
 
 import { type Event, EventEmitter } from 'vscode';
 import type { WorkDone } from './turns';
 
 export type Look =
     | { kind: 'idle' }
-    | { kind: 'thinking'; phase: string; elapsed: string; tokens: string }
+    /** `cause` says why the server repeats a call to the model. */
+    | { kind: 'thinking'; phase: string; elapsed: string; tokens: string; cause: string }
     | { kind: 'waiting' }
     | { kind: 'error'; sentence: string };
 
 const IDLE: Look = { kind: 'idle' };
+const RETRYING = 'retrying';
 const ELAPSED = /^(\d+ min )?\d+ s$/;
 const TOKENS = /^([\d,]+) tokens$/;
-// How the end of a progress begins when the turn has not failed; all else is a sentence that says why it did.
+// Final progress messages of turns that did not fail. Any other final message is an error message.
 const OUTCOME = /^(done|cancelled|refusal|max tokens|max steps|budget|context window)\b/;
 
 export class Looks {
@@ -22,10 +24,12 @@ export class Looks {
 
     readonly onDidChange: Event<Look> = this.changed.event;
 
-    /** The newest running turn that waits for the user, else the newest; without one the last trouble. */
+    /** The newest turn that is waiting for the user, else the newest running turn, else the last error. */
     get now(): Look {
         const newest = [...this.running.values()].reverse();
-        return newest.find(look => look.kind === 'waiting') ?? newest[0] ?? this.trouble;
+        // A prompt that waits for a running turn says nothing about that turn.
+        const isWorking = (look: Look) => look.kind === 'thinking' && look.phase !== 'queued';
+        return newest.find(look => look.kind === 'waiting') ?? newest.find(isWorking) ?? newest[0] ?? this.trouble;
     }
 
     show(token: string | number, value: WorkDone): void {
@@ -39,7 +43,7 @@ export class Looks {
         this.changed.fire(this.now);
     }
 
-    /** The answer has come: whatever its progress said last, it has ended. */
+    /** Removes a turn whose response has arrived, even if its progress has not ended. */
     forget(token: string | number): void {
         if (this.running.delete(token)) {
             this.changed.fire(this.now);
@@ -57,7 +61,20 @@ export class Looks {
     }
 }
 
-/** `thinking · 3 s · 1,204 tokens`, where what does not count is left out. */
+/** Formats progress as `Thinking · 3 s · 1,204 tokens`, or as `Retrying, 2 of 4, in 8 s · The provider is overloaded`. */
+export function statusText(look: Look): string {
+    if (look.kind === 'waiting') {
+        return 'Waiting for you';
+    }
+    if (look.kind !== 'thinking') {
+        return '';
+    }
+    const phase = look.phase.charAt(0).toUpperCase() + look.phase.slice(1);
+    const figures = look.cause === '' ? [look.elapsed, look.tokens && `${look.tokens} tokens`] : [look.cause];
+    return [phase, ...figures].filter(Boolean).join(' · ');
+}
+
+/** Parses a progress message such as `thinking · 3 s · 1,204 tokens`, in which each figure is optional. */
 function looked(message: string): Look {
     const [phase = '', ...rest] = message.split(' · ');
     if (phase === 'waiting for you') {
@@ -67,6 +84,7 @@ function looked(message: string): Look {
         kind: 'thinking',
         phase,
         elapsed: rest.find(part => ELAPSED.test(part)) ?? '',
+        cause: phase.startsWith(RETRYING) ? (rest.findLast(part => !ELAPSED.test(part) && !TOKENS.test(part)) ?? '') : '',
         tokens: rest.map(part => TOKENS.exec(part)?.[1]).find(found => found !== undefined) ?? '',
     };
 }

@@ -1,8 +1,11 @@
-/** What a click on the status bar offers, and the lists behind it. */
+/** The menu of the status bar item, and the lists that it opens. */
 
 import { type QuickPickItem, QuickPickItemKind, commands, window } from 'vscode';
-import type { Choice, UsageReport } from './protocol';
-import { told } from './said';
+import { cost } from './chat/figures';
+import { modelFacts, providerName } from './chat/models';
+import { WAYS, isOffline } from './first-run';
+import type { Choice, Model, UsageReport } from './protocol';
+import { explain, inform, told } from './said';
 import type { Turns } from './turns';
 
 interface Entry extends QuickPickItem {
@@ -13,18 +16,28 @@ export type Chosen = 'effort' | 'thinking' | 'model';
 
 const LISTS: { key: Chosen; icon: string; label: string; placeHolder: string }[] = [
     { key: 'effort', icon: 'dashboard', label: 'Effort', placeHolder: 'Reasoning effort' },
-    { key: 'thinking', icon: 'lightbulb', label: 'Thinking', placeHolder: 'How the model thinks' },
-    { key: 'model', icon: 'chip', label: 'Model', placeHolder: 'The model of the next turn' },
+    { key: 'thinking', icon: 'lightbulb', label: 'Thinking', placeHolder: 'Thinking mode' },
+    { key: 'model', icon: 'chip', label: 'Model', placeHolder: 'Model for the next turn' },
 ];
 const OTHER = '$(edit) Another model …';
+const CURRENT = '$(check) current';
+const OFFLINE = 'offline: scripted answers of the simulator';
 
-/** `changed`: something has been chosen. */
-export async function showMenu(turns: Turns, changed: () => void): Promise<void> {
+interface Value extends QuickPickItem {
+    /** undefined for another model, whose id the user types. */
+    value?: string;
+    /** Set if the model's provider has no key. */
+    isLocked?: boolean;
+}
+
+/** Shows the menu. Calls `changed` after the user chose a value. `wrong` is the last error message. */
+export async function showMenu(turns: Turns, changed: () => void, wrong: string | undefined): Promise<void> {
     const quick = window.createQuickPick<Entry>();
     quick.title = 'thinklsp';
-    quick.placeholder = 'What the next turn uses, and what is there';
+    quick.placeholder = 'Settings for the next turn, and commands';
     quick.busy = true;
-    quick.items = entries(turns, changed, [], undefined);
+    const head = headOf(turns, wrong);
+    quick.items = [...head, ...entries(turns, changed, [], undefined)];
     quick.onDidAccept(() => {
         const [chosen] = quick.selectedItems;
         quick.hide();
@@ -32,16 +45,40 @@ export async function showMenu(turns: Turns, changed: () => void): Promise<void>
     });
     quick.onDidHide(() => quick.dispose());
     quick.show();
-    // What it takes a moment to know comes when it is known.
+    // The current values need requests to the server, so they are filled in later.
     const choices = await Promise.all(
         LISTS.map(list => turns.ask<Choice>(`thinklsp.${list.key}`).catch(() => undefined)),
     );
     const usage = await turns.ask<UsageReport>('thinklsp.usage').catch(() => undefined);
     const [active] = quick.activeItems;
-    quick.items = entries(turns, changed, choices, usage);
-    // The user may have gone to another line meanwhile.
+    quick.items = [...head, ...entries(turns, changed, choices, usage)];
+    // The user may have moved to another entry in the meantime.
     quick.activeItems = quick.items.filter(item => item.label === active?.label).slice(0, 1);
     quick.busy = false;
+}
+
+/** Describes the model and the effort of the next turn, and what the last one cost; without a model call. */
+export async function describeNextTurn(turns: Turns): Promise<string> {
+    const [model, effort] = await Promise.all(
+        ['thinklsp.model', 'thinklsp.effort'].map(command => turns.ask<Choice>(command).catch(() => undefined)),
+    );
+    const usage = await turns.ask<UsageReport>('thinklsp.usage').catch(() => undefined);
+    const last = usage?.byTurn.at(-1)?.costUsd ?? undefined;
+    const facts = [model?.effective, effort && `effort ${effort.value}`, last && `the last turn cost ${cost(last)}`];
+    return facts.filter(fact => fact).join(' · ');
+}
+
+function headOf(turns: Turns, wrong: string | undefined): Entry[] {
+    const { kind } = turns.state;
+    const found: Entry[] = [];
+    if (kind === 'thinking' || kind === 'waiting') {
+        const run = () => told(() => turns.ask('thinklsp.cancel'));
+        found.push({ label: '$(debug-stop) Stop', description: 'the newest turn', run });
+    }
+    if (wrong !== undefined) {
+        found.push({ label: '$(error) What went wrong', detail: wrong, run: () => explain(wrong) });
+    }
+    return found;
 }
 
 function entries(
@@ -50,31 +87,22 @@ function entries(
     choices: (Choice | undefined)[],
     usage: UsageReport | undefined,
 ): Entry[] {
-    const busy = turns.state.kind === 'thinking' || turns.state.kind === 'waiting';
-    const stop: Entry = {
-        label: '$(debug-stop) Stop',
-        description: 'the newest turn',
-        run: () => told(() => turns.ask('thinklsp.cancel')),
-    };
-    const wrong: Entry[] =
-        turns.state.kind === 'error'
-            ? [{ label: '$(error) What went wrong', detail: turns.state.sentence, run: command('thinklsp.ui.showLog') }]
-            : [];
     return [
-        ...(busy ? [stop] : []),
-        ...wrong,
         { label: '$(comment-discussion) Open chat', run: command('thinklsp.ui.openChat') },
         { label: 'next turn', kind: QuickPickItemKind.Separator },
         ...LISTS.map((list, at) => ({
             label: `$(${list.icon}) ${list.label}`,
-            description: described(choices[at]),
+            description: list.key === 'model' && isOffline() ? OFFLINE : described(choices[at]),
             run: () => choose(turns, list.key, changed),
         })),
+        { label: 'where the model runs', kind: QuickPickItemKind.Separator },
+        ...WAYS.map(({ label, detail, command: id }) => ({ label, description: detail, run: command(id) })),
         { label: 'more', kind: QuickPickItemKind.Separator },
         { label: '$(graph) Usage', description: spent(usage), run: command('thinklsp.ui.usage') },
-        { label: '$(key) Set an API key …', run: command('thinklsp.ui.setKey') },
         { label: '$(gear) Settings', run: command('workbench.action.openSettings', '@ext:thinklsp.thinklsp') },
-        { label: '$(pulse) Doctor', description: 'what would be used, and what is wrong', run: command('thinklsp.ui.doctor') },
+        { label: '$(go-to-file) Open config.toml', run: command('thinklsp.ui.openConfig') },
+        { label: '$(pulse) Doctor', description: 'check the configuration', run: command('thinklsp.ui.doctor') },
+        { label: '$(plug) MCP servers', description: 'tools of other programs', run: command('thinklsp.ui.mcp') },
         { label: '$(output) Log', run: command('thinklsp.ui.showLog') },
         { label: '$(debug-restart) Restart the server', run: command('thinklsp.ui.restart') },
     ];
@@ -101,28 +129,27 @@ function spent(usage: UsageReport | undefined): string {
     return `${tokens.toLocaleString('en')} tokens today${cost}`;
 }
 
-/** A list of what can be chosen; with a session for that one, else for everything from now on. */
+/** Lets the user choose a value for a session or, without one, for all later turns. */
 export async function choose(turns: Turns, key: Chosen, changed: () => void, sessionId?: string): Promise<void> {
     const list = LISTS.find(one => one.key === key)!;
     const now = await told(() => turns.ask<Choice>(`thinklsp.${key}`, { sessionId }));
     if (now === undefined) {
         return;
     }
-    const items: QuickPickItem[] = now.choices.map(value => ({
-        label: value,
-        description: value === now.value ? '$(check) now' : '',
-    }));
+    const items = key === 'model' && now.models ? modelItems(now) : now.choices.map(value => valueItem(value, now));
     if (key === 'model') {
         items.push({ label: OTHER, alwaysShow: true });
     }
-    const quick = window.createQuickPick();
+    const quick = window.createQuickPick<Value>();
     quick.title = `thinklsp: ${list.label.toLowerCase()}`;
     quick.placeholder = now.notice ?? list.placeHolder;
+    quick.matchOnDescription = true;
+    quick.matchOnDetail = true;
     quick.items = items;
-    quick.activeItems = items.filter(item => item.label === now.value);
-    const chosen = await new Promise<string | undefined>(resolve => {
+    quick.activeItems = items.filter(item => item.value !== undefined && item.value === now.value);
+    const chosen = await new Promise<Value | undefined>(resolve => {
         quick.onDidAccept(() => {
-            resolve(quick.selectedItems[0]?.label);
+            resolve(quick.selectedItems[0]);
             quick.hide();
         });
         quick.onDidHide(() => {
@@ -131,13 +158,49 @@ export async function choose(turns: Turns, key: Chosen, changed: () => void, ses
         });
         quick.show();
     });
-    const value = chosen === OTHER ? await window.showInputBox({ title: 'thinklsp: model', prompt: 'Model id' }) : chosen;
+    if (chosen?.isLocked) {
+        return commands.executeCommand('thinklsp.ui.setKey');
+    }
+    const isOther = chosen?.label === OTHER;
+    const value = isOther ? await window.showInputBox({ title: 'thinklsp: model', prompt: 'Model id' }) : chosen?.value;
     if (!value) {
         return;
     }
     const made = await told(() => turns.ask<Choice>(`thinklsp.${key}`, { value, sessionId }));
     if (made?.notice) {
-        void window.showInformationMessage(made.notice);
+        void inform(made.notice);
     }
     changed();
+}
+
+function valueItem(value: string, now: Choice): Value {
+    const isNow = value === now.value;
+    // `auto` is a choice of the server, which tells what it has chosen.
+    const meant = isNow && value !== now.effective ? (titleOf(now.effective, now) ?? '') : '';
+    return { value, label: value, description: [isNow ? CURRENT : '', meant].filter(Boolean).join(' · ') };
+}
+
+function titleOf(id: string | null, now: Choice): string | null {
+    return now.models?.find(model => model.id === id)?.title ?? id;
+}
+
+/** Returns the models by provider, those with a key first. */
+function modelItems(now: Choice): Value[] {
+    const models = now.models ?? [];
+    const others = now.choices.filter(value => !models.some(model => model.id === value)).map(value => valueItem(value, now));
+    const sorted = [...models].sort((one, other) => Number(other.hasKey) - Number(one.hasKey));
+    const providers = [...new Set(sorted.map(model => model.provider))];
+    const grouped = providers.flatMap(provider => {
+        const own = models.filter(model => model.provider === provider);
+        const label = `${providerName(provider)}${own[0]?.hasKey ? '' : ' (no key)'}`;
+        return [{ label, kind: QuickPickItemKind.Separator }, ...own.map(model => modelItem(model, now))];
+    });
+    return [...others, ...grouped];
+}
+
+function modelItem(model: Model, now: Choice): Value {
+    const { id, title, hasKey } = model;
+    const facts = [id === now.value ? CURRENT : '', modelFacts(model)];
+    const label = hasKey ? title : `$(lock) ${title}`;
+    return { value: id, label, description: facts.filter(Boolean).join(' · '), isLocked: !hasKey };
 }

@@ -1,19 +1,22 @@
-/** What the user should know when a turn has ended: edits that did not arrive, and words instead of an edit. */
+/** Tells the user how a turn ended: edits that were not applied, or a text instead of an edit. */
 
 import { CodeActionTriggerKind, Range, Uri, window, workspace } from 'vscode';
 import type { CodeAction, TextEdit, WorkspaceEdit } from 'vscode-languageclient/node';
 import type { Client } from './client';
 import type { Pages } from './pages';
 import type { Applied, EditedFile, TurnResult } from './protocol';
-import { told } from './said';
+import { nameOf, plainLine } from './review/words';
+import { inform, told, warn } from './said';
 import type { Turns } from './turns';
 
 const APPLY = 'Apply';
 const DIFF = 'Show diff';
-const READ = 'Read it';
+const READ = 'Read Answer';
 const SHORT = 160;
-/** What the server says of a change that the editor was asked to make and did not make. */
+/** The server's reason for a change that the editor did not apply. */
 const WAITING = 'it is waiting to be applied';
+/** The server's reasons for changes that the user did not keep in the review. */
+const DECLINED = /^(you kept \d|you did not keep|not confirmed)/;
 
 export class Outcomes {
     constructor(
@@ -22,7 +25,7 @@ export class Outcomes {
         private readonly connect: () => Promise<Client>,
     ) {}
 
-    /** `uri`: the document that the turn worked for. */
+    /** `uri`: the document that the turn was started for. */
     async tell(result: TurnResult, uri?: string): Promise<void> {
         if (result.edits === null) {
             if (result.stopReason === 'end_turn' && result.text.trim() !== '') {
@@ -43,6 +46,9 @@ export class Outcomes {
 
     private async offer(turnId: string, files: EditedFile[], uri?: string): Promise<void> {
         const left = files.filter(file => file.status !== 'applied');
+        if (left.every(file => DECLINED.test(file.reason ?? ''))) {
+            return;
+        }
         const chosen = await shown(files, APPLY, DIFF);
         if (chosen === APPLY) {
             const applied = await told(() => this.turns.ask<Applied>('thinklsp.apply', { turnId }));
@@ -56,7 +62,7 @@ export class Outcomes {
         }
     }
 
-    /** The file as it is beside what the proposal would make of it. */
+    /** Shows the difference between a file and the proposal. */
     async compare(turnId: string, uri: string): Promise<void> {
         const client = await this.connect();
         const document = await workspace.openTextDocument(client.protocol2CodeConverter.asUri(uri));
@@ -73,7 +79,7 @@ export class Outcomes {
         const held = actions?.find(action => isApply(action, turnId));
         const edits = held?.edit === undefined ? [] : editsOf(held.edit, document.uri);
         if (edits.length === 0) {
-            throw new Error(`There is no difference to show for ${nameOf(uri)}.`);
+            throw new Error(`No difference to show for ${nameOf(uri)}.`);
         }
         const changes = (await client.protocol2CodeConverter.asTextEdits(edits)).map(edit => ({
             from: document.offsetAt(edit.range.start),
@@ -88,20 +94,17 @@ export class Outcomes {
     }
 
     private async tellText(result: TurnResult): Promise<void> {
-        // A pop-up shows no Markdown.
-        const plain = result.text.replace(/```[\s\S]*?(```|$)/g, ' … ').replace(/[*`#]/g, '');
-        const text = plain.trim().replace(/\s+/g, ' ');
-        const short = text.length <= SHORT ? text : `${text.slice(0, SHORT - 1)}…`;
-        if ((await window.showInformationMessage(short, READ)) === READ) {
+        // Notifications cannot show Markdown.
+        if ((await window.showInformationMessage(plainLine(result.text, SHORT), READ)) === READ) {
             await this.pages.read('thinklsp.md', result.text);
         }
     }
 }
 
-/** Edits that wait because the user left them out are no reason for a warning. */
+/** Shows a warning only for files that failed; changes that the user left out are pending and need none. */
 function shown(files: EditedFile[], ...choices: string[]): Thenable<string | undefined> {
     const others = files.filter(file => file.status !== 'applied' && !isWaiting(file));
-    const show = others.length > 0 ? window.showWarningMessage : window.showInformationMessage;
+    const show = others.length > 0 ? warn : inform;
     return show([...waiting(files), ...others.map(why)].join(' '), ...choices);
 }
 
@@ -124,10 +127,6 @@ function isWaiting(file: EditedFile): boolean {
 
 function why(file: EditedFile): string {
     return `${nameOf(file.uri)} was not changed: ${file.reason ?? file.status}.`;
-}
-
-function nameOf(uri: string): string {
-    return decodeURIComponent(uri.slice(uri.lastIndexOf('/') + 1));
 }
 
 function isApply(action: CodeAction, turnId: string): boolean {

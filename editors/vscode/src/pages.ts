@@ -1,4 +1,4 @@
-/** Read-only pages that this extension writes: reports, and files as a proposal would leave them. */
+/** Read-only documents of the extension: reports, and files with a proposed edit applied. */
 
 import { type Disposable, EventEmitter, type TextDocumentContentProvider, Uri, commands, workspace } from 'vscode';
 
@@ -16,7 +16,7 @@ export class Pages implements TextDocumentContentProvider, Disposable {
         return this.texts.get(uri.toString()) ?? '';
     }
 
-    /** The address of a page with this text; `name` is its title, and its ending says the language. */
+    /** Creates a page and returns its URI. `name` is the title, and its extension selects the language. */
     put(name: string, text: string): Uri {
         const uri = Uri.from({ scheme: SCHEME, path: `/${name}` });
         this.texts.set(uri.toString(), text);
@@ -24,7 +24,15 @@ export class Pages implements TextDocumentContentProvider, Disposable {
         return uri;
     }
 
-    /** Markdown, as it is meant to look. */
+    /** Creates a page for another version of a file. It has the same path, so that the editor shows both as one file. */
+    putVersion(file: Uri, version: string, text: string): Uri {
+        const uri = Uri.from({ scheme: SCHEME, path: file.path, query: version });
+        this.texts.set(uri.toString(), text);
+        this.changed.fire(uri);
+        return uri;
+    }
+
+    /** Shows Markdown as a preview. */
     async read(name: string, markdown: string): Promise<void> {
         await commands.executeCommand('markdown.showPreview', this.put(name, markdown));
     }

@@ -1,20 +1,25 @@
-/** What the server and this extension say to each other beyond LSP. */
+/** Types of the messages between the server and this extension beyond LSP. */
 
 import type { Range } from 'vscode-languageclient/node';
+import type { SentImage } from './chat/images';
 
 export type Effort = 'auto' | 'low' | 'medium' | 'high' | 'xhigh' | 'max';
 
-/** A command of the server whose answer is the end of a turn. */
+/** A command of the server that runs a turn and responds when the turn ends. */
 export type TurnCommand = 'thinklsp.chat' | 'thinklsp.action' | 'thinklsp.send';
 
 export interface ChatArgument {
     prompt?: string;
-    /** `last`: the newest of this workspace; left out: a new one. */
+    /** A session id, or `last` for the newest session of the workspace; a new session if omitted. */
     sessionId?: string;
     uri?: string;
     range?: Range;
     references?: (string | { uri: string; range?: Range })[];
+    /** Images in base64; at most 20. */
+    images?: readonly SentImage[];
     mode?: 'agent' | 'ask' | 'plan';
+    /** Whether the prompt may wait for the running turn of its session. */
+    queue?: boolean;
     effort?: Effort;
     model?: string;
 }
@@ -40,7 +45,7 @@ export type StopReason =
     | 'error'
     | 'context_window';
 
-/** A figure that the service does not give is null. `inputTokens` is the whole input, cached parts included. */
+/** Usage figures; null if the provider did not send one. `inputTokens` includes cached tokens. */
 export interface Usage {
     inputTokens: number | null;
     outputTokens: number | null;
@@ -63,6 +68,14 @@ export interface Edits {
     proposalId: string | null;
 }
 
+/** A finding of a review; the severity is that of LSP. */
+export interface ReportedFinding {
+    uri: string;
+    range: Range;
+    severity: number;
+    message: string;
+}
+
 export interface TurnResult {
     turnId: string;
     sessionId: string;
@@ -71,11 +84,13 @@ export interface TurnResult {
     thinking: string | null;
     edits: Edits | null;
     verified: { command: string; passed: number; failed: number } | null;
+    /** Only of a review, and only from servers that report findings. */
+    findings?: ReportedFinding[] | null;
     usage: Usage;
     notices: string[];
 }
 
-/** The answer of `thinklsp.apply` and `thinklsp.undo`. */
+/** The response of `thinklsp.apply` and `thinklsp.undo`. */
 export interface Applied {
     applied: 'all' | 'some' | 'none';
     files: EditedFile[];
@@ -91,26 +106,105 @@ export interface PlanEntry {
     status: string;
 }
 
-/** What a turn shows while it runs, in order; `finished` is the last. */
+/** The arguments and the result of a tool call, as text; null until they are known. */
+export interface ToolProgress {
+    kind: 'tool';
+    toolCallId: string;
+    name: string;
+    title: string;
+    status: 'in_progress' | 'completed' | 'failed';
+    arguments?: string | null;
+    result?: string | null;
+}
+
+/** The partial results of a running turn, in order; `finished` is the last one. */
 export type PartialResult =
     | { kind: 'text'; delta: string }
     | { kind: 'thinking'; delta: string }
-    | { kind: 'tool'; toolCallId: string; name: string; title: string; status: 'in_progress' | 'completed' | 'failed' }
+    | ToolProgress
     | { kind: 'plan'; entries: PlanEntry[] }
     | ({ kind: 'usage' } & Usage)
     | { kind: 'notice'; level: 'info' | 'warning' | 'error'; text: string }
     | { kind: 'restart' }
     | { kind: 'finished'; result: TurnResult };
 
-/** The answer of `thinklsp.effort`, `thinklsp.thinking` and `thinklsp.model`. */
+/** The response of `thinklsp.effort`, `thinklsp.thinking` and `thinklsp.model`. */
 export interface Choice {
     value: string | null;
     effective: string | null;
     choices: string[];
     notice: string | null;
+    /** Only for `thinklsp.model`. */
+    models?: Model[];
 }
 
-/** A row of `thinklsp.sessions` op `list`, newest first. */
+/** The parts of the doctor's report that the extension reads. All of them are null if the settings are invalid. */
+export interface DoctorReport {
+    version: string;
+    system: { python: string; platform: string };
+    settings: { file: string; sources: Record<string, string>; values: { [name: string]: unknown } } | null;
+    providers: { keyed: string[] };
+    files: { path: string }[];
+    model: DoctorModel | null;
+    reachable: boolean | null;
+    tools: { ripgrep: boolean };
+    commands: { enabled: boolean; offered: boolean; problem: string | null } | null;
+    permissions: { trustedFolders: string[] | null } | null;
+    store: { path: string | null; sessions: number; databaseExists: boolean; folder: string; log: string };
+    canRun: boolean;
+    problems: string[];
+}
+
+export interface McpReport {
+    servers: McpServer[];
+    disabled: string[];
+    problems: string[];
+}
+
+export interface McpServer {
+    name: string;
+    place: string;
+    description: string;
+    consent: 'own' | 'approved' | 'new' | 'changed';
+    state: string;
+    era: string | null;
+    startSeconds: number | null;
+    lastError: string | null;
+    fingerprint: string;
+    tools: { name: string; modelName: string | null; hash: string | null; pin: string | null }[];
+}
+
+export interface DoctorModel {
+    provider: string;
+    providerSource: string;
+    id: string;
+    idSource: string;
+    known: boolean;
+    contextWindow: number | null;
+    catalogue: { price: { input: number; output: number } | null };
+    baseUrl: string | null;
+    baseUrlSource: string;
+    keySource: string;
+    thinking: string;
+    thinkingSource: string;
+    budgetTokens: number | null;
+    effort: string;
+    effortSource: string;
+    maxTokens: number | null;
+    notices: string[];
+}
+
+/** A model of the catalogue or of the user's server. Prices are in US dollars per million tokens. */
+export interface Model {
+    id: string;
+    provider: string;
+    title: string;
+    hasKey: boolean;
+    window: number | null;
+    price: { input: number; output: number } | null;
+}
+
+/** A row of `thinklsp.sessions` with op `list`; rows are sorted newest first. */
 export interface SessionRow {
     sessionId: string;
     title: string;
@@ -130,6 +224,12 @@ export interface Attached {
 }
 
 export type UsageRow = Usage & { cacheShare: number | null };
+
+export interface SkillReport {
+    folder: string;
+    skills: { name: string; description: string; path: string }[];
+    problems: string[];
+}
 
 export interface UsageReport {
     sessionId: string | null;

@@ -1,8 +1,10 @@
-/** The item in the status bar: what would be used, what is going on, what is wrong. A click opens the menu. */
+/** The status bar item: shows the model of the next turn, progress or an error. A click opens the menu. */
 
-import { type Disposable, MarkdownString, StatusBarAlignment, ThemeColor, window } from 'vscode';
+import { type Disposable, MarkdownString, StatusBarAlignment, ThemeColor, commands, window, workspace } from 'vscode';
+import { FIRST_RUN, isOffline } from './first-run';
 import type { Look } from './looks';
 import type { Choice } from './protocol';
+import { sentence } from './said';
 import type { Turns } from './turns';
 
 export const MENU = 'thinklsp.ui.menu';
@@ -10,7 +12,10 @@ export const MENU = 'thinklsp.ui.menu';
 export class Status implements Disposable {
     private readonly item = window.createStatusBarItem('thinklsp', StatusBarAlignment.Right, 100);
     private readonly subscriptions: Disposable[];
-    private using = '';
+    /** The model and effort of the next turn, empty without a model. */
+    private using: string | undefined;
+    /** Why the server cannot name the model. */
+    private trouble: string | undefined;
     private looking = 0;
 
     constructor(private readonly turns: Turns) {
@@ -25,22 +30,38 @@ export class Status implements Disposable {
                 }
             }),
             turns.onDidConfigure(() => void this.look()),
+            workspace.onDidSaveTextDocument(({ uri }) => uri.path.endsWith('/config.toml') && void this.look()),
         ];
         this.draw(turns.state);
         this.item.show();
     }
 
-    /** Asks what the next turn would use; the last one to ask is believed. */
+    /** The error message that the item shows. */
+    get wrong(): string | undefined {
+        const look = this.turns.state;
+        return look.kind === 'error' ? look.sentence : this.trouble;
+    }
+
+    /** Requests the choices for the next turn and shows the response to the latest request. */
     async look(): Promise<void> {
         const asked = ++this.looking;
-        const [model, effort] = await Promise.all(
-            ['thinklsp.model', 'thinklsp.effort'].map(command => this.turns.ask<Choice>(command).catch(() => undefined)),
-        );
-        if (asked !== this.looking) {
-            return;
+        try {
+            const [model, effort] = await Promise.all(
+                ['thinklsp.model', 'thinklsp.effort'].map(command => this.turns.ask<Choice>(command)),
+            );
+            this.show(asked, model?.effective ? `${model.effective} · ${effort?.value ?? 'auto'}` : '', undefined);
+        } catch (error) {
+            this.show(asked, undefined, sentence(error));
         }
-        this.using = model?.effective ? [model.effective, effort?.value ?? 'auto'].join(' · ') : '';
-        this.draw(this.turns.state);
+    }
+
+    private show(asked: number, using: string | undefined, trouble: string | undefined): void {
+        if (asked === this.looking) {
+            this.using = using;
+            this.trouble = trouble;
+            void commands.executeCommand('setContext', 'thinklsp.hasModel', Boolean(using));
+            this.draw(this.turns.state);
+        }
     }
 
     dispose(): void {
@@ -50,6 +71,7 @@ export class Status implements Disposable {
     private draw(look: Look): void {
         const [text, tip, color] = this.words(look);
         this.item.text = text;
+        this.item.command = look.kind === 'idle' && this.using === '' && !isOffline() ? FIRST_RUN : MENU;
         this.item.tooltip = new MarkdownString(`**thinklsp** — ${tip}`);
         this.item.backgroundColor = color === undefined ? undefined : new ThemeColor(`statusBarItem.${color}Background`);
         this.item.accessibilityInformation = { label: `thinklsp: ${tip}`, role: 'button' };
@@ -58,15 +80,24 @@ export class Status implements Disposable {
     private words(look: Look): [text: string, tip: string, color?: 'warning' | 'error'] {
         switch (look.kind) {
             case 'idle':
+                if (this.trouble !== undefined) {
+                    return ['$(error) thinklsp', this.trouble, 'error'];
+                }
+                if (isOffline()) {
+                    return ['$(debug-disconnect) thinklsp offline', 'scripted answers of the simulator (click for the menu)'];
+                }
+                if (this.using === undefined) {
+                    return ['$(sparkle) thinklsp', 'The server is starting.'];
+                }
                 return this.using === ''
-                    ? ['$(sparkle) thinklsp', 'No model yet: set an API key, or ask the doctor.']
-                    : [`$(sparkle) ${this.using}`, 'model and effort of the next turn; click for the menu'];
+                    ? ['$(sparkle) thinklsp', 'No model yet. Click to set an API key, use a local server or try offline.']
+                    : [`$(sparkle) ${this.using}`, 'model and effort for the next turn (click for the menu)'];
             case 'thinking': {
                 const figures = [look.phase, look.elapsed, look.tokens && `${look.tokens} tokens`].filter(Boolean);
-                return [`$(loading~spin) ${figures.join(' · ')}`, `${look.phase}; click to stop`];
+                return [`$(loading~spin) ${figures.join(' · ')}`, `${look.phase} (click for the menu, to stop)`];
             }
             case 'waiting':
-                return ['$(bell-dot) thinklsp waits for you', 'A question or an edit waits for your answer.', 'warning'];
+                return ['$(bell-dot) thinklsp is waiting for you', 'A question or an edit is waiting for your answer.', 'warning'];
             case 'error':
                 return ['$(error) thinklsp', look.sentence, 'error'];
         }

@@ -1,28 +1,33 @@
-/** The turns of this window: starting and watching them, and what all of them together look like. */
+/** Starts and watches the turns of this window, and combines their progress into one state. */
 
 import { randomUUID } from 'node:crypto';
 import { type Disposable, type Event, EventEmitter } from 'vscode';
-import type { WorkDoneProgressBegin, WorkDoneProgressEnd, WorkDoneProgressReport } from 'vscode-languageclient/node';
+import type {
+    Middleware,
+    WorkDoneProgressBegin,
+    WorkDoneProgressEnd,
+    WorkDoneProgressReport,
+} from 'vscode-languageclient/node';
 import type { Client } from './client';
 import type { ActionArgument, Attached, PartialResult, TurnCommand, TurnResult, TurnStarted } from './protocol';
 import { type Look, Looks } from './looks';
 
+/** The tokens of this extension begin with it; those that the server creates do not. */
+const OWN = 'thinklsp-vscode-';
+
 export type Token = string | number;
 export type WorkDone = WorkDoneProgressBegin | WorkDoneProgressReport | WorkDoneProgressEnd;
 
-/** Actions whose text is shown in passing: what they are about is the edit. */
-const EDITING: ReadonlySet<string> = new Set(['fix', 'edit', 'complete', 'document', 'test', 'simplify']);
-
-/** One turn. Who subscribes to `onEvent` late gets first what there was. */
+/** One running turn. A late subscriber of `onEvent` first receives the earlier events. */
 export interface Running {
     readonly command: string;
-    /** Known at once where the turn was attached to, else when it has ended, also where it failed after it had begun. */
+    /** Known at once for an attached turn, otherwise when the turn has ended or failed after its start. */
     readonly turnId: string | undefined;
     readonly sessionId: string | undefined;
     readonly onEvent: Event<PartialResult>;
-    /** Rejects with a sentence for the user where the turn could not begin or failed. */
+    /** Resolves when the turn ends; rejects with a message for the user if it fails or cannot start. */
     readonly result: Promise<TurnResult>;
-    /** The result is then one with the stop reason `cancelled`. */
+    /** Cancels the turn, whose result then has the stop reason `cancelled`. */
     cancel(): void;
 }
 
@@ -56,24 +61,24 @@ export class Turns implements Disposable {
     private readonly started = new EventEmitter<Running>();
     private readonly changed = new EventEmitter<void>();
 
-    /** How all running turns look together. */
+    /** Fires with the combined state of all running turns. */
     readonly onDidChange: Event<Look> = this.looks.onDidChange;
-    /** A turn that this window has asked for, from the chat or by a code action. */
+    /** Fires for each turn that this window starts, from the chat or by a code action. */
     readonly onDidStart: Event<Running> = this.started.event;
 
-    /** The server goes by settings that have been changed: what the next turn uses may be another. */
+    /** Fires after the server received changed settings, which may change the model of the next turn. */
     readonly onDidConfigure: Event<void> = this.changed.event;
 
-    /** `connect` answers with the client when its server runs, and rejects with a sentence when it cannot. */
+    /** `connect` resolves to the client when the server runs and rejects with a message if it cannot start. */
     constructor(private readonly connect: () => Promise<Client>) {}
 
     get state(): Look {
         return this.looks.now;
     }
 
-    /** Starts a turn; its text, thinking and tools come by `onEvent`, also when nobody listens yet. */
+    /** Starts a turn. `onEvent` delivers its text, thinking and tools, also to later subscribers. */
     start(command: TurnCommand, argument: object): Running {
-        const work = `thinklsp-vscode-${randomUUID()}`;
+        const work = `${OWN}${randomUUID()}`;
         const partial = `${work}-partial`;
         let cancelled = false;
         const turn = new Turn(command, () => {
@@ -83,7 +88,7 @@ export class Turns implements Disposable {
         turn.result = this.connect().then(async client => {
             const watched = [
                 client.onWork(work, value => {
-                    // Before it has begun there is nothing to cancel yet.
+                    // A turn that has not started cannot be cancelled.
                     if (value.kind === 'begin' && cancelled) {
                         this.cancelWork(work);
                     }
@@ -112,20 +117,15 @@ export class Turns implements Disposable {
         return turn;
     }
 
-    /** The same with the editor's own progress and its Cancel; the text goes where the server puts it, for what is there
-     * to be read to a chat document; the user's own actions may be such, too. Undefined: the command was answered without
-     * a turn. Rejects where it could not begin. */
+    /** Starts an action with the editor's own progress and Cancel button. The server makes no chat document, because the
+     * answer is shown here. Resolves to undefined if the command ran no turn; rejects if the turn could not start. */
     async launch(command: TurnCommand, argument: ActionArgument): Promise<Running | undefined> {
         const watched = await this.watch(command);
-        const partialResultToken = EDITING.has(argument.name ?? 'edit') ? watched.token : undefined;
-        const answer = await watched.asked<Partial<TurnStarted> | null>(command, { ...argument, partialResultToken });
+        const whole = { ...argument, partialResultToken: watched.token };
+        const answer = await watched.asked<Partial<TurnStarted> | null>(command, whole);
         if (!answer?.turnId) {
             watched.drop();
             return undefined;
-        }
-        if (partialResultToken === undefined) {
-            watched.drop();
-            return this.attach(answer.sessionId);
         }
         watched.turn.turnId = answer.turnId;
         watched.turn.sessionId = answer.sessionId;
@@ -133,7 +133,7 @@ export class Turns implements Disposable {
         return watched.turn;
     }
 
-    /** The turn that runs in this session, the newest of all where none is named; undefined: none does. */
+    /** Returns the running turn of a session, by default the newest running turn; undefined if there is none. */
     async attach(sessionId?: string): Promise<Running | undefined> {
         const watched = await this.watch('thinklsp.sessions');
         const argument = { op: 'attach', sessionId, partialResultToken: watched.token };
@@ -147,17 +147,21 @@ export class Turns implements Disposable {
         return watched.turn;
     }
 
-    /** A command of the server that answers at once. Rejects with a sentence for the user. */
+    /** Runs a command of the server that responds at once. Rejects with a message for the user. */
     async ask<T>(command: string, argument: object = {}): Promise<T> {
         return (await this.connect()).execute<T>(command, argument);
     }
 
-    /** Every work-done progress of the server comes by here, also that of turns started by code actions. */
-    show(token: Token, value: WorkDone): void {
+    /** Receives all work-done progress of the server, also of turns that code actions started. `next` passes it on to the
+     * client library, which would show it once more beside the status bar item if it received the beginning. */
+    readonly show: NonNullable<Middleware['handleWorkDoneProgress']> = (token, value, next) => {
         this.looks.show(token, value);
-    }
+        if (value.kind !== 'begin' || String(token).startsWith(OWN)) {
+            next(token, value);
+        }
+    };
 
-    /** The server is not there: nothing runs, and why. An empty sentence: it is there again. */
+    /** Ends all turns with an error message because the server is gone; an empty message clears the error. */
     lost(sentence: string): void {
         this.looks.lost(sentence);
     }
@@ -172,10 +176,10 @@ export class Turns implements Disposable {
         this.started.dispose();
     }
 
-    /** A turn that is known by what comes to `token`, its result too. `asked` lets go of it where the command fails. */
+    /** Watches a turn by the partial results of a new token. `asked` stops watching if the command fails. */
     private async watch(command: string) {
         const client = await this.connect();
-        const token = `thinklsp-vscode-${randomUUID()}`;
+        const token = `${OWN}${randomUUID()}`;
         const turn = new Turn(command, () => {
             this.ask('thinklsp.cancel', { turnId: turn.turnId }).catch(() => undefined);
         });
@@ -188,7 +192,7 @@ export class Turns implements Disposable {
                     drop();
                 }
             });
-            const gone = client.onDidChangeState(() => drop('The server has ended.'));
+            const gone = client.onDidChangeState(() => drop('The server ended.'));
             drop = (said = 'The turn did not start.') => {
                 progress.dispose();
                 gone.dispose();

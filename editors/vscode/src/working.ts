@@ -1,4 +1,4 @@
-/** Marks the lines that a turn works on, with what it does at the end of the first one. */
+/** Marks the lines that a turn works on and shows its progress at the end of the first line. */
 
 import {
     type Disposable,
@@ -49,7 +49,7 @@ export class WorkingOn implements Disposable {
         ];
     }
 
-    /** Until the turn has ended. */
+    /** Marks the lines of an action until its turn ends. */
     on({ uri, range }: ActionArgument, running: Running): void {
         if (uri === undefined || range === undefined) {
             return;
@@ -94,14 +94,14 @@ export class WorkingOn implements Disposable {
             this.note,
             ranges.map(range => ({
                 range: editor.document.lineAt(range.start.line).range,
-                hoverMessage: new MarkdownString('thinklsp works on these lines.'),
+                hoverMessage: new MarkdownString('thinklsp is working on these lines.'),
                 renderOptions: { after: { contentText: words } },
             })),
         );
     }
 }
 
-/** Lines above that come or go take the place with them. */
+/** Moves the marked lines when lines above them are inserted or deleted. */
 function move(place: Place, { range, text }: TextDocumentContentChangeEvent): void {
     const more = text.split('\n').length - 1 - (range.end.line - range.start.line);
     if (range.start.line < place.first) {
@@ -112,7 +112,7 @@ function move(place: Place, { range, text }: TextDocumentContentChangeEvent): vo
     }
 }
 
-/** The server's form of an address and the editor's differ in what they escape. */
+/** Compares two URIs without regard to escaping, which the server and the editor do differently. */
 function same(one: string, other: string): boolean {
     return decodeURIComponent(one) === decodeURIComponent(other);
 }

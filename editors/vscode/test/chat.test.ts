@@ -1,31 +1,14 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { ago, cost, lasted, spent, tokens, used } from '../src/chat/figures';
-import { history } from '../src/chat/history';
+import { namedFile, parseTokens, placeCode, terminalLine } from '../src/chat/code';
 import { type Partial, type Turn, isFromView, isPartial, isToView } from '../src/chat/messages';
-import { Results } from '../src/chat/results';
+import { fixesFor } from '../src/chat/fixes';
+import { modelFacts, providerName } from '../src/chat/models';
+import { parseFindings, parsePlace, splitPlaces } from '../src/chat/places';
 import { applied, begun, failed, taken } from '../src/chat/turn';
 import { mentions, slashed, typed } from '../src/chat/words';
-
-const USAGE = {
-    inputTokens: 1_000,
-    outputTokens: 200,
-    thinkingTokens: null,
-    cacheReadTokens: 800,
-    cacheWriteTokens: null,
-    costUsd: 0.0125,
-};
-const RESULT = {
-    turnId: 't1',
-    sessionId: 's1',
-    stopReason: 'end_turn' as const,
-    text: 'Done.',
-    thinking: null,
-    edits: null,
-    verified: null,
-    usage: USAGE,
-    notices: ['Said.', 'Left unsaved: a.py.'],
-};
+import { RESULT, USAGE } from './values';
 
 function run(...values: [Partial, number][]): Turn {
     return values.reduce((turn, [value, now]) => taken(turn, value, now), begun('Fix it', [], 0));
@@ -68,7 +51,7 @@ test('partial results become what is shown, in their order', () => {
     const ended = taken(turn, { kind: 'finished', result: RESULT }, 3_000);
     assert.equal(ended.running, false);
     assert.deepEqual(ended.usage, USAGE);
-    // What was said while it ran is not said again.
+    // The progress of the finished call is not shown again.
     assert.deepEqual(ended.parts.slice(turn.parts.length), [{ kind: 'notice', level: 'info', text: 'Left unsaved: a.py.' }]);
 });
 
@@ -77,7 +60,7 @@ test('a thought leaves a line behind where it was long or can be read', () => {
     assert.deepEqual(thoughts(run([{ kind: 'text', delta: 'a' }, 900])), []);
     assert.equal(thoughts(run([{ kind: 'text', delta: 'a' }, 1_100])).length, 1);
     assert.equal(thoughts(run([{ kind: 'thinking', delta: 'a' }, 1], [{ kind: 'text', delta: 'a' }, 2])).length, 1);
-    // Between two tools the model thinks again, and while one runs it does not.
+    // The model thinks between two tool calls, and not while a tool runs.
     const between = run([tool('1', 'in_progress'), 10], [tool('1', 'completed'), 20]);
     assert.deepEqual(between.parts.map(part => part.kind), ['tool', 'thinking']);
     assert.deepEqual(run([tool('1', 'in_progress'), 10]).parts.map(part => part.kind), ['tool']);
@@ -126,62 +109,34 @@ test('what apply has done stands at the files', () => {
     assert.equal(all.edits?.applied, 'all');
 });
 
-const EXPORTED = JSON.stringify({
-    title: 'Fix it',
-    messages: [
-        {
-            role: 'user',
-            blocks: [
-                {
-                    kind: 'text',
-                    text: 'Fix it\n\nDiagnostics of a.py:\n- line 1: error: no x\n- line 2: hint: y\n\nThis turn only reads: answer the question, change no files.\n\na.py, lines 1-2 of 9:\n<excerpt>\n     1  x\n     2  y\n</excerpt>',
-                },
-            ],
-        },
-        {
-            role: 'assistant',
-            blocks: [
-                { kind: 'thinking', opaque: { sha256: '00', length: 3, model: 'm' } },
-                { kind: 'tool_use', id: '0', name: 'plan', input: { entries: [{ text: 'Read', status: 'pending' }] } },
-                { kind: 'tool_use', id: '1', name: 'read_file', input: { path: 'a.py' } },
-            ],
-        },
-        { role: 'user', blocks: [{ kind: 'tool_result', id: '1', is_error: true, text: 'There is no a.py.' }] },
-        { role: 'assistant', blocks: [{ kind: 'text', text: 'Done.' }] },
-        { role: 'user', blocks: [{ kind: 'text', text: 'A note.' }, { kind: 'text', text: 'Thanks' }] },
-    ],
+test('an error offers the buttons that help', () => {
+    const offered = (text: string, canRetry = true) => fixesFor(text, canRetry).map(({ fix }) => fix);
+    assert.deepEqual(offered('The provider is overloaded (529).'), ['retry']);
+    assert.deepEqual(offered('The provider refused the key (401).'), ['setKey', 'retry']);
+    assert.deepEqual(offered('config.toml: line 3 is not valid TOML.', false), ['openConfig']);
 });
 
-test('a stored session becomes turns', () => {
-    const { title, turns, tools } = history(EXPORTED);
-    assert.equal(title, 'Fix it');
-    assert.deepEqual(turns.map(turn => [turn.prompt, turn.attachments]), [['Fix it', ['a.py:1-2']], ['Thanks', []]]);
-    assert.deepEqual(turns[0]?.parts, [
-        { kind: 'tool', id: '1', name: 'read_file', title: 'read a.py', status: 'failed' },
-        { kind: 'text', text: 'Done.' },
-    ]);
-    assert.deepEqual(turns[0]?.plan, [{ text: 'Read', status: 'pending' }]);
-    assert.deepEqual(tools.get('1'), { input: '{\n  "path": "a.py"\n}', output: 'There is no a.py.' });
-    for (const none of ['', '{', '[]', '{"title": 1}', '{"title": "", "messages": [{}]}']) {
-        assert.deepEqual(history(none).turns, []);
+test('only one command of a shell goes to the terminal', () => {
+    assert.equal(terminalLine('bash', 'npm test\n'), 'npm test');
+    assert.equal(terminalLine('console', '$ npm test'), 'npm test');
+    const others = [['python', 'x'], ['bash', 'a\nb'], ['sh', ' '], ['sh', 'a\u0003b'], ['sh', 'a\u202eb']] as const;
+    for (const [language, code] of others) {
+        assert.equal(terminalLine(language, code), undefined, JSON.stringify(code));
     }
 });
 
-test('how a turn ended is known again where it stands', () => {
-    const results = new Results();
-    const { turns } = history(EXPORTED);
-    results.keep(turns, 'Thanks ', { ...RESULT, stopReason: 'cancelled' });
-    results.keep(turns.slice(0, 1), 'One that was not stored', RESULT);
-    assert.deepEqual(results.onto('s1', turns).map(turn => turn.stopReason), [null, 'cancelled']);
-    assert.deepEqual(results.onto('other', turns).map(turn => turn.stopReason), [null, null]);
-    // After a compaction something else stands there.
-    assert.deepEqual(results.onto('s1', turns.toReversed()).map(turn => turn.stopReason), [null, null]);
+test('models are described with their window and price', () => {
+    const price = { input: 5, output: 25 };
+    const model = { id: 'm-1', provider: 'openai', title: 'Model One', hasKey: true, window: 1_000_000, price };
+    assert.equal(modelFacts(model), 'm-1 · 1M context · $5 in, $25 out per million tokens');
+    assert.equal(modelFacts({ ...model, title: 'm-1', window: null, price: null }), '');
+    assert.deepEqual(['openai', 'other'].map(providerName), ['OpenAI', 'other']);
 });
 
 test('only messages of the protocol come through', () => {
     const good: [(value: unknown) => boolean, unknown][] = [
         [isFromView, { kind: 'ready' }],
-        [isFromView, { kind: 'ask', prompt: 'a', mode: 'plan', selection: true }],
+        [isFromView, { kind: 'ask', prompt: 'a', mode: 'plan', place: { uri: 'file:///a.py', lines: { first: 0, last: 3 } } }],
         [isToView, { kind: 'partial', value: { kind: 'text', delta: 'a' } }],
         [isToView, { kind: 'opened', sessionId: null, title: '', turns: [begun('a', ['b'], 0)] }],
         [isPartial, { kind: 'finished', result: RESULT }],
@@ -189,7 +144,7 @@ test('only messages of the protocol come through', () => {
     ];
     for (const [check, value] of good) {
         assert.ok(check(structuredClone(value)), JSON.stringify(value));
-        // A field that is gone or of another type makes it none.
+        // A missing field or one of another type makes the message invalid.
         for (const name of Object.keys(value as object)) {
             const { [name]: _, ...rest } = value as Record<string, unknown>;
             assert.ok(!check(rest), `${JSON.stringify(value)} without ${name}`);
@@ -213,7 +168,8 @@ test('references and commands are told from words', () => {
     assert.deepEqual(slashed('/Effort high '), { name: 'effort', argument: 'high' });
     assert.deepEqual(slashed('/restore 3f9c'), { name: 'restore', argument: '3f9c' });
     assert.deepEqual(slashed('/compact keep\nthe names'), { name: 'compact', argument: 'keep\nthe names' });
-    for (const text of ['/etc/hosts', '//', ' /help', 'a /help', '']) {
+    // The server reads the line of a skill, so the prompt is sent as it is.
+    for (const text of ['/etc/hosts', '//', ' /help', 'a /help', '', '/skill:review', '/skill:review a.py\n/help']) {
         assert.equal(slashed(text), null, text);
     }
     assert.ok('problem' in (slashed('/nonsense') ?? {}));
@@ -224,6 +180,8 @@ test('references and commands are told from words', () => {
         ['/ef', '/ef'],
         ['fix /ef', undefined],
         ['/ef x', undefined],
+        ['/skill:code-r', '/skill:code-r'],
+        ['/skill:x y', undefined],
     ];
     for (const [text, word] of cases) {
         assert.equal(typed(text, text.length)?.word, word, text);
@@ -243,4 +201,63 @@ test('figures are short', () => {
     const now = Date.parse('2026-01-10T12:00:00Z');
     const then = ['2026-01-10T11:59:30Z', '2026-01-10T11:15:00Z', '2026-01-09T20:00:00Z', '2026-01-01T12:00:00Z', 'never'];
     assert.deepEqual(then.map(one => ago(one, now)), ['just now', '45 min ago', '16 h ago', '9 d ago', 'just now']);
+});
+
+test('places in a text are found, and addresses and versions are not', () => {
+    const places = (text: string) => splitPlaces(text).filter(piece => piece.isPlace).map(piece => piece.text);
+    assert.deepEqual(places('See src/app.py:10-12, (b.ts:3:5) and main.c:7.'), ['src/app.py:10-12', 'b.ts:3:5', 'main.c:7']);
+    assert.deepEqual(places('http://a.org:80/x.py, 127.0.0.1:8080, localhost:1, at 12:30, a.py:x'), []);
+    assert.equal(splitPlaces('a.py:1 b').map(piece => piece.text).join(''), 'a.py:1 b');
+    assert.deepEqual(parsePlace('src/app.py:10-12'), { path: 'src/app.py', lines: [9, 11] });
+    assert.deepEqual(parsePlace('app.py#L3'), { path: 'app.py', lines: [2, 2] });
+    assert.deepEqual(parsePlace('app.py:3:7'), { path: 'app.py', lines: [2, 2] });
+    assert.deepEqual(parsePlace('app.py'), { path: 'app.py', lines: undefined });
+});
+
+test('the findings of a review are parsed from its list', () => {
+    const answer = '- src/a.py:3: error: it fails;\n  fix it.\n* `b.py:4-5` – unused\n- no place\n\nFine otherwise: c.py:1.';
+    assert.deepEqual(parseFindings(answer), [
+        { path: 'src/a.py', lines: [2, 2], severity: 1, message: 'it fails; fix it.' },
+        { path: 'b.py', lines: [3, 4], severity: 2, message: 'unused' },
+    ]);
+});
+
+test('a code block names its file in its info string or in its first line', () => {
+    assert.deepEqual(namedFile('python src/app.py', 'x = 1'), { path: 'src/app.py', code: 'x = 1' });
+    assert.deepEqual(namedFile('ts:a/b.ts', 'x'), { path: 'a/b.ts', code: 'x' });
+    assert.deepEqual(namedFile('python title="app.py"', 'x'), { path: 'app.py', code: 'x' });
+    assert.deepEqual(namedFile('python', '# src/app.py\n\nx = 1'), { path: 'src/app.py', code: 'x = 1' });
+    assert.deepEqual(namedFile('ts', '// file: app.ts\nx'), { path: 'app.ts', code: 'x' });
+    assert.deepEqual(namedFile('python', '# Round up.\nx = 1'), { path: undefined, code: '# Round up.\nx = 1' });
+});
+
+test('a code block replaces the block that starts with the same line', () => {
+    const text = 'import os\n\nclass A:\n    def f(self):\n        return 1\n\n    def g(self):\n        return 2\n';
+    const apply = (code: string) => {
+        const place = placeCode(text, code);
+        return place && text.slice(0, place.start) + place.text + text.slice(place.end);
+    };
+    assert.equal(apply('def f(self):\n    x = 3\n\n    return x\n'), text.replace('        return 1', '        x = 3\n\n        return x'));
+    assert.equal(apply('class A:\n    pass'), 'import os\n\nclass A:\n    pass\n');
+    assert.equal(apply('def h(self):\n    return 1'), undefined);
+    const braces = placeCode('function f() {\n  a;\n}\nb;\n', 'function f() {\n  c;\n}');
+    assert.deepEqual(braces, { start: 0, end: 21, text: 'function f() {\n  c;\n}' });
+    assert.equal(placeCode('a = 1\na = 1\n', 'a = 1'), undefined, 'two places are none');
+});
+
+test('highlighted code has the text of the block, and nothing else of the HTML', () => {
+    const html = '<pre><code class="hljs">\n<span class="hljs-keyword">if</span> a &lt; <span class="hljs-title function_">f</span>(<span class="hljs-string">&quot;&amp;&quot;</span>):\n</code></pre>';
+    const code = '\nif a < f("&"):';
+    assert.deepEqual(parseTokens(html, code)?.map(({ text, style }) => [text, style]), [
+        ['\n', ''], ['if', 'keyword'], [' a < ', ''], ['f', 'title'], ['(', ''], ['"&"', 'string'], ['):\n', ''],
+    ]);
+    assert.equal(parseTokens(html.replace('if', 'of'), code), undefined);
+});
+
+test('the arguments and the result of a tool call are kept, and older servers send none', () => {
+    const call = { ...tool('1', 'in_progress'), arguments: '{"path": "a.py"}', result: null } as Partial;
+    const done = { ...tool('1', 'completed'), arguments: '{"path": "a.py"}', result: 'x = 1' } as Partial;
+    assert.ok(isPartial(call) && isPartial(done) && isPartial(tool('1', 'completed')));
+    const [part] = run([call, 10], [done, 20]).parts;
+    assert.deepEqual(part, { kind: 'tool', id: '1', name: 'read_file', title: 'read a.py', status: 'completed', input: '{"path": "a.py"}', output: 'x = 1' });
 });

@@ -12,7 +12,7 @@ const PIECES = [
     '[a]: http://d\n', '[a]', '\r\n', '\r', 'é', '😀', '\u0000', '1', '.', ')', '-', '|', ':',
 ];
 
-/** Reproducible chance. */
+/** Returns reproducible random numbers. */
 function chance(seed: number): (below: number) => number {
     let state = seed;
     return below => {

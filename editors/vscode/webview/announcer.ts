@@ -1,4 +1,4 @@
-/** What a screen reader says: politely, and not more often than one can listen. */
+/** Announces changes to screen readers, at a limited rate. */
 
 import { element } from './dom';
 
@@ -9,7 +9,7 @@ export class Announcer {
     private waiting = '';
     private quiet = false;
 
-    /** What has not been said yet is left out for what is newer. */
+    /** Announces a text; a newer text replaces one that is still waiting. */
     say(text: string): void {
         this.waiting = text;
         if (!this.quiet) {

@@ -1,4 +1,4 @@
-/** Lines that open: a thought, and a call of a tool. */
+/** Expandable lines for thinking and for tool calls. */
 
 import { lasted } from '../src/chat/figures';
 import type { Part, ToolPart } from '../src/chat/messages';
@@ -13,8 +13,8 @@ export interface DetailActs extends Acts {
 
 type ThinkingPart = Extract<Part, { kind: 'thinking' }>;
 
-const SEALED = 'What the model thinks stays with its service.';
-const NO_SUMMARY = 'There is nothing to read of this thought.';
+const SEALED = 'The provider does not share this thinking.';
+const NO_SUMMARY = 'This thinking has no readable summary.';
 const STATES = { in_progress: 'running', completed: 'done', failed: 'failed' } as const;
 const MARKS = { in_progress: 'spinner', completed: 'check', failed: 'cross' } as const;
 
@@ -24,7 +24,7 @@ export class ThinkingView {
     private readonly body = element('div', { class: 'detail-body' });
     private text: Streamed | undefined;
 
-    /** `summaries`: whether the service is asked for readable ones. */
+    /** `summaries`: whether the provider is asked for readable summaries. */
     constructor(
         private readonly acts: DetailActs,
         summaries: boolean,
@@ -39,6 +39,7 @@ export class ThinkingView {
         this.root.classList.toggle('live', live);
         const took = part.began !== null && part.ended !== null ? part.ended - part.began : 0;
         this.line.textContent = live ? status || 'Thinking' : took < 1_000 ? 'Thought' : `Thought for ${lasted(took)}`;
+        this.line.title = live ? status : '';
         if (part.text !== '') {
             if (this.text === undefined) {
                 this.text = new Streamed(this.acts);
@@ -58,17 +59,27 @@ export class ToolView {
     private readonly summary = element('summary');
     private readonly body = element('div', { class: 'detail-body' });
     private shown: ToolPart['status'] | undefined;
+    private part: ToolPart | undefined;
 
     constructor(acts: DetailActs, id: string) {
         this.root = element('details', { class: 'tool' }, this.summary, this.body);
         this.root.addEventListener('toggle', () => {
             if ((this.root as HTMLDetailsElement).open) {
-                acts.toolDetails(id);
+                if (this.part?.input || this.part?.output) {
+                    this.details(this.part.input ?? '', this.part.output ?? '');
+                } else {
+                    acts.toolDetails(id);
+                }
             }
         });
     }
 
     show(part: ToolPart, running: boolean): void {
+        const isNew = part.input !== this.part?.input || part.output !== this.part?.output;
+        this.part = part;
+        if (isNew && (this.root as HTMLDetailsElement).open) {
+            this.details(part.input ?? '', part.output ?? '');
+        }
         const status = running || part.status !== 'in_progress' ? part.status : 'failed';
         if (status === this.shown) {
             return;
@@ -90,6 +101,6 @@ export class ToolView {
                 element('pre', { tabindex: 0, role: 'group', 'aria-label': name }, text),
             );
         const shown = [input && block('Arguments', input), output && block('Result', output)].filter(one => one !== '');
-        this.body.replaceChildren(...(shown.length > 0 ? shown : ['Nothing has been kept of this call yet.']));
+        this.body.replaceChildren(...(shown.length > 0 ? shown : ['The result of this call is not stored yet.']));
     }
 }

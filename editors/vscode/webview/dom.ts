@@ -1,4 +1,4 @@
-/** Making elements. Text is only ever set as text; no string becomes markup. */
+/** Creates elements. Strings are always inserted as text, never as markup. */
 
 type Child = Node | string | false | null | undefined;
 type Attributes = Record<string, string | number | boolean | undefined>;
@@ -18,7 +18,7 @@ export function element<N extends keyof HTMLElementTagNameMap>(
     return made;
 }
 
-/** A button that says what it does, by its text or, where it shows only an icon, by `label`. */
+/** Creates a button; `label` names it for screen readers if it shows only an icon. */
 export function button(
     { label, icon: name, text, class: style = '' }: { label?: string; icon?: IconName; text?: string; class?: string },
     act: () => void,
@@ -34,6 +34,15 @@ const ICONS = {
     stop: 'M4 4h8v8H4z',
     copy: 'M5.5 5.5v-3h8v8h-3M2.5 5.5h8v8h-8z',
     insert: 'M2.5 3h11M2.5 13h11M8 5.5v5M5.5 8l2.5 2.5L10.5 8',
+    apply: 'M3.5 1.5h5.5l3.5 3.5v9.5h-9zM5.5 9l2 2 3.5-4',
+    terminal: 'M2 3h12v10H2zM4.5 6 7 8l-2.5 2M8 10.5h3.5',
+    edit: 'M3 13l.5-3L11 2.5 13.5 5 6 12.5zM9.5 4l2.5 2.5',
+    retry: 'M3 8a5 5 0 1 0 1.6-3.6L3 6M3 2.5V6h3.5',
+    export: 'M8 10V2M4.5 5.5 8 2l3.5 3.5M2.5 9.5v4h11v-4',
+    add: 'M8 3v10M3 8h10',
+    down: 'M4.5 6.5 8 10l3.5-3.5',
+    none: '',
+    question: 'M8 14A6 6 0 1 0 8 2a6 6 0 0 0 0 12ZM6.3 6.3a1.7 1.7 0 1 1 2.4 1.9c-.5.3-.7.6-.7 1.2M8 11.2v.3',
     check: 'M3 8.5 6.5 12 13 4.5',
     cross: 'M4 4l8 8M12 4l-8 8',
     chevron: 'M6 4l4 4-4 4',

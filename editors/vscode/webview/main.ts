@@ -1,13 +1,15 @@
-/** The chat as it runs inside the web view: messages of the extension come in, what the user does goes out. */
+/** The chat inside the web view: receives messages of the extension and sends the user's actions. */
 
 import './style.css';
 import { spent, used } from '../src/chat/figures';
 import { type FromView, type Mode, MODES, type Session, type ToView, isToView } from '../src/chat/messages';
 import { isRecord } from '../src/chat/shape';
-import { applied, begun, failed as failedTurn, taken } from '../src/chat/turn';
+import { applied, begun, closed, failed as failedTurn, taken } from '../src/chat/turn';
 import { Announcer } from './announcer';
 import { Composer } from './composer';
 import { button, element } from './dom';
+import { Highlighter } from './highlighter';
+import { QuestionsView } from './questions';
 import { SessionsPage, Welcome } from './sessions';
 import { type Entry, Transcript } from './transcript';
 
@@ -18,30 +20,43 @@ const post = (message: FromView): void => vscode.postMessage(message);
 
 let entries: Entry[] = [];
 let sessions: readonly Session[] = [];
-let sessionId: string | null = null;
+/** Undefined for a new conversation, whose session the view does not know. */
+let sessionId: string | undefined;
 let status = '';
-/** Until the extension has said what to show, nothing is. */
+/** Nothing is shown until the extension has sent the first state. */
 let told = false;
 let summaries = false;
+/** Whether the next conversation continues this one, as the fork that an edited prompt makes. */
+let continues = false;
 
 const announcer = new Announcer();
+const highlighter = new Highlighter((id, language, text) => post({ kind: 'highlight', id, language, text }));
 const transcript = new Transcript({
     copy: text => {
         post({ kind: 'copy', text });
         announcer.say('Copied');
     },
     insert: text => post({ kind: 'insert', text }),
+    applyCode: (info, text) => post({ kind: 'applyCode', info, text }),
+    terminal: (language, text) => post({ kind: 'terminal', language, text }),
+    highlight: (block, language, text) => highlighter.ask(block, language, text),
+    check: (turnId, number, checked) => post({ kind: 'check', turnId, number, checked }),
     link: url => post({ kind: 'link', url }),
     toolDetails: toolCallId => post({ kind: 'toolDetails', toolCallId }),
     showSummaries: () => post({ kind: 'fix', fix: 'thinkingDisplay' }),
     file: uri => post({ kind: 'file', uri }),
     diff: (turnId, uri) => post({ kind: 'diff', turnId, uri }),
     apply: turnId => post({ kind: 'apply', turnId }),
+    retry,
+    decide: (turnId, uri, how) => post({ kind: 'decide', turnId, uri, how }),
 });
 const composer = new Composer({
-    ask: (prompt, mode, selection) => post({ kind: 'ask', prompt, mode, selection }),
+    ask: (prompt, mode, place, images) => post({ kind: 'ask', prompt, mode, place, images }),
+    warn: text => take({ kind: 'told', level: 'warning', text }),
     stop: () => post({ kind: 'stop' }),
+    unqueue: id => post({ kind: 'unqueue', id }),
     choose: (key, value) => post({ kind: 'choose', key, value }),
+    setKey: () => post({ kind: 'fix', fix: 'setKey' }),
     offers: (id, word) => post({ kind: 'offers', id, word }),
     changed: keep,
     lastPrompt: () => lastTurn()?.prompt ?? '',
@@ -49,31 +64,49 @@ const composer = new Composer({
 const page = new SessionsPage({
     open: id => post({ kind: 'open', sessionId: id }),
     fork: id => post({ kind: 'fork', sessionId: id }),
+    rename: (id, title) => post({ kind: 'rename', sessionId: id, title }),
+    export: id => post({ kind: 'export', sessionId: id }),
     delete: id => post({ kind: 'delete', sessionId: id }),
     close: () => showSessions(false),
 });
 const welcome = new Welcome(
     id => post({ kind: 'open', sessionId: id }),
     () => post({ kind: 'sessions' }),
+    fill,
 );
-const chat = element('div', { class: 'chat' }, welcome.root, transcript.root, composer.root);
+const questions = new QuestionsView((id, option) => post({ kind: 'answer', id, option }));
+const chat = element('div', { class: 'chat' }, welcome.root, transcript.root, questions.root, composer.root);
 
 function take(message: ToView): void {
     switch (message.kind) {
         case 'opened':
+            if (told && !continues && (message.sessionId === null || message.sessionId !== sessionId)) {
+                composer.leavesOut = false;
+                keep();
+            }
             told = true;
+            continues = false;
             entries = message.turns.map(turn => ({ kind: 'turn', turn }));
-            sessionId = message.sessionId;
+            sessionId = message.sessionId ?? undefined;
             status = '';
             composer.usage.textContent = '';
             transcript.clear();
             showSessions(false);
             composer.focus();
             break;
-        case 'began':
-            entries.push({ kind: 'turn', turn: begun(message.prompt, message.attachments, Date.now()) });
+        case 'began': {
+            const before = lastTurn();
+            if (before?.running) {
+                setLastTurn(closed(before, Date.now()));
+                show();
+            }
+            entries.push({ kind: 'turn', turn: begun(message.prompt, message.attachments, Date.now(), message.images) });
             announcer.say('Thinking');
             break;
+        }
+        case 'queued':
+            composer.showQueue(message.prompts);
+            return;
         case 'partial': {
             const turn = lastTurn();
             if (turn !== undefined) {
@@ -89,7 +122,7 @@ function take(message: ToView): void {
             failed(message);
             break;
         case 'told':
-            entries.push({ kind: 'told', level: message.level, text: message.text, act: null });
+            entries.push({ kind: 'told', level: message.level, text: message.text, buttons: [] });
             announcer.say(message.text);
             break;
         case 'choices':
@@ -99,16 +132,29 @@ function take(message: ToView): void {
             summaries = message.shown;
             return;
         case 'usage':
-            composer.usage.textContent = spent(message.total);
+            // The first turn shows the same figures.
+            composer.usage.textContent = message.turns > 1 ? `Session: ${spent(message.total)}` : '';
             composer.usage.title = `This session: ${used(message.total)}`;
             return;
         case 'sessions':
             sessions = message.sessions;
-            page.show(sessions, sessionId);
+            page.show(sessions, sessionId ?? null);
             welcome.show(sessions);
             return;
-        case 'selection':
-            composer.showSelection(message.label);
+        case 'context':
+            composer.showContext(message.place);
+            return;
+        case 'questions':
+            if (questions.show(message.questions)) {
+                composer.focus();
+            }
+            message.questions.slice(-1).forEach(({ text }) => announcer.say(`Question: ${text}`));
+            return;
+        case 'draft':
+            composer.pictures.restore(message.images ?? []);
+            if (composer.draft === '') {
+                fill(message.text);
+            }
             return;
         case 'offers':
             composer.showOffers(message.id, message.offers);
@@ -123,8 +169,20 @@ function take(message: ToView): void {
                     : entry,
             );
             break;
+        case 'findings':
+            transcript.findings(numberOf(message.turnId), message.turnId, message.findings);
+            return;
+        case 'highlighted':
+            highlighter.show(message.id, message.tokens);
+            return;
+        case 'decided':
+            transcript.decided(numberOf(message.turnId), message.files);
+            return;
         case 'show':
             showSessions(message.what === 'sessions');
+            if (message.what === 'questions') {
+                questions.focus();
+            }
             return;
     }
     show();
@@ -143,10 +201,27 @@ function failed(message: Extract<ToView, { kind: 'failed' }>): void {
     if (turn?.running) {
         setLastTurn(failedTurn(turn, Date.now()));
     }
-    const { fix, text } = message;
-    const act = fix && button({ text: fix.label, class: 'primary' }, () => post({ kind: 'fix', fix: fix.fix }));
-    entries.push({ kind: 'told', level: 'error', text, act });
+    const { fixes, text } = message;
+    const number = entries.filter(entry => entry.kind === 'turn').length - 1;
+    const buttons = fixes.map(({ label, fix }, at) =>
+        button({ text: label, class: at === 0 ? 'primary' : 'secondary' }, () =>
+            fix === 'retry' ? turn && retry(number, turn.prompt, turn.prompt) : post({ kind: 'fix', fix }),
+        ),
+    );
+    entries.push({ kind: 'told', level: 'error', text, buttons });
     announcer.say(text);
+}
+
+function retry(number: number, before: string, prompt: string): void {
+    continues = true;
+    post({ kind: 'retry', turn: number, before, prompt, mode: composer.pickers.chosenMode });
+}
+
+/** Puts a prompt into the text field, where the user can change and send it. */
+function fill(prompt: string): void {
+    composer.draft = prompt;
+    keep();
+    composer.focus();
 }
 
 function announce(value: Extract<ToView, { kind: 'partial' }>['value']): void {
@@ -164,6 +239,10 @@ function lastTurn() {
     return last?.kind === 'turn' ? last.turn : undefined;
 }
 
+function numberOf(turnId: string): number {
+    return entries.findLastIndex(entry => entry.kind === 'turn' && entry.turn.turnId === turnId);
+}
+
 function setLastTurn(turn: NonNullable<ReturnType<typeof lastTurn>>): void {
     const at = entries.findLastIndex(entry => entry.kind === 'turn');
     entries[at] = { kind: 'turn', turn };
@@ -173,16 +252,17 @@ function showSessions(shown: boolean): void {
     page.root.hidden = !shown;
     chat.hidden = shown;
     if (shown) {
-        page.show(sessions, sessionId);
+        page.clearSearch();
+        page.show(sessions, sessionId ?? null);
         page.focus();
     } else {
         composer.focus();
     }
 }
 
-/** The draft outlives the view; everything else is asked for anew. */
+/** Stores the draft, which outlives the view. Everything else is requested again. */
 function keep(): void {
-    vscode.setState({ draft: composer.draft, mode: composer.pickers.chosenMode });
+    vscode.setState({ draft: composer.draft, mode: composer.pickers.chosenMode, leavesOut: composer.leavesOut });
 }
 
 function restore(): void {
@@ -190,6 +270,7 @@ function restore(): void {
     if (isRecord(state)) {
         composer.draft = typeof state['draft'] === 'string' ? state['draft'] : '';
         composer.pickers.chosenMode = MODES.find((mode: Mode) => mode === state['mode']) ?? 'agent';
+        composer.leavesOut = state['leavesOut'] === true;
     }
 }
 

@@ -1,13 +1,13 @@
-/** Markdown that arrives in pieces. What is closed is parsed and shown once; only the last block is still open. Pure.
+/** Splits Markdown that arrives in pieces into closed blocks, which are rendered once, and the last, open block. Pure.
  *
- * References to links (`[a]: address`) are not read, because one at the end could change a block at the beginning.
+ * Link reference definitions (`[a]: address`) are ignored, because one at the end could change an earlier block.
  */
 
 import MarkdownIt, { type Token } from 'markdown-it';
 
 const markdown = new MarkdownIt({ html: false, linkify: false, typographer: false }).disable('reference');
 
-// How much a block must have grown before it is looked at again: so that looking costs a constant for each character.
+// A block must grow by this factor before it is parsed again, so that parsing costs are linear.
 const GROWN = 1.25;
 
 export function parsed(source: string): Token[] {
@@ -15,16 +15,16 @@ export function parsed(source: string): Token[] {
 }
 
 export class Stream {
-    /** The source of what may still change. */
+    /** The source of the open block. */
     open = '';
-    /** Characters that were looked through for an end so far. */
+    /** The number of characters parsed so far in search of block ends. */
     examined = 0;
     private notBefore = 0;
 
-    /** The sources of the blocks that are closed now: whatever follows, they stay as they are. */
+    /** Adds text; returns the sources of the blocks that are now closed and cannot change any more. */
     push(delta: string): string[] {
         this.open += delta.replaceAll('\r', '');
-        // Half a line tells nothing: `+` may begin a list, `+x` goes on with the paragraph above.
+        // An incomplete line is ambiguous: `+` may start a list, while `+x` continues the paragraph above.
         const whole = delta.includes('\n') ? this.open.lastIndexOf('\n') + 1 : 0;
         if (whole <= this.notBefore) {
             return [];
@@ -43,7 +43,7 @@ export class Stream {
     }
 }
 
-/** Where the blocks at the top begin; the first is at 0. */
+/** Returns the offsets at which top-level blocks start. */
 function blockStarts(source: string): number[] {
     const lines: number[] = [];
     for (const token of parsed(source)) {

@@ -1,4 +1,4 @@
-/** The list of words that complete what is being typed. The focus stays in the prompt; leaving that closes the list. */
+/** The completion list of the prompt. The focus stays in the prompt, and the list closes when the prompt loses it. */
 
 import type { Offer } from '../src/chat/messages';
 import { element } from './dom';
@@ -31,7 +31,7 @@ export class Offers {
         this.show([]);
     }
 
-    /** Whether the key was for the list. */
+    /** Handles a key; returns whether the list used it. */
     key(event: KeyboardEvent): boolean {
         if (!this.open) {
             return false;
@@ -68,7 +68,7 @@ export class Offers {
             element('span', { class: 'offer-label' }, offer.label),
             element('span', { class: 'offer-detail' }, offer.detail),
         );
-        // The prompt keeps the focus.
+        // Keep the focus in the prompt.
         row.addEventListener('mousedown', event => {
             event.preventDefault();
             this.choose(offer);

@@ -1,72 +1,96 @@
-/** How the next turn runs: mode, model, effort and thinking, as the server offers them. */
+/** The menus for mode, model, effort and thinking of the next turn, with the server's values. */
 
-import { CHOICES, MODES, type Choice, type ChoiceName, type Mode } from '../src/chat/messages';
+import { modelFacts, providerName } from '../src/chat/models';
+import { CHOICES, MODES, type Choice, type ChoiceName, type Mode, type Model } from '../src/chat/messages';
 import { element } from './dom';
+import { Menu, type MenuItem } from './menu';
 
-export type Choices = Readonly<Record<ChoiceName, Choice>>;
+export type Choices = Readonly<Record<ChoiceName, Choice>> & { readonly models: readonly Model[] };
 
-const MODE_TITLES: Record<Mode, string> = { agent: 'Agent', ask: 'Ask', plan: 'Plan' };
+const MODE_ITEMS: Record<Mode, Omit<MenuItem, 'value'>> = {
+    agent: { label: 'Agent', detail: 'Reads and changes your files' },
+    ask: { label: 'Ask', detail: 'Answers and changes nothing' },
+    plan: { label: 'Plan', detail: 'Plans and changes nothing' },
+};
 const LABELS: Record<ChoiceName, string> = { effort: 'Effort', thinking: 'Thinking', model: 'Model' };
+const SET_KEY = 'set-key ';
 
 export class Pickers {
-    readonly mode: HTMLElement;
-    readonly model: HTMLElement;
-    readonly effort: HTMLElement;
-    readonly thinking: HTMLElement;
-    private readonly modes = element('select', { 'aria-label': 'Mode' });
-    private readonly selects: Record<ChoiceName, HTMLSelectElement>;
-    private choices: Choices | undefined;
+    /** The menus before the send button, and those below the box. */
+    readonly bar: HTMLElement[];
+    readonly under: HTMLElement[];
+    /** The lists of the menus, which open above the box. */
+    readonly lists: HTMLElement[];
+    private readonly mode: Menu;
+    private readonly menus: Record<ChoiceName, Menu>;
 
-    constructor(choose: (key: ChoiceName, value: string) => void, changed: () => void) {
-        this.modes.append(...MODES.map(mode => element('option', { value: mode }, MODE_TITLES[mode])));
-        this.modes.addEventListener('change', changed);
-        const made = CHOICES.map(key => {
-            const select = element('select', { 'aria-label': LABELS[key], title: LABELS[key] });
-            select.addEventListener('change', () => {
-                choose(key, select.value);
-                // What holds is what the server says then.
-                this.reset(key);
-            });
-            return [key, select] as const;
+    constructor(
+        private readonly choose: (key: ChoiceName, value: string) => void,
+        private readonly setKey: () => void,
+        changed: () => void,
+    ) {
+        this.mode = new Menu('Mode', value => {
+            this.chosenMode = MODES.find(mode => mode === value) ?? 'agent';
+            changed();
         });
-        this.selects = Object.fromEntries(made) as Record<ChoiceName, HTMLSelectElement>;
-        this.mode = element('span', { class: 'picker' }, this.modes);
-        this.model = element('span', { class: 'picker' }, this.selects.model);
-        this.effort = named('Effort', this.selects.effort);
-        this.thinking = named('Thinking', this.selects.thinking);
+        this.chosenMode = 'agent';
+        const made = CHOICES.map(key => [key, new Menu(LABELS[key], value => this.take(key, value))] as const);
+        this.menus = Object.fromEntries(made) as Record<ChoiceName, Menu>;
+        const { model, effort, thinking } = this.menus;
+        this.bar = [this.mode.button, model.button];
+        this.under = [named('Effort', effort), named('Thinking', thinking)];
+        this.lists = [this.mode, model, effort, thinking].map(menu => menu.list);
     }
 
     get chosenMode(): Mode {
-        return MODES.find(mode => mode === this.modes.value) ?? 'agent';
+        return MODES.find(mode => mode === this.mode.chosen) ?? 'agent';
     }
 
     set chosenMode(mode: Mode) {
-        this.modes.value = mode;
+        this.mode.show(MODES.map(value => ({ value, ...MODE_ITEMS[value] })), mode);
     }
 
     show(choices: Choices): void {
-        this.choices = choices;
-        CHOICES.forEach(key => this.reset(key));
+        for (const key of ['effort', 'thinking'] as const) {
+            const { value, effective, choices: values } = choices[key];
+            const all = value === null || values.includes(value) ? values : [value, ...values];
+            const isOther = (one: string) => one === value && effective !== null && effective !== one;
+            const items = all.map(one => ({ value: one, label: one, ...(isOther(one) ? { detail: `${effective} is used` } : {}) }));
+            this.menus[key].show(items, value ?? '', value ?? effective ?? 'default');
+        }
+        this.showModels(choices);
     }
 
-    private reset(key: ChoiceName): void {
-        const choice = this.choices?.[key];
-        const select = this.selects[key];
-        if (choice === undefined) {
-            return;
-        }
-        const current = choice.value ?? '';
-        const values = choice.choices.includes(current) ? choice.choices : [current, ...choice.choices];
-        const isAuto = key === 'model' && current === 'auto' && choice.effective !== null;
-        const label = (value: string) => (isAuto && value === current ? `${choice.effective} (auto)` : value || choice.effective || 'no model');
-        select.replaceChildren(...values.map(value => element('option', { value }, label(value))));
-        select.value = current;
-        const used = choice.effective === null || choice.effective === current ? '' : `, ${choice.effective} is used`;
-        select.title = `${LABELS[key]}: ${current || 'the default'}${used}`;
-        select.disabled = choice.choices.length === 0;
+    private showModels({ model: { value, effective, choices }, models }: Choices): void {
+        const known = new Map(models.map(model => [model.id, model]));
+        const named = effective === null ? 'no model' : (known.get(effective)?.title ?? effective);
+        const others = choices.filter(one => !known.has(one)).map(one => ({
+            value: one,
+            label: one,
+            ...(one === 'auto' ? { detail: effective === null ? 'The best model that you have a key for' : `${named} now` } : {}),
+        }));
+        const own = models.filter(model => model.hasKey).map(model => ({
+            value: model.id,
+            label: model.title,
+            detail: modelFacts(model),
+            group: providerName(model.provider),
+        }));
+        const locked = [...new Set(models.filter(model => !model.hasKey).map(model => model.provider))].map(provider => ({
+            value: SET_KEY + provider,
+            label: 'Set an API key…',
+            group: `${providerName(provider)} (no key)`,
+        }));
+        const current = value ?? effective ?? '';
+        const isAuto = value === 'auto' && effective !== null;
+        const label = isAuto ? `${named} (auto)` : (known.get(current)?.title ?? (current || named));
+        this.menus.model.show([...others, ...own, ...locked], current, label);
+    }
+
+    private take(key: ChoiceName, value: string): void {
+        value.startsWith(SET_KEY) ? this.setKey() : this.choose(key, value);
     }
 }
 
-function named(name: string, select: HTMLSelectElement): HTMLElement {
-    return element('label', { class: 'picker' }, element('span', { class: 'picker-name' }, name), select);
+function named(name: string, menu: Menu): HTMLElement {
+    return element('span', { class: 'named-picker' }, element('span', { 'aria-hidden': 'true' }, name), menu.button);
 }

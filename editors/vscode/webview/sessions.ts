@@ -1,4 +1,4 @@
-/** The sessions of the workspace: the whole list as a page of its own, and the newest where a chat begins. */
+/** The list of the workspace's sessions, and the newest ones on the start page of a chat. */
 
 import { ago, cost, tokens } from '../src/chat/figures';
 import type { Session } from '../src/chat/messages';
@@ -7,30 +7,47 @@ import { button, element } from './dom';
 export interface SessionActs {
     open(sessionId: string): void;
     fork(sessionId: string): void;
+    rename(sessionId: string, title: string): void;
+    export(sessionId: string): void;
     delete(sessionId: string): void;
     close(): void;
 }
 
 const RECENT = 3;
+const EXAMPLES = ['Explain what this file does', 'Find bugs in this file and fix them', 'Write tests for this file'];
 
 export class SessionsPage {
     readonly root: HTMLElement;
     private readonly list = element('ul', { class: 'sessions' });
     private readonly back: HTMLButtonElement;
+    private readonly search = element('input', { type: 'search', 'aria-label': 'Search the sessions', placeholder: 'Search' });
+    private sessions: readonly Session[] = [];
+    private current: string | null = null;
 
     constructor(private readonly acts: SessionActs) {
         this.back = button({ label: 'Back to the Chat', icon: 'back' }, () => acts.close());
-        const head = element('header', {}, this.back, element('h2', {}, 'Sessions'));
+        const head = element('header', {}, this.back, element('h2', {}, 'Sessions'), this.search);
+        this.search.addEventListener('input', () => this.show(this.sessions, this.current));
         this.root = element('section', { class: 'page', 'aria-label': 'Sessions', hidden: true }, head, this.list);
     }
 
     show(sessions: readonly Session[], current: string | null): void {
+        this.sessions = sessions;
+        this.current = current;
         const focused = this.list.contains(document.activeElement);
-        const rows = sessions.map(session => this.row(session, session.sessionId === current));
-        this.list.replaceChildren(...(rows.length > 0 ? rows : [element('li', { class: 'nothing' }, 'There is no session here yet.')]));
+        const words = this.search.value.toLowerCase().split(/\s+/);
+        const found = sessions.filter(({ title }) => words.every(word => title.toLowerCase().includes(word)));
+        const rows = found.map(session => this.row(session, session.sessionId === current));
+        const nothing = sessions.length > 0 ? 'No title has these words.' : 'No sessions yet.';
+        this.list.replaceChildren(...(rows.length > 0 ? rows : [element('li', { class: 'nothing' }, nothing)]));
         if (focused) {
             this.focus();
         }
+    }
+
+    /** Shows all sessions again. */
+    clearSearch(): void {
+        this.search.value = '';
     }
 
     focus(): void {
@@ -50,6 +67,8 @@ export class SessionsPage {
             element(
                 'span',
                 { class: 'session-actions' },
+                button({ label: `Rename ${title}`, icon: 'edit' }, () => this.acts.rename(sessionId, title)),
+                button({ label: `Export ${title}`, icon: 'export' }, () => this.acts.export(sessionId)),
                 button({ label: `Fork ${title}`, icon: 'fork' }, () => this.acts.fork(sessionId)),
                 button({ label: `Delete ${title}`, icon: 'trash' }, () => this.acts.delete(sessionId)),
             ),
@@ -57,7 +76,7 @@ export class SessionsPage {
     }
 }
 
-/** What stands there before anything was asked. */
+/** The start page of an empty chat. */
 export class Welcome {
     readonly root: HTMLElement;
     private readonly recent = element('div', { class: 'recent' });
@@ -65,12 +84,16 @@ export class Welcome {
     constructor(
         private readonly open: (sessionId: string) => void,
         private readonly all: () => void,
+        fill: (prompt: string) => void,
     ) {
+        const example = (prompt: string) => button({ text: prompt, class: 'example' }, () => fill(prompt));
+        const examples = EXAMPLES.map(prompt => element('li', {}, example(prompt)));
         this.root = element(
             'div',
             { class: 'welcome' },
             element('h2', {}, 'Ask about your code'),
-            element('p', {}, 'Selected code goes along. Type @ to refer to files, / for commands.'),
+            element('p', {}, 'The active file or the selection is included. Type @ to add files, / for commands.'),
+            element('ul', { class: 'examples', 'aria-label': 'Example prompts' }, ...examples),
             this.recent,
         );
     }

@@ -1,5 +1,5 @@
-/** Markdown on the screen while it arrives. Closed blocks are never touched again; the open one is made anew, but never
- * for more than a small part of the time. */
+/** Renders Markdown while it arrives. Closed blocks are rendered once; the open block is rendered again, within a small
+ * share of the time. */
 
 import { element } from './dom';
 import { Stream } from './markdown';
@@ -14,12 +14,13 @@ export class Streamed {
     private shown = 0;
     private timer: number | undefined;
     private pause = 0;
+    private ended = false;
 
     constructor(private readonly acts: Acts) {
         this.root.append(this.tail);
     }
 
-    /** The whole text so far; what was shown before is its beginning. `ended`: nothing follows. */
+    /** Shows the whole text so far, which only grows. `ended`: the text is complete. */
     show(text: string, ended: boolean): void {
         const delta = text.slice(this.shown);
         this.shown = text.length;
@@ -29,20 +30,23 @@ export class Streamed {
             }
         }
         if (ended) {
-            window.clearTimeout(this.timer);
-            this.timer = undefined;
-            this.paint();
+            if (!this.ended || delta !== '') {
+                window.clearTimeout(this.timer);
+                this.timer = undefined;
+                this.paint(true);
+            }
+            this.ended = true;
         } else if (delta !== '') {
             this.timer ??= window.setTimeout(() => {
                 this.timer = undefined;
-                this.paint();
+                this.paint(false);
             }, this.pause);
         }
     }
 
-    private paint(): void {
+    private paint(isFinished: boolean): void {
         const began = performance.now();
-        this.tail.replaceChildren(rendered(this.stream.open, this.acts));
+        this.tail.replaceChildren(rendered(this.stream.open, this.acts, isFinished));
         this.pause = Math.max(16, SHARE * (performance.now() - began));
     }
 }

@@ -1,23 +1,23 @@
-/** The conversation: turns, and what was said between them. Stays at its end unless the reader has scrolled away. */
+/** The list of turns and notices. It stays scrolled to its end unless the reader scrolls up. */
 
-import type { Level, Turn } from '../src/chat/messages';
+import type { Decided, Level, ShownFinding, Turn } from '../src/chat/messages';
 import { element, icon } from './dom';
 import { Streamed } from './streamed';
 import { type TurnActs, TurnView } from './turn';
 
-/** Beside turns: what a slash command answered, and why something could not be done. */
+/** An entry between turns: the result of a slash command, or an error. */
 export interface Told {
     readonly kind: 'told';
     readonly level: Level;
     readonly text: string;
-    readonly act: HTMLElement | null;
+    readonly buttons: readonly HTMLElement[];
 }
 export type Entry = { readonly kind: 'turn'; readonly turn: Turn } | Told;
 
 const NEAR = 24;
 
 export class Transcript {
-    /** Scrolled by keys too, so it takes the focus. What is new is said by the announcer, in fewer words. */
+    /** Focusable, so that keys can scroll it. The announcer reads out new entries in short form. */
     readonly root = element('main', { class: 'transcript', tabindex: 0, role: 'log', 'aria-live': 'off', 'aria-label': 'Chat' });
     private readonly content = element('div', { class: 'entries' });
     private views: (TurnView | HTMLElement)[] = [];
@@ -28,7 +28,7 @@ export class Transcript {
         this.root.append(this.content);
         this.root.addEventListener('scroll', () => {
             const { scrollTop, scrollHeight, clientHeight } = this.root;
-            // This comes late: what has been added meanwhile is no sign that the reader has left the end, going up is.
+            // The event may come after more entries were added, so only scrolling up unpins the end.
             if (scrollHeight - scrollTop - clientHeight < NEAR) {
                 this.pinned = true;
             } else if (scrollTop < this.at) {
@@ -41,14 +41,14 @@ export class Transcript {
         observer.observe(this.root);
     }
 
-    /** Another conversation. */
+    /** Removes all entries for another conversation. */
     clear(): void {
         this.views = [];
         this.content.replaceChildren();
         this.pinned = true;
     }
 
-    /** Entries are only added, and only the last turn changes. */
+    /** Shows the entries. Entries are only appended, and only the last turn changes. */
     show(entries: readonly Entry[], status: string, summaries: boolean): void {
         entries.forEach((entry, at) => {
             let view = this.views[at];
@@ -71,9 +71,26 @@ export class Transcript {
         }
     }
 
+    /** Shows the findings of a turn, by the number of its entry. */
+    findings(entry: number, turnId: string, findings: readonly ShownFinding[]): void {
+        const view = this.views[entry];
+        if (view instanceof TurnView) {
+            view.showFindings(turnId, findings);
+        }
+    }
+
+    /** Shows what the user has kept and undone of a turn's files, by the number of its entry. */
+    decided(entry: number, files: readonly Decided[]): void {
+        const view = this.views[entry];
+        if (view instanceof TurnView) {
+            view.showDecided(files);
+        }
+    }
+
     private begun(turn: Turn, summaries: boolean): TurnView {
         this.pinned = true;
-        return new TurnView(turn.prompt, turn.attachments, this.acts, summaries);
+        const number = this.views.filter(view => view instanceof TurnView).length;
+        return new TurnView(number, turn, this.acts, summaries);
     }
 
     private follow(): void {
@@ -87,5 +104,5 @@ export class Transcript {
 function told(entry: Told, acts: TurnActs): HTMLElement {
     const text = new Streamed(acts);
     text.show(entry.text, true);
-    return element('div', { class: `told ${entry.level}` }, icon(entry.level), text.root, entry.act);
+    return element('div', { class: `told ${entry.level}` }, icon(entry.level), text.root, entry.buttons.length > 0 && element('div', { class: 'buttons' }, ...entry.buttons));
 }

@@ -1,19 +1,21 @@
-/** One turn on the screen: the prompt, and below it what came of it. Only what has changed is touched. */
+/** The view of one turn: the prompt and its results. Only changed parts are rendered again. */
 
 import { used } from '../src/chat/figures';
-import type { Part, Turn } from '../src/chat/messages';
+import type { Decided, Part, ShownFinding, Turn } from '../src/chat/messages';
 import { ThinkingView, ToolView, type DetailActs } from './details';
 import { element, icon } from './dom';
 import { type EditActs, editsShown } from './edits';
+import { type FindingActs, FindingsView, removeWritten } from './findings';
+import { type PromptActs, PromptView } from './prompt';
 import { Streamed } from './streamed';
 
-export type TurnActs = DetailActs & EditActs;
+export type TurnActs = DetailActs & EditActs & FindingActs & PromptActs;
 
 const STOPPED: Record<string, string> = {
     cancelled: 'Stopped',
     refusal: 'The service declined to answer',
-    max_tokens: 'Cut at the output limit',
-    max_steps: 'Stopped at the limit of steps',
+    max_tokens: 'Truncated at the output limit',
+    max_steps: 'Stopped at the step limit',
     budget: 'Stopped at the budget',
     context_window: 'The conversation outgrew the model’s context window',
 };
@@ -29,32 +31,29 @@ export class TurnView {
     readonly root: HTMLElement;
     private readonly body = element('div', { class: 'parts' });
     private readonly plan = element('div');
+    private readonly findings: FindingsView;
     private readonly edits = element('div');
     private readonly foot = element('div', { class: 'foot' });
     private readonly tools = new Map<string, ToolView>();
     private views: PartView[] = [];
     private shown: Turn | undefined;
+    private decided: readonly Decided[] = [];
 
     constructor(
-        prompt: string,
-        attachments: readonly string[],
+        number: number,
+        turn: Turn,
         private readonly acts: TurnActs,
         private readonly summaries: boolean,
     ) {
-        const chips = attachments.map(label => element('li', { class: 'chip' }, icon('file'), label));
+        this.findings = new FindingsView(acts);
         this.root = element(
             'article',
             { class: 'turn' },
-            element(
-                'div',
-                { class: 'prompt' },
-                element('h2', { class: 'unseen' }, 'You'),
-                element('div', { class: 'prompt-text' }, prompt),
-                chips.length > 0 && element('ul', { class: 'chips', 'aria-label': 'Attached' }, ...chips),
-            ),
+            new PromptView(number, turn, acts).root,
             element('h2', { class: 'unseen' }, 'thinklsp'),
             this.plan,
             this.body,
+            this.findings.root,
             this.edits,
             this.foot,
         );
@@ -62,14 +61,16 @@ export class TurnView {
 
     show(turn: Turn, status: string): void {
         const before = this.shown;
+        if (turn === before && !turn.running) {
+            return;
+        }
         this.shown = turn;
         this.showParts(turn, status);
         if (turn.plan !== before?.plan || turn.running !== before.running) {
             this.plan.replaceChildren(...planned(turn));
         }
         if (turn.edits !== before?.edits) {
-            const { edits, turnId } = turn;
-            this.edits.replaceChildren(...(edits && turnId ? [editsShown(edits, turnId, this.acts)] : []));
+            this.showEdits(turn);
         }
         const last = turn.parts.at(-1);
         const told = turn.running ? (last?.kind === 'thinking' ? '' : status) : footed(turn);
@@ -79,11 +80,33 @@ export class TurnView {
         this.foot.classList.toggle('live', turn.running);
     }
 
+    showDecided(decided: readonly Decided[]): void {
+        this.decided = decided;
+        if (this.shown !== undefined) {
+            this.showEdits(this.shown);
+        }
+    }
+
+    showFindings(turnId: string, findings: readonly ShownFinding[]): void {
+        this.findings.show(turnId, findings);
+        removeWritten(this.body);
+    }
+
     details(toolCallId: string, input: string, output: string): void {
         this.tools.get(toolCallId)?.details(input, output);
     }
 
-    /** Parts come and go at the end only; one in the middle changes in place. */
+    private showEdits({ edits, turnId }: Turn): void {
+        // The button disappears, so its focus moves to the next one.
+        const at = [...this.edits.querySelectorAll('button')].indexOf(document.activeElement as HTMLButtonElement);
+        this.edits.replaceChildren(...(edits && turnId ? [editsShown(edits, turnId, this.decided, this.acts)] : []));
+        const buttons = this.edits.querySelectorAll('button');
+        if (at >= 0) {
+            buttons[Math.min(at, buttons.length - 1)]?.focus();
+        }
+    }
+
+    /** Updates the parts. Parts are added and removed only at the end; other parts change in place. */
     private showParts(turn: Turn, status: string): void {
         const kept = turn.parts.findIndex((part, at) => this.views[at]?.key !== keyed(part));
         for (const view of this.views.splice(kept < 0 ? turn.parts.length : kept)) {
@@ -149,7 +172,7 @@ function planned(turn: Turn): HTMLElement[] {
     const done = turn.plan.filter(entry => entry.status === 'completed').length;
     const rows = turn.plan.map(entry => {
         const known = ENTRIES[entry.status as keyof typeof ENTRIES] ?? 'circle';
-        // What was left undone turns no more.
+        // A tool that has not finished stops spinning when the turn ends.
         const mark = known === 'spinner' && !turn.running ? 'circle' : known;
         const said = element('span', { class: 'unseen' }, `, ${entry.status.replaceAll('_', ' ')}`);
         return element('li', { class: entry.status }, icon(mark), element('span', {}, entry.text, said));

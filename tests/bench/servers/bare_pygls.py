@@ -1,4 +1,4 @@
-"""The least that pygls can serve: one feature that answers at once."""
+"""A minimal pygls server: one feature that answers immediately."""
 
 from lsprotocol import types
 from pygls.lsp.server import LanguageServer

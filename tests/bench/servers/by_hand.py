@@ -1,4 +1,4 @@
-"""The least that Python can serve: JSON and two pipes, by hand."""
+"""A minimal server without libraries: JSON over two pipes."""
 
 import json
 import sys

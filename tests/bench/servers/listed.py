@@ -1,4 +1,4 @@
-"""Our server, and a list of what it imports: a line with the name of each module goes to the file `MODULES`."""
+"""thinklsp with a log of its imports: writes the name of each imported module to the file `MODULES`."""
 
 import importlib.machinery
 import os
@@ -7,11 +7,11 @@ import sys
 from collections.abc import Sequence
 from types import ModuleType
 
-modules = open(os.environ["MODULES"], "w", buffering=1)  # noqa: SIM115 - to the end of the process
+modules = open(os.environ["MODULES"], "w", buffering=1)  # noqa: SIM115 - open until the process ends
 
 
 class Listing:
-    """Finds nothing itself, but is asked first."""
+    """A finder that Python calls first. It logs the name and finds nothing."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None

@@ -1,7 +1,7 @@
-"""Our server, with a look at its event loop: what kept it busy for more than a millisecond at a stretch.
+"""thinklsp with a log of event loop callbacks that take more than a millisecond.
 
-Processor time, so that it does not count what else the machine does. A line for each goes to the file `BLOCKS`: when,
-on the clock of the machine, and how many milliseconds.
+Processor time is measured, so that other load on the machine does not count. Each line in the file `BLOCKS` contains
+the monotonic time and the duration in milliseconds.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ import runpy
 import sys
 import time
 
-blocks = open(os.environ["BLOCKS"], "w", buffering=1)  # noqa: SIM115 - to the end of the process
+blocks = open(os.environ["BLOCKS"], "w", buffering=1)  # noqa: SIM115 - open until the process ends
 run = asyncio.Handle._run
 
 
@@ -22,6 +22,6 @@ def watched(handle: asyncio.Handle) -> None:
         blocks.write(f"{time.monotonic()} {taken / 1e6}\n")
 
 
-asyncio.Handle._run = watched  # type: ignore[method-assign] # the look at it
+asyncio.Handle._run = watched  # type: ignore[method-assign] # measures each callback
 sys.argv = ["thinklsp"]
 runpy.run_module("thinklsp", run_name="__main__", alter_sys=True)

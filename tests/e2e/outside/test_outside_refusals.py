@@ -5,18 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
-from contextlib import closing, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.client.wires import HandshakeRefused, TcpWire, WebSocketWire, framed
 from tests.support.forking import Nursery
 from tests.support.listening import Listening
-from tests.support.raw_wires import HandshakeRefused, TcpWire, WebSocketWire, framed
 
 ALLOWED = "https://ide.example.com"
 INITIALIZE = {"processId": None, "rootUri": None, "capabilities": {}}
+EXIT = framed(b'{"jsonrpc":"2.0","method":"exit"}')
 Json = Any
 
 
@@ -73,20 +74,20 @@ async def all_that_comes(wire: TcpWire) -> list[Json]:
 
 # What a client on TCP sends; the code and a part of the answer, None where there is nobody to answer.
 STRANGERS: dict[str, tuple[bytes, int | None, str]] = {
-    "no token": (request("initialize", INITIALIZE), -32803, "wants its token"),
-    "another token": (initialize({"thinklsp": {"token": "x" * 43}}), -32803, "wants its token"),
-    "an empty token": (initialize({"thinklsp": {"token": ""}}), -32803, "wants its token"),
-    "a token that is no text": (initialize({"token": 7}), -32803, "wants its token"),
-    "a token beyond Unicode": (initialize({"token": "\ud800é"}), -32803, "wants its token"),
-    "another request first": (request("shutdown"), -32600, "must be initialize"),
-    "a notification first": (framed(b'{"jsonrpc":"2.0","method":"exit"}'), -32600, "must be initialize"),
-    "no JSON": (framed(b"{"), -32600, "must be initialize"),
-    "garbage": (b"garbage\r\n\r\n", -32600, "must be initialize"),
-    "a length beyond all limits": (b"Content-Length: 99999999999\r\n\r\n", -32600, "must be initialize"),
+    "no token": (request("initialize", INITIALIZE), -32803, "requires its token"),
+    "another token": (initialize({"thinklsp": {"token": "x" * 43}}), -32803, "requires its token"),
+    "an empty token": (initialize({"thinklsp": {"token": ""}}), -32803, "requires its token"),
+    "a token that is no text": (initialize({"token": 7}), -32803, "requires its token"),
+    "a token beyond Unicode": (initialize({"token": "\ud800é"}), -32803, "requires its token"),
+    "another request first": (request("shutdown"), -32600, "must be `initialize`"),
+    "a notification first": (EXIT, -32600, "must be `initialize`"),
+    "no JSON": (framed(b"{"), -32600, "must be `initialize`"),
+    "garbage": (b"garbage\r\n\r\n", -32600, "must be `initialize`"),
+    "a length beyond all limits": (b"Content-Length: 99999999999\r\n\r\n", -32600, "must be `initialize`"),
     "a page that posts": (
         b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 300\r\n\r\n" + request("initialize", INITIALIZE),
         -32600,
-        "must be initialize",
+        "must be `initialize`",
     ),
     "TLS": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(range(64, 128)) * 4, None, ""),
     "a header without an end": (b"x" * 5000, None, ""),
@@ -113,7 +114,7 @@ async def test_tokens_on_tcp(tcp: Listening) -> None:
     for options in ({"thinklsp": {"token": tcp.token, "effort": "low"}}, {"token": tcp.token, "effort": "low"}):
         wire = await TcpWire.open(tcp.port)
         wire.writer.write(initialize(options) + request("shutdown", identity=2))
-        wire.writer.write(framed(b'{"jsonrpc":"2.0","method":"exit"}'))
+        wire.writer.write(EXIT)
         assert [answer["id"] for answer in await all_that_comes(wire)] == [1, 2]
 
 
@@ -126,24 +127,30 @@ async def test_the_token_is_no_setting(tcp: Listening, tmp_path: Path, environme
     assert [message for message in client.messages() if "effort" not in message] == []
 
 
+@asynccontextmanager
+async def serving(server: Listening, folder: Path, environment: dict[str, str]) -> AsyncIterator[Listening]:
+    """A server of other options, which ends in order and writes nothing."""
+    try:
+        await server.start(folder, environment)
+        yield server
+        assert await server.end() == 143
+        assert server.stdout == b""
+    finally:
+        await server.stop()
+
+
 async def test_without_a_token_a_page_cannot_come_in(
     tmp_path: Path, nursery: Nursery | None, environment: dict[str, str]
 ) -> None:
-    server = Listening("tcp", "--no-token", nursery=nursery)
-    try:
-        await server.start(tmp_path, environment)
+    async with serving(Listening("tcp", "--no-token", nursery=nursery), tmp_path, environment) as server:
         for name in ("a page that posts", "another request first", "TLS"):
             wire = await TcpWire.open(server.port)
             wire.writer.write(STRANGERS[name][0])
             assert all("result" not in answer for answer in await all_that_comes(wire))
         wire = await TcpWire.open(server.port)
-        wire.writer.write(request("initialize", INITIALIZE) + framed(b'{"jsonrpc":"2.0","method":"exit"}'))
+        wire.writer.write(request("initialize", INITIALIZE) + EXIT)
         [answer] = await all_that_comes(wire)
         assert answer["result"]["serverInfo"]["name"] == "thinklsp"
-        assert await server.end() == 143
-        assert server.stdout == b""
-    finally:
-        await server.stop()
 
 
 # Headers and target of a handshake, given token and port; the status. The key of each row says what it is about.
@@ -241,18 +248,12 @@ async def test_a_token_of_ones_own(
     token = "of-my-own.0123456789~_"
     (tmp_path / "token").write_text(f"{token}\n")
     (tmp_path / "token").chmod(0o600)
-    server = Listening(kind, "--token-file", "token", nursery=nursery)
-    try:
-        await server.start(tmp_path, environment)
+    async with serving(Listening(kind, "--token-file", "token", nursery=nursery), tmp_path, environment) as server:
         if kind == "tcp":
             wire = await TcpWire.open(server.port)
-            wire.writer.write(initialize({"token": token}) + framed(b'{"jsonrpc":"2.0","method":"exit"}'))
+            wire.writer.write(initialize({"token": token}) + EXIT)
             assert [answer["id"] for answer in await all_that_comes(wire)] == [1]
         else:
             with closing(await WebSocketWire.upgraded(server.port, target=f"/?token={token}")):
                 pass
-        assert await server.end() == 143
-        assert server.stdout == b""
-        assert token not in server.log
-    finally:
-        await server.stop()
+    assert token not in server.log

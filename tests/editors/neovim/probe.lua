@@ -23,6 +23,7 @@ vim.ui.select = function(items, options, on_choice)
     end
   end
   table.insert(trial.offered, shown)
+  trial.prompt = options.prompt
   on_choice(chosen and items[chosen], chosen)
 end
 
@@ -40,6 +41,13 @@ function trial.client(name)
   return vim.lsp.get_clients({ name = name })[1]
 end
 
+--- Whether the server runs without any key.
+function trial.has_no_key()
+  local client = trial.client('thinklsp')
+  local report = client and require('thinklsp.client').ask_now(client, 'thinklsp.doctor', {}, 5000)
+  return report ~= nil and report.providers ~= nil and #report.providers.keyed == 0
+end
+
 function trial.text(bufnr)
   return table.concat(vim.api.nvim_buf_get_lines(bufnr or 0, 0, -1, false), '\n') .. '\n'
 end
@@ -48,6 +56,13 @@ end
 function trial.any_text(text)
   return vim.iter(vim.api.nvim_list_bufs()):any(function(bufnr)
     return trial.text(bufnr):find(text, 1, true) ~= nil
+  end)
+end
+
+--- Whether every buffer that holds a text is saved.
+function trial.is_saved(text)
+  return vim.iter(vim.api.nvim_list_bufs()):all(function(bufnr)
+    return not vim.bo[bufnr].modified or not trial.text(bufnr):find(text, 1, true)
   end)
 end
 
@@ -112,6 +127,64 @@ function trial.receives_edit(offset, text)
   return client.handlers['workspace/applyEdit'](nil, { edit = { documentChanges = { change } } }, context)
 end
 
+--- The text of the chat window, or an empty one.
+function trial.chat_text()
+  for _, winid in ipairs(vim.api.nvim_tabpage_list_wins(0)) do
+    local bufnr = vim.api.nvim_win_get_buf(winid)
+    if vim.w[winid].thinklsp_chat and vim.endswith(vim.api.nvim_buf_get_name(bufnr), '.chat.md') then
+      return trial.text(bufnr)
+    end
+  end
+  return ''
+end
+
+--- Wipes buffers by the paths of their files.
+function trial.forget(paths)
+  vim.cmd.enew()
+  for _, bufnr in ipairs(vim.api.nvim_list_bufs()) do
+    if vim.tbl_contains(paths, vim.api.nvim_buf_get_name(bufnr)) then
+      vim.api.nvim_buf_delete(bufnr, { force = true })
+    end
+  end
+end
+
+--- What was said: by Neovim, where long messages are cut, and by the plugin in full.
 function trial.messages()
-  return vim.api.nvim_exec2('messages', { output = true }).output
+  local said = vim.api.nvim_exec2('messages', { output = true }).output
+  local found, messages = pcall(require, 'thinklsp.messages')
+  return said .. (found and '\n' .. messages.all() or '')
+end
+
+--- What the plugin has said since `:messages clear`, or since the beginning.
+function trial.own_messages()
+  local said = vim.api.nvim_exec2('messages', { output = true }).output
+  return table.concat(
+    vim.tbl_filter(function(line)
+      return vim.startswith(line, 'thinklsp: ')
+    end, vim.split(said, '\n')),
+    '\n'
+  )
+end
+
+--- The windows, and the buffer of each that has the focus.
+function trial.windows()
+  return { #vim.api.nvim_list_wins(), vim.api.nvim_buf_get_name(0) }
+end
+
+--- The text of the float that has the focus, or nil.
+function trial.float()
+  return vim.api.nvim_win_get_config(0).relative ~= '' and trial.text() or nil
+end
+
+--- What a completion at the cursor of the current buffer would insert.
+function trial.completions()
+  local params = vim.lsp.util.make_position_params(0, 'utf-16')
+  local answers = vim.lsp.buf_request_sync(0, 'textDocument/completion', params, 2000)
+  local found = {}
+  for _, answer in pairs(answers or {}) do
+    for _, item in ipairs(answer.result and answer.result.items or {}) do
+      table.insert(found, item.textEdit.newText)
+    end
+  end
+  return found
 end

@@ -1,8 +1,7 @@
-"""Time as a test wants it, for a server that has this folder on PYTHONPATH: nothing of the server itself is changed.
+"""Replaces the clocks of a server that has this folder on PYTHONPATH.
 
-`CLOCK_SPEED`: how many seconds pass for it in one of ours, so that minutes of silence need no minutes. At SIGUSR1 the
-clock on the wall jumps by `CLOCK_JUMP` seconds, and the steady one by `CLOCK_SUSPENDED`, as after a night in a bag.
-What C libraries wait for by themselves, such as SQLite for a lock, takes as long as ever.
+A second of the test is `CLOCK_SPEED` seconds of the server. At SIGUSR1 the wall clock jumps by `CLOCK_JUMP` seconds and
+the steady one by `CLOCK_SUSPENDED`. C libraries, such as SQLite when it waits for a lock, see the real time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Signatures come back on the parts that they were issued for, and none is missing in the current turn."""
+"""The Gemini dialect: what it answers, and signatures that come back on the parts that they were issued for."""
 
 from __future__ import annotations
 
@@ -8,44 +8,62 @@ from typing import Any
 
 import pytest
 
+from tests.support import simulator_google_talk as google
 from tests.support.simulator_google_talk import (
     DUMMY,
     NEW,
     OLD,
-    THOUGHTS,
     Talk,
     continued,
     model,
     parts_of,
     request,
+    results,
     texts,
     user,
 )
+from tests.support.simulator_talk import change_letter
 
+OTHER_MODEL = "gemini-4-argon"
 CORRUPTED = "Corrupted thought signature."
 MISPLACED = "Invalid thought signature."
 Parts = list[dict[str, Any]]
+Change = Callable[[Parts], object]
 
 
-def missing(name: str, position: int) -> str:
+def missing(position: int) -> str:
     return (
         "Function call is missing a thought_signature in functionCall parts. This is required for tools to work "
         "correctly, and missing thought_signature may lead to degraded model performance. Additional data, function "
-        f"call `default_api:{name}` , position {position}. Please refer to "
+        f"call `default_api:read_file` , position {position}. Please refer to "
         "https://ai.google.dev/gemini-api/docs/thought-signatures for more details."
     )
 
 
-def in_loop(talk: Talk, *, streams: bool = True, **options: str) -> dict[str, Any]:
+def in_loop(*, streams: bool = True, **options: str) -> tuple[Talk, dict[str, Any]]:
     """The third request of a tool loop: two answers with calls stand before it."""
+    talk = Talk()
     ask = talk.streamed if streams else talk.good
-    body = request(**THOUGHTS)
+    body = request(**google.THOUGHTS)
     body = continued(body, ask(body, **options))
-    return continued(body, ask(body, **options))
+    return talk, continued(body, ask(body, **options))
 
 
 def calls(parts: Parts) -> Parts:
     return [part for part in parts if "functionCall" in part]
+
+
+def sign_call(change: Callable[[str], str]) -> Change:
+    """Change the signature of the first call, which alone has one."""
+    return lambda parts: calls(parts)[0].update(thoughtSignature=change(calls(parts)[0]["thoughtSignature"]))
+
+
+def put(signature: str) -> Change:
+    return lambda parts: calls(parts)[0].update(thoughtSignature=signature)
+
+
+def copy_signature(target: Callable[[Parts], dict[str, Any]]) -> Change:
+    return lambda parts: target(parts).update(thoughtSignature=calls(parts)[0]["thoughtSignature"])
 
 
 def drop(parts: Parts) -> None:
@@ -59,126 +77,63 @@ def rename(parts: Parts) -> None:
     call["function_call"] = call.pop("functionCall")
 
 
-def urlsafe(parts: Parts) -> None:
-    call = calls(parts)[0]
-    raw = base64.b64decode(call["thoughtSignature"])
-    call["thoughtSignature"] = base64.urlsafe_b64encode(raw).decode().rstrip("=")
-
-
-def merge_texts(parts: Parts) -> None:
-    parts[:] = [{"text": "Looking at it now, right away."}, *calls(parts)]
-
-
-def drop_thoughts(parts: Parts) -> None:
-    parts[:] = [part for part in parts if not part.get("thought")]
-
-
-def change_byte(parts: Parts) -> None:
-    call = calls(parts)[0]
-    text = call["thoughtSignature"]
-    call["thoughtSignature"] = text[:60] + ("A" if text[60] != "A" else "B") + text[61:]
-
-
-def cut(parts: Parts) -> None:
-    calls(parts)[0]["thoughtSignature"] = calls(parts)[0]["thoughtSignature"][:-4]
-
-
-def foreign(parts: Parts) -> None:
-    calls(parts)[0]["thoughtSignature"] = base64.b64encode(b"made by somebody else").decode()
-
-
 def move(parts: Parts) -> None:
-    first, second, _ = calls(parts)
-    second["thoughtSignature"] = first.pop("thoughtSignature")
+    calls(parts)[1]["thoughtSignature"] = calls(parts)[0].pop("thoughtSignature")
 
 
-def copy(parts: Parts) -> None:
-    calls(parts)[1]["thoughtSignature"] = calls(parts)[0]["thoughtSignature"]
+def exchange(one: int, other: int) -> Change:
+    def apply(parts: Parts) -> None:
+        parts[one], parts[other] = parts[other], parts[one]
+
+    return apply
 
 
-def swap(parts: Parts) -> None:
-    """The second call first: it has no signature."""
-    parts[-3], parts[-2] = parts[-2], parts[-3]
+def encode_urlsafe(signature: str) -> str:
+    return base64.urlsafe_b64encode(base64.b64decode(signature)).decode().rstrip("=")
 
 
-def swap_later(parts: Parts) -> None:
-    parts[-2], parts[-1] = parts[-1], parts[-2]
-
-
-def change_arguments(parts: Parts) -> None:
-    calls(parts)[0]["functionCall"]["args"]["path"] = "b"
-
-
-def change_later_arguments(parts: Parts) -> None:
-    calls(parts)[1]["functionCall"]["args"]["path"] = "c"
-
-
-def change_text(parts: Parts) -> None:
-    parts[-4]["text"] += " "
-
-
-def text_between(parts: Parts) -> None:
-    parts.insert(-2, {"text": "Hm."})
-
-
-def text_behind(parts: Parts) -> None:
-    parts.append({"text": "That is all."})
-
-
-def on_text(parts: Parts) -> None:
-    parts[-4]["thoughtSignature"] = calls(parts)[0]["thoughtSignature"]
-
-
-def on_thought(parts: Parts) -> None:
-    parts[0]["thoughtSignature"] = calls(parts)[0]["thoughtSignature"]
-
-
-def repair_others(parts: Parts) -> None:
-    calls(parts)[1]["thoughtSignature"] = DUMMY
-
-
-def dummy(form: str) -> Callable[[Parts], None]:
-    def put(parts: Parts) -> None:
-        calls(parts)[0]["thoughtSignature"] = form
-
-    return put
+def change_path(call: int, path: str) -> Change:
+    return lambda parts: calls(parts)[call]["functionCall"]["args"].update(path=path)
 
 
 OTHER = "context_engineering_is_the_way_to_go"
-REPLAYS: list[tuple[Callable[[Parts], None], str | None]] = [
-    (rename, None),
-    (urlsafe, None),
-    (merge_texts, None),
-    (drop_thoughts, None),
-    (dummy(DUMMY), None),
-    (dummy("skip_thought_signature_validator"), None),
-    (dummy(base64.b64encode(OTHER.encode()).decode()), None),
-    (dummy(OTHER), None),
-    (drop, missing("read_file", 2)),
-    (move, missing("read_file", 2)),
-    (swap, missing("read_file", 2)),
-    (change_byte, CORRUPTED),
-    (cut, CORRUPTED),
-    (foreign, CORRUPTED),
-    (copy, MISPLACED),
-    (swap_later, MISPLACED),
-    (change_arguments, MISPLACED),
-    (change_later_arguments, MISPLACED),
-    (change_text, MISPLACED),
-    (lambda parts: parts.__delitem__(slice(0, -3)), MISPLACED),
-    (text_between, MISPLACED),
-    (text_behind, MISPLACED),
-    (on_text, MISPLACED),
-    (on_thought, MISPLACED),
-    (repair_others, MISPLACED),
-]
+swap, swap_later = exchange(-3, -2), exchange(-2, -1)  # The second call has no signature.
+foreign = put(base64.b64encode(b"made by somebody else").decode())
+MISSING = missing(2)
+REPLAYS: dict[str, tuple[Change, str | None]] = {
+    "rename": (rename, None),
+    "urlsafe": (sign_call(encode_urlsafe), None),
+    "merge_texts": (lambda parts: parts.__setitem__(slice(-3), [{"text": "Looking at it now, right away."}]), None),
+    "drop_thoughts": (lambda p: p.__setitem__(slice(None), [part for part in p if not part.get("thought")]), None),
+    "dummy": (put(DUMMY), None),
+    "dummy in words": (put("skip_thought_signature_validator"), None),
+    "other dummy": (put(base64.b64encode(OTHER.encode()).decode()), None),
+    "other dummy in words": (put(OTHER), None),
+    "drop": (drop, MISSING),
+    "move": (move, MISSING),
+    "swap": (swap, MISSING),
+    "change_byte": (sign_call(lambda text: change_letter(text, 60)), CORRUPTED),
+    "cut": (sign_call(lambda text: text[:-4]), CORRUPTED),
+    "foreign": (foreign, CORRUPTED),
+    "copy": (copy_signature(lambda parts: calls(parts)[1]), MISPLACED),
+    "swap_later": (swap_later, MISPLACED),
+    "change_arguments": (change_path(0, "b"), MISPLACED),
+    "change_later_arguments": (change_path(1, "c"), MISPLACED),
+    "change_text": (lambda parts: parts[-4].update(text=parts[-4]["text"] + " "), MISPLACED),
+    "drop_text": (lambda parts: parts.__delitem__(slice(0, -3)), MISPLACED),
+    "text_between": (lambda parts: parts.insert(-2, {"text": "Hm."}), MISPLACED),
+    "text_behind": (lambda parts: parts.append({"text": "That is all."}), MISPLACED),
+    "on_text": (copy_signature(lambda parts: parts[-4]), MISPLACED),
+    "on_thought": (copy_signature(lambda parts: parts[0]), MISPLACED),
+    "repair_others": (lambda parts: calls(parts)[1].update(thoughtSignature=DUMMY), MISPLACED),
+}
 
 
 @pytest.mark.parametrize("streams", [True, False], ids=["streamed", "whole"])
-@pytest.mark.parametrize(("change", "message"), REPLAYS)
-def test_what_comes_back_in_a_loop(change: Callable[[Parts], None], message: str | None, streams: bool) -> None:
-    talk = Talk()
-    body = in_loop(talk, streams=streams)
+@pytest.mark.parametrize("name", REPLAYS)
+def test_what_comes_back_in_a_loop(name: str, streams: bool) -> None:
+    change, message = REPLAYS[name]
+    talk, body = in_loop(streams=streams)
     change(body["contents"][1]["parts"])
     if change in (swap, swap_later):
         answers = body["contents"][2]["parts"]
@@ -192,18 +147,16 @@ def test_what_comes_back_in_a_loop(change: Callable[[Parts], None], message: str
         assert talk.refused(body) == message
 
 
-def test_every_step_of_the_turn_needs_its_own_and_the_position_is_the_contents() -> None:
-    talk = Talk()
-    body = in_loop(talk)
+def test_every_step_of_a_turn_needs_its_own_signature() -> None:
+    talk, body = in_loop()
     drop(body["contents"][3]["parts"])
-    assert talk.refused(body) == missing("read_file", 4)
+    assert talk.refused(body) == missing(4)
     streamed = talk.reply(body, method="streamGenerateContent")
     assert getattr(streamed, "body", b"").startswith(b"["), "an array that is an error has it as its element"
 
 
 def test_broken_base64_is_told_with_its_place() -> None:
-    talk = Talk()
-    body = in_loop(talk)
+    talk, body = in_loop()
     body["contents"][1]["parts"][-3]["thoughtSignature"] = "no base64!"
     place = f"contents[1].parts[{len(body['contents'][1]['parts']) - 3}].thought_signature"
     text = f"Invalid value at '{place}' (TYPE_BYTES), Base64 decoding failed for \"no base64!\""
@@ -216,8 +169,7 @@ def test_broken_base64_is_told_with_its_place() -> None:
 
 @pytest.mark.parametrize("options", [{"model": "gemini-3.6-flash"}, {"model": OLD}, {"key": "another"}])
 def test_a_signature_holds_for_one_model_and_one_key(options: dict[str, str]) -> None:
-    talk = Talk()
-    body = in_loop(talk)
+    talk, body = in_loop()
     assert talk.refused(body, **options) == CORRUPTED
     for number in (1, 3):
         calls(body["contents"][number]["parts"])[0]["thoughtSignature"] = DUMMY
@@ -225,12 +177,11 @@ def test_a_signature_holds_for_one_model_and_one_key(options: dict[str, str]) ->
 
 
 def test_another_process_did_not_issue_it() -> None:
-    assert Talk().refused(in_loop(Talk())) == CORRUPTED
+    assert Talk().refused(in_loop()[1]) == CORRUPTED
 
 
 def test_earlier_turns_need_none_but_what_they_have_is_checked() -> None:
-    talk = Talk()
-    body = in_loop(talk)
+    talk, body = in_loop()
     body = continued(body, talk.streamed(body), "plain")
     for content in body["contents"]:
         for part in content["parts"]:
@@ -242,47 +193,8 @@ def test_earlier_turns_need_none_but_what_they_have_is_checked() -> None:
     assert talk.refused(body) == CORRUPTED
 
 
-def test_the_turn_begins_anew_behind_a_remark_beside_results_though_the_prompt_does_not() -> None:
-    """The service knows no remarks: any user content without results begins a turn."""
-    talk = Talk()
-    body = in_loop(talk)
-    body["contents"].append(user("<note>Be quick.</note>"))
-    drop(body["contents"][1]["parts"])
-    assert texts(talk.good(body)) == "Done with result 1."
-
-
-@pytest.mark.parametrize("streams", [True, False])
-def test_the_signature_of_a_plain_answer_stays_on_its_part(streams: bool) -> None:
-    talk = Talk()
-    body = request("plain")
-    answer = talk.streamed(body) if streams else talk.good(body)
-    body = continued(body, answer, "plain")
-    talk.good(body)
-    parts = body["contents"][1]["parts"]
-    signature = parts[-1].pop("thoughtSignature")
-    assert parts[-1] == {"text": "" if streams else "Plain answer of more than one chunk."}
-    body["contents"][1]["parts"] = [{"text": texts(answer)}, {"thoughtSignature": signature}]
-    if streams:
-        talk.good(body)
-        body["contents"][1]["parts"] = [{"text": texts(answer), "thoughtSignature": signature}]
-    assert talk.refused(body) == MISPLACED
-    body["contents"][1]["parts"] = [{"text": texts(answer)}]
-    talk.good(body)
-
-
-def test_what_a_broken_stream_cut_off_may_be_missing() -> None:
-    talk = Talk()
-    first = request()
-    parts = parts_of(talk.streamed(first))
-    for kept in (2, 1):
-        cut_off = parts[: kept - 3]
-        body = continued(first, {"candidates": [{"content": {"parts": cut_off}}]})
-        talk.good(body)
-
-
-def test_models_of_generation_2_take_none_but_check_those_they_get() -> None:
-    talk = Talk()
-    body = in_loop(talk, model=OLD)
+def test_generation_2_checks_signatures_without_demanding_them() -> None:
+    talk, body = in_loop(model=OLD)
     assert "id" not in calls(body["contents"][1]["parts"])[0]["functionCall"]
     assert "thoughtSignature" in calls(body["contents"][1]["parts"])[0]
     talk.good(body, model=OLD)
@@ -298,14 +210,14 @@ def test_a_call_that_no_model_made_needs_the_dummy() -> None:
     call: dict[str, Any] = {"functionCall": {"name": "read_file", "args": {"path": "x"}}}
     answer = user({"functionResponse": {"name": "read_file", "response": {"output": "ok"}}})
     body = request(contents=[user("loop"), model("As I said: ", call), answer])
-    assert talk.refused(body) == missing("read_file", 2)
+    assert talk.refused(body) == missing(2)
     body["contents"][1] = model("As I said: ", {**call, "thoughtSignature": DUMMY})
     assert parts_of(talk.good(body))[-1]["functionCall"]["args"] == {"path": "ok"}
 
 
-@pytest.mark.parametrize("name", [NEW, OLD, "gemini-4-argon"])
+@pytest.mark.parametrize("name", [NEW, OLD, OTHER_MODEL])
 @pytest.mark.parametrize("streams", [True, False], ids=["streamed", "whole"])
-def test_an_answer_in_pieces_goes_on_with_its_token_and_counts_as_one_content(name: str, streams: bool) -> None:
+def test_a_paused_answer_goes_on_with_its_token(name: str, streams: bool) -> None:
     talk = Talk()
     ask = talk.streamed if streams else talk.good
     body = request("pause")
@@ -327,35 +239,93 @@ def test_a_continuation_token_is_for_one_request() -> None:
     token = talk.good(body)["candidates"][0]["continuationToken"]
     safe = base64.urlsafe_b64encode(base64.b64decode(token)).decode()
     assert texts(talk.good({**body, "continuation_token": safe})) == "two, "
-    foreign = base64.b64encode(b"somebody else's").decode()
-    assert talk.refused({**body, "continuationToken": foreign}) == "Invalid continuation token."
-    assert talk.refused({**body, "continuationToken": token}, key="other") == "Invalid continuation token."
-    assert talk.refused({**body, "continuationToken": token}, model="gemini-4-argon") == "Invalid continuation token."
+    unknown = base64.b64encode(b"somebody else's").decode()
+    signature = parts_of(talk.good(body))[-1]["thoughtSignature"]
+    for wrong, options in ((unknown, {}), (token, {"key": "other"}), (token, {"model": OTHER_MODEL}), (signature, {})):
+        assert talk.refused({**body, "continuationToken": wrong}, **options) == "Invalid continuation token."
     assert "another request" in talk.refused({**request("pause."), "continuationToken": token})
     assert "(TYPE_BYTES), Base64 decoding failed" in talk.refused({**body, "continuationToken": "?"})
-    signature = parts_of(talk.good(body))[-1]["thoughtSignature"]
-    assert talk.refused({**body, "continuationToken": signature}) == "Invalid continuation token."
 
 
-def test_a_streamed_answer_may_come_back_in_as_many_contents_as_it_had_chunks() -> None:
-    talk = Talk()
-    body = request("plain", **THOUGHTS)
-    chunks = [chunk["candidates"][0]["content"] for chunk in talk.chunks(body)]
-    body["contents"] += [*chunks, user("plain")]
-    talk.good(body)
-    body["contents"].insert(-1, model("By the way."))
-    talk.good(body)
-    body["contents"][-3]["parts"].append({"text": "Hm."})
-    assert talk.refused(body) == MISPLACED
+ENDINGS = [
+    ('stop_reason="max_tokens"\nblock=[{text="a"}]', "MAX_TOKENS", None, "a"),
+    ('stop_reason="context_window"\nblock=[{text="a"}]', "MAX_TOKENS", None, "a"),
+    ('stop_reason="stop_sequence"\nstop_sequence="x"\nblock=[{text="a"}]', "STOP", None, "a"),
+    ('stop_reason="refusal"\nrefusal={explanation="Stopped."}\nblock=[{text="a"}]', "SAFETY", "Stopped.", "a"),
+    ('stop_reason="pause_turn"\nblock=[{text="a"}]', "CONTINUATION", None, "a"),
+    (
+        'block=[{text="a"},{tool="t",input_json="[1]"}]',
+        "MALFORMED_FUNCTION_CALL",
+        "Malformed function call: t([1])",
+        "a",
+    ),
+    ('block=[{tool="t",input_json="{"},{text="b"}]', "MALFORMED_FUNCTION_CALL", "Malformed function call: t({)", ""),
+    ('stop_reason="max_tokens"\nblock=[{text="a"},{tool="t",input_json="{"}]', "MAX_TOKENS", None, "a"),
+    ('block=[{thinking="only"}]', "STOP", None, ""),
+    ("block=[]", "STOP", None, ""),
+]
 
 
-def test_text_that_another_service_left_may_stand_before_an_answer() -> None:
-    """An answer that began elsewhere goes on here: both halves are one content, for a call may not follow a model."""
-    talk = Talk()
+@pytest.mark.parametrize("streams", [True, False], ids=["streamed", "whole"])
+@pytest.mark.parametrize(("step", "reason", "message", "text"), ENDINGS)
+def test_endings(step: str, reason: str, message: str | None, text: str, streams: bool) -> None:
+    talk = Talk(f"[[turn]]\n[[turn.step]]\n{step}")
+    answer = talk.streamed(request()) if streams else talk.good(request())
+    candidate = answer["candidates"][0]
+    assert (candidate["finishReason"], candidate.get("finishMessage"), texts(answer)) == (reason, message, text)
+    assert ("continuationToken" in candidate) is (reason == "CONTINUATION")
+    if parts_of(answer):
+        talk.good(continued(request(), answer, "next"))
+
+
+def test_raw_parts_come_as_they_stand_and_may_come_back() -> None:
+    talk = Talk(
+        '[[turn]]\n[[turn.step]]\nblock=[{raw={type="server"}},{dialect="google",raw={newThing={a=1}}},'
+        '{dialect="google",raw={executableCode={language="PYTHON",code="1"}}},{text="Ran."},{tool="t"}]\n'
+        '[[turn.step]]\nblock=[{text="End."}]'
+    )
     body = request()
-    parts = parts_of(talk.streamed(body))
-    halves = {"candidates": [{"content": {"parts": [{"text": "Before: "}, *parts]}}]}
-    talk.good(continued(body, halves))
-    halves["candidates"][0]["content"]["parts"][0] = {"text": "Before: " + parts[0]["text"]}
-    halves["candidates"][0]["content"]["parts"].pop(1)
-    talk.good(continued(body, halves))
+    answer = talk.streamed(body)
+    parts = parts_of(answer)
+    assert parts[:2] == [{"newThing": {"a": 1}}, {"executableCode": {"language": "PYTHON", "code": "1"}}]
+    body = continued(body, answer)
+    assert texts(talk.good(body)) == "End."
+    body["contents"][1]["parts"][0]["newThing"]["a"] = 2
+    assert talk.refused(body) == "Invalid thought signature."
+    assert "Unknown name" in Talk().refused(body), "another scenario does not know the part"
+
+
+COURSE = """
+[[turn]]
+when = { user = "tools", system = "strict", model = "gemini-3", tools = ["read_file"] }
+[[turn.step]]
+block = [{ text = "All hold." }]
+[[turn]]
+[[turn.step]]
+block = [{ tool = "read_file" }, { tool = "list_files" }]
+[[turn.step]]
+block = [{ text = "{{result:1}}/{{result:2}}" }]
+[[turn]]
+[[turn.step]]
+block = [{ text = "second: {{user}}" }]
+"""
+
+
+def test_which_step_plays() -> None:
+    talk = Talk(COURSE)
+    body = request("one")
+    first = talk.good(body)
+    loop = continued(body, first)
+    answers = loop["contents"][-1]["parts"]
+    answers[0]["functionResponse"]["response"] = {"error": "failed"}
+    answers[1]["functionResponse"]["response"] = {"rows": [1]}
+    assert texts(talk.good(loop)) == 'failed/{"rows": [1]}'
+    loop["contents"].append(user("<note>Hurry.</note>"))
+    assert texts(talk.good(loop)) == 'failed/{"rows": [1]}', "a remark in tags is no prompt"
+    loop["contents"][-1] = user("Now this.")
+    assert texts(talk.good(loop)) == "second: Now this."
+    strict = request("tools", systemInstruction={"parts": [{"text": "be "}, {"text": "strict"}]})
+    assert texts(talk.good(strict)) == "All hold."
+    assert parts_of(talk.good(request("tools")))[0]["functionCall"]["name"] == "read_file"
+    both = request(contents=[user("one"), user("and"), *loop["contents"][1:2], results(parts_of(first))])
+    assert texts(talk.good(both)) == "result 1/result 2", "neighbouring contents of the user are one prompt"

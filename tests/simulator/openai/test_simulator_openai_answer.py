@@ -1,4 +1,4 @@
-"""What an accepted request is answered with: items, events, endings and faults."""
+"""Answers of the OpenAI dialect: items, events, endings, faults, and the notes of compacted conversations."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.simulator_openai_talk import MODEL, Talk, request, user
-from thinklsp.simulator.dialect import Cut, Send, Streamed, Wait, Whole
+from tests.support.simulator_openai_talk import MODEL, Talk, continued, request, user
 
 STEP = "[[turn]]\n[[turn.step]]\n"
 LOOKING = (
@@ -30,10 +29,6 @@ def names(events: list[Any]) -> list[str]:
     return [event["type"].removeprefix("response.") for event in events]
 
 
-def kinds(answer: dict[str, Any]) -> list[str]:
-    return [item["type"] for item in answer["output"]]
-
-
 def test_the_events_of_an_answer_and_what_they_add_up_to() -> None:
     events = Talk().events(request())
     assert names(events) == LOOKING.split()
@@ -46,14 +41,11 @@ def test_the_events_of_an_answer_and_what_they_add_up_to() -> None:
     done = [event for event in events if event["type"] == "response.output_item.done"]
     assert [event["item"] for event in done] == response["output"]
     assert [event["output_index"] for event in done] == list(range(6))
-    for added, item in zip(_added(events), response["output"], strict=True):
+    begun = [event["item"] for event in events if event["type"] == "response.output_item.added"]
+    for added, item in zip(begun, response["output"], strict=True):
         assert item["id"] == added["id"]
         assert item["id"].startswith(IDS[item["type"]])
         _check_pieces([event for event in events if event.get("item_id") == item["id"]], added, item)
-
-
-def _added(events: list[Any]) -> list[Any]:
-    return [event["item"] for event in events if event["type"] == "response.output_item.added"]
 
 
 def _check_pieces(events: list[Any], added: dict[str, Any], item: dict[str, Any]) -> None:
@@ -71,64 +63,6 @@ def _check_pieces(events: list[Any], added: dict[str, Any], item: dict[str, Any]
         case _:
             assert deltas == item["arguments"]
             assert (added["arguments"], added["status"], item["status"]) == ("", "in_progress", "completed")
-
-
-def test_without_a_stream_the_same_response_comes_at_once() -> None:
-    talk = Talk()
-    whole, streamed = talk.good(request("plain")), talk.events(request("plain"))[-1]["response"]
-    assert kinds(whole) == kinds(streamed) == ["reasoning", "message"]
-    assert whole.keys() == streamed.keys()
-    assert whole["usage"] == streamed["usage"]
-    assert whole["output"][0]["summary"] == [{"type": "summary_text", "text": "Plain thinking."}]
-
-
-def test_obfuscation_can_be_switched_off() -> None:
-    events = Talk().events(request("plain", stream_options={"include_obfuscation": False}))
-    assert not any("obfuscation" in event for event in events)
-
-
-@pytest.mark.parametrize("include", [[], ["reasoning.encrypted_content"]])
-def test_reasoning_is_readable_only_where_asked_and_encrypted_always(include: list[str]) -> None:
-    talk = Talk()
-    for reasoning, texts in (({"effort": "low"}, []), ({"summary": "auto"}, ["First I think.", "Then I plan."])):
-        first, second, *_ = talk.good(request(reasoning=reasoning, include=include))["output"]
-        assert [part["text"] for part in first["summary"]] == texts
-        assert second["summary"] == []
-        assert len(first["encrypted_content"]) > 200
-
-
-@pytest.mark.parametrize(
-    ("model", "phases"),
-    [
-        (MODEL, ["commentary", "final_answer"]),
-        ("gpt-5.4", ["commentary", "final_answer"]),
-        ("gpt-5.2", [None, None]),
-    ],
-)
-def test_phases_tell_commentary_from_the_answer(model: str, phases: list[str | None]) -> None:
-    talk = Talk()
-    seen = []
-    for prompt in ("loop", "plain"):
-        output = talk.good(request(prompt, model))["output"]
-        seen += [item.get("phase") for item in output if item["type"] == "message"]
-    assert seen == phases
-
-
-def test_effort_none_and_a_configuration_update_switch_reasoning() -> None:
-    talk = Talk()
-    body = request(reasoning={"effort": "none"})
-    assert kinds(talk.good(body)) == ["message", "function_call", "function_call"]
-    update = {"type": "configuration_update", "reasoning": {"effort": "low"}}
-    answer = talk.good({**body, "input": [update, user("plain")]})
-    assert kinds(answer) == ["reasoning", "message"]
-
-
-def test_a_response_repeats_the_settings_in_effect() -> None:
-    tool = {"type": "function", "name": "x", "parameters": {"type": "object", "properties": {"a": {"type": "string"}}}}
-    answer = Talk().good(request("plain", "gpt-5.4", reasoning=None, tools=[tool], max_output_tokens=99))
-    assert answer["reasoning"] == {"effort": "none", "summary": None}
-    assert (answer["store"], answer["max_output_tokens"], answer["tool_choice"]) == (False, 99, "auto")
-    assert answer["tools"] == [{**tool, "description": None, "strict": False}]
 
 
 ENDINGS = [
@@ -157,93 +91,70 @@ def test_endings(reason: str, blocks: str, status: str, details: str | None) -> 
     assert talk.good(request())["status"] == status
 
 
-def test_a_refusal_is_a_part_of_its_own_with_the_explanation() -> None:
-    talk = Talk(f'{STEP}stop_reason="refusal"\nrefusal={{explanation="Not this."}}\nblock=[{{text="Well,"}}]')
-    events = talk.events(request())
-    said, refused = events[-1]["response"]["output"]
-    assert said["content"][0]["text"] == "Well,"
-    assert refused["content"] == [{"type": "refusal", "refusal": "Not this."}]
-    told = [event for event in events if event.get("item_id") == refused["id"]]
-    assert [name.split(".")[-2:] for name in names(told)][1:3] == [["refusal", "delta"], ["refusal", "done"]]
-    assert "".join(event.get("delta", "") for event in told) == "Not this."
-
-
-def test_input_json_goes_out_as_it_stands_and_text_unescaped() -> None:
-    scenario = STEP + 'block=[{text="a\\u2028b\\u00e4"},{tool="read_file", input_json=\'{"a": 1,\'}]'
-    reply = Talk(scenario).reply(request(stream=True))
-    assert isinstance(reply, Streamed)
-    data = b"".join(frame.data for frame in reply.frames if isinstance(frame, Send))
-    assert "a\u2028bä".encode() in data
-    assert Talk(scenario).good(request())["output"][-1]["arguments"] == '{"a": 1,'
-
-
-def test_pacing_stands_between_the_events_and_hidden_reasoning_takes_its_time() -> None:
-    scenario = (
-        STEP + "pacing={delay_ms=7, chunk_chars=4, interval_ms=10, ping_every_ms=5}\n"
-        'block=[{thinking="0123456789"},{text="abcdefgh", delay_ms=50}]'
-    )
-    reply = Talk(scenario).reply(request(stream=True, reasoning={"effort": "low"}))
-    assert isinstance(reply, Streamed)
-    assert [frame.ms for frame in reply.frames if isinstance(frame, Wait)] == [30, 50, 10, 10]
-    assert (reply.delay_ms, reply.ping_every_ms) == (7, 5)
-    assert reply.ping.startswith(b":")
-    assert reply.ping.endswith(b"\n\n")
-
-
-@pytest.mark.parametrize(
-    ("given", "status", "kind", "code", "message"),
-    [
-        ("status=429", 429, "tokens", "rate_limit_exceeded", "Rate limit reached"),
-        ("status=500", 500, "server_error", "server_error", "The server had an error"),
-        ("status=503", 503, "server_error", "server_error", "The engine is currently overloaded"),
-        ("status=529", 503, "server_error", "server_error", "The engine is currently overloaded"),
-        ("status=502", 502, "server_error", "server_error", "The server had an error"),
-        ("status=401", 401, "invalid_request_error", "invalid_api_key", "Incorrect API key provided"),
-        ("status=418", 418, "invalid_request_error", None, "We could not parse"),
-        ('status=503, type="overloaded_error", message="Busy"', 503, "server_error", "server_error", "Busy"),
-        ('status=429, type="rate_limit_error"', 429, "tokens", "rate_limit_exceeded", "Rate limit reached"),
-        ('status=429, type="insufficient_quota"', 429, "insufficient_quota", "insufficient_quota", ""),
-        ('status=400, type="invalid_request_error", message="No."', 400, "invalid_request_error", None, "No."),
-    ],
-)
-def test_http_errors(given: str, status: int, kind: str, code: str | None, message: str) -> None:
-    talk = Talk(f'{STEP}fault={{times=1, http_error={{{given}, headers={{Retry-After="2"}}}}}}\nblock=[{{text="Hi."}}]')
-    reply = talk.reply(request(stream=True))
-    assert isinstance(reply, Whole)
-    assert reply.headers["retry-after"] == "2"
-    talk.dialect._script.reset()
-    answered, error = talk.ask(request())
-    assert answered == reply.status == status
-    assert (error["error"]["type"], error["error"]["code"], error["error"]["param"]) == (kind, code, None)
-    assert error["error"]["message"].startswith(message)
-    assert talk.good(request())["status"] == "completed"
-
-
 def test_an_error_event_ends_the_stream_in_the_flat_form() -> None:
     fault = 'fault={error_event={type="rate_limit_error", message="Slow down", after_events=3}}'
     talk = Talk(f'{STEP}{fault}\nblock=[{{text="Hi."}}]')
     events = talk.events(request())
     assert names(events) == ["created", "in_progress", "output_item.added", "error"]
-    assert events[-1] == {
-        "type": "error",
-        "sequence_number": 3,
-        "code": "rate_limit_exceeded",
-        "message": "Slow down",
-        "param": None,
-    }
+    error = {"code": "rate_limit_exceeded", "message": "Slow down", "param": None}
+    assert events[-1] == {"type": "error", "sequence_number": 3, **error}
     assert talk.ask(request())[0] == 429
 
 
-def test_cuts_and_silence() -> None:
-    cut = Talk(f'{STEP}fault={{cut_after_events=4, cut_cleanly=false}}\nblock=[{{text="Hi."}}]')
-    reply = cut.reply(request(stream=True))
-    assert isinstance(reply, Streamed)
-    assert reply.frames[4:] == (Cut(cleanly=False),)
-    whole = cut.reply(request())
-    assert isinstance(whole, Whole)
-    assert whole.cut
-    silent = Talk(f'{STEP}fault={{silence_ms=900, silence_after_events=2}}\nblock=[{{text="Hi."}}]')
-    reply = silent.reply(request(stream=True))
-    assert isinstance(reply, Streamed)
-    assert reply.frames[2] == Wait(900)
-    assert silent.reply(request()).delay_ms == 900
+THRESHOLD = 1_000
+LONG = "loop " + "word " * 2_000
+
+
+def compacting(**changes: Any) -> dict[str, Any]:
+    return request(context_management=[{"type": "compaction", "compact_threshold": THRESHOLD}], **changes)
+
+
+def kinds(answer: dict[str, Any]) -> list[str]:
+    return [item["type"] for item in answer["output"]]
+
+
+def test_below_the_threshold_and_unasked_nothing_is_compacted() -> None:
+    talk = Talk()
+    assert "compaction" not in kinds(talk.good(compacting()))
+    assert "compaction" not in kinds(talk.good(request(input=[user(LONG)])))
+
+
+def test_above_the_threshold_only_the_note_and_later_are_read() -> None:
+    talk = Talk()
+    body = compacting(input=[user(LONG)])
+    answer = talk.good(body)
+    assert kinds(answer)[0] == "compaction"
+    assert answer["output"][0].keys() == {"type", "id", "encrypted_content"}
+    assert answer["usage"]["input_tokens"] > 2_000
+    following = continued(body, answer)
+    after = talk.good(following)
+    assert "compaction" not in kinds(after)
+    assert after["usage"]["input_tokens"] < THRESHOLD
+    # What stands before it may go.
+    following["input"] = following["input"][1:]
+    assert talk.good(following)["usage"]["input_tokens"] == after["usage"]["input_tokens"]
+
+
+def test_it_is_streamed_with_its_progress() -> None:
+    events = Talk().events(compacting(input=[user(LONG)]))
+    about = [event["type"] for event in events if event.get("output_index") == 0]
+    assert about == ["response.output_item.added", "response.compaction.compacting", "response.output_item.done"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "who", "reason"),
+    [
+        ({"encrypted_content": "gAAAAABmade-up"}, {}, "Encrypted content could not be decrypted or parsed."),
+        ({}, {"model": "gpt-6.1-sol"}, "Encrypted content could not be decrypted or parsed."),
+        ({"id": "cmp_other"}, {}, "Encrypted content item_id did not match the target item id."),
+        ({}, {"authorization": "Bearer sk-another"}, "Encrypted content organization_id did not match"),
+    ],
+)
+def test_a_note_goes_back_to_its_issuer_alone_and_unchanged(changes: Any, who: dict[str, str], reason: str) -> None:
+    talk = Talk()
+    body = compacting(input=[user(LONG)])
+    note = {**talk.good(body)["output"][0], **changes}
+    model = who.pop("model", MODEL)
+    error = talk.refused({**body, "model": model, "input": [user("loop"), note, user("loop")]}, **who)
+    assert error["code"] == "invalid_encrypted_content"
+    assert f"{note['id']} could not be verified. Reason: {reason}" in error["message"]

@@ -1,1 +1,1 @@
-"""Chat documents and the sessions behind them: read, written, answered, completed."""
+"""Chat documents and their sessions, including parsing, prompts, answers, slash commands and completion."""

@@ -1,308 +1,343 @@
-"""Chat documents in the editor: answered and shown by edits alone, one for each answer.
+"""The editor's chat documents. The server writes each answer to its document with a single workspace edit.
 
-Which document belongs to which session is known from its first line, and from here until that line has been written.
+The first line of a document names its session. A new session is kept in memory until the server has written that line.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import unquote
+
+from lsprotocol import types
 
 from thinklsp.core.edits import TextEdit
 from thinklsp.core.errors import SessionError, TurnRefused
+from thinklsp.engine.workspace_sessions import WorkspaceSessions
 from thinklsp.lsp.chats import chat_documents
 from thinklsp.lsp.chats.chat_documents import (
     NO_TEXT,
-    Answer,
-    inert_text,
-    make_answer_inert,
-    new_document,
-    with_answer,
-    with_exchange,
+    ChatAnswer,
+    PreparedAnswer,
+    PreparedText,
+    build_blank_document,
+    build_document,
+    find_same_line_end,
+    plan_answer_edits,
+    plan_exchange_edits,
+    plan_session_edit,
+    prepare_draft,
+    prepare_in_background,
+    sanitize_answer,
 )
-from thinklsp.lsp.chats.chat_outline import Chat, parse, prompt_section, session_named
-from thinklsp.lsp.chats.sessions import Sessions
+from thinklsp.lsp.chats.chat_outline import ParsedChat, find_prompt_section, find_session_id, parse_chat
 from thinklsp.lsp.documents.open_documents import Document
+from thinklsp.lsp.editor.connection_state import ConnectionState
 from thinklsp.lsp.editor.snapshots import Snapshots
-from thinklsp.lsp.editor.state import State
-from thinklsp.lsp.edits.made_files import MadeFiles
-from thinklsp.lsp.protocol.convert import Lines
-from thinklsp.tools.inert import make_inert
+from thinklsp.lsp.edits.generated_documents import GeneratedDocuments
+from thinklsp.lsp.edits.workspace_edits import build_document_edit
+from thinklsp.lsp.protocol.positions import PositionMap
 
-_RACES = 5
-# Seconds until an editor that has made an edit has told of it.
-_LATEST_CHANGE = 5.0
-_WAITS = "This document waits for an answer already."
-_WRITE = "write below the last ## You"
-_MESSAGE = 4_000
+_MAX_ATTEMPTS = 5
+# The maximum time to wait for an editor to report an edit that it has applied.
+_CHANGE_REPORT_SECONDS = 5.0
+_BUSY = "This document is already waiting for an answer."
+_WRITE_HINT = "write your prompt below the last ## You"
+_MAX_MESSAGE_CHARACTERS = 4_000
 
 
 @dataclass(slots=True)
-class Exchange:
-    """One prompt of a document, from its being sent until the document has its answer.
+class PendingPrompt:
+    """A sent prompt whose answer has not been written to its chat document yet.
 
-    `session_id`: the session that was begun or goes on, as soon as that is known. `told` is what slash commands have
-    said so far, `left` a sentence on those that were not run, `rest` what of the prompt is still to be sent after them,
-    `problem` why that was not done. `writing`: its answer is on its way.
+    `session_id` is None until the session is determined. `command_output` is the output of the slash commands so far,
+    and `skipped_notice` names the commands that did not run. `remaining_prompt` is the text to send after the commands.
+    `problem` is the error message if that text could not be sent. `answer_task` writes the answer.
     """
 
     uri: str
     document: Document
     text: str
     version: int
-    chat: Chat
+    chat: ParsedChat
     session_id: str | None = None
-    told: str = ""
-    left: str = ""
-    rest: str = ""
+    command_output: str = ""
+    skipped_notice: str = ""
+    remaining_prompt: str = ""
     problem: str = ""
-    writing: asyncio.Task[None] | None = None
+    answer_task: asyncio.Task[None] | None = None
 
 
-Edits = Callable[[Document, str], tuple[TextEdit, ...]]
+PlanEdits = Callable[[Document, str], Awaitable[tuple[TextEdit, ...]]]
+"""Plans the edits of a document with the given text. What reads the whole text runs in a thread."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Begun:
-    """A session that was begun for a document whose first line still says `named`. Another line counts again."""
+class _StartedSession:
+    """The session of a document whose first line names no session or a different session.
+
+    If the user changes the first line, the document uses the session named in that line again.
+    """
 
     session_id: str
-    named: str | None
+    named_session_id: str | None
 
 
 class ChatDocuments:
-    """Remembers which document belongs to which session, which one was used last, and which wait for an answer."""
+    """The open chat documents, their sessions, their pending prompts and the most recently used document."""
 
-    def __init__(self, state: State, snapshots: Snapshots, sessions: Sessions) -> None:
+    def __init__(self, state: ConnectionState, snapshots: Snapshots, sessions: WorkspaceSessions) -> None:
         self._state = state
         self._sessions = sessions
-        self._files = MadeFiles(state, snapshots, chat_documents.FOLDER, "chat document")
+        self._files = GeneratedDocuments(state, snapshots, chat_documents.FOLDER, "chat document")
         self.suffix = ".chat.md"
-        self._by_session: dict[str, str] = {}
-        self._begun: dict[str, _Begun] = {}
-        self._sending: set[str] = set()
-        self._leaving: dict[str, asyncio.Task[None]] = {}
+        self._uri_by_session: dict[str, str] = {}
+        self._started_sessions: dict[str, _StartedSession] = {}
+        self._busy_uris: set[str] = set()
+        self._finishing_tasks: dict[str, asyncio.Task[None]] = {}
 
     def is_chat(self, uri: str) -> bool:
-        # Editors escape what they like: what is meant counts.
+        # Editors escape different characters in a URI, so compare the unescaped name.
         return unquote(uri.rpartition("/")[2]).endswith(self.suffix)
 
-    async def settled(self, uri: str | None) -> None:
-        """Waits until the document knows the end of the turn before."""
-        if (leaving := self._leaving.get(uri or self._latest() or "")) is not None:
+    async def wait_for_previous(self, uri: str | None) -> None:
+        """Wait until the result of the previous turn has been written to the document."""
+        if (leaving := self._finishing_tasks.get(uri or self._find_latest() or "")) is not None:
             await asyncio.wait([leaving])
 
-    def take(self, uri: str | None) -> Exchange:
-        """What a document has to send; without a name, the one that the user was in last. `leave` must follow, whatever
-        happens.
+    def begin(self, uri: str | None) -> PendingPrompt:
+        """Return a document's prompt and mark the document as busy. The default is the most recently used document.
 
-        Raises TurnRefused when there is no such document or nothing in it to send, SessionError while it waits for an
-        answer.
+        The caller must always call `finish`. Raises TurnRefused if there is no such document or no prompt, and
+        SessionError if the document is already waiting for an answer.
         """
-        uri = uri or self._latest()
+        uri = uri or self._find_latest()
         document = None if uri is None else self._state.documents.get(uri)
         if uri is None or document is None:
-            raise TurnRefused("There is no open chat document to send. Open one, or name it by uri.")
+            raise TurnRefused("There is no open chat document to send. Open a chat document, or give its uri.")
         if not self.is_chat(uri):
-            raise TurnRefused(f"This document is no chat document: their names end in {self.suffix}.")
-        chat = parse(document.text)
+            raise TurnRefused(f"This is not a chat document: the name of a chat document ends in {self.suffix}.")
+        chat = parse_chat(document.text)
         if not chat.prompt:
-            raise TurnRefused(f"There is nothing to send: {_WRITE}.")
-        if uri in self._sending:
-            raise SessionError(f"{_WAITS} Wait for it or stop the turn first.")
-        self._state.documents.use(document)
-        self._sending.add(uri)
-        return Exchange(uri, document, document.text, document.version, chat)
+            raise TurnRefused(f"There is nothing to send: {_WRITE_HINT}.")
+        if uri in self._busy_uris:
+            raise SessionError(f"{_BUSY} Wait for it or stop the turn first.")
+        self._state.documents.mark_used(document)
+        self._busy_uris.add(uri)
+        return PendingPrompt(uri, document, document.text, document.version, chat)
 
-    def _latest(self) -> str | None:
-        chats = [document for document in self._state.documents.all() if self.is_chat(document.uri)]
-        return max(chats, key=lambda document: document.used).uri if chats else None
+    def _find_latest(self) -> str | None:
+        chats = [document for document in self._state.documents.list_documents() if self.is_chat(document.uri)]
+        return max(chats, key=lambda document: document.last_use).uri if chats else None
 
-    def not_sent(self, document: Document) -> str | None:
-        """Why there is nothing to send now; None where there is. From memory."""
-        if document.uri in self._sending:
-            return _WAITS
-        section = prompt_section(document.text)
+    def explain_unsendable(self, document: Document) -> str | None:
+        """Return the reason why the document's prompt cannot be sent now, or None. This method performs no I/O."""
+        if document.uri in self._busy_uris:
+            return _BUSY
+        section = find_prompt_section(document.text)
         is_blank = not any(line.strip() for line in document.lines[section.begin : section.end])
-        return f"{_WRITE[:1].upper()}{_WRITE[1:]}." if is_blank else None
+        return f"{_WRITE_HINT[:1].upper()}{_WRITE_HINT[1:]}." if is_blank else None
 
-    async def session_of(self, exchange: Exchange) -> tuple[str | None, str | None]:
-        """The session that the document continues, None for a new one; and a notice when the one that it names could
-        not be continued."""
-        named = exchange.chat.session_id
-        for session_id in (self._begun_for(exchange.uri, named), named):
+    async def resolve_session(self, exchange: PendingPrompt) -> tuple[str | None, str | None]:
+        """Return the session that the document continues, or None if a new session is needed.
+
+        The second value is a notice if the session named in the document was not found.
+        """
+        named_session_id = exchange.chat.session_id
+        for session_id in (self._find_started_session(exchange.uri, named_session_id), named_session_id):
             if session_id is not None and await self._sessions.find(session_id) is not None:
                 return session_id, None
-        notice = "The session of this document is not known here, so a new one was begun."
-        return None, None if named is None else notice
+        notice = "The session of this document was not found, so a new session was started."
+        return None, None if named_session_id is None else notice
 
-    def session_in_memory(self, document: Document) -> str | None:
-        """What `session_of` would find, without asking anybody."""
-        named = session_named(document.lines)
-        return self._begun_for(document.uri, named) or (named if named and self._sessions.is_known(named) else None)
+    def find_known_session(self, document: Document) -> str | None:
+        """Return the document's session from memory, without querying the store."""
+        named_session_id = find_session_id(document.lines)
+        return self._find_started_session(document.uri, named_session_id) or (
+            named_session_id if named_session_id and self._sessions.is_known(named_session_id) else None
+        )
 
-    def _begun_for(self, uri: str, named: str | None) -> str | None:
-        begun = self._begun.get(uri)
-        return None if begun is None or begun.named != named else begun.session_id
+    def _find_started_session(self, uri: str, named_session_id: str | None) -> str | None:
+        started = self._started_sessions.get(uri)
+        return None if started is None or started.named_session_id != named_session_id else started.session_id
 
-    def begun(self, exchange: Exchange, session_id: str) -> None:
-        """From now on the document belongs to the session, although its first line may not say so yet."""
+    def assign_session(self, exchange: PendingPrompt, session_id: str) -> None:
+        """Assign a session to the document even if its first line does not name that session yet."""
         exchange.session_id = session_id
-        self._begun[exchange.uri] = _Begun(session_id, exchange.chat.session_id)
+        self._started_sessions[exchange.uri] = _StartedSession(session_id, exchange.chat.session_id)
 
-    def answer(self, exchange: Exchange, session_id: str, answer: Answer) -> asyncio.Task[None]:
-        """Begins to put the answer behind the prompt; elsewhere when the document cannot be edited."""
-        exchange.writing = self._state.spawn(self._answer(exchange, session_id, answer))
-        return exchange.writing
+    def write_answer(self, exchange: PendingPrompt, session_id: str, answer: ChatAnswer) -> asyncio.Task[None]:
+        """Start writing the answer below its prompt. If the document cannot be edited, use another document."""
+        exchange.answer_task = self._state.spawn(self._write_answer(exchange, session_id, answer))
+        return exchange.answer_task
 
-    async def _answer(self, exchange: Exchange, session_id: str, answer: Answer) -> None:
-        answer = await make_answer_inert(answer)
+    async def _write_answer(self, exchange: PendingPrompt, session_id: str, answer: ChatAnswer) -> None:
+        shown = await sanitize_answer(answer)
 
-        def edits(document: Document, text: str) -> tuple[TextEdit, ...]:
-            return with_answer(text, session_id, answer, self._end_of_prompt(exchange, document, text))
+        async def plan(document: Document, text: str) -> tuple[TextEdit, ...]:
+            end = await self._find_end_of_prompt(exchange, document, text)
+            return await asyncio.to_thread(plan_answer_edits, text, session_id, shown, end)
 
-        if not self._state.stopped and not await self._write(exchange, session_id, "answer", edits):
-            await self.deliver(session_id, exchange.chat.prompt, answer, but_not=exchange.uri)
+        if not self._state.is_stopped and not await self._edit_sent_document(exchange, session_id, "answer", plan):
+            await self.deliver(session_id, exchange.chat.prompt, answer, excluded_uri=exchange.uri)
 
-    def leave(self, exchange: Exchange) -> None:
-        """The end of it, however it came. A document without an answer is told at least what happened so far: the
-        session that was begun for it, and what slash commands have said and done."""
+    def finish(self, exchange: PendingPrompt) -> None:
+        """Finish a prompt after its turn.
+
+        If no answer has been written, write the session line and the command output.
+        """
         session_id = exchange.session_id
-        told = exchange.writing is not None and exchange.writing.done()
-        if session_id is None or told or self._state.stopped:
-            self._sending.discard(exchange.uri)
+        is_answered = exchange.answer_task is not None and exchange.answer_task.done()
+        if session_id is None or is_answered or self._state.is_stopped:
+            self._busy_uris.discard(exchange.uri)
             return
-        self._leaving[exchange.uri] = self._state.spawn(self._leave(exchange, session_id))
+        self._finishing_tasks[exchange.uri] = self._state.spawn(self._finish(exchange, session_id))
 
-    async def _leave(self, exchange: Exchange, session_id: str) -> None:
+    async def _finish(self, exchange: PendingPrompt, session_id: str) -> None:
+        async def plan(_: Document, text: str) -> tuple[TextEdit, ...]:
+            return plan_session_edit(text, session_id)
+
         try:
-            if exchange.writing is None and exchange.told:
-                below = "What was not sent stands below." if exchange.rest else ""
-                notices = tuple(filter(None, (exchange.problem, exchange.left, below)))
-                self.answer(exchange, session_id, Answer(exchange.told, notices, exchange.rest))
-            if exchange.writing is not None:
-                await asyncio.wait([exchange.writing])
-            else:
-                await self._write(
-                    exchange, session_id, "session", lambda _, text: chat_documents.with_session(text, session_id)
+            if exchange.answer_task is None and exchange.command_output:
+                below = "The unsent text is below." if exchange.remaining_prompt else ""
+                notices = tuple(filter(None, (exchange.problem, exchange.skipped_notice, below)))
+                self.write_answer(
+                    exchange, session_id, ChatAnswer(exchange.command_output, notices, exchange.remaining_prompt)
                 )
+            if exchange.answer_task is not None:
+                await asyncio.wait([exchange.answer_task])
+            else:
+                await self._edit_sent_document(exchange, session_id, "session", plan)
         finally:
-            self._sending.discard(exchange.uri)
-            self._leaving.pop(exchange.uri, None)
+            self._busy_uris.discard(exchange.uri)
+            self._finishing_tasks.pop(exchange.uri, None)
 
-    async def _write(self, exchange: Exchange, session_id: str, what: str, edits: Edits) -> bool:
-        """Edits the document that was sent, which names its session then. False where that cannot be done."""
-        uri = self._now_at(exchange, session_id)
-        done = await self._change(uri, what, edits)
-        if not done and (moved := self._now_at(exchange, session_id)) != uri:
-            # It was saved under another name at this very moment.
-            uri, done = moved, await self._change(moved, what, edits)
-        if done:
-            self._by_session[session_id] = uri
-            self._begun.pop(exchange.uri, None)
-        return done
+    async def _edit_sent_document(self, exchange: PendingPrompt, session_id: str, label: str, plan: PlanEdits) -> bool:
+        """Edit the document that contains the prompt, and write the session line. Return False if the edit failed."""
+        uri = self._find_current_uri(exchange, session_id)
+        is_written = await self._edit_document(uri, label, plan)
+        if not is_written and (new_uri := self._find_current_uri(exchange, session_id)) != uri:
+            # The user has saved the document under another name since sending the prompt.
+            uri, is_written = new_uri, await self._edit_document(new_uri, label, plan)
+        if is_written:
+            self._uri_by_session[session_id] = uri
+            self._started_sessions.pop(exchange.uri, None)
+        return is_written
 
-    async def deliver(self, session_id: str, prompt: str, answer: Answer, *, but_not: str | None = None) -> None:
-        """The answer of a turn whose caller shows no text: into the session's document, made if need be, and shown."""
-        if not answer or self._state.stopped:
+    async def deliver(
+        self, session_id: str, prompt: str, answer: ChatAnswer, *, excluded_uri: str | None = None
+    ) -> None:
+        """Write an answer to the session's document and show the document. If the session has no document, create one.
+
+        Use this method for commands whose caller does not show the answer.
+        """
+        if not answer or self._state.is_stopped:
             return
-        answer = await make_answer_inert(answer)
-        prompt = await make_inert(prompt, inert_text)
-        known = self._by_session.get(session_id)
+        shown = await sanitize_answer(answer)
+        shown_prompt = await prepare_in_background(prompt)
+        known_uri = self._uri_by_session.get(session_id)
 
-        def edits(_: Document, text: str) -> tuple[TextEdit, ...]:
-            return with_exchange(text, session_id, prompt, answer)
+        async def plan(_: Document, text: str) -> tuple[TextEdit, ...]:
+            return await asyncio.to_thread(plan_exchange_edits, text, session_id, shown_prompt, shown)
 
-        if known is None or known == but_not or not await self._change(known, "answer", edits):
-            await self._show(session_id, prompt, answer)
+        if known_uri is None or known_uri == excluded_uri or not await self._edit_document(known_uri, "answer", plan):
+            await self._show_answer(session_id, shown_prompt, shown)
         else:
-            await self._files.show(known, take_focus=False)
+            await self._files.show(known_uri, take_focus=False)
 
-    async def open_blank(self, prompt: str) -> bool:
-        """A document that waits for the user's text."""
-        uri = await self._files.make("new", self.suffix, chat_documents.blank_document(prompt))
-        if uri is not None:
-            await self._files.show(uri, take_focus=True)
-        return uri is not None
+    async def open_blank(self, prompt: str) -> None:
+        """Open a new chat document with the given text as its prompt. Raise TurnRefused if it cannot be created."""
+        draft = await asyncio.to_thread(prepare_draft, prompt)
+        uri = await self._files.create("new", self.suffix, build_blank_document(draft))
+        if uri is None:
+            raise TurnRefused(f"The chat document was not created: {self._files.problem}")
+        await self._files.show(uri, take_focus=True)
 
-    async def _show(self, session_id: str, prompt: str, answer: Answer) -> None:
-        """In a document of its own, or as a message where none can be made or there are only notices to tell."""
-        text = answer.text.strip()
+    async def _show_answer(self, session_id: str, prompt: PreparedText, answer: PreparedAnswer) -> None:
+        """Show an answer in a new document, or as a message if there are only notices or no document can be created."""
         uri = None
-        if text:
-            uri = await self._files.make(session_id[:12], self.suffix, new_document(session_id, prompt, answer))
+        if answer.text:
+            uri = await self._files.create(session_id[:12], self.suffix, build_document(session_id, prompt, answer))
         if uri is not None:
-            self._by_session[session_id] = uri
-            # An answer comes when it is ready: the cursor stays where the user may be typing.
+            self._uri_by_session[session_id] = uri
+            # The user may be typing elsewhere, so the new document must not take the focus.
             await self._files.show(uri, take_focus=False)
             return
-        whole = "\n\n".join(filter(None, (text, "\n".join(answer.notices)))) or NO_TEXT
-        # A long answer comes in several messages: there is no other place where it could be read.
-        for start in range(0, len(whole), _MESSAGE):
-            self._state.client.show_message("info", whole[start : start + _MESSAGE])
+        message = "\n\n".join(filter(None, (answer.text, "\n".join(answer.notices)))) or NO_TEXT
+        # Split a long answer into several messages, because the editor shows the answer nowhere else.
+        for start in range(0, len(message), _MAX_MESSAGE_CHARACTERS):
+            self._state.client.show_message("info", message[start : start + _MAX_MESSAGE_CHARACTERS])
 
-    def _now_at(self, exchange: Exchange, session_id: str) -> str:
-        """The URI of the document, which may have been saved under another name since it was sent."""
+    def _find_current_uri(self, exchange: PendingPrompt, session_id: str) -> str:
+        """Return the document's current URI, which changes when the user saves the document under another name."""
         if self._state.documents.get(exchange.uri) is not None:
             return exchange.uri
-        for document in self._state.documents.all():
-            if self.is_chat(document.uri) and document.uri not in self._sending:
-                named = session_named(document.lines)
-                if named == session_id or (named is None and document.text == exchange.text):
+        for document in self._state.documents.list_documents():
+            if self.is_chat(document.uri) and document.uri not in self._busy_uris:
+                named_session_id = find_session_id(document.lines)
+                if named_session_id == session_id or (named_session_id is None and document.text == exchange.text):
                     return document.uri
         return exchange.uri
 
-    def _end_of_prompt(self, exchange: Exchange, document: Document, text: str) -> int | None:
-        """Where the prompt that was sent ends in the text of now. None where that cannot be told."""
+    async def _find_end_of_prompt(self, exchange: PendingPrompt, document: Document, text: str) -> int | None:
+        """Return the end of the sent prompt as an offset in the current text, or None if it cannot be determined."""
         end = exchange.chat.end
         if end is None or text.startswith(exchange.text[:end]):
             return end
-        moved = None
+        position = None
         if document is exchange.document:
-            place = Lines(exchange.text, self._state.documents.encoding).position(end)
-            moved = document.moved((place["line"], place["character"]), exchange.version)
-        if moved is not None:
-            return Lines(text, self._state.documents.encoding).offset(*moved)
-        # Some editors send whole lines or the whole text for every change.
-        return chat_documents.end_of_same_line(exchange.text, end, text)
+            place = PositionMap(exchange.text, self._state.documents.encoding).to_position(end)
+            position = document.map_position((place.line, place.character), exchange.version)
+        if position is not None:
+            return PositionMap(text, self._state.documents.encoding).to_offset(*position)
+        # Some editors replace whole lines or the entire text with every change, so the position may be lost.
+        return await asyncio.to_thread(find_same_line_end, exchange.text, end, text)
 
-    async def _change(self, uri: str, what: str, changes: Edits) -> bool:
-        """Edits an open document, when nobody types there; tried again when somebody did at that moment. False where
-        it cannot be done."""
-        for _ in range(_RACES):
-            await self._state.documents.quiet([uri])
+    async def _edit_document(self, uri: str, label: str, plan: PlanEdits) -> bool:
+        """Edit an open document while the user is not typing. Retry if the document changes before the edit.
+
+        Returns False if the edit failed.
+        """
+        for _ in range(_MAX_ATTEMPTS):
+            await self._state.documents.wait_until_idle([uri])
             document = self._state.documents.get(uri)
-            if document is None or document.desynced or not self._state.client.can.apply_edit:
+            if document is None or document.is_desynced or not self._state.client.features.apply_edit:
                 return False
             now, version = document.text, document.version
-            lines = Lines(now, self._state.documents.encoding)
-            edits = [{"range": lines.range(e.start, e.end), "newText": e.new_text} for e in changes(document, now)]
-            if not edits:
+            planned = await plan(document, now)
+            if document.version != version:
+                continue
+            if not planned:
                 return True
-            used = document.used
-            reply = await self._state.client.apply_edit(f"thinklsp: {what}", self._edit(uri, version, edits))
+            lines = PositionMap(now, self._state.documents.encoding)
+            edits = [types.TextEdit(lines.to_range(e.start, e.end), e.new_text) for e in planned]
+            last_used = document.last_use
+            reply = await self._state.client.apply_edit(
+                f"thinklsp: {label}", self._build_workspace_edit(uri, version, edits)
+            )
             if reply.applied:
-                self._state.spawn(self._not_used(document, version, used))
+                self._state.spawn(self._restore_last_used(document, version, last_used))
                 return True
             if document.version == version:
                 return False
         return False
 
-    async def _not_used(self, document: Document, version: int, used: int) -> None:
-        """What has changed the document was not the user. Some editors tell of it only after they have answered."""
-        touched = self._state.documents.touched
+    async def _restore_last_used(self, document: Document, version: int, last_used: int) -> None:
+        """Restore the document's `last_use` after an edit by the server, which does not count as use by the user.
+
+        Some editors report an edit only after they have answered the request.
+        """
+        touched = self._state.documents.change_event
         with suppress(TimeoutError):
-            async with asyncio.timeout(_LATEST_CHANGE):
+            async with asyncio.timeout(_CHANGE_REPORT_SECONDS):
                 while document.version == version:
                     touched.clear()
                     await touched.wait()
-                document.used = used
+                document.last_use = last_used
 
-    def _edit(self, uri: str, version: int, edits: list[dict[str, Any]]) -> dict[str, Any]:
-        if not self._state.client.can.document_changes:
-            return {"changes": {uri: edits}}
-        return {"documentChanges": [{"textDocument": {"uri": uri, "version": version}, "edits": edits}]}
+    def _build_workspace_edit(self, uri: str, version: int, edits: list[types.TextEdit]) -> types.WorkspaceEdit:
+        if not self._state.client.features.document_changes:
+            return types.WorkspaceEdit(changes={uri: edits})
+        return types.WorkspaceEdit(document_changes=[build_document_edit(uri, version, edits)])

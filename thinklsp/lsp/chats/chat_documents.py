@@ -1,50 +1,49 @@
-"""Chat documents: Markdown files in which a conversation stands, in any editor. Text in, edits and values out.
+"""The text of chat documents. Pure functions turn a document's text and an answer into edits.
 
-The first line names the session. `## You` and `## thinklsp` count outside code fences only; such a line in what is put
-in by us is written `\\##`, so that it is not taken for a heading when the document is read again. What the user wrote
-is never changed: it is read as it stands, and all that comes in gets the line ends of the document.
+The first line names the session. `## You` and `## thinklsp` are headings only outside code fences. In inserted text,
+thinklsp escapes such a line as `\\##`, so that the parser does not mistake it for a heading. Edits never change the
+user's own text, and inserted text uses the document's line endings.
 """
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import NewType
 
+from thinklsp.core.code_fences import filter_outside_fences, find_open_fence, track_fences
 from thinklsp.core.edits import TextEdit
-from thinklsp.core.lines import line_bodies, matching_blocks, split_lines
+from thinklsp.core.lines import find_matching_blocks, split_lines, split_without_ends
 from thinklsp.lsp.chats.chat_outline import (
     BLANK,
     BOM,
     HEADING,
     YOU,
-    fences,
-    first_line,
-    next_line,
-    open_fence,
-    outline,
-    outside_fences,
-    session_of,
+    find_first_line,
+    find_next_line,
+    parse_outline,
+    parse_session_line,
 )
-from thinklsp.tools.inert import fenced_lines, inert, make_inert, plain
+from thinklsp.tools.markdown_sanitizer import escape_all, find_fenced_lines, sanitize, sanitize_in_background
 
 _FENCE = re.compile("`{3,}|~{3,}")
-# More of them that are odd are no mistake.
-_FENCES = 8
+# The maximum number of ambiguous fences to escape one at a time. If there are more, the whole text is escaped.
+_MAX_ESCAPED_FENCES = 8
 
-# Lines, headings and fences of an answer are looked for while the event loop waits: 0.2 s for as many as these.
+# Editors show a longer document only slowly.
 MAX_SHOWN_CHARACTERS = 1_000_000
 
 FOLDER = ".thinklsp/chat"
 
 
-NO_TEXT = "The turn has ended without a text."
+NO_TEXT = "The turn ended without any text."
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What a turn says. `notices` are sentences for the user; they stand below the text. `draft` is what could not be
-    sent: it becomes the next prompt."""
+class ChatAnswer:
+    """A turn's answer. `notices` are written below the text. `draft` is unsent text, which becomes the next prompt."""
 
     text: str
     notices: tuple[str, ...] = ()
@@ -54,180 +53,254 @@ class Answer:
         return bool(self.text.strip() or self.notices)
 
 
-async def make_answer_inert(answer: Answer) -> Answer:
-    """Return the answer as it may stand in a document that is previewed, and its first 1,000,000 characters at most."""
+PreparedText = NewType("PreparedText", str)
+"""Text that can be written into a chat document as it is.
+
+Its chat headings are escaped, its code fences are closed, no blank lines surround it, and its lines end with "\\n".
+"""
+
+
+PreparedDraft = NewType("PreparedDraft", str)
+"""Like `PreparedText`, except that a code fence may still be open, because the user continues the text."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedAnswer:
+    """A `ChatAnswer` whose text can be written into a chat document."""
+
+    text: PreparedText
+    notices: tuple[str, ...] = ()
+    draft: PreparedDraft = PreparedDraft("")
+
+
+def prepare_text(text: str) -> PreparedText:
+    """Prepare text for a chat document. A megabyte of short lines takes up to half a second."""
+    return PreparedText("\n".join(_close_fence(_escape_headings(_split_bodies(text)))))
+
+
+def prepare_draft(text: str) -> PreparedDraft:
+    """Prepare a prompt that has not been sent for a chat document. This takes as long as `prepare_text`."""
+    return PreparedDraft("\n".join(_escape_headings(_split_bodies(text))))
+
+
+async def prepare_in_background(prompt: str) -> PreparedText:
+    """Prepare a prompt or an answer for a chat document, and make its Markdown safe for the editor's preview."""
+    return await asyncio.to_thread(prepare_text, await sanitize_in_background(prompt, sanitize_chat_text))
+
+
+async def sanitize_answer(answer: ChatAnswer) -> PreparedAnswer:
+    """Return the answer limited to 1,000,000 characters, with its Markdown made safe for the editor's preview."""
     text, notices = answer.text, answer.notices
     if len(text) > MAX_SHOWN_CHARACTERS:
-        notices += (f"This is only the beginning of the answer, which has {len(text):,} characters.",)
+        notices += (f"Only the first {MAX_SHOWN_CHARACTERS:,} of {len(text):,} characters of the answer are shown.",)
         text = text[:MAX_SHOWN_CHARACTERS]
-    inert_notices = tuple([await make_inert(_one_line(notice)) for notice in notices])
-    return replace(answer, text=await make_inert(text, inert_text), notices=inert_notices)
+    inert_notices = tuple([await sanitize_in_background(_join_lines(notice)) for notice in notices])
+    draft = await asyncio.to_thread(prepare_draft, answer.draft)
+    return PreparedAnswer(await prepare_in_background(text), inert_notices, draft)
 
 
-def inert_text(text: str) -> str:
-    """The same for one text, looked at as it will stand there, with its headings escaped. Previews end a fence with the
-    list that it stands in, and we do not: a fence that only one of us sees would part what stands below it from its
-    meaning, so it is spelled out."""
-    for _ in range(_FENCES):
+def sanitize_chat_text(text: str) -> str:
+    """Make Markdown text safe for the editor's preview.
+
+    In a preview, a code fence inside a list ends with the list. The parser for chat documents does not follow this
+    rule. A fence that the preview and the parser treat differently is escaped.
+    """
+    for _ in range(_MAX_ESCAPED_FENCES):
         lines = split_lines(text.lstrip(BOM))
-        headings = [number for number, body in outside_fences(line_bodies("".join(lines))) if HEADING.fullmatch(body)]
+        headings = [
+            number
+            for number, body in filter_outside_fences(split_without_ends("".join(lines)))
+            if HEADING.fullmatch(body)
+        ]
         for number in headings:
             lines[number] = f"\\{lines[number]}"
-        stands = inert("".join(lines))
-        lines = split_lines(stands)
-        ours, theirs = [bool(after) for _, _, after in fences(line_bodies(stands))], fenced_lines(stands)
+        inert_version = sanitize("".join(lines))
+        lines = split_lines(inert_version)
+        parser_fences, preview_fences = (
+            [bool(after) for _, _, after in track_fences(split_without_ends(inert_version))],
+            find_fenced_lines(inert_version),
+        )
         for number in headings:
             lines[number] = lines[number].removeprefix("\\")
-        odd = next((number for number, is_open in enumerate(ours) if is_open != (number in theirs)), None)
-        if odd is None:
+        ambiguous = next(
+            (number for number, is_open in enumerate(parser_fences) if is_open != (number in preview_fences)), None
+        )
+        if ambiguous is None:
             return "".join(lines)
-        while odd > 0 and (ours[odd - 1] if ours[odd] else odd - 1 in theirs):
-            odd -= 1
-        lines[odd] = _FENCE.sub(r"\\\g<0>", lines[odd], count=1)
+        while ambiguous > 0 and (
+            parser_fences[ambiguous - 1] if parser_fences[ambiguous] else ambiguous - 1 in preview_fences
+        ):
+            ambiguous -= 1
+        lines[ambiguous] = _FENCE.sub(r"\\\g<0>", lines[ambiguous], count=1)
         text = "".join(lines)
-    return plain(text)
+    return escape_all(text)
 
 
-def new_document(session_id: str, prompt: str, answer: Answer) -> str:
-    return "\n".join([_session_line(session_id), "", *_exchange(prompt, answer), *_for_the_user(answer)])
+def build_document(session_id: str, prompt: PreparedText, answer: PreparedAnswer) -> str:
+    return "\n".join(
+        [_format_session_line(session_id), "", *_build_exchange(prompt, answer), *_build_next_prompt(answer)]
+    )
 
 
-def blank_document(prompt: str) -> str:
-    """A document that waits for the user's text; its session begins with the first answer."""
-    return "\n".join([_session_line("new"), "", "## You", "", *_escaped(_bodies(prompt))])
+def build_blank_document(prompt: PreparedDraft) -> str:
+    """Return the text of a new chat document that contains the prompt and does not name a session yet."""
+    return "\n".join([_format_session_line("new"), "", YOU, "", prompt])
 
 
-def with_session(text: str, session_id: str) -> tuple[TextEdit, ...]:
-    """What makes the first line name the session; nothing where it does. A document begun by hand gets such a line."""
-    start, end = first_line(text)
-    named = session_of(text[start:end])
-    if named == session_id:
-        return ()
-    if named is None:
-        return (TextEdit(start, start, _session_line(session_id) + 2 * _line_end(text)),)
-    return (TextEdit(start, end, _session_line(session_id)),)
+def plan_session_edit(text: str, session_id: str) -> tuple[TextEdit, ...]:
+    """Return the edit that writes the session into the first line, or an empty list if the line already names it.
 
-
-def with_answer(text: str, session_id: str, answer: Answer, at: int | None = None) -> tuple[TextEdit, ...]:
-    """Puts the answer below everything that stands in the document, and the session into its first line.
-
-    `at`: behind the prompt that is answered. What the user has written there since becomes the next prompt.
+    A document without a session line, such as a document written by hand, gets a new first line.
     """
-    if at is not None and _parts_prompts(text, at):
-        return (*with_session(text, session_id), _between(text, at, answer))
-    return (*with_session(text, session_id), _below(text, [*_answer(answer), *_for_the_user(answer)]))
+    start, end = find_first_line(text)
+    named_session_id = parse_session_line(text[start:end])
+    if named_session_id == session_id:
+        return ()
+    if named_session_id is None:
+        return (TextEdit(start, start, _format_session_line(session_id) + 2 * _find_line_end(text)),)
+    return (TextEdit(start, end, _format_session_line(session_id)),)
 
 
-def end_of_same_line(before: str, at: int, after: str) -> int | None:
-    """Where the line of `before` that ends at this offset ends in `after`; None where it is not there any more."""
+def plan_answer_edits(
+    text: str, session_id: str, answer: PreparedAnswer, prompt_end: int | None = None
+) -> tuple[TextEdit, ...]:
+    """Return the edits that append an answer to the document and name the session in its first line.
+
+    `prompt_end` is the offset of the end of the answered prompt. If the user has typed more text after that offset, the
+    answer is inserted before the new text, which becomes the next prompt.
+    """
+    if prompt_end is not None and _is_between_prompts(text, prompt_end):
+        return (*plan_session_edit(text, session_id), _insert_answer(text, prompt_end, answer))
+    return (
+        *plan_session_edit(text, session_id),
+        _append_lines(text, [*_build_answer(answer), *_build_next_prompt(answer)]),
+    )
+
+
+def find_same_line_end(before: str, at: int, after: str) -> int | None:
+    """Return the offset in `after` at which a line of `before` ends, or None if the line no longer exists.
+
+    `at` is an offset at the end of the line in `before`.
+    """
     lines = split_lines(after)
     number = len(split_lines(before[:at])) - 1
-    for i, j, count in matching_blocks(_bodies(before), _bodies(after)):
+    for i, j, count in find_matching_blocks(_split_bodies(before), _split_bodies(after)):
         if i <= number < i + count:
             line = j + number - i
             return len("".join(lines[:line])) + len(lines[line].rstrip("\r\n"))
     return None
 
 
-def with_exchange(text: str, session_id: str, prompt: str, answer: Answer) -> tuple[TextEdit, ...]:
-    """Puts in what was asked elsewhere, with its answer: above the last `## You`, where the user may be writing."""
-    last = next(reversed(outline(text).headings), None)
+def plan_exchange_edits(
+    text: str, session_id: str, prompt: PreparedText, answer: PreparedAnswer
+) -> tuple[TextEdit, ...]:
+    """Return the edits that insert a prompt sent from outside the document, followed by its answer.
+
+    The text is inserted above the last `## You`, because the user may be writing below that heading.
+    """
+    last = parse_outline(text).last
     if last is None or last.kind != YOU:
-        return (*with_session(text, session_id), _below(text, ["", *_exchange(prompt, answer), *_for_the_user(answer)]))
-    exchange = _line_end(text).join([*_exchange(prompt, answer), "", ""])
-    return (*with_session(text, session_id), TextEdit(last.start, last.start, exchange))
+        return (
+            *plan_session_edit(text, session_id),
+            _append_lines(text, ["", *_build_exchange(prompt, answer), *_build_next_prompt(answer)]),
+        )
+    exchange = _join([*_build_exchange(prompt, answer), "", ""], _find_line_end(text))
+    return (*plan_session_edit(text, session_id), TextEdit(last.start, last.start, exchange))
 
 
-# Sections as lines without their ends.
+def _build_next_prompt(answer: PreparedAnswer) -> list[str]:
+    """Return the lines for the next prompt. The prompt is empty or contains the unsent text."""
+    return ["", YOU, "", *([answer.draft] if answer.draft else []), ""]
 
 
-def _for_the_user(answer: Answer) -> list[str]:
-    """An answer is followed by an empty prompt, with the cursor's line, or by what is still to be sent."""
-    return ["", YOU, "", *_escaped(_bodies(answer.draft)), ""]
+def _build_exchange(prompt: PreparedText, answer: PreparedAnswer) -> list[str]:
+    return [YOU, "", *([prompt] if prompt else []), *_build_answer(answer)]
 
 
-def _exchange(prompt: str, answer: Answer) -> list[str]:
-    return [YOU, "", *_closed(_escaped(_bodies(prompt))), *_answer(answer)]
-
-
-def _answer(answer: Answer) -> list[str]:
+def _build_answer(answer: PreparedAnswer) -> list[str]:
     lines = ["", "## thinklsp"]
-    if text := _closed(_escaped(_bodies(answer.text))):
-        lines += ["", *text]
-    if notices := answer.notices or (() if text else (NO_TEXT,)):
-        # In one line each, whatever a file is called: a quote can be neither a heading nor a fence.
-        lines += ["", *(f"> - {_one_line(notice)}" for notice in notices)]
+    if answer.text:
+        lines += ["", answer.text]
+    if notices := answer.notices or (() if answer.text else (NO_TEXT,)):
+        # Each notice becomes a quoted line, so that a file name in it cannot start a heading or a code fence.
+        lines += ["", *(f"> - {_join_lines(notice)}" for notice in notices)]
     return lines
 
 
-def _one_line(notice: str) -> str:
+def _join_lines(notice: str) -> str:
     return " ".join(notice.split())
 
 
-def _session_line(session_id: str) -> str:
+def _format_session_line(session_id: str) -> str:
     return f"<!-- thinklsp session: {session_id} -->"
 
 
-def _below(text: str, lines: Sequence[str]) -> TextEdit:
-    """At the end of the document, behind the end of its last line and of a code fence that would swallow the rest."""
-    end = _line_end(text)
+def _append_lines(text: str, lines: Sequence[str]) -> TextEdit:
+    """Return the edit that appends lines to the document. An open code fence is closed first."""
+    end = _find_line_end(text)
     seam = "" if not text or text[-1] in "\r\n" else end
-    if fence := outline(text).fence:
+    if fence := parse_outline(text).fence:
         seam += f"{fence}{end}"
-    return TextEdit(len(text), len(text), seam + end.join(lines))
+    return TextEdit(len(text), len(text), seam + _join(lines, end))
 
 
-def _parts_prompts(text: str, at: int) -> bool:
-    """Whether there is a prompt before and another one after; an open fence or the first line is no place to part."""
-    start, end = first_line(text)
-    begin = next_line(text, end) if session_of(text[start:end]) is not None else start
-    asked = bool(text[begin:at].strip(BLANK))
-    return asked and bool(text[at:].strip(BLANK + BOM)) and not outline(text[:at]).fence
+def _is_between_prompts(text: str, at: int) -> bool:
+    """Return True if the document contains text both before and after an offset.
+
+    Code fences and the session line do not count as text.
+    """
+    start, end = find_first_line(text)
+    begin = find_next_line(text, end) if parse_session_line(text[start:end]) is not None else start
+    has_prompt = bool(text[begin:at].strip(BLANK))
+    return has_prompt and bool(text[at:].strip(BLANK + BOM)) and not parse_outline(text[:at]).fence
 
 
-def _between(text: str, at: int, answer: Answer) -> TextEdit:
-    """Behind a prompt that text was written below of since. That text keeps its own `## You`, if it begins with one."""
-    end, tail = _line_end(text), text[at:]
-    first = next(body for body in _bodies(tail) if body.strip(BLANK + BOM))
-    lines = _answer(answer)
+def _insert_answer(text: str, at: int, answer: PreparedAnswer) -> TextEdit:
+    """Return the edit that inserts an answer between its prompt and the text that the user has typed after the prompt.
+
+    The later text gets a `## You` heading unless it already begins with one.
+    """
+    end, tail = _find_line_end(text), text[at:]
+    first = next(body for body in _split_bodies(tail) if body.strip(BLANK + BOM))
+    lines = _build_answer(answer)
     if answer.draft or not ((match := HEADING.fullmatch(first)) and match[0].rstrip(" \t") == YOU):
-        lines += ["", YOU, *(("", *_escaped(_bodies(answer.draft))) if answer.draft else ())]
-        # What was typed behind the prompt, on its own line, begins a line of its own.
+        lines += ["", YOU, *(("", answer.draft) if answer.draft else ())]
+        # If the user has continued the last line of the prompt, the new text moves to a separate line.
         lines += [] if tail[0] in "\r\n" else ["", ""]
-    return TextEdit(at, at, end + end.join(lines))
+    return TextEdit(at, at, end + _join(lines, end))
 
 
-def _line_end(text: str) -> str:
-    """The one that most lines of the document have."""
+def _join(texts: Sequence[str], end: str) -> str:
+    """Join lines and prepared texts with the document's line ending."""
+    return "\n".join(texts).replace("\n", end)
+
+
+def _find_line_end(text: str) -> str:
+    """Return the document's most frequent line ending."""
     both = text.count("\r\n")
     counts = {"\n": text.count("\n") - both, "\r\n": both, "\r": text.count("\r") - both}
     return max(counts, key=lambda end: counts[end])
 
 
-def _bodies(text: str) -> list[str]:
-    """Lines without their ends, and without the byte order mark."""
-    return line_bodies(text.lstrip(BOM))
+def _split_bodies(text: str) -> list[str]:
+    return split_without_ends(text.lstrip(BOM))
 
 
-# Lines without their ends.
-
-
-def _escaped(bodies: Sequence[str]) -> list[str]:
-    """Without headings of ours, and without the blank lines around."""
-    lines = _trimmed(bodies)
-    for number, body in outside_fences(lines):
-        if HEADING.fullmatch(body):
+def _escape_headings(bodies: Sequence[str]) -> list[str]:
+    """Escape chat document headings, and remove leading and trailing blank lines."""
+    lines = _trim_blank_lines(bodies)
+    for number, body in filter_outside_fences(lines):
+        if "## " in body and HEADING.fullmatch(body):
             lines[number] = f"\\{body}"
     return lines
 
 
-def _closed(bodies: list[str]) -> list[str]:
-    """A text that ends inside a code fence would swallow the headings after it."""
-    fence = open_fence(bodies)
+def _close_fence(bodies: list[str]) -> list[str]:
+    """Close an open code fence, so that the code block does not include the headings below the text."""
+    fence = find_open_fence(bodies)
     return [*bodies, fence] if fence else bodies
 
 
-def _trimmed(lines: Sequence[str]) -> list[str]:
-    """Without the blank lines at both ends."""
-    written = [number for number, line in enumerate(lines) if line.strip(BLANK)]
-    return list(lines[written[0] : written[-1] + 1]) if written else []
+def _trim_blank_lines(lines: Sequence[str]) -> list[str]:
+    text_lines = [number for number, line in enumerate(lines) if line.strip(BLANK)]
+    return list(lines[text_lines[0] : text_lines[-1] + 1]) if text_lines else []

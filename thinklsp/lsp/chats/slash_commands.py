@@ -1,105 +1,81 @@
-"""Runs slash commands on the session of a chat document. What they do is what the commands of the same name do.
-
-What needs the store, the summaries and the ledger of edits is asked of `SessionServices`, the one seam to them.
-"""
+"""The slash commands for a chat document's session. Each command returns Markdown for the user."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from thinklsp.core.errors import ThinkLspError
-from thinklsp.lsp.chats.sessions import Sessions
-from thinklsp.lsp.chats.slash import Invocation, described
-from thinklsp.lsp.turns.running import Running
-
-_CHOICES_TOLD = 30
-
-
-class SessionServices(Protocol):
-    """What commands ask of the rest of the house. Each answers with Markdown for the user, or raises a ThinkLspError
-    with a sentence. The caller holds the session, so that no turn runs in it meanwhile; it may cancel."""
-
-    async def compact(self, running: Running, session_id: str, instructions: str) -> str:
-        """A turn of what runs the commands: it shows there what it does, and counts there what it costs."""
-        ...
-
-    async def restore(self, session_id: str, archive_id: str | None) -> str:
-        """Undo a compaction or a repair. `archive_id` None: the newest."""
-        ...
-
-    async def usage(self, session_id: str) -> str: ...
-
-    async def sessions(self) -> str:
-        """Those of this workspace."""
-        ...
-
-    async def undo(self, session_id: str) -> str:
-        """Takes back what the newest turn of the session that wrote has written."""
-        ...
+from thinklsp.core.slash_parser import Invocation
+from thinklsp.engine import CompactRequest
+from thinklsp.engine.slash_answers import SlashAnswers, format_undo
+from thinklsp.lsp.editor.snapshots import Snapshots
+from thinklsp.lsp.edits.edit_applier import EditApplier
+from thinklsp.lsp.turns.turn_registry import TurnRegistry
+from thinklsp.lsp.turns.turn_run import TurnRun
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
-    """What has come of the commands of one prompt: the session that the document now belongs to, and what to tell.
-    `left` are those that have not been run; after `failed` none of them will be."""
+class CommandProgress:
+    """The progress of a prompt's slash commands, with the document's current session and the output so far.
+
+    `remaining` contains the commands that have not run yet. If `has_failed` is True, they will not run.
+    """
 
     session_id: str
-    told: tuple[str, ...]
-    left: tuple[Invocation, ...]
-    failed: bool = False
+    output: tuple[str, ...]
+    remaining: tuple[Invocation, ...]
+    has_failed: bool = False
 
 
 class SlashCommands:
-    def __init__(self, sessions: Sessions, services: SessionServices) -> None:
-        self._sessions = sessions
-        self._services = services
+    """The slash command runner. The caller must claim the session, so that no turn uses it at the same time."""
+
+    def __init__(
+        self,
+        answers: SlashAnswers,
+        snapshots: Snapshots,
+        turns: TurnRegistry,
+        applying: EditApplier,
+    ) -> None:
+        self._answers = answers
+        self._snapshots = snapshots
+        self._turns = turns
+        self._applying = applying
 
     async def run(
-        self, running: Running, invocations: Sequence[Invocation], session_id: str, cleared: str
-    ) -> AsyncGenerator[Ran, None]:
-        """In their order, on the session; tells after each how far it has come. `cleared` is the session that `/clear`
-        goes on with."""
-        told: tuple[str, ...] = ()
+        self, run: TurnRun, invocations: Sequence[Invocation], session_id: str, cleared_session_id: str
+    ) -> AsyncGenerator[CommandProgress, None]:
+        """Run the commands in order, and yield the progress after each command.
+
+        `cleared_session_id` is the id of the session to use after `/clear`.
+        """
+        outputs: tuple[str, ...] = ()
         for number, invocation in enumerate(invocations, 1):
-            left = tuple(invocations[number:])
+            remaining = tuple(invocations[number:])
             try:
                 if invocation.command.name == "clear":
-                    session_id = cleared
-                    said = "A new session begins here. The model no longer knows what stands above."
+                    session_id = cleared_session_id
+                    output = "A new session starts here. The model no longer sees the conversation above."
                 else:
-                    said = await self._one(running, invocation, session_id)
+                    output = await self._run_command(run, invocation, session_id)
             except ThinkLspError as error:
-                yield Ran(session_id, (*told, str(error)), left, failed=True)
+                yield CommandProgress(session_id, (*outputs, str(error)), remaining, has_failed=True)
                 return
-            told = (*told, said)
-            yield Ran(session_id, told, left)
+            outputs = (*outputs, output)
+            yield CommandProgress(session_id, outputs, remaining)
 
-    async def _one(self, running: Running, invocation: Invocation, session_id: str) -> str:
-        argument = invocation.argument
+    async def _run_command(self, run: TurnRun, invocation: Invocation, session_id: str) -> str:
         match invocation.command.name:
-            case "effort" | "model" as key:
-                return await self._choose(key, argument, session_id)
-            case "think":
-                return await self._choose("thinking", " ".join(argument.split()), session_id)
             case "compact":
-                return await self._services.compact(running, session_id, argument)
-            case "restore":
-                return await self._services.restore(session_id, argument.strip("`") or None)
-            case "usage":
-                return await self._services.usage(session_id)
-            case "sessions":
-                return await self._services.sessions()
+                return await self._compact(run, session_id, invocation.argument)
             case "undo":
-                return await self._services.undo(session_id)
+                return format_undo((await self._applying.undo(None, session_id=session_id)).files)
             case _:
-                return described()
+                return await self._answers.answer(invocation, session_id)
 
-    async def _choose(self, key: str, wish: str, session_id: str) -> str:
-        """The answer of the command in a sentence or two; the choices, too, where none was made."""
-        answer = await self._sessions.choose(key, wish or None, session_id)
-        value, effective = answer["value"], answer["effective"]
-        used = f" ({effective} is used)" if effective not in (None, value, value.partition(" ")[0]) else ""
-        choices = "" if wish else f"It can be {', '.join(answer['choices'][:_CHOICES_TOLD])}."
-        return " ".join(filter(None, (f"{key.capitalize()}: {value}{used}.", choices, answer["notice"])))
+    async def _compact(self, run: TurnRun, session_id: str, instructions: str) -> str:
+        view, key = self._snapshots.create_view(), self._snapshots.key
+        request = CompactRequest(view=view, workspace=key, session_id=session_id, instructions=instructions)
+        turn = await self._turns.start_turn(request, run.progress)
+        return str((await run.run_turn(turn))["text"])

@@ -1,1 +1,1 @@
-"""Open documents: their text, places in it, and what stands there."""
+"""The open documents with their text, and the code and diagnostics at a position."""

@@ -1,5 +1,7 @@
-"""The comments of a document, as far as they can be told from strings without a parser: for each language the signs
-that begin and end a comment, and the quotes that hide them."""
+"""A search for comments in a document, without a full parser.
+
+Each language has patterns for its comment markers and its strings. Markers inside strings are ignored.
+"""
 
 from __future__ import annotations
 
@@ -11,19 +13,24 @@ from functools import cache
 
 @dataclass(frozen=True, slots=True)
 class Comment:
-    """`lines`: its text by line, without signs; the first stands on line `first` of the text. `alone`: nothing stands
-    before it on its line."""
+    """A comment. `lines` is its text without comment markers. `first` is the comment's first line in the document.
+
+    `is_alone` is True if no code precedes the comment on its line.
+    """
 
     first: int
     lines: tuple[str, ...]
-    alone: bool
-    block: bool
+    is_alone: bool
+    is_block: bool
 
 
 @dataclass(frozen=True, slots=True)
 class _Signs:
-    """`line`, `blocks`, `strings`: patterns. `starting`: signs that are operators or quotes elsewhere, so that they
-    count only at the beginning of a line."""
+    """The comment markers and string patterns of a language.
+
+    `starting` contains markers that can also be operators or quotes and are therefore recognized only at the beginning
+    of a line.
+    """
 
     line: str = ""
     blocks: tuple[tuple[str, str], ...] = ()
@@ -32,7 +39,7 @@ class _Signs:
 
 
 _DOUBLE, _SINGLE = r'"(?:\\.|[^"\\\n])*"', r"'(?:\\.|[^'\\\n])*'"
-# A quote before a name is no beginning of a string where characters are quoted so: `'a` names a lifetime.
+# A quote before a name, as in Rust's lifetime `'a`, does not begin a string in languages with character literals.
 _CHARACTER = r"'(?:\\[^'\n]*|[^'\\\n])'"
 _TRIPLE = (r'(?s:"""(?:\\.|[^\\])*?""")', r"(?s:'''(?:\\.|[^\\])*?''')")
 _BACKTICK = r"(?s:`(?:\\.|[^`\\])*`)"
@@ -68,7 +75,7 @@ _SIGNS: dict[str, _Signs] = {
     "fortran": _Signs(r"!+", strings=(_DOUBLE, _SINGLE)),
     "batch": _Signs(starting=r"(?:@?REM\b|::)"),
     "powershell": _Signs(_HASH, ((r"<\#", r"\#>"),), (_DOUBLE, r"'[^'\n]*'")),
-    # Nobody said what it is: signs that hardly mean anything else, and the rest where a line begins.
+    # The markers for unknown languages. Ambiguous markers are recognized only at the beginning of a line.
     "": _Signs(
         rf"{_HASH}|(?<!\S)//+", (_C_BLOCK, _HTML), (_DOUBLE, _SINGLE), starting=r"""--+|;+|%+|"+|\*+(?!/)|REM\b"""
     ),
@@ -107,49 +114,50 @@ _LANGUAGES: dict[str, str] = {
     "powershell": "powershell ps1",
 }
 _CHARACTERS = re.compile(r"[^\n]")
-_SIGNS_OF = {language: signs for signs, languages in _LANGUAGES.items() for language in languages.split()}
+_SIGNS_BY_LANGUAGE = {language: signs for signs, languages in _LANGUAGES.items() for language in languages.split()}
 
 
-def comments(text: str, language_id: str, since: int = 0) -> Iterator[Comment]:
-    """Those that end on line `since` or later. `language_id` as editors name it; one that is not known gets the signs
-    that most languages share."""
-    signs = _SIGNS_OF.get(language_id.casefold(), "")
-    wanted = _offset_of(text, since)
-    number, counted = since, wanted
-    for match in _tokens(signs).finditer(text):
-        if match.end() < wanted or match.lastgroup == "string":
+def find_comments(text: str, language_id: str, since: int = 0) -> Iterator[Comment]:
+    """Yield the comments that end on line `since` or later.
+
+    `language_id` is the editor's name for the language. An unknown language gets the most common markers.
+    """
+    signs = _SIGNS_BY_LANGUAGE.get(language_id.casefold(), "")
+    first_offset = _find_offset(text, since)
+    number, position = since, first_offset
+    for match in _compile_tokens(signs).finditer(text):
+        if match.end() < first_offset or match.lastgroup == "string":
             continue
         start = match.start()
-        number += text.count("\n", counted, start) if start >= counted else -text.count("\n", start, counted)
-        counted = start
+        number += text.count("\n", position, start) if start >= position else -text.count("\n", start, position)
+        position = start
         begin = text.rfind("\n", 0, start) + 1
         lines = match[0].split("\n")
         yield Comment(
             number,
-            tuple(_edges(signs, first=index == 0).sub("", line).strip() for index, line in enumerate(lines)),
-            alone=not text[begin:start].strip(),
-            block=match.lastgroup == "block",
+            tuple(_compile_edges(signs, first=index == 0).sub("", line).strip() for index, line in enumerate(lines)),
+            is_alone=not text[begin:start].strip(),
+            is_block=match.lastgroup == "block",
         )
 
 
-def blanked(text: str, language_id: str) -> str:
-    """Without what comments and strings say: spaces in the place of comments, quotes in that of strings. Each line
-    stays where it is."""
-    signs = _SIGNS_OF.get(language_id.casefold(), "")
-    return _tokens(signs).sub(lambda found: _CHARACTERS.sub(_blank(found), found[0]), text)
+def mask_comments_and_strings(text: str, language_id: str) -> str:
+    """Return the text with comments masked by spaces and strings masked by quotes. Line breaks are preserved."""
+    signs = _SIGNS_BY_LANGUAGE.get(language_id.casefold(), "")
+    return _compile_tokens(signs).sub(lambda match: _CHARACTERS.sub(_choose_mask(match), match[0]), text)
 
 
-def _blank(found: re.Match[str]) -> str:
-    return '"' if found.lastgroup == "string" else " "
+def _choose_mask(match: re.Match[str]) -> str:
+    return '"' if match.lastgroup == "string" else " "
 
 
-def _offset_of(text: str, line: int) -> int:
+def _find_offset(text: str, line: int) -> int:
     return len(text) - len(text.split("\n", line)[-1])
 
 
 @cache
-def _tokens(name: str) -> re.Pattern[str]:
-    """What is a comment, and what only looks like one: strings. The earliest in the text counts."""
+def _compile_tokens(name: str) -> re.Pattern[str]:
+    """Compile the pattern for comments and strings. Strings are matched so that markers inside them are ignored."""
     signs = _SIGNS[name]
     parts = [f"(?P<string>{'|'.join(signs.strings)})"] if signs.strings else []
     blocks = "|".join(rf"{begin}.*?(?:{end}|\Z)" for begin, end in signs.blocks)
@@ -160,8 +168,8 @@ def _tokens(name: str) -> re.Pattern[str]:
 
 
 @cache
-def _edges(name: str, *, first: bool) -> re.Pattern[str]:
-    """The signs before and behind the words of a line."""
+def _compile_edges(name: str, *, first: bool) -> re.Pattern[str]:
+    """Compile the pattern for the comment markers before and after the text of a line."""
     signs = _SIGNS[name]
     begins: Sequence[str] = [begin for begin, _ in signs.blocks] if first else [r"\*+(?!/)"]
     begins = [*begins, *filter(None, (signs.line, signs.starting))] if first else begins

@@ -1,1 +1,1 @@
-"""The editor as one connection knows it: what it can, what it has open, what is asked of it and told to it."""
+"""The connected editor: its features, its documents, and the requests and messages that the server sends."""

@@ -1,16 +1,22 @@
-"""Arguments of the commands: at most one object, every field optional, nothing unknown."""
+"""Command arguments. A command takes at most one object, all fields are optional, and unknown fields are rejected."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Any, Literal, TypeVar
+import re
+from typing import Annotated, Literal, TypeVar
 
+from lsprotocol.types import Diagnostic, ExecuteCommandParams
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, ValidationError
 from pydantic.alias_generators import to_camel
 
 from thinklsp.core.choices import EffortSetting, ThinkingMode
-from thinklsp.lsp.protocol.envelope import is_id
-from thinklsp.lsp.protocol.errors import InvalidParams
+from thinklsp.core.images import MAX_PROMPT_IMAGES
+from thinklsp.jsonrpc.envelope import is_id
+from thinklsp.jsonrpc.error_responses import InvalidParams
+from thinklsp.lsp.documents.tracked_diagnostics import structure_diagnostic
+
+# A pattern, because a loop over the characters of the largest prompt takes a quarter of a second.
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class _Arguments(BaseModel):
@@ -19,26 +25,26 @@ class _Arguments(BaseModel):
     )
 
 
-def _whole(text: str) -> str:
-    """Half of a character pair can be in no id, and no store takes it."""
-    if any("\ud800" <= char <= "\udfff" for char in text):
-        raise ValueError("half of a character pair")
+def _check_surrogates(text: str) -> str:
+    """Reject lone surrogates, which the store cannot save."""
+    if _LONE_SURROGATE.search(text):
+        raise ValueError("lone surrogate")
     return text
 
 
-def _token(value: object) -> object:
+def _check_token(value: object) -> object:
     if not is_id(value):
-        raise ValueError("neither an integer nor a short text")
+        raise ValueError("neither an integer nor a short string")
     return value
 
 
-def _place(value: object) -> object:
+def _wrap_uri(value: object) -> object:
     return {"uri": value} if isinstance(value, str) else value
 
 
-# Of a union pydantic names the arms and not the field that is wrong: where two forms may come one of them is read.
-Name = Annotated[str, AfterValidator(_whole)]
-Token = Annotated[str | int, PlainValidator(_token)]
+# Fields with two forms use a validator instead of a union. For an invalid union, pydantic does not report the field.
+Name = Annotated[str, AfterValidator(_check_surrogates)]
+Token = Annotated[str | int, PlainValidator(_check_token)]
 
 
 class Position(_Arguments):
@@ -56,12 +62,21 @@ class Location(_Arguments):
     range: Range | None = None
 
 
+class Image(_Arguments):
+    """An image in base64. The engine checks its bytes and its size."""
+
+    mime_type: str = Field(max_length=200)
+    data: str
+
+
 class ChatArguments(_Arguments):
     prompt: str | None = None
     session_id: Name | None = None
     uri: str | None = None
     range: Range | None = None
-    references: list[Annotated[Location, BeforeValidator(_place)]] = []
+    references: list[Annotated[Location, BeforeValidator(_wrap_uri)]] = []
+    images: list[Image] = Field([], max_length=MAX_PROMPT_IMAGES)
+    queue: bool = False
     mode: Literal["agent", "ask", "plan"] = "agent"
     effort: EffortSetting | None = None
     thinking: ThinkingMode | None = None
@@ -73,7 +88,7 @@ class ActionArguments(_Arguments):
     name: str | None = None
     uri: str | None = None
     range: Range | None = None
-    diagnostics: list[dict[str, Any]] | None = None
+    diagnostics: list[Annotated[Diagnostic, PlainValidator(structure_diagnostic)]] | None = None
     instruction: str | None = None
     version: int | None = None
     effort: EffortSetting | None = None
@@ -101,13 +116,17 @@ class SendArguments(_Arguments):
 
 
 class SessionsArguments(_Arguments):
-    """Of `op`: `step` belongs to fork, `format` to export, `archiveId` to show, export and restore, `apply` to repair,
-    `partialResultToken` to attach."""
+    """The arguments of `thinklsp.sessions`.
 
-    op: Literal["list", "show", "export", "delete", "repair", "restore", "fork", "attach"] = "list"
+    Some fields are valid only for certain values of `op`: `step` for `fork`, `format` for `export`, `archiveId` for
+    `show`, `export` and `restore`, `apply` for `repair`, `title` for `rename`, and `partialResultToken` for `attach`.
+    """
+
+    op: Literal["list", "show", "export", "delete", "repair", "restore", "fork", "rename", "attach"] = "list"
     session_id: Name | None = Field(None, min_length=1, max_length=200)
     partial_result_token: Token | None = None
     step: int | None = Field(None, ge=0, lt=2**31)
+    title: Name | None = None
     format: Literal["markdown", "json"] = "markdown"
     archive_id: str | None = Field(None, min_length=1, max_length=200)
     apply: bool = True
@@ -124,19 +143,19 @@ class NoArguments(_Arguments):
 A = TypeVar("A", bound=_Arguments)
 
 
-def parsed(kind: type[A], arguments: Sequence[Any] | None) -> A:
-    """Raises InvalidParams that names the field."""
-    given = arguments or []
-    if len(given) > 1:
+def parse_arguments(kind: type[A], params: ExecuteCommandParams) -> A:
+    """Return a command's validated argument. Raise InvalidParams, naming the field, if a field is invalid."""
+    values = params.arguments or []
+    if len(values) > 1:
         raise InvalidParams("The command takes at most one argument, an object.")
-    value = given[0] if given and given[0] is not None else {}
+    value = values[0] if values and values[0] is not None else {}
     if not isinstance(value, dict):
-        raise InvalidParams("The argument of the command must be an object.")
+        raise InvalidParams("The command's argument must be an object.")
     try:
         return kind.model_validate({key: item for key, item in value.items() if item is not None})
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         name = ".".join(str(part) for part in first["loc"])[:80]
         if first["type"] == "extra_forbidden":
-            raise InvalidParams(f"The command knows no field {name}.") from None
+            raise InvalidParams(f"Unknown field {name}.") from None
         raise InvalidParams(f"The field {name} is not valid: {first['msg'].lower()}.") from None

@@ -1,28 +1,43 @@
-"""What the server asks of the editor, and what the editor said it can do. Messages are plain JSON values."""
+"""The server's requests to the editor, and the features that the editor supports."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
-from thinklsp.lsp.protocol.dispatch import Protocol
-from thinklsp.lsp.protocol.errors import ClientError
-from thinklsp.tools.shown import one_line, told
+import attrs
+from lsprotocol import types
+from pygls.lsp.server import LanguageServer
+
+from thinklsp.core.text_safety import sanitize_message, to_one_line
+from thinklsp.jsonrpc.error_responses import ClientError
+from thinklsp.lsp.protocol.outgoing import OutgoingProtocol
 
 _PROMPT_SECONDS = 120.0
 _REQUEST_SECONDS = 30.0
 _CONFIGURATION_SECONDS = 10.0
-# An editor may wait for its other servers, for a second and a half as ours do.
-_KNOWLEDGE_SECONDS = 3.0
+# The editor may have to wait for other language servers. thinklsp's own extensions wait for up to 1.5 seconds.
+_BRIDGE_SECONDS = 3.0
 
 Level = Literal["error", "warning", "info"]
-_LEVELS: dict[Level, int] = {"error": 1, "warning": 2, "info": 3}
+_LEVELS: dict[Level, types.MessageType] = {
+    "error": types.MessageType.Error,
+    "warning": types.MessageType.Warning,
+    "info": types.MessageType.Info,
+}
+Token = str | int
+WorkDoneProgress = types.WorkDoneProgressBegin | types.WorkDoneProgressReport | types.WorkDoneProgressEnd
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Abilities:
-    """The client capabilities that decide something here. `editor`: what it answers of `thinklsp/editor/…`."""
+class ClientFeatures:
+    """The client capabilities that thinklsp uses.
+
+    `bridge_requests` contains the supported `thinklsp/editor/…` requests.
+    """
 
     apply_edit: bool = False
     document_changes: bool = False
@@ -36,41 +51,53 @@ class Abilities:
     code_action_tags: frozenset[int] = frozenset()
     code_actions_disabled: bool = False
     refresh_lenses: bool = False
-    editor: frozenset[str] = frozenset()
+    bridge_requests: frozenset[str] = frozenset()
     hover_markdown: bool = False
 
-    @staticmethod
-    def of(capabilities: Mapping[str, Any]) -> Abilities:
-        """Reads the client's capabilities as plain JSON; what is absent or odd counts as not announced."""
+    @property
+    def has_own_review(self) -> bool:
+        """True if the editor lets the user choose the hunks of an edit before the edit is sent."""
+        return "review" in self.bridge_requests and self.document_changes
 
-        def at(path: str) -> Any:
+    @property
+    def file_operations(self) -> frozenset[str]:
+        """The file operations that an edit may contain: `create`, `rename` and `delete`."""
+        return self.resource_operations if self.document_changes else frozenset()
+
+    @staticmethod
+    def parse(capabilities: Mapping[str, object], client_name: object = None) -> ClientFeatures:
+        """Parse the client's capabilities from plain JSON. A missing or invalid value is treated as unsupported."""
+
+        def find_value(path: str) -> Any:
             value: Any = capabilities
             for part in path.split("."):
                 value = value.get(part) if isinstance(value, Mapping) else None
             return value
 
         edit = "workspace.workspaceEdit"
-        operations = _names(at(f"{edit}.resourceOperations"))
-        versioned = at(f"{edit}.documentChanges")
-        tags = at("textDocument.codeAction.tagSupport.valueSet")
+        operations = _parse_names(find_value(f"{edit}.resourceOperations"))
+        versioned = find_value(f"{edit}.documentChanges")
+        tags = find_value("textDocument.codeAction.tagSupport.valueSet")
         tags = tags if isinstance(tags, list) else []
-        hovers = at("textDocument.hover.contentFormat")
-        return Abilities(
-            apply_edit=at("workspace.applyEdit") is True,
-            # Neovim announces operations alone; they exist within document changes only, so it takes these too.
+        hovers = find_value("textDocument.hover.contentFormat")
+        return ClientFeatures(
+            apply_edit=find_value("workspace.applyEdit") is True,
+            # Neovim announces resource operations but not document changes. A resource operation is a kind of document
+            # change, so Neovim supports both.
             document_changes=bool(operations) if versioned is None else versioned is True,
             resource_operations=operations,
-            change_annotations=at(f"{edit}.changeAnnotationSupport") is not None,
-            work_done_progress=at("window.workDoneProgress") is True,
-            show_document=at("window.showDocument.support") is True,
-            configuration=at("workspace.configuration") is True,
-            watch_configuration=at("workspace.didChangeConfiguration.dynamicRegistration") is True,
-            code_action_literals=at("textDocument.codeAction.codeActionLiteralSupport") is not None,
+            # Neovim 0.12 asks about annotations in messages that wait for Enter, and shows no diff.
+            change_annotations=client_name != "Neovim" and find_value(f"{edit}.changeAnnotationSupport") is not None,
+            work_done_progress=find_value("window.workDoneProgress") is True,
+            show_document=find_value("window.showDocument.support") is True,
+            configuration=find_value("workspace.configuration") is True,
+            watch_configuration=find_value("workspace.didChangeConfiguration.dynamicRegistration") is True,
+            code_action_literals=find_value("textDocument.codeAction.codeActionLiteralSupport") is not None,
             code_action_tags=frozenset(tag for tag in tags if isinstance(tag, int)),
-            code_actions_disabled=at("textDocument.codeAction.disabledSupport") is True,
-            refresh_lenses=at("workspace.codeLens.refreshSupport") is True,
-            editor=_names(at("experimental.thinklsp.editor")),
-            # In the order of preference.
+            code_actions_disabled=find_value("textDocument.codeAction.disabledSupport") is True,
+            refresh_lenses=find_value("workspace.codeLens.refreshSupport") is True,
+            bridge_requests=_parse_names(find_value("experimental.thinklsp.editor")),
+            # Clients list the hover formats in order of preference.
             hover_markdown=isinstance(hovers, list) and hovers[:1] == ["markdown"],
         )
 
@@ -82,124 +109,148 @@ class ApplyReply:
 
 
 class Client:
-    """The editor as seen from the server. Counts how often it was asked for its configuration, and which of these
-    questions is the latest one that it has answered."""
+    """The connected editor and the requests that the server sends to it.
 
-    def __init__(self, protocol: Protocol) -> None:
+    Configuration requests are numbered, so that an old answer cannot replace a newer answer.
+    """
+
+    def __init__(self, server: LanguageServer, protocol: OutgoingProtocol) -> None:
+        self._server = server
         self._protocol = protocol
-        self.can = Abilities()
-        self._asked = self._answered = 0
+        self.features = ClientFeatures()
+        self._last_request = self._last_answer = 0
 
     def show_message(self, level: Level, text: str) -> None:
-        self._protocol.tell("window/showMessage", {"type": _LEVELS[level], "message": told(text)})
+        self._server.window_show_message(types.ShowMessageParams(_LEVELS[level], sanitize_message(text)))
 
-    def progress(self, token: str | int, value: Mapping[str, Any]) -> None:
-        report = ("report", token) if value["kind"] == "report" else None
-        if "message" in value:
-            value = {**value, "message": told(value["message"])}
-        self._protocol.tell("$/progress", {"token": token, "value": value}, replaces=report)
+    def send_progress(self, token: Token, value: WorkDoneProgress | Mapping[str, object]) -> None:
+        """Send a work-done progress value or a partial result of a turn."""
+        if not isinstance(value, Mapping) and value.message is not None:
+            value = attrs.evolve(value, message=sanitize_message(value.message))
+        self._server.progress(types.ProgressParams(token, value))
 
-    async def create_progress(self, token: str | int) -> bool:
-        """False when the editor shows no progress or refuses this one: the token must not be used then."""
-        if not self.can.work_done_progress:
+    async def create_progress(self, token: Token) -> bool:
+        """Create a progress token in the editor.
+
+        Return False if the editor does not show progress or rejects the token. A rejected token must not be used.
+        """
+        if not self.features.work_done_progress:
             return False
+        params = types.WorkDoneProgressCreateParams(token)
         try:
-            await self._protocol.ask("window/workDoneProgress/create", {"token": token}, _REQUEST_SECONDS)
+            async with asyncio.timeout(_REQUEST_SECONDS):
+                await self._server.window_work_done_progress_create_async(params)
         except (ClientError, TimeoutError):
             return False
         return True
 
-    async def question(self, text: str, options: Sequence[str]) -> str | None:
-        """The chosen option; None when dismissed, late, or answered with something else."""
-        buttons = {one_line(option): option for option in options}
-        params = {"type": _LEVELS["info"], "message": told(text), "actions": [{"title": title} for title in buttons]}
-        try:
-            reply = await self._protocol.ask("window/showMessageRequest", params, _PROMPT_SECONDS)
-        except (ClientError, TimeoutError):
-            return None
-        title = reply.get("title") if isinstance(reply, Mapping) else None
-        return buttons.get(title) if isinstance(title, str) else None
+    async def ask_user(self, text: str, options: Sequence[str]) -> str | None:
+        """Ask the user and return the chosen option, or None if no valid answer arrives in time."""
+        buttons = {to_one_line(option): option for option in options}
+        actions = [types.MessageActionItem(title) for title in buttons]
+        params = types.ShowMessageRequestParams(types.MessageType.Info, sanitize_message(text), actions)
+        chosen = await _await_answer(self._server.window_show_message_request_async(params), _PROMPT_SECONDS)
+        return None if chosen is None else buttons.get(chosen.title)
+
+    async def ask_text(self, question: str) -> str | None:
+        """Ask the user for a text, and return the text, or None if no valid answer arrives in time."""
+        params = {"question": sanitize_message(question)}
+        request = self._protocol.send_request_async("thinklsp/editor/input", params)
+        answer = await _await_answer(request, _PROMPT_SECONDS)
+        text = answer.get("text") if isinstance(answer, Mapping) else None
+        return text if isinstance(text, str) else None
 
     async def apply_edit(
-        self, label: str, edit: Mapping[str, Any], numbered: Callable[[int], None] = lambda _: None
+        self, label: str, edit: types.WorkspaceEdit, on_request_id: Callable[[int], None] = lambda _: None
     ) -> ApplyReply:
-        """Waits as long as the user reviews the edit. `numbered` is told what to call it when it is withdrawn."""
-        params = {"label": label, "edit": edit}
+        """Send an edit and wait until the user has reviewed it.
+
+        `on_request_id` receives the id for `cancel_request`.
+        """
+        on_request_id(number := self._protocol.issue_request_id())
+        params = types.ApplyWorkspaceEditParams(edit, label)
         try:
-            reply = await self._protocol.ask("workspace/applyEdit", params, None, numbered)
+            reply = await self._protocol.send_request_async(types.WORKSPACE_APPLY_EDIT, params, number)
         except ClientError:
             return ApplyReply(False, "the editor answered with an error")
-        if not isinstance(reply, Mapping) or reply.get("applied") is not True:
-            reason = reply.get("failureReason") if isinstance(reply, Mapping) else None
-            return ApplyReply(False, str(reason)[:300] if reason else None)
-        return ApplyReply(True)
+        return ApplyReply(reply.applied, (reply.failure_reason or "")[:300] or None)
 
-    def withdraw(self, number: int) -> None:
-        """The editor may take a preview away. Its answer is awaited all the same."""
-        self._protocol.tell("$/cancelRequest", {"id": number})
+    def cancel_request(self, request_id: int) -> None:
+        """Cancel a request, so that the editor can close a preview. The editor must still answer the request."""
+        self._server.cancel_request(types.CancelParams(request_id))
 
     async def show_document(self, uri: str, *, take_focus: bool) -> bool:
-        """Whether the editor says that it does."""
-        if not self.can.show_document:
+        """Show a document, and return whether the editor reports success."""
+        if not self.features.show_document:
             return False
-        params = {"uri": uri, "takeFocus": take_focus}
-        try:
-            reply = await self._protocol.ask("window/showDocument", params, _REQUEST_SECONDS)
-        except (ClientError, TimeoutError):
-            return False
-        return isinstance(reply, Mapping) and reply.get("success") is True
+        params = types.ShowDocumentParams(uri, take_focus=take_focus)
+        reply = await _await_answer(self._server.window_show_document_async(params), _REQUEST_SECONDS)
+        return reply is not None and reply.success
 
     async def refresh_lenses(self) -> None:
-        """Asks the editor to ask again, where it says that it does so."""
-        if self.can.refresh_lenses:
-            try:
-                await self._protocol.ask("workspace/codeLens/refresh", None, _REQUEST_SECONDS)
-            except (ClientError, TimeoutError):
-                return
+        """Ask the editor to refresh its code lenses, if it supports such requests."""
+        if self.features.refresh_lenses:
+            await _await_answer(self._server.workspace_code_lens_refresh_async(None), _REQUEST_SECONDS)
 
-    async def knows(self, what: str, params: Mapping[str, Any]) -> Any:
-        """What the editor answers to `thinklsp/editor/<what>`. Raises ClientError or TimeoutError where it does not."""
-        return await self._protocol.ask(f"thinklsp/editor/{what}", params, _KNOWLEDGE_SECONDS)
+    async def query_bridge(self, method: str, params: Mapping[str, object]) -> object:
+        """Send the bridge request `thinklsp/editor/<method>` and return its result.
+
+        Raise ClientError or TimeoutError.
+        """
+        async with asyncio.timeout(_BRIDGE_SECONDS):
+            return await self._protocol.send_request_async(f"thinklsp/editor/{method}", params)
 
     async def save(self, uris: Sequence[str]) -> bool:
-        """Ask the editor to save documents. False if it was not asked or did not answer in time; what it has saved, the
-        disk shows.
+        """Ask the editor to save documents. Return False if it cannot save documents or does not answer in time.
+
+        The result does not show which documents were saved, so the caller must check the files on disk.
         """
-        if "save" not in self.can.editor:
+        if "save" not in self.features.bridge_requests:
             return False
         try:
-            await self.knows("save", {"uris": list(uris)})
+            await self.query_bridge("save", {"uris": list(uris)})
         except (ClientError, TimeoutError):
             return False
         return True
 
-    async def configuration(self) -> object:
-        """The `thinklsp` section as the editor has it now; None when it does not say, and when it has answered a later
-        question already: editors look things up side by side, and this may be what was there before a change."""
-        self._asked += 1
-        number = self._asked
+    async def review_edit(self, params: Mapping[str, object]) -> object:
+        """Ask the user which hunks of an edit to keep. There is no time limit. Return None if the editor fails."""
         try:
-            params = {"items": [{"section": "thinklsp"}]}
-            reply = await self._protocol.ask("workspace/configuration", params, _CONFIGURATION_SECONDS)
-        except (ClientError, TimeoutError):
+            return await self._protocol.send_request_async("thinklsp/editor/review", params)
+        except ClientError:
             return None
-        if number < self._answered:
+
+    async def fetch_configuration(self) -> object:
+        """Return the editor's `thinklsp` section, or None if it is missing or a later request was answered first.
+
+        Editors look up sections concurrently, so an earlier request may return the section as it was before a change.
+        """
+        self._last_request += 1
+        number = self._last_request
+        params = types.ConfigurationParams([types.ConfigurationItem(section="thinklsp")])
+        reply = await _await_answer(self._server.workspace_configuration_async(params), _CONFIGURATION_SECONDS)
+        if reply is None or number < self._last_answer:
             return None
-        self._answered = number
-        return reply[0] if isinstance(reply, list) and reply else None
+        self._last_answer = number
+        return reply[0] if reply else None
 
     async def watch_configuration(self) -> None:
-        """Some editors tell of changed settings only when asked to."""
-        registration = {
-            "id": "thinklsp-configuration",
-            "method": "workspace/didChangeConfiguration",
-            "registerOptions": {"section": "thinklsp"},
-        }
-        try:
-            await self._protocol.ask("client/registerCapability", {"registrations": [registration]}, _REQUEST_SECONDS)
-        except (ClientError, TimeoutError):
-            return
+        """Register for settings changes, because some editors report changes only to registered servers."""
+        registration = types.Registration(
+            "thinklsp-configuration", types.WORKSPACE_DID_CHANGE_CONFIGURATION, {"section": "thinklsp"}
+        )
+        params = types.RegistrationParams([registration])
+        await _await_answer(self._server.client_register_capability_async(params), _REQUEST_SECONDS)
 
 
-def _names(value: object) -> frozenset[str]:
+async def _await_answer(request: Awaitable[T], seconds: float) -> T | None:
+    """Return the editor's answer, or None if the editor rejects the request or does not answer in time."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await request
+    except (ClientError, TimeoutError):
+        return None
+
+
+def _parse_names(value: object) -> frozenset[str]:
     return frozenset(name for name in value if isinstance(name, str)) if isinstance(value, list) else frozenset()

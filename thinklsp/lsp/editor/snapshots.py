@@ -1,25 +1,26 @@
-"""Live documents and folders as the values that a turn works on."""
+"""Snapshots of the open documents and folders, which turns work on."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from thinklsp.core.errors import PathRefused
-from thinklsp.lsp.editor.present import Present
-from thinklsp.lsp.editor.state import State
-from thinklsp.workspace.extra_roots import open_extra_roots
-from thinklsp.workspace.paths import Root, workspace_key
+from thinklsp.engine.merge_plan import FileState
+from thinklsp.lsp.editor.connection_state import ConnectionState
+from thinklsp.sandbox.bubblewrap import is_same_or_parent
+from thinklsp.workspace.paths import Root, compute_workspace_key, resolve_real_path
 from thinklsp.workspace.protected import ProtectedPaths
+from thinklsp.workspace.roots import open_extra_roots
 from thinklsp.workspace.uri import uri_to_path
 from thinklsp.workspace.view import DocumentSnapshot, WorkspaceFolder, WorkspaceView
 
 
 class Snapshots:
-    """The opened workspace folders, and views of them together with the open documents."""
+    """The open workspace folders, and workspace views that combine them with the open documents."""
 
     def __init__(
         self,
-        state: State,
+        state: ConnectionState,
         allow_protected: tuple[str, ...] = (),
         allow_home: bool = False,
         extra_roots: tuple[str, ...] = (),
@@ -28,92 +29,108 @@ class Snapshots:
         self._protected = ProtectedPaths(allow_protected)
         self._allow_home = allow_home
         self._extra_roots = extra_roots
-        # Those beside the workspace, for the folders that it had when they were opened.
-        self._beside: tuple[tuple[Root, ...], list[Root]] | None = None
+        # A cache of the extra roots, with the workspace roots to which they belong.
+        self._extra_cache: tuple[tuple[Root, ...], list[Root]] | None = None
         self._roots: dict[str, Root] = {}
-        self._refused: set[str] = set()
+        self._reported_problems: set[str] = set()
         self._key: str | None = None
 
-    def view(self) -> WorkspaceView:
-        """What a turn that begins now may see."""
+    def create_view(self) -> WorkspaceView:
+        """Return the workspace view for a turn that starts now."""
         documents = [
             DocumentSnapshot(document.uri, document.version, document.text, document.language_id)
-            for document in self._state.documents.all()
+            for document in self._state.documents.list_documents()
         ]
-        return self._view(documents)
+        return self._build_view(documents)
 
-    def disk(self) -> WorkspaceView:
-        """The same without the open documents."""
-        return self._view()
+    def create_disk_view(self, *, is_quiet: bool = False) -> WorkspaceView:
+        """Return a view of the files on disk, ignoring the open documents.
 
-    def present(self, uri: str, view: WorkspaceView) -> Present:
-        """The file as it is in `view`, which should be fresh. Tools have asked whether it may be written, too; whatever
-        let them, nothing that is protected leaves here."""
+        A quiet view shows no warnings about folders that cannot be used, because no turn is about to use them.
+        """
+        return self._build_view(is_quiet=is_quiet)
+
+    def read_state(self, uri: str, view: WorkspaceView) -> FileState:
+        """Return the current state of a file in `view`, which must be new.
+
+        Protected files are refused, even if a tool has checked the file before.
+        """
         document = self._state.documents.get(uri)
         try:
             place = view.resolve(uri)
             view.check_writable(place)
             if document is not None:
-                return Present(document.text, document.version, document.desynced)
-            found = view.read(place)
+                return FileState(document.text, document.version, document.is_desynced)
+            content = view.read(place)
         except PathRefused as refused:
-            return Present(None, refusal=str(refused))
-        if found is None:
-            return Present(None)
-        return Present(found.text, found.version)
+            return FileState(None, refusal=str(refused))
+        if content is None:
+            return FileState(None)
+        return FileState(content.text, content.version)
 
-    def on_disk(self, uri: str, disk: WorkspaceView) -> str | None:
-        """The text of a file in a view of `disk()`, None if there is none that can be read."""
+    def read_disk(self, uri: str, disk: WorkspaceView) -> str | None:
+        """Return the text of a file in a view from `create_disk_view`, or None if the file cannot be read."""
         try:
-            found = disk.peek(disk.resolve(uri))
+            content = disk.peek(disk.resolve(uri))
         except PathRefused:
             return None
-        return None if found is None else found.text
+        return None if content is None else content.text
 
     @property
     def key(self) -> str:
-        """What sessions of this workspace are found by: its first folder, kept when others come and go, unless it is a
-        root that the first real folder replaces."""
-        if self._key is None and (first := next(iter(self._state.folders), None)) is not None:
-            key = workspace_key(first)
-            if first == self._state.root:
+        """The key for this workspace's sessions, which is its first folder.
+
+        The key stays the same if other folders are added or removed. A client without a folder list starts with its
+        root folder as the key. The first folder that the client adds then becomes the key.
+        """
+        if self._key is None and (first := next(iter(self._state.documents.folders), None)) is not None:
+            key = compute_workspace_key(first)
+            if first == self._state.documents.root:
                 return key
             self._key = key
         return self._key or "no folder"
 
-    def _view(self, documents: Iterable[DocumentSnapshot] = ()) -> WorkspaceView:
-        folders = self._folders()
-        return WorkspaceView(folders, documents, protected=self._protected, extra=self._extra(folders))
+    def _build_view(self, documents: Iterable[DocumentSnapshot] = (), *, is_quiet: bool = False) -> WorkspaceView:
+        folders = self._open_folders(is_quiet=is_quiet)
+        return WorkspaceView(folders, documents, protected=self._protected, extra=self._get_extra_roots(folders))
 
-    def _extra(self, folders: Iterable[tuple[WorkspaceFolder, Root]]) -> list[Root]:
+    def _get_extra_roots(self, folders: Iterable[tuple[WorkspaceFolder, Root]]) -> list[Root]:
         workspace = tuple(root for _, root in folders)
-        if self._beside is None or self._beside[0] != workspace:
-            opened, problems = open_extra_roots(
+        if self._extra_cache is None or self._extra_cache[0] != workspace:
+            extra_roots, problems = open_extra_roots(
                 self._extra_roots, workspace, self._protected, allow_wide=self._allow_home
             )
-            self._beside = workspace, opened
+            self._extra_cache = workspace, extra_roots
             for problem in problems:
                 self._warn(problem)
-        return self._beside[1]
+        return self._extra_cache[1]
 
     def _warn(self, problem: str) -> None:
-        """Each problem once."""
-        if problem not in self._refused:
-            self._refused.add(problem)
+        """Show a warning about a problem unless the same warning has already been shown."""
+        if problem not in self._reported_problems:
+            self._reported_problems.add(problem)
             self._state.client.show_message("warning", problem)
 
-    def _folders(self) -> list[tuple[WorkspaceFolder, Root]]:
+    def _open_folders(self, *, is_quiet: bool) -> list[tuple[WorkspaceFolder, Root]]:
         folders: list[tuple[WorkspaceFolder, Root]] = []
-        for uri, name in self._state.folders.items():
+        for uri, folder in self._state.documents.folders.items():
             try:
-                root = self._roots.get(uri) or Root(
-                    uri_to_path(uri), protected=self._protected, allow_wide=self._allow_home
-                )
+                root = self._roots.get(uri) or self._open_root(uri)
             except PathRefused as refused:
-                self._warn(f"{refused} Tools see open documents only.")
+                if not is_quiet:
+                    self._warn(f"{refused} Tools can only read open documents.")
                 continue
             self._roots[uri] = root
-            folders.append((WorkspaceFolder(uri, name), root))
-        for uri in self._roots.keys() - self._state.folders.keys():
+            folders.append((WorkspaceFolder(uri, folder.name), root))
+        for uri in self._roots.keys() - self._state.documents.folders.keys():
             self._roots.pop(uri).close()
         return folders
+
+    def _open_root(self, uri: str) -> Root:
+        """Open a workspace folder. Raises PathRefused, also for a folder with data of the server's other users."""
+        root = Root(uri_to_path(uri), protected=self._protected, allow_wide=self._allow_home)
+        for private in map(resolve_real_path, self._state.private_folders):
+            if is_same_or_parent(root.path, private) or is_same_or_parent(private, root.path):
+                root.close()
+                raise PathRefused("This folder contains data of the server, so it cannot be opened.")
+        return root

@@ -1,7 +1,7 @@
-"""The work-done progress of one turn: one `begin`, reports on a clock of their own, one `end`.
+"""Work-done progress for a turn. It sends one `begin`, reports at regular intervals, and one `end`.
 
-It lives on the clock and not on the stream, because a thinking model can be silent for minutes. It begins before the
-engine is loaded, so this module imports nothing of the engine.
+A timer sends the reports, because a thinking model can be silent for minutes. The progress begins before the engine is
+loaded, so this module imports nothing from the engine.
 """
 
 from __future__ import annotations
@@ -9,33 +9,33 @@ from __future__ import annotations
 import asyncio
 import secrets
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Protocol
 
-from thinklsp.lsp.editor.client import Client
+from lsprotocol import types
 
-Token = str | int
+from thinklsp.lsp.editor.client import Client, Token, WorkDoneProgress
 
 _HEARTBEAT_SECONDS = 1.8
 _MIN_INTERVAL_SECONDS = 0.11
 
 
-class Content(Protocol):
-    """What a turn shows beside its begin and end."""
+class ProgressContent(Protocol):
+    """The source of a turn's progress reports and partial results."""
 
     def flush(self) -> None:
-        """Send the partial results that have gathered."""
+        """Send the partial results collected so far."""
 
-    def message(self) -> str:
-        """Return the message of the next report."""
+    def build_message(self) -> str:
+        """Return the message for the next progress report."""
 
 
 class WorkDone:
-    """`begin` or `offer`, then `end`; only the first call of each counts.
+    """The work-done progress for a turn. Call `begin` or `offer`, then `end`. Repeated calls have no effect.
 
-    `token`: the caller's, or `thinklsp-<turnId>` without one. `turn_id`: the id that the turn will have. `is_watched`:
-    the caller gave the token and waits for the end of the turn. `is_cancelled`: the user pressed Cancel, perhaps before
-    there was a turn to cancel. `is_launched`: the turn runs and calls `end` itself. `content` is set when there is a
-    turn. `changed` makes a report due.
+    `token` is the caller's token, or `thinklsp-<turnId>` by default. `turn_id` is the id for the new turn. `is_watched`
+    is True if the caller sent the token and waits for the end of the turn. `is_cancelled` is True if the user pressed
+    Cancel, which may happen before the turn is created. `is_launched` is True if the turn runs and will call `end`.
+    `content` is set when the turn is created. Setting `changed` triggers a report.
     """
 
     def __init__(self, client: Client, title: str, token: Token | None = None) -> None:
@@ -44,17 +44,17 @@ class WorkDone:
         self.token = f"thinklsp-{self.turn_id}" if token is None else token
         self.is_watched = token is not None
         self.is_cancelled = self.is_launched = False
-        self.content: Content | None = None
+        self.content: ProgressContent | None = None
         self.changed = asyncio.Event()
         self._title = title
         self._started = 0.0
-        self._begun = False
+        self._has_begun = False
         self._outcome: str | None = None
-        self._pulse: asyncio.Task[None] | None = None
+        self._heartbeat: asyncio.Task[None] | None = None
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the start."""
+        """The number of seconds since the start."""
         return asyncio.get_running_loop().time() - self._started
 
     def begin(self) -> None:
@@ -63,20 +63,25 @@ class WorkDone:
         self._send_begin()
 
     async def offer(self) -> None:
-        """Create the token, and send `begin` when the client accepts the token: with `end` behind it if the turn has
-        ended by then. If the client refuses the token, nothing is sent on it."""
-        if self._pulse is None:
+        """Create the token, and send `begin` if the client accepts it.
+
+        If the turn has already ended, also send `end`. If the client rejects the token, send nothing.
+        """
+        if self._heartbeat is None:
             self._start()
             if await self.client.create_progress(self.token):
                 self._send_begin()
 
     def end(self, outcome: str) -> None:
-        """Send exactly one `end`, and nothing after it. It never waits: a cancel cannot stop it."""
+        """Send exactly one `end`, and nothing after it.
+
+        The method does not await, so a cancellation cannot interrupt it.
+        """
         if self._outcome is not None:
             return
         self._outcome = outcome
-        if self._pulse is not None:
-            self._pulse.cancel()
+        if self._heartbeat is not None:
+            self._heartbeat.cancel()
         if self.content is not None:
             self.content.flush()
         self._send_end()
@@ -84,19 +89,19 @@ class WorkDone:
     def _start(self) -> None:
         loop = asyncio.get_running_loop()
         self._started = loop.time()
-        self._pulse = loop.create_task(self._beat())
+        self._heartbeat = loop.create_task(self._run_heartbeat())
 
     def _send_begin(self) -> None:
-        self._begun = True
-        self._send({"kind": "begin", "title": "thinklsp", "message": self._title, "cancellable": True})
+        self._has_begun = True
+        self._send(types.WorkDoneProgressBegin("thinklsp", cancellable=True, message=self._title))
         self._send_end()
 
     def _send_end(self) -> None:
-        if self._begun and self._outcome is not None:
-            self._send({"kind": "end", "message": self._outcome})
+        if self._has_begun and self._outcome is not None:
+            self._send(types.WorkDoneProgressEnd(message=self._outcome))
 
-    async def _beat(self) -> None:
-        """Report when something changed, at most ten times a second, and at least every two seconds."""
+    async def _run_heartbeat(self) -> None:
+        """Send a report after a change, at most ten times a second, and at least every two seconds."""
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_HEARTBEAT_SECONDS):
@@ -104,16 +109,20 @@ class WorkDone:
             self.changed.clear()
             if self.content is not None:
                 self.content.flush()
-            if self._begun:
-                message = f"starting · {told_seconds(self.elapsed)}" if self.content is None else self.content.message()
-                self._send({"kind": "report", "message": message, "cancellable": True})
+            if self._has_begun:
+                message = (
+                    f"starting · {format_seconds(self.elapsed)}"
+                    if self.content is None
+                    else self.content.build_message()
+                )
+                self._send(types.WorkDoneProgressReport(cancellable=True, message=message))
             await asyncio.sleep(_MIN_INTERVAL_SECONDS)
 
-    def _send(self, value: dict[str, Any]) -> None:
-        self.client.progress(self.token, value)
+    def _send(self, value: WorkDoneProgress) -> None:
+        self.client.send_progress(self.token, value)
 
 
-def told_seconds(seconds: float) -> str:
-    """Return a duration as people read it: `12 s`, `3 min 4 s`."""
-    whole = int(seconds)
-    return f"{whole} s" if whole < 60 else f"{whole // 60} min {whole % 60} s"
+def format_seconds(seconds: float) -> str:
+    """Format a duration for users: `12 s`, `3 min 4 s`."""
+    total = int(seconds)
+    return f"{total} s" if total < 60 else f"{total // 60} min {total % 60} s"

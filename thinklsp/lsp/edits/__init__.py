@@ -1,1 +1,1 @@
-"""What turns want to change: merged, reviewed, sent, written down, taken back, and told of where it stands."""
+"""Edits made by turns, including merging, review, sending, verification, the edit ledger, attribution and undo."""

@@ -1,70 +1,199 @@
-"""Proposals as one WorkspaceEdit: versioned, minimal hunks, annotated where the editor can show it. Pure."""
+"""The conversion of merged files to a WorkspaceEdit with versions, minimal hunks and change annotations."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from lsprotocol import types
+from lsprotocol.types import ChangeAnnotation, Range
 
 from thinklsp.core.choices import Review
-from thinklsp.core.edits import TextEdit, hunks
-from thinklsp.lsp.editor.client import Abilities
-from thinklsp.lsp.edits.annotations import Annotations
-from thinklsp.lsp.edits.drafts import Proposal, Scope
-from thinklsp.lsp.protocol.convert import Encoding, Lines
+from thinklsp.core.edits import FileEdit, TextEdit, compute_hunks
+from thinklsp.core.lines import split_lines
+from thinklsp.engine.merge_plan import MergedFile, Scope
+from thinklsp.engine.review_policy import find_file_reason, find_lines_reason, find_operation_reason
+from thinklsp.lsp.documents.code_locations import find_enclosing_definition
+from thinklsp.lsp.editor.client import ClientFeatures
+from thinklsp.lsp.protocol.positions import Encoding, PositionMap
 
-# Written out: told to ignore a file that exists, Neovim makes no folder for a new one, which then cannot be saved;
-# and lsp-mode of Emacs fails where there are no options at all.
-CREATE_OPTIONS: Mapping[str, bool] = {"overwrite": False, "ignoreIfExists": False}
+# The maximum number of annotations. Further hunks share two annotations, one with and one without confirmation.
+_MAX_ANNOTATIONS = 60
+# The maximum number of lines between hunks that share an annotation, in general and within a definition.
+_MAX_GAP_LINES, _MAX_GAP_LINES_IN_DEFINITION = 3, 40
+_MAX_TITLE_LENGTH, _MAX_LABEL_LENGTH = 60, 120
+_MORE_CHANGES = "more changes"
 
 
-def workspace_edit(
-    ready: Sequence[Proposal],
-    can: Abilities,
+@dataclass(slots=True)
+class _HunkGroup:
+    """Hunks in a file that share an annotation.
+
+    `first` and `last` are zero-based lines. `reason` explains why the hunks need a review, or is None if the user
+    requested them.
+    """
+
+    first: int
+    last: int
+    definition: str | None
+    reason: str | None
+
+
+@dataclass(slots=True)
+class Annotations:
+    """The change annotations for a workspace edit.
+
+    `verified` describes the result of the tests. It is empty if no tests ran.
+    """
+
+    title: str
+    review: Review
+    scope: Scope | None
+    verified: str = ""
+    _annotations: dict[str, ChangeAnnotation] = field(default_factory=dict)
+
+    def collect(self) -> dict[str, ChangeAnnotation] | None:
+        """Return all annotations by id, or None if there are none."""
+        return self._annotations or None
+
+    def add_operation(self, file: FileEdit) -> str:
+        """Add an annotation for an operation on an entire file and return its id."""
+        name = file.path.rpartition("/")[2]
+        new_name = (file.new_path or file.new_uri or "").rpartition("/")[2]
+        summary = (
+            f"delete {name}" if file.is_deletion else f"{name} becomes {new_name}" if new_name else f"new file {name}"
+        )
+        return self._add(summary, find_operation_reason(file, self.scope))
+
+    def add_hunks(self, file: FileEdit, text: str, ranges: Sequence[Range]) -> list[str]:
+        """Add annotations for a file's hunks and return the id for each hunk. The hunks replace `ranges` in `text`."""
+        lines = split_lines(text)
+        reason = find_file_reason(file, self.scope)
+        groups: list[_HunkGroup] = []
+        owners: list[int] = []
+        for range_ in ranges:
+            group = self._build_group(file, lines, range_, reason)
+            if not groups or not _is_same_group(groups[-1], group):
+                groups.append(group)
+            groups[-1].last = max(groups[-1].last, group.last)
+            owners.append(len(groups) - 1)
+        ids = [self._add(_format_location(file, group), group.reason) for group in groups]
+        return [ids[owner] for owner in owners]
+
+    def _build_group(self, file: FileEdit, lines: Sequence[str], range_: Range, reason: str | None) -> _HunkGroup:
+        first, last = range_.start.line, range_.end.line
+        reason = reason or find_lines_reason(self.scope, (first, last))
+        last_line = last - 1 if last > first and range_.end.character == 0 else last
+        return _HunkGroup(first, last_line, find_enclosing_definition(lines, first, file.path), reason)
+
+    def _add(self, summary: str, reason: str | None) -> str:
+        asks = reason is not None or self.review == "always"
+        name = f"thinklsp-{len(self._annotations) + 1}"
+        if len(self._annotations) >= _MAX_ANNOTATIONS:
+            name, summary = ("thinklsp-rest-asked" if asks else "thinklsp-rest"), _MORE_CHANGES
+        self._annotations.setdefault(name, self._build_annotation(summary, reason, asks=asks))
+        return name
+
+    def _build_annotation(self, summary: str, reason: str | None, *, asks: bool) -> ChangeAnnotation:
+        detail = reason or (
+            "requested by you" if self.scope is None or self.scope.uri is None else "in the requested file or lines"
+        )
+        description = f"{detail}. {self.verified}" if self.verified else detail
+        label = _truncate(f"thinklsp: {_truncate(self.title, _MAX_TITLE_LENGTH)} – {summary}", _MAX_LABEL_LENGTH)
+        return ChangeAnnotation(label, needs_confirmation=asks, description=description)
+
+
+def _is_same_group(group: _HunkGroup, hunk: _HunkGroup) -> bool:
+    gap = hunk.first - group.last
+    near = gap <= _MAX_GAP_LINES or (
+        hunk.definition is not None and hunk.definition == group.definition and gap <= _MAX_GAP_LINES_IN_DEFINITION
+    )
+    return near and hunk.reason == group.reason
+
+
+def _format_location(file: FileEdit, group: _HunkGroup) -> str:
+    first, last = group.first + 1, group.last + 1
+    lines = f"line {first}" if last <= first else f"lines {first}–{last}"
+    name = file.path.rpartition("/")[2]
+    return f"{name}: {group.definition} ({lines})" if group.definition else f"{name} ({lines})"
+
+
+def _truncate(text: str, max_length: int) -> str:
+    return text if len(text) <= max_length else text[: max_length - 1] + "…"
+
+
+# Both options are set. With `ignoreIfExists`, Neovim does not create the folder of a new file, and the file cannot be
+# saved. Without any options, Emacs lsp-mode fails.
+CREATE_OPTIONS = types.CreateFileOptions(overwrite=False, ignore_if_exists=False)
+
+Change = types.TextDocumentEdit | types.CreateFile | types.RenameFile | types.DeleteFile
+
+
+def build_workspace_edit(
+    files: Sequence[MergedFile],
+    features: ClientFeatures,
     *,
     encoding: Encoding,
     title: str,
     review: Review = "auto",
     scope: Scope | None = None,
     verified: str = "",
-) -> dict[str, Any]:
-    """The WorkspaceEdit of all proposals, in order. `verified`: a sentence on the tests of this edit, if any ran."""
-    if not can.document_changes:
-        return {"changes": {item.file.uri: _edits(item, encoding) for item in ready}}
-    annotated = can.change_annotations and review != "never"
+) -> types.WorkspaceEdit:
+    """Build the workspace edit for all files, in order.
+
+    `verified` describes the result of the turn's tests. It is empty if no tests ran.
+    """
+    if not features.document_changes:
+        return types.WorkspaceEdit(changes={item.file.uri: _build_text_edits(item, encoding) for item in files})
+    annotated = features.change_annotations and review != "never"
     annotations = Annotations(title, review, scope, verified) if annotated else None
-    changes = [change for item in ready for change in _document_changes(item, encoding, annotations)]
-    edit: dict[str, Any] = {"documentChanges": changes}
-    if annotations is not None and (made := annotations.all()):
-        edit["changeAnnotations"] = dict(made)
-    return edit
+    changes = [change for item in files for change in _build_changes(item, encoding, annotations)]
+    return types.WorkspaceEdit(
+        document_changes=changes, change_annotations=None if annotations is None else annotations.collect()
+    )
 
 
-def _document_changes(item: Proposal, encoding: Encoding, annotations: Annotations | None) -> Iterator[dict[str, Any]]:
-    file, creates = item.file, item.present.text is None
-    whole: dict[str, str] = {}
-    if annotations is not None and (file.deletes or creates or file.new_uri is not None):
-        whole = annotations.whole(file)
-    if file.deletes:
-        yield {"kind": "delete", "uri": file.uri, "options": {"ignoreIfNotExists": True}, **whole}
+def _build_changes(item: MergedFile, encoding: Encoding, annotations: Annotations | None) -> Iterator[Change]:
+    file, creates = item.file, item.current.text is None
+    file_annotation_id: str | None = None
+    if annotations is not None and (file.is_deletion or creates or file.new_uri is not None):
+        file_annotation_id = annotations.add_operation(file)
+    if file.is_deletion:
+        options = types.DeleteFileOptions(ignore_if_not_exists=True)
+        yield types.DeleteFile(file.uri, options=options, annotation_id=file_annotation_id)
         return
     if creates:
-        yield {"kind": "create", "uri": file.uri, "options": dict(CREATE_OPTIONS), **whole}
-    edits = _edits(item, encoding)
+        yield types.CreateFile(file.uri, options=CREATE_OPTIONS, annotation_id=file_annotation_id)
+    edits: list[types.TextEdit | types.AnnotatedTextEdit] = [*_build_text_edits(item, encoding)]
     if annotations is not None:
-        ranges = [edit["range"] for edit in edits]
-        marks = [whole] * len(edits) if creates else annotations.hunks(file, item.present.text or "", ranges)
-        edits = [{**edit, **mark} for edit, mark in zip(edits, marks, strict=True)]
+        ranges = [edit.range for edit in edits]
+        ids = (
+            [file_annotation_id] * len(edits)
+            if file_annotation_id and creates
+            else annotations.add_hunks(file, item.current.text or "", ranges)
+        )
+        edits = [
+            types.AnnotatedTextEdit(annotation_id, edit.range, edit.new_text)
+            for edit, annotation_id in zip(edits, ids, strict=True)
+        ]
     if edits:
-        yield {"textDocument": {"uri": file.uri, "version": item.present.version}, "edits": edits}
+        yield build_document_edit(file.uri, item.current.version, edits)
     if file.new_uri is not None:
-        yield {"kind": "rename", "oldUri": file.uri, "newUri": file.new_uri, **whole}
+        yield types.RenameFile(file.uri, file.new_uri, annotation_id=file_annotation_id)
 
 
-def _edits(item: Proposal, encoding: Encoding) -> list[dict[str, Any]]:
-    before, after = item.present.text or "", item.after or ""
-    lines = Lines(before, encoding)
-    return [_text_edit(edit, lines) for edit in hunks(before, after)]
+def build_document_edit(
+    uri: str, version: int | None, edits: Sequence[types.TextEdit | types.AnnotatedTextEdit]
+) -> types.TextDocumentEdit:
+    """Build the edit for a document. `version` is None if the document is not open."""
+    return types.TextDocumentEdit(types.OptionalVersionedTextDocumentIdentifier(uri, version), edits)
 
 
-def _text_edit(edit: TextEdit, lines: Lines) -> dict[str, Any]:
-    return {"range": lines.range(edit.start, edit.end), "newText": edit.new_text}
+def _build_text_edits(item: MergedFile, encoding: Encoding) -> list[types.TextEdit]:
+    before, after = item.current.text or "", item.after or ""
+    lines = PositionMap(before, encoding)
+    return [_to_text_edit(edit, lines) for edit in compute_hunks(before, after)]
+
+
+def _to_text_edit(edit: TextEdit, lines: PositionMap) -> types.TextEdit:
+    return types.TextEdit(lines.to_range(edit.start, edit.end), edit.new_text)

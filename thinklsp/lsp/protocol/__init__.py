@@ -1,1 +1,1 @@
-"""The boundary to the client: frames in, checked messages to the handlers, exactly one reply each, frames out."""
+"""The protocol layer. It decodes frames, checks messages, runs handlers and sends exactly one reply to each request."""

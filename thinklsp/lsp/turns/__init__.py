@@ -1,1 +1,1 @@
-"""The turns that run: started under the token rule, shown while they run, answered at their end."""
+"""The running turns of a connection, with their start, progress, cancellation and result."""

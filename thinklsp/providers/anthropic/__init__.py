@@ -1,1 +1,1 @@
-"""The Messages API of Anthropic, and servers that speak it."""
+"""Support for Anthropic's Messages API and for compatible servers."""

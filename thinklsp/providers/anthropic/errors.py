@@ -1,35 +1,32 @@
-"""Failures of the Messages API as our errors, with sentences that a user can act on.
+"""Functions that convert Messages API errors to `ProviderError`s.
 
-The same table serves HTTP statuses and errors that arrive in mid-stream under status 200, which go by their type.
-Wording of the service is matched on short fragments, since it is documented to change.
+Errors inside a stream have no HTTP status and are therefore classified by their type.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from thinklsp.core.errors import ProviderError
 from thinklsp.providers.base import ThinkingForm
+from thinklsp.providers.budget_errors import find_budget_error
 from thinklsp.providers.failures import (
-    Report,
-    cache_hint_refused,
-    failure_by_status,
-    no_credit,
-    refuses_earlier_thinking,
-    refuses_thinking,
-    spend_limit,
-    thinking_rejected,
-    too_long,
-)
-from thinklsp.providers.service_errors import (
-    EffortRefused,
+    ErrorReport,
     ThinkingCountsRefused,
     ThinkingFormRefused,
-    json_object,
-    retry_after,
-    should_retry,
+    build_context_error,
+    build_credit_error,
+    build_effort_error,
+    build_plain_report,
+    build_spend_limit_error,
+    build_thinking_error,
+    build_thinking_form_error,
+    classify_by_status,
+    find_cache_hint_error,
+    has_any,
+    is_earlier_thinking_rejected,
+    is_thinking_rejected,
 )
 
 _STATUS_OF_TYPE = {
@@ -46,7 +43,7 @@ _STATUS_OF_TYPE = {
     "overloaded_error": 529,
 }
 _TOO_LONG = ("prompt is too long", "exceed context limit")
-# What the service says about a form of thinking -> the form that the model takes instead.
+# Maps the error text for a rejected form of thinking to a form that the model accepts.
 _REFUSED_FORMS: Mapping[str, ThinkingForm] = {
     '"type": "between_tools"} instead of': "between_tools",
     "adaptive thinking is not supported on this model": "unset",
@@ -54,74 +51,65 @@ _REFUSED_FORMS: Mapping[str, ThinkingForm] = {
     '"thinking.type.disabled" is not supported': "adaptive",
     '"thinking.type.between_tools" is not supported': "off",
 }
-# What services that speak this dialect say where they know only some of the forms: the tag, or a field in it.
+# Error texts from compatible servers that support only some forms of thinking. These servers report an unknown type or
+# an unknown field.
 _UNKNOWN_FORM = ("thinking: input tag", "thinking.adaptive.", "thinking.between_tools.")
-# The last two: gateways that translate for other services use those services' names.
+# Error texts for a rejected effort. The last two come from gateways that use other providers' field names.
 _EFFORT = ("output_config", "effort parameter", "reasoning.effort", "reasoning_effort")
-# Part of the name of the beta.
-_COUNTS = "thinking-token-count"
-_BOUND = "bound to a different conversation"
+# A part of the token count beta's name, which appears in the error if the provider rejects the beta.
+_COUNTS_BETA = "thinking-token-count"
+_PREFIX_CHANGED = "bound to a different conversation"
 
 
-def failure_of_answer(status: int, headers: Mapping[str, str], body: bytes, model: str = "") -> ProviderError:
-    """Classify an HTTP answer that is not a stream. `model`: the id that the request asked for."""
-    content = json_object(body)
-    error = content.get("error")
-    plain = "" if content else body[:10_000].decode("utf-8", "replace")
-    failure = _classify(replace(_report(status, error, plain, retry_after(headers)), model=model))
-    override = should_retry(headers)
-    if override is not None:
-        failure.retryable = override
-    return failure
-
-
-def failure_in_stream(content: Mapping[str, Any]) -> ProviderError:
-    """An error event, or an error object that came with status 200."""
+def parse_stream_failure(content: Mapping[str, Any]) -> ProviderError:
+    """Return the error for an error event, or for an error object in a response with status 200."""
     error = content.get("error")
     kind = error.get("type") if isinstance(error, dict) else None
-    return _classify(_report(_STATUS_OF_TYPE.get(str(kind), 500), error, "", None))
+    return classify(read_report(_STATUS_OF_TYPE.get(str(kind), 500), content, "", None))
 
 
-def _report(status: int, error: object, plain: str, wait: float | None) -> Report:
-    """Some services in between send the error as a bare string."""
+def read_report(status: int, content: Mapping[str, Any], plain: str, wait: float | None) -> ErrorReport:
+    error = content.get("error")
     if not isinstance(error, dict):
-        return Report(status, error if isinstance(error, str) else plain, "", wait)
+        return build_plain_report(status, error, plain, wait)
     details = error.get("details")
     code = details.get("error_code") if isinstance(details, dict) else None
-    return Report(status, str(error.get("message") or ""), str(code or ""), wait)
+    return ErrorReport(
+        status, str(error.get("message") or ""), str(code or ""), wait, kind=str(error.get("type") or "")
+    )
 
 
-def _classify(report: Report) -> ProviderError:
+def classify(report: ErrorReport) -> ProviderError:
+    if (budget_error := find_budget_error(report)) is not None:
+        return budget_error
     if report.status in (400, 422):
-        return _bad_request(report)
-    if report.status == 429 and report.wait is None and report.code == "enforced_spend_limit_reached":
-        return spend_limit(report)
-    return failure_by_status(report)
+        return _classify_bad_request(report)
+    if report.status == 429 and report.wait_seconds is None and report.code == "enforced_spend_limit_reached":
+        return build_spend_limit_error(report)
+    return classify_by_status(report)
 
 
-def _bad_request(report: Report) -> ProviderError:
+def _classify_bad_request(report: ErrorReport) -> ProviderError:
     text = report.message.lower()
-    if any(fragment in text for fragment in _TOO_LONG):
-        return too_long(report)
-    if refuses_earlier_thinking(text):
-        return thinking_rejected(bound=_BOUND in text)
+    if has_any(_TOO_LONG, text):
+        return build_context_error(report)
+    if is_earlier_thinking_rejected(text):
+        return build_thinking_error(prefix_changed=_PREFIX_CHANGED in text)
     for fragment, instead in _REFUSED_FORMS.items():
         if fragment in text:
-            return ThinkingFormRefused(
-                f"The model does not take thinking as it was asked for: change thinking.mode.{report.said}", instead
-            )
-    if refuses_thinking(text) or any(fragment in text for fragment in _UNKNOWN_FORM):
+            return build_thinking_form_error(report, instead)
+    if is_thinking_rejected(text) or has_any(_UNKNOWN_FORM, text):
         return ThinkingFormRefused(
-            f"The service does not know this way to ask for thinking: change thinking.mode.{report.said}", "unset"
+            f"The provider does not recognize this form of thinking: change `thinking.mode`.{report.quotation}", "unset"
         )
-    if (refused := cache_hint_refused(report)) is not None:
-        return refused
-    if _COUNTS in text:
-        return ThinkingCountsRefused(f"The service does not count tokens while the model thinks.{report.said}")
-    if any(fragment in text for fragment in _EFFORT):
-        return EffortRefused(f"The model does not take this effort: change `effort`.{report.said}")
+    if (hint_error := find_cache_hint_error(report)) is not None:
+        return hint_error
+    if _COUNTS_BETA in text:
+        return ThinkingCountsRefused(f"The provider does not count tokens while the model thinks.{report.quotation}")
+    if has_any(_EFFORT, text):
+        return build_effort_error(report)
     if "credit balance is too low" in text:
-        return no_credit(report)
+        return build_credit_error(report)
     if "reached your specified api usage limits" in text:
-        return spend_limit(report)
-    return failure_by_status(report)
+        return build_spend_limit_error(report)
+    return classify_by_status(report)

@@ -1,1 +1,1 @@
-"""Gemini by generateContent, and services that speak it."""
+"""Support for Gemini's generateContent API and for compatible servers."""

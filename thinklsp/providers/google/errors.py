@@ -1,28 +1,31 @@
-"""Failures of generateContent as our errors, with sentences that a user can act on.
+"""Functions that convert generateContent errors to `ProviderError`s.
 
-The same table serves HTTP statuses and errors that arrive in mid-stream under status 200, which carry a code of their
-own. Wording of the service is matched on short fragments, since it is documented to change.
+Errors inside a stream have no HTTP status and are therefore classified by their code.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
-from thinklsp.core.errors import AuthenticationFailed, BadRequest, Overloaded, ProviderError
+from thinklsp.core.errors import Overloaded, ProviderError
 from thinklsp.providers.base import ThinkingForm
+from thinklsp.providers.budget_errors import find_budget_error
 from thinklsp.providers.failures import (
-    Report,
-    failure_by_status,
-    refuses_earlier_thinking,
-    spent_for_today,
-    thinking_rejected,
-    too_long,
+    ErrorReport,
+    build_context_error,
+    build_daily_quota_error,
+    build_effort_error,
+    build_key_error,
+    build_no_tools_error,
+    build_plain_report,
+    build_thinking_error,
+    build_thinking_form_error,
+    classify_by_status,
+    has_any,
+    is_earlier_thinking_rejected,
 )
-from thinklsp.providers.service_errors import EffortRefused, ThinkingFormRefused, retry_after
 
 _STATUS_OF_NAME = {
     "INVALID_ARGUMENT": 400,
@@ -38,11 +41,11 @@ _STATUS_OF_NAME = {
     "UNAVAILABLE": 503,
     "DEADLINE_EXCEEDED": 504,
 }
-_BROKEN_OFF = 499
+_CANCELLED_STATUS = 499
 _BAD_KEY = ("api key not valid", "api key expired", "api_key_invalid")
 _TOO_LONG = ("exceeds the maximum number of tokens", "input token count", "request payload size exceeds")
 _LEVEL = ("thinking level", "thinking_level", "thinkinglevel")
-# What the service says about a form of thinking -> the form that the model takes instead. The first that fits counts.
+# Maps the error text for a rejected form of thinking to a form that the model accepts. The first match is used.
 _REFUSED_FORMS: Mapping[str, ThinkingForm] = {
     "thinking is not enabled for this model": "unset",
     "does not support thinking": "unset",
@@ -53,40 +56,20 @@ _REFUSED_FORMS: Mapping[str, ThinkingForm] = {
     "thinking_budget": "adaptive",
     "thinkingbudget": "adaptive",
 }
-# Models that only make images or only embed.
-_TOOLLESS = re.compile(r"(?i)function calling is not (?:enabled|supported)(?: for (?:models/)?([\w.-]*\w))?")
-# Part of the name of a limit.
-_DAY = "PerDay"
+# Matches the error text of models that do not support tools, such as models that generate only images.
+_NO_TOOLS = re.compile(r"(?i)function calling is not (?:enabled|supported)(?: for (?:models/)?([\w.-]*\w))?")
+# A string that is part of the name of every daily limit.
+_DAILY_LIMIT = "PerDay"
 _DELAY = re.compile(r"(\d+(?:\.\d+)?)s")
 
 
-def failure_of_answer(status: int, headers: Mapping[str, str], body: bytes, model: str = "") -> ProviderError:
-    """Classify an HTTP answer that is not a stream. `model`: the id that the request asked for."""
-    content = _content(body)
-    error = content.get("error")
-    plain = "" if content else body[:10_000].decode("utf-8", "replace")
-    return _classify(replace(_report(status, error, plain, retry_after(headers)), model=model))
+def parse_stream_failure(content: Mapping[str, Any]) -> ProviderError:
+    """Return the error for an error object in a response with status 200."""
+    return classify(read_report(_find_status(content.get("error")), content, "", None))
 
 
-def failure_in_stream(content: Mapping[str, Any]) -> ProviderError:
-    """An error object that came with status 200."""
-    error = content.get("error")
-    return _classify(_report(_own_status(error), error, "", None))
-
-
-def _content(body: bytes) -> Mapping[str, Any]:
-    """The body as a JSON object, also where it stands alone in a list; empty where it is none."""
-    try:
-        value = json.loads(body)
-    except (ValueError, RecursionError):
-        return {}
-    if isinstance(value, list) and value:
-        value = value[0]
-    return value if isinstance(value, dict) else {}
-
-
-def _own_status(error: object) -> int:
-    """Streams that break off say by code or by name what the HTTP status would have been."""
+def _find_status(error: object) -> int:
+    """Return the HTTP status that corresponds to an error's code or status name."""
     if not isinstance(error, dict):
         return 500
     code = error.get("code")
@@ -95,66 +78,66 @@ def _own_status(error: object) -> int:
     return _STATUS_OF_NAME.get(str(error.get("status")), 500)
 
 
-def _report(status: int, error: object, plain: str, wait: float | None) -> Report:
-    """Some services in between send the error as a bare string."""
+def read_report(status: int, content: Mapping[str, Any], plain: str, wait: float | None) -> ErrorReport:
+    error = content.get("error")
     if not isinstance(error, dict):
-        return Report(status, error if isinstance(error, str) else plain, "", wait)
+        return build_plain_report(status, error, plain, wait)
     details = error.get("details")
     facts = [detail for detail in details if isinstance(detail, dict)] if isinstance(details, list) else []
-    own_wait = _retry_delay(facts)
-    return Report(status, str(error.get("message") or ""), _reason(facts), wait if own_wait is None else own_wait)
+    own_wait = _parse_retry_delay(facts)
+    return ErrorReport(
+        status,
+        str(error.get("message") or ""),
+        _find_reason(facts),
+        wait if own_wait is None else own_wait,
+        kind=str(error.get("type") or ""),
+    )
 
 
-def _reason(facts: Sequence[Mapping[str, Any]]) -> str:
-    """A limit of the day counts as one: the wait that is named beside it does not help."""
-    if any(_DAY in str(fact.get("violations")) for fact in facts):
-        return _DAY
+def _find_reason(facts: Sequence[Mapping[str, Any]]) -> str:
+    """Return the reason for an error.
+
+    A daily limit takes precedence over other reasons, because a retry after a short delay does not help.
+    """
+    if any(_DAILY_LIMIT in str(fact.get("violations")) for fact in facts):
+        return _DAILY_LIMIT
     return next((fact["reason"] for fact in facts if isinstance(fact.get("reason"), str)), "")
 
 
-def _retry_delay(facts: Sequence[Mapping[str, Any]]) -> float | None:
-    """This service says in the body how long to wait, not in a header."""
+def _parse_retry_delay(facts: Sequence[Mapping[str, Any]]) -> float | None:
+    """Parse the retry delay in seconds, which Gemini sends in the body instead of a header."""
     for fact in facts:
-        found = _DELAY.fullmatch(str(fact.get("retryDelay")))
-        if found:
-            return float(found[1])
+        match = _DELAY.fullmatch(str(fact.get("retryDelay")))
+        if match:
+            return float(match[1])
     return None
 
 
-def _classify(report: Report) -> ProviderError:
+def classify(report: ErrorReport) -> ProviderError:
+    if (budget_error := find_budget_error(report)) is not None:
+        return budget_error
     if report.status == 400:
-        return _bad_request(report)
-    if report.status == _BROKEN_OFF:
-        return Overloaded(f"The service broke off the request ({report.status}).{report.said}")
-    if report.status == 429 and report.code == _DAY:
-        return spent_for_today(report)
-    return failure_by_status(report)
+        return _classify_bad_request(report)
+    if report.status == _CANCELLED_STATUS:
+        return Overloaded(f"The provider aborted the request ({report.status}).{report.quotation}")
+    if report.status == 429 and report.code == _DAILY_LIMIT:
+        return build_daily_quota_error(report)
+    return classify_by_status(report)
 
 
-def _bad_request(report: Report) -> ProviderError:
+def _classify_bad_request(report: ErrorReport) -> ProviderError:
     text = report.message.lower()
-    if report.code == "API_KEY_INVALID" or _any_of(_BAD_KEY, text):
-        return AuthenticationFailed(
-            "The service refused the API key (400): check where the key comes from (environment variable, keyring or "
-            f"command) and that it belongs to this service.{report.said}"
-        )
-    if _any_of(_TOO_LONG, text):
-        return too_long(report)
-    if refuses_earlier_thinking(text):
-        return thinking_rejected()
-    toolless = _TOOLLESS.search(report.message)
-    if toolless is not None:
-        name = toolless[1] or "This model"
-        return BadRequest(f"{name} cannot call tools, which thinklsp needs: choose another with `model`.{report.said}")
-    if _any_of(_LEVEL, text):
-        return EffortRefused(f"The model does not take this effort: change the setting effort.{report.said}")
+    if report.code == "API_KEY_INVALID" or has_any(_BAD_KEY, text):
+        return build_key_error(report)
+    if has_any(_TOO_LONG, text):
+        return build_context_error(report)
+    if is_earlier_thinking_rejected(text):
+        return build_thinking_error()
+    if (match := _NO_TOOLS.search(report.message)) is not None:
+        return build_no_tools_error(match[1] or "This model", report)
+    if has_any(_LEVEL, text):
+        return build_effort_error(report)
     for fragment, instead in _REFUSED_FORMS.items():
         if fragment in text:
-            return ThinkingFormRefused(
-                f"The model does not take thinking as it was asked for: change thinking.mode.{report.said}", instead
-            )
-    return failure_by_status(report)
-
-
-def _any_of(fragments: Sequence[str], text: str) -> bool:
-    return any(fragment in text for fragment in fragments)
+            return build_thinking_form_error(report, instead)
+    return classify_by_status(report)

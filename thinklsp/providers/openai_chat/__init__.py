@@ -1,1 +1,1 @@
-"""Chat completions, as OpenAI's own service and every server that is compatible with it speak them."""
+"""Support for the Chat Completions API of OpenAI and compatible servers."""

@@ -1,30 +1,53 @@
-"""The adapter for chat completions: our requests to their wire form, for one kind of server.
+"""The adapter for the Chat Completions API and its many compatible servers.
 
-Equal requests give equal bytes: no clock, no chance, keys in a fixed order. Nothing is sent that some servers refuse
-and none needs: no sampling, no forced tools. Stream, failures and history have modules of their own.
+Requests omit optional fields that some servers reject, such as fields for sampling or forced tools. Thinking is sent
+back only to the server and model that issued it, and never as tags in the text. Each tool call is immediately followed
+by its result.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import groupby
+from typing import Any, assert_never
 
 from thinklsp.core.errors import ProviderError
-from thinklsp.core.messages import ToolSpec
-from thinklsp.providers.base import Endpoint, HttpRequest, ModelRequest, StreamDecoder
-from thinklsp.providers.capabilities import Capabilities, count
-from thinklsp.providers.openai_chat.cache_marks import is_claude, with_marks
-from thinklsp.providers.openai_chat.errors import failure_of_answer
-from thinklsp.providers.openai_chat.replay import wire_messages
-from thinklsp.providers.openai_chat.servers import ChatServer, thinking_fields
+from thinklsp.core.images import build_data_url
+from thinklsp.core.messages import (
+    AssistantMessage,
+    ContentBlock,
+    Conversation,
+    ImageBlock,
+    Origin,
+    TextBlock,
+    ThinkingBlock,
+    ToolResultBlock,
+    ToolSpec,
+    ToolUseBlock,
+    UserMessage,
+)
+from thinklsp.providers.base import Adapter, Endpoint, HttpRequest, ModelRequest, StreamDecoder
+from thinklsp.providers.decoding import parse_json_object, read_limit
+from thinklsp.providers.encoding import (
+    EMPTY_TEXT,
+    CallNames,
+    EncodedParts,
+    Wire,
+    encode_body,
+    format_result,
+    sanitize_name,
+)
+from thinklsp.providers.failures import classify_response
+from thinklsp.providers.model_info import Capabilities
+from thinklsp.providers.openai_chat.errors import classify, read_report
+from thinklsp.providers.openai_chat.reasoning import BLOCKS_FIELD, DETAILS_FIELD, REASONING_FIELDS
+from thinklsp.providers.openai_chat.servers import ChatServer, build_thinking_fields, is_claude
 from thinklsp.providers.openai_chat.stream import ChatDecoder
-from thinklsp.providers.service_errors import json_object
-from thinklsp.providers.written import written
 
-_STREAM_HEADERS = {"content-type": "application/json", "accept": "text/event-stream"}
-_QUERY_HEADERS = {"accept": "application/json"}
-
-# Keys of a context window: llama.cpp; vLLM and SGLang; LM Studio; OpenRouter and others; Groq; Mistral.
+# The keys under which servers list a model's context window: llama.cpp, vLLM and SGLang, LM Studio, OpenRouter and
+# others, Groq, and Mistral.
 _WINDOW_KEYS = (
     "n_ctx",
     "max_model_len",
@@ -33,85 +56,248 @@ _WINDOW_KEYS = (
     "context_window",
     "max_context_length",
 )
+ENCODED_PARTS = EncodedParts()
+_MAX_ID_LENGTH = 40
+_CACHE_CONTROL = {"cache_control": {"type": "ephemeral"}}
+# The provider reads cached content up to the first mark and caches new content up to the second mark.
+_MAX_MARKED_TURNS = 2
 
-_Wire = dict[str, Any]
 
-
-class OpenAiChatAdapter:
-    """Stateless; satisfies `Adapter`."""
+class OpenAiChatAdapter(Adapter):
+    """An adapter for a Chat Completions server."""
 
     def __init__(self, server: ChatServer) -> None:
         self._server = server
 
     def encode(self, request: ModelRequest, endpoint: Endpoint) -> HttpRequest:
-        server = self._server.for_model(request.model.id)
-        # A server that serves one model needs no name for it.
-        body: _Wire = {"model": request.model.id} if request.model.id else {}
+        server = self._server.adapt_to_model(request.model.id)
+        # A server with a single model does not need a model name.
+        body: Wire = {"model": request.model.id} if request.model.id else {}
         body |= {"stream": True, "stream_options": {"include_usage": True}}
         if request.max_tokens is not None:
             body[server.output_cap] = request.max_tokens
-        body |= thinking_fields(server, request.thinking)
+        body |= build_thinking_fields(server, request.thinking)
         if request.tools:
-            body["tools"] = [_tool(tool) for tool in request.tools]
+            body["tools"] = [_encode_tool(tool) for tool in request.tools]
         system = [{"role": "system", "content": request.system}] if request.system else []
-        messages = [*system, *wire_messages(request.conversation, endpoint.origin(request.model.id), server)]
+        messages = [*system, *_build_messages(request.conversation, endpoint.build_origin(request.model.id), server)]
         is_marked = request.cache_hints and is_claude(request.model.id)
-        body["messages"] = with_marks(messages) if is_marked else messages
+        body["messages"] = _mark_cache_points(messages) if is_marked else messages
         return HttpRequest(
-            f"{endpoint.base_url.rstrip('/')}/chat/completions",
-            _add_credentials(_STREAM_HEADERS, endpoint),
-            written(body),
+            endpoint.build_url("/chat/completions"),
+            endpoint.stream_headers(),
+            encode_body(body),
         )
 
-    def decoder(self) -> StreamDecoder:
+    def create_decoder(self) -> StreamDecoder:
         return ChatDecoder(self._server)
 
-    def failure(self, status: int, headers: Mapping[str, str], body: bytes, model: str = "") -> ProviderError:
-        return failure_of_answer(status, headers, body, model, server=self._server.name)
+    def parse_failure(self, status: int, headers: Mapping[str, str], body: bytes, model: str = "") -> ProviderError:
+        classify_here = partial(classify, server=self._server.name)
+        return classify_response(status, headers, body, model, read_report, classify_here)
 
     def encode_model_query(
         self,
         endpoint: Endpoint,
-        model_id: str,  # noqa: ARG002 - the server lists all of its models
+        model_id: str,  # noqa: ARG002 - the server lists all its models
     ) -> tuple[str, Mapping[str, str]]:
-        return f"{endpoint.base_url.rstrip('/')}/models", _add_credentials(_QUERY_HEADERS, endpoint)
+        return endpoint.build_url("/models"), endpoint.query_headers()
 
     def parse_capabilities(self, body: bytes) -> Capabilities | None:
-        """Parse the list of models, with their context windows if the server tells them."""
-        content = json_object(body)
+        """Parse the list of models, including their context windows if the server reports them."""
+        content = parse_json_object(body)
         listed = content.get("data")
         if listed is None and content.get("object") == "list":
-            # Ollama before the first model was pulled.
+            # Ollama sends a list without `data` until the user has pulled a model.
             return Capabilities(models=())
         if not isinstance(listed, list):
             return None
-        named = {
+        items_by_id = {
             name: item for item in listed if isinstance(item, dict) and isinstance(name := item.get("id"), str) and name
         }
-        windows = {name: window for name, item in named.items() if (window := _find_window(item)) is not None}
-        return Capabilities(models=tuple(named), windows=windows)
-
-    def is_unknown_model(self, status: int, body: bytes, model_id: str) -> bool:  # noqa: ARG002 - see the next line
-        """Return False: the list of models tells it, not a status."""
-        return False
+        windows = {name: window for name, item in items_by_id.items() if (window := _find_window(item)) is not None}
+        return Capabilities(models=tuple(items_by_id), windows=windows)
 
 
-def _add_credentials(headers: Mapping[str, str], endpoint: Endpoint) -> dict[str, str]:
-    """Add the key and the user's own headers, which come last and win."""
-    headers = dict(headers)
-    if endpoint.api_key:
-        headers["authorization"] = f"Bearer {endpoint.api_key}"
-    return headers | {name.lower(): value for name, value in endpoint.headers.items()}
-
-
-def _tool(tool: ToolSpec) -> _Wire:
+def _encode_tool(tool: ToolSpec) -> Wire:
     function = {"name": tool.name, "description": tool.description, "parameters": tool.input_schema}
     return {"type": "function", "function": function}
 
 
 def _find_window(item: Mapping[str, Any]) -> int | None:
-    """Return the context window that the server runs the model with, else the one that the model was made for."""
+    """Return the context window that the server uses for the model, or else the model's maximum."""
     meta = item.get("meta")
     places = (meta, item) if isinstance(meta, dict) else (item,)
-    windows = (count(place.get(key)) for key in _WINDOW_KEYS for place in places)
+    windows = (read_limit(place, key) for key in _WINDOW_KEYS for place in places)
     return next((window for window in windows if window is not None), None)
+
+
+def _build_messages(conversation: Conversation, origin: Origin, server: ChatServer) -> list[Wire]:
+    """Encode the conversation. Adjacent messages with the same role are merged, and no message is empty."""
+    replay = _MessageEncoder(origin, server)
+    messages: list[Wire] = []
+    for role, group in groupby(conversation, key=lambda message: message.role):
+        if role == "assistant":
+            messages.append(
+                replay.encode_answer([message for message in group if isinstance(message, AssistantMessage)])
+            )
+        else:
+            messages += replay.encode_user_turn([message for message in group if isinstance(message, UserMessage)])
+    return [*messages, *replay.encode_results(())]
+
+
+class _MessageEncoder:
+    """An encoder for the messages of a request."""
+
+    def __init__(self, origin: Origin, server: ChatServer) -> None:
+        self._origin = origin
+        self._server = server
+        self._names = CallNames(_MAX_ID_LENGTH)
+
+    def encode_answer(self, messages: Sequence[AssistantMessage]) -> Wire:
+        calls = [block for message in messages for block in message.blocks if isinstance(block, ToolUseBlock)]
+        names = [
+            self._names.claim(block.id, (ENCODED_PARTS.find_issued(block, self._origin) or {}).get("id"))
+            for block in calls
+        ]
+        key = (self._origin, self._server.echo, self._server.demands_reasoning, tuple(names), messages[1:])
+        return ENCODED_PARTS.encode(messages[0], key, lambda: self._build_answer(messages, calls, names))
+
+    def _build_answer(self, messages: Sequence[AssistantMessage], calls: list[ToolUseBlock], names: list[str]) -> Wire:
+        texts = ["".join(map(self._extract_text, message.blocks)) for message in messages]
+        content = "\n\n".join(text for text in texts if text)
+        if not calls and not content.strip():
+            content = EMPTY_TEXT
+        wire: Wire = {"role": "assistant", "content": content or None, **self._collect_reasoning(messages)}
+        if calls:
+            wire["tool_calls"] = [self._encode_call(block, name) for block, name in zip(calls, names, strict=True)]
+            if self._server.demands_reasoning and not any(name in wire for name in REASONING_FIELDS):
+                wire["reasoning_content"] = ""
+        return wire
+
+    def encode_user_turn(self, messages: Sequence[UserMessage]) -> list[Wire]:
+        blocks = [block for message in messages for block in message.blocks]
+        wire = self.encode_results([block for block in blocks if isinstance(block, ToolResultBlock)])
+        text = "\n\n".join(block.text for block in blocks if isinstance(block, TextBlock) and block.text.strip())
+        images = [
+            ENCODED_PARTS.encode(block, None, _encode_image, block) for block in blocks if isinstance(block, ImageBlock)
+        ]
+        if images:
+            wire.append({"role": "user", "content": [*images, *([_build_text_part(text)] if text else ())]})
+        elif text or not wire:
+            wire.append({"role": "user", "content": text or EMPTY_TEXT})
+        return wire
+
+    def encode_results(self, blocks: Iterable[ToolResultBlock]) -> list[Wire]:
+        """Return a tool message for each tool call that does not have a result yet."""
+        return [
+            ENCODED_PARTS.encode(result, name, _encode_result, result, name)
+            for result, name in self._names.settle(blocks)
+        ]
+
+    def _encode_call(self, block: ToolUseBlock, wire_id: str) -> Wire:
+        """Encode a tool call. A call from this server stays unchanged unless its arguments are invalid."""
+        raw = ENCODED_PARTS.find_issued(block, self._origin) or {}
+        function = raw.get("function")
+        if isinstance(function, dict):
+            is_valid = block.input is not None and str(function.get("arguments")).lstrip().startswith("{")
+            function = function if is_valid else {**function, "arguments": "{}"}
+        else:
+            arguments = json.dumps(block.input or {}, ensure_ascii=False)
+            function = {"name": sanitize_name(block.name), "arguments": arguments}
+        return raw | {"id": wire_id, "type": "function", "function": function}
+
+    def _collect_reasoning(self, messages: Sequence[AssistantMessage]) -> Wire:
+        fields: Wire = {}
+        for message in messages:
+            for block in message.blocks:
+                if isinstance(block, ThinkingBlock):
+                    _merge_fields(fields, self._select_echo(block))
+        return fields
+
+    def _select_echo(self, block: ThinkingBlock) -> Wire:
+        """Return the fields that send thinking back to the server, as specified by the server's `echo` setting.
+
+        Thinking from other servers or models is not sent back.
+        """
+        raw = ENCODED_PARTS.find_issued(block, self._origin) or {}
+        match self._server.echo:
+            case "none":
+                return {}
+            case "auto" | "reasoning_details":
+                names = REASONING_FIELDS if self._server.echo == "auto" else (DETAILS_FIELD, BLOCKS_FIELD)
+                return {name: raw[name] for name in names if name in raw}
+            case "reasoning" | "reasoning_content":
+                return {self._server.echo: block.text} if raw and block.text else {}
+            case _:
+                assert_never(self._server.echo)
+
+    def _extract_text(self, block: ContentBlock) -> str:
+        """Return the text of a block. Blank text is omitted unless this server and model issued it.
+
+        A server finds an answer in its prompt cache only if the answer is unchanged.
+        """
+        if not isinstance(block, TextBlock):
+            return ""
+        is_own = block.raw is not None and block.raw.is_issued_by(self._origin)
+        return block.text if is_own or block.text.strip() else ""
+
+
+def _merge_fields(fields: Wire, more: Wire) -> None:
+    """Merge the thinking fields of adjacent answers. Lists are concatenated, and texts are joined with a blank line."""
+    for name, value in more.items():
+        if name not in fields:
+            fields[name] = value
+        elif isinstance(value, list):
+            fields[name] = [*fields[name], *value]
+        else:
+            fields[name] = f"{fields[name]}\n\n{value}"
+
+
+def _encode_result(block: ToolResultBlock | None, wire_id: str) -> Wire:
+    return {"role": "tool", "tool_call_id": wire_id, "content": format_result(block)}
+
+
+def _mark_cache_points(messages: list[Wire]) -> list[Wire]:
+    """Add cache marks to the system prompt and to the last message of the last two user turns.
+
+    OpenRouter and LiteLLM cache a Claude prompt only up to a mark. Only content parts can have a mark. All user
+    messages are sent as content parts, including messages without a mark, because a later change of their format
+    invalidates Claude's signed thinking.
+    """
+    system = [index for index, message in enumerate(messages[:1]) if message["role"] == "system"]
+    marks = {*system, *list(_find_turn_ends(messages))[-_MAX_MARKED_TURNS:]}
+    return [
+        {**message, "content": _build_parts(message["content"], is_marked=index in marks)}
+        if _has_text(message)
+        else message
+        for index, message in enumerate(messages)
+    ]
+
+
+def _build_parts(content: str | list[Wire], *, is_marked: bool) -> list[Wire]:
+    """Return content as a list of parts. Only the last part can have a mark."""
+    parts = [_build_text_part(content)] if isinstance(content, str) else content
+    return [*parts[:-1], {**parts[-1], **_CACHE_CONTROL}] if is_marked else parts
+
+
+def _build_text_part(text: str) -> Wire:
+    return {"type": "text", "text": text}
+
+
+def _encode_image(block: ImageBlock) -> Wire:
+    return {"type": "image_url", "image_url": {"url": build_data_url(block)}}
+
+
+def _has_text(message: Wire) -> bool:
+    """Return whether the message can be sent as a content part. Providers reject blank parts."""
+    content = message["content"]
+    return message["role"] != "assistant" and (isinstance(content, list) or bool(content.strip()))
+
+
+def _find_turn_ends(messages: list[Wire]) -> Iterator[int]:
+    """Yield the index of the last user message between each pair of model answers."""
+    numbered = enumerate(messages)
+    for is_question, run in groupby(numbered, key=lambda item: item[1]["role"] in ("user", "tool")):
+        texts = [index for index, message in run if is_question and _has_text(message)]
+        yield from texts[-1:]

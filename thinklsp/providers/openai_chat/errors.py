@@ -1,7 +1,7 @@
-"""Failures of chat completions as our errors, with sentences that a user can act on.
+"""Functions that convert Chat Completions errors to `ProviderError`s with messages that tell the user what to do.
 
-Servers agree on neither shape nor status, so the same fragments of text are looked for wherever an error comes from:
-an HTTP answer, an event in mid-stream, a body with status 200. They are short, since wording changes.
+Servers use different formats and statuses for the same error. All errors are therefore matched by text fragments,
+whether they arrive as HTTP responses, as events inside a stream, or as bodies with status 200.
 """
 
 from __future__ import annotations
@@ -12,26 +12,25 @@ from collections.abc import Mapping
 from typing import Any
 
 from thinklsp.core.errors import AuthenticationFailed, BadRequest, ContextWindowExceeded, Overloaded, ProviderError
+from thinklsp.core.secrets import make_excerpt
+from thinklsp.providers.budget_errors import find_budget_error
+from thinklsp.providers.decoding import parse_json_object
 from thinklsp.providers.failures import (
-    Report,
-    cache_hint_refused,
-    failure_by_status,
-    no_credit,
-    refuses_earlier_thinking,
-    refuses_thinking,
-    thinking_rejected,
-)
-from thinklsp.providers.service_errors import (
-    EffortRefused,
-    ThinkingFormRefused,
+    ErrorReport,
     ThinkingRejected,
-    excerpt,
-    json_object,
-    retry_after,
-    should_retry,
+    build_credit_error,
+    build_effort_error,
+    build_no_tools_error,
+    build_thinking_error,
+    build_thinking_form_error,
+    classify_by_status,
+    find_cache_hint_error,
+    has_any,
+    is_earlier_thinking_rejected,
+    is_thinking_rejected,
 )
 
-# What an error is called in mid-stream, as `code` or `type` -> the status that it would have had.
+# Maps the `code` or `type` of an error inside a stream to the usual HTTP status for that error.
 _STATUS_OF_NAME = {
     "badrequesterror": 400,
     "context_length_exceeded": 400,
@@ -81,8 +80,10 @@ _UNKNOWN_KEY = (
     "unknown name",
     "is unsupported",
 )
-_REPLAYED = re.compile(r"\breasoning(?:_content|_details)\b|\bmessages\b.*\breasoning\b", re.DOTALL)
-_KNOB = re.compile(r"\breasoning(?:[_.]effort)?\b|\bthinking\b|\bchat_template_kwargs\b|\bthinking_token_budget\b")
+_REASONING_FIELD = re.compile(r"\breasoning(?:_content|_details)\b|\bmessages\b.*\breasoning\b", re.DOTALL)
+_THINKING_FIELD = re.compile(
+    r"\breasoning(?:[_.]effort)?\b|\bthinking\b|\bchat_template_kwargs\b|\bthinking_token_budget\b"
+)
 _EFFORT = re.compile(r"\breasoning(?:[_. ]effort| value)\b")
 _LEVEL_REFUSED = ("invalid", "unsupported", "not support", "must be", "should be")
 _OFF_REFUSED = re.compile(r"""(?:does not support|value:?|'input':|"input":) ?['"]none['"]""")
@@ -91,157 +92,136 @@ _OLLAMA = "ollama"
 _TRY_PULLING = "try pulling"
 _LOADING = re.compile(r"\bloading (?:the )?model\b|\bmodel\b.*\b(?:is|still|currently|being) load(?:ing|ed)\b")
 _LOADING_SECONDS = 10.0
-_TOOLLESS_MODEL = re.compile(r"(\S+) does not support tool")
+_MODEL_WITHOUT_TOOLS = re.compile(r"(\S+) does not support tool")
 
 
-def holds_error(content: Mapping[str, Any]) -> bool:
-    """Whether a chunk, or a whole body with status 200, is an error. Looked at before anything else in it."""
+def has_error(content: Mapping[str, Any]) -> bool:
+    """Return whether a stream chunk, or a complete response with status 200, is an error."""
     return bool(content.get("error")) or "error" in (content.get("object"), content.get("type"))
 
 
-def failure_of_answer(
-    status: int, headers: Mapping[str, str], body: bytes, model: str = "", *, server: str = ""
-) -> ProviderError:
-    """Classify an HTTP answer that is not a stream. `model`: the id that the request asked for; `server`: the kind of
-    the server, a name of servers.toml."""
-    content = _body(body)
-    plain = "" if content else body[:10_000].decode("utf-8", "replace")
-    message, names = _said(content)
-    failure = _classify(Report(status, message or plain, " ".join(names), retry_after(headers), model), server)
-    override = should_retry(headers)
-    if override is not None:
-        failure.retryable = override
-    return failure
-
-
-def failure_in_stream(content: Mapping[str, Any]) -> ProviderError:
-    """An error that came with status 200: an object, a bare string, or a chunk with a key too many."""
-    message, names = _said(content)
+def parse_stream_failure(content: Mapping[str, Any]) -> ProviderError:
+    """Return the error for a stream chunk, or for a complete response with status 200."""
+    _, names = _read_message(content)
     statuses = (int(name) if name.isdigit() else _STATUS_OF_NAME.get(name, 0) for name in names)
-    status = next((status for status in statuses if 400 <= status < 600), 500)
-    return _classify(Report(status, message, " ".join(names), None), "")
+    return classify(read_report(next((status for status in statuses if 400 <= status < 600), 500), content, "", None))
 
 
-def _body(body: bytes) -> Mapping[str, Any]:
-    """Some services put their error object into a list."""
-    content = json_object(body)
-    if not content and body.lstrip()[:1] == b"[":
-        content = json_object(body.strip()[1:-1])
-    return content
+def read_report(status: int, content: Mapping[str, Any], plain: str, wait: float | None) -> ErrorReport:
+    message, names = _read_message(content)
+    return ErrorReport(status, message or plain, " ".join(names), wait)
 
 
-def _said(content: Mapping[str, Any]) -> tuple[str, list[str]]:
-    """The message, and by what names the error goes: its code, then its type."""
+def _read_message(content: Mapping[str, Any]) -> tuple[str, list[str]]:
+    """Return an error's message, and a list that contains its code and its type."""
     error = content.get("error") or content
     if not isinstance(error, dict):
         return error if isinstance(error, str) else json.dumps(error), []
     names = [str(error[key]).lower() for key in ("code", "type") if isinstance(error.get(key), str | int)]
     message = error.get("message") or error.get("detail") or ""
-    cause = _cause(error.get("metadata"))
+    cause = _read_cause(error.get("metadata"))
     return " ".join(part for part in (str(message), cause) if part), names
 
 
-def _cause(metadata: object) -> str:
-    """Gateways say in their own words that somebody else failed, and here what that one said."""
+def _read_cause(metadata: object) -> str:
+    """Return the error message of the provider behind a gateway.
+
+    The gateway's own message states only that the provider failed.
+    """
     raw = metadata.get("raw") if isinstance(metadata, dict) else None
     if not isinstance(raw, str):
         return ""
-    inner = json_object(raw)
-    return _said(inner)[0] if inner else raw
+    inner = parse_json_object(raw)
+    return _read_message(inner)[0] if inner else raw
 
 
-def _classify(report: Report, server: str) -> ProviderError:
+def classify(report: ErrorReport, server: str = "") -> ProviderError:
+    """Return the error for a report. `server` is a kind of server from servers.toml."""
+    if (budget_error := find_budget_error(report)) is not None:
+        return budget_error
     if report.status == 401:
         return AuthenticationFailed(
-            "The server wants an API key, or another one (401): set THINKLSP_COMPATIBLE_API_KEY, or check the key that "
-            f"you have configured for this server.{report.said}"
+            "The server requires a valid API key (401): set `THINKLSP_COMPATIBLE_API_KEY`, or check the key that is "
+            f"configured for this server.{report.quotation}"
         )
     text = f"{report.message} {report.code}".lower()
-    failure = _thinking(report, text) or _model(report, text, server) or _account(report, text)
-    return failure or cache_hint_refused(report) or _by_status(report)
+    failure = _classify_thinking(report, text) or _classify_model(report, text, server)
+    if failure is None and has_any(_NO_CREDIT, text):
+        return build_credit_error(report)
+    return failure or find_cache_hint_error(report) or _classify_by_status(report)
 
 
-def _thinking(report: Report, text: str) -> ProviderError | None:
-    """About thinking that goes back, and about how it was asked for."""
-    if refuses_earlier_thinking(text):
-        return thinking_rejected()
-    if any(fragment in text for fragment in _UNKNOWN_KEY):
-        if _REPLAYED.search(text):
+def _classify_thinking(report: ErrorReport, text: str) -> ProviderError | None:
+    """Return the error if the server rejected earlier thinking or the thinking settings, or None otherwise."""
+    if is_earlier_thinking_rejected(text):
+        return build_thinking_error()
+    if has_any(_UNKNOWN_KEY, text):
+        if _REASONING_FIELD.search(text):
             error = ThinkingRejected(
-                'The server does not take the model\'s earlier thinking back: set reasoning = "none" under '
-                f"[providers.openai-compatible] in your config.toml.{report.said}"
+                'The server rejects the model\'s earlier thinking: set `reasoning = "none"` under '
+                f"`[providers.openai-compatible]` in your config.toml.{report.quotation}"
             )
-            error.never = True
+            error.never_accepted = True
             return error
-        return _form_refused(report) if _KNOB.search(text) else None
-    if refuses_thinking(text):
-        return _form_refused(report)
-    if _EFFORT.search(text) and any(fragment in text for fragment in _LEVEL_REFUSED):
+        return build_thinking_form_error(report, "unset") if _THINKING_FIELD.search(text) else None
+    if is_thinking_rejected(text):
+        return build_thinking_form_error(report, "unset")
+    if _EFFORT.search(text) and has_any(_LEVEL_REFUSED, text):
         if "/v1/responses" in text:
-            return BadRequest(f"This model takes tools only by the Responses API: set provider to openai.{report.said}")
+            message = "This model supports tools only in the Responses API: set `provider` to `openai`."
+            return BadRequest(f"{message}{report.quotation}")
         if _OFF_REFUSED.search(text):
-            return _form_refused(report)
-        return EffortRefused(f"The model does not take this level of effort: change effort.{report.said}")
+            return build_thinking_form_error(report, "unset")
+        return build_effort_error(report)
     return None
 
 
-def _form_refused(report: Report) -> ProviderError:
-    return ThinkingFormRefused(
-        f"The model does not take thinking as it was asked for: change thinking.mode.{report.said}", "unset"
-    )
-
-
-def _model(report: Report, text: str, server: str) -> ProviderError | None:
-    """What this model is not, or cannot do."""
-    if any(fragment in text for fragment in _TOO_LONG):
+def _classify_model(report: ErrorReport, text: str, server: str) -> ProviderError | None:
+    """Return the error if the model is missing, is still loading, or lacks a feature, or None otherwise."""
+    if has_any(_TOO_LONG, text):
         return ContextWindowExceeded(
-            "The conversation is longer than the model can read: compact it, begin a new one or, on a server of your "
-            f"own, raise its context length.{report.said}"
+            "The conversation exceeds the model's context window: compact it or start a new session. On your own "
+            f"server, you can also raise the context length.{report.quotation}"
         )
-    if any(fragment in text for fragment in _NO_TOOLS):
-        name = _named(_TOOLLESS_MODEL, report, "This model")
-        return BadRequest(f"{name} cannot call tools, which thinklsp needs: choose another with `model`.{report.said}")
+    if has_any(_NO_TOOLS, text):
+        return build_no_tools_error(_extract_model_name(_MODEL_WITHOUT_TOOLS, report, "This model"), report)
     if _NO_MODEL.search(text):
-        name = _named(_QUOTED_MODEL, report, "")
+        name = _extract_model_name(_QUOTED_MODEL, report, "")
         is_ollama = _TRY_PULLING in text or server == _OLLAMA
-        fetch = f" or fetch it first (ollama pull {name})" if name and is_ollama else ""
+        fetch = f" or download it first (`ollama pull {name}`)" if name and is_ollama else ""
         missing = f"no model {name}" if name else "no such model"
-        return BadRequest(f"The server has {missing}: choose another with `model`{fetch}.{report.said}")
+        return BadRequest(f"The server has {missing}: choose another model with `model`{fetch}.{report.quotation}")
     for flags in ("--jinja", "--enable-auto-tool-choice and --tool-call-parser"):
         if flags in text:
-            said = f"The server does not take tools as it was started: start it with {flags}."
-            return BadRequest(f"{said}{report.said}")
+            message = f"The server was started without support for tools: start it with {flags}."
+            return BadRequest(f"{message}{report.quotation}")
     if report.status == 503 and _LOADING.search(text):
         loading = Overloaded(
-            f"The server is still loading its model (503): it answers when that is done.{report.said}",
-            retry_after=report.wait or _LOADING_SECONDS,
+            f"The server is still loading its model (503).{report.quotation}",
+            retry_after=report.wait_seconds or _LOADING_SECONDS,
         )
         loading.loading = True
         return loading
     return None
 
 
-def _account(report: Report, text: str) -> ProviderError | None:
-    return no_credit(report) if any(fragment in text for fragment in _NO_CREDIT) else None
-
-
-def _by_status(report: Report) -> ProviderError:
+def _classify_by_status(report: ErrorReport) -> ProviderError:
     if report.status == 404:
         return BadRequest(
-            "The server does not know this address or model (404): check `model` and the base URL, which usually ends "
-            f"in /v1.{report.said}"
+            "The server does not recognize this address or model (404): check `model` and the base URL, which usually "
+            f"ends in `/v1`.{report.quotation}"
         )
     if report.status == 405:
         return BadRequest(
-            "The server takes no chat at this address (405): check the base URL, which usually ends in /v1."
-            f"{report.said}"
+            "The server has no chat API at this address (405): check the base URL, which usually ends in `/v1`."
+            f"{report.quotation}"
         )
     if report.status == 501:
-        return BadRequest(f"The server cannot do what was asked (501).{report.said}")
-    return failure_by_status(report)
+        return BadRequest(f"The server does not support this request (501).{report.quotation}")
+    return classify_by_status(report)
 
 
-def _named(pattern: re.Pattern[str], report: Report, otherwise: str) -> str:
-    """The model that the message speaks of, as it can be shown."""
-    found = pattern.search(report.message)
-    return excerpt(found[1].rsplit("/library/", 1)[-1][:200], report.model) if found else otherwise
+def _extract_model_name(pattern: re.Pattern[str], report: ErrorReport, otherwise: str) -> str:
+    """Return the masked model name from the error message, or `otherwise` if the message contains no model name."""
+    match = pattern.search(report.message)
+    return make_excerpt(match[1].rsplit("/library/", 1)[-1][:200], report.model) if match else otherwise

@@ -1,37 +1,44 @@
-"""The thinking in a stream of chat completions: one of four fields, or a part of the content.
+"""Decoders for thinking in a Chat Completions stream.
 
-Gateways may send the same text under several names. One of them is read, the first that brings text, in the order
-`reasoning_details`, `reasoning`, `reasoning_content`, `thinking_blocks`; under that name it can go back. Details and
-blocks are kept whole, whatever else comes, since they may be signed.
+Thinking arrives in one of four fields or in the content, where tags may enclose it. Gateways may send the same text in
+several fields. The first field that contains text is used, in the order `reasoning_details`, `reasoning`,
+`reasoning_content`, `thinking_blocks`. The thinking is later sent back in the same field. The contents of
+`reasoning_details` and `thinking_blocks` are always kept, because they may be signed.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal, assert_never
 
-from thinklsp.core.pieces import Pieces
-from thinklsp.core.stream import BlockDelta, BlockStarted, BlockStopped, StreamEvent, ThinkingDelta
+from thinklsp.core.stream_events import BlockDelta, BlockStarted, BlockStopped, StreamEvent, TextBuffer, ThinkingDelta
 
-DETAILS = "reasoning_details"
-BLOCKS = "thinking_blocks"
-FIELDS = (DETAILS, "reasoning", "reasoning_content", BLOCKS)
-# What is appended where a detail comes in pieces; everything else in it is set.
-_APPENDED = {"reasoning.text": "text", "reasoning.summary": "summary"}
+DETAILS_FIELD = "reasoning_details"
+BLOCKS_FIELD = "thinking_blocks"
+REASONING_FIELDS = (DETAILS_FIELD, "reasoning", "reasoning_content", BLOCKS_FIELD)
+# Maps the type of a `reasoning_details` entry to the field whose pieces are appended. Later pieces replace all other
+# fields.
+_APPENDED_FIELDS = {"reasoning.text": "text", "reasoning.summary": "summary"}
+_OPENING_TAG = "<think>"
+_CLOSING_TAG = "</think>"
+_LONE_CLOSING_TAG = re.compile(r"^[ \t]*</think>[ \t]*\r?$", re.MULTILINE)
+_MAX_LEADING_BLANKS = 64
 
 
 class _Detail:
-    """One entry of `reasoning_details` on its way."""
+    """An entry of `reasoning_details` that arrives in pieces."""
 
     __slots__ = ("field", "fields", "pieces")
 
     def __init__(self, kind: str) -> None:
-        self.field = _APPENDED.get(kind, "")
+        self.field = _APPENDED_FIELDS.get(kind, "")
         self.fields: dict[str, Any] = {}
-        self.pieces = Pieces()
+        self.pieces = TextBuffer()
 
-    def take(self, entry: Mapping[str, Any]) -> str:
-        """The readable text in this piece. Nulls never replace what is known."""
+    def add_entry(self, entry: Mapping[str, Any]) -> str:
+        """Add a piece of the entry and return its readable text. Null never replaces an existing value."""
         for key, value in entry.items():
             if value is not None or key not in self.fields:
                 self.fields[key] = value
@@ -41,30 +48,30 @@ class _Detail:
         self.pieces.append(text)
         return text
 
-    def whole(self) -> dict[str, Any]:
+    def build_entry(self) -> dict[str, Any]:
         return {**self.fields, self.field: str(self.pieces)} if self.pieces else self.fields
 
 
 class _ThinkingBlocks:
-    """LiteLLM's `thinking_blocks`: Claude's signed and redacted thinking. Used for one stream.
+    """The `thinking_blocks` in a LiteLLM stream, which contain Claude's signed and redacted thinking.
 
-    The pieces carry no index. A signature ends a block of thinking; redacted thinking comes whole.
+    The pieces of a block have no index. A signature ends a thinking block. Redacted thinking arrives complete.
     """
 
     def __init__(self) -> None:
         self._finished: list[dict[str, Any]] = []
-        self._pieces = Pieces()
+        self._pieces = TextBuffer()
 
-    def take(self, entries: object) -> str:
-        """Take the entries of one delta; return the readable text in them."""
-        found = [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
-        return "".join(map(self._take, found))
+    def add_entries(self, entries: object) -> str:
+        """Add the `thinking_blocks` entries in a delta and return their readable text."""
+        objects = [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+        return "".join(map(self._add_entry, objects))
 
-    def whole(self) -> list[dict[str, Any]]:
-        """Return the blocks that can go back. Thinking without a signature would be refused."""
+    def list_finished(self) -> list[dict[str, Any]]:
+        """Return the complete blocks, which can be sent back. Claude rejects thinking without a signature."""
         return self._finished
 
-    def _take(self, entry: dict[str, Any]) -> str:
+    def _add_entry(self, entry: dict[str, Any]) -> str:
         if entry.get("type") == "redacted_thinking":
             self._finished.append(entry)
             return ""
@@ -73,92 +80,185 @@ class _ThinkingBlocks:
         self._pieces.append(text)
         if isinstance(signature, str) and signature:
             self._finished.append({**entry, "type": "thinking", "thinking": str(self._pieces)})
-            self._pieces = Pieces()
+            self._pieces = TextBuffer()
         return text
 
 
-class Reasoning:
-    """Lives with one stream; gives the events of one thinking block."""
+class ReasoningDecoder:
+    """A decoder that converts all thinking in a stream to the events of a single thinking block."""
 
     def __init__(self, index: int) -> None:
         self._index = index
         self._source: str | None = None
-        self._pieces = Pieces()
+        self._pieces = TextBuffer()
         self._details: list[_Detail] = []
-        self._places: dict[tuple[str, int], _Detail] = {}
+        self._details_by_key: dict[tuple[str, int], _Detail] = {}
         self._blocks = _ThinkingBlocks()
-        self._open = False
+        self._is_open = False
 
     @property
-    def seen(self) -> bool:
-        return self._open
+    def has_started(self) -> bool:
+        return self._is_open
 
     @property
-    def is_sealed(self) -> bool:
-        """Whether it came in a form that can hold a signature."""
-        return bool(self._details or self._blocks.whole())
+    def can_hold_signature(self) -> bool:
+        """Whether the thinking arrived in a field that can contain a signature."""
+        return bool(self._details or self._blocks.list_finished())
 
     @property
     def text(self) -> str:
         return str(self._pieces)
 
-    def take(self, delta: Mapping[str, Any]) -> list[StreamEvent]:
-        """What of the delta is thinking."""
-        entries = delta.get(DETAILS)
-        found = {DETAILS: self._merge(entries) if isinstance(entries, list) else ""}
-        found |= {name: text for name in FIELDS[1:3] if isinstance(text := delta.get(name), str)}
-        found[BLOCKS] = self._blocks.take(delta.get(BLOCKS))
-        return self._show(found)
+    def decode_delta(self, delta: Mapping[str, Any]) -> list[StreamEvent]:
+        """Return the events for the thinking in a delta."""
+        entries = delta.get(DETAILS_FIELD)
+        texts = {DETAILS_FIELD: self._merge_entries(entries) if isinstance(entries, list) else ""}
+        texts |= {name: text for name in REASONING_FIELDS[1:3] if isinstance(text := delta.get(name), str)}
+        texts[BLOCKS_FIELD] = self._blocks.add_entries(delta.get(BLOCKS_FIELD))
+        return self._show_text(texts)
 
-    def tell(self, source: str, text: str) -> list[StreamEvent]:
-        """Thinking that stood in the content; `source` says how."""
-        return self._show({source: text})
+    def add_text(self, source: str, text: str) -> list[StreamEvent]:
+        """Add thinking that was part of the content. `source` is its form, for example `think_tags`."""
+        return self._show_text({source: text})
 
-    def whole(self, source: str, text: str) -> list[StreamEvent]:
-        """A whole block of thinking that has been shown as something else before."""
-        self._source, self._open = source, True
+    def emit_whole_block(self, source: str, text: str) -> list[StreamEvent]:
+        """Emit a complete thinking block for thinking that was previously streamed as text."""
+        self._source, self._is_open = source, True
         return [BlockStarted(self._index, "thinking", {}), BlockStopped(self._index, {source: text}, text)]
 
     def stop(self) -> list[StreamEvent]:
-        if not self._open:
+        if not self._is_open:
             return []
-        raw: dict[str, Any] = {DETAILS: [detail.whole() for detail in self._details]} if self._details else {}
-        if blocks := self._blocks.whole():
-            raw[BLOCKS] = blocks
-        text = {self._source or FIELDS[1]: self.text} if self._source != BLOCKS else {}
+        raw: dict[str, Any] = (
+            {DETAILS_FIELD: [detail.build_entry() for detail in self._details]} if self._details else {}
+        )
+        if blocks := self._blocks.list_finished():
+            raw[BLOCKS_FIELD] = blocks
+        text = {self._source or REASONING_FIELDS[1]: self.text} if self._source != BLOCKS_FIELD else {}
         return [BlockStopped(self._index, raw or text)]
 
-    def _show(self, found: Mapping[str, str]) -> list[StreamEvent]:
+    def _show_text(self, texts: Mapping[str, str]) -> list[StreamEvent]:
         if self._source is None:
-            self._source = next((name for name, text in found.items() if text), None)
-        text = found.get(self._source or "", "")
+            self._source = next((name for name, text in texts.items() if text), None)
+        text = texts.get(self._source or "", "")
         events: list[StreamEvent] = []
-        if not self._open and (text or self._details or self._blocks.whole()):
-            self._open = True
+        if not self._is_open and (text or self._details or self._blocks.list_finished()):
+            self._is_open = True
             events.append(BlockStarted(self._index, "thinking", {}))
         if text:
             self._pieces.append(text)
             events.append(BlockDelta(self._index, ThinkingDelta(text)))
         return events
 
-    def _merge(self, entries: list[Any]) -> str:
-        """The readable text of the entries; what belongs to different ones is set apart."""
+    def _merge_entries(self, entries: list[Any]) -> str:
+        """Add `reasoning_details` entries and return their readable text, separated by blank lines."""
         text = ""
         for position, entry in enumerate(entries):
             if not isinstance(entry, dict):
                 continue
-            known = len(self._details)
-            piece = self._detail(entry, position).take(entry)
-            begins = len(self._details) > known
-            text += f"\n\n{piece}" if piece and begins and (text or self._pieces) else piece
+            count = len(self._details)
+            piece = self._find_detail(entry, position).add_entry(entry)
+            is_new = len(self._details) > count
+            text += f"\n\n{piece}" if piece and is_new and (text or self._pieces) else piece
         return text
 
-    def _detail(self, entry: Mapping[str, Any], position: int) -> _Detail:
-        """By type and index: text and its encrypted twin may share an index. Another id is another entry."""
+    def _find_detail(self, entry: Mapping[str, Any], position: int) -> _Detail:
+        """Return the detail with the entry's type and index. An entry with a different ID starts a new detail.
+
+        A text and its encrypted form may have the same index, so the type is part of the key.
+        """
         kind, index, name = str(entry.get("type") or ""), entry.get("index"), entry.get("id")
         place = (kind, index if isinstance(index, int) else position)
-        detail = self._places.get(place)
+        detail = self._details_by_key.get(place)
         if detail is None or (name and detail.fields.get("id") and detail.fields["id"] != name):
-            detail = self._places[place] = _Detail(kind)
+            detail = self._details_by_key[place] = _Detail(kind)
             self._details.append(detail)
         return detail
+
+
+@dataclass(frozen=True, slots=True)
+class TextPiece:
+    """A piece of an answer, which is either thinking or text."""
+
+    kind: Literal["thinking", "text"]
+    text: str
+
+
+class ThinkTagSplitter:
+    """A splitter that separates `<think>…</think>` at the start of an answer from the answer's text.
+
+    The splitter is used only if the user enables `think_tags`, because a model may also write about such tags. An
+    opening tag is recognized only at the start of the answer, after optional whitespace. Whitespace after a tag is
+    dropped.
+    """
+
+    def __init__(self) -> None:
+        self._state: Literal["start", "thinking", "text"] = "start"
+        self._pending_text = ""
+        self._is_after_tag = False
+        self.has_opened = False
+
+    def feed(self, text: str) -> list[TextPiece]:
+        """Add text and return the pieces that can already be classified. An incomplete tag is held back."""
+        pieces: list[TextPiece] = []
+        text, self._pending_text = self._pending_text + text, ""
+        while text:
+            match self._state:
+                case "start":
+                    text = self._find_opening_tag(text)
+                case "thinking":
+                    text = self._read_thinking(text, pieces)
+                case "text":
+                    self._emit("text", text, pieces)
+                    text = ""
+                case _:
+                    assert_never(self._state)
+        return pieces
+
+    def finish(self) -> list[TextPiece]:
+        """Return the remaining text. Thinking without a closing tag remains thinking."""
+        pieces: list[TextPiece] = []
+        self._emit("thinking" if self._state == "thinking" else "text", self._pending_text, pieces)
+        self._pending_text = ""
+        return pieces
+
+    def _find_opening_tag(self, text: str) -> str:
+        """Look for the opening tag and return the text after it. If the tag may be incomplete, hold back all text."""
+        bare = text.lstrip()
+        if len(text) - len(bare) <= _MAX_LEADING_BLANKS:
+            if bare.startswith(_OPENING_TAG):
+                self._state, self._is_after_tag, self.has_opened = "thinking", True, True
+                return bare.removeprefix(_OPENING_TAG)
+            if _OPENING_TAG.startswith(bare):
+                self._pending_text = text
+                return ""
+        self._state = "text"
+        return text
+
+    def _read_thinking(self, text: str, pieces: list[TextPiece]) -> str:
+        thought, closed, rest = text.partition(_CLOSING_TAG)
+        if closed:
+            self._emit("thinking", thought, pieces)
+            self._state, self._is_after_tag = "text", True
+            return rest
+        tail = next((size for size in range(len(_CLOSING_TAG) - 1, 0, -1) if text.endswith(_CLOSING_TAG[:size])), 0)
+        self._emit("thinking", text[: len(text) - tail], pieces)
+        self._pending_text = text[len(text) - tail :]
+        return ""
+
+    def _emit(self, kind: Literal["thinking", "text"], text: str, pieces: list[TextPiece]) -> None:
+        if self._is_after_tag:
+            text = text.lstrip()
+        if text:
+            self._is_after_tag = False
+            pieces.append(TextPiece(kind, text))
+
+
+def split_unopened(text: str) -> tuple[str, str] | None:
+    """Split a complete text at a closing tag on its own line.
+
+    Return the thinking and the answer, or None if there is no such tag. Some chat templates put the opening tag in the
+    prompt, so that the model sends only the closing tag.
+    """
+    closing = _LONE_CLOSING_TAG.search(text)
+    return None if closing is None else (text[: closing.start()].strip(), text[closing.end() :].lstrip())

@@ -1,7 +1,7 @@
-"""Decodes chat completions, streamed or whole. One message: thinking, then text, then calls, whenever each arrived.
+"""The decoder for streamed and complete Chat Completions answers.
 
-What a server leaves out or repeats is met where it can be without guessing at content. No error here repeats what the
-service sent, except its error messages.
+An answer becomes a single message that contains thinking, text and tool calls in this order, even if they arrive in a
+different order. The decoder accepts missing and repeated fields.
 """
 
 from __future__ import annotations
@@ -12,24 +12,22 @@ from typing import Any
 
 from thinklsp.core.errors import Overloaded, StreamProtocolError
 from thinklsp.core.messages import StopReason
-from thinklsp.core.pieces import Pieces
-from thinklsp.core.stream import (
+from thinklsp.core.stream_events import (
     BlockDelta,
     BlockStarted,
     BlockStopped,
     MessageFinished,
     MessageStarted,
     StreamEvent,
+    TextBuffer,
     TextDelta,
 )
-from thinklsp.core.strict_json import is_shallow, read_json
 from thinklsp.core.usage import Usage
-from thinklsp.providers.openai_chat.cache_marks import is_claude
-from thinklsp.providers.openai_chat.errors import failure_in_stream, holds_error
-from thinklsp.providers.openai_chat.reasoning import Reasoning
-from thinklsp.providers.openai_chat.servers import ChatServer
-from thinklsp.providers.openai_chat.think_tags import Piece, ThinkTagSplitter, split_unopened
-from thinklsp.providers.openai_chat.tool_calls import ToolCalls
+from thinklsp.providers.decoding import build_cut_off_error, merge_non_null, parse_event, read_count
+from thinklsp.providers.openai_chat.errors import has_error, parse_stream_failure
+from thinklsp.providers.openai_chat.reasoning import ReasoningDecoder, TextPiece, ThinkTagSplitter, split_unopened
+from thinklsp.providers.openai_chat.servers import ChatServer, is_claude
+from thinklsp.providers.openai_chat.tool_calls import ToolCallAssembler
 
 _THINKING, _TEXT, _FIRST_CALL = 0, 1, 2
 _STOP_REASONS: dict[str, StopReason] = {
@@ -41,33 +39,32 @@ _STOP_REASONS: dict[str, StopReason] = {
     "model_length": "max_tokens",
     "content_filter": "refusal",
 }
-# The last reason counts, but none takes it back that the answer is incomplete.
-_FINAL = frozenset({"length", "max_tokens", "model_length", "content_filter"})
-_BROKEN = frozenset({"error", "abort"})
-_NO_ROOM = "insufficient_system_resource"
-_NESTING = 100
-# Signs that a server does not parse the output of its model.
-_WRITTEN_CALL = re.compile(r"^\s*(?:<tool_call>|\[TOOL_CALLS\]|<function=|<\|tool_call|<｜tool▁call)", re.MULTILINE)
-_TAGS = (
-    "The answer begins with <think>, so the server leaves the thinking in the text: set think_tags = true under "
-    "[providers.openai-compatible] in your config.toml, or configure the server's reasoning parser."
+# If several stop reasons arrive, the last one is used, unless an earlier one marked the answer as incomplete.
+_FINAL_REASONS = frozenset({"length", "max_tokens", "model_length", "content_filter"})
+_FAILURE_REASONS = frozenset({"error", "abort"})
+_NO_CAPACITY_REASON = "insufficient_system_resource"
+# Matches a tool call in the text, which means that the server does not parse the model's output.
+_UNPARSED_CALL = re.compile(r"^\s*(?:<tool_call>|\[TOOL_CALLS\]|<function=|<\|tool_call|<｜tool▁call)", re.MULTILINE)
+_THINK_TAG_NOTICE = (
+    "The answer begins with `<think>`, so the server leaves thinking in the text: set `think_tags = true` under "
+    "`[providers.openai-compatible]` in your config.toml, or configure the server's reasoning parser."
 )
-_ALL_THINKING = (
-    "The server sent the whole answer as thinking, without text or tool calls. If that happens again, check "
+_ALL_THINKING_NOTICE = (
+    "The server sent the whole answer as thinking, without text or tool calls. If this happens again, check "
 )
-_CALL_AS_TEXT = "The model's tool call came as plain text: check "
+_CALL_AS_TEXT_NOTICE = "The model's tool call arrived as plain text: check "
 
 
 class ChatDecoder:
-    """Lives with one stream. After the terminal event everything further is ignored."""
+    """A decoder for a Chat Completions answer."""
 
     def __init__(self, server: ChatServer) -> None:
         self._server = server
-        self._reasoning = Reasoning(_THINKING)
-        self._calls = ToolCalls(_FIRST_CALL)
-        self._tags = ThinkTagSplitter() if server.think_tags else None
-        self._pieces = Pieces()
-        self._refusal = Pieces()
+        self._reasoning = ReasoningDecoder(_THINKING)
+        self._calls = ToolCallAssembler(_FIRST_CALL)
+        self._splitter = ThinkTagSplitter() if server.think_tags else None
+        self._pieces = TextBuffer()
+        self._refusal = TextBuffer()
         self._usage: dict[str, Any] = {}
         self._reason: str | None = None
         self._is_claude = False
@@ -79,29 +76,29 @@ class ChatDecoder:
         return _parse_usage(self._usage)
 
     def feed(self, event: str, data: str) -> list[StreamEvent]:
-        """One server-sent event, or a whole answer or error as JSON. Raises ProviderError."""
+        """Decode the data of a server-sent event, or a complete JSON answer. Raise ProviderError for an error."""
         data = data.strip()
         if self._finished or not data:
             return []
         if data.startswith("[DONE]"):
-            return self._done()
-        content = _parse(data, is_error=event == "error")
-        self._count(content.get("usage"))
-        if event == "error" or holds_error(content):
-            raise failure_in_stream(content)
+            return self._end_stream()
+        content = parse_event(event, data)
+        merge_non_null(self._usage, content.get("usage"))
+        if event == "error" or has_error(content):
+            raise parse_stream_failure(content)
         events = self._begin(content)
         choices = content.get("choices")
         for choice in choices if isinstance(choices, list) else ():
             if isinstance(choice, dict) and choice.get("index") in (0, None) and not self._finished:
-                events += self._choice(choice)
+                events += self._read_choice(choice)
         return events
 
     def finish(self) -> list[StreamEvent]:
-        """The connection has ended. That is the end of the answer only if the server has said why it stopped."""
+        """Handle the end of the connection. Raise StreamProtocolError if no stop reason has arrived."""
         if self._finished:
             return []
         if self._reason is None:
-            raise StreamProtocolError("The connection ended before the answer was complete.")
+            raise build_cut_off_error()
         return self._finish()
 
     def _begin(self, content: Mapping[str, Any]) -> list[StreamEvent]:
@@ -112,55 +109,50 @@ class ChatDecoder:
         self._is_claude = is_claude(model)
         return [MessageStarted(model, Usage())]
 
-    def _count(self, usage: object) -> None:
-        """It may come with any chunk or with all of them; the last figures count."""
-        if isinstance(usage, dict):
-            self._usage.update({key: value for key, value in usage.items() if value is not None})
-
-    def _choice(self, choice: Mapping[str, Any]) -> list[StreamEvent]:
-        self._count(choice.get("usage"))
+    def _read_choice(self, choice: Mapping[str, Any]) -> list[StreamEvent]:
+        merge_non_null(self._usage, choice.get("usage"))
         delta, message = choice.get("delta"), choice.get("message")
         whole = not isinstance(delta, dict) and isinstance(message, dict)
         part = message if whole else delta
-        # A message behind its own pieces only repeats them.
-        is_new = not whole or not (self._pieces or self._calls or self._reasoning.seen)
-        events = self._part(part, whole=whole) if isinstance(part, dict) and is_new else []
-        self._stop(choice.get("finish_reason"))
+        # Ignore a complete message at the end of a stream, because it only repeats the streamed content.
+        is_new = not whole or not (self._pieces or self._calls or self._reasoning.has_started)
+        events = self._read_part(part, whole=whole) if isinstance(part, dict) and is_new else []
+        self._store_reason(choice.get("finish_reason"))
         return [*events, *self._finish()] if whole else events
 
-    def _part(self, part: Mapping[str, Any], *, whole: bool) -> list[StreamEvent]:
-        events = self._reasoning.take(part)
-        events += self._content(part.get("content"))
+    def _read_part(self, part: Mapping[str, Any], *, whole: bool) -> list[StreamEvent]:
+        events = self._reasoning.decode_delta(part)
+        events += self._read_content(part.get("content"))
         if isinstance(refusal := part.get("refusal"), str) and refusal:
             self._refusal.append(refusal)
         if isinstance(calls := part.get("tool_calls"), list):
-            events += self._calls.take(calls, whole=whole)
+            events += self._calls.add_entries(calls, whole=whole)
         elif isinstance(call := part.get("function_call"), dict):
-            events += self._calls.take([{"function": call}], whole=whole)
+            events += self._calls.add_entries([{"function": call}], whole=whole)
         return events
 
-    def _content(self, content: object) -> list[StreamEvent]:
-        """A string, or a list of typed parts of which thinking is one."""
+    def _read_content(self, content: object) -> list[StreamEvent]:
+        """Decode the content, which is a string or a list of typed parts that may include thinking."""
         if isinstance(content, str):
-            return self._say(content)
+            return self._add_text(content)
         events: list[StreamEvent] = []
         for part in content if isinstance(content, list) else ():
             if isinstance(part, str):
-                events += self._say(part)
+                events += self._add_text(part)
             elif isinstance(part, dict) and part.get("type") == "thinking":
-                events += self._reasoning.tell("content", _text_of(part.get("thinking")))
+                events += self._reasoning.add_text("content", _extract_text(part.get("thinking")))
             elif isinstance(part, dict):
-                events += self._say(_text_of(part.get("text")))
+                events += self._add_text(_extract_text(part.get("text")))
         return events
 
-    def _say(self, text: str) -> list[StreamEvent]:
-        return self._sort(self._tags.feed(text) if self._tags else [Piece("text", text)])
+    def _add_text(self, text: str) -> list[StreamEvent]:
+        return self._emit_pieces(self._splitter.feed(text) if self._splitter else [TextPiece("text", text)])
 
-    def _sort(self, pieces: list[Piece]) -> list[StreamEvent]:
+    def _emit_pieces(self, pieces: list[TextPiece]) -> list[StreamEvent]:
         events: list[StreamEvent] = []
         for piece in pieces:
             if piece.kind == "thinking":
-                events += self._reasoning.tell("think_tags", piece.text)
+                events += self._reasoning.add_text("think_tags", piece.text)
             elif piece.text:
                 if not self._pieces:
                     events.append(BlockStarted(_TEXT, "text", {}))
@@ -168,111 +160,95 @@ class ChatDecoder:
                 events.append(BlockDelta(_TEXT, TextDelta(piece.text)))
         return events
 
-    def _stop(self, reason: object) -> None:
-        if isinstance(reason, str) and reason and self._reason not in _FINAL:
+    def _store_reason(self, reason: object) -> None:
+        if isinstance(reason, str) and reason and self._reason not in _FINAL_REASONS:
             self._reason = reason
 
-    def _done(self) -> list[StreamEvent]:
+    def _end_stream(self) -> list[StreamEvent]:
         if self._reason is None and not (self._pieces or self._calls or self._refusal):
-            raise StreamProtocolError("The service ended the answer before it had said anything.")
+            raise StreamProtocolError("The provider ended the answer before it sent any content.")
         return self._finish()
 
     def _finish(self) -> list[StreamEvent]:
-        if self._reason == _NO_ROOM:
-            raise Overloaded("The service has no room for this request at the moment: try again in a few minutes.")
-        if self._reason in _BROKEN:
-            raise Overloaded("The service broke the answer off without saying why: try again.")
-        events = self._sort(self._tags.finish()) if self._tags else []
+        if self._reason == _NO_CAPACITY_REASON:
+            raise Overloaded("The provider has no capacity for this request at the moment.")
+        if self._reason in _FAILURE_REASONS:
+            raise Overloaded("The provider stopped the answer without giving a reason.")
+        events = self._emit_pieces(self._splitter.finish()) if self._splitter else []
         events += self._stop_blocks()
-        events += self._calls.stop(cut=self._reason in _FINAL)
+        events += self._calls.stop(cut=self._reason in _FINAL_REASONS)
         self._finished = True
-        reason = self._stop_reason()
+        reason = self._resolve_stop_reason()
         notices: tuple[str, ...] = ()
         if reason == "end_turn":
-            notices = _find_parser_notices(self._server, str(self._pieces), thought=self._reasoning.seen)
-        # Claude takes thinking back with its signature only.
-        unsealed = self._is_claude and self._reasoning.seen and not self._reasoning.is_sealed
-        return [*events, MessageFinished(reason, self.usage, self._explanation(reason), notices, unsealed)]
+            notices = _find_parser_notices(self._server, str(self._pieces), has_thinking=self._reasoning.has_started)
+        # Claude accepts earlier thinking only with its signature.
+        unsealed = self._is_claude and self._reasoning.has_started and not self._reasoning.can_hold_signature
+        return [*events, MessageFinished(reason, self.usage, self._explain_refusal(reason), notices, unsealed)]
 
     def _stop_blocks(self) -> list[StreamEvent]:
-        """The thinking and the text; the latter may turn out to hold the former."""
+        """End the thinking block and the text block. Thinking without an opening tag is moved out of the text."""
         text = str(self._pieces)
-        # Where a tag was opened, or thinking came in a field of its own, a closing tag is part of what is said.
-        parts = split_unopened(text) if self._tags and not self._tags.opened and not self._reasoning.seen else None
+        # If the stream contained an opening tag or a thinking field, a closing tag is ordinary text.
+        parts = (
+            split_unopened(text)
+            if self._splitter and not self._splitter.has_opened and not self._reasoning.has_started
+            else None
+        )
         if parts is None:
             closing: list[StreamEvent] = [BlockStopped(_TEXT, {"content": text})] if text else []
             return [*self._reasoning.stop(), *closing]
         thought, answer = parts
-        events = self._reasoning.whole("think_tags", thought) if thought else []
-        self._pieces = Pieces(answer)
+        events = self._reasoning.emit_whole_block("think_tags", thought) if thought else []
+        self._pieces = TextBuffer(answer)
         return [*events, BlockStopped(_TEXT, {"content": answer}, answer)]
 
-    def _stop_reason(self) -> StopReason:
+    def _resolve_stop_reason(self) -> StopReason:
         if self._refusal:
             return "refusal"
         reason = _STOP_REASONS.get(self._reason or "stop", "other")
-        # Some servers say `stop`, or nothing, although the model has called tools.
+        # Some servers send `stop` or no stop reason even though the model called tools.
         return "tool_use" if self._calls and reason in ("end_turn", "other") else reason
 
-    def _explanation(self, reason: StopReason) -> str | None:
+    def _explain_refusal(self, reason: StopReason) -> str | None:
         if reason != "refusal":
             return None
-        return str(self._refusal) or "The service's content filter stopped the answer."
+        return str(self._refusal) or "The provider's content filter stopped the answer."
 
 
-def _text_of(value: object) -> str:
-    """The text of a part: a string, or parts of its own."""
+def _extract_text(value: object) -> str:
+    """Return the text of a part, which is a string or a list of parts."""
     if isinstance(value, list):
         return "".join(text for part in value if isinstance(part, dict) and isinstance(text := part.get("text"), str))
     return value if isinstance(value, str) else ""
 
 
-def _parse(data: str, *, is_error: bool) -> Mapping[str, Any]:
-    """An error may be plain text, or the only member of a list."""
-    try:
-        content = read_json(data, odd_numbers="null")
-    except ValueError:
-        content = {"error": data} if is_error else None
-    if isinstance(content, list) and len(content) == 1:
-        content = content[0]
-    if is_error and isinstance(content, str):
-        content = {"error": content}
-    if not isinstance(content, dict) or not is_shallow(content, _NESTING, data):
-        raise StreamProtocolError("The service sent an event that cannot be read.")
-    return content
+def _find_parser_notices(server: ChatServer, text: str, *, has_thinking: bool) -> tuple[str, ...]:
+    """Return notices about output that the server should have parsed.
 
-
-def _find_parser_notices(server: ChatServer, text: str, *, thought: bool) -> tuple[str, ...]:
-    """Return notices about output that the server did not parse, for an answer that ended normally without a tool call.
-
-    `thought`: the answer has thinking.
+    If `has_thinking` is true but the answer has no text, the server may lack a reasoning parser.
     """
     if text.lstrip().startswith("<think>") and not server.think_tags:
-        return (_TAGS,)
+        return (_THINK_TAG_NOTICE,)
     if not server.parsers:
         return ()
-    if thought and not text.strip():
-        return (f"{_ALL_THINKING}{server.parsers}.",)
-    return (f"{_CALL_AS_TEXT}{server.parsers}.",) if _WRITTEN_CALL.search(text) else ()
+    if has_thinking and not text.strip():
+        return (f"{_ALL_THINKING_NOTICE}{server.parsers}.",)
+    return (f"{_CALL_AS_TEXT_NOTICE}{server.parsers}.",) if _UNPARSED_CALL.search(text) else ()
 
 
 def _parse_usage(usage: Mapping[str, Any]) -> Usage:
-    """Parse token counts; a missing or impossible figure is None. Totals include cached input and thinking."""
+    """Parse token counts. Missing or invalid counts become None. Totals include cached input and thinking."""
     prompt, completion = usage.get("prompt_tokens_details"), usage.get("completion_tokens_details")
-    cached = _parse_count(prompt, "cached_tokens")
+    cached = read_count(prompt, "cached_tokens")
     return Usage(
-        input_tokens=_parse_count(usage, "prompt_tokens"),
-        output_tokens=_parse_count(usage, "completion_tokens"),
-        thinking_tokens=_parse_count(completion, "reasoning_tokens"),
-        cache_read_tokens=_parse_count(usage, "prompt_cache_hit_tokens") if cached is None else cached,
-        cache_write_tokens=_parse_count(prompt, "cache_write_tokens"),
+        input_tokens=read_count(usage, "prompt_tokens"),
+        output_tokens=read_count(usage, "completion_tokens"),
+        thinking_tokens=read_count(completion, "reasoning_tokens"),
+        cache_read_tokens=read_count(usage, "prompt_cache_hit_tokens") if cached is None else cached,
+        cache_write_tokens=read_count(prompt, "cache_write_tokens"),
         cost_usd=_parse_dollars(usage.get("cost")),
     )
-
-
-def _parse_count(content: object, key: str) -> int | None:
-    value = content.get(key) if isinstance(content, dict) else None
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
 def _parse_dollars(value: object) -> float | None:

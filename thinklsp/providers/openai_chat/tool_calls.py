@@ -1,8 +1,8 @@
-"""Tool calls out of the pieces in which servers send them. Which piece belongs to which call is the whole art.
+"""The assembler that joins streamed pieces into tool calls. Its main task is to assign each piece to the right call.
 
-The rule is the index. Where it is missing, or the same for all, an id that is new begins a call; where there is no id
-either, a name with arguments does, once those of the call before it are whole. Ids and names are set once, since some
-servers repeat them; arguments are appended.
+Calls are identified by their index. If indexes are missing or all the same, a new ID starts a new call. If there is no
+ID either, a name starts a new call once the previous call's arguments are complete. IDs and names are set only once,
+because some servers repeat them. Arguments are appended.
 """
 
 from __future__ import annotations
@@ -12,23 +12,26 @@ from collections.abc import Mapping
 from typing import Any
 
 from thinklsp.core.errors import StreamProtocolError
-from thinklsp.core.stream import (
+from thinklsp.core.stream_events import (
     BlockDelta,
     BlockStarted,
     BlockStopped,
     FieldsDelta,
     InputJsonDelta,
     StreamEvent,
-    Unmatched,
+    UnmatchedEvent,
 )
+from thinklsp.providers.decoding import build_malformed_error, check_argument_size
 
-_ARGUMENT_CHARS = 1024 * 1024
-# Longer ones are not tried for being complete, since that may happen once for each piece.
-_TRIED_CHARS = 64 * 1024
-_OWN = frozenset({"index", "id", "type", "function"})
+# The maximum length of arguments that are checked for completeness. The check parses all arguments again for each
+# piece, which is slow for longer arguments.
+_MAX_CHECKED_CHARS = 64 * 1024
+_STANDARD_FIELDS = frozenset({"index", "id", "type", "function"})
 
 
 class _Call:
+    """A tool call that arrives in pieces."""
+
     __slots__ = ("chars", "extras", "id", "index", "name", "pieces")
 
     def __init__(self, index: int) -> None:
@@ -39,29 +42,26 @@ class _Call:
         self.chars = 0
         self.extras: dict[str, Any] = {}
 
-    def take(self, piece: _Piece) -> None:
+    def add_piece(self, piece: _Piece) -> None:
         self.id = self.id or piece.id
         self.name = self.name or piece.name
         self.chars += len(piece.arguments)
-        if self.chars > _ARGUMENT_CHARS:
-            error = StreamProtocolError("The model wrote tool arguments of more than a million characters.")
-            error.retryable = False
-            raise error
+        check_argument_size(self.chars)
         if piece.arguments:
             self.pieces.append(piece.arguments)
         self.extras.update(piece.extras)
 
-    def is_whole(self) -> bool:
-        """Whether its arguments are complete, so that more of them would belong to another call."""
-        if not self.pieces or self.chars > _TRIED_CHARS or not self.pieces[-1].rstrip().endswith("}"):
+    def is_complete(self) -> bool:
+        """Return whether the arguments are complete. Any further arguments then belong to another call."""
+        if not self.pieces or self.chars > _MAX_CHECKED_CHARS or not self.pieces[-1].rstrip().endswith("}"):
             return False
         try:
             return isinstance(json.loads("".join(self.pieces)), dict)
         except (ValueError, RecursionError):
             return False
 
-    def events(self) -> list[StreamEvent]:
-        """Everything but its opening. Arguments are told at once, as the service's own JSON keeps them."""
+    def build_events(self) -> list[StreamEvent]:
+        """Return all events of the call except the start event. The arguments are sent in a single event."""
         arguments = "".join(self.pieces)
         raw = {"id": self.id, "type": "function", "function": {"name": self.name, "arguments": arguments}}
         events: list[StreamEvent] = [BlockDelta(self.index, FieldsDelta({"id": self.id, "name": self.name}))]
@@ -71,7 +71,7 @@ class _Call:
 
 
 class _Piece:
-    """One entry of `delta.tool_calls`, brought into one form. `index` None where there is none."""
+    """An entry of `delta.tool_calls` with validated fields. `index` is None if the entry has no index."""
 
     __slots__ = ("arguments", "extras", "id", "index", "name")
 
@@ -82,18 +82,25 @@ class _Piece:
         self.index = index if isinstance(index, int) and not isinstance(index, bool) else None
         self.id = str(call_id) if isinstance(call_id, str | int) else ""
         self.name = name if isinstance(name, str) else ""
-        self.arguments = _arguments(function.get("arguments"))
-        # Some services sign their calls in fields of their own.
-        self.extras = {key: value for key, value in entry.items() if key not in _OWN and value is not None}
+        self.arguments = _read_arguments(function.get("arguments"))
+        # Keep non-standard fields, because some providers use them for signatures.
+        self.extras = {key: value for key, value in entry.items() if key not in _STANDARD_FIELDS and value is not None}
 
-    def begins_behind(self, call: _Call) -> bool:
-        """Whether this can only be another call: it has a name and is more than a repeat, and that one is complete."""
+    def is_call_after(self, call: _Call) -> bool:
+        """Return whether the piece starts a new call after `call`.
+
+        A new call starts only if the arguments of `call` are complete. The piece must have a name. If both names are
+        the same, the piece must also have arguments.
+        """
         is_more = bool(self.arguments) or self.name != call.name
-        return bool(self.name and call.name) and is_more and call.is_whole()
+        return bool(self.name and call.name) and is_more and call.is_complete()
 
 
-class ToolCalls:
-    """Lives with one stream. The calls become blocks from index `first` on, in the order in which they began."""
+class ToolCallAssembler:
+    """An assembler for the tool calls in a stream.
+
+    Calls become blocks in the order in which they start. The first block has the index `first`.
+    """
 
     def __init__(self, first: int) -> None:
         self._first = first
@@ -104,62 +111,62 @@ class ToolCalls:
     def __bool__(self) -> bool:
         return bool(self._calls)
 
-    def take(self, entries: list[Any], *, whole: bool) -> list[StreamEvent]:
-        """The entries of one delta. `whole`: each is a call of its own."""
-        known = len(self._calls)
+    def add_entries(self, entries: list[Any], *, whole: bool) -> list[StreamEvent]:
+        """Add the `tool_calls` entries in a delta. If `whole` is true, each entry is a complete call."""
+        count = len(self._calls)
         unmatched: list[StreamEvent] = []
         for position, entry in enumerate(entries):
             if entry is None:
                 continue
             if not isinstance(entry, dict):
-                raise StreamProtocolError("The service sent a tool call that cannot be read.")
+                raise build_malformed_error("a tool call")
             piece = _Piece(entry)
             if not (piece.id or piece.name or piece.arguments or piece.extras):
                 continue
-            call = self._begin(piece) if whole else self._call_of(piece, position)
+            call = self._begin_call(piece) if whole else self._find_call(piece, position)
             if call is None:
-                unmatched.append(Unmatched("arguments for a call that is not open"))
+                unmatched.append(UnmatchedEvent("arguments for a call that is not open"))
                 continue
-            call.take(piece)
+            call.add_piece(piece)
             if piece.id:
                 self._by_id.setdefault(piece.id, call)
-        opened = self._calls[known:]
+        new_calls = self._calls[count:]
         return [
             *unmatched,
-            *(BlockStarted(call.index, "tool_use", {"id": call.id, "name": call.name}) for call in opened),
+            *(BlockStarted(call.index, "tool_use", {"id": call.id, "name": call.name}) for call in new_calls),
         ]
 
     def stop(self, *, cut: bool) -> list[StreamEvent]:
-        """`cut`: the answer ended in the middle, and none of its calls will run."""
+        """End all calls. If `cut` is true, the answer is incomplete, so calls without a name are not an error."""
         if not cut and any(not call.name for call in self._calls):
-            raise StreamProtocolError("The service sent a tool call without a name.")
-        return [event for call in self._calls for event in call.events()]
+            raise StreamProtocolError("The provider sent a tool call without a name.")
+        return [event for call in self._calls for event in call.build_events()]
 
-    def _begin(self, piece: _Piece) -> _Call:
+    def _begin_call(self, piece: _Piece) -> _Call:
         call = _Call(self._first + len(self._calls))
         self._calls.append(call)
         if piece.index is not None:
             self._by_index[piece.index] = call
         return call
 
-    def _call_of(self, piece: _Piece, position: int) -> _Call | None:
-        """Return the call that the piece belongs to, None for a piece of a call that was never begun."""
+    def _find_call(self, piece: _Piece, position: int) -> _Call | None:
+        """Return the call that a piece belongs to, or None if the start of the call is missing."""
         if piece.index is not None:
             current = self._by_index.get(piece.index)
         elif piece.id:
             current = self._by_id.get(piece.id)
         else:
-            # Two entries of one delta are two calls, unless the second only continues.
+            # If a delta contains several entries, an entry with a name starts a separate call.
             current = self._calls[-1] if self._calls and not (position and piece.name) else None
         if current is None:
-            return self._begin(piece) if piece.id or piece.name else None
+            return self._begin_call(piece) if piece.id or piece.name else None
         if piece.id and current.id and piece.id != current.id:
-            return self._by_id.get(piece.id) or self._begin(piece)
-        return self._begin(piece) if not piece.id and piece.begins_behind(current) else current
+            return self._by_id.get(piece.id) or self._begin_call(piece)
+        return self._begin_call(piece) if not piece.id and piece.is_call_after(current) else current
 
 
-def _arguments(value: object) -> str:
-    """Some servers send the object itself instead of its text."""
+def _read_arguments(value: object) -> str:
+    """Return the arguments as JSON text, even if the server sends an object."""
     if isinstance(value, str):
         return value
     return json.dumps(value) if isinstance(value, dict) else ""

@@ -1,1 +1,1 @@
-"""The Responses API of OpenAI, and servers that speak it."""
+"""Support for OpenAI's Responses API and for compatible servers."""

@@ -1,37 +1,33 @@
-"""Failures of the Responses API as our errors, with sentences that a user can act on.
+"""Functions that convert Responses API errors to `ProviderError`s.
 
-The same table serves HTTP statuses and errors that arrive in mid-stream under status 200, which go by code and type.
-Wording of the service is matched on short fragments, since it is documented to change.
+Errors inside a stream have no HTTP status and are therefore classified by their code and type.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from thinklsp.core.errors import BadRequest, ProviderError, RateLimited
+from thinklsp.providers.budget_errors import find_budget_error
 from thinklsp.providers.failures import (
-    Report,
-    cache_hint_refused,
-    failure_by_status,
-    no_credit,
-    refuses_earlier_thinking,
-    spend_limit,
-    thinking_rejected,
-    too_long,
-)
-from thinklsp.providers.service_errors import (
     CompactionRefused,
-    EffortRefused,
+    ErrorReport,
     ThinkingFormRefused,
-    json_object,
-    retry_after,
-    should_retry,
+    build_context_error,
+    build_credit_error,
+    build_effort_error,
+    build_plain_report,
+    build_spend_limit_error,
+    build_thinking_error,
+    classify_by_status,
+    find_cache_hint_error,
+    has_any,
+    is_earlier_thinking_rejected,
 )
 
-# Codes and types of errors that come without a status of their own.
+# Maps the code or type of an error inside a stream to an HTTP status.
 _STATUS_OF_CODE = {
     "authentication_error": 401,
     "invalid_api_key": 401,
@@ -50,123 +46,111 @@ _STATUS_OF_CODE = {
     "overloaded_error": 503,
     "slow_down": 503,
 }
-_OF_THE_REQUEST = re.compile(r"invalid|unsupported|image|policy|violation|context_length|billing")
+_REQUEST_ERROR = re.compile(r"invalid|unsupported|image|policy|violation|context_length|billing")
 _TOO_LONG = ("context window", "maximum context length", "available context size")
 _REFUSED_VALUE = re.compile(r"value: '([a-z]+)'|does not support '([a-z]+)'")
 _TRY_AGAIN = re.compile(r"try again in (\d+(?:\.\d+)?)\s?(ms|s|m)\b")
-_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0}
+_UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0}
 
 
-def failure_of_answer(status: int, headers: Mapping[str, str], body: bytes, model: str = "") -> ProviderError:
-    """Classify an HTTP answer that is not a stream. `model`: the id that the request asked for."""
-    content = json_object(body)
-    plain = "" if content else body[:10_000].decode("utf-8", "replace")
-    report, param = _report(status, _error_in(content), plain, retry_after(headers))
-    failure = _classify(replace(report, model=model), param)
-    override = should_retry(headers)
-    if override is not None:
-        failure.retryable = override
-    return failure
+def parse_stream_failure(error: object) -> ProviderError:
+    """Return the error for an error event or for a failed response. The fields of an error event may be nested."""
+    fields = error if isinstance(error, dict) else {}
+    statuses = (_find_status(fields.get(key)) for key in ("code", "type"))
+    status = next((status for status in statuses if status is not None), 500)
+    return classify(read_report(status, {"error": error}, "", None))
 
 
-def failure_in_stream(error: object) -> ProviderError:
-    """What stands in an error event, flat or nested, or in a response that failed."""
-    told = error if isinstance(error, dict) else {}
-    status = next((known for key in ("code", "type") if (known := _status_of(told.get(key))) is not None), 500)
-    return _classify(*_report(status, error, "", None))
-
-
-def _error_in(content: Mapping[str, Any]) -> object:
-    """Servers that speak this dialect wrap their errors in several ways, some of them not at all."""
-    return next((content[key] for key in ("error", "detail") if content.get(key)), content)
-
-
-def _status_of(name: object) -> int | None:
+def _find_status(name: object) -> int | None:
     if isinstance(name, str) and not name.isdecimal():
-        return _STATUS_OF_CODE.get(name) or (400 if _OF_THE_REQUEST.search(name) else None)
+        return _STATUS_OF_CODE.get(name) or (400 if _REQUEST_ERROR.search(name) else None)
     number = int(name) if isinstance(name, str) and len(name) == 3 else name
     return number if isinstance(number, int) and 400 <= number < 600 else None
 
 
-def _report(status: int, error: object, plain: str, wait: float | None) -> tuple[Report, str]:
-    """With the name of the request's field that the service finds fault with, if it names one."""
+def read_report(status: int, content: Mapping[str, Any], plain: str, wait: float | None) -> ErrorReport:
+    """Parse an error. Compatible servers use the key `error`, the key `detail`, or no key at all."""
+    error = next((content[key] for key in ("error", "detail") if content.get(key)), content)
     if not isinstance(error, dict):
-        return Report(status, error if isinstance(error, str) else plain, "", wait), ""
+        return build_plain_report(status, error, plain, wait)
     message = str(error.get("message") or plain)
-    if wait is None and status == 429 and (told := _TRY_AGAIN.search(message.lower())):
-        # In mid-stream there is no header that could say it.
-        wait = float(told[1]) * _SECONDS[told[2]]
-    return Report(status, message, str(error.get("code") or error.get("type") or ""), wait), str(
-        error.get("param") or ""
-    )
+    if wait is None and status == 429 and (delay := _TRY_AGAIN.search(message.lower())):
+        # Errors inside a stream have no retry header, so the delay is parsed from the message.
+        wait = float(delay[1]) * _UNIT_SECONDS[delay[2]]
+    code, param = str(error.get("code") or error.get("type") or ""), str(error.get("param") or "")
+    return ErrorReport(status, message, code, wait, param=param, kind=str(error.get("type") or ""))
 
 
-def _classify(report: Report, param: str) -> ProviderError:
+def classify(report: ErrorReport) -> ProviderError:
+    if (budget_error := find_budget_error(report)) is not None:
+        return budget_error
     text = report.message.lower()
     if report.code == "context_length_exceeded":
-        return too_long(report)
+        return build_context_error(report)
     if report.code in ("insufficient_quota", "billing_not_active"):
-        return no_credit(report)
+        return build_credit_error(report)
     if report.code == "billing_hard_limit_reached":
-        return spend_limit(report)
+        return build_spend_limit_error(report)
     if report.status == 429 and "request too large" in text:
-        return _larger_than_the_limit(report)
+        return _build_request_size_error(report)
     if report.code == "invalid_encrypted_content":
-        return thinking_rejected()
-    # A missing item is a 404 at some servers.
+        return build_thinking_error()
+    # Some servers respond with status 404 if an item in the conversation is missing.
     if report.status in (400, 404, 422):
-        return _bad_request(report, param, text)
-    return failure_by_status(report)
+        return _classify_bad_request(report, text)
+    return classify_by_status(report)
 
 
-def _bad_request(report: Report, param: str, text: str) -> ProviderError:
-    # Before its words are looked at: they may speak of the context window.
+def _classify_bad_request(report: ErrorReport, text: str) -> ProviderError:
+    param = report.param
+    # Check for compaction errors first, because their text may also mention the context window.
     if param.startswith("context_management") or "'context_management" in text:
         return CompactionRefused(
-            f"The service does not shorten conversations with this model: set compaction.by to thinklsp.{report.said}"
+            "The provider does not offer compaction for this model: "
+            f"set `compaction.by` to `thinklsp`.{report.quotation}"
         )
-    if any(fragment in text for fragment in _TOO_LONG):
-        return too_long(report)
-    if refuses_earlier_thinking(text):
-        return thinking_rejected()
-    if (refused := cache_hint_refused(report)) is not None:
-        return refused
+    if has_any(_TOO_LONG, text):
+        return build_context_error(report)
+    if is_earlier_thinking_rejected(text):
+        return build_thinking_error()
+    if (hint_error := find_cache_hint_error(report)) is not None:
+        return hint_error
     if param == "reasoning.summary" or "reasoning summaries" in text or "reasoning.summary" in text:
         return BadRequest(
-            "The service gives no readable summaries of thinking to this account or with this model: set "
-            f"thinking.display to status, or verify the organisation in the service's console.{report.said}"
+            "The provider offers no readable thinking summaries for this account or this model: set "
+            "`thinking.display` to `status`, or verify the organization in the provider's console."
+            f"{report.quotation}"
         )
     if param == "reasoning.effort" or "reasoning.effort" in text:
-        return _effort_refused(report, text)
+        return _classify_effort_error(report, text)
     if param.startswith("reasoning") or "encrypted content is not supported" in text:
-        return _no_thinking(report)
-    return failure_by_status(report)
+        return _build_no_thinking_error(report)
+    return classify_by_status(report)
 
 
-def _effort_refused(report: Report, text: str) -> ProviderError:
-    """A level that the model does not take, or that there are no levels since it does not think."""
+def _classify_effort_error(report: ErrorReport, text: str) -> ProviderError:
+    """Return the error for a rejected effort, or for a model that does not support thinking."""
     if "unsupported parameter" in text or report.code == "unsupported_parameter":
-        return _no_thinking(report)
-    refused = _REFUSED_VALUE.search(text)
-    if refused is not None and "none" in refused.groups():
+        return _build_no_thinking_error(report)
+    match = _REFUSED_VALUE.search(text)
+    if match is not None and "none" in match.groups():
         return ThinkingFormRefused(
-            f"The model cannot stop thinking: set thinking.mode to auto.{report.said}", "adaptive"
+            f"The model cannot turn thinking off: set `thinking.mode` to `auto`.{report.quotation}", "adaptive"
         )
-    return EffortRefused(f"The model does not take this effort: change `effort`.{report.said}")
+    return build_effort_error(report)
 
 
-def _no_thinking(report: Report) -> ProviderError:
+def _build_no_thinking_error(report: ErrorReport) -> ProviderError:
     return ThinkingFormRefused(
-        f"The model does not take thinking as it was asked for: set `effort` and thinking.mode to auto.{report.said}",
+        f"The model rejected this form of thinking: set `effort` and `thinking.mode` to `auto`.{report.quotation}",
         "unset",
     )
 
 
-def _larger_than_the_limit(report: Report) -> ProviderError:
-    """Waiting does not help: the request alone is more than a minute's allowance."""
-    limit = RateLimited(
-        "The request alone is larger than the account's rate limit allows (429): compact the conversation, begin a "
-        f"new one, or raise the limit in the service's console.{report.said}"
+def _build_request_size_error(report: ErrorReport) -> ProviderError:
+    """Return the error for a request that is larger than the account's per-minute limit. Waiting does not help."""
+    return RateLimited(
+        "The request exceeds the account's rate limit on its own (429): compact the conversation, start a new "
+        f"session, or raise the limit in the provider's console.{report.quotation}",
+        retryable=False,
     )
-    limit.retryable = False
-    return limit

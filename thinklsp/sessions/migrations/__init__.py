@@ -1,6 +1,6 @@
-"""The schemas of the store, one file for each step: `0001_…` leads from an empty file to version 1.
+"""The database schema, with one SQL script per version. For example, `0001_….sql` creates version 1.
 
-A file that has been released is never changed again; a new schema is a new file.
+Never change a released script. Add a new script for each change of the schema.
 """
 
 from __future__ import annotations
@@ -12,19 +12,22 @@ from importlib.resources import files
 
 
 @cache
-def released() -> Mapping[int, str]:
-    """The SQL that leads to each version."""
+def load_migrations() -> Mapping[int, str]:
+    """Return the SQL scripts by the schema version that they create."""
     names = sorted(entry.name for entry in files(__package__).iterdir() if entry.name.endswith(".sql"))
     return {int(name[:4]): files(__package__).joinpath(name).read_text("utf-8") for name in names}
 
 
-def statements(script: str) -> Iterator[str]:
-    """The statements of a script. `executescript` would commit in front of each script, and so tear a migration."""
-    gathered = ""
+def split_statements(script: str) -> Iterator[str]:
+    """Split a script into its statements.
+
+    `executescript` is not suitable, because it commits the open transaction first.
+    """
+    statement = ""
     for line in script.splitlines(keepends=True):
-        gathered += line
-        if sqlite3.complete_statement(gathered):
-            yield gathered
-            gathered = ""
-    if gathered.strip():
-        raise ValueError("the last statement of a migration is not complete")
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
+    if statement.strip():
+        raise ValueError("the last statement of a migration is incomplete")

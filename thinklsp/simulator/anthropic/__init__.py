@@ -1,1 +1,1 @@
-"""The Messages API as the simulator plays it."""
+"""The simulated Anthropic Messages API. The entry point is `service`."""

@@ -1,51 +1,49 @@
-"""A scripted answer as an Anthropic message: its content blocks, signed, and the events that stream them.
-
-Pure but for the sealer's secret. Whether thinking appears, and how much of it can be read, follows from the request.
-"""
+"""Functions that convert a scripted answer to the Messages API's signed content blocks and stream events."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import secrets
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, assert_never
+from dataclasses import dataclass, field, replace
+from typing import Any
 
-from thinklsp.simulator.anthropic.models import ModelTraits
-from thinklsp.simulator.anthropic.replay import Issued, Replay, Seal, mark_of, signed
-from thinklsp.simulator.dialect import Frame, Send, pause, pieces, send_event
-from thinklsp.simulator.scenario import RawPart, RedactedPart, TextPart, ThinkingPart, ToolPart, UsageOverride
-from thinklsp.simulator.script import Answer, Pace, ScriptedPart
-from thinklsp.simulator.state import InputUsage, Sealer, text_digest
+from thinklsp.simulator.anthropic.conversation import SIGNATURE_KEYS
+from thinklsp.simulator.anthropic.models import AnthropicTraits
+from thinklsp.simulator.anthropic.replay import AnthropicReplay, IssuedAnswer, ThinkingSignature, compute_mark
+from thinklsp.simulator.dialect import Frame, SendBytes, pause, send_event
+from thinklsp.simulator.scenario import RawPart, RedactedPart, TextPart, ThinkingPart, ToolPart
+from thinklsp.simulator.script import AnswerWriter, ScriptedAnswer
+from thinklsp.simulator.service_state import AnswerUsage, InputUsage, StateSigner, compute_usage, hash_text
 
 _STOP_REASONS = {"context_window": "model_context_window_exceeded"}
-PING = b'event: ping\ndata: {"type":"ping"}\n\n'
+PING_EVENT = b'event: ping\ndata: {"type":"ping"}\n\n'
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What shapes the answer, taken from the request. `counts_thinking`: thinking deltas tell an estimate of tokens.
+class AnthropicAnswerContext:
+    """The properties of a request that affect its answer.
 
-    `first`: nothing was answered yet to this prompt.
+    `is_first` is true for the first answer to a prompt. If `counts_thinking` is true, each thinking delta includes an
+    estimated token count.
     """
 
     model: str
-    traits: ModelTraits
-    replay: Replay
-    first: bool
+    traits: AnthropicTraits
+    replay: AnthropicReplay
+    is_first: bool
     max_tokens: int
     counts_thinking: bool
-    answer_id: str
-
-    @property
-    def thinks(self) -> bool:
-        mode = self.replay.mode
-        return mode.on and (mode.interleaved or self.first)
+    answer_id: str = field(default_factory=lambda: secrets.token_hex(12))
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """One finished block and how it streams: `start`, then `deltas`, each with the silence before it in ms."""
+class StreamedBlock:
+    """A complete block and the events that stream it.
+
+    `start` is the block's first event. Each entry in `deltas` is a delta and the pause before it in milliseconds.
+    """
 
     block: Mapping[str, Any]
     start: Mapping[str, Any]
@@ -55,246 +53,206 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
-    """A complete answer. Usages in the service's words, as its start and its end tell them."""
+class AnthropicAnswer:
+    """A complete answer. `first_usage` and `last_usage` are the usage in the first and in the last stream event."""
 
     id: str
     model: str
-    blocks: tuple[Written, ...]
+    blocks: tuple[StreamedBlock, ...]
     ending: Mapping[str, Any]
     first_usage: Mapping[str, Any]
     last_usage: Mapping[str, Any]
-    issued: Issued
+    issued: IssuedAnswer
     transformations: tuple[Mapping[str, str], ...]
 
     @property
     def content(self) -> list[Mapping[str, Any]]:
-        return [written.block for written in self.blocks]
+        return [entry.block for entry in self.blocks]
 
     @property
     def calls(self) -> list[str]:
         return [str(block["id"]) for block in self.content if block["type"] == "tool_use"]
 
 
-def write_message(answer: Answer, asked: Asked, spent: InputUsage, sealer: Sealer) -> Message:
-    parts = answer.parts if asked.max_tokens else ()
-    blocks = tuple(_Writer(asked, sealer, answer.pace, parts).write())
-    ending: dict[str, Any] = {"stop_reason": _stop_reason(answer, asked), "stop_sequence": answer.stop_sequence}
+def write_message(
+    answer: ScriptedAnswer, context: AnthropicAnswerContext, input_usage: InputUsage, signer: StateSigner
+) -> AnthropicAnswer:
+    parts = answer.parts if context.max_tokens else ()
+    blocks = tuple(_Writer(replace(answer, parts=parts), context, signer).write())
+    reason = _STOP_REASONS.get(answer.stop_reason, answer.stop_reason) if context.max_tokens else "max_tokens"
+    ending: dict[str, Any] = {"stop_reason": reason, "stop_sequence": answer.stop_sequence}
     if answer.stop_reason == "refusal":
         refusal = answer.refusal.model_dump() if answer.refusal else {"category": None, "explanation": None}
         ending["stop_details"] = {"type": "refusal", **refusal}
-    thinking = sum(w.tokens for w in blocks if w.block["type"] in ("thinking", "redacted_thinking"))
+    thinking = sum(w.tokens for w in blocks if w.block["type"] in SIGNATURE_KEYS)
     output = sum(w.tokens for w in blocks) + 2
-    first, last = _usages(spent, output, thinking, answer.usage)
-    return Message(
-        f"msg_{asked.answer_id}",
-        asked.model,
+    first, last = _build_usages(compute_usage(input_usage, output, thinking, answer.usage))
+    return AnthropicAnswer(
+        f"msg_{context.answer_id}",
+        context.model,
         blocks,
         ending,
         first,
         last,
-        _issued(blocks, asked, paused=answer.stop_reason == "pause_turn"),
-        tuple(asked.replay.dropped) if asked.replay.mode.reports else (),
+        _build_issued_answer(blocks, context, is_paused=answer.stop_reason == "pause_turn"),
+        tuple(context.replay.dropped_blocks) if context.replay.mode.reports_drops else (),
     )
 
 
-def as_json(message: Message) -> dict[str, Any]:
-    """The answer to a request without `stream`."""
-    head = _head(message, message.content, {**message.first_usage, **message.last_usage})
+def build_message_json(message: AnthropicAnswer) -> dict[str, Any]:
+    """Return the answer's JSON for a request without streaming."""
+    head = _build_head(message, message.content, {**message.first_usage, **message.last_usage})
     return {**head, **message.ending}
 
 
-def as_frames(message: Message) -> Iterator[Frame]:
-    """The answer as events, with one ping after the first block has begun."""
-    yield _event("message_start", message=_head(message, [], message.first_usage))
-    for index, written in enumerate(message.blocks):
-        yield from pause(written.delay_ms)
-        yield _event("content_block_start", index=index, content_block=written.start)
+def stream_message(message: AnthropicAnswer) -> Iterator[Frame]:
+    """Yield the stream events of an answer. A ping follows the start of the first block."""
+    yield _build_event("message_start", message=_build_head(message, [], message.first_usage))
+    for index, entry in enumerate(message.blocks):
+        yield from pause(entry.delay_ms)
+        yield _build_event("content_block_start", index=index, content_block=entry.start)
         if index == 0:
-            yield Send(PING, counted=False)
-        for silence, delta in written.deltas:
+            yield SendBytes(PING_EVENT, is_counted=False)
+        for silence, delta in entry.deltas:
             yield from pause(silence)
-            yield _event("content_block_delta", index=index, delta=delta)
-        yield _event("content_block_stop", index=index)
-    yield _event("message_delta", delta=message.ending, usage=message.last_usage)
-    yield _event("message_stop")
+            yield _build_event("content_block_delta", index=index, delta=delta)
+        yield _build_event("content_block_stop", index=index)
+    yield _build_event("message_delta", delta=message.ending, usage=message.last_usage)
+    yield _build_event("message_stop")
 
 
-def error_event(kind: str, message: str, request_id: str) -> bytes:
-    return _event("error", error={"type": kind, "message": message}, request_id=request_id).data
+def encode_error_event(error: object) -> bytes:
+    return send_event(error, "error").data
 
 
-class _Writer:
-    """Writes the blocks of one answer; it counts the signed ones on the way."""
+class _Writer(AnswerWriter[StreamedBlock]):
+    """A writer that builds the blocks of an answer."""
 
-    def __init__(self, asked: Asked, sealer: Sealer, pace: Pace, parts: tuple[ScriptedPart, ...]) -> None:
-        self._asked = asked
-        self._sealer = sealer
-        self._pace = pace
-        self._parts = parts
-        self._signed = 0
+    def __init__(self, answer: ScriptedAnswer, context: AnthropicAnswerContext, signer: StateSigner) -> None:
+        mode = context.replay.mode
+        super().__init__(answer, thinks=mode.is_on and (mode.is_interleaved or context.is_first))
+        self._context = context
+        self._signer = signer
+        self._signature_count = 0
 
-    def write(self) -> Iterator[Written]:
-        calls = any(isinstance(part, ToolPart) for part in self._parts)
-        for index, part in enumerate(self._parts):
-            before_call = any(isinstance(later, ToolPart) for later in self._parts[index + 1 : index + 2])
-            match part:
-                case ThinkingPart() if self._asked.thinks:
-                    shown = self._shown(part, before_call=before_call)
-                    yield self._thinking(part.thinking, shown, part.delay_ms)
-                case RedactedPart() if self._asked.thinks:
-                    yield self._redacted(part)
-                case ThinkingPart() | RedactedPart():
-                    continue
-                case TextPart() if self._asked.replay.mode.kind == "between_tools" and calls:
-                    # With thinking switched off this way, notes between tool calls come as thinking blocks.
-                    yield self._thinking(part.text, part.text, part.delay_ms)
-                case TextPart():
-                    yield self._text(part)
-                case ToolPart():
-                    yield self._tool(part, index)
-                case RawPart():
-                    yield self._raw(part)
-                case _:
-                    assert_never(part)
+    def _write_thinking(self, part: ThinkingPart | RedactedPart, number: int) -> Iterator[StreamedBlock]:
+        if isinstance(part, RedactedPart):
+            block = {"type": "redacted_thinking", "data": self._sign("redacted_thinking", part.thought, None)}
+            yield StreamedBlock(block, block, (), part.delay_ms, self._count_tokens(part.thought))
+            return
+        display = self._context.replay.mode.display
+        before_call = any(isinstance(later, ToolPart) for later in self._answer.parts[number + 1 : number + 2])
+        hidden = display == "omitted" or (display == "updates" and not before_call)
+        yield self._build_thinking(part.thought, None if hidden else part.readable_text, part.delay_ms)
 
-    def _shown(self, part: ThinkingPart, *, before_call: bool) -> str | None:
-        """What can be read of the thinking, or None where the block arrives empty."""
-        display = self._asked.replay.mode.display
-        if part.omitted or display == "omitted" or (display == "updates" and not before_call):
-            return None
-        return part.readable
-
-    def _thinking(self, thought: str, shown: str | None, delay_ms: int) -> Written:
-        signature = self._seal("thinking", thought, shown)
-        deltas = list(self._thinking_deltas(thought, shown))
-        deltas.append((0, {"type": "signature_delta", "signature": signature}))
-        block = {"type": "thinking", "thinking": shown or "", "signature": signature}
-        start = {"type": "thinking", "thinking": "", "signature": ""}
-        return Written(block, start, tuple(deltas), delay_ms, self._tokens(thought))
-
-    def _thinking_deltas(self, thought: str, shown: str | None) -> Iterator[tuple[int, Mapping[str, Any]]]:
-        """Omitted thinking takes as long as if it could be read; only with token counts is there more to tell."""
-        texts = list(pieces(thought, self._pace.chunk_chars)) or [""]
-        silence = self._pace.interval_ms
-        if self._asked.counts_thinking:
-            for text in texts if shown is None else list(pieces(shown, self._pace.chunk_chars)) or [""]:
-                counted = self._asked.traits.count_tokens(text)
-                visible = "" if shown is None else text
-                yield silence, {"type": "thinking_delta", "thinking": visible, "estimated_tokens": counted}
-        elif shown is None:
-            yield silence * len(texts), {"type": "thinking_delta", "thinking": ""}
-        else:
-            for text in pieces(shown, self._pace.chunk_chars):
-                yield silence, {"type": "thinking_delta", "thinking": text}
-
-    def _redacted(self, part: RedactedPart) -> Written:
-        block = {"type": "redacted_thinking", "data": self._seal("redacted_thinking", part.redacted_thinking, None)}
-        return Written(block, block, (), part.delay_ms, self._tokens(part.redacted_thinking))
-
-    def _text(self, part: TextPart) -> Written:
-        deltas = tuple(
-            (self._pace.interval_ms, {"type": "text_delta", "text": text})
-            for text in pieces(part.text, self._pace.chunk_chars)
-        )
+    def _write_text(self, part: TextPart, number: int) -> Iterator[StreamedBlock]:  # noqa: ARG002 - the number is not needed
+        calls = any(isinstance(part, ToolPart) for part in self._answer.parts)
+        if calls and self._context.replay.mode.kind == "between_tools":
+            # In the `between_tools` mode, text before a tool call is sent as a thinking block.
+            yield self._build_thinking(part.text, part.text, part.delay_ms)
+            return
+        deltas = tuple((self._interval_ms, {"type": "text_delta", "text": text}) for text in self._split(part.text))
         block = {"type": "text", "text": part.text}
-        return Written(block, {"type": "text", "text": ""}, deltas, part.delay_ms, self._tokens(part.text))
+        yield StreamedBlock(block, {**block, "text": ""}, deltas, part.delay_ms, self._count_tokens(part.text))
 
-    def _tool(self, part: ToolPart, index: int) -> Written:
-        digest = hashlib.sha256(f"{self._asked.answer_id} {index}".encode("ascii")).hexdigest()
-        text = part.input_json
-        if text is None:
-            text = json.dumps(part.input, ensure_ascii=False, default=str) if part.input else ""
+    def _build_thinking(self, thought: str, readable: str | None, delay_ms: int) -> StreamedBlock:
+        signature = self._sign("thinking", thought, readable)
+        deltas = list(self._split_thinking(thought, readable))
+        deltas.append((0, {"type": "signature_delta", "signature": signature}))
+        block = {"type": "thinking", "thinking": readable or "", "signature": signature}
+        start = {"type": "thinking", "thinking": "", "signature": ""}
+        return StreamedBlock(block, start, tuple(deltas), delay_ms, self._count_tokens(thought))
+
+    def _split_thinking(self, thought: str, readable: str | None) -> Iterator[tuple[int, Mapping[str, Any]]]:
+        """Yield the deltas of a thinking block.
+
+        If the thinking is not readable, a single empty delta is sent. If deltas include token counts, an empty delta is
+        sent for each piece of the thinking.
+        """
+        if readable is None and not self._context.counts_thinking:
+            yield self._interval_ms * len(self._split(thought) or [""]), {"type": "thinking_delta", "thinking": ""}
+            return
+        for text in self._split(thought if readable is None else readable) or (
+            [""] if self._context.counts_thinking else []
+        ):
+            delta: dict[str, Any] = {"type": "thinking_delta", "thinking": "" if readable is None else text}
+            if self._context.counts_thinking:
+                delta["estimated_tokens"] = self._count_tokens(text)
+            yield self._interval_ms, delta
+
+    def _write_tool_call(self, part: ToolPart, number: int) -> Iterator[StreamedBlock]:
+        digest = hashlib.sha256(f"{self._context.answer_id} {number}".encode("ascii")).hexdigest()
+        text = part.format_arguments() if part.input or part.input_json is not None else ""
         block = {"type": "tool_use", "id": f"toolu_{digest[:24]}", "name": part.tool, "input": part.input}
-        deltas = self._input_deltas(text)
-        return Written(block, {**block, "input": {}}, deltas, part.delay_ms, self._tokens(part.tool + text) + 8)
+        deltas = self._split_input(text)
+        yield StreamedBlock(
+            block, {**block, "input": {}}, deltas, part.delay_ms, self._count_tokens(part.tool + text) + 8
+        )
 
-    def _raw(self, part: RawPart) -> Written:
-        raw = part.raw
-        tokens = self._tokens(json.dumps(raw, default=str))
+    def _write_raw(self, part: RawPart) -> Iterator[StreamedBlock]:
+        raw, start = part.raw, part.raw
+        deltas: tuple[tuple[int, Mapping[str, Any]], ...] = ()
         if raw["type"] in ("server_tool_use", "mcp_tool_use") and isinstance(raw.get("input"), Mapping):
-            deltas = self._input_deltas(json.dumps(raw["input"], ensure_ascii=False, default=str))
-            return Written(raw, {**raw, "input": {}}, deltas, part.delay_ms, tokens)
-        return Written(raw, raw, (), part.delay_ms, tokens)
+            start = {**raw, "input": {}}
+            deltas = self._split_input(json.dumps(raw["input"], ensure_ascii=False, default=str))
+        yield StreamedBlock(raw, start, deltas, part.delay_ms, self._count_tokens(json.dumps(raw, default=str)))
 
-    def _input_deltas(self, text: str) -> tuple[tuple[int, Mapping[str, Any]], ...]:
-        texts = ["", *pieces(text, self._pace.chunk_chars)]
-        return tuple(
-            (self._pace.interval_ms if piece else 0, {"type": "input_json_delta", "partial_json": piece})
-            for piece in texts
-        )
+    def _split_input(self, text: str) -> tuple[tuple[int, Mapping[str, Any]], ...]:
+        pieces = [(0, ""), *((self._interval_ms, piece) for piece in self._split(text))]
+        return tuple((silence, {"type": "input_json_delta", "partial_json": piece}) for silence, piece in pieces)
 
-    def _seal(self, kind: Any, thought: str, shown: str | None) -> str:
-        replay = self._asked.replay
-        seal = Seal(
+    def _sign(self, kind: Any, thought: str, readable: str | None) -> str:
+        replay = self._context.replay
+        seal = ThinkingSignature(
             kind,
-            self._asked.traits.id,
-            self._asked.answer_id,
-            self._signed,
-            None if shown is None else text_digest(shown),
+            self._context.traits.id,
+            self._context.answer_id,
+            self._signature_count,
+            None if readable is None else hash_text(readable),
             replay.prefix,
-            tuple(replay.kept),
-            self._tokens(thought),
+            tuple(replay.accepted_marks),
+            self._count_tokens(thought),
         )
-        self._signed += 1
-        return signed(seal, self._sealer)
+        self._signature_count += 1
+        return self._signer.sign(seal, seal.tokens)
 
-    def _tokens(self, text: str) -> int:
-        return self._asked.traits.count_tokens(text)
-
-
-def _issued(blocks: tuple[Written, ...], asked: Asked, *, paused: bool) -> Issued:
-    order: list[str] = []
-    for written in blocks:
-        match written.block["type"]:
-            case "thinking":
-                order.append(mark_of(written.block["signature"]))
-            case "redacted_thinking":
-                order.append(mark_of(written.block["data"]))
-            case "tool_use":
-                order.append(written.block["id"])
-            case _:
-                pass
-    return Issued(asked.answer_id, asked.traits.id, tuple(order), asked.replay.prefix, asked.replay.mode.on, paused)
+    def _count_tokens(self, text: str) -> int:
+        return self._context.traits.count_tokens(text)
 
 
-def _stop_reason(answer: Answer, asked: Asked) -> str:
-    if not asked.max_tokens:
-        return "max_tokens"
-    return _STOP_REASONS.get(answer.stop_reason, answer.stop_reason)
+def _build_issued_answer(
+    blocks: tuple[StreamedBlock, ...], context: AnthropicAnswerContext, *, is_paused: bool
+) -> IssuedAnswer:
+    content = [entry.block for entry in blocks]
+    order = [
+        compute_mark(block[SIGNATURE_KEYS[block["type"]]]) if block["type"] in SIGNATURE_KEYS else block["id"]
+        for block in content
+        if block["type"] in (*SIGNATURE_KEYS, "tool_use")
+    ]
+    return IssuedAnswer(
+        context.answer_id, context.traits.id, tuple(order), context.replay.prefix, context.replay.mode.is_on, is_paused
+    )
 
 
-def _usages(
-    spent: InputUsage, output: int, thinking: int, given: UsageOverride
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The figures of message_start and those of the end. Scripted figures replace estimated ones."""
-    read = spent.read if given.cache_read_tokens is None else given.cache_read_tokens
-    written = dict(spent.written)
-    if given.cache_write_tokens is not None:
-        written = {"5m": given.cache_write_tokens, "1h": 0}
-    whole = spent.total if given.input_tokens is None else given.input_tokens
+def _build_usages(figures: AnswerUsage) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the usage for the `message_start` event and the usage for the final `message_delta` event."""
+    cache_writes = sum(figures.cache_writes.values())
     first: dict[str, Any] = {
-        "input_tokens": max(whole - read - sum(written.values()), 0),
-        "cache_creation_input_tokens": sum(written.values()),
-        "cache_read_input_tokens": read,
-        "cache_creation": {
-            "ephemeral_5m_input_tokens": written["5m"],
-            "ephemeral_1h_input_tokens": written["1h"],
-        },
+        "input_tokens": max(figures.input - figures.cache_read - cache_writes, 0),
+        "cache_creation_input_tokens": cache_writes,
+        "cache_read_input_tokens": figures.cache_read,
+        "cache_creation": {f"ephemeral_{ttl}_input_tokens": tokens for ttl, tokens in figures.cache_writes.items()},
         "output_tokens": 2,
         "service_tier": "standard",
     }
-    thinking = thinking if given.thinking_tokens is None else given.thinking_tokens
-    output = output if given.output_tokens is None else given.output_tokens
-    last = {"output_tokens": output, "output_tokens_details": {"thinking_tokens": thinking}}
-    return first, last
+    return first, {"output_tokens": figures.output, "output_tokens_details": {"thinking_tokens": figures.thinking}}
 
 
-def _head(message: Message, content: list[Mapping[str, Any]], usage: Mapping[str, Any]) -> dict[str, Any]:
+def _build_head(message: AnthropicAnswer, content: list[Mapping[str, Any]], usage: Mapping[str, Any]) -> dict[str, Any]:
     head = {"id": message.id, "type": "message", "role": "assistant", "model": message.model, "content": content}
-    told = {"input_transformations": message.transformations} if message.transformations else {}
-    return {**head, "stop_reason": None, "stop_sequence": None, "usage": usage, **told}
+    transformations = {"input_transformations": message.transformations} if message.transformations else {}
+    return {**head, "stop_reason": None, "stop_sequence": None, "usage": usage, **transformations}
 
 
-def _event(name: str, **payload: Any) -> Send:
+def _build_event(name: str, **payload: Any) -> SendBytes:
     return send_event({"type": name, **payload}, name)

@@ -1,257 +1,274 @@
-"""The Anthropic Messages dialect: routes, the order of the checks, and how an accepted request is answered.
-
-The checks and forms live in the other modules of this package; what the model says is the script's. State: seals'
-secret, recent answers, cached prefixes, all in memory and bounded.
-"""
+"""The simulated Messages API service, including its routes, checks, token counts and prompt cache."""
 
 from __future__ import annotations
 
 import json
-import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
-from urllib.parse import parse_qs
 
 from thinklsp.simulator.anthropic.answer import (
-    PING,
-    Asked,
-    Message,
-    as_frames,
-    as_json,
-    error_event,
+    PING_EVENT,
+    AnthropicAnswerContext,
+    build_message_json,
+    encode_error_event,
+    stream_message,
     write_message,
 )
-from thinklsp.simulator.anthropic.envelope import (
-    Refused,
-    check_betas,
-    check_key,
-    check_keys,
-    check_version,
-    error_body,
-    error_message,
-    error_type,
-    invalid,
-    parse_body,
+from thinklsp.simulator.anthropic.conversation import (
+    SIGNATURE_KEYS,
+    AnthropicConversation,
+    list_content_blocks,
+    read_conversation,
 )
-from thinklsp.simulator.anthropic.messages import Conversation, content_blocks, read_conversation
-from thinklsp.simulator.anthropic.models import MODELS, ModelTraits, model_info
-from thinklsp.simulator.anthropic.options import check_options
-from thinklsp.simulator.anthropic.replay import Hearing, Memory, Replay, content_key
-from thinklsp.simulator.anthropic.usage import list_cache_items
-from thinklsp.simulator.dialect import (
-    Received,
-    Reply,
-    Streamed,
-    Whole,
-    is_under,
-    send_answer,
-    send_error,
-    stream_answer,
+from thinklsp.simulator.anthropic.models import ANTHROPIC_MODELS, AnthropicTraits, build_model_info
+from thinklsp.simulator.anthropic.replay import (
+    AnthropicReplay,
+    AnthropicReplayCheck,
+    IssuedAnswers,
+    compute_content_key,
 )
-from thinklsp.simulator.scenario import HttpError
-from thinklsp.simulator.script import Answer, Course, Script
-from thinklsp.simulator.state import Item, PromptCache, Sealer
+from thinklsp.simulator.anthropic.requests import (
+    CacheControl,
+    CountTokensRequest,
+    MessageRequest,
+    check_headers,
+    check_options,
+    read_request,
+)
+from thinklsp.simulator.dialect import Dialect, ReceivedRequest, SimulatedReply, is_under, parse_object
+from thinklsp.simulator.rejections import ErrorTable, RequestRejected, read_shape, reject, reject_like_pydantic
+from thinklsp.simulator.script import NeutralRequest, Script
+from thinklsp.simulator.service_state import CacheUnit, build_cache_units
 
 _MESSAGES = "/v1/messages"
 _COUNT = "/v1/messages/count_tokens"
 _MODELS = "/v1/models"
-_COUNTS_THINKING = "thinking-token-count-2026-05-13"
+_COUNT_THINKING_BETA = "thinking-token-count-2026-05-13"
+_MAX_BREAKPOINTS = 4
+_IMAGE_TOKENS = 1200
 
 
 @dataclass(frozen=True, slots=True)
-class _Accepted:
-    """A request that passed every check."""
+class _AcceptedRequest:
+    """A request that passed all checks."""
 
-    body: Mapping[str, Any]
-    traits: ModelTraits
-    betas: frozenset[str]
-    conversation: Conversation
-    replay: Replay
-    items: tuple[Item, ...]
+    request: CountTokensRequest | MessageRequest
+    context: AnthropicAnswerContext
+    conversation: AnthropicConversation
+    cache_units: tuple[CacheUnit, ...]
 
 
-class AnthropicDialect:
-    """`clock` in seconds decides how long cached prefixes live."""
+class AnthropicDialect(Dialect):
+    name = "anthropic"
+    ping = PING_EVENT
+    errors = ErrorTable("anthropic", overloaded_status=529)
 
     def __init__(self, script: Script, clock: Callable[[], float] = time.monotonic) -> None:
-        self._script = script
-        self._clock = clock
-        self._sealer = Sealer()
-        self._memory = Memory()
-        self._cache = PromptCache()
+        super().__init__(script, clock)
+        self._issued_answers = IssuedAnswers()
 
-    def serves(self, request: Received) -> bool:
+    def can_answer(self, request: ReceivedRequest) -> bool:
         return any(is_under(request.path, base) for base in (_MESSAGES, _MODELS))
 
     def reset(self) -> None:
-        self._memory.clear()
-        self._cache.clear()
+        super().reset()
+        self._issued_answers.clear()
 
-    def failure(self, status: int, message: str) -> Whole:
-        return _error(status, message, _request_id())
+    def _build_headers(self, request: ReceivedRequest) -> dict[str, str]:
+        return {"request-id": request.id, "anthropic-organization-id": "thinklsp-simulator"}
 
-    def reply(self, request: Received) -> Reply:
-        request_id = _request_id()
-        try:
-            return self._route(request, request_id)
-        except Refused as refusal:
-            return _error(refusal.status, str(refusal), request_id)
-        except RecursionError:
-            return _error(400, "The request body is nested too deeply", request_id)
+    def _build_error_value(self, request: ReceivedRequest, rejection: RequestRejected) -> object:
+        kind = rejection.kind or self.errors.build_for_status(rejection.status).kind
+        return {"type": "error", "error": {"type": kind, "message": str(rejection)}, "request_id": request.id}
 
-    def _route(self, request: Received, request_id: str) -> Reply:
+    def _route_request(self, request: ReceivedRequest) -> SimulatedReply:
         path, method = request.path.rstrip("/"), request.method
-        if path not in (_MESSAGES, _COUNT, _MODELS) and not path.startswith(f"{_MODELS}/"):
-            raise Refused(404, "Not found")
+        if path not in (_MESSAGES, _COUNT) and not is_under(path, _MODELS):
+            raise RequestRejected(404, "Not found")
         if method != ("POST" if path in (_MESSAGES, _COUNT) else "GET"):
-            raise Refused(405, "Method Not Allowed")
-        check_key(request.headers)
-        check_version(request.headers)
-        check_betas(request.headers)
+            raise RequestRejected(405, "Method Not Allowed")
+        betas = check_headers(request.headers)
         if path == _MODELS:
-            return _json(self._list_models(request.query), request_id)
-        if path.startswith(f"{_MODELS}/"):
-            return _json(self._model(path.removeprefix(f"{_MODELS}/")), request_id)
-        accepted = self._accept(request, counting=path == _COUNT)
-        if path == _COUNT:
-            return _json({"input_tokens": sum(item.tokens for item in accepted.items)}, request_id)
-        return self._answer(accepted, request_id)
+            return self._build_json_reply(request, self._list_models(request.parameters))
+        if is_under(path, _MODELS):
+            return self._build_json_reply(request, self._build_model(path.removeprefix(f"{_MODELS}/")))
+        accepted = self._check_request(request, betas, counting=path == _COUNT)
+        if isinstance(accepted.request, MessageRequest):
+            return self._build_answer(request, accepted, streams=bool(accepted.request.stream))
+        return self._build_json_reply(request, {"input_tokens": sum(item.tokens for item in accepted.cache_units)})
 
-    def _accept(self, request: Received, *, counting: bool) -> _Accepted:
-        version, betas = check_version(request.headers), check_betas(request.headers)
-        body = parse_body(request.body)
-        check_keys(body, version, betas, counting=counting)
-        traits = _traits(body["model"])
-        mode = check_options(body, traits, betas, counting=counting)
-        conversation = read_conversation(body["messages"], traits, mode, version=version, betas=betas)
-        hearing = Hearing(body, conversation, traits, sealer=self._sealer, memory=self._memory)
-        replay = hearing.judge(mode)
-        if body["messages"][-1]["role"] == "assistant" and not hearing.continues():
-            _check_prefill(conversation, traits, thinks=replay.mode.on)
-        accepted = _Accepted(
-            body, traits, betas, conversation, replay, list_cache_items(body, conversation, traits, replay.mode, replay)
-        )
-        self._check_window(accepted)
-        return accepted
-
-    def _check_window(self, accepted: _Accepted) -> None:
-        window = self._script.scenario.context_window or accepted.traits.window
-        total = sum(item.tokens for item in accepted.items)
+    def _check_request(self, received: ReceivedRequest, betas: frozenset[str], *, counting: bool) -> _AcceptedRequest:
+        problem = "The request body is not "
+        body = parse_object(received.body, f"{problem}valid JSON: ", f"{problem}a JSON object")
+        request = read_request(body, received.headers["anthropic-version"], betas, counting=counting)
+        traits = _find_traits(request.model)
+        mode = check_options(request, traits, betas)
+        conversation = read_conversation(request.messages, traits, mode, betas)
+        hearing = AnthropicReplayCheck(body, conversation, traits, self._signer, self._issued_answers)
+        replay = hearing.check_blocks(mode)
+        if body["messages"][-1]["role"] == "assistant" and not hearing.is_continuation():
+            _check_prefill(conversation, traits, thinks=replay.mode.is_on)
+        items = _list_cache_units(request, body, conversation, traits, replay)
+        total, window = sum(item.tokens for item in items), self._resolve_window(traits.window)
         if total > window:
-            invalid(f"prompt is too long: {total} tokens > {window} maximum")
-
-    def _answer(self, accepted: _Accepted, request_id: str) -> Reply:
-        answer = self._script.answer(_course(accepted), "anthropic")
-        if answer.http_error is not None:
-            return _scripted_error(answer.http_error, answer, request_id)
-        message = self._write(accepted, answer)
-        streams = accepted.body.get("stream", False)
-        return _stream(message, answer, request_id) if streams else _whole(message, answer, request_id)
-
-    def _write(self, accepted: _Accepted, answer: Answer) -> Message:
-        """The message, remembered and accounted for. A broken stream counts too: the service has done its work."""
-        spent = self._cache.charge(accepted.items, accepted.traits.cache_minimum, self._clock())
-        asked = Asked(
-            str(accepted.body["model"]),
-            accepted.traits,
-            accepted.replay,
-            first=accepted.conversation.answers == 0,
-            max_tokens=accepted.body["max_tokens"],
-            counts_thinking=_COUNTS_THINKING in accepted.betas,
-            answer_id=secrets.token_hex(12),
+            reject(f"prompt is too long: {total} tokens > {window} maximum")
+        context = AnthropicAnswerContext(
+            request.model,
+            traits,
+            replay,
+            is_first=conversation.state.answers == 0,
+            max_tokens=request.max_tokens if isinstance(request, MessageRequest) else 0,
+            counts_thinking=_COUNT_THINKING_BETA in betas,
         )
-        message = write_message(answer, asked, spent, self._sealer)
-        if message.calls or message.issued.paused:
-            self._memory.remember(message.issued, message.calls, message.content)
-        return message
+        return _AcceptedRequest(request, context, conversation, items)
 
-    def _model(self, name: str) -> dict[str, Any]:
-        _traits(name)
-        return model_info(name, window=self._script.scenario.context_window)
+    def _build_answer(self, received: ReceivedRequest, accepted: _AcceptedRequest, *, streams: bool) -> SimulatedReply:
+        answer, context = self._script.answer(_build_neutral_request(accepted), self.name), accepted.context
+        if answer.http_error is not None:
+            return self._build_scripted_failure(received, answer, answer.http_error)
+        # The service charges for an answer and remembers it even if the stream is interrupted later.
+        input_usage = self._cache.count_request(accepted.cache_units, context.traits.cache_minimum, self._clock())
+        message = write_message(answer, context, input_usage, self._signer)
+        if message.calls or message.issued.is_paused:
+            self._issued_answers.remember(message.issued, message.calls, message.content)
+        frames = stream_message(message) if streams else None
+        return self._build_answer_reply(
+            received,
+            answer,
+            build_message_json(message),
+            frames,
+            lambda error: encode_error_event(self._build_error_value(received, error)),
+        )
 
-    def _list_models(self, query: str) -> dict[str, Any]:
-        asked = {key: values[-1] for key, values in parse_qs(query).items()}
-        names = list(MODELS)
-        if asked.get("after_id") in names:
-            names = names[names.index(asked["after_id"]) + 1 :]
-        if asked.get("before_id") in names:
-            names = names[: names.index(asked["before_id"])]
-        limit = asked.get("limit", "20")
+    def _build_model(self, name: str) -> dict[str, Any]:
+        return build_model_info(name, window=self._resolve_window(_find_traits(name).window))
+
+    def _list_models(self, query: Mapping[str, str]) -> dict[str, Any]:
+        names = list(ANTHROPIC_MODELS)
+        if query.get("after_id") in names:
+            names = names[names.index(query["after_id"]) + 1 :]
+        if query.get("before_id") in names:
+            names = names[: names.index(query["before_id"])]
+        limit = query.get("limit", "20")
         if not limit.isascii() or not limit.isdigit() or not 1 <= int(limit) <= 1000:
-            invalid("limit: Input should be between 1 and 1000")
+            reject("limit: Input should be between 1 and 1000")
         page = names[: int(limit)]
         ends = {"first_id": page[0] if page else None, "last_id": page[-1] if page else None}
-        return {"data": [self._model(name) for name in page], "has_more": len(page) < len(names), **ends}
+        return {"data": [self._build_model(name) for name in page], "has_more": len(page) < len(names), **ends}
 
 
-def _traits(name: str) -> ModelTraits:
-    if name not in MODELS:
-        raise Refused(404, f"model: {name}")
-    return MODELS[name]
+def _find_traits(name: str) -> AnthropicTraits:
+    if name not in ANTHROPIC_MODELS:
+        raise RequestRejected(404, f"model: {name}")
+    return ANTHROPIC_MODELS[name]
 
 
-def _check_prefill(conversation: Conversation, traits: ModelTraits, *, thinks: bool) -> None:
-    """An assistant message at the end asks the model to go on from there; few models still do."""
+def _check_prefill(conversation: AnthropicConversation, traits: AnthropicTraits, *, thinks: bool) -> None:
+    """Check an assistant message at the end of the conversation, which most models do not support."""
     if not traits.prefill or thinks:
-        invalid("This model does not support assistant message prefill. The conversation must end with a user message.")
+        reject("This model does not support assistant message prefill. The conversation must end with a user message.")
     last = conversation.blocks[-1]
     if last.kind == "text" and last.value["text"] != last.value["text"].rstrip():
-        invalid("messages: final assistant content cannot end with trailing whitespace")
+        reject("messages: final assistant content cannot end with trailing whitespace")
 
 
-def _course(accepted: _Accepted) -> Course:
-    conversation = accepted.conversation
-    system = content_blocks(accepted.body.get("system") or [], "system")
-    return Course(
-        str(accepted.body["model"]),
-        "\n".join(part["text"] for part in system),
-        frozenset(tool["name"] for tool in accepted.body.get("tools") or ()),
-        conversation.prompts,
-        conversation.answers,
-        conversation.results,
-        content_key([{"role": block.role, **block.value} for block in conversation.blocks]),
+def _build_neutral_request(accepted: _AcceptedRequest) -> NeutralRequest:
+    conversation, request = accepted.conversation, accepted.request
+    return NeutralRequest(
+        request.model,
+        "\n".join(part["text"] for part in list_content_blocks(request.system or [], "system")),
+        frozenset(tool["name"] for tool in request.tools or ()),
+        conversation.state,
+        compute_content_key([{"role": block.role, **block.value} for block in conversation.blocks]),
     )
 
 
-def _stream(message: Message, answer: Answer, request_id: str) -> Streamed:
-    event = answer.error_event
-    error = error_event(event.type, event.message, request_id) if event else b""
-    return stream_answer(answer, as_frames(message), _headers(request_id), ping=PING, error=error)
+def _list_cache_units(
+    request: CountTokensRequest,
+    body: Mapping[str, Any],
+    conversation: AnthropicConversation,
+    traits: AnthropicTraits,
+    replay: AnthropicReplay,
+) -> tuple[CacheUnit, ...]:
+    """Divide a request into units for the prompt cache. Raises RequestRejected for invalid cache breakpoints."""
+    units = list(_iter_contents(request, body, conversation, traits, replay))
+    marks = [unit.ttl for unit in units]
+    if request.cache_control is not None:
+        _mark_last(request.cache_control, units, marks)
+    ttls = [ttl for ttl in marks if ttl is not None]
+    if len(ttls) > _MAX_BREAKPOINTS:
+        reject(f"A maximum of {_MAX_BREAKPOINTS} blocks with cache_control may be provided. Found {len(ttls)}.")
+    if any(before == "5m" and after == "1h" for before, after in pairwise(ttls)):
+        reject(
+            "a ttl='1h' cache_control block must not come after a ttl='5m' cache_control block. Note that blocks are "
+            "processed in the following order: `tools`, `system`, `messages`."
+        )
+    return build_cache_units("", ((unit.content, unit.tokens, ttl) for unit, ttl in zip(units, marks, strict=True)))
 
 
-def _whole(message: Message, answer: Answer, request_id: str) -> Whole:
-    """Without a stream, faults take their nearest form: an error status, a dropped connection, a longer wait."""
-    event = answer.error_event
-    if event is not None:
-        status = {"overloaded_error": 529, "rate_limit_error": 429}.get(event.type, 500)
-        return _scripted_error(HttpError(status=status, type=event.type, message=event.message), answer, request_id)
-    body = json.dumps(as_json(message), default=str).encode("ascii")
-    return send_answer(answer, _json_headers(request_id), body)
+@dataclass(frozen=True, slots=True)
+class _CacheContent:
+    """A unit for the prompt cache, such as a tool or a message block. `content` identifies the unit."""
+
+    content: str
+    tokens: int
+    ttl: str | None = None
+    thinking: bool = False
 
 
-def _scripted_error(error: HttpError, answer: Answer, request_id: str) -> Whole:
-    kind = error.type or error_type(error.status)
-    body = error_body(kind, error.message or error_message(error.status), request_id)
-    return send_error(answer, error, error.status, _json_headers(request_id), body)
+def _iter_contents(
+    request: CountTokensRequest,
+    body: Mapping[str, Any],
+    conversation: AnthropicConversation,
+    traits: AnthropicTraits,
+    replay: AnthropicReplay,
+) -> Iterator[_CacheContent]:
+    opening = f"{traits.id}\n{request.speed}\n"
+    for index, tool in enumerate(request.tools or ()):
+        yield _build_content(tool, traits, f"tools.{index}", opening)
+        opening = ""
+    for index, part in enumerate(list_content_blocks(request.system or [], "system")):
+        if not isinstance(part, Mapping) or part.get("type") != "text" or not isinstance(part.get("text"), str):
+            reject(f"system.{index}: Input should be a text block")
+        if not part["text"]:
+            reject("system: text content blocks must be non-empty")
+        yield _build_content(part, traits, f"system.{index}", opening + "system\n")
+        opening = ""
+    mode = replay.mode
+    opening += f"{mode.kind} {mode.budget} {mode.effort} {json.dumps(body.get('tool_choice'))}\n"
+    for block in conversation.blocks:
+        if block.kind in SIGNATURE_KEYS:
+            tokens = replay.tokens.get(block.path)
+            earlier_turn = block.message < conversation.state.start
+            if tokens is None or (earlier_turn and not traits.keeps_thinking):
+                continue
+            yield _CacheContent(f"{opening}{json.dumps(block.value)}", tokens, thinking=True)
+        else:
+            yield _build_content(block.value, traits, block.path, f"{opening}{block.role}\n")
+        opening = ""
 
 
-def _error(status: int, message: str, request_id: str) -> Whole:
-    return Whole(status, _json_headers(request_id), error_body(error_type(status), message, request_id))
+def _build_content(value: Mapping[str, Any], traits: AnthropicTraits, place: str, opening: str) -> _CacheContent:
+    ttl = None
+    if (control := value.get("cache_control")) is not None:
+        ttl = read_shape(CacheControl, control, (place, "cache_control"), reject_like_pydantic).ttl or "5m"
+    bare = {key: item for key, item in value.items() if key != "cache_control"}
+    # Preserve the order of keys, because a tool call with reordered arguments is not found in the prompt cache.
+    content = json.dumps(bare, ensure_ascii=False)
+    text = str(value["text"]) if value.get("type") == "text" else content
+    tokens = _IMAGE_TOKENS if value.get("type") == "image" else 3 + traits.count_tokens(text)
+    return _CacheContent(f"{opening}{content}", tokens, ttl)
 
 
-def _json(value: Any, request_id: str) -> Whole:
-    return Whole(200, _json_headers(request_id), json.dumps(value).encode("ascii"))
-
-
-def _json_headers(request_id: str) -> dict[str, str]:
-    return {**_headers(request_id), "content-type": "application/json"}
-
-
-def _headers(request_id: str) -> dict[str, str]:
-    return {"request-id": request_id, "anthropic-organization-id": "thinklsp-simulator"}
-
-
-def _request_id() -> str:
-    return f"req_{secrets.token_hex(12)}"
+def _mark_last(control: CacheControl, units: Sequence[_CacheContent], marks: list[str | None]) -> None:
+    """Apply a top-level `cache_control` to the last block that can have a cache breakpoint."""
+    ttl = control.ttl or "5m"
+    last = max((i for i, unit in enumerate(units) if not unit.thinking), default=None)
+    if last is None:
+        return
+    if marks[last] not in (None, ttl):
+        reject("cache_control: the last block already has a cache_control with a different ttl")
+    marks[last] = ttl

@@ -1,1 +1,4 @@
-"""OpenAI-compatible chat completions as the simulator plays them, in the manner of several servers."""
+"""The simulated Chat Completions API, with the behavior of several compatible servers.
+
+The entry point is `service`.
+"""

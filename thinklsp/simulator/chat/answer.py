@@ -1,104 +1,93 @@
-"""A scripted answer as one assistant message and as the deltas that stream it, in a server's habits.
-
-Pure but for the sealer's secret. How deltas become chunks and events stands in `chunks`.
-"""
+"""Functions that convert a scripted answer to a Chat Completions message or its stream chunks."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import secrets
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, assert_never
 
-from thinklsp.simulator.chat.flavours import Flavour
-from thinklsp.simulator.chat.options import Options
-from thinklsp.simulator.chat.replay import Detail, Owner, Thought, seal_details
-from thinklsp.simulator.dialect import pieces
-from thinklsp.simulator.scenario import (
-    RawPart,
-    RedactedPart,
-    StopReason,
-    TextPart,
-    ThinkingPart,
-    ToolPart,
-    UsageOverride,
-)
-from thinklsp.simulator.script import Answer
-from thinklsp.simulator.state import InputUsage, Sealer, text_tokens
+from thinklsp.simulator.chat.flavours import ChatOptions, Flavour, build_error_value
+from thinklsp.simulator.chat.replay import ReasoningDetail, ReasoningOwner, sign_details
+from thinklsp.simulator.dialect import Frame, SendBytes, encode_json, pause, send_event
+from thinklsp.simulator.rejections import RequestRejected
+from thinklsp.simulator.scenario import RawPart, RedactedPart, ScriptedStopReason, TextPart, ThinkingPart, ToolPart
+from thinklsp.simulator.script import AnswerWriter, ScriptedAnswer
+from thinklsp.simulator.service_state import AnswerUsage, InputUsage, StateSigner, compute_usage, estimate_tokens
 
-_FINISH: Mapping[StopReason, str] = {
+_FINISH_REASONS: Mapping[ScriptedStopReason, str] = {
     "tool_use": "tool_calls",
     "max_tokens": "length",
     "context_window": "length",
     "refusal": "content_filter",
 }
-_SEALED_AS = {"reasoning.text": "signature", "reasoning.encrypted": "data"}
+# Maps common finish reasons to each vendor's own finish reasons. OpenRouter sends both of them.
+_NATIVE_FINISH_REASONS: Mapping[str, Mapping[str, str]] = {
+    "anthropic": {"stop": "end_turn", "tool_calls": "tool_use", "length": "max_tokens", "content_filter": "refusal"},
+    "google": {"stop": "STOP", "tool_calls": "STOP", "length": "MAX_TOKENS", "content_filter": "SAFETY"},
+    "openai": {"stop": "completed", "tool_calls": "completed", "length": "max_output_tokens"},
+}
+_SIGNATURE_KEYS = {"reasoning.text": "signature", "reasoning.encrypted": "data"}
 _USD_PER_TOKEN = 2e-6
+# A pause in milliseconds and the piece of the message that follows it. The piece is None for a pause alone.
+TimedDelta = tuple[int, Mapping[str, Any] | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What shapes the answer, taken from the request. `created` in seconds since 1970."""
+class ChatAnswerContext:
+    """The properties of a request that affect its answer. `created` is a Unix time in seconds."""
 
-    owner: Owner
+    owner: ReasoningOwner
     flavour: Flavour
-    options: Options
-    answer_id: str
-    created: int
+    options: ChatOptions
+    answer_id: str = field(default_factory=lambda: secrets.token_hex(12))
+    created: int = field(default_factory=lambda: int(time.time()))
 
 
 @dataclass(frozen=True, slots=True)
-class Delta:
-    """One piece of the message and the silence before it in ms; without `value` it is only silence.
+class ChatCompletion:
+    """A complete answer. `reasoning` is the readable thinking, and `finish_reason` is sent to the client."""
 
-    `as_it_stands`: the scenario's own words, to which a server's habits add nothing.
-    """
-
-    value: Mapping[str, Any] | None
-    wait_ms: int
-    as_it_stands: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """A complete answer. `reasoning`: the readable thinking as it was delivered; `finish` as the server tells it."""
-
-    asked: Asked
-    deltas: tuple[Delta, ...]
+    context: ChatAnswerContext
+    deltas: tuple[TimedDelta, ...]
     value: Mapping[str, Any]
-    finish: str
-    stop_reason: StopReason
+    finish_reason: str
     usage: Mapping[str, Any]
     reasoning: str
     calls: tuple[str, ...]
 
 
-def write_message(answer: Answer, asked: Asked, spent: InputUsage, sealer: Sealer) -> Message:
-    writer = _Writer(asked, answer, sealer)
+def write_message(
+    answer: ScriptedAnswer, context: ChatAnswerContext, input_usage: InputUsage, signer: StateSigner
+) -> ChatCompletion:
+    writer = _Writer(context, answer, signer)
     deltas = tuple(writer.write())
-    flavour = asked.flavour
+    flavour = context.flavour
     lies = flavour.lies_about_calls and answer.stop_reason == "tool_use"
-    return Message(
-        asked,
+    return ChatCompletion(
+        context,
         deltas,
-        writer.message(),
-        "stop" if lies else _FINISH.get(answer.stop_reason, "stop"),
-        answer.stop_reason,
-        _usage(flavour, spent, writer.tokens + 2, writer.thinking_tokens, answer.usage),
+        writer.build_message(),
+        "stop" if lies else _FINISH_REASONS.get(answer.stop_reason, "stop"),
+        _build_usage(
+            flavour, compute_usage(input_usage, writer.tokens + 2, writer.thinking_tokens, answer.usage), answer
+        ),
         writer.reasoning,
         tuple(call["id"] for call in writer.calls),
     )
 
 
-class _Writer:
-    """Writes the deltas of one answer and gathers on the way what a client that needs no stream gets."""
+class _Writer(AnswerWriter[TimedDelta]):
+    """A writer that builds the stream deltas of an answer, and the complete message for a request without streaming."""
 
-    def __init__(self, asked: Asked, answer: Answer, sealer: Sealer) -> None:
-        self._asked = asked
-        self._flavour = asked.flavour
-        self._answer = answer
-        self._details = self._seal_all(sealer)
+    def __init__(self, context: ChatAnswerContext, answer: ScriptedAnswer, signer: StateSigner) -> None:
+        super().__init__(answer, thinks=context.options.thinks)
+        self._context = context
+        self._flavour = context.flavour
+        self._details = self._sign_details(signer)
         self._content = ""
         self._raws: list[Mapping[str, Any]] = []
         self.reasoning = ""
@@ -106,166 +95,232 @@ class _Writer:
         self.tokens = 0
         self.thinking_tokens = 0
 
-    def write(self) -> Iterator[Delta]:
-        for number, part in enumerate(self._answer.parts):
-            if part.delay_ms:
-                yield Delta(None, part.delay_ms)
-            match part:
-                case ThinkingPart() | RedactedPart():
-                    if self._asked.options.thinks:
-                        yield from self._thinking(part, self._details.get(number, ()))
-                case TextPart():
-                    self._count(part.text)
-                    yield from self._text(part.text)
-                case ToolPart():
-                    yield from self._tool(part)
-                case RawPart():
-                    self._count(json.dumps(part.raw, default=str))
-                    self._raws.append(part.raw)
-                    yield Delta(part.raw, self._pause, as_it_stands=True)
-                case _:
-                    assert_never(part)
-        if self._answer.stop_reason == "refusal" and self._explanation:
-            yield Delta({"refusal": self._explanation}, self._pause)
+    def write(self) -> Iterator[TimedDelta]:
+        yield from super().write()
+        if self._answer.stop_reason == "refusal" and self._answer.explanation:
+            yield self._build_delta({"refusal": self._answer.explanation})
 
-    def message(self) -> Mapping[str, Any]:
+    def build_message(self) -> Mapping[str, Any]:
         empty = "" if self._flavour.named_chunks or self._flavour.name == "deepseek" else None
         message: dict[str, Any] = {"role": "assistant", "content": self._content or empty}
-        if self.reasoning and self._flavour.reasoning is not None:
+        if self.reasoning:
             message[self._flavour.reasoning] = self.reasoning
         details = [entry for entries in self._details.values() for entry in entries]
-        if details and self._asked.options.shown == "field":
+        if details and self._context.options.placement == "field":
             message["reasoning_details"] = details
         if self.calls:
             message["tool_calls"] = self.calls
         if self._answer.stop_reason == "refusal":
-            message["refusal"] = self._explanation
+            message["refusal"] = self._answer.explanation
         for raw in self._raws:
-            _merge(message, raw)
+            _merge_delta(message, raw)
         return message
 
-    @property
-    def _pause(self) -> int:
-        return self._answer.pace.interval_ms
-
-    @property
-    def _explanation(self) -> str | None:
-        return self._answer.refusal.explanation if self._answer.refusal else None
-
-    def _seal_all(self, sealer: Sealer) -> Mapping[int, Sequence[Detail]]:
-        """Finished entries by the place of their part; they are sealed together, so before the first one streams."""
-        if not self._flavour.details or not self._asked.options.thinks:
+    def _sign_details(self, signer: StateSigner) -> Mapping[int, Sequence[ReasoningDetail]]:
+        """Map the index of each thinking part to its signed `reasoning_details` entries."""
+        if not self._flavour.details or not self._thinks:
             return {}
-        numbers: list[int] = []
-        thoughts: list[Thought] = []
-        for number, part in enumerate(self._answer.parts):
-            if isinstance(part, ThinkingPart):
-                thoughts.append(Thought(part.thinking, _readable(part)))
-            elif isinstance(part, RedactedPart):
-                thoughts.append(Thought(part.redacted_thinking, None, encrypted=True))
-            else:
-                continue
-            numbers.append(number)
-        sealed = seal_details(thoughts, self._asked.owner, self._asked.answer_id, sealer)
-        return dict(zip(numbers, sealed, strict=True))
+        parts = enumerate(self._answer.parts)
+        thoughts = {number: part for number, part in parts if isinstance(part, ThinkingPart | RedactedPart)}
+        details = sign_details(list(thoughts.values()), self._context.owner, self._context.answer_id, signer)
+        return dict(zip(thoughts, details, strict=True))
 
-    def _thinking(self, part: ThinkingPart | RedactedPart, details: Sequence[Detail]) -> Iterator[Delta]:
-        thought = part.thinking if isinstance(part, ThinkingPart) else part.redacted_thinking
-        shown = _readable(part) if isinstance(part, ThinkingPart) else None
-        self._count(thought)
-        self.thinking_tokens += text_tokens(thought)
-        if shown is None or self._asked.options.shown == "nowhere":
-            # Thinking that is not shown takes as long as if it were.
-            yield Delta(None, self._pause * len(list(self._pieces(thought))))
+    def _write_thinking(self, part: ThinkingPart | RedactedPart, number: int) -> Iterator[TimedDelta]:
+        yield part.delay_ms, None
+        thought, shown = part.thought, part.readable_text
+        self._count_tokens(thought)
+        self.thinking_tokens += estimate_tokens(thought)
+        if shown is None or self._context.options.placement == "nowhere":
+            # Hidden thinking takes as long as readable thinking.
+            yield self._interval_ms * len(self._split(thought)), None
             shown = None
         if self._flavour.details:
-            if self._asked.options.shown == "field":
-                yield from self._detailed(shown, details)
+            if self._context.options.placement == "field":
+                yield from self._write_details(shown, self._details[number])
         elif shown:
-            yield from self._readable_thinking(shown)
+            yield from self._write_readable(shown)
 
-    def _readable_thinking(self, shown: str) -> Iterator[Delta]:
-        where, field = self._asked.options.shown, self._flavour.reasoning
-        if where in ("field", "both") and field is not None:
-            self.reasoning += shown
-            for piece in self._pieces(shown):
-                yield Delta({field: piece}, self._pause)
-        if where in ("content", "both"):
-            yield from self._text(f"<think>{shown}</think>\n\n")
+    def _write_readable(self, readable: str) -> Iterator[TimedDelta]:
+        placement = self._context.options.placement
+        if placement in ("field", "both"):
+            self.reasoning += readable
+            for piece in self._split(readable):
+                yield self._build_delta({self._flavour.reasoning: piece})
+        if placement in ("content", "both"):
+            yield from self._write_content(f"<think>{readable}</think>\n\n")
 
-    def _detailed(self, shown: str | None, details: Sequence[Detail]) -> Iterator[Delta]:
-        """Each entry as the deltas that a client must put together again, beside the plain text."""
+    def _write_details(self, readable: str | None, details: Sequence[ReasoningDetail]) -> Iterator[TimedDelta]:
+        """Yield the deltas of `reasoning_details` entries. Readable thinking is also sent in the field `reasoning`."""
         for entry in details:
-            name = _SEALED_AS.get(str(entry["type"]))
+            name = _SIGNATURE_KEYS.get(str(entry["type"]))
             bare = {key: value for key, value in entry.items() if key not in ("text", "summary", "signature", "data")}
             text_name = next((key for key in ("text", "summary") if key in entry), None)
-            if text_name is not None and shown:
-                self.reasoning += shown
-                for piece in self._pieces(shown):
-                    yield Delta({"reasoning": piece, "reasoning_details": [{**bare, text_name: piece}]}, self._pause)
+            if text_name is not None and readable:
+                self.reasoning += readable
+                for piece in self._split(readable):
+                    yield self._build_delta({"reasoning": piece, "reasoning_details": [{**bare, text_name: piece}]})
             if name is not None and name in entry:
-                yield Delta({"reasoning": None, "reasoning_details": [{**bare, name: entry[name]}]}, 0)
+                signature = {"reasoning": None, "reasoning_details": [{**bare, name: entry[name]}]}
+                yield 0, _add_role(signature, self._flavour)
 
-    def _text(self, text: str) -> Iterator[Delta]:
+    def _write_text(self, part: TextPart, number: int) -> Iterator[TimedDelta]:  # noqa: ARG002 - the number is not needed
+        yield part.delay_ms, None
+        self._count_tokens(part.text)
+        yield from self._write_content(part.text)
+
+    def _write_content(self, text: str) -> Iterator[TimedDelta]:
         self._content += text
-        for piece in self._pieces(text):
-            yield Delta({"content": piece}, self._pause)
+        for piece in self._split(text):
+            yield self._build_delta({"content": piece})
 
-    def _tool(self, part: ToolPart) -> Iterator[Delta]:
-        text = part.input_json
-        if text is None:
-            text = json.dumps(part.input, ensure_ascii=False, default=str)
-        self._count(part.tool + text)
+    def _write_tool_call(self, part: ToolPart, number: int) -> Iterator[TimedDelta]:
+        yield part.delay_ms, None
+        text = part.format_arguments()
+        self._count_tokens(part.tool + text)
         number = len(self.calls)
         function = {"name": part.tool, "arguments": text}
-        call = {"id": self._call_id(number), "type": "function", "function": function}
+        call = {"id": self._create_call_id(number), "type": "function", "function": function}
         self.calls.append(call)
-        for value in self._call_deltas(call, number, text):
-            yield Delta({"tool_calls": [value]}, self._pause)
+        for value in self._split_tool_call(call, number, text):
+            yield self._build_delta({"tool_calls": [value]})
 
-    def _call_deltas(self, call: Mapping[str, Any], number: int, text: str) -> Iterator[Mapping[str, Any]]:
+    def _split_tool_call(self, call: Mapping[str, Any], number: int, text: str) -> Iterator[Mapping[str, Any]]:
         name = call["function"]["name"]
         match self._flavour.calls:
             case "whole":
                 yield {"index": number, **call}
             case "repeated":
-                for piece in ("", *self._pieces(text)):
+                for piece in ("", *self._split(text)):
                     yield {"index": 0, **call, "function": {"name": name, "arguments": piece}}
             case "opened" | "unnumbered" as habit:
                 index = {} if habit == "unnumbered" else {"index": number}
                 yield {**index, **call, "function": {"name": name, "arguments": ""}}
-                for piece in self._pieces(text):
+                for piece in self._split(text):
                     yield {**index, "function": {"arguments": piece}}
             case _:
                 assert_never(self._flavour.calls)
 
-    def _call_id(self, number: int) -> str:
-        digest = hashlib.sha256(f"{self._asked.answer_id} {number}".encode("ascii")).hexdigest()
-        match self._flavour.call_ids:
-            case "call":
-                return f"call_{digest[:24]}"
-            case "numbered":
-                return f"call_{number:02}_{digest[:20]}"
-            case "plain":
-                return digest[:32]
-            case "figures":
-                return str(10**8 + int(digest[:12], 16) % (9 * 10**8))
-            case _:
-                assert_never(self._flavour.call_ids)
+    def _create_call_id(self, number: int) -> str:
+        digest = hashlib.sha256(f"{self._context.answer_id} {number}".encode("ascii")).hexdigest()
+        figures = 10**8 + int(digest[:12], 16) % (9 * 10**8)
+        return self._flavour.call_ids.format(number=number, digest=digest, figures=figures)
 
-    def _pieces(self, text: str) -> Iterator[str]:
-        return pieces(text, self._answer.pace.chunk_chars)
+    def _write_raw(self, part: RawPart) -> Iterator[TimedDelta]:
+        self._count_tokens(json.dumps(part.raw, default=str))
+        self._raws.append(part.raw)
+        # Send raw blocks from the scenario unchanged, without adding any fields.
+        yield part.delay_ms + self._interval_ms, part.raw
 
-    def _count(self, text: str) -> None:
-        self.tokens += text_tokens(text)
+    def _build_delta(self, value: Mapping[str, Any]) -> TimedDelta:
+        return self._interval_ms, _add_role(value, self._flavour)
+
+    def _count_tokens(self, text: str) -> None:
+        self.tokens += estimate_tokens(text)
 
 
-def _readable(part: ThinkingPart) -> str | None:
-    return None if part.omitted else part.readable
+def build_completion_json(message: ChatCompletion) -> dict[str, Any]:
+    """Return the answer's JSON for a request without streaming."""
+    choice = {"index": 0, "message": message.value, "logprobs": None, **_build_ending(message)}
+    head = {**_build_head(message.context), "object": "chat.completion"}
+    return {**head, "choices": [choice], "usage": message.usage, **_build_timings(message)}
 
 
-def _merge(message: dict[str, Any], raw: Mapping[str, Any]) -> None:
-    """A raw delta in an answer without a stream: texts and lists go on, anything else is set."""
+def stream_completion(message: ChatCompletion) -> Iterator[Frame]:
+    context = message.context
+    flavour = context.flavour
+    if flavour.details:
+        yield SendBytes(flavour.comment, is_counted=False)
+    if not flavour.named_chunks:
+        content = None if flavour.opens_with_null else ""
+        yield _build_chunk(context, {"role": "assistant", "content": content}, **_build_running_usage(message, 0))
+    count = 0
+    for silence, value in message.deltas:
+        yield from pause(silence)
+        if value is not None:
+            count += 1
+            yield _build_chunk(context, value, **_build_running_usage(message, count))
+    include_usage = context.options.include_usage
+    closing = {"usage": message.usage} if include_usage and flavour.usage_on != "own_chunk" else {}
+    last = _add_role({}, flavour) if flavour.details else {}
+    yield _build_chunk(context, last, ending=_build_ending(message), **closing, **_build_timings(message))
+    if include_usage and flavour.usage_on == "own_chunk":
+        yield send_event({**_build_head(context), "choices": [], "usage": message.usage, **_build_timings(message)})
+    yield SendBytes(b"data: [DONE]\n\n")
+
+
+def encode_stream_error(context: ChatAnswerContext, rejection: RequestRejected) -> bytes:
+    """Encode an error inside a stream in the server's format. Some servers send an empty chunk instead."""
+    error = build_error_value(rejection, context.flavour.envelope)
+    match context.flavour.broken:
+        case "data":
+            return send_event({"error": error}).data
+        case "event":
+            return send_event({"error": error}, "error").data
+        case "text":
+            return send_event({"error": str(rejection)}).data
+        case "line":
+            return b"error: " + encode_json(error) + b"\n\n"
+        case "choices":
+            chunk_error = {**error, "metadata": {"error_type": rejection.kind}}
+            ending = {"finish_reason": "error", "native_finish_reason": None}
+            return _build_chunk(context, {"content": ""}, ending=ending, error=chunk_error).data
+        case "silence":
+            return _build_chunk(context, _add_role({}, context.flavour)).data
+        case _:
+            assert_never(context.flavour.broken)
+
+
+def _add_role(value: Mapping[str, Any], flavour: Flavour) -> Mapping[str, Any]:
+    return {"role": "assistant", "content": "", **value} if flavour.named_chunks else value
+
+
+def _build_chunk(
+    context: ChatAnswerContext, delta: Mapping[str, Any], *, ending: Mapping[str, Any] | None = None, **more: Any
+) -> SendBytes:
+    choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": None, **(ending or {})}
+    return send_event({**_build_head(context), "choices": [choice], **more})
+
+
+def _build_head(context: ChatAnswerContext) -> dict[str, Any]:
+    flavour = context.flavour
+    own = {"system_fingerprint": flavour.fingerprint, "provider": context.owner.vendor if flavour.details else None}
+    return {
+        "id": ("gen-" if flavour.details else "chatcmpl-") + context.answer_id,
+        "object": "chat.completion.chunk",
+        "created": context.created,
+        "model": context.owner.model,
+        **{key: value for key, value in own.items() if value is not None},
+    }
+
+
+def _build_ending(message: ChatCompletion) -> dict[str, Any]:
+    ending: dict[str, Any] = {"finish_reason": message.finish_reason}
+    if message.context.flavour.details:
+        native = _NATIVE_FINISH_REASONS.get(message.context.owner.vendor, {})
+        ending["native_finish_reason"] = native.get(message.finish_reason, message.finish_reason)
+    return ending
+
+
+def _build_running_usage(message: ChatCompletion, pieces: int) -> dict[str, Any]:
+    """Return the usage so far, if this kind of server sends usage with every chunk."""
+    context = message.context
+    if context.flavour.usage_on != "every" or not context.options.include_usage:
+        return {}
+    prompt = message.usage["prompt_tokens"]
+    return {"usage": {"prompt_tokens": prompt, "completion_tokens": pieces, "total_tokens": prompt + pieces}}
+
+
+def _build_timings(message: ChatCompletion) -> dict[str, Any]:
+    if message.context.flavour.envelope != "llama.cpp":
+        return {}
+    prompt, predicted = message.usage["prompt_tokens"], message.usage["completion_tokens"]
+    cached = message.usage["prompt_tokens_details"]["cached_tokens"]
+    counts = {"cache_n": cached, "prompt_n": max(prompt - cached, 0), "predicted_n": predicted}
+    return {"timings": {**counts, "prompt_ms": 1.0 + prompt, "predicted_ms": 1.0 + 10 * predicted}}
+
+
+def _merge_delta(message: dict[str, Any], raw: Mapping[str, Any]) -> None:
+    """Merge a raw delta into a message. Strings and lists are appended, and other values are replaced."""
     for key, value in raw.items():
         before = message.get(key)
         if isinstance(before, str) and isinstance(value, str) and key != "role":
@@ -276,25 +331,18 @@ def _merge(message: dict[str, Any], raw: Mapping[str, Any]) -> None:
             message[key] = value
 
 
-def _usage(flavour: Flavour, spent: InputUsage, output: int, thinking: int, given: UsageOverride) -> dict[str, Any]:
-    """The figures that this server tells; scripted ones replace estimates."""
-    prompt = spent.total if given.input_tokens is None else given.input_tokens
-    completion = output if given.output_tokens is None else given.output_tokens
-    cached = min(spent.read, prompt) if given.cache_read_tokens is None else given.cache_read_tokens
-    usage: dict[str, Any] = {
-        "prompt_tokens": prompt,
-        "completion_tokens": completion,
-        "total_tokens": prompt + completion,
-    }
+def _build_usage(flavour: Flavour, figures: AnswerUsage, answer: ScriptedAnswer) -> dict[str, Any]:
+    prompt, total = figures.input, figures.input + figures.output
+    cached = min(figures.cache_read, prompt)
+    usage: dict[str, Any] = {"prompt_tokens": prompt, "completion_tokens": figures.output, "total_tokens": total}
     if flavour.counts_cached:
         usage["prompt_tokens_details"] = {"cached_tokens": cached}
-        if given.cache_write_tokens is not None and flavour.details:
-            usage["prompt_tokens_details"]["cache_write_tokens"] = given.cache_write_tokens
+        if flavour.details and answer.usage.cache_write_tokens is not None:
+            usage["prompt_tokens_details"]["cache_write_tokens"] = answer.usage.cache_write_tokens
     if flavour.counts_thinking:
-        thinking = thinking if given.thinking_tokens is None else given.thinking_tokens
-        usage["completion_tokens_details"] = {"reasoning_tokens": thinking}
+        usage["completion_tokens_details"] = {"reasoning_tokens": figures.thinking}
     if flavour.name == "deepseek":
-        usage |= {"prompt_cache_hit_tokens": cached, "prompt_cache_miss_tokens": max(prompt - cached, 0)}
+        usage |= {"prompt_cache_hit_tokens": cached, "prompt_cache_miss_tokens": prompt - cached}
     if flavour.details:
-        usage["cost"] = round((prompt + completion) * _USD_PER_TOKEN, 8)
+        usage["cost"] = round(total * _USD_PER_TOKEN, 8)
     return usage

@@ -1,157 +1,93 @@
-"""The servers that one port plays, told apart by model id: what each takes, how it answers, and how it refuses.
-
-It is kept apart from the program's own table of servers on purpose: a client is tested against an independent account.
-"""
+"""The kinds of simulated servers, each with its own options, answers and errors. The model ID selects the kind."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NoReturn, assert_never
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, NoReturn, assert_never, get_args
 
-Envelope = Literal["openai", "ollama", "llama.cpp", "vllm", "openrouter"]
+from pydantic import Field
+
+from thinklsp.simulator.dialect import parse_object
+from thinklsp.simulator.rejections import ErrorTable, OpenShape, RequestRejected, read_shape, reject, reject_like_openai
+from thinklsp.simulator.scenario import TableRow, read_table
+
+ErrorEnvelope = Literal["openai", "ollama", "llama.cpp", "vllm", "openrouter"]
 _INVALID = "invalid_request_error"
-# Neutral names of errors as scenarios write them: OpenAI's type and code for it, and the status it stands for.
-_NEUTRAL: Mapping[str, tuple[str, str | None, int]] = {
-    "invalid_request_error": (_INVALID, None, 400),
-    "authentication_error": (_INVALID, "invalid_api_key", 401),
-    "billing_error": ("insufficient_quota", "insufficient_quota", 402),
-    "permission_error": (_INVALID, "insufficient_permissions", 403),
-    "not_found_error": (_INVALID, "model_not_found", 404),
-    "request_too_large": (_INVALID, None, 413),
-    "rate_limit_error": ("requests", "rate_limit_exceeded", 429),
-    "api_error": ("server_error", None, 500),
-    "timeout_error": ("server_error", None, 504),
-    "overloaded_error": ("server_error", None, 503),
-}
-_BY_STATUS = {status: name for name, (_, _, status) in _NEUTRAL.items()} | {529: "overloaded_error"}
-_MESSAGES = {
-    401: "Incorrect API key provided.",
-    402: "Insufficient Balance",
-    404: "The model does not exist or you do not have access to it.",
-    429: "Rate limit reached for requests",
-    500: "The server had an error while processing your request. Sorry about that!",
-    503: "The server is currently overloaded with other requests. Sorry about that!",
-    529: "The server is currently overloaded with other requests. Sorry about that!",
-}
+CHAT_ERRORS = ErrorTable("openai-compatible", sends_529=True)
 _VLLM_TYPES = {400: "BadRequestError", 401: "AuthenticationError", 404: "NotFoundError", 429: "RateLimitError"}
 Knob = Literal["reasoning_effort", "reasoning", "thinking", "chat_template_kwargs", "enable_thinking", "think"]
 _OPENAI_ROLES = ("system", "assistant", "user", "tool", "developer")
-_SCALE = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+Placement = Literal["field", "content", "both", "nowhere"]
+# The keys that a strict gateway accepts. Its API version is older than `max_completion_tokens`.
+_STRICT_KEYS = frozenset(
+    {"model", "messages", "frequency_penalty", "logit_bias", "logprobs", "top_logprobs", "max_tokens", "n"}
+    | {"parallel_tool_calls", "presence_penalty", "reasoning_effort", "response_format", "seed", "stop", "stream"}
+    | {"stream_options", "temperature", "tool_choice", "tools", "top_p", "user"}
+)
+# Maps llama.cpp's values for `reasoning_format` to the part of the message that contains the reasoning.
+_FORMATS: Mapping[str, Placement] = {"auto": "field", "deepseek": "field", "none": "content", "deepseek-legacy": "both"}
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """An error before it has a server's form. `more`: what a server adds to it (llama.cpp counts, OpenRouter
-    metadata). `upstream`: a failure of the server behind a router, told inside the router's own."""
-
-    status: int
-    message: str
-    kind: str
-    code: str | None = None
-    param: str | None = None
-    more: Mapping[str, Any] = field(default_factory=dict)
+def check_keys(value: Iterable[str], allowed_keys: Container[str], place: str) -> None:
+    """Reject the request if it contains keys that the server does not support."""
+    for key in value:
+        if key not in allowed_keys:
+            path = f"{place}.{key}" if place else key
+            reject(f"{path}: Extra inputs are not permitted", path)
 
 
-class Refused(Exception):
-    """A request that the server answers with an error; `str` is the message exactly as it goes out."""
-
-    def __init__(self, failure: Failure) -> None:
-        super().__init__(failure.message)
-        self.failure = failure
-
-
-def invalid(message: str, param: str | None = None, code: str | None = None) -> NoReturn:
-    """Refuse with status 400."""
-    raise Refused(Failure(400, message, _INVALID, code, param))
-
-
-def extra(place: str) -> NoReturn:
-    """Refuse a key that the server does not know."""
-    invalid(f"{place}: Extra inputs are not permitted", place)
-
-
-def missing(place: str) -> NoReturn:
-    """Refuse a message or option without a required key."""
-    invalid(f"Missing required parameter: '{place}'.", place, "missing_required_parameter")
-
-
-def empty_list(place: str) -> NoReturn:
-    """Refuse an empty list."""
-    invalid(
-        f"Invalid '{place}': empty array. Expected an array with minimum length 1, but got an empty array instead.",
-        place,
-        "empty_array",
-    )
-
-
-def wrong_type(place: str, expected: str) -> NoReturn:
-    """Refuse a value of another type. `expected` in words, such as `an object`."""
-    invalid(f"Invalid type for '{place}': expected {expected}.", place, "invalid_type")
-
-
-def failure(status: int, message: str | None = None) -> Failure:
-    """What a server says with `status`, in its usual words unless others are given."""
-    kind, code, _ = _NEUTRAL[_BY_STATUS.get(status, "api_error" if status >= 500 else "invalid_request_error")]
-    return Failure(status, message or _MESSAGES.get(status, "Error"), kind, code)
-
-
-def scripted(name: str | None, message: str | None, status: int | None = None) -> Failure:
-    """A scenario's error. Neutral names become the services' own; other names stay. `status` None: the name's own."""
-    if name is None:
-        return failure(status or 500, message)
-    kind, code, usual = _NEUTRAL.get(name, (name, None, 500))
-    status = status or usual
-    return Failure(status, message or _MESSAGES.get(status, "Error"), kind, code)
-
-
-def error_value(told: Failure, envelope: Envelope) -> dict[str, Any]:
-    """The JSON under the key `error`."""
+def build_error_value(error: RequestRejected, envelope: ErrorEnvelope) -> dict[str, Any]:
+    """Return the JSON value of the `error` key in the format of a kind of server."""
+    message, kind = str(error), error.kind or _INVALID
     match envelope:
         case "openai":
-            return {"message": told.message, "type": told.kind, "param": told.param, "code": told.code}
+            return {"message": message, "type": kind, "param": error.param, "code": error.code}
         case "ollama":
-            kind = {400: _INVALID, 404: "not_found_error"}.get(told.status, "api_error")
-            return {"message": told.message, "type": kind, "param": None, "code": None}
+            kind = {400: _INVALID, 404: "not_found_error"}.get(error.status, "api_error")
+            return {"message": message, "type": kind, "param": None, "code": None}
         case "llama.cpp":
-            return {"code": told.status, "message": told.message, "type": told.kind, **told.more}
+            return {"code": error.status, "message": message, "type": kind, **error.extra_fields}
         case "vllm":
-            kind = _VLLM_TYPES.get(told.status, "InternalServerError" if told.status >= 500 else "BadRequestError")
-            return {"message": told.message, "type": kind, "param": told.param, "code": told.status}
+            kind = _VLLM_TYPES.get(error.status, "InternalServerError" if error.status >= 500 else "BadRequestError")
+            return {"message": message, "type": kind, "param": error.param, "code": error.status}
         case "openrouter":
-            metadata = {"metadata": told.more} if told.more else {}
-            return {"message": told.message, "code": told.status, **metadata}
+            metadata = {"metadata": error.extra_fields} if error.extra_fields else {}
+            return {"message": message, "code": error.status, **metadata}
         case _:
             assert_never(envelope)
 
 
-@dataclass(frozen=True, slots=True)
-class Flavour:
-    """How one kind of server behaves.
+class Flavour(TableRow):
+    """The behavior of a kind of server.
 
-    `reasoning`: the field in which thinking is delivered, None where the model does not think. `details`: it comes
-    sealed in `reasoning_details` too. `knobs`: request keys about thinking that are read; others are ignored.
-    `efforts`: levels that are taken, None for any. `calls`: how tool calls stream: opened once and then in pieces;
-    whole in one chunk; with id and name in every delta and index 0 always; or without any index.
-    `named_chunks`: every chunk carries role and content. `closed`: unknown keys are refused. `fits`: a cap on the
-    answer must fit into the window beside the prompt. `hosted`: a key is needed.
+    `reasoning` is the message field for thinking. If `details` is true, signed thinking is also sent in the field
+    `reasoning_details`. `knobs` contains the request keys that control thinking. `efforts` contains the accepted effort
+    levels, or is None if any level is accepted. If `named_chunks` is true, every chunk has a role and content. If
+    `closed` is true, the server rejects unknown keys. If `fits` is true, the prompt and `max_tokens` together must fit
+    into the context window. If `hosted` is true, the server requires an API key.
+
+    `calls` specifies how tool calls are streamed. With `opened`, the ID and name come before the other pieces. With
+    `whole`, each call is a single chunk. With `repeated`, every delta has the ID, the name and the index 0. With
+    `unnumbered`, deltas have no index.
     """
 
     name: str
-    reasoning: Literal["reasoning", "reasoning_content"] | None = "reasoning_content"
+    thinks: bool = True
+    reasoning: Literal["reasoning", "reasoning_content"] = "reasoning_content"
     details: bool = False
     knobs: frozenset[Knob] = frozenset({"reasoning_effort"})
     efforts: tuple[str, ...] | None = None
     roles: tuple[str, ...] = _OPENAI_ROLES
     calls: Literal["opened", "whole", "repeated", "unnumbered"] = "opened"
-    call_ids: Literal["call", "numbered", "plain", "figures"] = "call"
+    call_ids: str = "call_{digest:.24}"
     named_chunks: bool = False
-    first_content: str | None = ""
+    opens_with_null: bool = False
     lies_about_calls: bool = False
     counts_thinking: bool = False
     counts_cached: bool = True
     usage_on: Literal["own_chunk", "finish", "every"] = "own_chunk"
-    envelope: Envelope = "openai"
+    envelope: ErrorEnvelope = "openai"
     broken: Literal["data", "event", "text", "line", "choices", "silence"] = "data"
     comment: bytes = b": keep-alive\n\n"
     fingerprint: str | None = None
@@ -161,132 +97,248 @@ class Flavour:
     window: int = 131_072
 
 
-_LLAMA_CPP = Flavour(
-    "llama.cpp",
-    knobs=frozenset({"reasoning_effort", "chat_template_kwargs"}),
-    call_ids="plain",
-    first_content=None,
-    envelope="llama.cpp",
-    comment=b":\n\n",
-    fingerprint="b9931-simulated",
-    window=32_768,
-)
-GENERIC = Flavour(
-    "generic",
-    knobs=frozenset({"reasoning_effort", "reasoning", "thinking", "chat_template_kwargs", "enable_thinking"}),
-    counts_thinking=True,
-)
-OPENROUTER = Flavour(
-    "openrouter",
-    reasoning="reasoning",
-    details=True,
-    knobs=frozenset({"reasoning_effort", "reasoning"}),
-    efforts=_SCALE,
-    named_chunks=True,
-    counts_thinking=True,
-    envelope="openrouter",
-    broken="choices",
-    comment=b": OPENROUTER PROCESSING\n\n",
-    hosted=True,
-    window=200_000,
-)
-_DEEPSEEK = Flavour(
-    "deepseek",
-    knobs=frozenset({"reasoning_effort", "thinking"}),
-    efforts=("minimal", "low", "medium", "high", "xhigh", "max", "ultra"),
-    roles=("system", "user", "assistant", "tool"),
-    call_ids="numbered",
-    counts_thinking=True,
-    fingerprint="fp_simulated_deepseek",
-    hosted=True,
-)
-_OLLAMA = Flavour(
-    "ollama",
-    reasoning="reasoning",
-    knobs=frozenset({"reasoning_effort", "reasoning"}),
-    efforts=("minimal", "low", "medium", "high", "xhigh", "max", "ultra", "none"),
-    calls="whole",
-    named_chunks=True,
-    counts_cached=False,
-    envelope="ollama",
-    broken="silence",
-    fingerprint="fp_ollama",
-)
-_VLLM = Flavour(
-    "vllm",
-    reasoning="reasoning",
-    knobs=frozenset({"reasoning_effort", "chat_template_kwargs"}),
-    efforts=("none", "low", "medium", "high"),
-    envelope="vllm",
-    fits=True,
-    window=65_536,
-)
-_LM_STUDIO = Flavour(
-    "lmstudio",
-    reasoning="reasoning",
-    calls="repeated",
-    call_ids="figures",
-    lies_about_calls=True,
-    broken="event",
-    counts_cached=False,
-)
-_STRICT = Flavour("strict", efforts=_SCALE, usage_on="finish", envelope="vllm", closed=True, fits=True)
-_PLAIN = Flavour(
-    "plain",
-    reasoning=None,
-    knobs=frozenset({"reasoning_effort", "reasoning", "thinking", "chat_template_kwargs", "enable_thinking", "think"}),
-    calls="unnumbered",
-    usage_on="every",
-    envelope="ollama",
-    broken="text",
-)
-# Beginnings of model ids; the first that fits counts. An older llama.cpp wrote errors on lines of another name.
-_BY_PREFIX = (
-    ("deepseek", _DEEPSEEK),
-    ("llama-old", replace(_LLAMA_CPP, broken="line")),
-    ("llama-", _LLAMA_CPP),
-    ("qwen", _LLAMA_CPP),
-    ("gpt-oss", _OLLAMA),
-    ("ollama", _OLLAMA),
-    ("vllm-", _VLLM),
-    ("lmstudio-", _LM_STUDIO),
-    ("strict-", _STRICT),
-    ("plain-", _PLAIN),
-)
-MODELS = (
-    "compatible-1",
-    "qwen3-8b",
-    "llama-3.3-70b",
-    "gpt-oss:20b",
-    "deepseek-reasoner",
-    "anthropic/claude-opus-5.5",
-    "google/gemini-4-argon",
-    "openai/gpt-6-sol",
-    "vllm-qwen3-32b",
-    "lmstudio-qwen3-4b",
-    "strict-1",
-    "plain-1",
-)
+_TABLE = read_table("models")["openai-compatible"]
+_SERVERS = {key: Flavour(**{"name": key, **row}) for key, row in _TABLE["servers"].items()}
+GENERIC = _SERVERS["generic"]
+COMPATIBLE_MODELS: tuple[str, ...] = tuple(_TABLE["listed"])
 
 
-def flavour_of(model: str) -> Flavour:
-    """The server that has this model. A name with a slash is a router's, whatever it begins with."""
+def find_flavour(model: str) -> Flavour:
+    """Return the kind of server that serves a model. OpenRouter serves all model IDs that contain a slash."""
     if "/" in model:
-        return OPENROUTER
-    return next((flavour for prefix, flavour in _BY_PREFIX if model.startswith(prefix)), GENERIC)
+        return _SERVERS["openrouter"]
+    return next((_SERVERS[key] for prefix, key in _TABLE["prefixes"].items() if model.startswith(prefix)), GENERIC)
 
 
-def is_missing(model: str) -> bool:
-    """Any name is a model here, so that scenarios can be played for all; these alone are none."""
-    return model.startswith("missing")
-
-
-def model_info(name: str) -> Mapping[str, Any]:
-    """The models endpoint's account of one id, with its window where the server tells it."""
-    flavour = flavour_of(name)
-    told: Mapping[str, Mapping[str, Any]] = {
+def build_model_info(name: str) -> Mapping[str, Any]:
+    """Return a model's entry in the list of models. Some kinds of servers include the context window."""
+    flavour = find_flavour(name)
+    extra: Mapping[str, Mapping[str, Any]] = {
         "vllm": {"max_model_len": flavour.window},
         "llama.cpp": {"meta": {"n_ctx": flavour.window, "n_ctx_train": 4 * flavour.window}},
         "openrouter": {"context_length": flavour.window},
     }
-    return {"id": name, "object": "model", "created": 0, "owned_by": flavour.name, **told.get(flavour.name, {})}
+    return {"id": name, "object": "model", "created": 0, "owned_by": flavour.name, **extra.get(flavour.name, {})}
+
+
+class _Function(OpenShape):
+    name: Annotated[str, Field(pattern="^[a-zA-Z0-9_-]+$", max_length=64)]
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class _Tool(OpenShape):
+    type: Any = None
+    function: _Function
+
+
+class _StreamOptions(OpenShape):
+    include_usage: bool | None = None
+
+
+class _Thinking(OpenShape):
+    type: Any = None
+
+
+class _Template(OpenShape):
+    enable_thinking: Any = None
+    thinking: Any = None
+
+
+class _Reasoning(OpenShape):
+    effort: str | None = None
+    max_tokens: Any = None
+    enabled: bool | None = None
+    exclude: bool | None = None
+
+
+class _Request(OpenShape):
+    """The request keys that the simulated servers read, including each server's own keys for thinking."""
+
+    reasoning_effort: str | None = None
+    reasoning: _Reasoning | None = None
+    thinking: _Thinking | None = None
+    chat_template_kwargs: _Template | None = None
+    enable_thinking: bool | None = None
+    think: bool | None = None
+
+    stream: bool | None = None
+    stream_options: _StreamOptions | None = None
+    max_tokens: Annotated[int, Field(ge=1)] | None = None
+    max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
+    temperature: Annotated[float, Field(ge=0.0, le=2.0)] | None = None
+    top_p: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
+    frequency_penalty: Annotated[float, Field(ge=-2.0, le=2.0)] | None = None
+    presence_penalty: Annotated[float, Field(ge=-2.0, le=2.0)] | None = None
+    tools: Annotated[list[_Tool], Field(min_length=1)] | None = None
+    parallel_tool_calls: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChatOptions:
+    """The options in a request. `placement` specifies which part of the message contains the thinking, if any."""
+
+    thinks: bool
+    placement: Placement
+    stream: bool
+    include_usage: bool
+    max_tokens: int | None
+    tools: frozenset[str]
+
+
+def parse_body(raw: bytes) -> Mapping[str, Any]:
+    problem = "We could not parse the JSON body of your request: "
+    body = parse_object(raw, problem, f"{problem}it is not a JSON object")
+    if not isinstance(body.get("model"), str) or not body["model"]:
+        reject("you must provide a model parameter", "model")
+    return body
+
+
+def check_options(body: Mapping[str, Any], flavour: Flavour) -> ChatOptions:
+    if flavour.closed:
+        check_keys(body, _STRICT_KEYS, "")
+    ignored = frozenset(get_args(Knob)) - flavour.knobs
+    fields = {key: value for key, value in body.items() if key not in ignored}
+    request = read_shape(_Request, fields, (), reject_like_openai)
+    if request.max_tokens is not None and request.max_completion_tokens is not None:
+        reject("Setting 'max_tokens' and 'max_completion_tokens' at the same time is not supported.")
+    tools = _read_tools(request, body, flavour)
+    _check_choice(body, tools)
+    return ChatOptions(
+        _should_think(request, flavour, body["model"]),
+        _read_placement(request, body, flavour),
+        bool(request.stream),
+        _include_usage(request, body, flavour),
+        request.max_tokens or request.max_completion_tokens,
+        tools,
+    )
+
+
+def _include_usage(request: _Request, body: Mapping[str, Any], flavour: Flavour) -> bool:
+    options = request.stream_options
+    if options is None:
+        return flavour.details
+    if not request.stream:
+        reject("The 'stream_options' parameter is only allowed when 'stream' is enabled.", "stream_options")
+    if flavour.closed:
+        check_keys(body["stream_options"], _StreamOptions.model_fields, "stream_options")
+    return bool(options.include_usage) or flavour.details
+
+
+def _read_tools(request: _Request, body: Mapping[str, Any], flavour: Flavour) -> frozenset[str]:
+    for number, tool in enumerate(request.tools or ()):
+        place, value = f"tools[{number}]", body["tools"][number]
+        if tool.type != "function":
+            reject(f"Invalid value for '{place}.type': expected 'function'.", f"{place}.type", "invalid_value")
+        if flavour.closed:
+            check_keys({**value, **value["function"]}, _Tool.model_fields | _Function.model_fields, place)
+    return frozenset(tool.function.name for tool in request.tools or ())
+
+
+def _check_choice(body: Mapping[str, Any], tools: frozenset[str]) -> None:
+    choice = body.get("tool_choice")
+    for key in ("tool_choice", "parallel_tool_calls"):
+        if body.get(key) is not None and not tools:
+            reject(f"Invalid value for '{key}': '{key}' is only allowed when 'tools' are specified.", key)
+    match choice:
+        case None | "none" | "auto" | "required":
+            return
+        case {"type": "function", "function": {"name": str(name)}}:
+            if name not in tools:
+                reject(f"Invalid value for 'tool_choice': no function named {name!r} was specified.", "tool_choice")
+        case _:
+            reject(
+                "Invalid value for 'tool_choice'. Supported values are: 'none', 'auto', 'required' and a function.",
+                "tool_choice",
+                "invalid_value",
+            )
+
+
+def _should_think(request: _Request, flavour: Flavour, model: str) -> bool:
+    """Check all thinking options and return True if thinking is enabled.
+
+    The first option in the request takes precedence. By default, thinking is enabled if the server supports it.
+    """
+    settings = [
+        _read_thinking_type(request.thinking),
+        _read_template(request.chat_template_kwargs),
+        request.enable_thinking,
+        request.think,
+        _read_reasoning(request.reasoning, flavour),
+        _read_effort(request.reasoning_effort, "reasoning_effort", flavour),
+    ]
+    if not flavour.thinks:
+        if any(settings):
+            reject(f'"{model}" does not support thinking')
+        return False
+    return next((setting for setting in settings if setting is not None), True)
+
+
+def _read_thinking_type(config: _Thinking | None) -> bool | None:
+    if config is None:
+        return None
+    if config.type not in ("enabled", "disabled"):
+        reject_unknown_variant("thinking.type", config.type, ("enabled", "disabled"))
+    return bool(config.type == "enabled")
+
+
+def _read_template(config: _Template | None) -> bool | None:
+    settings = [] if config is None else [config.enable_thinking, config.thinking]
+    return next((setting for setting in settings if isinstance(setting, bool)), None)
+
+
+def _read_reasoning(config: _Reasoning | None, flavour: Flavour) -> bool | None:
+    if config is None:
+        return None
+    budget = config.max_tokens
+    if config.effort is not None and budget is not None and flavour.details:
+        reject('Only one of "reasoning.effort" and "reasoning.max_tokens" can be specified')
+    if budget is not None and (not isinstance(budget, int) or isinstance(budget, bool) or budget < 0):
+        reject("reasoning.max_tokens: Invalid input: expected a number of tokens", "reasoning.max_tokens")
+    by_effort = _read_effort(config.effort, "reasoning.effort", flavour)
+    if config.enabled is not None:
+        return config.enabled
+    return True if budget else by_effort
+
+
+def _read_effort(effort: str | None, place: str, flavour: Flavour) -> bool | None:
+    if effort is None:
+        return None
+    if flavour.efforts is not None and effort not in flavour.efforts:
+        _reject_effort(effort, place, flavour, flavour.efforts)
+    return effort != "none"
+
+
+def _reject_effort(effort: str, place: str, flavour: Flavour, supported: tuple[str, ...]) -> NoReturn:
+    match flavour.name:
+        case "ollama":
+            levels = ", ".join(f'"{level}"' for level in supported[:-1])
+            reject(f'invalid reasoning value: "{effort}" (must be {levels}, or "{supported[-1]}")')
+        case "deepseek":
+            reject_unknown_variant(place, effort, supported)
+        case "openrouter":
+            levels = "|".join(f'"{level}"' for level in supported)
+            reject(f"{place}: Invalid option: expected one of {levels}")
+        case _:
+            levels = ", ".join(f"'{level}'" for level in supported[:-1])
+            reject(f"{place}: Input should be {levels} or '{supported[-1]}'", place)
+
+
+def reject_unknown_variant(place: str, value: Any, supported: tuple[str, ...]) -> NoReturn:
+    variants = ", ".join(f"`{name}`" for name in supported)
+    reject(
+        "Failed to deserialize the JSON body into the target type: "
+        f"{place}: unknown variant `{value}`, expected one of {variants}"
+    )
+
+
+def _read_placement(request: _Request, body: Mapping[str, Any], flavour: Flavour) -> Placement:
+    if flavour.details:
+        return "nowhere" if request.reasoning is not None and request.reasoning.exclude else "field"
+    if flavour.name != "llama.cpp":
+        return "field"
+    form = body.get("reasoning_format")
+    if form is not None and (not isinstance(form, str) or form not in _FORMATS):
+        reject(f"Unknown reasoning format: {form}", "reasoning_format")
+    return _FORMATS[form or "auto"]

@@ -1,41 +1,40 @@
-"""Whether reasoning comes back as each server demands it: DeepSeek's rule, OpenRouter's seals, nothing elsewhere.
+"""Checks that clients send reasoning back unmodified to DeepSeek and OpenRouter, which require this.
 
-A seal of `reasoning_details` covers its own entry and the unsealed ones before it, and knows how many seals its answer
-has; so an array is judged from itself alone: nothing changed, left out, put in another order or mixed with another
-answer's. DeepSeek's reasoning is plain text without a seal, so what was issued is remembered, bounded; what has been
-forgotten is not held against anybody who brings no text.
+OpenRouter signs the entries in `reasoning_details`. A signature covers its own entry and the unsigned entries before
+it. A signature also contains the number of signatures in the answer, so these entries are checked without stored state.
+DeepSeek's reasoning is plain text, so the simulator remembers the reasoning that it sent.
 """
 
 from __future__ import annotations
 
 import json
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from thinklsp.simulator.chat.flavours import Failure, Flavour, Refused, invalid
-from thinklsp.simulator.chat.messages import Conversation, Message, calls_of
-from thinklsp.simulator.chat.options import Options
-from thinklsp.simulator.state import Sealer, forget_oldest, text_digest, text_tokens
+from thinklsp.simulator.chat.chat_messages import ChatConversation, ChatMessage, list_call_ids
+from thinklsp.simulator.chat.flavours import ChatOptions, Flavour
+from thinklsp.simulator.rejections import RequestRejected, reject
+from thinklsp.simulator.scenario import RedactedPart, ThinkingPart
+from thinklsp.simulator.service_state import BoundedDict, StateSigner, estimate_tokens, hash_text
 
-Detail = Mapping[str, Any]
-_KINDS = frozenset({"reasoning.text", "reasoning.summary", "reasoning.encrypted", "reasoning.server_tool_call"})
-_SEALED = ("signature", "data")
-_FORMATS = {
+ReasoningDetail = Mapping[str, Any]
+_DETAIL_TYPES = frozenset({"reasoning.text", "reasoning.summary", "reasoning.encrypted", "reasoning.server_tool_call"})
+_SIGNATURE_KEYS = ("signature", "data")
+_DETAIL_FORMATS = {
     "anthropic": "anthropic-claude-v1",
     "google": "google-gemini-v1",
     "openai": "openai-responses-v1",
     "x-ai": "xai-responses-v1",
 }
-_PROVIDERS = {"anthropic": "Anthropic", "google": "Google AI Studio", "openai": "OpenAI"}
-_REMEMBERED = 4096
-_MUST_COME_BACK = "The reasoning_content in the thinking mode must be passed back to the API"
+_PROVIDER_NAMES = {"anthropic": "Anthropic", "google": "Google AI Studio", "openai": "OpenAI"}
+_MAX_REMEMBERED = 4096
+_REASONING_REQUIRED = "The reasoning_content in the thinking mode must be passed back to the API"
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
-    """Whom sealed entries belong to: the model, and a digest of the key that asked for it."""
+class ReasoningOwner:
+    """The model and the client that signed reasoning belongs to. `key` is a hash of the client's API key."""
 
     model: str
     key: str
@@ -46,131 +45,117 @@ class Owner:
 
 
 @dataclass(frozen=True, slots=True)
-class Thought:
-    """One part of thinking. `shown` None: it cannot be read; `encrypted`: it never could."""
+class _DetailSignature:
+    """The signed data of a `reasoning_details` entry.
 
-    thought: str
-    shown: str | None
-    encrypted: bool = False
+    `place` is the position of the signature among the `count` signatures in the answer. `digest` is a hash of the entry
+    and the unsigned entries before it.
+    """
+
+    model: str
+    key: str
+    answer: str
+    place: int
+    count: int
+    digest: str
 
 
-def seal_details(thoughts: Sequence[Thought], owner: Owner, answer: str, sealer: Sealer) -> list[list[Detail]]:
-    """The finished entries of each thought, sealed."""
-    open_entries = list(_entries(thoughts, owner.vendor))
-    count = sum(_seal_name(entry) is not None for entries in open_entries for entry in entries)
-    pending: list[Detail] = []
+def sign_details(
+    thoughts: Sequence[ThinkingPart | RedactedPart], owner: ReasoningOwner, answer: str, signer: StateSigner
+) -> list[list[ReasoningDetail]]:
+    """Return the signed `reasoning_details` entries for each thinking part."""
+    open_entries = list(_iter_entries(thoughts, owner.vendor))
+    count = sum(_find_signature_key(entry) is not None for entries in open_entries for entry in entries)
+    pending: list[ReasoningDetail] = []
     place = 0
-    sealed: list[list[Detail]] = []
-    for thought, entries in zip(thoughts, open_entries, strict=True):
-        finished: list[Detail] = []
+    result: list[list[ReasoningDetail]] = []
+    for part, entries in zip(thoughts, open_entries, strict=True):
+        part_entries: list[ReasoningDetail] = []
         for entry in entries:
-            name = _seal_name(entry)
+            name = _find_signature_key(entry)
             pending.append(entry)
             if name is not None:
-                about = {"model": owner.model, "key": owner.key, "answer": answer, "place": place, "count": count}
-                text = sealer.close({**about, "digest": _digest(pending)}, text_tokens(thought.thought))
-                entry = {**entry, name: text}
+                seal = _DetailSignature(owner.model, owner.key, answer, place, count, _compute_digest(pending))
+                entry = {**entry, name: signer.sign(seal, estimate_tokens(part.thought))}
                 pending = []
                 place += 1
-            finished.append(entry)
-        sealed.append(finished)
-    return sealed
+            part_entries.append(entry)
+        result.append(part_entries)
+    return result
 
 
-def check_details(details: Any, owner: Owner, sealer: Sealer, message: int) -> None:
-    """Raises Refused unless the array is one answer's, whole and unmodified, or empty."""
+def check_details(details: Any, owner: ReasoningOwner, signer: StateSigner, message: int) -> None:
+    """Check that `reasoning_details` is either empty, or complete and unmodified. Raises RequestRejected otherwise."""
     place = f"messages.{message}"
     if details is None:
         return
     if not isinstance(details, list):
-        _malformed(place, "expected array")
-    _Judge(owner, sealer, place).check(details)
-
-
-class _Judge:
-    """Walks one array; it carries what the next entry has to fit to."""
-
-    def __init__(self, owner: Owner, sealer: Sealer, place: str) -> None:
-        self._owner = owner
-        self._sealer = sealer
-        self._place = place
-        self._answer: str | None = None
-        self._seen = 0
-        self._count = 0
-        self._pending: list[Detail] = []
-
-    def check(self, details: Sequence[Any]) -> None:
-        for number, entry in enumerate(details):
-            if not isinstance(entry, Mapping) or str(entry.get("type")) not in _KINDS:
-                _malformed(f"{self._place}.reasoning_details.{number}", "no known type")
-            self._check_entry(entry, number)
-        if self._pending:
-            _rejected(self._owner, self._place, len(details) - 1)
-        if self._seen != self._count:
-            _rejected(self._owner, self._place, max(len(details) - 1, 0), modified=True)
-
-    def _check_entry(self, entry: Detail, number: int) -> None:
+        reject(f"{place}: Invalid input: expected array")
+    pending: list[ReasoningDetail] = []
+    answer: str | None = None
+    seen = count = 0
+    for number, entry in enumerate(details):
+        if not isinstance(entry, Mapping) or str(entry.get("type")) not in _DETAIL_TYPES:
+            reject(f"{place}.reasoning_details.{number}: Invalid input: no known type")
         if entry["type"] == "reasoning.server_tool_call":
-            return
-        self._pending.append(entry)
-        text = entry.get("data") if entry["type"] == "reasoning.encrypted" else entry.get("signature")
+            continue
+        pending.append(entry)
+        text = entry.get("data" if entry["type"] == "reasoning.encrypted" else "signature")
         if text is None:
-            return
-        seal = self._sealer.open(text) if isinstance(text, str) else None
-        if seal is None or (seal.get("model"), seal.get("key")) != (self._owner.model, self._owner.key):
-            _rejected(self._owner, self._place, number)
-        fits = (seal["answer"], seal["place"]) == (self._answer or seal["answer"], self._seen)
-        if not fits or seal["digest"] != _digest(self._pending):
-            _rejected(self._owner, self._place, number, modified=True)
-        self._answer, self._count = seal["answer"], seal["count"]
-        self._seen += 1
-        self._pending = []
+            continue
+        seal = signer.verify(text, _DetailSignature) if isinstance(text, str) else None
+        if seal is None or (seal.model, seal.key) != (owner.model, owner.key):
+            _reject_entry(owner, place, number)
+        if (seal.answer, seal.place, seal.digest) != (answer or seal.answer, seen, _compute_digest(pending)):
+            _reject_entry(owner, place, number, modified=True)
+        answer, count, seen, pending = seal.answer, seal.count, seen + 1, []
+    if pending:
+        _reject_entry(owner, place, len(details) - 1)
+    if seen != count:
+        _reject_entry(owner, place, max(len(details) - 1, 0), modified=True)
 
 
-def _entries(thoughts: Sequence[Thought], vendor: str) -> Iterator[list[Detail]]:
-    """Entries without seals. Encrypted thinking shares the index of readable thinking right before it."""
+def _iter_entries(thoughts: Sequence[ThinkingPart | RedactedPart], vendor: str) -> Iterator[list[ReasoningDetail]]:
+    """Yield the unsigned `reasoning_details` entries for each thinking part."""
     index = -1
     shares = False
-    for thought in thoughts:
-        index += not (thought.encrypted and shares)
-        yield list(_entry_forms(thought, vendor, index))
-        shares = not thought.encrypted and vendor not in ("google", "openai")
+    for part in thoughts:
+        is_encrypted = isinstance(part, RedactedPart)
+        index += not (is_encrypted and shares)
+        yield list(_build_entries(part, vendor, index))
+        shares = not is_encrypted and vendor not in ("google", "openai")
 
 
-def _entry_forms(thought: Thought, vendor: str, index: int) -> Iterable[Detail]:
-    common = {"index": index, "format": _FORMATS.get(vendor, "unknown"), "id": None}
+def _build_entries(part: ThinkingPart | RedactedPart, vendor: str, index: int) -> Iterable[ReasoningDetail]:
+    common = {"index": index, "format": _DETAIL_FORMATS.get(vendor, "unknown"), "id": None}
     encrypted = {"type": "reasoning.encrypted", "data": "", **common}
-    if thought.encrypted:
+    if isinstance(part, RedactedPart):
         yield encrypted
     elif vendor in ("google", "openai"):
-        # What can be read carries no seal of its own here; the encrypted entry under the same index does.
+        # Google and OpenAI sign only the encrypted entry, not the readable entry with the same index.
         kind, name = ("reasoning.text", "text") if vendor == "google" else ("reasoning.summary", "summary")
-        if thought.shown is not None:
-            yield {"type": kind, name: thought.shown, **common}
+        if part.readable_text is not None:
+            yield {"type": kind, name: part.readable_text, **common}
         yield encrypted
     else:
-        yield {"type": "reasoning.text", "text": thought.shown or "", "signature": "", **common}
+        yield {"type": "reasoning.text", "text": part.readable_text or "", "signature": "", **common}
 
 
-def _seal_name(entry: Detail) -> str | None:
-    return next((name for name in _SEALED if name in entry), None)
+def _find_signature_key(entry: ReasoningDetail) -> str | None:
+    return next((name for name in _SIGNATURE_KEYS if name in entry), None)
 
 
-def _digest(entries: Iterable[Detail]) -> str:
-    """Of what can be read; keys that are null or empty may as well be missing."""
+def _compute_digest(entries: Iterable[ReasoningDetail]) -> str:
+    """Return a hash of the entries without their signatures. Null and empty values are ignored."""
     bare = [
-        {key: value for key, value in entry.items() if key not in _SEALED and value is not None and value != ""}
+        {key: value for key, value in entry.items() if key not in _SIGNATURE_KEYS and value is not None and value != ""}
         for entry in entries
     ]
-    return text_digest(json.dumps(bare, sort_keys=True))[:24]
+    return hash_text(json.dumps(bare, sort_keys=True))[:24]
 
 
-def _malformed(place: str, why: str) -> NoReturn:
-    raise Refused(Failure(400, f"{place}: Invalid input: {why}", "invalid_request_error"))
-
-
-def _rejected(owner: Owner, place: str, number: int, *, modified: bool = False) -> NoReturn:
-    """The vendor's refusal, inside the router's."""
+def _reject_entry(owner: ReasoningOwner, place: str, number: int, *, modified: bool = False) -> NoReturn:
+    """Reject a request because of a `reasoning_details` entry. OpenRouter's error contains the vendor's error."""
     match owner.vendor:
         case "google":
             error: dict[str, Any] = {"code": 400, "message": "Corrupted thought signature."}
@@ -187,72 +172,76 @@ def _rejected(owner: Owner, place: str, number: int, *, modified: bool = False) 
                     "message cannot be modified. These blocks must remain as they were in the original response."
                 )
             raw = {"type": "error", "error": {"type": "invalid_request_error", "message": message}}
-    more = {"raw": json.dumps(raw), "provider_name": _PROVIDERS.get(owner.vendor, owner.vendor), "is_byok": False}
-    raise Refused(Failure(400, "Provider returned error", "invalid_request_error", more=more))
+    more = {"raw": json.dumps(raw), "provider_name": _PROVIDER_NAMES.get(owner.vendor, owner.vendor), "is_byok": False}
+    raise RequestRejected(400, "Provider returned error", extra_fields=more)
 
 
 @dataclass(frozen=True, slots=True)
-class _Issued:
-    owner: Owner
+class _IssuedReasoning:
+    owner: ReasoningOwner
     digest: str
 
 
-class Memory:
-    """Reasoning that went out: by the ids of the tool calls behind it, and as texts of a model."""
+class ReasoningMemory:
+    """The reasoning that the simulator has sent. Hashes of the reasoning are stored by tool call ID and by model."""
 
     def __init__(self) -> None:
-        self._calls: OrderedDict[str, _Issued] = OrderedDict()
-        self._texts: OrderedDict[tuple[str, str], None] = OrderedDict()
+        self._calls: BoundedDict[str, _IssuedReasoning] = BoundedDict(4 * _MAX_REMEMBERED)
+        self._texts: BoundedDict[tuple[str, str], None] = BoundedDict(_MAX_REMEMBERED)
 
     def clear(self) -> None:
-        """Forget conversations; texts that were issued stay known, as signed blocks do elsewhere."""
+        """Forget all tool calls. Reasoning from earlier answers stays valid, as signatures do."""
         self._calls.clear()
 
-    def remember(self, owner: Owner, reasoning: str, calls: Iterable[str]) -> None:
-        digest = text_digest(reasoning)
+    def remember(self, owner: ReasoningOwner, reasoning: str, calls: Iterable[str]) -> None:
+        digest = hash_text(reasoning)
         self._texts[owner.model, digest] = None
         for call in calls:
-            self._calls[call] = _Issued(owner, digest)
-        forget_oldest(self._texts, _REMEMBERED)
-        forget_oldest(self._calls, 4 * _REMEMBERED)
+            self._calls[call] = _IssuedReasoning(owner, digest)
 
-    def knows(self, owner: Owner, reasoning: str) -> bool:
-        return (owner.model, text_digest(reasoning)) in self._texts
+    def has_issued(self, owner: ReasoningOwner, reasoning: str) -> bool:
+        return (owner.model, hash_text(reasoning)) in self._texts
 
-    def behind(self, owner: Owner, calls: Iterable[str]) -> str | None:
-        """Digest of the reasoning that this owner got before one of these calls; None where it got none of them."""
-        issued = (self._calls.get(call) for call in calls)
-        return next((found.digest for found in issued if found is not None and found.owner == owner), None)
+    def find_digest(self, owner: ReasoningOwner, calls: Iterable[str]) -> str | None:
+        """Return the hash of the reasoning that `owner` received before any of the tool calls, or None."""
+        entries = (self._calls.get(call) for call in calls)
+        return next((entry.digest for entry in entries if entry is not None and entry.owner == owner), None)
 
 
 def check_replay(
-    conversation: Conversation, flavour: Flavour, options: Options, owner: Owner, sealer: Sealer, memory: Memory
+    conversation: ChatConversation,
+    flavour: Flavour,
+    options: ChatOptions,
+    owner: ReasoningOwner,
+    signer: StateSigner,
+    memory: ReasoningMemory,
 ) -> None:
-    """Raises Refused when reasoning does not come back as it must."""
-    for number, message in conversation.assistants():
+    """Check that the client sent back reasoning as the server requires. Raises RequestRejected otherwise."""
+    for number, message in conversation.iter_assistant_messages():
         if flavour.details:
-            check_details(message.get("reasoning_details"), owner, sealer, number)
+            check_details(message.get("reasoning_details"), owner, signer, number)
         elif flavour.name == "deepseek":
-            # Without tools and with thinking off the field is not looked for; in earlier turns it may be missing.
-            demanded = options.thinks and bool(options.tools) and number >= conversation.loop_start
-            _check_text(message, owner, memory, demanded=demanded and bool(message.get("tool_calls")))
+            # DeepSeek requires reasoning only in the current turn, and only if the request enables both tools and
+            # thinking.
+            required = options.thinks and bool(options.tools) and number >= conversation.state.start
+            _check_text(message, owner, memory, required=required and bool(message.get("tool_calls")))
         elif flavour.name == "llama.cpp" and options.thinks and number == len(conversation.messages) - 1:
-            invalid("Assistant response prefill is incompatible with enable_thinking.")
+            reject("Assistant response prefill is incompatible with enable_thinking.")
 
 
-def _check_text(message: Message, owner: Owner, memory: Memory, *, demanded: bool) -> None:
+def _check_text(message: ChatMessage, owner: ReasoningOwner, memory: ReasoningMemory, *, required: bool) -> None:
     text = message.get("reasoning_content")
     if text is None:
-        if demanded:
-            invalid(_MUST_COME_BACK)
+        if required:
+            reject(_REASONING_REQUIRED)
         return
     if not isinstance(text, str):
-        invalid(
+        reject(
             "Failed to deserialize the JSON body into the target type: reasoning_content: invalid type, expected a "
             "string"
         )
-    if text and not memory.knows(owner, text):
-        invalid(_MUST_COME_BACK)
-    issued = memory.behind(owner, calls_of(message))
-    if demanded and issued is not None and issued != text_digest(text):
-        invalid(_MUST_COME_BACK)
+    if text and not memory.has_issued(owner, text):
+        reject(_REASONING_REQUIRED)
+    issued = memory.find_digest(owner, list_call_ids(message))
+    if required and issued is not None and issued != hash_text(text):
+        reject(_REASONING_REQUIRED)

@@ -1,1 +1,1 @@
-"""The Google Gemini dialect: `service` is the way in."""
+"""The simulated Gemini API. The entry point is `service`."""

@@ -1,42 +1,43 @@
-"""Thought signatures: what each is about, and whether all come back on the parts that they were issued for.
+"""Checks that clients send each thought signature back on the part on which it arrived.
 
-A signature holds the whole answer in short, so the judgement needs nothing but the request and the sealer's secret. It
-also tells how many answers of the model a conversation holds, since an answer in several pieces may come back as one
-content.
+A signature contains a hash of the entire answer. The number of answers in a conversation can therefore be determined
+from the signatures, even if a client joins the parts of a paused answer.
 """
 
 from __future__ import annotations
 
 import base64
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
+from typing import Any, TypeVar
 
-from thinklsp.simulator.google.contents import Content, Conversation
-from thinklsp.simulator.google.errors import invalid
-from thinklsp.simulator.google.models import ModelTraits
-from thinklsp.simulator.google.payload import decoded
-from thinklsp.simulator.state import Sealer, json_digest, text_digest
+from thinklsp.simulator.google.contents import GoogleContent, GoogleConversation
+from thinklsp.simulator.google.models import GoogleTraits
+from thinklsp.simulator.google.payload_reader import decode_base64
+from thinklsp.simulator.rejections import reject
+from thinklsp.simulator.service_state import StateSigner, hash_json, hash_text
 
-_DUMMIES = ("skip_thought_signature_validator", "context_engineering_is_the_way_to_go")
-# Sent as text of its own, or as the base64 of that text.
-_DUMMY_BYTES = frozenset({form for text in _DUMMIES for form in (text.encode("ascii"), decoded(text))})
-_MISSING = (
+_DUMMY_SIGNATURES = ("skip_thought_signature_validator", "context_engineering_is_the_way_to_go")
+# Clients send dummy signatures either as plain text or in base64.
+_DUMMY_BYTES = frozenset({form for text in _DUMMY_SIGNATURES for form in (text.encode("ascii"), decode_base64(text))})
+_MISSING_ERROR = (
     "Function call is missing a thought_signature in functionCall parts. This is required for tools to work "
     "correctly, and missing thought_signature may lead to degraded model performance. Additional data, function call "
     "`default_api:{name}` , position {position}. Please refer to "
     "https://ai.google.dev/gemini-api/docs/thought-signatures for more details."
 )
-_CORRUPTED = "Corrupted thought signature."
-_MISPLACED = "Invalid thought signature."
+T = TypeVar("T")
+_CORRUPTED_ERROR = "Corrupted thought signature."
+_MISPLACED_ERROR = "Invalid thought signature."
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
-    """A stretch of an answer that must stay as it is: a run of unsigned texts, or one other part.
+class AnswerItem:
+    """A piece of an answer that clients must send back unchanged.
 
-    `text`: the run, None for other parts. `index`: of its first part in the content. `mark` tells it apart.
+    An item consists of consecutive unsigned texts, or of a single part of any other kind. `text` is the joined text, or
+    None. `index` is the index of the item's first part. `mark` is a hash that identifies the item.
     """
 
     index: int
@@ -46,54 +47,45 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Seal:
-    """`order`: marks of the answer's items; the signed one is at `place`. `paused`: the answer goes on in the next."""
+class ThoughtSignature:
+    """The signed data of an answer.
+
+    `order` contains the marks of the answer's items, and `place` is the index of the signed item. If `is_paused` is
+    true, the model continues the answer in the next response.
+    """
 
     model: str
     key: str
     order: tuple[str, ...]
     place: int
-    paused: bool
+    is_paused: bool
     tokens: int
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
-    """What a continuation token is about: the request it goes on with, and how many answers it already had."""
+class ContinuationToken:
+    """The data in a continuation token, which identifies a request and contains the number of its earlier answers."""
 
     model: str
     key: str
     contents: str
-    played: int
+    answer_count: int
 
 
-def signed(seal: Seal, sealer: Sealer) -> str:
-    return sealer.close({"signature": asdict(seal)}, seal.tokens)
-
-
-def opened(text: str, sealer: Sealer) -> Seal | None:
-    """None for anything that this process did not sign exactly so, in either alphabet."""
-    content = _content(text, sealer).get("signature")
-    return None if content is None else Seal(**{**content, "order": tuple(content["order"])})
-
-
-def token(value: Token, sealer: Sealer) -> str:
-    return sealer.close({"token": asdict(value)}, 0)
-
-
-def opened_token(text: str, sealer: Sealer) -> Token | None:
-    content = _content(text, sealer).get("token")
-    return None if content is None else Token(**content)
+def verify_state(text: str, signer: StateSigner, kind: type[T]) -> T | None:
+    """Verify opaque state and return its data, or None if this simulator did not issue it."""
+    blob = decode_base64(text)
+    return None if blob is None else signer.verify(base64.b64encode(blob).decode("ascii"), kind)
 
 
 def is_dummy(text: str) -> bool:
-    """The documented stand-in for calls that no model of this service has made."""
-    return decoded(text) in _DUMMY_BYTES
+    """Return True for the dummy signatures that Google documents for tool calls from other models."""
+    return decode_base64(text) in _DUMMY_BYTES
 
 
-def items(parts: Sequence[Mapping[str, Any]]) -> list[Item]:
-    """Parts (in snake_case) as items: thoughts left out, neighbouring unsigned texts as one."""
-    result: list[Item] = []
+def list_answer_items(parts: Sequence[Mapping[str, Any]]) -> list[AnswerItem]:
+    """Convert the parts of an answer to items. Thoughts are omitted, and consecutive unsigned texts are joined."""
+    result: list[AnswerItem] = []
     for index, part in enumerate(parts):
         signature = part.get("thought_signature")
         if part.get("thought"):
@@ -105,76 +97,72 @@ def items(parts: Sequence[Mapping[str, Any]]) -> list[Item]:
                 index, text = before.index, before.text + text
                 result.pop()
             if text:
-                result.append(Item(index, _text_mark(text), text))
+                result.append(AnswerItem(index, _compute_text_mark(text), text))
         else:
-            result.append(Item(index, _part_mark(part), signature=signature))
+            result.append(AnswerItem(index, _compute_part_mark(part), signature=signature))
     return result
 
 
-def ends_with(text: str | None, mark: str) -> bool:
-    """Whether a run of texts ends in the one that `mark` stands for."""
+def is_suffix(text: str | None, mark: str) -> bool:
+    """Return True if `text` ends with the text that has the given mark."""
     if text is None or not mark.startswith("t"):
         return False
     length = int(mark[1:].partition(":")[0])
-    return length <= len(text) and _text_mark(text[len(text) - length :]) == mark
+    return length <= len(text) and _compute_text_mark(text[len(text) - length :]) == mark
 
 
-def _text_mark(text: str) -> str:
-    return f"t{len(text)}:{text_digest(text)[:12]}"
+def _compute_text_mark(text: str) -> str:
+    return f"t{len(text)}:{hash_text(text)[:12]}"
 
 
-def _part_mark(part: Mapping[str, Any]) -> str:
+def _compute_part_mark(part: Mapping[str, Any]) -> str:
     bare = {key: value for key, value in part.items() if key != "thought_signature"}
     if "text" in bare or not bare:
-        # A part that only carries a signature has an empty text or none.
-        return f"s:{json_digest(bare.get('text', ''))[:12]}"
-    return f"p:{json_digest(bare)[:12]}"
-
-
-def _content(text: str, sealer: Sealer) -> Mapping[str, Any]:
-    blob = decoded(text)
-    content = None if blob is None else sealer.open(base64.b64encode(blob).decode("ascii"))
-    return content or {}
+        # A part that contains only a signature may have empty text or no text.
+        return f"s:{hash_json(bare.get('text', ''))[:12]}"
+    return f"p:{hash_json(bare)[:12]}"
 
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """Neighbouring contents of the model, read as one: a stream may come back in as many contents as it had chunks.
+    """Consecutive `Content` objects from the model.
 
-    `owners`: the content of each item, and the place of its first part therein.
+    They are checked together, because a client may send back each stream chunk as a separate object. For each item,
+    `owners` contains the index of the object and the index of the item's first part in that object.
     """
 
-    contents: tuple[Content, ...]
-    items: tuple[Item, ...]
+    contents: tuple[GoogleContent, ...]
+    items: tuple[AnswerItem, ...]
     owners: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Judge:
-    """Who asks: signatures hold for one model and one key."""
+class SignatureCheck:
+    """A checker for the signatures in a request. A signature is valid only for the same model and API key."""
 
-    traits: ModelTraits
+    traits: GoogleTraits
     key: str
-    sealer: Sealer
+    signer: StateSigner
 
-    def answers(self, conversation: Conversation) -> int:
-        """How many answers the last prompt has. Raises Refused when a signature does not come back as it must."""
+    def count_answers(self, conversation: GoogleConversation) -> int:
+        """Check all signatures and return the number of answers to the last prompt. Raises RequestRejected."""
         count = 0
-        for role, contents in groupby(conversation.contents, key=lambda content: content.role):
-            spoken = tuple(contents)
+        for role, group in groupby(conversation.contents, key=lambda content: content.role):
+            contents = tuple(group)
+            signed = [part for content in contents for part in content.parts if "thought_signature" in part]
+            if any(role == "user" or part.get("thought") for part in signed):
+                reject(_MISPLACED_ERROR)
             if role == "user":
-                _check_unsigned(spoken)
                 continue
-            for content in spoken:
-                _check_unsigned_thoughts(content)
-                if self.traits.demands_signatures and content.number >= conversation.turn_start:
+            for content in contents:
+                if self.traits.requires_signatures and content.number >= conversation.turn_start:
                     _check_present(content)
-            answers = self._count(_run(spoken))
-            count += answers if spoken[0].number >= conversation.loop_start else 0
+            answers = self._count_run(_build_run(contents))
+            count += answers if contents[0].number >= conversation.state.start else 0
         return count
 
-    def _count(self, run: _Run) -> int:
-        """The number of answers in the run: its contents, and where one holds several pieces of an answer, those."""
+    def _count_run(self, run: _Run) -> int:
+        """Check the signatures in consecutive `Content` objects and return the number of answers."""
         ends: list[int] = []
         for position, item in enumerate(run.items):
             if item.signature is None:
@@ -182,71 +170,62 @@ class Judge:
             if is_dummy(item.signature):
                 _check_dummy(run, position)
                 continue
-            seal = self._opened(item.signature)
+            seal = self._verify_signature(item.signature)
             _check_place(seal, run, position)
-            if seal.paused:
+            if seal.is_paused:
                 ends.append(position - seal.place + len(seal.order) - 1)
-        return sum(_pieces(run, content.number, ends) for content in run.contents)
+        return sum(_count_pieces(run, content.number, ends) for content in run.contents)
 
-    def _opened(self, signature: str) -> Seal:
-        seal = opened(signature, self.sealer)
+    def _verify_signature(self, signature: str) -> ThoughtSignature:
+        seal = verify_state(signature, self.signer, ThoughtSignature)
         if seal is None or seal.model != self.traits.id or seal.key != self.key:
-            invalid(_CORRUPTED)
+            reject(_CORRUPTED_ERROR)
         return seal
 
 
-def _run(contents: tuple[Content, ...]) -> _Run:
+def _build_run(contents: tuple[GoogleContent, ...]) -> _Run:
     places = [(content.number, index) for content in contents for index in range(len(content.parts))]
-    found = items([part for content in contents for part in content.parts])
-    return _Run(contents, tuple(found), tuple(places[item.index] for item in found))
+    answer_items = list_answer_items([part for content in contents for part in content.parts])
+    return _Run(contents, tuple(answer_items), tuple(places[item.index] for item in answer_items))
 
 
-def _pieces(run: _Run, number: int, ends: Sequence[int]) -> int:
-    """The answers in one content: each that was paused ends a piece, and what follows the last is one more."""
+def _count_pieces(run: _Run, number: int, ends: Sequence[int]) -> int:
+    """Return the number of answers in a `Content` object. Paused answers end at the positions in `ends`."""
     own = [position for position, (owner, _) in enumerate(run.owners) if owner == number]
     paused = [position for position in own if position in ends]
     return len(paused) + (not own or own[-1] not in paused)
 
 
-def _check_unsigned(contents: Sequence[Content]) -> None:
-    if any("thought_signature" in part for content in contents for part in content.parts):
-        invalid(_MISPLACED)
-
-
-def _check_unsigned_thoughts(content: Content) -> None:
-    if any(part.get("thought") and "thought_signature" in part for part in content.parts):
-        invalid(_MISPLACED)
-
-
-def _check_present(content: Content) -> None:
+def _check_present(content: GoogleContent) -> None:
     first = next((part for part in content.parts if "function_call" in part), None)
     if first is not None and "thought_signature" not in first:
-        invalid(_MISSING.format(name=first["function_call"]["name"], position=content.number + 1))
+        reject(_MISSING_ERROR.format(name=first["function_call"]["name"], position=content.number + 1))
 
 
 def _check_dummy(run: _Run, position: int) -> None:
-    """It stands in for the signature of a first call; parallel calls behind it have none to stand in for."""
+    """Check that a dummy signature is on the first tool call of its `Content` object."""
     number, index = run.owners[position]
     content = next(content for content in run.contents if content.number == number)
     if index != next((i for i, part in enumerate(content.parts) if "function_call" in part), None):
-        invalid(_MISPLACED)
+        reject(_MISPLACED_ERROR)
 
 
-def _check_place(seal: Seal, run: _Run, position: int) -> None:
-    """Everything of the answer up to the signed part is there as it was, and nothing else comes between.
+def _check_place(seal: ThoughtSignature, run: _Run, position: int) -> None:
+    """Check that the client sent back the items of a signed answer unchanged and in order.
 
-    Before it only what another answer left may stand, and behind it what a broken stream cut off may be missing.
+    After an interrupted stream, the last items may be missing or incomplete. Text from another answer may precede the
+    items.
     """
-    found = run.items
+    items_of_run = run.items
     begin, end = position - seal.place, position - seal.place + len(seal.order)
     if begin < 0:
-        invalid(_MISPLACED)
-    for offset, mark in enumerate(seal.order[: len(found) - begin]):
-        item = found[begin + offset]
-        last = begin + offset == len(found) - 1
-        cut = last and item.text is not None and mark.startswith("t")
-        begins = offset == 0 and ends_with(item.text, mark)
-        if item.mark != mark and not cut and not begins:
-            invalid(_MISPLACED)
-    if end < len(found) and not seal.paused and run.owners[end][0] == run.owners[end - 1][0]:
-        invalid(_MISPLACED)
+        reject(_MISPLACED_ERROR)
+    for offset, mark in enumerate(seal.order[: len(items_of_run) - begin]):
+        item = items_of_run[begin + offset]
+        is_last = begin + offset == len(items_of_run) - 1
+        is_cut = is_last and item.text is not None and mark.startswith("t")
+        follows_text = offset == 0 and is_suffix(item.text, mark)
+        if item.mark != mark and not is_cut and not follows_text:
+            reject(_MISPLACED_ERROR)
+    if end < len(items_of_run) and not seal.is_paused and run.owners[end][0] == run.owners[end - 1][0]:
+        reject(_MISPLACED_ERROR)

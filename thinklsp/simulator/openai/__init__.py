@@ -1,1 +1,1 @@
-"""OpenAI's Responses API as the simulator plays it: `service` answers, the rest checks, seals and counts."""
+"""The simulated Responses API. The entry point is `service`."""

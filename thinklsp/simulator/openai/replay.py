@@ -1,7 +1,6 @@
-"""Whether earlier answers come back as they were issued: reasoning with what follows it, items with their reasoning.
+"""Checks that clients send earlier answers back unmodified and keep each reasoning item together with the next item.
 
-A `Hearing` judges one request from the ids and seals in it. On models that bind reasoning to its prefix, reasoning
-that no longer fits is left out and reported; everything else that is wrong is refused in the service's words.
+Newer models do not read reasoning if the items before it have changed. The response lists the dropped reasoning items.
 """
 
 from __future__ import annotations
@@ -10,123 +9,141 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from thinklsp.simulator.openai.errors import Refused, invalid, missing
-from thinklsp.simulator.openai.items import CALLS, COMPACTION, OUTPUTS, Conversation, Item, item_text, kind, side
-from thinklsp.simulator.openai.options import Options
-from thinklsp.simulator.openai.seals import Ids, Memory, Place, Seal, opened, opened_compaction, summary_digest
-from thinklsp.simulator.state import Sealer, json_digest, text_digest
+from thinklsp.simulator.openai.input_items import (
+    CALL,
+    COMPACTION,
+    OUTPUT,
+    InputItem,
+    OpenAiConversation,
+    find_item_side,
+    find_item_type,
+    join_item_text,
+)
+from thinklsp.simulator.openai.issued_items import (
+    CompactionState,
+    ItemIds,
+    ItemPosition,
+    ReasoningState,
+    ResponseStore,
+    decrypt,
+    hash_summary,
+)
+from thinklsp.simulator.openai.models import ResponseOptions
+from thinklsp.simulator.rejections import RequestRejected, reject, reject_missing
+from thinklsp.simulator.service_state import StateSigner, hash_json, hash_text
 
-_TELLING = frozenset({"type", "text", "refusal", "image_url", "file_id", "file_data", "file_url"})
+_COMPARED_KEYS = frozenset({"type", "text", "refusal", "image_url", "file_id", "file_data", "file_url"})
 _NOT_READABLE = "Encrypted content could not be decrypted or parsed."
 _OTHER_ITEM = "Encrypted content item_id did not match the target item id."
 _OTHER_ORGANIZATION = "Encrypted content organization_id did not match the target organization."
 
 
 @dataclass(slots=True)
-class Replay:
-    """The judgement on one request. `tokens`: what the reasoning that the model reads counts, by its index.
+class OpenAiReplay:
+    """The result of checking the items in a request.
 
-    `dropped`: reasoning that was left out, as the response reports it. `prefix`: digest of the whole conversation,
-    for the seals of the answer to come.
+    `tokens` maps the index of each reasoning item that the model reads to its token count. `dropped_items` contains the
+    dropped reasoning items in the format of the response. `prefix` is a hash of the entire conversation, which the next
+    answer contains.
     """
 
     prefix: str
     tokens: dict[int, int] = field(default_factory=dict)
-    dropped: list[dict[str, str]] = field(default_factory=list)
+    dropped_items: list[dict[str, str]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class Issuer:
-    """By whom and for whom state is sealed: what a dialect owns, and whose key a request carries."""
+    """The state that is needed to issue IDs and encrypted content. `key` is a hash of the client's API key."""
 
-    sealer: Sealer
-    ids: Ids
-    memory: Memory
+    signer: StateSigner
+    ids: ItemIds
+    responses: ResponseStore
     key: str
 
 
-class Hearing:
-    """One request before the judge."""
+class OpenAiReplayCheck:
+    """A checker for the items in a request."""
 
-    def __init__(self, conversation: Conversation, tools: Any, options: Options, issuer: Issuer) -> None:
+    def __init__(self, conversation: OpenAiConversation, tools: Any, options: ResponseOptions, issuer: Issuer) -> None:
         self._conversation = conversation
         self._items = conversation.items
         self._options = options
         self._issuer = issuer
-        self._chain = prefix_chain(tools, self._items)
-        self._seals: dict[int, Seal] = {}
+        self._chain = build_prefix_chain(tools, self._items)
+        self._reasoning_states: dict[int, ReasoningState] = {}
 
-    def judge(self) -> Replay:
-        """Raises Refused when something does not come back as it must."""
-        replay = Replay(self._chain[-1])
+    def check_items(self) -> OpenAiReplay:
+        """Check all items in the request. Raises RequestRejected for the first invalid item."""
+        replay = OpenAiReplay(self._chain[-1])
         for index, item in enumerate(self._items):
-            if kind(item) == "reasoning" and not self._issuer.memory.dictated(item):
-                self._open(index, item, replay)
-            elif kind(item) == COMPACTION and not self._issuer.memory.dictated(item):
+            if find_item_type(item) == "reasoning" and not self._issuer.responses.is_raw_item(item):
+                self._check_reasoning(index, item, replay)
+            elif find_item_type(item) == COMPACTION and not self._issuer.responses.is_raw_item(item):
                 self._check_compaction(item)
         self._check_duplicates()
         self._check_order()
-        check_pairs(self._items)
+        check_call_pairs(self._items)
         return replay
 
-    def _open(self, index: int, item: Item, replay: Replay) -> None:
-        seal = self._seals[index] = self._seal(index, item)
-        reason = self._misfit(index, seal)
-        if reason is not None and not self._options.traits.bound:
-            _unverified(item, _OTHER_ORGANIZATION if reason == "organization_mismatch" else _NOT_READABLE)
-        if reason is None and self._forgets(index):
+    def _check_reasoning(self, index: int, item: InputItem, replay: OpenAiReplay) -> None:
+        seal = self._reasoning_states[index] = self._decrypt_reasoning(index, item)
+        reason = self._find_mismatch(index, seal)
+        if reason is not None and not self._options.traits.binds_reasoning:
+            _reject_unverified(item, _OTHER_ORGANIZATION if reason == "organization_mismatch" else _NOT_READABLE)
+        if reason is None and self._is_forgotten(index):
             reason = "turn_boundary"
         if reason is None:
             replay.tokens[index] = seal.tokens
-        elif self._options.traits.bound:
-            replay.dropped.append({"id": seal.id, "type": "reasoning", "action": "removed", "reason": reason})
+        elif self._options.traits.binds_reasoning:
+            replay.dropped_items.append({"id": seal.id, "type": "reasoning", "action": "removed", "reason": reason})
 
-    def _check_compaction(self, item: Item) -> None:
-        seal = opened_compaction(str(item["encrypted_content"]), self._issuer.sealer)
+    def _check_compaction(self, item: InputItem) -> None:
+        seal = decrypt(item["encrypted_content"], self._issuer.signer, CompactionState)
         if seal is None or seal.model != self._options.traits.id:
-            _unverified(item, _NOT_READABLE)
+            _reject_unverified(item, _NOT_READABLE)
         if item.get("id") not in (None, seal.id):
-            _unverified(item, _OTHER_ITEM)
+            _reject_unverified(item, _OTHER_ITEM)
         if seal.key != self._issuer.key:
-            _unverified(item, _OTHER_ORGANIZATION)
+            _reject_unverified(item, _OTHER_ORGANIZATION)
 
-    def _seal(self, index: int, item: Item) -> Seal:
+    def _decrypt_reasoning(self, index: int, item: InputItem) -> ReasoningState:
         encrypted = item.get("encrypted_content")
         if encrypted is None:
             if item.get("id") is None:
-                missing(f"input[{index}].id")
-            stored = self._issuer.memory.item(item["id"])
+                reject_missing(f"input[{index}].id")
+            stored = self._issuer.responses.items.get(item["id"])
             if stored is None:
-                not_found(item["id"])
+                reject_unknown_item(item["id"])
             encrypted = stored.get("encrypted_content")
-        seal = opened(encrypted, self._issuer.sealer) if isinstance(encrypted, str) else None
-        if seal is None or seal.summary != summary_digest(item):
-            _unverified(item, _NOT_READABLE)
+        seal = decrypt(encrypted, self._issuer.signer, ReasoningState)
+        if seal is None or seal.summary != hash_summary(item):
+            _reject_unverified(item, _NOT_READABLE)
         if item.get("id") not in (None, seal.id):
-            _unverified(item, _OTHER_ITEM)
+            _reject_unverified(item, _OTHER_ITEM)
         return seal
 
-    def _misfit(self, index: int, seal: Seal) -> str | None:
-        """Why the model cannot read this reasoning, in the words of a report."""
+    def _find_mismatch(self, index: int, seal: ReasoningState) -> str | None:
+        """Return the reason why the model cannot read a reasoning item, or None if the model can read it."""
         if seal.key != self._issuer.key:
             return "organization_mismatch"
         if seal.model != self._options.traits.id:
             return "model_mismatch"
-        if not self._options.traits.bound:
+        if not self._options.traits.binds_reasoning:
             return None
         if seal.user != self._options.end_user:
             return "end_user_mismatch"
-        return None if seal.prefix in self._prefixes_around(index) else "prefix_mismatch"
+        return None if seal.prefix in self._list_prefixes(index) else "prefix_mismatch"
 
-    def _prefixes_around(self, index: int) -> Sequence[str]:
-        """Prefixes of the answers that can be part of the run of model items around `index`."""
+    def _list_prefixes(self, index: int) -> Sequence[str]:
+        """Return the hashes of all prefixes after which the answer at `index` may have started."""
         first = index
-        while first > 0 and side(self._items[first - 1]) == "model":
+        while first > 0 and find_item_side(self._items[first - 1]) == "model":
             first -= 1
         return self._chain[first : index + 1]
 
-    def _forgets(self, index: int) -> bool:
-        return not self._options.all_turns and index < self._conversation.turn_start
+    def _is_forgotten(self, index: int) -> bool:
+        return not self._options.all_turns and index < self._conversation.state.start
 
     def _check_duplicates(self) -> None:
         seen: set[str] = set()
@@ -134,117 +151,113 @@ class Hearing:
             item_id = item.get("id")
             if isinstance(item_id, str):
                 if item_id in seen:
-                    duplicate(item_id)
+                    reject_duplicate(item_id)
                 seen.add(item_id)
 
     def _check_order(self) -> None:
         last: dict[str, int] = {}
         reasoned: dict[str, int] = {}
-        for index, place in enumerate([self._place(index, item) for index, item in enumerate(self._items)]):
+        for index, place in enumerate([self._find_position(index, item) for index, item in enumerate(self._items)]):
             if place is None:
                 continue
             answer = place.answer
             self._check_reasoning_before(index, place, reasoned.get(answer))
             if answer in reasoned and place.number <= last[answer]:
-                _without_following(self._issuer.ids.reasoning(answer, reasoned[answer]))
+                _reject_missing_follower(self._issuer.ids.make_reasoning_id(answer, reasoned[answer]))
             last[answer] = place.number
-            if index in self._seals:
+            if index in self._reasoning_states:
                 reasoned[answer] = place.number
                 self._check_next(index)
 
-    def _place(self, index: int, item: Item) -> Place | None:
-        """Where an item was issued; None for items that the client made or a scenario dictated."""
-        if index in self._seals:
-            return self._issuer.ids.read(self._seals[index].id)
+    def _find_position(self, index: int, item: InputItem) -> ItemPosition | None:
+        """Return an item's position in its answer, or None if the item comes from the client or the scenario."""
+        if index in self._reasoning_states:
+            return self._issuer.ids.read(self._reasoning_states[index].id)
         item_id = item.get("id")
-        if item_id is None or self._issuer.memory.dictated(item) or not _is_issued_kind(item):
+        if item_id is None or self._issuer.responses.is_raw_item(item) or not _is_issued_kind(item):
             return None
         place = self._issuer.ids.read(item_id)
         if place is None:
-            not_found(item_id)
+            reject_unknown_item(item_id)
         return place
 
-    def _check_reasoning_before(self, index: int, place: Place, reasoned: int | None) -> None:
-        seal = self._seals.get(index)
-        wanted = place.after if seal is None else _number(self._issuer.ids, seal.before)
-        if wanted is not None and wanted != reasoned:
+    def _check_reasoning_before(self, index: int, place: ItemPosition, last_reasoning: int | None) -> None:
+        seal = self._reasoning_states.get(index)
+        expected = place.after if seal is None else seal.before
+        if expected is not None and expected != last_reasoning:
             item = self._items[index]
             item_id = seal.id if seal is not None else item["id"]
-            invalid(
-                f"Item '{item_id}' of type '{kind(item)}' was provided without its required 'reasoning' item: "
-                f"'{self._issuer.ids.reasoning(place.answer, wanted)}'.",
+            reject(
+                f"Item '{item_id}' of type '{find_item_type(item)}' was provided without its required "
+                f"'reasoning' item: '{self._issuer.ids.make_reasoning_id(place.answer, expected)}'.",
                 "input",
             )
 
     def _check_next(self, index: int) -> None:
-        seal = self._seals[index]
+        seal = self._reasoning_states[index]
         following = self._items[index + 1] if index + 1 < len(self._items) else None
         if seal.next_mark is None or following is None or not self._is_next(index + 1, following, seal):
-            _without_following(seal.id)
+            _reject_missing_follower(seal.id)
 
-    def _is_next(self, index: int, item: Item, seal: Seal) -> bool:
-        item_id = self._seals[index].id if index in self._seals else item.get("id")
+    def _is_next(self, index: int, item: InputItem, seal: ReasoningState) -> bool:
+        item_id = self._reasoning_states[index].id if index in self._reasoning_states else item.get("id")
         if seal.next_id is not None and item_id is not None:
             return bool(item_id == seal.next_id)
-        return mark(item) == seal.next_mark
+        return compute_mark(item) == seal.next_mark
 
 
-def prefix_chain(tools: Any, items: Sequence[Item]) -> list[str]:
-    """Digests of the tools and the items before each item, and of all; reasoning and what the service numbers are
-    left out."""
-    chain = [json_digest("tools", tools or [])]
+def build_prefix_chain(tools: Any, items: Sequence[InputItem]) -> list[str]:
+    """Return a hash of the prefix before each item, followed by a hash of the entire conversation.
+
+    A prefix consists of the tools and the preceding items, without reasoning, IDs and statuses.
+    """
+    chain = [hash_json("tools", tools or [])]
     for item in items:
-        chain.append(chain[-1] if kind(item) == "reasoning" else json_digest(chain[-1], bare(item)))
+        chain.append(chain[-1] if find_item_type(item) == "reasoning" else hash_json(chain[-1], normalize_item(item)))
     return chain
 
 
-def bare(item: Item) -> Mapping[str, Any]:
-    """An item without id, status and nulls, with text as a list of parts: the same however it is written."""
-    kept = {key: value for key, value in item.items() if key not in ("id", "status", "type") and value is not None}
-    if isinstance(kept.get("content"), str):
+def normalize_item(item: InputItem) -> Mapping[str, Any]:
+    """Normalize an item for comparison by removing IDs and null values, and by converting text to parts."""
+    fields = {key: value for key, value in item.items() if key not in ("id", "status", "type") and value is not None}
+    if isinstance(fields.get("content"), str):
         part = "output_text" if item.get("role") == "assistant" else "input_text"
-        kept["content"] = [{"type": part, "text": kept["content"]}]
-    if kind(item) == "message" and isinstance(kept.get("content"), list):
-        kept["content"] = [_bare_part(part) for part in kept["content"]]
-    return {"type": kind(item), **kept}
+        fields["content"] = [{"type": part, "text": fields["content"]}]
+    if find_item_type(item) == "message" and isinstance(fields.get("content"), list):
+        fields["content"] = [_normalize_part(part) for part in fields["content"]]
+    return {"type": find_item_type(item), **fields}
 
 
-def mark(item: Item) -> str:
-    """What tells an item from others where its id was left away."""
-    match kind(item):
+def compute_mark(item: InputItem) -> str:
+    """Return a string that identifies an item independently of its ID."""
+    match find_item_type(item):
         case "message":
-            return text_digest(item_text(bare(item).get("content")))
-        case name if name in CALLS:
+            return hash_text(join_item_text(normalize_item(item).get("content")))
+        case name if name == CALL:
             return str(item.get("call_id"))
         case _:
-            return json_digest(bare(item))
+            return hash_json(normalize_item(item))
 
 
-def check_pairs(items: Sequence[Item]) -> None:
-    """Every call has its output behind it, every output its call before it."""
-    calls: dict[str, str] = {}
-    done: set[str] = set()
+def check_call_pairs(items: Sequence[InputItem]) -> None:
+    """Check that each tool call has exactly one output, and that each output follows a call."""
+    seen: dict[str, set[str]] = {CALL: set(), OUTPUT: set()}
     for item in items:
-        name, call_id = kind(item), str(item.get("call_id"))
-        if name in CALLS:
-            if call_id in calls:
-                duplicate(call_id)
-            calls[call_id] = CALLS[name]
-        elif name in OUTPUTS:
-            what = "function call" if name == "function_call_output" else "custom tool call"
-            if calls.get(call_id) != name:
-                invalid(f"No tool call found for {what} output with call_id {call_id}.", "input")
-            if call_id in done:
-                duplicate(call_id)
-            done.add(call_id)
-    for call_id, output in calls.items():
-        if call_id not in done:
-            what = "function call" if output == "function_call_output" else "custom tool call"
-            invalid(f"No tool output found for {what} {call_id}.", "input")
+        name, call_id = find_item_type(item), str(item.get("call_id"))
+        if name not in seen:
+            continue
+        if name == OUTPUT and call_id not in seen[CALL]:
+            reject(f"No tool call found for function call output with call_id {call_id}.", "input")
+        if call_id in seen[name]:
+            reject_duplicate(call_id)
+        seen[name].add(call_id)
+    for item in items:
+        if find_item_type(item) == CALL and (call_id := str(item.get("call_id"))) not in seen[OUTPUT]:
+            reject(f"No tool output found for function call {call_id}.", "input")
 
 
-def not_found(item_id: str) -> NoReturn:
-    raise Refused(
+def reject_unknown_item(item_id: str) -> NoReturn:
+    raise RequestRejected(
         404,
         f"Item with id '{item_id}' not found. Items are not persisted when `store` is set to false. Try again with "
         "`store` set to true, or remove this item from your input.",
@@ -252,32 +265,29 @@ def not_found(item_id: str) -> NoReturn:
     )
 
 
-def duplicate(item_id: str) -> NoReturn:
-    invalid(f"Duplicate item found with id {item_id}. Remove duplicate items from your input and try again.", "input")
+def reject_duplicate(item_id: str) -> NoReturn:
+    reject(f"Duplicate item found with id {item_id}. Remove duplicate items from your input and try again.", "input")
 
 
-def _is_issued_kind(item: Item) -> bool:
-    """Messages of the model and function calls carry ids that only the service gives."""
-    return kind(item) == "function_call" or (kind(item) == "message" and side(item) == "model")
+def _is_issued_kind(item: InputItem) -> bool:
+    """Return True for function calls and messages from the model. Only the service issues IDs for these items."""
+    return find_item_type(item) == "function_call" or (
+        find_item_type(item) == "message" and find_item_side(item) == "model"
+    )
 
 
-def _bare_part(part: Any) -> Any:
-    return {key: value for key, value in part.items() if key in _TELLING} if isinstance(part, dict) else part
+def _normalize_part(part: Any) -> Any:
+    return {key: value for key, value in part.items() if key in _COMPARED_KEYS} if isinstance(part, dict) else part
 
 
-def _number(ids: Ids, item_id: str | None) -> int | None:
-    place = ids.read(item_id) if item_id is not None else None
-    return None if place is None else place.number
+def _reject_missing_follower(item_id: str) -> NoReturn:
+    reject(f"Item '{item_id}' of type 'reasoning' was provided without its required following item.", "input")
 
 
-def _without_following(item_id: str) -> NoReturn:
-    invalid(f"Item '{item_id}' of type 'reasoning' was provided without its required following item.", "input")
-
-
-def _unverified(item: Item, reason: str) -> NoReturn:
+def _reject_unverified(item: InputItem, reason: str) -> NoReturn:
     if item.get("id") is not None:
         which = f"for item {item['id']}"
     else:
         encrypted = str(item.get("encrypted_content"))
         which = f"{encrypted[:4]}...{encrypted[-4:]}"
-    invalid(f"The encrypted content {which} could not be verified. Reason: {reason}", None, "invalid_encrypted_content")
+    reject(f"The encrypted content {which} could not be verified. Reason: {reason}", None, "invalid_encrypted_content")

@@ -1,342 +1,281 @@
-"""The OpenAI Responses dialect: routes, the order of the checks, and how an accepted request is answered.
-
-The checks and forms live in the other modules of this package; what the model says is the script's. State: secrets of
-seals and ids, stored responses, cached prefixes, all in memory and bounded.
-"""
+"""The simulated Responses API service. This module defines routes, the order of checks and replies."""
 
 from __future__ import annotations
 
-import secrets
+import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from thinklsp.simulator.chat.flavours import MODELS as COMPATIBLE
-from thinklsp.simulator.chat.flavours import model_info as compatible_info
-from thinklsp.simulator.dialect import (
-    Received,
-    Reply,
-    Send,
-    Streamed,
-    Whole,
-    encode_json,
-    is_under,
-    parse_json,
-    read_bearer_token,
-    send_answer,
-    send_error,
-    stream_answer,
+from thinklsp.simulator.chat.flavours import COMPATIBLE_MODELS as COMPATIBLE
+from thinklsp.simulator.chat.flavours import build_model_info as compatible_info
+from thinklsp.simulator.dialect import Dialect, ReceivedRequest, SendBytes, SimulatedReply, is_under, read_bearer_token
+from thinklsp.simulator.openai.answer import build_response_json, encode_error_event, stream_response, write_response
+from thinklsp.simulator.openai.input_items import (
+    InputItem,
+    OpenAiConversation,
+    check_item,
+    find_item_side,
+    find_item_type,
+    find_last_compaction,
+    read_conversation,
 )
-from thinklsp.simulator.openai.answer import compaction, ending, write_items
-from thinklsp.simulator.openai.errors import (
-    INVALID,
-    Refused,
-    error_body,
-    filled_text,
-    invalid,
-    missing,
-    scripted_error,
-    server_failure,
-    status_of_type,
-    unknown,
-    wrong_type,
+from thinklsp.simulator.openai.issued_items import ItemIds, ResponseStore
+from thinklsp.simulator.openai.models import (
+    OPENAI_MODELS,
+    ResponseOptions,
+    ResponseRequest,
+    build_model_info,
+    check_options,
+    parse_body,
+    read_request,
+    resolve_traits,
 )
-from thinklsp.simulator.openai.items import Conversation, Item, check_item, kind_of, read_conversation
-from thinklsp.simulator.openai.models import MODELS, model_info, traits_of
-from thinklsp.simulator.openai.options import Options, check_options
-from thinklsp.simulator.openai.replay import Hearing, Issuer, Replay, not_found, prefix_chain
-from thinklsp.simulator.openai.response import (
-    CACHE_MINIMUM,
-    PING,
-    Response,
-    as_frames,
-    as_json,
-    error_event,
-    figures,
-    list_cache_items,
-    response_head,
+from thinklsp.simulator.openai.replay import (
+    Issuer,
+    OpenAiReplay,
+    OpenAiReplayCheck,
+    build_prefix_chain,
+    normalize_item,
+    reject_unknown_item,
 )
-from thinklsp.simulator.openai.seals import Ids, Memory
-from thinklsp.simulator.openai.tools import check_choice, check_tools
-from thinklsp.simulator.scenario import HttpError
-from thinklsp.simulator.script import Answer, Course, Script
-from thinklsp.simulator.state import Item as CacheItem
-from thinklsp.simulator.state import PromptCache, Sealer, text_digest
+from thinklsp.simulator.openai.tools import check_tool_choice, check_tools
+from thinklsp.simulator.rejections import ErrorTable, RequestRejected, reject, reject_empty, reject_missing, reject_type
+from thinklsp.simulator.script import NeutralRequest, Script
+from thinklsp.simulator.service_state import CacheUnit as CacheItem
+from thinklsp.simulator.service_state import build_cache_units, estimate_tokens, hash_text
 
-_KNOWN = frozenset(
-    {"access_programs", "background", "context_management", "conversation", "image", "include", "input"}
-    | {"instructions", "max_output_tokens", "max_tool_calls", "metadata", "model", "moderation"}
-    | {"parallel_tool_calls", "previous_response_id", "prompt", "prompt_cache_key", "prompt_cache_options"}
-    | {"prompt_cache_retention", "reasoning", "safety_identifier", "service_tier", "store", "stream"}
-    | {"stream_options", "temperature", "text", "tool_choice", "tools", "top_logprobs", "top_p", "truncation", "user"}
-)
-# Keys of the chat endpoint that have another name here.
-_MOVED = {
-    "max_completion_tokens": "max_output_tokens",
-    "max_tokens": "max_output_tokens",
-    "messages": "input",
-    "reasoning_effort": "reasoning.effort",
-    "response_format": "text.format",
-    "verbosity": "text.verbosity",
-}
+_DEFAULT_ERROR_TYPE = "invalid_request_error"
+_CACHE_MINIMUM = 1024
+_IMAGE_TOKENS = 1200
+# The service caches a prefix for at least 30 minutes, and possibly longer.
+_LIFETIME = "1h"
 _RESPONSES = "/v1/responses"
 _MODELS = "/v1/models"
-# Headers by which another service's client asks for its models at the same path.
-_FOREIGN = frozenset({"anthropic-version", "x-api-key", "x-goog-api-key"})
+# A request for `/v1/models` with any of these headers is meant for another simulated service.
+_FOREIGN_HEADERS = frozenset({"anthropic-version", "x-api-key", "x-goog-api-key"})
 
 
 @dataclass(frozen=True, slots=True)
-class _Accepted:
-    """A request that passed every check."""
+class _AcceptedRequest:
+    """A request that passed all checks."""
 
     body: Mapping[str, Any]
-    options: Options
-    conversation: Conversation
+    options: ResponseOptions
+    conversation: OpenAiConversation
     tools: frozenset[str]
-    replay: Replay
-    items: tuple[CacheItem, ...]
+    replay: OpenAiReplay
+    cache_units: tuple[CacheItem, ...]
     issuer: Issuer
 
 
-class OpenAiDialect:
-    """`clock` in seconds decides how long cached prefixes live."""
+class OpenAiDialect(Dialect):
+    name = "openai"
+    errors = ErrorTable("openai")
 
     def __init__(self, script: Script, clock: Callable[[], float] = time.monotonic) -> None:
-        self._script = script
-        self._clock = clock
-        self._sealer = Sealer()
-        self._ids = Ids()
-        self._memory = Memory()
-        self._cache = PromptCache()
+        super().__init__(script, clock)
+        self._ids = ItemIds()
+        self._responses = ResponseStore()
 
-    def serves(self, request: Received) -> bool:
+    def can_answer(self, request: ReceivedRequest) -> bool:
         if is_under(request.path, _RESPONSES):
             return True
-        mine = "authorization" in request.headers and not _FOREIGN & request.headers.keys()
+        mine = "authorization" in request.headers and not _FOREIGN_HEADERS & request.headers.keys()
         return mine and request.method == "GET" and is_under(request.path, _MODELS)
 
     def reset(self) -> None:
-        self._memory.clear()
-        self._cache.clear()
+        super().reset()
+        self._responses.clear()
 
-    def failure(self, status: int, message: str) -> Whole:
-        return Whole(status, _json_headers(), server_failure(status, message))
+    def _build_headers(self, request: ReceivedRequest) -> dict[str, str]:
+        return {
+            "x-request-id": request.id,
+            "openai-organization": "thinklsp-simulator",
+            "openai-version": "2020-10-01",
+        }
 
-    def reply(self, request: Received) -> Reply:
-        try:
-            return self._route(request)
-        except Refused as refusal:
-            body = error_body(INVALID, str(refusal), param=refusal.param, code=refusal.code)
-            return Whole(refusal.status, _json_headers(), body)
-        except RecursionError:
-            return Whole(400, _json_headers(), error_body(INVALID, "The request body is nested too deeply."))
+    def _build_error_value(self, request: ReceivedRequest, rejection: RequestRejected) -> object:  # noqa: ARG002 - the same for every request
+        kind = rejection.kind or _DEFAULT_ERROR_TYPE
+        return {"error": {"message": str(rejection), "type": kind, "param": rejection.param, "code": rejection.code}}
 
-    def _route(self, request: Received) -> Reply:
+    def _route_request(self, request: ReceivedRequest) -> SimulatedReply:
         path, method = request.path.rstrip("/"), request.method
         if path != _RESPONSES and not is_under(path, _MODELS):
-            raise Refused(404, f"Invalid URL ({method} {request.path})")
+            raise RequestRejected(404, f"Invalid URL ({method} {request.path})")
         if method != ("POST" if path == _RESPONSES else "GET"):
-            raise Refused(405, f"Invalid method for URL ({method} {request.path})", code="method_not_supported")
+            raise RequestRejected(405, f"Invalid method for URL ({method} {request.path})", code="method_not_supported")
         key = _check_key(request.headers)
         if path == _MODELS:
-            # Compatible servers with a key are asked at the same place.
-            listed = [*(model_info(name) for name in MODELS), *(compatible_info(name) for name in COMPATIBLE)]
-            return _json({"object": "list", "data": listed})
+            # The list includes the models of compatible servers, whose clients send the same request.
+            models = [
+                *(build_model_info(name) for name in OPENAI_MODELS),
+                *(compatible_info(name) for name in COMPATIBLE),
+            ]
+            return self._build_json_reply(request, {"object": "list", "data": models})
         if path != _RESPONSES:
-            return _json(model_info(path.removeprefix(f"{_MODELS}/")))
-        return self._answer(self._accept(request, key))
+            return self._build_json_reply(request, build_model_info(path.removeprefix(f"{_MODELS}/")))
+        return self._build_answer(request, self._check_request(request, key))
 
-    def _accept(self, request: Received, key: str) -> _Accepted:
-        body = _parse_body(request.body)
-        _check_keys(body)
-        options = check_options(body, traits_of(body["model"]))
-        names = check_tools(body.get("tools"))
-        check_choice(body.get("tool_choice"), names, any_tools=bool(body.get("tools")))
-        conversation = read_conversation(self._input(body, options))
+    def _check_request(self, received: ReceivedRequest, key: str) -> _AcceptedRequest:
+        body = parse_body(received.body)
+        request = read_request(body)
+        options = check_options(request, resolve_traits(request.model))
+        names = check_tools(request.tools or ())
+        check_tool_choice(request.tool_choice, names, any_tools=bool(request.tools))
+        conversation = read_conversation(self._read_input(request, options))
         if conversation.effort is not None:
             options = replace(options, effort=conversation.effort)
-        issuer = Issuer(self._sealer, self._ids, self._memory, key)
-        replay = Hearing(conversation, body.get("tools"), options, issuer).judge()
-        units = list_cache_items(body, conversation, options, replay)
-        self._check_window(sum(unit.tokens for unit in units), options)
-        tools = frozenset((*names, *_added_tools(conversation)))
-        return _Accepted(body, options, conversation, tools, replay, units, issuer)
-
-    def _input(self, body: Mapping[str, Any], options: Options) -> list[Item]:
-        """The items of the request, with those before them that it refers to."""
-        before = self._stored(body)
-        given = body.get("input")
-        if given is None:
-            missing("input")
-        if isinstance(given, str):
-            return [*before, {"type": "message", "role": "user", "content": filled_text(given, "input")}]
-        if not isinstance(given, list):
-            wrong_type("input", "one of a string or an array", given)
-        result = list(before)
-        for index, item in enumerate(given):
-            if not self._memory.dictated(item):
-                check_item(item, f"input[{index}]", options)
-                if kind_of(item, f"input[{index}]") == "item_reference":
-                    item = self._memory.item(item["id"]) or not_found(item["id"])
-            result.append(item)
-        if not result:
-            missing("input")
-        return result
-
-    def _stored(self, body: Mapping[str, Any]) -> tuple[Item, ...]:
-        for key, name in (("conversation", "Conversation"), ("prompt", "Prompt")):
-            wanted = body.get(key)
-            if wanted is not None:
-                wanted = wanted.get("id") if isinstance(wanted, dict) else wanted
-                raise Refused(404, f"{name} with id '{wanted}' not found.", param=key)
-        response_id = body.get("previous_response_id")
-        if response_id is None:
-            return ()
-        conversation = self._memory.conversation(response_id)
-        if conversation is None:
-            invalid(
-                f"Previous response with id '{response_id}' not found.",
-                "previous_response_id",
-                "previous_response_not_found",
-            )
-        return conversation
-
-    def _check_window(self, total: int, options: Options) -> None:
-        window = self._script.scenario.context_window or options.traits.window
-        if total > window and not options.truncates:
-            invalid(
+        issuer = Issuer(self._signer, self._ids, self._responses, key)
+        replay = OpenAiReplayCheck(conversation, request.tools, options, issuer).check_items()
+        units = _list_cache_units(body, conversation, options, replay)
+        total = sum(unit.tokens for unit in units)
+        if total > self._resolve_window(options.traits.window) and not options.truncates_input:
+            reject(
                 "Your input exceeds the context window of this model. Please adjust your input and try again.",
                 "input",
                 "context_length_exceeded",
             )
+        tools = frozenset((*names, *_list_added_tools(conversation)))
+        return _AcceptedRequest(body, options, conversation, tools, replay, units, issuer)
 
-    def _answer(self, accepted: _Accepted) -> Reply:
-        answer = self._script.answer(_course(accepted), "openai")
+    def _read_input(self, request: ResponseRequest, options: ResponseOptions) -> list[InputItem]:
+        """Return the items in the request, including the stored items to which the request refers."""
+        result = list(self._find_stored_items(request))
+        value = request.input
+        if isinstance(value, str):
+            if not value:
+                reject_empty("input", "string")
+            return [*result, {"type": "message", "role": "user", "content": value}]
+        if value is not None and not isinstance(value, list):
+            reject_type("input", "one of a string or an array", value)
+        for index, item in enumerate(value or ()):
+            if not self._responses.is_raw_item(item):
+                check_item(item, ("input", index), options)
+                if find_item_type(item) == "item_reference":
+                    item = self._responses.items.get(item["id"]) or reject_unknown_item(item["id"])
+            result.append(item)
+        if value is None or not result:
+            reject_missing("input")
+        return result
+
+    def _find_stored_items(self, request: ResponseRequest) -> tuple[InputItem, ...]:
+        for key, value in (("conversation", request.conversation), ("prompt", request.prompt)):
+            if value is not None:
+                value_id = value.get("id") if isinstance(value, dict) else value
+                raise RequestRejected(404, f"{key.title()} with id '{value_id}' not found.", param=key)
+        response_id = request.previous_response_id
+        stored = () if response_id is None else self._responses.responses.get(response_id)
+        if stored is None:
+            reject(
+                f"Previous response with id '{response_id}' not found.",
+                "previous_response_id",
+                "previous_response_not_found",
+            )
+        return stored
+
+    def _build_answer(self, request: ReceivedRequest, accepted: _AcceptedRequest) -> SimulatedReply:
+        answer, options = self._script.answer(_build_neutral_request(accepted), self.name), accepted.options
         if answer.http_error is not None:
-            return _scripted_error(answer.http_error, answer)
-        response = self._write(accepted, answer)
-        return _stream(response, answer) if accepted.options.stream else _whole(response, answer)
-
-    def _write(self, accepted: _Accepted, answer: Answer) -> Response:
-        """The response, stored and accounted for. A broken stream counts too: the service has done its work."""
-        options = accepted.options
-        spent = self._cache.charge(accepted.items, CACHE_MINIMUM, self._clock())
-        written = write_items(answer, options, accepted.issuer, accepted.replay.prefix)
-        if options.compact_at is not None and spent.total >= options.compact_at:
-            written = (compaction(options, accepted.issuer), *written)
-        response_id = f"resp_{secrets.token_hex(24)}"
-        usage = figures(
-            spent,
-            sum(item.tokens for item in written) + 2,
-            sum(item.tokens for item in written if item.reasoning),
-            answer.usage,
-            options,
-        )
-        head = response_head(response_id, int(time.time()), accepted.body, options, accepted.replay.dropped)
-        response = Response(head, written, ending(answer), usage, options.obfuscates)
-        self._memory.dictate(item.item for item in written if item.dictated)
+            return self._build_scripted_failure(request, answer, answer.http_error)
+        # The service charges for a response and stores it even if the stream is interrupted later.
+        input_usage = self._cache.count_request(accepted.cache_units, _CACHE_MINIMUM, self._clock())
+        response = write_response(answer, accepted.body, options, accepted.issuer, accepted.replay, input_usage)
+        for entry in response.streamed_items:
+            if entry.is_raw:
+                self._responses.add_raw_item(entry.item)
         if options.store:
-            self._memory.store(response_id, accepted.conversation.items, response.output)
-        return response
+            self._responses.store(response.head["id"], accepted.conversation.items, response.output)
+        frames = tuple(stream_response(response))
+        event = answer.error_event
+        count = sum(isinstance(frame, SendBytes) for frame in frames)
+        number = min(event.after_events, count) if event is not None else count
+        stream = frames if options.stream else None
+        return self._build_answer_reply(
+            request, answer, build_response_json(response), stream, lambda error: encode_error_event(error, number)
+        )
 
 
 def _check_key(headers: Mapping[str, str]) -> str:
-    """Return a digest of the key: any key will do, none will not."""
+    """Return a hash of the API key. Any key is accepted, but a missing key is rejected."""
     key = read_bearer_token(headers)
     if not key:
-        raise Refused(
+        raise RequestRejected(
             401,
             "You didn't provide an API key. You need to provide your API key in an Authorization header using Bearer "
             "auth (i.e. Authorization: Bearer YOUR_KEY).",
         )
-    return text_digest(key)[:16]
+    return hash_text(key)[:16]
 
 
-def _parse_body(raw: bytes) -> Mapping[str, Any]:
-    try:
-        body = parse_json(raw)
-    except ValueError:
-        invalid(
-            "We could not parse the JSON body of your request. (HINT: This likely means you aren't using your HTTP "
-            "library correctly. The OpenAI API expects a JSON payload, but what was sent was not valid JSON.)"
-        )
-    if not isinstance(body, dict):
-        wrong_type("body", "an object", body)
-    return body
-
-
-def _check_keys(body: Mapping[str, Any]) -> None:
-    """Refuse a body without a model, or with an unknown key."""
-    for key in body:
-        if key in _MOVED:
-            invalid(
-                f"Unsupported parameter: '{key}'. In the Responses API, this parameter has moved to '{_MOVED[key]}'. "
-                "Try again with the new parameter. See the API documentation for more information: "
-                "https://platform.openai.com/docs/api-reference/responses/create.",
-                None,
-                "unsupported_parameter",
-            )
-        if key not in _KNOWN:
-            unknown(key)
-    if body.get("model") is None:
-        missing("model")
-    if not isinstance(body["model"], str):
-        wrong_type("model", "a string", body["model"])
-
-
-def _added_tools(conversation: Conversation) -> list[str]:
+def _list_added_tools(conversation: OpenAiConversation) -> list[str]:
     added = (item for item in conversation.items if item.get("type") == "additional_tools")
     tools = (tool for item in added if isinstance(item.get("tools"), list) for tool in item["tools"])
     return [str(tool["name"]) for tool in tools if isinstance(tool, dict) and "name" in tool]
 
 
-def _course(accepted: _Accepted) -> Course:
+def _build_neutral_request(accepted: _AcceptedRequest) -> NeutralRequest:
     conversation, instructions = accepted.conversation, accepted.body.get("instructions")
-    return Course(
+    return NeutralRequest(
         str(accepted.body["model"]),
         "\n".join((*((instructions,) if instructions else ()), *conversation.system)),
         accepted.tools,
-        conversation.prompts,
-        conversation.answers,
-        conversation.results,
-        prefix_chain(None, conversation.items)[-1],
+        conversation.state,
+        build_prefix_chain(None, conversation.items)[-1],
     )
 
 
-def _stream(response: Response, answer: Answer) -> Streamed:
-    frames = tuple(as_frames(response))
-    event = answer.error_event
-    events = sum(isinstance(frame, Send) for frame in frames)
-    error = error_event(event.type, event.message, min(event.after_events, events)) if event else b""
-    return stream_answer(answer, frames, _headers(), ping=PING, error=error)
+def _list_cache_units(
+    body: Mapping[str, Any], conversation: OpenAiConversation, options: ResponseOptions, replay: OpenAiReplay
+) -> tuple[CacheItem, ...]:
+    """Divide a request into units for the prompt cache, in the order in which the model reads them."""
+    units = _iter_contents(body, conversation, options, replay)
+    return build_cache_units("", ((content, tokens, _LIFETIME if cache else None) for content, tokens, cache in units))
 
 
-def _whole(response: Response, answer: Answer) -> Whole:
-    """Without a stream, faults take their nearest form: an error status, a dropped connection, a longer wait."""
-    event = answer.error_event
-    if event is not None:
-        error = HttpError(status=status_of_type(event.type), type=event.type, message=event.message)
-        return _scripted_error(error, answer)
-    return send_answer(answer, _json_headers(), encode_json(as_json(response)))
+def _iter_contents(
+    body: Mapping[str, Any], conversation: OpenAiConversation, options: ResponseOptions, replay: OpenAiReplay
+) -> Iterator[tuple[str, int, bool]]:
+    """Yield the content and the token count of each unit, and whether the prompt up to this unit can be cached."""
+    effort, key, form = options.effort, body.get("prompt_cache_key"), body.get("text")
+    opening = json.dumps([options.traits.id, effort, key, form])
+    implicit = options.caches_implicitly
+    for tool in body.get("tools") or ():
+        yield opening + json.dumps(tool), _count_tokens(tool), implicit
+    instructions = body.get("instructions")
+    unit = (f"instructions {instructions}", estimate_tokens(instructions) + 3) if instructions else None
+    if unit is not None and not options.traits.binds_reasoning:
+        yield opening + unit[0], unit[1], implicit
+    start = find_last_compaction(conversation.items)
+    for index, item in enumerate(conversation.items):
+        if index < start and find_item_side(item) != "frame":
+            continue
+        if find_item_type(item) == "reasoning":
+            if index in replay.tokens:
+                yield f"reasoning {item.get('encrypted_content') or item.get('id')}", replay.tokens[index], implicit
+            continue
+        yield (
+            opening + json.dumps(normalize_item(item)),
+            _count_tokens(normalize_item(item)),
+            implicit or _has_breakpoint(item),
+        )
+    if unit is not None and options.traits.binds_reasoning:
+        # The newest models read the instructions last.
+        yield unit[0], unit[1], False
 
 
-def _scripted_error(error: HttpError, answer: Answer) -> Whole:
-    status, body = scripted_error(error)
-    return send_error(answer, error, status, _json_headers(), body)
+def _count_tokens(value: Mapping[str, Any]) -> int:
+    content = value.get("content")
+    if not isinstance(content, list):
+        return 3 + estimate_tokens(json.dumps(value, ensure_ascii=False))
+    rest = [part for part in content if not (isinstance(part, dict) and part.get("type") == "input_image")]
+    tokens = estimate_tokens(json.dumps({**value, "content": rest}, ensure_ascii=False))
+    return 3 + tokens + _IMAGE_TOKENS * (len(content) - len(rest))
 
 
-def _json(value: Mapping[str, Any]) -> Whole:
-    return Whole(200, _json_headers(), encode_json(value))
-
-
-def _json_headers() -> dict[str, str]:
-    return {**_headers(), "content-type": "application/json"}
-
-
-def _headers() -> dict[str, str]:
-    return {
-        "x-request-id": f"req_{secrets.token_hex(16)}",
-        "openai-organization": "thinklsp-simulator",
-        "openai-version": "2020-10-01",
-    }
+def _has_breakpoint(item: Mapping[str, Any]) -> bool:
+    content = item.get("content")
+    return isinstance(content, list) and any(
+        isinstance(part, dict) and part.get("prompt_cache_breakpoint") for part in content
+    )

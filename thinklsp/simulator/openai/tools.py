@@ -1,76 +1,164 @@
-"""Tools and tool_choice of an OpenAI request: their shapes, names and schemas.
+"""Checks for `tools` and `tool_choice` in a Responses API request, including names and schemas.
 
-Only functions can be played; hosted tools are accepted as they stand and never used.
+Scenarios can call only functions. Hosted tools are accepted without checks and are never called.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Annotated, Any, Literal
 
-from thinklsp.simulator.openai.errors import (
-    array,
-    choice,
-    filled_array,
-    flag,
-    invalid,
-    missing,
-    only,
-    required,
-    short_text,
-    table,
-    text,
-    wrong_type,
+from pydantic import Field
+
+from thinklsp.simulator.rejections import (
+    JsonPath,
+    Shape,
+    check_supported_value,
+    format_path,
+    read_shape,
+    reject,
+    reject_like_openai,
+    reject_missing,
+    reject_type,
 )
 
-_NOT_STRICT = frozenset(
+_NON_STRICT_KEYS = frozenset(
     {"allOf", "dependentRequired", "dependentSchemas", "else", "if", "not", "oneOf", "patternProperties", "then"}
 )
-_SAYS_WHAT = frozenset({"$ref", "anyOf", "const", "enum", "type"})
-_Path = tuple[str, ...]
-_HOSTED = (
-    "apply_patch", "code_interpreter", "computer", "computer_use_preview", "file_search", "image_generation",
+_ROOT_COMPOSITION = frozenset({"allOf", "anyOf", "enum", "not", "oneOf"})
+_TYPE_KEYS = frozenset({"$ref", "anyOf", "const", "enum", "type"})
+_SchemaPath = tuple[str, ...]
+_HOSTED_TOOLS = (
+    "apply_patch", "code_interpreter", "computer", "computer_use_preview", "custom", "file_search", "image_generation",
     "local_shell", "mcp", "namespace", "programmatic_tool_calling", "shell", "tool_search", "web_search",
     "web_search_preview",
 )  # fmt: skip
-_TYPES = ("function", "custom", *_HOSTED)
-_FUNCTION_KEYS = frozenset(
-    {"allowed_callers", "defer_loading", "description", "name", "output_schema", "parameters", "strict", "type"}
-)
-_CUSTOM_KEYS = frozenset({"allowed_callers", "defer_loading", "description", "format", "name", "type"})
-_MODES = ("none", "auto", "required")
-_NAME = re.compile(r"[a-zA-Z0-9_-]+")
-_MAX_NAME = 128
+_TOOL_TYPES = ("function", *_HOSTED_TOOLS)
+_CHOICE_MODES = ("none", "auto", "required")
+# A function name in a tool definition or in a tool call.
+FunctionName = Annotated[str, Field(min_length=1, max_length=128, pattern="^[a-zA-Z0-9_-]+$")]
 
 
-def check_schema(schema: Any, function: str, place: str, *, strict: bool) -> None:
-    """Raises Refused in the service's words."""
-    problem = _root_problem(schema) or (_strict_problem(schema) if strict else None)
+class _Function(Shape):
+    name: FunctionName
+    type: str
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+    output_schema: Any = None
+    allowed_callers: Any = None
+    defer_loading: Any = None
+
+
+class _FunctionChoice(Shape):
+    type: str
+    name: str
+
+
+class _AllowedTools(Shape):
+    type: str
+    mode: Literal["auto", "required"]
+    tools: Annotated[list[dict[str, Any]], Field(min_length=1)]
+
+
+def read_type(value: Any, place: str, supported: Sequence[str]) -> str:
+    """Return the `type` of an object. Reject the request if the type is not supported."""
+    if not isinstance(value, dict):
+        reject_type(place, "an object", value)
+    if "type" not in value:
+        reject_missing(f"{place}.type")
+    return check_supported_value(value["type"], f"{place}.type", supported)
+
+
+def check_tools(tools: Sequence[Any], place: JsonPath = ("tools",)) -> tuple[str, ...]:
+    """Check tool definitions and return the names of the functions in order."""
+    names: list[str] = []
+    for index, tool in enumerate(tools):
+        here = (*place, index)
+        if read_type(tool, format_path(here), _TOOL_TYPES) != "function":
+            continue
+        read = read_shape(_Function, tool, here, reject_like_openai)
+        if read.name in names:
+            reject(
+                f"Invalid '{format_path(here)}.name': '{read.name}'. Tool names must be unique.",
+                f"{format_path(here)}.name",
+            )
+        if read.parameters is not None:
+            check_schema(read.name, read.parameters, f"{format_path(here)}.parameters", is_strict=bool(read.strict))
+        names.append(read.name)
+    return tuple(names)
+
+
+def check_tool_choice(choice: Any, names: Sequence[str], *, any_tools: bool) -> None:
+    place = "tool_choice"
+    if choice is None:
+        return
+    if isinstance(choice, str):
+        check_supported_value(choice, place, _CHOICE_MODES)
+        if choice == "required" and not any_tools:
+            reject("Tool choice 'required' must be specified with 'tools' parameter.", place)
+        return
+    if not isinstance(choice, dict):
+        reject_type(place, "one of a string or an object", choice)
+    kind = read_type(choice, place, ("allowed_tools", *_TOOL_TYPES))
+    offered: list[Any] = []
+    if kind == "function":
+        offered = [read_shape(_FunctionChoice, choice, (place,), reject_like_openai).name]
+    if kind == "allowed_tools":
+        allowed = read_shape(_AllowedTools, choice, (place,), reject_like_openai).tools
+        offered = [tool.get("name") for tool in allowed if tool.get("type") == "function"]
+    for name in offered:
+        if name not in names:
+            reject(f"Tool choice '{name}' not found in 'tools' parameter.", place)
+
+
+def complete_tools(tools: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the tools in the form that the response contains. The schema determines the default for `strict`."""
+    result: list[Mapping[str, Any]] = []
+    for tool in tools:
+        if tool["type"] == "function":
+            schema = tool.get("parameters") or {}
+            strict = tool.get("strict")
+            if strict is None:
+                strict = _find_root_problem(schema) is None and _find_strict_problem(schema) is None
+            tool = {"description": None, "parameters": None, **tool, "strict": strict}
+        result.append(tool)
+    return result
+
+
+def check_schema(name: str, schema: Mapping[str, Any], place: str, *, is_strict: bool) -> None:
+    """Check the schema of a function's parameters."""
+    problem = _find_root_problem(schema) or _find_items_problem(schema)
+    problem = problem or (_find_strict_problem(schema) if is_strict else None)
     if problem is not None:
-        _refuse(problem, function, place)
+        reject(f"Invalid schema for function '{name}': {problem}", place, "invalid_function_parameters")
 
 
-def conforms(schema: Any) -> bool:
-    """Whether strict mode could take the schema."""
-    return _root_problem(schema) is None and _strict_problem(schema) is None
-
-
-def _root_problem(schema: Mapping[str, Any]) -> str | None:
+def _find_root_problem(schema: Mapping[str, Any]) -> str | None:
     kind = schema.get("type")
-    if kind == "object":
-        return None
-    return f"""schema must be a JSON Schema of 'type: "object"', got 'type: "{kind}"'."""
+    if kind != "object":
+        return f"""schema must be a JSON Schema of 'type: "object"', got 'type: "{kind}"'."""
+    if _ROOT_COMPOSITION & schema.keys():
+        keys = "'oneOf'/'anyOf'/'allOf'/'enum'/'not'"
+        return f"schema must have type 'object' and not have {keys} at the top level."
+    return None
 
 
-def _strict_problem(schema: Mapping[str, Any]) -> str | None:
-    for path, part in _parts(schema, ()):
+def _find_items_problem(schema: Mapping[str, Any]) -> str | None:
+    for path, part in _iter_schemas(schema, ()):
+        if part.get("type") == "array" and "items" not in part:
+            return f"In context={path}, array schema missing items."
+    return None
+
+
+def _find_strict_problem(schema: Mapping[str, Any]) -> str | None:
+    for path, part in _iter_schemas(schema, ()):
         for key in part:
-            if key in _NOT_STRICT:
+            if key in _NON_STRICT_KEYS:
                 return f"In context={path}, '{key}' is not permitted."
-        if not _SAYS_WHAT & part.keys():
+        if not _TYPE_KEYS & part.keys():
             return f"In context={path}, schema must have a 'type' key."
-        if _is_object(part) and (problem := _object_problem(part)) is not None:
+        if _is_object(part) and (problem := _find_object_problem(part)) is not None:
             return f"In context={path}, {problem}"
     return None
 
@@ -80,7 +168,7 @@ def _is_object(part: Mapping[str, Any]) -> bool:
     return kind == "object" or (isinstance(kind, list) and "object" in kind)
 
 
-def _object_problem(part: Mapping[str, Any]) -> str | None:
+def _find_object_problem(part: Mapping[str, Any]) -> str | None:
     if part.get("additionalProperties") is not False:
         return "'additionalProperties' is required to be supplied and to be false."
     properties, required = part.get("properties"), part.get("required")
@@ -98,8 +186,8 @@ def _object_problem(part: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _parts(schema: Any, path: _Path) -> Iterator[tuple[_Path, Mapping[str, Any]]]:
-    """The schema and every schema inside it, with where it stands."""
+def _iter_schemas(schema: Any, path: _SchemaPath) -> Iterator[tuple[_SchemaPath, Mapping[str, Any]]]:
+    """Yield a schema and all nested schemas, each with its path."""
     if not isinstance(schema, dict):
         return
     yield path, schema
@@ -107,110 +195,8 @@ def _parts(schema: Any, path: _Path) -> Iterator[tuple[_Path, Mapping[str, Any]]
         inner = schema.get(holder)
         if isinstance(inner, dict):
             for name, part in inner.items():
-                yield from _parts(part, (*path, holder, name))
-    yield from _parts(schema.get("items"), (*path, "items"))
+                yield from _iter_schemas(part, (*path, holder, name))
+    yield from _iter_schemas(schema.get("items"), (*path, "items"))
     choices = schema.get("anyOf")
     for index, part in enumerate(choices if isinstance(choices, list) else ()):
-        yield from _parts(part, (*path, "anyOf", str(index)))
-
-
-def _refuse(problem: str, function: str, place: str) -> NoReturn:
-    invalid(f"Invalid schema for function '{function}': {problem}", place, "invalid_function_parameters")
-
-
-def check_tools(tools: Any, place: str = "tools") -> tuple[str, ...]:
-    """Names of the functions and custom tools, in order."""
-    if tools is None:
-        return ()
-    names: list[str] = []
-    for index, tool in enumerate(array(tools, place)):
-        name = _check_tool(tool, f"{place}[{index}]")
-        if name is not None and name in names:
-            invalid(f"Invalid '{place}[{index}].name': '{name}'. Tool names must be unique.", f"{place}[{index}].name")
-        if name is not None:
-            names.append(name)
-    return tuple(names)
-
-
-def check_name(value: Any, place: str) -> str:
-    """A function's name, in a tool or in a call of it."""
-    if not _NAME.fullmatch(short_text(value, place, _MAX_NAME)):
-        invalid(
-            f"Invalid '{place}': string does not match pattern. Expected a string that matches the pattern "
-            "'^[a-zA-Z0-9_-]+$'.",
-            place,
-            "invalid_value",
-        )
-    return str(value)
-
-
-def check_choice(selected: Any, names: Sequence[str], *, any_tools: bool) -> None:
-    match selected:
-        case None:
-            return
-        case str():
-            choice(selected, "tool_choice", _MODES)
-            if selected == "required" and not any_tools:
-                invalid("Tool choice 'required' must be specified with 'tools' parameter.", "tool_choice")
-        case dict():
-            _check_selected(selected, names)
-        case _:
-            wrong_type("tool_choice", "one of a string or an object", selected)
-
-
-def echoed_tools(tools: Any) -> list[Mapping[str, Any]]:
-    """The tools as a response repeats them: `strict` is told, guessed where the request leaves it out."""
-    result: list[Mapping[str, Any]] = []
-    for tool in tools or ():
-        if tool["type"] != "function":
-            result.append(tool)
-            continue
-        given = tool.get("strict")
-        strict = given if given is not None else conforms(tool.get("parameters") or {})
-        echo = {"description": None, "parameters": None, **tool, "strict": strict}
-        result.append(echo)
-    return result
-
-
-def _check_tool(tool: Any, place: str) -> str | None:
-    kind = choice(required(table(tool, place), "type", place), f"{place}.type", _TYPES)
-    if kind == "function":
-        return _check_function(tool, place)
-    if kind == "custom":
-        only(tool, _CUSTOM_KEYS, place)
-        return check_name(required(tool, "name", place), f"{place}.name")
-    return None
-
-
-def _check_function(tool: Mapping[str, Any], place: str) -> str:
-    if "name" not in tool:
-        missing(f"{place}.name")
-    only(tool, _FUNCTION_KEYS, place)
-    name = check_name(tool["name"], f"{place}.name")
-    if tool.get("description") is not None:
-        text(tool["description"], f"{place}.description")
-    strict = tool.get("strict") is not None and flag(tool["strict"], f"{place}.strict")
-    if tool.get("parameters") is not None:
-        schema = table(tool["parameters"], f"{place}.parameters")
-        check_schema(schema, name, f"{place}.parameters", strict=strict)
-    return name
-
-
-def _check_selected(selected: Mapping[str, Any], names: Sequence[str]) -> None:
-    kind = choice(required(selected, "type", "tool_choice"), "tool_choice.type", ("allowed_tools", *_TYPES))
-    if kind in ("function", "custom"):
-        only(selected, ("type", "name"), "tool_choice")
-        _check_offered(required(selected, "name", "tool_choice"), names)
-    if kind == "allowed_tools":
-        only(selected, ("type", "mode", "tools"), "tool_choice")
-        choice(required(selected, "mode", "tool_choice"), "tool_choice.mode", ("auto", "required"))
-        allowed = filled_array(required(selected, "tools", "tool_choice"), "tool_choice.tools")
-        for index, tool in enumerate(allowed):
-            place = f"tool_choice.tools[{index}]"
-            if table(tool, place).get("type") in ("function", "custom"):
-                _check_offered(required(tool, "name", place), names)
-
-
-def _check_offered(name: Any, names: Sequence[str]) -> None:
-    if text(name, "tool_choice.name") not in names:
-        invalid(f"Tool choice '{name}' not found in 'tools' parameter.", "tool_choice")
+        yield from _iter_schemas(part, (*path, "anyOf", str(index)))

@@ -1,4 +1,4 @@
-; What a function returns wraps its declarator.
+; The pointer or reference of a return type encloses the function's declarator.
 (function_definition declarator: (function_declarator declarator: (identifier) @name)) @function
 (function_definition declarator: (_ declarator: (function_declarator declarator: (identifier) @name))) @function
 (function_definition declarator: (_ declarator: (_ declarator: (function_declarator declarator: (identifier) @name)))) @function

@@ -1,10 +1,10 @@
-; What a function returns wraps its declarator.
+; The pointer or reference of a return type encloses the function's declarator.
 (function_definition declarator: (function_declarator declarator: [(identifier) (field_identifier) (operator_name) (destructor_name)] @name)) @function
 (function_definition declarator: (_ (function_declarator declarator: [(identifier) (field_identifier) (operator_name)] @name))) @function
 (function_definition declarator: (_ (_ (function_declarator declarator: [(identifier) (field_identifier) (operator_name)] @name)))) @function
 (function_definition declarator: (operator_cast) @name) @function
 
-; Outside of its class: Class::method, space::Class::method …
+; Definitions outside their class: Class::method, namespace::Class::method.
 (function_definition declarator: (function_declarator declarator: (qualified_identifier
   scope: (_) @scope name: [(identifier) (operator_name) (destructor_name)] @name))) @method
 (function_definition declarator: (_ (function_declarator declarator: (qualified_identifier
@@ -16,7 +16,7 @@
 (function_definition declarator: (function_declarator declarator: (qualified_identifier name: (qualified_identifier
   name: (qualified_identifier scope: (_) @scope name: [(identifier) (operator_name) (destructor_name)] @name))))) @method
 
-; Members that a class only declares.
+; Members that are declared, but not defined, in the class.
 (field_declaration_list (declaration declarator: (function_declarator declarator: [(identifier) (destructor_name)] @name)) @method)
 (field_declaration declarator: (function_declarator declarator: [(field_identifier) (operator_name)] @name)) @method
 (field_declaration declarator: (_ (function_declarator declarator: [(field_identifier) (operator_name)] @name))) @method

@@ -1,4 +1,4 @@
-; Besides ecmascript.scm.
+; Additional patterns for TypeScript; see ecmascript.scm for the common patterns.
 (function_signature name: (identifier) @name) @function
 (abstract_class_declaration name: (_) @name) @class
 (interface_declaration name: (_) @name) @interface

@@ -1,11 +1,12 @@
---- Tells the server what Neovim knows from all its other servers: the requests `thinklsp/editor/…`.
+--- The editor bridge: it answers the requests `thinklsp/editor/…` with the knowledge of the other language servers.
 local diagnostics = require('thinklsp.diagnostics')
 local freshness = require('thinklsp.freshness')
+local review = require('thinklsp.review')
+local rpc = require('thinklsp.rpc')
 
 local M = {}
 
 local PATIENCE = 2000 -- milliseconds
-local HAS_METHODS = vim.fn.has('nvim-0.11') == 1
 
 ---@param bufnr integer
 ---@return boolean
@@ -13,7 +14,7 @@ local function is_file(bufnr)
   return vim.api.nvim_buf_is_loaded(bufnr) and vim.bo[bufnr].buftype == ''
 end
 
---- The loaded buffer of a URI; nothing is opened for it.
+--- Return the loaded buffer of a URI, or nil. The function does not open files.
 ---@param uri string
 ---@return integer?
 local function buffer_of(uri)
@@ -22,7 +23,7 @@ local function buffer_of(uri)
   end)
 end
 
---- What each of the other servers of a buffer answers. Never this one: it would wait for itself.
+--- Return the answers of all other servers of a buffer. The asking server is excluded, as it would wait for itself.
 ---@param asking vim.lsp.Client
 ---@param bufnr integer?
 ---@param method string
@@ -46,10 +47,7 @@ local function answers(asking, bufnr, method, params_for)
   end, vim.lsp.get_clients({ bufnr = bufnr, method = method }))
   left = #clients
   for _, client in ipairs(clients) do
-    local request = HAS_METHODS and function(...)
-      return client:request(...)
-    end or client.request
-    local sent = request(method, params_for(client), function(err, result)
+    local sent = rpc.call(client, 'request', method, params_for(client), function(err, result)
       if not err and result and result ~= vim.NIL then
         table.insert(found, result)
       end
@@ -70,7 +68,7 @@ local function answers(asking, bufnr, method, params_for)
   return found
 end
 
---- The place of a request as another server counts it.
+--- Convert the position of a request to the encoding of another server.
 ---@param asking vim.lsp.Client
 ---@param bufnr integer
 ---@param params lsp.TextDocumentPositionParams
@@ -87,7 +85,7 @@ local function at(asking, bufnr, params)
   end
 end
 
---- Locations of all servers. Their lines are everybody's; their characters are as each server counts them.
+--- Return a handler that collects the locations of all servers. Characters stay in the encoding of each server.
 ---@param method string
 local function places(method)
   return function(client, params)
@@ -131,7 +129,7 @@ local function save(_, params)
   return { saved = saved }
 end
 
---- What Neovim has for a buffer, and the version for which it was told.
+--- Return Neovim's diagnostics for a buffer and the version of the buffer that they belong to.
 ---@param client vim.lsp.Client
 ---@param bufnr integer
 local function told(client, bufnr)
@@ -145,7 +143,7 @@ local function told(client, bufnr)
   }
 end
 
---- Those of every server and linter, when they are about what stands there now, or soon after with what there is.
+--- Return the diagnostics of all servers and linters. Wait a limited time until they belong to the current text.
 local function all_diagnostics(client, params)
   local bufnrs
   if params.uri then
@@ -166,21 +164,22 @@ local ANSWERS = {
   definition = places('textDocument/definition'),
   references = places('textDocument/references'),
   hover = hover,
+  review = review.ask,
   symbols = symbols,
   save = save,
 }
 
---- What is announced of them to the server.
+--- Add the editor bridge to the client capabilities.
 ---@param capabilities lsp.ClientCapabilities
 ---@return lsp.ClientCapabilities
 function M.announced(capabilities)
-  local names = vim.tbl_keys(ANSWERS)
+  local names = vim.list_extend(vim.tbl_keys(ANSWERS), { 'kept' })
   table.sort(names)
   return vim.tbl_deep_extend('force', capabilities, { experimental = { thinklsp = { editor = names } } })
 end
 
 ---@param handlers table<string, lsp.Handler>
----@return table<string, lsp.Handler> handlers with those of the requests
+---@return table<string, lsp.Handler> handlers including the handlers of the editor bridge
 function M.with_handlers(handlers)
   freshness.watch()
   for name, answer in pairs(ANSWERS) do

@@ -1,27 +1,20 @@
---- The language client: how the server is started, to which buffers it belongs, and how it is asked.
+--- The language client: it starts the server, attaches it to buffers and sends commands to it.
 local bridge = require('thinklsp.bridge')
 local diagnostics = require('thinklsp.diagnostics')
-local edits = require('thinklsp.edits')
+local handlers = require('thinklsp.handlers')
+local mentions = require('thinklsp.mentions')
+local messages = require('thinklsp.messages')
 local progress = require('thinklsp.progress')
+local rpc = require('thinklsp.rpc')
 local stream = require('thinklsp.stream')
 
 local M = {}
 
 M.NAME = 'thinklsp'
-local HAS_CONFIG = vim.fn.has('nvim-0.11') == 1
+local HAS_CONFIG = rpc.HAS_METHODS
 
 ---@type { cmd: string[], root_markers: string[], settings: table<string, any> }
 M.options = { cmd = { 'thinklsp' }, root_markers = { '.git', '.thinklsp' }, settings = {} }
-
---- Methods of clients took no self before Neovim 0.11.
----@param client vim.lsp.Client
----@param method string
-local function call(client, method, ...)
-  if HAS_CONFIG then
-    return client[method](client, ...)
-  end
-  return client[method](...)
-end
 
 ---@param bufnr integer
 ---@return boolean
@@ -30,7 +23,7 @@ local function is_file(bufnr)
   return vim.bo[bufnr].buftype == '' and name ~= '' and not name:match('^%a[%w+.-]+://')
 end
 
---- The folder that the tools of the model see; nil: they see open documents only.
+--- Return the folder that the model's tools can read, or nil if they can read only open documents.
 ---@param bufnr integer
 ---@return string?
 local function root_of(bufnr)
@@ -42,53 +35,28 @@ local function root_of(bufnr)
   return vim.startswith(name, cwd .. '/') and cwd or nil
 end
 
---- The server over stdio; code-action requests leave with the diagnostics of all servers.
+--- Start the server over stdio. Add the diagnostics of all servers to code action requests, and the words after `#` to
+--- the completion in chat documents.
 local function spawn(dispatchers)
   local rpc = vim.lsp.rpc.start(M.options.cmd, dispatchers)
   local request = rpc.request
-  rpc.request = function(method, params, ...) ---@diagnostic disable-line: duplicate-set-field
+  rpc.request = function(method, params, on_answer, ...) ---@diagnostic disable-line: duplicate-set-field
+    local answered = on_answer
+    local bufnr = params and params.textDocument and vim.uri_to_bufnr(params.textDocument.uri)
     if method == 'textDocument/codeAction' then
       params = diagnostics.completed(params, M.NAME)
+    elseif method == 'textDocument/completion' and require('thinklsp.chats').is_chat(bufnr) then
+      local client = vim.lsp.get_clients({ name = M.NAME, bufnr = bufnr })[1]
+      answered = vim.schedule_wrap(function(err, answer)
+        on_answer(err, err and answer or mentions.completed(params, client and client.root_dir, answer))
+      end)
     end
-    return request(method, params, ...)
+    return request(method, params, answered, ...)
   end
   return rpc
 end
 
-local function on_progress(err, params, context, config)
-  if stream.take(params.token, params.value) then
-    return
-  end
-  vim.lsp.handlers['$/progress'](err, params, context, config)
-  progress.take(context.client_id, params.token, params.value)
-  stream.refresh()
-end
-
---- As a warning even where a turn failed: Neovim's own would break off whatever it is doing, a completion for example.
-local function on_message(_, params)
-  local level = params.type <= vim.lsp.protocol.MessageType.Warning and vim.log.levels.WARN or vim.log.levels.INFO
-  vim.notify('thinklsp: ' .. params.message, level)
-  return vim.NIL
-end
-
-local function on_edit(err, params, context, config)
-  local client = assert(vim.lsp.get_client_by_id(context.client_id))
-  local stale = edits.stale(params.edit)
-  if stale then
-    -- Any request about a buffer sends first what was typed in it; the server merges and sends its edit once more.
-    local about = { textDocument = { uri = vim.uri_from_bufnr(stale) } }
-    call(client, 'request', 'textDocument/codeLens', about, function() end, stale)
-    return { applied = false, failureReason = 'the document has changed' }
-  end
-  stream.hide(context.client_id, true)
-  local reply = vim.lsp.handlers['workspace/applyEdit'](err, params, context, config)
-  if not reply.applied then
-    stream.hide(context.client_id, false)
-  end
-  return reply
-end
-
---- Commands of code actions and lenses that run here, so that their turns are shown and their outcome is told.
+--- Return handlers for the commands of code actions and code lenses. They show the running turn and its result.
 local function commands()
   local found = {}
   for _, name in ipairs({ 'action', 'send', 'chat', 'apply', 'undo', 'effort' }) do
@@ -106,14 +74,16 @@ local function configuration()
     name = M.NAME,
     cmd = spawn,
     capabilities = bridge.announced(vim.lsp.protocol.make_client_capabilities()),
-    handlers = bridge.with_handlers({
-      ['$/progress'] = on_progress,
-      ['window/showMessage'] = on_message,
-      ['workspace/applyEdit'] = on_edit,
-    }),
+    handlers = bridge.with_handlers(vim.deepcopy(handlers.BY_METHOD)),
     commands = commands(),
-    -- An empty table would leave as a list.
+    -- Neovim would encode an empty table as a list.
     settings = next(M.options.settings) and { thinklsp = M.options.settings } or nil,
+    on_init = function(client)
+      local completion = client.server_capabilities.completionProvider
+      if completion then
+        table.insert(completion.triggerCharacters, '#')
+      end
+    end,
     on_exit = vim.schedule_wrap(function(_, _, client_id)
       progress.forget(client_id)
       stream.forget(client_id)
@@ -121,7 +91,7 @@ local function configuration()
   }
 end
 
---- Where Neovim enables servers itself it does so by file type, so only files of none are left to us.
+--- Attach the client to a file. From Neovim 0.11 on, Neovim itself attaches it to files that have a file type.
 ---@param bufnr integer
 local function attach(bufnr)
   if not vim.api.nvim_buf_is_loaded(bufnr) or not is_file(bufnr) then
@@ -139,7 +109,7 @@ local function attach_by_ourselves()
   vim.api.nvim_create_autocmd({ 'FileType', 'BufReadPost', 'BufNewFile' }, {
     group = group,
     callback = function(event)
-      -- When all who look for the file's type have done so.
+      -- Wait until the other autocommands have determined the file type.
       vim.schedule(function()
         if vim.api.nvim_buf_is_valid(event.buf) then
           attach(event.buf)
@@ -152,13 +122,12 @@ local function attach_by_ourselves()
   end
 end
 
---- Starts the client, or tells those that run of new settings.
+--- Start the client, and send changed settings to clients that are already running.
 ---@param options thinklsp.Options
 function M.configure(options)
   M.options = vim.tbl_extend('force', M.options, options)
   if vim.fn.executable(M.options.cmd[1]) == 0 then
-    local said = ('thinklsp: there is no program %s; see :checkhealth thinklsp'):format(M.options.cmd[1])
-    vim.notify(said, vim.log.levels.WARN)
+    messages.warn(('the program %s was not found; see :checkhealth thinklsp'):format(M.options.cmd[1]))
     return
   end
   if HAS_CONFIG then
@@ -174,19 +143,27 @@ function M.configure(options)
   attach_by_ourselves()
   for _, client in ipairs(vim.lsp.get_clients({ name = M.NAME })) do
     client.settings = { thinklsp = next(M.options.settings) and M.options.settings or vim.empty_dict() }
-    call(client, 'notify', 'workspace/didChangeConfiguration', { settings = client.settings })
+    rpc.call(client, 'notify', 'workspace/didChangeConfiguration', { settings = client.settings })
   end
 end
 
---- The client of a buffer, else any one that runs; nil is told to the user.
+--- Return the client of a buffer, or else any running client. If there is none, warn the user and return nil.
 ---@param bufnr integer
 ---@return vim.lsp.Client?
 function M.of(bufnr)
   local client = vim.lsp.get_clients({ name = M.NAME, bufnr = bufnr })[1] or vim.lsp.get_clients({ name = M.NAME })[1]
   if not client then
-    vim.notify('thinklsp does not run here; see :checkhealth thinklsp', vim.log.levels.WARN)
+    messages.warn('the server is not running here; see :checkhealth thinklsp')
   end
   return client
+end
+
+--- Send a notification.
+---@param client vim.lsp.Client
+---@param method string
+---@param params table
+function M.notify(client, method, params)
+  rpc.call(client, 'notify', method, params)
 end
 
 ---@param command string
@@ -195,7 +172,7 @@ local function params_of(command, argument)
   return { command = command, arguments = { next(argument) and argument or vim.empty_dict() } }
 end
 
---- An answer without the values that JSON calls null, which newer Neovims keep.
+--- Return an answer without JSON's null values, which newer Neovim versions keep as `vim.NIL`.
 ---@param value any
 ---@return any
 local function plain(value)
@@ -211,48 +188,79 @@ local function plain(value)
   return found
 end
 
---- Executes a command; what the server refuses is told to the user and comes back as nil.
+--- Execute a command of the server. If the server returns an error, show the error and pass nil to `on_answer`.
 ---@param client vim.lsp.Client
 ---@param command string
 ---@param argument table
 ---@param bufnr integer
 ---@param on_answer fun(answer: any)
-function M.ask(client, command, argument, bufnr, on_answer)
-  call(client, 'request', 'workspace/executeCommand', params_of(command, argument), function(err, answer)
+---@param on_error? fun(message: string) shows the error
+function M.ask(client, command, argument, bufnr, on_answer, on_error)
+  rpc.call(client, 'request', 'workspace/executeCommand', params_of(command, argument), function(err, answer)
     if err then
-      vim.notify('thinklsp: ' .. err.message, vim.log.levels.WARN)
+      (on_error or messages.warn)(err.message)
     end
     on_answer(plain(answer))
   end, bufnr)
 end
 
---- The same while Neovim waits; nil where no answer comes soon.
+--- Start the server again with the current environment, and pass the doctor's report on, or nil without one.
+---@param on_report fun(report: table?)
+function M.restart(on_report)
+  local function running()
+    return vim.lsp.get_clients({ name = M.NAME })
+  end
+  local bufnrs = {}
+  for _, client in ipairs(running()) do
+    vim.list_extend(bufnrs, vim.tbl_keys(client.attached_buffers))
+    rpc.call(client, 'stop')
+  end
+  vim.wait(5000, function()
+    return #running() == 0
+  end, 20)
+  for _, bufnr in ipairs(bufnrs) do
+    local config = vim.tbl_extend('force', configuration(), { root_dir = root_of(bufnr) })
+    vim.lsp.start(config, { bufnr = bufnr })
+  end
+  -- A client counts as running when it is initialized.
+  vim.wait(10000, function()
+    return #running() > 0
+  end, 20)
+  local client = running()[1]
+  if client then
+    M.ask(client, 'thinklsp.doctor', {}, bufnrs[1], on_report)
+  else
+    on_report(nil)
+  end
+end
+
+--- Execute a command of the server and wait for the answer. Return nil if the answer does not come in time.
 ---@param client vim.lsp.Client
 ---@param command string
 ---@param argument table
----@param patience? integer in milliseconds, default one second
+---@param patience? integer the time limit in milliseconds, one second by default
 ---@return any
 function M.ask_now(client, command, argument, patience)
   local params = params_of(command, argument)
-  local answer = call(client, 'request_sync', 'workspace/executeCommand', params, patience or 1000, 0)
+  local answer = rpc.call(client, 'request_sync', 'workspace/executeCommand', params, patience or 1000, 0)
   return answer and plain(answer.result)
 end
 
---- Ends a turn as its progress does, the newest one.
+--- Cancel the newest turn.
 ---@param bufnr integer
 function M.stop(bufnr)
   local work = progress.newest()
   local client = work and vim.lsp.get_client_by_id(work.client_id)
   if work and client then
-    call(client, 'notify', 'window/workDoneProgress/cancel', { token = work.token })
+    rpc.call(client, 'notify', 'window/workDoneProgress/cancel', { token = work.token })
     return
   end
   client = M.of(bufnr)
   if client then
-    -- A turn that has only just begun has no progress yet.
+    -- A turn that started a moment ago has no progress yet.
     M.ask(client, 'thinklsp.cancel', {}, bufnr, function(answer)
       if answer and #answer.cancelled == 0 then
-        vim.notify('thinklsp: nothing runs')
+        messages.say('no turn is running')
       end
     end)
   end

@@ -1,21 +1,19 @@
---- `:Thinklsp SUBCOMMAND …`: what each does, what it completes, and how its outcome is told.
+--- The subcommands of `:Thinklsp`, their completion and the messages about their results.
 local chats = require('thinklsp.chats')
 local client = require('thinklsp.client')
+local first_run = require('thinklsp.first_run')
+local messages = require('thinklsp.messages')
 local stream = require('thinklsp.stream')
 
 local M = {}
 
 ---@class thinklsp.Call
 ---@field bufnr integer
----@field words string what stands behind the subcommand
+---@field words string the text after the subcommand
 ---@field place? { uri: string, range: lsp.Range } the lines of the command's range
----@field row integer below which an answer is shown, counted from 0
+---@field row integer the row below which the answer is shown, counted from 0
 
----@param text string
----@param level? integer
-local function say(text, level)
-  vim.notify('thinklsp: ' .. text, level)
-end
+local say = messages.say
 
 ---@param text string Markdown
 local function show(text)
@@ -25,7 +23,7 @@ local function show(text)
   vim.bo.modifiable, vim.bo.filetype = false, 'markdown'
 end
 
---- Asks and hands on the answer; errors have been told.
+--- Execute a command of the server and pass the answer on. `client.ask` reports errors to the user.
 ---@param bufnr integer
 ---@param command string
 ---@param argument table
@@ -41,24 +39,38 @@ local function ask(bufnr, command, argument, on_answer)
   end
 end
 
---- Begins a turn and shows its answer below the row while it is written.
+local begin
+
+--- Start a turn, and show its answer below the row while the model writes it.
 ---@param bufnr integer
 ---@param command string
 ---@param argument table
 ---@param row integer
-local function begin(bufnr, command, argument, row)
+function begin(bufnr, command, argument, row)
   local found = client.of(bufnr)
   if not found then
     return
   end
-  local shown = stream.open(bufnr, row)
+  local shown = stream.open(bufnr, row, chats.refresh)
+  local function fail(message)
+    -- The report is made without a connection if no provider has a key.
+    client.ask(found, 'thinklsp.doctor', {}, bufnr, function(report)
+      if first_run.is_needed(report) then
+        first_run.offer(report, function()
+          begin(bufnr, command, argument, row)
+        end)
+      else
+        messages.warn(message)
+      end
+    end)
+  end
   client.ask(found, command, argument, bufnr, function(turn)
     if not (turn and turn.turnId) then
       shown:close()
       return
     end
-    -- With a token of its own the turn would leave the text to us; one that attaches is shown it, and the answer
-    -- goes into the chat document all the same.
+    -- Attach instead of passing a partial result token with the command: otherwise, the server would not write the
+    -- answer into the chat document.
     local token = shown:follow(found.id, turn.turnId)
     local attach = { op = 'attach', sessionId = turn.sessionId, partialResultToken = token }
     client.ask(found, 'thinklsp.sessions', attach, bufnr, function(answer)
@@ -66,7 +78,7 @@ local function begin(bufnr, command, argument, row)
         shown:close()
       end
     end)
-  end)
+  end, fail)
 end
 
 ---@param verb string
@@ -79,7 +91,7 @@ local function tell_outcome(verb, outcome)
     end
   end
   if #left > 0 then
-    say(('not all was %s. %s'):format(verb, table.concat(left, '; ')), vim.log.levels.WARN)
+    messages.warn(('some files were not %s. %s'):format(verb, table.concat(left, '; ')))
   else
     say(('%s, %d file%s'):format(verb, #outcome.files, #outcome.files == 1 and '' or 's'))
   end
@@ -143,6 +155,21 @@ local function counted(figures)
   return ('%s in, %s out, %s'):format(figures.inputTokens or '?', figures.outputTokens or '?', cost)
 end
 
+---@param bufnr integer
+---@return string
+local function encoding_of(bufnr)
+  return (vim.lsp.get_clients({ name = client.NAME, bufnr = bufnr })[1] or {}).offset_encoding or 'utf-16'
+end
+
+---@param bufnr integer
+---@param row integer
+---@param column integer in bytes
+---@return { uri: string, range: lsp.Range }
+local function place_at(bufnr, row, column)
+  local position = require('thinklsp.diagnostics').position(bufnr, row, column, encoding_of(bufnr))
+  return { uri = vim.uri_from_bufnr(bufnr), range = { start = position, ['end'] = position } }
+end
+
 ---@type table<string, fun(call: thinklsp.Call)>
 local SUBCOMMANDS = {
   actions = function(call)
@@ -155,6 +182,9 @@ local SUBCOMMANDS = {
   end,
   apply = function(call)
     settle(call.bufnr, 'apply', {})
+  end,
+  changes = function()
+    require('thinklsp.changes').show()
   end,
   chat = function(call)
     local argument = vim.tbl_extend('force', { prompt = some(call.words) }, call.place or {})
@@ -172,7 +202,21 @@ local SUBCOMMANDS = {
       show(table.concat(require('thinklsp.health').told(report), '\n'))
     end)
   end,
-  edit = action('edit'),
+  edit = function(call)
+    local row, column = unpack(vim.api.nvim_win_get_cursor(0))
+    local place = call.place or place_at(call.bufnr, row - 1, column)
+    local function run(instruction)
+      if instruction and instruction:find('%S') then
+        local argument = { name = 'edit', uri = place.uri, range = place.range, instruction = instruction }
+        begin(call.bufnr, 'thinklsp.action', argument, call.row)
+      end
+    end
+    if call.words ~= '' then
+      run(call.words)
+    else
+      vim.ui.input({ prompt = 'thinklsp: edit: ' }, run)
+    end
+  end,
   effort = choice('effort'),
   explain = action('explain'),
   log = function(call)
@@ -180,9 +224,17 @@ local SUBCOMMANDS = {
       if report.store.logBytes then
         vim.cmd.split(vim.fn.fnameescape(report.store.log))
       else
-        say('nothing has been logged to ' .. report.store.log)
+        say('the log is empty: ' .. report.store.log)
       end
     end)
+  end,
+  mcp = function(call)
+    ask(call.bufnr, 'thinklsp.mcp', {}, function(report)
+      show(table.concat(require('thinklsp.mcp').told(report), '\n'))
+    end)
+  end,
+  messages = function()
+    show(messages.all())
   end,
   model = choice('model'),
   review = action('review'),
@@ -194,21 +246,31 @@ local SUBCOMMANDS = {
   sessions = function(call)
     require('thinklsp.sessions').pick(call.bufnr, some(call.words), ask, show)
   end,
+  setup = function(call)
+    ask(call.bufnr, 'thinklsp.doctor', {}, function(report)
+      first_run.offer(report, function() end)
+    end)
+  end,
   stop = function(call)
     client.stop(call.bufnr)
   end,
   thinking = choice('thinking'),
+  toggle = function()
+    if not chats.toggle() then
+      say('there is no chat yet; start one with :Thinklsp chat')
+    end
+  end,
   undo = function(call)
     settle(call.bufnr, 'undo', {})
   end,
   usage = function(call)
     ask(call.bufnr, 'thinklsp.usage', { sessionId = chats.session_of(call.bufnr) }, function(usage)
-      say(('this session %s; today %s'):format(counted(usage.total), counted(usage.today)))
+      say(('this session: %s; today: %s'):format(counted(usage.total), counted(usage.today)))
     end)
   end,
 }
 
---- A command of the server that a code action or lens wants executed.
+--- Execute a command of the server for a code action or a code lens.
 ---@param command string
 ---@param argument table
 ---@param bufnr integer
@@ -231,29 +293,29 @@ end
 
 ---@param bufnr integer
 ---@param first integer
----@param last integer both counted from 1
+---@param last integer like `first`, counted from 1
 ---@return { uri: string, range: lsp.Range }
 local function lines(bufnr, first, last)
   local text = vim.api.nvim_buf_get_lines(bufnr, last - 1, last, false)[1] or ''
-  local encoding = (vim.lsp.get_clients({ name = client.NAME, bufnr = bufnr })[1] or {}).offset_encoding or 'utf-16'
   return {
     uri = vim.uri_from_bufnr(bufnr),
     range = {
       start = { line = first - 1, character = 0 },
-      ['end'] = require('thinklsp.diagnostics').position(bufnr, last - 1, #text, encoding),
+      ['end'] = require('thinklsp.diagnostics').position(bufnr, last - 1, #text, encoding_of(bufnr)),
     },
   }
 end
 
---- What the user command does.
+--- Run the user command `:Thinklsp`.
 ---@param call vim.api.keyset.create_user_command.command_args
 function M.run(call)
   local name, words = call.args:match('^(%S+)%s*(.-)%s*$')
   local bufnr = vim.api.nvim_get_current_buf()
   local subcommand = SUBCOMMANDS[name]
   if not subcommand then
-    local known = table.concat(vim.fn.sort(vim.tbl_keys(SUBCOMMANDS)), ', ')
-    say(('%s is no subcommand; there are %s'):format(name or 'nothing', known), vim.log.levels.WARN)
+    local names = table.concat(vim.fn.sort(vim.tbl_keys(SUBCOMMANDS)), ', ')
+    local problem = name and ('unknown subcommand %s'):format(name) or 'the subcommand is missing'
+    messages.warn(('%s; use one of %s'):format(problem, names))
     return
   end
   subcommand({
@@ -264,7 +326,7 @@ function M.run(call)
   })
 end
 
---- The values that may follow a subcommand.
+--- Return the values that can follow a subcommand.
 ---@param name string
 ---@return string[]
 local function values(name)

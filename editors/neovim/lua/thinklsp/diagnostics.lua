@@ -1,7 +1,7 @@
---- Neovim tells a server of that server's own diagnostics only; this one fixes those of all.
+--- Diagnostics of all servers for code action requests. Neovim itself sends each server only its own diagnostics.
 local M = {}
 
---- A place of a buffer as the server counts it.
+--- Convert a row and a column of a buffer to an LSP position in the server's encoding.
 ---@param bufnr integer
 ---@param row integer
 ---@param column integer in bytes
@@ -17,13 +17,13 @@ function M.position(bufnr, row, column, encoding)
     character = vim.fn.charidx(line, column)
   end
   if character < 0 then
-    -- Behind the last character.
+    -- The column is after the last character.
     character = encoding == 'utf-16' and vim.fn.strutf16len(line) or vim.fn.strchars(line)
   end
   return { line = row, character = character }
 end
 
---- The column in bytes of a place as the server counts it.
+--- Convert an LSP position in the server's encoding to a column in bytes.
 ---@param bufnr integer
 ---@param position lsp.Position
 ---@param encoding string
@@ -59,7 +59,7 @@ function M.as_lsp(diagnostic, encoding)
   }
 end
 
---- The parameters of a code-action request with the diagnostics of every source in its lines, where it has none.
+--- Add the diagnostics of all sources in the requested lines to a code action request that has no diagnostics.
 ---@param params lsp.CodeActionParams
 ---@param name string of the client
 ---@return lsp.CodeActionParams

@@ -1,14 +1,14 @@
---- Which version of a buffer Neovim's diagnostics are about: it tells of them, but not of that.
+--- The buffer versions that Neovim's diagnostics belong to. Neovim reports diagnostics without a version.
 local M = {}
 
 local PATIENCE = 1500 -- milliseconds
 
----@type table<integer, integer> the latest version of a buffer for which anybody has told something
+---@type table<integer, integer> the latest version of each buffer for which a server or linter reported diagnostics
 local versions = {}
----@type table<fun(), true> who waits for that
+---@type table<fun(), true> callbacks to call after new diagnostics
 local waiting = {}
 
---- The version that servers were told of.
+--- Return the version of a buffer that Neovim has sent to the servers.
 ---@param bufnr integer
 ---@return integer
 local function present(bufnr)
@@ -16,7 +16,7 @@ local function present(bufnr)
 end
 
 ---@param bufnr integer
----@return integer? version nil: nobody has told anything
+---@return integer? version nil if there were no diagnostics for the buffer
 function M.of(bufnr)
   return versions[bufnr]
 end
@@ -29,8 +29,8 @@ local function fresh(bufnrs)
   end)
 end
 
---- Waits until somebody has told something about the present texts, but not for ever. To be called in a coroutine,
---- as requests of servers are; Neovim goes on meanwhile.
+--- Wait a limited time until the diagnostics belong to the current text of the buffers. The caller must run in a
+--- coroutine, as the handlers of server requests do, so that Neovim does not block.
 ---@param bufnrs integer[]
 function M.reached(bufnrs)
   local running, is_main = coroutine.running()
@@ -63,7 +63,7 @@ function M.watch()
     callback = function(event)
       versions[event.buf] = present(event.buf)
       for on_told in pairs(waiting) do
-        -- Not in the middle of what tells of them.
+        -- Call it later, after the code that reports the diagnostics.
         vim.schedule(on_told)
       end
     end,

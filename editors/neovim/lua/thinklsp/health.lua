@@ -1,24 +1,34 @@
---- `:checkhealth thinklsp`.
+--- The health check of thinklsp, `:checkhealth thinklsp`.
 local client = require('thinklsp.client')
 
 local M = {}
 
---- The doctor's report in lines for people.
+--- Return the facts of the doctor's report.
 ---@param report table
 ---@return string[]
-function M.told(report)
+function M.facts(report)
   local lines = { 'thinklsp ' .. report.version }
   local model = report.model
   if model then
-    table.insert(lines, ('- model %s of %s, effort %s'):format(model.id or '?', model.provider, model.effort or '?'))
-    table.insert(lines, ('- thinking %s; key: %s'):format(model.thinking or '?', model.keySource or 'none'))
+    table.insert(lines, ('model %s of %s, effort %s'):format(model.id or '?', model.provider, model.effort or '?'))
+    table.insert(lines, ('thinking %s; key: %s'):format(model.thinking or '?', model.keySource or 'none'))
   end
-  table.insert(lines, '- settings file ' .. report.settings.file)
-  table.insert(lines, '- log ' .. report.store.log)
+  if report.settings then
+    table.insert(lines, 'settings file ' .. report.settings.file)
+  end
+  table.insert(lines, 'log ' .. report.store.log)
+  return lines
+end
+
+--- Format the doctor's report as lines of text.
+---@param report table
+---@return string[]
+function M.told(report)
+  local lines = M.facts(report)
   for _, problem in ipairs(report.problems) do
-    table.insert(lines, '- problem: ' .. problem)
+    table.insert(lines, 'problem: ' .. problem)
   end
-  table.insert(lines, report.canRun and 'A turn could run now.' or 'No turn can run before this is mended.')
+  table.insert(lines, report.canRun and 'A turn could run now.' or 'No turn can run until the problems are fixed.')
   return lines
 end
 
@@ -34,8 +44,8 @@ end
 local function check_program()
   local cmd = client.options.cmd
   if vim.fn.executable(cmd[1]) == 0 then
-    local advice = "Run `pip install .` in the folder of the project, or name it: setup({ cmd = { '/path/to/thinklsp' } })."
-    vim.health.error(('there is no program %s'):format(cmd[1]), advice)
+    local advice = "Run `pip install .` in thinklsp's folder, or set the path: setup({ cmd = { '/path/thinklsp' } })."
+    vim.health.error(('the program %s was not found'):format(cmd[1]), advice)
     return false
   end
   local done = vim.system({ cmd[1], '--version' }, { text = true }):wait(10000)
@@ -50,13 +60,13 @@ end
 local function check_server()
   local running = vim.lsp.get_clients({ name = client.NAME })[1]
   if not running then
-    vim.health.warn('the server does not run yet', 'Open a file: it starts with the first one.')
+    vim.health.info('the server is not running yet; open a file to start it')
     return
   end
   vim.health.ok(
     ('attached to %d buffer(s), root %s'):format(
       vim.tbl_count(running.attached_buffers),
-      running.root_dir or 'none: the model sees open files only'
+      running.root_dir or 'none (the model can read only open files)'
     )
   )
   local report = client.ask_now(running, 'thinklsp.doctor', {}, 10000)
@@ -67,8 +77,16 @@ local function check_server()
     )
     return
   end
-  for _, line in ipairs(M.told(report)) do
-    (report.canRun and vim.health.info or vim.health.warn)(line)
+  for _, fact in ipairs(M.facts(report)) do
+    vim.health.info(fact)
+  end
+  for _, problem in ipairs(report.problems) do
+    vim.health.warn(problem)
+  end
+  if report.canRun then
+    vim.health.ok('A turn could run now.')
+  else
+    vim.health.error('No turn can run until the problems are fixed.')
   end
 end
 

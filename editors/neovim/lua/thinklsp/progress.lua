@@ -1,11 +1,11 @@
---- The turns that run, as the server's work-done progress tells of them.
+--- The running turns, according to the work-done progress of the server.
 local M = {}
 
 ---@class thinklsp.Work
 ---@field client_id integer
 ---@field token string|integer
----@field message string phase, elapsed time and tokens, in the server's words
----@field beats integer how many reports have come
+---@field message string the server's text about phase, elapsed time and tokens
+---@field beats integer the number of reports so far
 
 local FRAMES = { '⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', '⠏' }
 
@@ -29,7 +29,7 @@ local function find(client_id, token)
   end
 end
 
---- Takes one value of a work-done token.
+--- Process one progress value of a work-done token.
 ---@param client_id integer
 ---@param token string|integer
 ---@param value { kind: string, message: string? }
@@ -47,7 +47,7 @@ function M.take(client_id, token, value)
   vim.cmd.redrawstatus({ bang = true })
 end
 
---- A client is gone, and its turns with it.
+--- Remove the turns of a client that has exited.
 ---@param client_id integer
 function M.forget(client_id)
   running = vim.tbl_filter(function(work)
@@ -55,7 +55,7 @@ function M.forget(client_id)
   end, running)
 end
 
---- The newest turn that runs.
+--- Return the newest running turn.
 ---@return thinklsp.Work?
 function M.newest()
   return running[#running]
@@ -71,13 +71,13 @@ function M.status()
   return drawn(newest) .. others
 end
 
---- What a turn of this client is doing; nil while no progress of it is known.
+--- Return the status of a turn, or nil if it has no progress yet.
 ---@param client_id integer
 ---@param turn_id string
 ---@return string?
 function M.of_turn(client_id, turn_id)
   for _, work in ipairs(running) do
-    -- The server's token holds the id of the turn.
+    -- The server's token contains the id of the turn.
     if work.client_id == client_id and tostring(work.token):find(turn_id, 1, true) then
       return drawn(work)
     end

@@ -1,6 +1,7 @@
---- Picks a session of this folder and does something with it.
+--- The session picker: it lets the user select a session of the folder and an operation.
 local chats = require('thinklsp.chats')
 local client = require('thinklsp.client')
+local messages = require('thinklsp.messages')
 
 local M = {}
 
@@ -15,14 +16,14 @@ local function resume(bufnr, session)
   chats.open(found and found.root_dir or vim.fn.getcwd(), session)
 end
 
---- Lets the user choose an archive, which becomes the conversation of the session again.
+--- Let the user select an archive, and restore the conversation of the session from it.
 ---@param bufnr integer
 ---@param session string
 ---@param ask thinklsp.Ask
 local function restore(bufnr, session, ask)
   ask(bufnr, 'thinklsp.sessions', { op = 'show', sessionId = session }, function(shown)
     if #shown.archives == 0 then
-      vim.notify('thinklsp: this session has no archive: no compaction or repair can be undone')
+      messages.say('this session has no archive, so there is no compaction or repair to undo')
       return
     end
     vim.ui.select(vim.fn.reverse(shown.archives), {
@@ -35,7 +36,7 @@ local function restore(bufnr, session, ask)
         local argument = { op = 'restore', sessionId = session, archiveId = archive.archiveId }
         ask(bufnr, 'thinklsp.sessions', argument, function(answer)
           local counts = answer.messages
-          vim.notify(('thinklsp: restored; %d messages became %d'):format(counts.before, counts.after))
+          messages.say(('restored the archive; %d messages became %d'):format(counts.before, counts.after))
         end)
       end
     end)
@@ -64,11 +65,11 @@ local function perform(bufnr, operation, session, ask, show)
   elseif operation == 'delete' then
     vim.ui.select(
       { 'Keep it', 'Delete it' },
-      { prompt = ('Delete "%s" for good?'):format(session.title) },
+      { prompt = ('Delete "%s" permanently?'):format(session.title) },
       function(word)
         if word == 'Delete it' then
           ask(bufnr, 'thinklsp.sessions', argument, function(answer)
-            vim.notify('thinklsp: deleted ' .. answer.title)
+            messages.say('deleted ' .. answer.title)
           end)
         end
       end
@@ -76,20 +77,20 @@ local function perform(bufnr, operation, session, ask, show)
   end
 end
 
---- Lets the user choose a session, and what to do with it where that is not said.
+--- Let the user select a session, and an operation unless one is given.
 ---@param bufnr integer
 ---@param operation string?
 ---@param ask thinklsp.Ask
 ---@param show fun(text: string)
 function M.pick(bufnr, operation, ask, show)
   if operation and not vim.list_contains(M.OPERATIONS, operation) then
-    local said = ('thinklsp: %s is none of %s'):format(operation, table.concat(M.OPERATIONS, ', '))
-    vim.notify(said, vim.log.levels.WARN)
+    local names = table.concat(M.OPERATIONS, ', ')
+    messages.warn(('unknown operation %s; use one of %s'):format(operation, names))
     return
   end
   ask(bufnr, 'thinklsp.sessions', { op = 'list' }, function(list)
     if #list == 0 then
-      vim.notify('thinklsp: this folder has no session yet')
+      messages.say('this folder has no session yet')
       return
     end
     vim.ui.select(list, {

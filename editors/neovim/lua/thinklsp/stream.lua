@@ -1,5 +1,6 @@
---- The answer while it is being written, as virtual lines below the place that asked. The server puts the answer itself
---- into the chat document when it is whole; these lines go when it comes, and never are text of a buffer.
+--- The display of an answer while the model writes it: virtual lines below the prompt. The server writes the complete
+--- answer into the chat document; the virtual lines then disappear and are never part of the buffer's text.
+local changes = require('thinklsp.changes')
 local progress = require('thinklsp.progress')
 
 local M = {}
@@ -9,13 +10,14 @@ local MOST_LINES = 12
 
 ---@class thinklsp.Stream
 ---@field bufnr integer
----@field mark integer the extmark that carries the lines
+---@field mark integer the extmark of the virtual lines
 ---@field client_id? integer
 ---@field turn_id? string
----@field token? string under which the partial results of the turn come
----@field text string what the model has written of its present message
----@field whole boolean the next text belongs to another message
----@field hidden boolean an edit of the server may have brought the text
+---@field token? string the token of the turn's partial results
+---@field text string the text of the model's current message so far
+---@field whole boolean true if the next text belongs to another message
+---@field on_end fun()
+---@field hidden boolean true if an edit of the server may already contain the text
 local Stream = {}
 Stream.__index = Stream
 
@@ -25,7 +27,7 @@ local made = 0
 
 ---@param text string
 ---@param width integer
----@return string[] lines the last ones, each at most so wide
+---@return string[] lines the last lines, each at most `width` columns wide
 local function wrapped(text, width)
   local lines = {}
   for _, line in ipairs(vim.split(text, '\n')) do
@@ -42,7 +44,7 @@ local function wrapped(text, width)
   return vim.list_slice(lines, math.max(1, #lines - MOST_LINES + 1))
 end
 
---- Lines below the last line of a buffer are seen only where the window leaves room for them.
+--- Scroll the window so that virtual lines below the last line of the buffer are visible.
 ---@param winid integer
 ---@param row integer
 ---@param count integer
@@ -79,28 +81,30 @@ function Stream:render()
   end
 end
 
---- Takes one partial result.
+--- Process one partial result.
 ---@param value { kind: string, delta: string? }
 function Stream:take(value)
   if value.kind == 'finished' then
     self:close()
+    changes.claim(value.result)
+    self.on_end()
   elseif value.kind == 'text' then
-    -- After a tool the model begins another message.
+    -- After a tool call, the model starts another message.
     self.text = (self.whole and '' or self.text) .. value.delta
     self.whole, self.hidden = false, false
     self:render()
   elseif value.kind == 'restart' then
-    self.text, self.whole = '', false
-    self:render()
+    -- The old text stays visible until the new one begins.
+    self.whole = true
   elseif value.kind ~= 'thinking' then
     self.whole = true
   end
 end
 
---- The turn whose answer this is. It goes on in the background and ends in a chat document, whoever watches.
+--- Show the answer of a turn, which runs in the background and ends in a chat document.
 ---@param client_id integer
 ---@param turn_id string
----@return string token under which its partial results are to be asked for
+---@return string token the token for requesting the turn's partial results
 function Stream:follow(client_id, turn_id)
   made = made + 1
   self.client_id, self.turn_id, self.token = client_id, turn_id, ('thinklsp-stream-%d'):format(made)
@@ -115,19 +119,21 @@ function Stream:close()
   end
 end
 
---- Where the next answer is shown; `row` counts from 0.
+--- Create the display of the next answer, below `row`, which counts from 0.
 ---@param bufnr integer
 ---@param row integer
+---@param on_end fun() called after the turn
 ---@return thinklsp.Stream
-function M.open(bufnr, row)
+function M.open(bufnr, row, on_end)
   row = math.max(0, math.min(row, vim.api.nvim_buf_line_count(bufnr) - 1))
   local mark = vim.api.nvim_buf_set_extmark(bufnr, NAMESPACE, row, 0, {})
   local self = setmetatable({ bufnr = bufnr, mark = mark, text = '', whole = false, hidden = false }, Stream)
+  self.on_end = on_end
   open[self] = true
   return self
 end
 
---- True where the token was one of ours, which no other handler should see.
+--- Process a progress value. Return true if its token belongs to a display, so that no other handler gets it.
 ---@param token string|integer
 ---@param value { kind: string, delta: string? }
 ---@return boolean
@@ -141,7 +147,19 @@ function M.take(token, value)
   return type(token) == 'string' and vim.startswith(token, 'thinklsp-stream-')
 end
 
---- The status of the turns has changed.
+--- Return the text of a turn's display, or an empty string.
+---@param turn_id string
+---@return string
+function M.text_of(turn_id)
+  for stream in pairs(open) do
+    if stream.turn_id == turn_id then
+      return stream.text
+    end
+  end
+  return ''
+end
+
+--- Update the displays after a change of the turns' status.
 function M.refresh()
   for stream in pairs(open) do
     if stream.turn_id then
@@ -150,8 +168,8 @@ function M.refresh()
   end
 end
 
---- The server is about to edit: what it brings must not stand there twice. A turn that still writes comes back whole
---- with its next words, as all do when the edit was not taken.
+--- Hide the displays of a client while Neovim applies an edit, so that no text appears twice. The display of a running
+--- turn reappears with its next text, and all displays reappear if the edit was not applied.
 ---@param client_id integer
 ---@param hidden boolean
 function M.hide(client_id, hidden)
@@ -163,7 +181,7 @@ function M.hide(client_id, hidden)
   end
 end
 
---- A client is gone.
+--- Close the displays of a client that has exited.
 ---@param client_id integer
 function M.forget(client_id)
   for stream in pairs(open) do

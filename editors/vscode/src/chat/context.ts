@@ -1,22 +1,24 @@
-/** What goes along with a prompt: the selection, and what its `@` words mean; and the words that can be meant. */
+/** The context of a prompt: the selection and the `@` references, and the completions for them. */
 
 import * as path from 'node:path';
 import { type Diagnostic, DiagnosticSeverity, type TextEditor, Uri, languages, window, workspace } from 'vscode';
 import type { Range } from 'vscode-languageclient/node';
-import type { Offer } from './messages';
+import type { ActionArgument } from '../protocol';
+import type { Offer, SentPlace } from './messages';
+import { parsePlace } from './places';
 import { mentions } from './words';
 
 export interface Place {
     uri: Uri;
-    /** Whole lines that count from 0, both ends included; undefined: the whole file. */
+    /** Whole lines, counted from 0, both ends included; undefined for the whole file. */
     lines: readonly [number, number] | undefined;
 }
 
 export interface Along {
-    /** The prompt, with what has no place of its own written below it. */
+    /** The prompt, followed by the diagnostics that it refers to. */
     prompt: string;
     places: Place[];
-    /** What was asked for and is not there. */
+    /** A sentence for each reference that could not be resolved. */
     missing: string[];
 }
 
@@ -30,14 +32,51 @@ const SEVERITIES = {
     [DiagnosticSeverity.Hint]: 'hint',
 };
 
-/** The selected lines of the editor that was used last; undefined where nothing is selected. */
+/** The server sends at most this many lines of a place. */
+const MAX_LINES = 400;
+/** Files that are never sent unless the user selects lines or names them. The server refuses to read most of them. */
+const SECRET = /^\.env|^\.(?:netrc|npmrc|pypirc)$|^id_(?:rsa|dsa|ecdsa|ed25519)|credentials|\.(?:pem|key|p12|pfx|jks|kdbx)$/i;
+
+/** Returns the place that a prompt includes unless the user leaves it out: the selection, else the active file. */
+export function implied(editor: TextEditor | undefined = window.activeTextEditor): Place | undefined {
+    const uri = editor?.document.uri;
+    const marked = selected(editor);
+    if (marked !== undefined || editor === undefined || uri === undefined || !isFile(uri)) {
+        return marked;
+    }
+    const isInside = uri.scheme === 'untitled' || workspace.getWorkspaceFolder(uri) !== undefined;
+    if (!isInside || SECRET.test(path.posix.basename(uri.path))) {
+        return undefined;
+    }
+    const { lineCount } = editor.document;
+    if (lineCount <= MAX_LINES) {
+        return { uri, lines: undefined };
+    }
+    const first = Math.max(0, Math.min(editor.selection.active.line - MAX_LINES / 2, lineCount - MAX_LINES));
+    return { uri, lines: [first, first + MAX_LINES - 1] };
+}
+
+/** Returns the selected lines of the last active editor; undefined if nothing is selected. */
 export function selected(editor: TextEditor | undefined = window.activeTextEditor): Place | undefined {
     if (editor === undefined || editor.selection.isEmpty || !isFile(editor.document.uri)) {
         return undefined;
     }
     const { start, end } = editor.selection;
     const last = end.character === 0 && end.line > start.line ? end.line - 1 : end.line;
-    return { uri: editor.document.uri, lines: [start.line, last] };
+    return { uri: editor.document.uri, lines: [start.line, Math.min(last, start.line + MAX_LINES - 1)] };
+}
+
+/** Returns the place of a code action. A range over the whole file is shown without lines. */
+export function placeOf({ uri, range }: ActionArgument): Place | undefined {
+    if (uri === undefined) {
+        return undefined;
+    }
+    if (range === undefined) {
+        return { uri: Uri.parse(uri), lines: undefined };
+    }
+    const { start, end } = range;
+    const last = end.character === 0 && end.line > start.line ? end.line - 1 : end.line;
+    return { uri: Uri.parse(uri), lines: [start.line, last] };
 }
 
 export function labelled({ uri, lines }: Place): string {
@@ -48,39 +87,65 @@ export function labelled({ uri, lines }: Place): string {
     return lines[0] === lines[1] ? `${name}:${lines[0] + 1}` : `${name}:${lines[0] + 1}-${lines[1] + 1}`;
 }
 
-/** As a command of the server takes it. */
+/** Converts a reference to the format of the server's commands. */
 export function reference({ uri, lines }: Place): string | { uri: string; range: Range } {
     if (lines === undefined) {
         return uri.toString();
     }
-    // A range that ends where a line begins does not hold that line.
+    // A range that ends at the start of a line does not include that line.
     const [start, end] = [{ line: lines[0], character: 0 }, { line: lines[1] + 1, character: 0 }];
     return { uri: uri.toString(), range: { start, end } };
 }
 
-export async function along(prompt: string, selection: boolean): Promise<Along> {
-    const places = new Map<string, Place>();
+/** Converts a place for the view. */
+export function toView(place: Place): { label: string; place: SentPlace } {
+    const lines = place.lines === undefined ? null : { first: place.lines[0], last: place.lines[1] };
+    return { label: labelled(place), place: { uri: place.uri.toString(), lines } };
+}
+
+export function fromView({ uri, lines }: SentPlace): Place {
+    return { uri: Uri.parse(uri), lines: lines === null ? undefined : [lines.first, lines.last] };
+}
+
+/** Finds the places of a stored prompt, such as `src/app.py:3-9`. Places whose file is gone are left out. */
+export async function findPlaces(references: readonly string[]): Promise<Place[]> {
+    const places = await Promise.all(
+        references.map(async reference => {
+            const { path: name, lines } = parsePlace(reference);
+            const uri = await found(name);
+            return uri === undefined ? [] : [{ uri, lines }];
+        }),
+    );
+    return places.flat();
+}
+
+/** Returns what is sent with a prompt that replaces an earlier one: its places, but only the references of the new prompt. */
+export async function alongAgain(prompt: string, before: string, places: readonly Place[]): Promise<Along> {
+    const referenced = new Set((await along(before, [])).places.map(keyOf));
+    return along(prompt, places.filter(place => !referenced.has(keyOf(place))));
+}
+
+/** Returns what is sent with a prompt: these places and its `@` references. */
+export async function along(prompt: string, included: readonly Place[]): Promise<Along> {
+    const places = new Map(included.map(place => [keyOf(place), place]));
     const missing: string[] = [];
-    const add = (place: Place): unknown => places.set(`${place.uri.toString()} ${place.lines}`, place);
+    const add = (place: Place): unknown => places.set(keyOf(place), place);
     let whole = prompt;
     const marked = selected();
-    if (selection && marked !== undefined) {
-        add(marked);
-    }
     for (const { path: name, first, last } of mentions(prompt)) {
         if (name === 'selection') {
             marked === undefined ? missing.push('@selection was left out: nothing is selected.') : add(marked);
         } else if (name === 'diagnostics') {
             const found = diagnosed();
             if (found === undefined) {
-                missing.push('@diagnostics was left out: the open file has none.');
+                missing.push('@diagnostics was left out: the open file has no diagnostics.');
             } else {
                 whole = `${whole}\n\n${found.text}`;
                 add(found.place);
             }
         } else {
             const uri = await found(name);
-            // A word after an @ that names no file is just a word.
+            // A word after an @ that is not a file stays ordinary text.
             if (uri !== undefined) {
                 add({ uri, lines: first === undefined ? undefined : [first - 1, Math.max(first, last ?? first) - 1] });
             }
@@ -89,12 +154,12 @@ export async function along(prompt: string, selection: boolean): Promise<Along> 
     return { prompt: whole, places: [...places.values()], missing };
 }
 
-/** Words that begin or hold what was typed behind the `@`. */
+/** Returns the references that start with or contain the text after the `@`. */
 export async function offers(word: string): Promise<Offer[]> {
     const typed = word.replace(/^@/, '').toLowerCase();
     const special: Offer[] = [
         { label: '@selection', insert: '@selection ', detail: 'the selected lines' },
-        { label: '@diagnostics', insert: '@diagnostics ', detail: 'problems of the open file' },
+        { label: '@diagnostics', insert: '@diagnostics ', detail: 'diagnostics of the open file' },
     ].filter(offer => offer.label.startsWith(`@${typed}`));
     const open = window.tabGroups.all
         .flatMap(group => group.tabs)
@@ -113,7 +178,7 @@ export async function offers(word: string): Promise<Offer[]> {
     return [...special, ...found];
 }
 
-/** A file of the workspace by its path there, or an open one by its name. */
+/** Finds a file by its path in the workspace, or an open file by its name. */
 export async function found(name: string): Promise<Uri | undefined> {
     const folders = workspace.workspaceFolders ?? [];
     const wishes = folders.map(folder => Uri.joinPath(folder.uri, name));
@@ -128,6 +193,10 @@ export async function found(name: string): Promise<Uri | undefined> {
         }
     }
     return workspace.textDocuments.find(({ uri }) => isFile(uri) && path.posix.basename(uri.path) === name)?.uri;
+}
+
+function keyOf({ uri, lines }: Place): string {
+    return `${uri.toString()} ${lines}`;
 }
 
 function diagnosed(): { place: Place; text: string } | undefined {

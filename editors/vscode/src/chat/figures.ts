@@ -1,8 +1,8 @@
-/** Figures as people read them: tokens, cost, time. Pure. */
+/** Formats tokens, costs and times for people. Pure functions. */
 
 import type { Usage } from './messages';
 
-/** `12.3k in (80% cached) · 1.2k out · $0.0123`; what the service does not tell is left out. */
+/** Formats usage as `12.3k in (80% cached) · 1.2k out · $0.0123`, without the figures that the provider did not send. */
 export function used(usage: Usage): string {
     const { inputTokens, outputTokens, cacheReadTokens, costUsd } = usage;
     const share = inputTokens && cacheReadTokens ? ` (${Math.round((100 * cacheReadTokens) / inputTokens)}% cached)` : '';
@@ -14,7 +14,7 @@ export function used(usage: Usage): string {
     return figures.filter(figure => figure !== '').join(' · ');
 }
 
-/** `$0.0206 · 73% cached`, the short form for what stands there all the time. */
+/** Formats usage in its short form, `$0.0206 · 73% cached`. */
 export function spent(usage: Usage): string {
     const { inputTokens, outputTokens, cacheReadTokens, costUsd } = usage;
     const all = (inputTokens ?? 0) + (outputTokens ?? 0);
@@ -36,13 +36,13 @@ export function cost(dollars: number): string {
     return dollars > 0 && dollars < 0.0001 ? '< $0.0001' : `$${dollars.toFixed(dollars < 1 ? 4 : 2)}`;
 }
 
-/** `12 s`, `2 min 5 s`. */
+/** Formats a duration as `12 s` or `2 min 5 s`. */
 export function lasted(milliseconds: number): string {
     const whole = Math.round(milliseconds / 1_000);
     return whole < 60 ? `${whole} s` : `${Math.floor(whole / 60)} min ${whole % 60} s`;
 }
 
-/** `just now`, `5 min ago`, `3 h ago`, `2 d ago`. */
+/** Formats an age as `just now`, `5 min ago`, `3 h ago` or `2 d ago`. */
 export function ago(then: string, now: number): string {
     const minutes = Math.floor((now - Date.parse(then)) / 60_000);
     if (!(minutes >= 1)) {

@@ -1,73 +1,159 @@
-/** A session as the server exports it, as turns to show. Pure. */
+/** Converts a session that the server exported into turns to show. Pure functions. */
 
-import { type Part, type Turn, isExported, isPlan } from './messages';
+import { type ChangedFile, type Exported, type Part, type Turn, isExported, isPlan } from './messages';
 import { isRecord } from './shape';
 import { PLAN } from './turn';
 
 type PlanEntries = Turn['plan'];
+type Unanswered = NonNullable<Exported['unanswered']>[number];
 
-const EXCERPT = /(?:\n\n)?^([^\n]*), lines (\d+)-(\d+) of \d+:\n<excerpt>\n[\s\S]*?\n<\/excerpt>/gm;
-// What `@diagnostics` stood for.
+// The diagnostics that `@diagnostics` was replaced with.
 const DIAGNOSTICS = /\n\nDiagnostics of [^\n]*:\n(?:- line [^\n]*(?:\n|$))+/;
-// What the server adds to a prompt for one turn, and what it says to the model in the user's place.
-const FOR_THE_TURN = /\n\nThis turn only (?:reads|plans): [^\n]*$/;
-const IN_THE_USERS_PLACE = /^Your last message held only thinking\. /;
 
 interface ToolDetails {
     input: string;
     output: string;
 }
 
+/** A turn as the server stored it. */
+export interface StoredTurn extends Turn {
+    /** The number of steps of the session before the prompt. */
+    step: number;
+    /** The places that were sent with the prompt, such as `src/app.py:3-9`. */
+    references: readonly string[];
+}
+
 export interface History {
     title: string;
-    turns: Turn[];
-    /** By the id of the call. */
+    turns: StoredTurn[];
+    /** Tool results by the id of their call. */
     tools: Map<string, ToolDetails>;
 }
 
-/** Of the text that `thinklsp.sessions` op `export` answers with in the format `json`; empty where it is none. */
+export const EMPTY: History = { title: '', turns: [], tools: new Map() };
+
+/** Parses a session exported as JSON by `thinklsp.sessions`; returns an empty history for any other text. */
 export function history(exported: string): History {
     const value = parsed(exported);
-    const found: History = { title: '', turns: [], tools: new Map() };
     if (!isExported(value)) {
-        return found;
+        return EMPTY;
     }
-    found.title = value.title;
-    let parts: Part[] = [];
-    for (const message of value.messages) {
-        const blocks = message.blocks.filter(isRecord);
-        const said = message.role === 'user' ? text(blocks) : '';
-        if (said !== '' && !IN_THE_USERS_PLACE.test(said)) {
-            parts = [];
-            found.turns.push(turn(said, parts));
-        }
-        for (const block of blocks) {
-            take(block, message.role, parts, found.tools);
-            const plan = planOf(block);
-            const last = found.turns.at(-1);
-            if (plan !== undefined && last !== undefined) {
-                found.turns[found.turns.length - 1] = { ...last, plan };
+    const reader = new Reader(value);
+    value.messages.forEach((message, at) => {
+        reader.unanswered(at);
+        reader.message(message.role, message.blocks.filter(isRecord));
+    });
+    reader.unanswered(value.messages.length);
+    return { title: value.title, turns: reader.turns, tools: reader.tools };
+}
+
+class Reader {
+    readonly turns: StoredTurn[] = [];
+    readonly tools: History['tools'] = new Map();
+    private parts: Part[] = [];
+    /** The names of images, which precede the text of their prompt. */
+    private images: string[] = [];
+    private stepsLeft: number;
+
+    constructor(private readonly exported: Exported) {
+        // Counted from the end, because a repair can have removed steps.
+        this.stepsLeft = exported.messages.filter(({ role }) => role === 'assistant').length;
+    }
+
+    /** Adds the prompts without an answer, and the endings of turns that were stopped, that came before a message. */
+    unanswered(message: number): void {
+        const here = (this.exported.unanswered ?? []).filter(one => one.messages === message && one.outcome !== 'queued');
+        for (const one of here) {
+            const isEnding = one.text === '';
+            const at = isEnding
+                ? this.turns.findLastIndex(({ turnId }) => turnId === one.turn)
+                : this.begin(one.text, one.turn, one.references);
+            const turn = this.turns[at];
+            if (turn !== undefined) {
+                this.turns[at] = { ...turn, stopReason: STOP_REASONS[one.outcome] ?? one.outcome, parts: ended(turn.parts, one) };
             }
         }
     }
-    return found;
-}
 
-function take(block: Record<string, unknown>, role: string, parts: Part[], tools: History['tools']): void {
-    const { kind, id, name, input, text: said } = block;
-    if (kind === 'text' && role === 'assistant' && typeof said === 'string' && said.trim() !== '') {
-        parts.push({ kind: 'text', text: said });
-    } else if (kind === 'tool_use' && typeof id === 'string' && typeof name === 'string' && name !== PLAN) {
-        parts.push({ kind: 'tool', id, name, title: title(name, input), status: 'completed' });
-        tools.set(id, { input: shown(input), output: '' });
-    } else if (kind === 'tool_result' && typeof id === 'string' && typeof said === 'string') {
-        tools.set(id, { input: tools.get(id)?.input ?? '', output: said });
-        const at = parts.findLastIndex(part => part.kind === 'tool' && part.id === id);
-        const call = parts[at];
-        if (call?.kind === 'tool' && block['is_error'] === true) {
-            parts[at] = { ...call, status: 'failed' };
+    message(role: string, blocks: Record<string, unknown>[]): void {
+        this.stepsLeft -= role === 'assistant' ? 1 : 0;
+        for (const block of blocks) {
+            const { kind, text, turn, name } = block;
+            if (kind === 'image' && typeof name === 'string') {
+                this.images.push(name);
+            } else if (kind === 'text' && role === 'user' && typeof text === 'string') {
+                this.begin(text, typeof turn === 'string' ? turn : '');
+            } else {
+                if (kind === 'tool_result') {
+                    // The images before the results came from tools, not from the next prompt.
+                    this.images = [];
+                }
+                this.take(block);
+            }
+            const plan = planOf(block);
+            const last = this.turns.at(-1);
+            if (plan !== undefined && last !== undefined) {
+                this.turns[this.turns.length - 1] = { ...last, plan };
+            }
         }
     }
+
+    /** Adds a turn; returns its number. */
+    private begin(said: string, turnId: string, own?: readonly string[] | null): number {
+        const facts = this.exported.turns?.find(one => one.turnId === turnId);
+        const files = [
+            ...(facts?.files ?? []).map(uri => changed(uri, 'applied')),
+            ...(facts?.undone ?? []).map(uri => changed(uri, 'undone')),
+        ];
+        const references = own ?? facts?.references ?? [];
+        this.parts = [];
+        const images = this.images.splice(0);
+        return this.turns.push({
+            prompt: said.replace(DIAGNOSTICS, '').trim(),
+            attachments: [...references.map(place => place.slice(place.lastIndexOf('/') + 1)), ...images],
+            parts: this.parts,
+            plan: [],
+            usage: facts?.usage ?? null,
+            turnId: turnId || null,
+            stopReason: null,
+            stepParts: [],
+            edits: files.length === 0 ? null : { applied: 'all', files, proposalId: null },
+            running: false,
+            step: this.exported.steps - this.stepsLeft,
+            references,
+        }) - 1;
+    }
+
+    private take({ kind, id, name, input, text, is_error: isError }: Record<string, unknown>): void {
+        if (kind === 'text' && typeof text === 'string' && text.trim() !== '') {
+            this.parts.push({ kind: 'text', text });
+        } else if (kind === 'tool_use' && typeof id === 'string' && typeof name === 'string' && name !== PLAN) {
+            this.parts.push({ kind: 'tool', id, name, title: title(name, input), status: 'completed' });
+            this.tools.set(id, { input: shown(input), output: '' });
+        } else if (kind === 'tool_result' && typeof id === 'string' && typeof text === 'string') {
+            this.tools.set(id, { input: this.tools.get(id)?.input ?? '', output: text });
+            const at = this.parts.findLastIndex(part => part.kind === 'tool' && part.id === id);
+            const call = this.parts[at];
+            if (call?.kind === 'tool' && isError === true) {
+                this.parts[at] = { ...call, status: 'failed' };
+            }
+        }
+    }
+}
+
+/** The server's outcomes of prompts that are not stop reasons of turns. */
+const STOP_REASONS: Record<string, string> = { running: 'cancelled', interrupted: 'cancelled' };
+
+function ended(parts: readonly Part[], { partial, outcome, reason }: Unanswered): Part[] {
+    return [
+        ...parts,
+        ...(partial ? [{ kind: 'text', text: partial } as const] : []),
+        ...(outcome === 'error' && reason !== '' ? [{ kind: 'notice', level: 'error', text: reason } as const] : []),
+    ];
+}
+
+function changed(uri: string, status: 'applied' | 'undone'): ChangedFile {
+    return { uri, status, hunks: { applied: 1, waiting: 0 }, reason: null };
 }
 
 function planOf({ kind, name, input }: Record<string, unknown>): PlanEntries | undefined {
@@ -75,30 +161,7 @@ function planOf({ kind, name, input }: Record<string, unknown>): PlanEntries | u
     return isPlan(entries) ? entries : undefined;
 }
 
-function turn(said: string, parts: Part[]): Turn {
-    const attachments = [...said.matchAll(EXCERPT)].map(([, path, first, last]) => `${path}:${first}${last === first ? '' : `-${last}`}`);
-    const prompt = said.replace(EXCERPT, '').replace(FOR_THE_TURN, '').replace(DIAGNOSTICS, '').trim();
-    return {
-        prompt,
-        attachments: [...new Set(attachments)],
-        parts,
-        plan: [],
-        usage: null,
-        turnId: null,
-        stopReason: null,
-        stepParts: [],
-        edits: null,
-        running: false,
-    };
-}
-
-/** What the user wrote. Notes of the server for the model stand before it. */
-function text(blocks: Record<string, unknown>[]): string {
-    const said = blocks.findLast(block => block['kind'] === 'text')?.['text'];
-    return typeof said === 'string' ? said : '';
-}
-
-/** As the server names a call while it runs: `read src/app.py`. */
+/** Formats a tool call as the server shows it while it runs: `read src/app.py`. */
 function title(name: string, input: unknown): string {
     const verb = name.split('_')[0] ?? name;
     const given = isRecord(input) ? input : {};

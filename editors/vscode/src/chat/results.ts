@@ -1,42 +1,46 @@
-/** How turns of this window ended. The server's history holds what was said, not which edit still waits. */
+/** The results of this window's turns. The server's history has the messages but not which edits are pending. */
 
 import type { TurnResult } from '../protocol';
+import type { Place } from './context';
+import type { StoredTurn } from './history';
 import type { ChangedFile, Turn } from './messages';
 import { applied } from './turn';
 
-export class Results {
-    private readonly bySession = new Map<string, Map<number, Turn>>();
+type Kept = Partial<Pick<Turn, 'prompt' | 'attachments'>> & Pick<Turn, 'stopReason' | 'edits' | 'usage'>;
 
-    /** The last one of these turns ended like this, if it is the one with this prompt: one that was stopped before its
-     * first answer is not stored. */
-    keep(turns: readonly Turn[], prompt: string, { sessionId, turnId, stopReason, edits, usage }: TurnResult): void {
-        const last = turns.at(-1);
-        if (last?.prompt === prompt.trim()) {
-            const kept = this.bySession.get(sessionId) ?? new Map<number, Turn>();
-            kept.set(turns.length - 1, { ...last, turnId, stopReason, edits, usage });
-            this.bySession.set(sessionId, kept);
-        }
+export class Results {
+    private readonly byTurn = new Map<string, Kept>();
+    /** What was sent with a prompt. Prompts that joined a turn have the same result. */
+    private readonly sent = new Map<string, readonly Place[]>();
+
+    /** Records how a turn ended; without a result it failed. `shown`: what the view shows instead of the stored prompt, which
+     * has other words if a code action started the turn. */
+    keep(turnId: string, result: TurnResult | undefined, shown: Partial<Pick<Turn, 'prompt' | 'attachments'>> = {}): void {
+        const { stopReason, edits, usage } = result ?? { stopReason: 'error', edits: null, usage: null };
+        this.byTurn.set(turnId, { ...shown, stopReason, edits, usage });
+    }
+
+    keepPlaces(turnId: string, prompt: string, places: readonly Place[]): void {
+        this.sent.set(`${turnId} ${prompt.trim()}`, places);
+    }
+
+    /** Returns what was sent with a prompt; undefined if another window sent it. */
+    places({ turnId, prompt }: StoredTurn): readonly Place[] | undefined {
+        return this.sent.get(`${turnId} ${prompt}`);
     }
 
     applied(turnId: string, files: readonly ChangedFile[]): void {
-        for (const kept of this.bySession.values()) {
-            for (const [at, turn] of kept) {
-                if (turn.turnId === turnId) {
-                    kept.set(at, applied(turn, files));
-                }
-            }
+        const kept = this.byTurn.get(turnId);
+        if (kept !== undefined) {
+            this.byTurn.set(turnId, applied(kept, files));
         }
     }
 
-    /** The turns of a session with what is known of their ends. One that has moved in a compaction is left as it is. */
-    onto(sessionId: string, turns: readonly Turn[]): Turn[] {
-        return turns.map((turn, at) => {
-            const kept = this.bySession.get(sessionId)?.get(at);
-            if (kept?.prompt !== turn.prompt) {
-                return turn;
-            }
-            const { turnId, stopReason, edits, usage } = kept;
-            return { ...turn, turnId, stopReason, edits, usage };
+    /** Returns turns with what this window knows of them. */
+    onto(turns: readonly StoredTurn[]): StoredTurn[] {
+        return turns.map(turn => {
+            const kept = turn.turnId === null ? undefined : this.byTurn.get(turn.turnId);
+            return { ...turn, ...kept, usage: kept?.usage ?? turn.usage };
         });
     }
 }

@@ -2,7 +2,9 @@
 export type Check<T> = (value: unknown) => value is T;
 export type Checked<C> = C extends Check<infer T> ? T : never;
 type Shape = Readonly<Record<string, Check<unknown>>>;
-type Of<S extends Shape> = { readonly [K in keyof S]: Checked<S[K]> };
+type Of<S extends Shape> = { readonly [K in keyof S as undefined extends Checked<S[K]> ? never : K]: Checked<S[K]> } & {
+    readonly [K in keyof S as undefined extends Checked<S[K]> ? K : never]?: Checked<S[K]>;
+};
 
 export const string: Check<string> = (value): value is string => typeof value === 'string';
 export const number: Check<number> = (value): value is number => typeof value === 'number' && Number.isFinite(value);
@@ -11,6 +13,11 @@ export const anything: Check<unknown> = (_value): _value is unknown => true;
 
 export function nullable<T>(check: Check<T>): Check<T | null> {
     return (value): value is T | null => value === null || check(value);
+}
+
+/** Also lets a missing field through. */
+export function optional<T>(check: Check<T>): Check<T | null | undefined> {
+    return (value): value is T | null | undefined => value === undefined || value === null || check(value);
 }
 
 export function list<T>(check: Check<T>): Check<readonly T[]> {

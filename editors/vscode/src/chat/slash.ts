@@ -1,10 +1,10 @@
-/** What slash commands do in the chat: what the server's commands of the same meaning do. */
+/** Runs slash commands of the chat by calling the server's commands. */
 
 import { randomUUID } from 'node:crypto';
 import type { Client } from '../client';
-import type { Applied, Choice, UsageReport } from '../protocol';
+import type { Applied, Choice, SkillReport, UsageReport } from '../protocol';
 import type { Turns } from '../turns';
-import type { ChoiceName } from './messages';
+import type { ChoiceName, Offer } from './messages';
 import { tokens, used } from './figures';
 import { SLASH_COMMANDS } from './words';
 
@@ -35,7 +35,7 @@ export class SlashCommands {
         private readonly connect: () => Promise<Client>,
     ) {}
 
-    /** The outcome as Markdown. Rejects with a sentence where it cannot be done. `/clear` and `/sessions` are the view's. */
+    /** Returns the result as Markdown; rejects with a message. The view itself runs `/clear` and `/sessions`. */
     async run(name: string, argument: string, sessionId: string | undefined): Promise<string> {
         const key = KEYS[name];
         if (key !== undefined) {
@@ -52,19 +52,27 @@ export class SlashCommands {
                 const { applied, files } = await this.turns.ask<Applied>('thinklsp.undo');
                 const left = files.filter(file => file.status !== 'applied');
                 const why = left.map(file => `- ${decodeURIComponent(file.uri)}: ${file.reason ?? file.status}`).join('\n');
-                return applied === 'all' ? 'What the latest turn changed was taken back.' : `Not everything was taken back:\n\n${why}`;
+                return applied === 'all' ? "The latest turn's edits were undone." : `Not all edits were undone:\n\n${why}`;
             }
             default:
                 return SLASH_COMMANDS.map(({ usage, about }) => `- \`${usage}\`: ${about}`).join('\n');
         }
     }
 
-    /** For the session, where there is one, else for everything from now on; without a value it only tells. */
+    /** Returns the skills that start with the typed word, such as `/skill:re`; none if the server does not run. */
+    async skills(word: string): Promise<Offer[]> {
+        const report = await this.turns.ask<SkillReport>('thinklsp.skills').catch(() => undefined);
+        return (report?.skills ?? [])
+            .map(({ name, description }) => ({ label: `/skill:${name}`, insert: `/skill:${name} `, detail: description }))
+            .filter(({ label }) => label.startsWith(word.toLowerCase()));
+    }
+
+    /** Sets a value for the session or, without one, for all later turns. Without a value, reports the current one. */
     async choose(key: ChoiceName, wish: string, sessionId: string | undefined): Promise<string> {
         const answer = await this.turns.ask<Choice>(`thinklsp.${key}`, { value: wish || undefined, sessionId });
         const { value, effective, choices, notice } = answer;
         const used = effective === null || effective === value ? '' : ` (${effective} is used)`;
-        const can = wish === '' ? `It can be ${choices.map(choice => `\`${choice}\``).join(', ')}.` : '';
+        const can = wish === '' ? `Possible values: ${choices.map(choice => `\`${choice}\``).join(', ')}.` : '';
         const now = `${key[0]?.toUpperCase()}${key.slice(1)}: ${value ?? 'the default'}${used}.`;
         return [now, can, notice ?? ''].filter(text => text !== '').join(' ');
     }
@@ -77,7 +85,7 @@ export class SlashCommands {
 
     private async restore(archive: string, sessionId: string | undefined): Promise<string> {
         if (sessionId === undefined) {
-            throw new Error('There is nothing to restore: this chat has no session yet.');
+            throw new Error('Nothing to restore: this chat has no session yet.');
         }
         let archiveId: string | undefined = archive;
         if (archive === '') {
@@ -85,16 +93,16 @@ export class SlashCommands {
             archiveId = archives.at(-1)?.archiveId;
         }
         if (archiveId === undefined) {
-            return 'This session has no archive: no compaction or repair can be undone.';
+            return 'Nothing to restore: this session was never compacted or repaired.';
         }
         const asked = { op: 'restore', sessionId, archiveId };
         const { messages } = await this.turns.ask<Restored>('thinklsp.sessions', asked);
-        return `Archive \`${archiveId}\` is the conversation again: ${messages.before} messages became ${messages.after}.`;
+        return `Archive \`${archiveId}\` was restored: ${messages.before} messages became ${messages.after}.`;
     }
 
     private async compact(instructions: string, sessionId: string | undefined): Promise<string> {
         if (sessionId === undefined) {
-            throw new Error('There is nothing to shorten: this chat has no session yet.');
+            throw new Error('Nothing to compact: this chat has no session yet.');
         }
         const client = await this.connect();
         const asked = { sessionId, instructions };
@@ -102,7 +110,7 @@ export class SlashCommands {
         const size = (side: Side): string =>
             `${side.messages} messages${side.tokens === null ? '' : `, ${tokens(side.tokens)} tokens`}`;
         return archiveId === null
-            ? 'There was nothing to shorten.'
-            : `Shortened from ${size(before)} to ${size(after)}. \`/restore ${archiveId}\` undoes it.`;
+            ? 'Nothing to compact.'
+            : `Compacted from ${size(before)} to ${size(after)}. \`/restore ${archiveId}\` undoes it.`;
     }
 }

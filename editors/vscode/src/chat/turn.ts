@@ -1,18 +1,19 @@
-/** One turn as the chat view shows it, and what each partial result of the server makes of it. Pure. */
+/** The chat view's state of one turn, and how each partial result of the server changes it. Pure functions. */
 
 import type { ChangedFile, Part, Partial, Turn, Usage } from './messages';
 
-/** Shorter thoughts leave no line behind, unless there is something to read in them. */
+/** Thinking shorter than this many milliseconds is not shown unless it has text. */
 const WORTH_A_LINE_MS = 1_000;
-/** The tool by which the model shows its plan. */
+/** The tool that the model uses to show its plan. */
 export const PLAN = 'plan';
 
-/** A turn that has just begun: the model thinks until it says otherwise. */
-export function begun(prompt: string, attachments: readonly string[], now: number): Turn {
+/** Creates the state of a new turn, which starts with thinking. */
+export function begun(prompt: string, attachments: readonly string[], now: number, images: Turn['images'] = []): Turn {
     const parts = [thought(now)];
     return {
         prompt,
         attachments,
+        images,
         parts,
         stepParts: parts,
         plan: [],
@@ -48,8 +49,8 @@ export function taken(turn: Turn, value: Partial, now: number): Turn {
     }
 }
 
-/** What `thinklsp.apply` did with an edit that had been held. */
-export function applied(turn: Turn, files: readonly ChangedFile[]): Turn {
+/** Updates a turn with the result of `thinklsp.apply` for its pending edit. */
+export function applied<T extends Pick<Turn, 'edits'>>(turn: T, files: readonly ChangedFile[]): T {
     if (turn.edits === null) return turn;
     const now = new Map(files.map((file) => [file.uri, file]));
     const merged = turn.edits.files.map((file) => now.get(file.uri) ?? file);
@@ -72,7 +73,7 @@ export function sum(a: Usage | null, b: Usage): Usage {
     };
 }
 
-/** Without the text and the thinking since the last complete step: the model sends them again. */
+/** Drops the text and the thinking since the last complete step, because the model sends them again. */
 function restarted(turn: Turn): Turn {
     const isNotice = (part: Part) => part.kind === 'notice';
     const known = turn.stepParts.filter(isNotice).length;
@@ -80,7 +81,12 @@ function restarted(turn: Turn): Turn {
     return { ...turn, parts: notices.reduce(beforeThought, turn.stepParts) };
 }
 
-/** A turn whose request was answered with an error, perhaps before the turn began. */
+/** Ends a turn whose events go on in another one: a queued prompt joined it. */
+export function closed(turn: Turn, now: number): Turn {
+    return { ...turn, parts: settled(turn.parts, now), running: false };
+}
+
+/** Marks a turn as failed after its request was answered with an error. */
 export function failed(turn: Turn, now: number): Turn {
     return { ...turn, parts: settled(turn.parts, now), running: false, stopReason: 'error' };
 }
@@ -99,12 +105,14 @@ function finished(turn: Turn, { result }: Extract<Partial, { kind: 'finished' }>
     };
 }
 
-function withTool(turn: Turn, { toolCallId, name, title, status }: Extract<Partial, { kind: 'tool' }>, now: number): Turn {
-    // Its outcome is shown, not the call.
+function withTool(turn: Turn, value: Extract<Partial, { kind: 'tool' }>, now: number): Turn {
+    const { toolCallId, name, title, status } = value;
+    // The plan itself is shown instead of the call.
     if (name === PLAN) {
         return turn;
     }
-    const part: Part = { kind: 'tool', id: toolCallId, name, title, status };
+    const details = { ...(value.arguments && { input: value.arguments }), ...(value.result && { output: value.result }) };
+    const part: Part = { kind: 'tool', id: toolCallId, name, title, status, ...details };
     const known = turn.parts.findIndex((other) => other.kind === 'tool' && other.id === toolCallId);
     const parts = known < 0 ? [...settled(turn.parts, now), part] : turn.parts.with(known, part);
     const busy = parts.some((other) => other.kind === 'tool' && other.status === 'in_progress');
@@ -115,7 +123,7 @@ function thought(now: number): Extract<Part, { kind: 'thinking' }> {
     return { kind: 'thinking', text: '', began: now, ended: null };
 }
 
-/** With the thought at the end, if there is one, brought to its end. */
+/** Ends the open thinking at the end of the parts; drops it if it is too short to show. */
 function settled(parts: readonly Part[], now: number): readonly Part[] {
     const last = parts.at(-1);
     if (last?.kind !== 'thinking' || last.ended !== null) return parts;
@@ -123,7 +131,7 @@ function settled(parts: readonly Part[], now: number): readonly Part[] {
     return worth ? parts.with(-1, { ...last, ended: now }) : parts.slice(0, -1);
 }
 
-/** A thought that still goes on stays at the end. */
+/** Adds a part at the end, or before open thinking at the end. */
 function beforeThought(parts: readonly Part[], part: Part): readonly Part[] {
     const last = parts.at(-1);
     return last?.kind === 'thinking' && last.ended === null ? [...parts.slice(0, -1), part, last] : [...parts, part];

@@ -1,11 +1,9 @@
-/** The chat in the side bar: the web view, and what its messages ask for. */
+/** The chat in the side bar: the web view and the handlers of its messages. */
 
-import { randomBytes } from 'node:crypto';
 import {
     Disposable,
     type ExtensionContext,
     Uri,
-    type Webview,
     type WebviewView,
     type WebviewViewProvider,
     commands,
@@ -14,14 +12,27 @@ import {
     workspace,
 } from 'vscode';
 import type { Client } from '../client';
-import type { Look } from '../looks';
+import { ensureModel } from '../first-run';
+import { statusText } from '../looks';
 import type { Outcomes } from '../outcomes';
-import type { Choice } from '../protocol';
+import type { Pages } from '../pages';
+import type { ActionArgument, Choice } from '../protocol';
+import type { Questions } from '../questions';
+import type { Changes } from '../review/changes';
 import { sentence } from '../said';
-import type { Turns } from '../turns';
-import { found, labelled, offers, selected } from './context';
+import type { Running, Turns } from '../turns';
+import { follow, insert, typeInTerminal } from './answer-actions';
+import { applyBlock, highlight } from './blocks';
+import { ChangedFiles } from './changed-files';
+import { fromView, implied, offers, placeOf, toView } from './context';
 import { Conversation } from './conversation';
-import { CHOICES, type Fix, type FromView, type ToView, isChoice, isFromView } from './messages';
+import { Findings } from './findings';
+import { fixesFor } from './fixes';
+import type { SentImage } from './images';
+import { CHOICES, type Fix, type FromView, type ToView, isChoice, isFromView, isModels } from './messages';
+import { page } from './page';
+import { QuestionCards } from './question-cards';
+import { SessionActions } from './session-actions';
 import { SlashCommands } from './slash';
 import { slashed } from './words';
 
@@ -29,44 +40,62 @@ export const CHAT_VIEW = 'thinklsp.chatView';
 
 const FIXES: Record<Fix, () => Thenable<unknown>> = {
     setKey: () => commands.executeCommand('thinklsp.ui.setKey'),
-    doctor: () => commands.executeCommand('thinklsp.ui.doctor'),
+    openConfig: () => commands.executeCommand('thinklsp.ui.openConfig'),
     thinkingDisplay: () => commands.executeCommand('workbench.action.openSettings', 'thinklsp.thinking.display'),
 };
-const DELETE = 'Delete';
+const TITLES: Record<string, string> = { explain: 'Explain this code', review: 'Review this code' };
 
 export class ChatView implements WebviewViewProvider, Disposable {
+    private readonly findings = new Findings();
     private readonly conversation: Conversation;
     private readonly slash: SlashCommands;
+    private readonly sessions: SessionActions;
+    private readonly files: ChangedFiles;
+    private readonly cards: QuestionCards;
     private readonly subscriptions: Disposable[];
     private view: WebviewView | undefined;
     private wanted: ToView | undefined;
-    /** The view has been told nothing yet, because the server was not there. */
+    /** The last message about the place that the next prompt includes. */
+    private shownContext = '';
+    /** True until the view has received its first state; the server may not be running yet. */
     private unanswered = false;
 
-    /** `changed`: effort, thinking or model is another. */
+    /** Calls `changed` when the effort, the thinking mode or the model was changed. */
     constructor(
         private readonly context: ExtensionContext,
         private readonly turns: Turns,
-        private readonly outcomes: Outcomes,
+        outcomes: Outcomes,
+        private readonly changes: Changes,
+        private readonly pages: Pages,
+        private readonly questions: Questions,
         connect: () => Promise<Client>,
         private readonly changed: () => void,
     ) {
-        this.conversation = new Conversation(turns, message => this.post(message), context.workspaceState);
+        const post = (message: ToView) => this.post(message);
+        this.conversation = new Conversation(turns, post, context.workspaceState, this.findings);
+        this.sessions = new SessionActions(turns, this.conversation);
+        this.files = new ChangedFiles(changes, outcomes, post);
+        this.cards = new QuestionCards(questions, post);
+        questions.showInChat = isAgain => this.showQuestions(isAgain);
         this.slash = new SlashCommands(turns, connect);
         this.subscriptions = [
             this.conversation,
+            this.findings,
+            this.findings.onDidChange(turnId => this.tellFindings(turnId)),
+            changes.onDidChange(() => [...changes.turnIds].forEach(turnId => this.files.tell(turnId))),
+            questions.onDidChange(() => this.cards.tell()),
             window.registerWebviewViewProvider(CHAT_VIEW, this),
             commands.registerCommand('thinklsp.ui.newChat', () => this.conversation.begin()),
             commands.registerCommand('thinklsp.ui.sessions', () => this.showSessions()),
             turns.onDidChange(look => {
-                this.post({ kind: 'status', text: worded(look) });
+                this.post({ kind: 'status', text: statusText(look) });
                 if (look.kind === 'idle') {
-                    // A turn has ended, or the server was started anew, perhaps with a key.
+                    // A turn ended, or the server was restarted, possibly with a new key.
                     (this.unanswered ? this.ready() : this.tellChoices()).catch(() => undefined);
                 }
             }),
-            window.onDidChangeTextEditorSelection(() => this.tellSelection()),
-            window.onDidChangeActiveTextEditor(() => this.tellSelection()),
+            window.onDidChangeTextEditorSelection(() => this.tellContext()),
+            window.onDidChangeActiveTextEditor(() => this.tellContext()),
             turns.onDidConfigure(() => {
                 this.tellSummaries();
                 this.tellChoices().catch(() => undefined);
@@ -74,23 +103,44 @@ export class ChatView implements WebviewViewProvider, Disposable {
         ];
     }
 
+    /** Whether the user sees the chat and all that was sent to it. */
+    get isShown(): boolean {
+        return this.view?.visible === true && !this.unanswered;
+    }
+
     resolveWebviewView(view: WebviewView): void {
         this.view = view;
+        this.unanswered = true;
         const dist = Uri.joinPath(this.context.extensionUri, 'dist');
         view.webview.options = { enableScripts: true, localResourceRoots: [dist] };
         view.webview.onDidReceiveMessage((message: unknown) => {
             if (isFromView(message)) {
-                this.take(message).catch(error => this.post({ kind: 'failed', text: sentence(error), fix: null }));
+                this.take(message).catch(error => this.post({ kind: 'told', level: 'error', text: sentence(error) }));
             }
         });
         view.onDidDispose(() => {
             this.view = undefined;
+            this.askElsewhere();
         });
+        view.onDidChangeVisibility(() => view.visible || this.askElsewhere());
         view.webview.html = page(view.webview, dist);
     }
 
     dispose(): void {
         Disposable.from(...this.subscriptions).dispose();
+    }
+
+    /** Shows the answer of a code action as a new conversation, and leaves the focus where it is. */
+    async answer(argument: ActionArgument, running: Running): Promise<void> {
+        const place = placeOf(argument);
+        const name = argument.name ?? '';
+        const prompt = argument.instruction || (TITLES[name] ?? name);
+        await this.conversation.adopt(running, name, prompt, place === undefined ? [] : [place]);
+        if (this.view === undefined) {
+            await commands.executeCommand(`${CHAT_VIEW}.focus`);
+        } else {
+            this.view.show(true);
+        }
     }
 
     private async take(message: FromView): Promise<void> {
@@ -100,8 +150,16 @@ export class ChatView implements WebviewViewProvider, Disposable {
                 return this.ready();
             case 'ask':
                 return this.ask(message);
+            case 'retry':
+                return this.withModel(message.prompt, () =>
+                    conversation.retry(message.turn, message.before, message.prompt, message.mode).then(() => this.tellChoices()),
+                );
+            case 'answer':
+                return this.cards.answer(message.id, message.option);
             case 'stop':
                 return conversation.stop();
+            case 'unqueue':
+                return conversation.unqueue(message.id);
             case 'begin':
                 return conversation.begin();
             case 'sessions':
@@ -110,15 +168,13 @@ export class ChatView implements WebviewViewProvider, Disposable {
                 await conversation.open(message.sessionId);
                 return this.tellChoices();
             case 'delete':
-                return this.delete(message.sessionId);
-            case 'fork': {
-                const { sessionId } = await this.turns.ask<{ sessionId: string }>('thinklsp.sessions', {
-                    op: 'fork',
-                    sessionId: message.sessionId,
-                });
-                await conversation.open(sessionId);
-                return conversation.tellSessions();
-            }
+                return (await this.sessions.delete(message.sessionId)) ? this.showSessions() : undefined;
+            case 'fork':
+                return this.sessions.fork(message.sessionId);
+            case 'rename':
+                return this.sessions.rename(message.sessionId, message.title);
+            case 'export':
+                return this.sessions.export(message.sessionId);
             case 'choose': {
                 const { key, value } = message;
                 const { sessionId } = conversation;
@@ -129,21 +185,35 @@ export class ChatView implements WebviewViewProvider, Disposable {
                 this.changed();
                 return this.tellChoices();
             }
-            case 'offers':
-                return this.post({ kind: 'offers', id: message.id, offers: await offers(message.word) });
+            case 'offers': {
+                const { id, word } = message;
+                return this.post({ kind: 'offers', id, offers: await (word.startsWith('/') ? this.slash.skills(word) : offers(word)) });
+            }
             case 'toolDetails':
                 return conversation.toolDetails(message.toolCallId);
             case 'file':
                 await window.showTextDocument(Uri.parse(message.uri));
                 return;
             case 'diff':
-                return this.outcomes.compare(message.turnId, message.uri);
+                return this.files.compare(message.turnId, message.uri);
+            case 'decide':
+                return this.files.decide(message);
             case 'apply':
                 return conversation.apply(message.turnId);
+            case 'check':
+                return this.findings.check(message.turnId, message.number, message.checked);
             case 'copy':
                 return env.clipboard.writeText(message.text);
             case 'insert':
                 return insert(message.text);
+            case 'applyCode':
+                return applyBlock(this.changes, this.pages, message.info, message.text);
+            case 'terminal':
+                return typeInTerminal(message.language, message.text);
+            case 'highlight': {
+                const tokens = await highlight(message.language, message.text);
+                return tokens && this.post({ kind: 'highlighted', id: message.id, tokens });
+            }
             case 'link':
                 return follow(message.url);
             case 'fix':
@@ -154,10 +224,12 @@ export class ChatView implements WebviewViewProvider, Disposable {
     private async ready(): Promise<void> {
         this.unanswered = true;
         this.tellSummaries();
-        this.tellSelection();
+        this.shownContext = '';
+        this.tellContext();
+        this.cards.tell();
         await this.conversation.show();
         this.unanswered = false;
-        this.post({ kind: 'status', text: worded(this.turns.state) });
+        this.post({ kind: 'status', text: statusText(this.turns.state) });
         await Promise.all([this.tellChoices(), this.conversation.tellSessions()]);
         if (this.wanted !== undefined) {
             this.post(this.wanted);
@@ -165,12 +237,18 @@ export class ChatView implements WebviewViewProvider, Disposable {
         }
     }
 
-    private async ask({ prompt, mode, selection }: Extract<FromView, { kind: 'ask' }>): Promise<void> {
+    private async ask({ prompt, mode, place, images: sent }: Extract<FromView, { kind: 'ask' }>): Promise<void> {
         const command = slashed(prompt);
-        if (this.conversation.busy) {
+        const images = sent ?? [];
+        if (command !== null && images.length > 0) {
+            // A command takes no images, so they wait for the next prompt.
+            this.post({ kind: 'draft', text: '', images });
+        }
+        if (command === null) {
+            const included = place === null ? [] : [fromView(place)];
+            await this.withModel(prompt, () => this.conversation.ask(prompt, mode, included, images), images);
+        } else if (this.conversation.busy) {
             this.post({ kind: 'told', level: 'warning', text: 'A turn is running. Stop it or wait for it first.' });
-        } else if (command === null) {
-            await this.conversation.ask(prompt, mode, selection);
         } else if ('problem' in command) {
             this.post({ kind: 'told', level: 'warning', text: command.problem });
         } else if (command.name === 'clear') {
@@ -194,16 +272,34 @@ export class ChatView implements WebviewViewProvider, Disposable {
         this.post({ kind: 'show', what: 'sessions' });
     }
 
-    private async delete(sessionId: string): Promise<void> {
-        const detail = 'It is deleted for good, with everything that was said in it.';
-        if ((await window.showWarningMessage('Delete this session?', { modal: true, detail }, DELETE)) !== DELETE) {
-            return;
+    /** Sends a prompt if there is a model, or else returns it to the text field. */
+    private async withModel(prompt: string, send: () => Promise<void>, images: readonly SentImage[] = []): Promise<void> {
+        try {
+            if (this.conversation.busy || (await ensureModel(this.turns))) {
+                return await send();
+            }
+        } catch (error) {
+            this.post({ kind: 'failed', text: sentence(error), fixes: fixesFor(sentence(error), false) });
         }
-        await this.turns.ask('thinklsp.sessions', { op: 'delete', sessionId });
-        if (sessionId === this.conversation.sessionId) {
-            await this.conversation.begin();
+        this.post({ kind: 'draft', text: prompt, images });
+    }
+
+    /** Shows the questions if the user can see the chat; returns false if not. */
+    private showQuestions(isAgain: boolean): boolean {
+        if (!this.view?.visible) {
+            return false;
         }
-        await this.showSessions();
+        if (isAgain) {
+            this.view.show(false);
+            this.post({ kind: 'show', what: 'questions' });
+        }
+        return true;
+    }
+
+    private askElsewhere(): void {
+        if (this.questions.open.length > 0) {
+            this.questions.reopen();
+        }
     }
 
     private async tellChoices(): Promise<void> {
@@ -211,13 +307,18 @@ export class ChatView implements WebviewViewProvider, Disposable {
         const answers = await Promise.all(CHOICES.map(key => this.turns.ask<unknown>(`thinklsp.${key}`, { sessionId })));
         const [effort, thinking, model] = answers;
         if (isChoice(effort) && isChoice(thinking) && isChoice(model)) {
-            this.post({ kind: 'choices', effort, thinking, model });
+            const { models } = model as Choice;
+            this.post({ kind: 'choices', effort, thinking, model, models: isModels(models) ? models : [] });
         }
     }
 
-    private tellSelection(): void {
-        const place = selected();
-        this.post({ kind: 'selection', label: place === undefined ? null : labelled(place) });
+    private tellContext(): void {
+        const place = implied();
+        const message: ToView = { kind: 'context', place: place === undefined ? null : toView(place) };
+        if (JSON.stringify(message) !== this.shownContext) {
+            this.shownContext = JSON.stringify(message);
+            this.post(message);
+        }
     }
 
     private tellSummaries(): void {
@@ -225,59 +326,21 @@ export class ChatView implements WebviewViewProvider, Disposable {
         this.post({ kind: 'summaries', shown: display === 'summary' });
     }
 
+    private tellFindings(turnId: string): void {
+        const findings = this.findings.shown(turnId);
+        if (findings.length > 0) {
+            this.post({ kind: 'findings', turnId, findings });
+        }
+    }
+
     private post(message: ToView): void {
         void this.view?.webview.postMessage(message);
+        if (message.kind === 'opened') {
+            this.files.forget();
+            for (const turnId of message.turns.flatMap(turn => turn.turnId ?? [])) {
+                this.tellFindings(turnId);
+                this.files.tell(turnId);
+            }
+        }
     }
-}
-
-/** `thinking · 3 s · 1,204 tokens` as people read it. */
-function worded(look: Look): string {
-    if (look.kind === 'waiting') {
-        return 'Waiting for you';
-    }
-    if (look.kind !== 'thinking') {
-        return '';
-    }
-    const phase = look.phase.charAt(0).toUpperCase() + look.phase.slice(1);
-    return [phase, look.elapsed, look.tokens && `${look.tokens} tokens`].filter(Boolean).join(' · ');
-}
-
-async function insert(text: string): Promise<void> {
-    const editor = window.activeTextEditor ?? window.visibleTextEditors[0];
-    if (editor === undefined) {
-        throw new Error('There is no editor to insert the code into: open a file first.');
-    }
-    await editor.edit(edit => editor.selections.forEach(selection => edit.replace(selection, text)));
-    await window.showTextDocument(editor.document, editor.viewColumn);
-}
-
-/** A page in the browser, which the editor asks about, or a file of the workspace. Nothing else is opened. */
-async function follow(url: string): Promise<void> {
-    const uri = Uri.parse(url);
-    if (uri.scheme === 'https' || uri.scheme === 'http') {
-        await env.openExternal(uri);
-        return;
-    }
-    const file = await found(decodeURIComponent(url.replace(/(#.*|:\d+.*)$/, '')));
-    if (file === undefined) {
-        throw new Error(`There is no file ${url} in this workspace.`);
-    }
-    await window.showTextDocument(file);
-}
-
-function page(webview: Webview, dist: Uri): string {
-    const nonce = randomBytes(18).toString('base64url');
-    const at = (name: string): string => webview.asWebviewUri(Uri.joinPath(dist, name)).toString();
-    const policy = `default-src 'none'; script-src 'nonce-${nonce}'; style-src ${webview.cspSource}`;
-    return `<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="${policy}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>thinklsp</title>
-<link rel="stylesheet" href="${at('webview.css')}">
-</head>
-<body><script nonce="${nonce}" src="${at('webview.js')}"></script></body>
-</html>`;
 }

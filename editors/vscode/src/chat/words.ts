@@ -1,10 +1,10 @@
-/** What the words of a prompt mean: `@` references, slash commands, and which of them is being typed. Pure. */
+/** Parses prompts: `@` references, slash commands, and the word at the caret. Pure functions. */
 
 const REFERENCE = /(?<![\w@])@([^\s:@]+)(?::L?(\d{1,9})(?:-L?(\d{1,9}))?)?/g;
-const TYPED = /(?:^|\s)(@[^\s@]*|\/[a-z-]*)$/i;
+const TYPED = /(?:^|\s)(@[^\s@]*|\/(?:skill:[a-z0-9-]*|[a-z-]*))$/i;
 const COMMAND = /^\/([a-z]+(?:-[a-z]+)*)(?:[ \t]+(.*?))?[ \t]*$/is;
 
-/** `@path` or `@path:10-20`; lines count from 1. */
+/** Matches `@path` and `@path:10-20`, with lines counted from 1. */
 export interface Mention {
     path: string;
     first?: number;
@@ -32,21 +32,22 @@ export interface SlashCommand {
 }
 
 export const SLASH_COMMANDS: readonly SlashCommand[] = [
-    { name: 'clear', usage: '/clear', about: 'begins a new chat' },
-    { name: 'compact', usage: '/compact [instructions]', about: 'shortens the conversation and keeps its thread' },
-    { name: 'effort', usage: '/effort [level]', about: 'how hard the model tries' },
-    { name: 'help', usage: '/help', about: 'this list' },
-    { name: 'model', usage: '/model [id]', about: 'which model answers' },
-    { name: 'restore', usage: '/restore [archive]', about: 'undoes a compaction or a repair, by default the newest' },
-    { name: 'sessions', usage: '/sessions', about: 'the sessions of this workspace' },
-    { name: 'think', usage: '/think [off|normal|ultra|adaptive|manual N]', about: 'how the model thinks' },
-    { name: 'undo', usage: '/undo', about: 'takes back what the latest turn changed' },
-    { name: 'usage', usage: '/usage', about: 'what this session has used' },
+    { name: 'clear', usage: '/clear', about: 'start a new chat' },
+    { name: 'compact', usage: '/compact [instructions]', about: 'compact the conversation' },
+    { name: 'effort', usage: '/effort [level]', about: 'reasoning effort' },
+    { name: 'help', usage: '/help', about: 'show this list' },
+    { name: 'model', usage: '/model [id]', about: 'choose the model' },
+    { name: 'restore', usage: '/restore [archive]', about: 'undo a compaction or a repair (default: the newest)' },
+    { name: 'sessions', usage: '/sessions', about: "list this workspace's sessions" },
+    { name: 'skill', usage: '/skill:NAME [words]', about: 'follow a skill in this prompt' },
+    { name: 'think', usage: '/think [mode]', about: 'off, normal, ultra, adaptive or manual N' },
+    { name: 'undo', usage: '/undo', about: "undo the latest turn's edits" },
+    { name: 'usage', usage: '/usage', about: "show this session's usage" },
 ];
 
 export type Slashed = { name: string; argument: string } | { problem: string };
 
-/** The command that a prompt is; null for a prompt that is none, as one that begins with a path. */
+/** Returns the slash command of a prompt; null for other prompts, also for one that starts with a path. */
 export function slashed(prompt: string): Slashed | null {
     const match = COMMAND.exec(prompt.trimEnd());
     if (match === null) {
@@ -56,10 +57,10 @@ export function slashed(prompt: string): Slashed | null {
     if (SLASH_COMMANDS.some(command => command.name === name)) {
         return { name, argument: (match[2] ?? '').trim() };
     }
-    return { problem: `There is no command \`/${name.slice(0, 40)}\`. Begin with a space to send it as text.` };
+    return { problem: `Unknown command \`/${name.slice(0, 40)}\`. To send it as text, start the prompt with a space.` };
 }
 
-/** The word before the caret that can be completed. A slash counts only at the beginning of the prompt. */
+/** Returns the word before the caret that can be completed. A slash counts only at the start of the prompt. */
 export function typed(text: string, caret: number): { word: string; start: number } | null {
     const word = TYPED.exec(text.slice(0, caret))?.[1];
     if (word === undefined) {

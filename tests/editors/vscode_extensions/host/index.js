@@ -4,6 +4,9 @@ const { readdirSync, readFileSync, writeFileSync } = require('node:fs');
 const { homedir } = require('node:os');
 const { join } = require('node:path');
 const vscode = require('vscode');
+const edits = require('./edits');
+const { findKeys } = require('./keys');
+const { until } = require('./until');
 
 const ID = 'thinklsp.thinklsp';
 const SERVER = ['thinklsp.chat', 'thinklsp.action', 'thinklsp.effort', 'thinklsp.usage', 'thinklsp.sessions'];
@@ -14,11 +17,14 @@ const tests = {
     },
     'it is active in no time': async () => {
         const began = performance.now();
+        const idle = computed();
         await extension().activate();
+        const computing = Math.round(computed() - idle);
         const took = performance.now() - began;
         // The rest is the editor's: it asks the window for what the extension has stored, and so does it for every one.
         const [loading, activating] = [between('LoadExtensionCode'), between('ActivateExtension')];
-        assert.ok(loading + activating < 500, `${loading} + ${activating} ms`); // Much, for machines that do other things too.
+        // On a busy machine the processor runs other programs meanwhile.
+        assert.ok(Math.min(loading + activating, computing) < 100, `${loading} + ${activating} ms, computed for ${computing} ms`);
         return `read in ${loading} ms, active in ${activating} ms; ${Math.round(took)} ms with the editor's own part`;
     },
     'the commands of the server are registered by the client': async () => {
@@ -29,6 +35,7 @@ const tests = {
         const mine = extension().packageJSON.contributes.commands.map(({ command }) => command);
         assert.deepEqual(mine.filter(command => !all.includes(command)), []);
     },
+    'its keys are free in the editor': async () => (await findKeys()).keys.join(', '),
     'settings with their default are not sent': async () => {
         const { value } = await vscode.commands.executeCommand('thinklsp.effort', { value: 'low' });
         assert.equal(value, 'low');
@@ -125,7 +132,7 @@ const tests = {
 
 exports.run = async () => {
     const report = {};
-    for (const [name, test] of Object.entries(tests)) {
+    for (const [name, test] of Object.entries({ ...tests, ...edits.tests })) {
         try {
             report[name] = { note: await test() };
         } catch (error) {
@@ -146,6 +153,11 @@ function between(what) {
     return at('did') - at('will');
 }
 
+/** How long this thread has computed, in milliseconds. */
+function computed() {
+    return Number(readFileSync('/proc/self/schedstat', 'utf-8').split(' ')[0]) / 1e6;
+}
+
 /** The processes of this extension host that are thinklsp. */
 function servers() {
     return readdirSync('/proc')
@@ -160,16 +172,4 @@ function servers() {
             }
         })
         .map(Number);
-}
-
-async function until(holds) {
-    const deadline = Date.now() + 20_000;
-    for (;;) {
-        const found = await holds();
-        if (found) {
-            return found;
-        }
-        assert.ok(Date.now() < deadline, `not within 20 s: ${holds}`);
-        await new Promise(resolve => setTimeout(resolve, 50));
-    }
 }

@@ -1,0 +1,102 @@
+"""The sessions of one client: opened at once, opened many times, and left open for ever."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+import pytest
+
+from tests.acp.conftest import Begin
+from tests.acp.talk import Talk
+from tests.e2e.acting import edit_file, say
+from tests.support.client.actions import ResponseError
+from tests.support.signing_script import Failure, answer
+
+Json = Any
+FILES = {"a.py": "x = 1\n"}
+
+
+def count_open_files(talk: Talk) -> int:
+    return len(os.listdir(f"/proc/{talk.client.process.pid}/fd"))
+
+
+async def test_open_sessions_use_no_descriptors(begin: Begin) -> None:
+    """Each open session had one for each of its folders, and a process may have 1,024."""
+    talk = await begin(answer(edit_file("a.py", "1", "2")), say("Done."), files=FILES)
+    first = talk.session
+    for _ in range(40):
+        await talk.new_session()
+    before = count_open_files(talk)
+    for _ in range(60):
+        await talk.new_session()
+    assert count_open_files(talk) <= before + 5
+    assert await talk.prompt("Change it.", session=first) == "end_turn"
+    assert (talk.root / "a.py").read_text() == "x = 2\n", "an idle session opens its folders again"
+
+
+async def test_session_that_is_opened_twice_at_once_is_one(begin: Begin) -> None:
+    talk = await begin(say("Hello."), say("Here."))
+    await talk.prompt("Go.")
+    params = {"sessionId": talk.session, "cwd": str(talk.root), "mcpServers": []}
+    requests = [talk.client.request("session/resume", params) for _ in range(5)]
+    for request in requests:
+        assert "configOptions" in await request
+    assert await talk.prompt("Are you there?") == "end_turn"
+    await talk.client.request("session/close", {"sessionId": talk.session})
+    assert (await talk.refused("session/close", {"sessionId": talk.session})).code == -32002
+
+
+@pytest.mark.parametrize("cwd", ["", "relative", "./a", "~", "/a\ud800", "/a\0b"])
+async def test_list_refuses_what_is_no_path(begin: Begin, cwd: str) -> None:
+    talk = await begin(session=False)
+    # The surrogate is escaped, because a line of bytes that are not UTF-8 has no id to answer.
+    line = f'{{"jsonrpc":"2.0","id":77,"method":"session/list","params":{{"cwd":{json.dumps(cwd)}}}}}'
+    talk.client.checker.sent({"id": 77, "method": "session/list", "params": {"cwd": "/"}})
+    talk.client.send_line(line.encode())
+
+    def answers() -> list[Json]:
+        return [received.message for received in talk.client.received if received.message.get("id") == 77]
+
+    await talk.client.wait_for(answers)
+    assert answers()[0]["error"]["code"] == -32602
+
+
+async def test_modes_and_options_stay_equal(begin: Begin) -> None:
+    """A client that shows the options learns a mode that was set in the older way, and the other way round."""
+    talk = await begin()
+    await talk.client.request("session/set_mode", {"sessionId": talk.session, "modeId": "ask"})
+    await talk.client.wait_for(lambda: talk.updates("config_option_update"))
+    [update] = talk.updates("config_option_update")
+    assert next(row["currentValue"] for row in update["configOptions"] if row["id"] == "mode") == "ask"
+    params = {"sessionId": talk.session, "configId": "mode", "value": "edit"}
+    await talk.client.request("session/set_config_option", params)
+    await talk.client.wait_for(lambda: talk.updates("current_mode_update"))
+    assert [update["currentModeId"] for update in talk.updates("current_mode_update")] == ["edit"]
+
+
+async def test_prompt_that_fails_behind_a_command_is_an_error(begin: Begin) -> None:
+    talk = await begin(Failure(400, "invalid_request_error", "No."), say("Here."))
+    with pytest.raises(ResponseError) as raised:
+        await talk.prompt("/effort low\nHello.")
+    assert raised.value.code == -32603
+    assert await talk.prompt("Hello.") == "end_turn"
+
+
+async def test_prompt_without_a_key_names_the_setup(begin: Begin) -> None:
+    talk = await begin(env={"ANTHROPIC_API_KEY": ""})
+    with pytest.raises(ResponseError) as raised:
+        await talk.prompt("Hello.")
+    assert raised.value.code == -32000
+    assert "`thinklsp acp --setup`" in raised.value.message
+
+
+async def test_note_is_a_paragraph_of_its_own(begin: Begin) -> None:
+    """Some clients join all text between two tool calls, so a note would follow the last word at once."""
+    talk = await begin(say("Done."))
+    params = {"cwd": str(talk.root), "mcpServers": [{"name": "m", "command": "m", "args": [], "env": []}]}
+    talk.session = (await talk.client.request("session/new", params))["sessionId"]
+    await talk.prompt("Hello.")
+    assert talk.text.startswith("Done.\n\nNote: ")
+    talk.outside.told()

@@ -1,0 +1,85 @@
+"""Clients that do not answer: reads fall back to the disk, and nothing is written without a yes.
+
+The seconds of the agent are shorter than ours.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.acp.client import NoAnswer
+from tests.acp.conftest import Begin
+from tests.acp.fake_zed import CodeCompanion, FakeZed, Silent
+from tests.e2e.acting import edit_file, read_file, say
+from tests.support.epilogue import clock
+from tests.support.outside import said
+from tests.support.signing_script import answer
+
+Json = Any
+FILES = {"a.py": "x = 1\n"}
+FAST = {"nursery": None, "files": FILES}
+
+
+def unanswered(_: Json) -> Json:
+    raise NoAnswer
+
+
+async def test_read_falls_back_to_the_disk(begin: Begin) -> None:
+    talk = await begin(answer(read_file("a.py")), say("1."), env=clock(20), peer=Silent, **FAST)
+    assert await talk.prompt("What is x?") == "end_turn"
+    assert "x = 1" in said(talk.provider.requests[1].body)
+    talk.outside.told()
+
+
+async def test_question_without_an_answer_rejects(begin: Begin) -> None:
+    """Ten minutes of the agent."""
+    talk = await begin(answer(edit_file("a.py", "1", "2")), say("Done."), env=clock(200), **FAST)
+    talk.peer.handlers["session/request_permission"] = unanswered
+    assert await talk.prompt("Two.") == "end_turn"
+    assert talk.peer.writes == []
+    assert talk.edit_statuses() == ["failed"]
+    assert talk.outside.told()
+
+
+async def test_write_without_an_answer_is_not_done(begin: Begin) -> None:
+    talk = await begin(answer(edit_file("a.py", "1", "2")), say("Done."), env=clock(50), **FAST)
+    talk.peer.handlers["fs/write_text_file"] = unanswered
+    assert await talk.prompt("Two.") == "end_turn"
+    assert (talk.root / "a.py").read_text() == "x = 1\n"
+    assert "completed" not in talk.edit_statuses()
+    talk.outside.told()
+
+
+async def test_end_of_input_during_a_question_ends_the_agent(begin: Begin) -> None:
+    talk = await begin(answer(edit_file("a.py", "1", "2")), say("Done."), files=FILES)
+    talk.peer.handlers["session/request_permission"] = unanswered
+    talk.send("Two.")
+    await talk.client.wait_for(lambda: talk.client.requests("session/request_permission"))
+    talk.client.process.stdin.close()
+    assert await talk.client.gone() == 0
+    assert (talk.root / "a.py").read_text() == "x = 1\n"
+
+
+async def test_every_request_is_quick_enough_for_codecompanion(begin: Begin) -> None:
+    """It gives up after 20 s; nothing but a prompt takes longer than a tenth of that."""
+    talk = await begin(say("Hi."), files=FILES, peer=CodeCompanion)
+    assert await talk.client.request("authenticate", {"methodId": "settings"}) == {}
+    assert await talk.prompt("Hello.") == "end_turn"
+    place = {"sessionId": talk.session, "cwd": str(talk.root), "mcpServers": []}
+    for method, params in (
+        ("session/list", {"cwd": str(talk.root)}),
+        ("session/load", place),
+        ("session/set_config_option", {"sessionId": talk.session, "configId": "mode", "value": "ask"}),
+    ):
+        before = len(talk.client.received)
+        await talk.client.request(method, params)
+        assert talk.client.received[-1].at - talk.client.received[before].at < CodeCompanion.limit_seconds / 10
+
+
+async def test_unknown_client_requests_never_come(begin: Begin) -> None:
+    """A client that leaves unknown requests unanswered must not be asked any; the rules of the client see to it."""
+    talk = await begin(answer(read_file("a.py"), edit_file("a.py", "1", "2")), say("Hi."), files=FILES, peer=FakeZed)
+    assert await talk.prompt("Hello.") == "end_turn"
+    assert {r.message["method"] for r in talk.client.asked} <= {
+        "fs/read_text_file", "fs/write_text_file", "session/request_permission",
+    }  # fmt: skip

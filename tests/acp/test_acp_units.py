@@ -1,0 +1,349 @@
+"""The parts of the agent that need no process: chunks, pages, the content of prompts and the first answer."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.sizes import examples
+from thinklsp.acp.first_answer import EarlyInput, answer_initialize, build_reply, parse_initialize
+from thinklsp.acp.initialization import AnnouncedFeatures, build_initialize_result
+from thinklsp.acp.prompt_content import read_prompt
+from thinklsp.acp.session_list import build_page
+from thinklsp.acp.updates import MAX_CHUNK_BYTES, build_chunks, split_chunks
+from thinklsp.core.errors import PathRefused
+from thinklsp.core.json_bytes import encode_json
+from thinklsp.core.usage import Usage
+from thinklsp.jsonrpc.envelope import Request, parse_message
+from thinklsp.jsonrpc.error_responses import InvalidParams
+from thinklsp.sessions.session import SessionSummary
+from thinklsp.workspace.paths import Root
+from thinklsp.workspace.uri import path_to_uri
+from thinklsp.workspace.view import WorkspaceFolder, WorkspaceView
+
+Json = Any
+
+# Chunks
+
+LETTERS = st.text(st.sampled_from("aé€😀\ud83d\ude00\u0301"), max_size=300)
+
+
+@given(LETTERS, st.integers(4, 40))
+@settings(deadline=None)
+def test_chunks_join_to_the_text(text: str, limit: int) -> None:
+    pieces = list(split_chunks(text, limit))
+    assert "".join(pieces) == text
+    assert all(pieces)
+    assert all(len(piece.encode("utf-8", "surrogatepass")) <= limit for piece in pieces)
+
+
+@given(st.text(st.sampled_from("aé€😀"), max_size=300), st.integers(4, 40))
+def test_chunks_are_as_long_as_the_limit_allows(text: str, limit: int) -> None:
+    pieces = list(split_chunks(text, limit))
+    assert all(len(piece.encode()) > limit - 4 for piece in pieces[:-1])
+
+
+@pytest.mark.parametrize("letter", ["a", "é", "😀", "a😀"])
+def test_chunks_cost_no_more_than_their_text(letter: str) -> None:
+    """64 times the text costs 64 times the time, within a wide margin. The square would be 4,096 times."""
+    small, large = (_measure(letter * size) for size in (50_000, 3_200_000))
+    assert large < 20 * 64 * max(small, 0.0005)
+
+
+def _measure(text: str) -> float:
+    return _measure_cpu(lambda: sum(map(len, split_chunks(text))))
+
+
+def _measure_cpu(work: Callable[[], object]) -> float:
+    """Return the processor time of the fastest of three runs, because the machine may be busy."""
+    taken = []
+    for _ in range(3):
+        begun = time.thread_time()
+        work()
+        taken.append(time.thread_time() - begun)
+    return min(taken)
+
+
+def test_chunks_of_nothing_are_none() -> None:
+    assert list(build_chunks("agent_message_chunk", "", "m")) == []
+    [update] = build_chunks("agent_message_chunk", "a" * MAX_CHUNK_BYTES, "m")
+    assert update["messageId"] == "m"
+
+
+# Pages
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def summary(number: int, seconds: int, workspace: str = "file:///w") -> SessionSummary:
+    time = START + timedelta(microseconds=seconds)
+    return SessionSummary(f"{number:032x}", "title", workspace, "", 1, 2, 3, time, time, Usage())
+
+
+@given(st.lists(st.integers(0, 5), max_size=170))
+@settings(deadline=None, max_examples=examples(30))
+def test_pages_show_each_session_once_and_newest_first(times: list[int]) -> None:
+    """Many sessions have the same time."""
+    rows = [summary(number, seconds) for number, seconds in enumerate(times)]
+    shown: list[str] = []
+    cursor: str | None = None
+    for _ in range(len(rows) + 1):
+        page = build_page(rows, cursor)
+        shown += [entry["sessionId"] for entry in page["sessions"]]
+        cursor = page.get("nextCursor")
+        if cursor is None:
+            break
+        assert page["sessions"]
+    assert cursor is None
+    newest = sorted(rows, key=lambda row: (row.updated, row.id), reverse=True)
+    assert shown == [row.id for row in newest]
+
+
+def test_page_goes_on_although_a_session_was_deleted() -> None:
+    rows = [summary(number, number) for number in range(120)]
+    first = build_page(rows, None)
+    last = first["sessions"][-1]["sessionId"]
+    left = [row for row in rows if row.id != last]
+    assert len(build_page(left, first["nextCursor"])["sessions"]) == 50
+
+
+def test_sessions_without_a_folder_are_not_listed() -> None:
+    page = build_page([summary(1, 1), summary(2, 2, "untitled:x")], None)
+    assert [entry["cwd"] for entry in page["sessions"]] == ["/w"]
+
+
+@pytest.mark.parametrize("cursor", ["", "nonsense", "2026"])
+def test_cursor_of_another_kind_is_refused(cursor: str) -> None:
+    with pytest.raises(InvalidParams):
+        build_page([summary(1, 1)], cursor)
+
+
+# Prompts
+
+
+@contextmanager
+def view_of(folder: Path) -> Iterator[WorkspaceView]:
+    with Root(str(folder)) as root:
+        yield WorkspaceView([(WorkspaceFolder(path_to_uri(str(folder)), ""), root)])
+
+
+def text(words: str) -> Json:
+    return {"type": "text", "text": words}
+
+
+def link(uri: str) -> Json:
+    return {"type": "resource_link", "uri": uri, "name": "name"}
+
+
+def embedded(uri: str, words: str) -> Json:
+    return {"type": "resource", "resource": {"uri": uri, "text": words}}
+
+
+CONTENT: dict[str, tuple[list[Json], str]] = {
+    "nothing": ([], ""),
+    "text": ([text("fix it")], "fix it"),
+    "texts": ([text("fix"), text(" it")], "fix it"),
+    "file": ([text("fix "), link("file://ROOT/a.py"), text("now")], "fix @a.py now"),
+    "file behind a word": ([text("fix"), link("file://ROOT/a.py")], "fix @a.py "),
+    "file behind an empty text": ([text("fix"), text(""), link("file://ROOT/a.py")], "fix @a.py "),
+    "file with a space": ([link("file://ROOT/b%20c.py")], '@"b c.py" '),
+    "two files": ([link("file://ROOT/a.py"), link("file://ROOT/a.py")], "@a.py @a.py "),
+    "missing file": ([link("file://ROOT/no.py")], "no.py "),
+    "folder": ([link("file://ROOT/sub")], "sub "),
+    "file outside": ([link("file:///etc/hosts")], "/etc/hosts "),
+    "other scheme": ([link("zed:///thread/1")], "zed:///thread/1 "),
+    "address": ([link("https://example.com/a")], "https://example.com/a "),
+    "protected link": ([link("file://ROOT/.env")], "@.env "),
+    "embedded": ([text("see"), embedded("file://ROOT/a.py", "x = 1\n")], "see a.py "),
+    "lone surrogate": ([text("a\ud800b")], "a\ufffdb"),
+}
+
+
+@pytest.mark.parametrize("name", CONTENT)
+def test_content_of_a_prompt(tmp_path: Path, name: str) -> None:
+    for file in ("a.py", "b c.py", ".env"):
+        (tmp_path / file).write_text("x = 1\n")
+    (tmp_path / "sub").mkdir()
+    blocks, expected = CONTENT[name]
+    blocks = json.loads(json.dumps(blocks).replace("ROOT", str(tmp_path)))
+    with view_of(tmp_path) as view:
+        assert read_prompt(blocks, view).text == expected
+
+
+@pytest.mark.parametrize("uri", ["file://ROOT/.env", "file:///elsewhere/.env", "file://ROOT/.ssh/id_rsa"])
+def test_text_of_a_protected_file_is_refused(tmp_path: Path, uri: str) -> None:
+    """Clients embed the text of a mentioned file. It may contain secrets just as the file on disk."""
+    with view_of(tmp_path) as view, pytest.raises(PathRefused, match="may contain secrets"):
+        read_prompt([embedded(uri.replace("ROOT", str(tmp_path)), "KEY=1")], view)
+
+
+@pytest.mark.parametrize(
+    ("block", "words"),
+    [
+        ({"type": "audio", "data": "", "mimeType": "audio/wav"}, "`prompt.1` is an audio"),
+        ({"type": "resource", "resource": {"uri": "file:///a", "blob": ""}}, "`prompt.1` is a resource without text"),
+        ({"type": "new"}, "`prompt.1` is not valid"),
+        ({"type": "text"}, "`prompt.1` is not valid"),
+        ({"type": "text", "text": 7}, "`prompt.1` is not valid"),
+        (None, "`prompt.1` is not valid"),
+        ("text", "`prompt.1` is not valid"),
+    ],
+)
+def test_block_that_cannot_be_used_is_named(tmp_path: Path, block: Json, words: str) -> None:
+    with view_of(tmp_path) as view, pytest.raises(InvalidParams) as raised:
+        read_prompt([text("a"), block], view)
+    assert words in str(raised.value)
+
+
+def test_many_blocks_cost_no_more_than_their_number(tmp_path: Path) -> None:
+    with view_of(tmp_path) as view:
+        small, large = (_measure_prompt(count, view) for count in (500, 8_000))
+    assert large < 5 * 16 * max(small, 0.005)
+
+
+def _measure_prompt(count: int, view: WorkspaceView) -> float:
+    blocks = [part for _ in range(count) for part in (text("a" * 200), link("zed:///" + "b" * 200))]
+    return _measure_cpu(lambda: read_prompt(blocks, view))
+
+
+# The first answer
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=4), inner, max_size=2),
+    max_leaves=6,
+)
+files = st.fixed_dictionaries({}, optional={"readTextFile": anything, "writeTextFile": anything})
+capabilities = st.fixed_dictionaries(
+    {},
+    optional={
+        "fs": files | anything,
+        "terminal": anything,
+        "auth": st.fixed_dictionaries({"terminal": anything}) | anything,
+        "session": st.fixed_dictionaries({"notices": anything}) | anything,
+        "elicitation": st.fixed_dictionaries({"form": anything}) | anything,
+        "new": anything,
+    },
+)
+params = st.fixed_dictionaries(
+    {"protocolVersion": st.integers(-1, 70_000) | anything},
+    optional={"clientCapabilities": capabilities | anything, "clientInfo": anything, "_meta": anything},
+)
+messages = st.fixed_dictionaries(
+    {
+        "jsonrpc": st.just("2.0") | anything,
+        "id": st.integers() | st.text(max_size=4) | anything,
+        "method": st.just("initialize") | anything,
+        "params": params | anything,
+    },
+    optional={"new": anything},
+)
+
+
+@given(messages)
+@settings(max_examples=examples(300), deadline=None)
+def test_first_answer_is_that_of_the_whole_agent(message: Json) -> None:
+    """A line that is answered at once is a request for the whole agent, too, and has the same answer there."""
+    line = json.dumps(message).encode()
+    request = parse_initialize(line)
+    if request is None:
+        return
+    parsed = parse_message(line)
+    assert isinstance(parsed, Request)
+    assert (parsed.id, parsed.method, parsed.message["params"]) == (request[0], "initialize", request[1])
+    result = build_initialize_result(AnnouncedFeatures(request[1]))
+    assert build_reply(*request) == encode_json({"jsonrpc": "2.0", "id": parsed.id, "result": result}) + b"\n"
+
+
+ORDINARY = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {"protocolVersion": 1}}
+
+
+@pytest.mark.parametrize("depth", [1, 30, 55, 60, 61, 62, 63, 64, 100, 100_000])
+def test_depth_that_the_whole_agent_refuses_is_left_to_it(depth: int) -> None:
+    deep = "[" * depth + "]" * depth
+    line = json.dumps(ORDINARY).replace(": 1}", f': 1, "_meta": {{"deep": {deep}}}}}')
+    assert "deep" in line
+    if parse_initialize(line.encode()) is not None:
+        assert isinstance(parse_message(line.encode()), Request)
+
+
+def test_ordinary_request_is_answered_at_once() -> None:
+    request = parse_initialize(json.dumps(ORDINARY).encode())
+    assert request == (0, {"protocolVersion": 1})
+
+
+ODD = {
+    "batch": b"[]",
+    "other method": json.dumps(ORDINARY | {"method": "session/new"}).encode(),
+    "no id": json.dumps({name: value for name, value in ORDINARY.items() if name != "id"}).encode(),
+    "fraction as id": json.dumps(ORDINARY | {"id": 1.0}).encode(),
+    "true as id": json.dumps(ORDINARY | {"id": True}).encode(),
+    "long id": json.dumps(ORDINARY | {"id": "a" * 257}).encode(),
+    "duplicate member": b'{"jsonrpc":"2.0","id":0,"id":1,"method":"initialize","params":{"protocolVersion":1}}',
+    "NaN": b'{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":1,"a":NaN}}',
+    "large integer": b'{"jsonrpc":"2.0","id":'
+    + b"1" * 5000
+    + b',"method":"initialize","params":{"protocolVersion":1}}',
+    "no UTF-8": json.dumps(ORDINARY).encode() + b"\xff",
+    "byte order mark": b"\xef\xbb\xbf" + json.dumps(ORDINARY).encode(),
+    "empty line": b"",
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_odd_first_line_is_left_to_the_whole_agent(name: str) -> None:
+    assert parse_initialize(ODD[name]) is None
+
+
+def exchange(*pieces: bytes) -> tuple[EarlyInput, bytes]:
+    """Answer an input that comes in one write and then ends; return what is left, and the answer."""
+    ends = [*os.pipe(), *os.pipe()]
+    try:
+        os.write(ends[1], b"".join(pieces))
+        os.close(ends.pop(1))
+        first = answer_initialize(ends[0], ends[2])
+        os.close(ends.pop(2))
+        return first, os.read(ends[1], 1 << 16)
+    finally:
+        for descriptor in ends:
+            os.close(descriptor)
+
+
+def test_rest_of_the_input_is_handed_on() -> None:
+    line = json.dumps(ORDINARY).encode()
+    first, reply = exchange(line, b"\r\n", b'{"jsonrpc":"2.0"')
+    assert first.data == b'{"jsonrpc":"2.0"'
+    assert first.announced == {"protocolVersion": 1}
+    assert reply == build_reply(0, {"protocolVersion": 1})
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_odd_input_is_handed_on_whole(name: str) -> None:
+    first, reply = exchange(ODD[name], b"\n", b"more")
+    assert (first.data, first.announced, reply) == (ODD[name] + b"\nmore", None, b"")
+
+
+def test_input_that_ends_early_has_no_answer() -> None:
+    first, reply = exchange(json.dumps(ORDINARY).encode())
+    assert (first.announced, reply) == (None, b"")
+
+
+def test_client_that_is_gone_is_no_error() -> None:
+    source, target = os.pipe(), os.pipe()
+    os.write(source[1], json.dumps(ORDINARY).encode() + b"\n")
+    os.close(target[0])
+    try:
+        assert answer_initialize(source[0], target[1]).announced is None
+    finally:
+        for descriptor in (*source, target[1]):
+            os.close(descriptor)

@@ -1,0 +1,44 @@
+"""Values kept beside messages live as long as these; ids of calls stand once."""
+
+from __future__ import annotations
+
+import gc
+
+from thinklsp.core.identity_memo import IdentityMemo
+from thinklsp.core.messages import AssistantMessage, TextBlock, ToolUseBlock, ensure_unique_call_ids
+
+
+def test_equal_objects_have_a_value_each() -> None:
+    memo: IdentityMemo[int] = IdentityMemo()
+    one, other = TextBlock("same"), TextBlock("same")
+    assert memo.store(one, 1) == 1
+    assert memo.find(other) is None
+    memo.store(other, 2)
+    assert (memo.find(one), memo.find(other)) == (1, 2)
+
+
+def test_a_later_value_replaces_the_former_one() -> None:
+    memo: IdentityMemo[int] = IdentityMemo()
+    block = TextBlock("text")
+    memo.store(block, 1)
+    memo.store(block, 2)
+    assert (memo.find(block), len(memo._entries)) == (2, 1)
+
+
+def test_a_value_goes_with_its_object() -> None:
+    memo: IdentityMemo[int] = IdentityMemo()
+    blocks = [TextBlock(str(number)) for number in range(100)]
+    for number, block in enumerate(blocks):
+        memo.store(block, number)
+    del block
+    kept = blocks[:10]
+    blocks.clear()
+    gc.collect()
+    assert [memo.find(block) for block in kept] == list(range(10))
+    assert len(memo._entries) == 10
+
+
+def test_a_call_gets_a_free_id_if_its_own_is_taken_or_missing() -> None:
+    before = AssistantMessage((ToolUseBlock("a", "t", {}), ToolUseBlock("a-3", "t", {})))
+    calls = ensure_unique_call_ids(AssistantMessage((ToolUseBlock("a", "t", {}), ToolUseBlock("", "t", {}))), (before,))
+    assert [call.id for call in calls.tool_uses] == ["a-4", "call-4"]

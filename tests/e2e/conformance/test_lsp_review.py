@@ -1,0 +1,236 @@
+"""The user's look at an edit: by group in editors that can show it, by a question and a diff in those that cannot."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from lsprotocol import types
+
+from tests.e2e.acting import edit_file, never_answer, say, stop_waiting, write_file
+from tests.e2e.conftest import Begin
+from tests.support.client.editor import Refusal, capabilities
+from tests.support.client.lsp import named
+from tests.support.outside import Outside, said, statuses
+from tests.support.signing_script import Tool, answer, tool
+
+APP = "def one():\n    return 1\n\n\n" + "x = 0\n" * 20 + "def two():\n    return 2\n"
+HERE = edit_file("app.py", "return 1", "return 11")
+THERE = edit_file("app.py", "return 2", "return 22")
+OTHER = write_file("b.py", "b = 2\n")
+SCHEMA = edit_file("app.py", "return 1", 'return {"$ref": "https://example.com/?1"}')
+RANGE = {"start": {"line": 0, "character": 0}, "end": {"line": 2, "character": 0}}
+PLAIN = capabilities(workspace__workspaceEdit__changeAnnotationSupport=None)
+QUESTION = "window/showMessageRequest"
+
+
+async def editing(begin: Begin, *calls: Tool, review: str = "auto", **how: Any) -> tuple[Outside, str]:
+    outside = await begin(
+        answer(*calls),
+        say("Both return more. Look twice."),
+        files={"app.py": APP, "b.py": "b = 1\n", "old.py": "old = 1\n"},
+        options={"edits": {"review": review}},
+        **how,
+    )
+    return outside, outside.open("app.py")
+
+
+async def change(outside: Outside, uri: str) -> Any:
+    return await outside.edit(uri, "Return more.", range=RANGE, version=1)
+
+
+# `edits.review` -> what each annotation of the edit asks for; never can only be set by the user's own file
+ANNOTATED: list[tuple[str, list[bool]]] = [("auto", [False, True, True]), ("always", [True, True, True])]
+
+
+@pytest.mark.parametrize(("review", "asks"), ANNOTATED)
+async def test_changes_are_annotated_by_group(begin: Begin, review: str, asks: list[bool]) -> None:
+    outside, uri = await editing(begin, HERE, THERE, OTHER, review=review)
+    result = await change(outside, uri)
+    assert result["edits"]["applied"] == "all"
+    [sent] = outside.client.edits()
+    notes = sent.edit.change_annotations
+    assert [note.needs_confirmation for note in notes.values()] == asks
+    assert [note.label for note in notes.values()] == [
+        f"thinklsp: edit app.py – {where}"
+        for where in ("app.py: one() (line 2)", "app.py: two() (line 26)", "b.py (line 1)")
+    ]
+    assert all(note.description for note in notes.values())
+    assert outside.client.calls(QUESTION) == []
+
+
+async def test_an_edit_within_the_request_is_no_question(begin: Begin) -> None:
+    outside, uri = await editing(begin, HERE, announce=PLAIN)
+    assert (await change(outside, uri))["edits"]["applied"] == "all"
+    assert outside.client.calls(QUESTION) == []
+    assert outside.client.edits()[0].edit.change_annotations is None
+
+
+# The line of a bare cursor, a call -> the lines that the model gets, the number of questions
+CURSORS: list[tuple[int, Tool, str, int]] = [
+    (1, HERE, "lines 1-2 of 26", 0),
+    (1, THERE, "lines 1-2 of 26", 1),
+    (10, edit_file("app.py", "x = 0\n" * 20, "x = 1\n"), "lines 11-11 of 26", 1),
+]
+
+
+@pytest.mark.parametrize(("line", "call", "lines", "questions"), CURSORS)
+async def test_edit_at_a_cursor_works_on_the_definition(
+    begin: Begin, line: int, call: Tool, lines: str, questions: int
+) -> None:
+    outside, uri = await editing(begin, call, announce=PLAIN)
+    outside.client.editor.message_answers = ["Apply"] * questions
+    cursor = {"start": {"line": line, "character": 2}, "end": {"line": line, "character": 2}}
+    result = await outside.edit(uri, "Return more.", range=cursor, version=1)
+    assert result["edits"]["applied"] == "all"
+    assert lines in said(outside.provider.requests[0].body)
+    assert len(outside.client.calls(QUESTION)) == questions
+
+
+# `edits.review`, calls -> what the question tells
+ASKED: list[tuple[str, tuple[Tool, ...], list[str]]] = [
+    ("auto", (HERE, THERE), ["goes beyond", "app.py (+2 −2)"]),
+    ("auto", (OTHER,), ["b.py (+1 −1)"]),
+    ("auto", (tool("delete_file", path="old.py"),), ["deletes old.py"]),
+    ("auto", (tool("rename_file", path="old.py", new_path="new.py"),), ["renames old.py to new.py"]),
+    ("auto", (SCHEMA,), ["would change app.py (+1 −1, makes the editor download a schema from example.com)"]),
+    ("always", (HERE,), ["would change app.py (+1 −1)"]),
+]
+
+
+@pytest.mark.parametrize(("review", "calls", "told"), ASKED)
+async def test_what_goes_beyond_the_request_is_asked_about(
+    begin: Begin, review: str, calls: tuple[Tool, ...], told: list[str]
+) -> None:
+    outside, uri = await editing(begin, *calls, review=review, announce=PLAIN)
+    outside.client.editor.message_answers = ["Apply"]
+    assert (await change(outside, uri))["edits"]["applied"] == "all"
+    [asked] = outside.client.calls(QUESTION)
+    assert all(part in asked.params.message for part in told)
+    assert [action.title for action in asked.params.actions] == ["Apply", "Show the diff", "Not now"]
+
+
+async def test_neovim_gets_a_question_and_no_annotations(begin: Begin) -> None:
+    """T-M7: Neovim announces annotations and shows them as messages that wait for Enter."""
+    outside, uri = await editing(begin, HERE, OTHER, client_name="Neovim")
+    outside.client.editor.message_answers = ["Apply"]
+    assert (await change(outside, uri))["edits"]["applied"] == "all"
+    [sent] = outside.client.edits()
+    assert sent.edit.change_annotations is None
+    assert len(outside.client.calls(QUESTION)) == 1
+
+
+async def test_the_diff_is_shown_and_the_user_asked_again(begin: Begin) -> None:
+    outside, uri = await editing(begin, HERE, THERE, OTHER, announce=PLAIN)
+    client = outside.client
+    client.editor.message_answers = ["Show the diff", "Not now"]
+    result = await change(outside, uri)
+    assert statuses(result) == {"app.py": "held", "b.py": "held"}
+    assert client.text(uri) == APP
+    [shown] = client.calls("window/showDocument")
+    assert shown.params.uri == outside.uri(".thinklsp/review/edit-app-py.diff")
+    text = client.text(shown.params.uri)
+    assert text is not None
+    assert text.startswith("diff --git a/app.py b/app.py\n")
+    assert all(line in text.splitlines() for line in ("-    return 2", "+    return 22", "-b = 1", "+b = 2"))
+    assert (outside.root / ".thinklsp/review/.gitignore").read_text() == "*\n"
+    # What was not agreed to is offered, in the files and where it can be read, and taken without a second question.
+    for place in (uri, shown.params.uri):
+        [apply] = named(await client.code_actions(place, RANGE), "apply")
+    assert apply.edit is None
+    assert (await client.run_action(apply))["applied"] == "all"
+    assert (client.text(outside.uri("b.py")), len(client.calls(QUESTION))) == ("b = 2\n", 2)
+    assert named(await client.code_actions(shown.params.uri, RANGE), "apply") == []
+
+
+@pytest.mark.parametrize("reply", ["dismissed", "an error"])
+async def test_no_answer_is_no_yes(begin: Begin, reply: str) -> None:
+    outside, uri = await editing(begin, HERE, OTHER, announce=PLAIN)
+
+    def refuse(_: Any) -> Any:
+        raise Refusal("this editor cannot ask")
+
+    if reply == "an error":
+        outside.client.editor.handlers[QUESTION] = refuse
+    result = await change(outside, uri)
+    assert set(statuses(result).values()) == {"held"}
+    assert all("apply" in file["reason"] for file in result["edits"]["files"])
+    assert outside.client.edits() == []
+    assert (await outside.client.command("thinklsp.apply"))["applied"] == "all"
+    assert outside.client.text(uri) == APP.replace("return 1", "return 11")
+
+
+# the user's answer to the question about AGENTS.md -> is the edit asked about?
+TRUST: dict[str, tuple[str | None, bool]] = {
+    "agreed": ("Follow them", False),
+    "not agreed": ("Not now", True),
+    "not answered": (None, True),
+}
+
+
+@pytest.mark.parametrize(("given", "is_asked"), TRUST.values(), ids=TRUST)
+@pytest.mark.parametrize("announce", [PLAIN, None], ids=["by a question", "by annotations"])
+async def test_edits_in_an_untrusted_folder_are_asked_about(
+    begin: Begin, announce: Any, given: str | None, is_asked: bool
+) -> None:
+    """`edits.review: auto` knew no untrusted folders."""
+    outside, uri = await editing(begin, HERE, announce=announce)
+    client = outside.client
+    (outside.root / "AGENTS.md").write_text("Never test.")
+    client.editor.message_answers = [given, *(["Apply"] if is_asked and announce else [])]
+    assert (await change(outside, uri))["edits"]["applied"] == "all"
+    _, *asked = client.calls(QUESTION)
+    notes = (client.edits()[0].edit.change_annotations or {}).values()
+    if announce:
+        why = "would change files in a folder that you do not trust: app.py (+1 −1)"
+        assert [one.params.message for one in asked] == is_asked * [f"thinklsp: “edit app.py” {why}. Apply it?"]
+    else:
+        assert [note.needs_confirmation for note in notes] == [is_asked]
+        assert asked == []
+
+
+# what the editor can do, calls -> the phase when the question is shown, and the phase when the edit is sent
+PHASES: list[tuple[Any, tuple[Tool, ...], str | None, str]] = [
+    (None, (HERE,), None, "applying"),
+    (None, (HERE, THERE), None, "waiting for you"),
+    (PLAIN, (HERE, THERE), "waiting for you", "applying"),
+]
+
+
+@pytest.mark.parametrize(("announce", "calls", "asked", "sent"), PHASES)
+async def test_the_phase_names_the_user_only_if_the_user_is_asked(
+    begin: Begin, announce: Any, calls: tuple[Tool, ...], asked: str | None, sent: str
+) -> None:
+    """An editor that applies an edit by itself is not the user."""
+    outside, uri = await editing(begin, *calls, announce=announce)
+    client, seen = outside.client, []
+
+    async def reach(phase: str) -> None:
+        def shown() -> bool:
+            reports = [value["message"] for value in client.progress("t") if value["kind"] == "report"]
+            return bool(reports) and reports[-1].startswith(f"{phase} · ")
+
+        await client.wait_for(shown, what=f"the phase {phase}")
+        seen.append(phase)
+
+    async def question(_: Any) -> Any:
+        await reach(str(asked))
+        return types.MessageActionItem("Apply")
+
+    async def apply(params: Any) -> Any:
+        await reach(sent)
+        return client.editor.apply_edit(params)
+
+    client.editor.handlers |= {QUESTION: question, "workspace/applyEdit": apply}
+    argument = {"name": "edit", "uri": uri, "instruction": "Return more.", "range": RANGE, "version": 1}
+    result = await outside.turn("thinklsp.action", argument, token="t")
+    assert result["edits"]["applied"] == "all"
+    assert seen == [phase for phase in (asked, sent) if phase is not None]
+
+
+async def test_a_cancel_while_the_question_stands_holds_the_edit(begin: Begin) -> None:
+    outside, uri = await editing(begin, OTHER, announce=PLAIN)
+    outside.client.editor.handlers[QUESTION] = never_answer
+    action = {"name": "edit", "uri": uri, "instruction": "Go."}
+    turn = outside.client.command("thinklsp.action", action, token="t")
+    assert statuses(await stop_waiting(outside, turn, "t")) == {"b.py": "held"}

@@ -1,0 +1,28 @@
+"""A request by a transport, whole, and servers that speak whatever a test likes."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+from thinklsp.core.json_bytes import ChunkedBody
+from thinklsp.http.transport import Timeouts, Transport
+
+QUICK = Timeouts(connect=2, write=2, pool=2, first_byte_local=5, idle=5, total=10, drain=0.2)
+Accept = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None] | None]
+
+
+async def fetch(transport: Transport, url: str, body: bytes = b"{}", **headers: str) -> bytes:
+    async with transport.post(f"{url}/v1/messages", headers, ChunkedBody([body])) as response:
+        return b"".join([piece async for piece in response.iterate_chunks()])
+
+
+@asynccontextmanager
+async def serve(accept: Accept, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
+    """Serve each connection like that, and yield the port."""
+    server = await asyncio.start_server(accept, "127.0.0.1", 0, ssl=tls)
+    yield server.sockets[0].getsockname()[1]
+    server.close()
+    await server.wait_closed()

@@ -1,0 +1,197 @@
+"""Connections to servers at a URL: tokens, redirects and limits."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.mcp_client.http_stub import TOOL, Answer, Request, Response, behave, reply, serve
+from thinklsp.core.errors import McpFailed
+from thinklsp.mcp_client.call_result import ResultText
+from thinklsp.mcp_client.connection import McpConnection
+from thinklsp.mcp_client.server_config import ServerConfig
+
+GOOD = Path(__file__).parent / "good_server.py"
+TOKEN = (sys.executable, "-c", "print('t-1')")
+
+
+async def decline(_message: str, _schema: Mapping[str, Any]) -> None:
+    return None
+
+
+async def never(_seconds: float) -> None:
+    await asyncio.Event().wait()
+
+
+@asynccontextmanager
+async def connect(url: str, **options: Any) -> AsyncIterator[McpConnection]:
+    limits: Any = {"start_timeout_seconds": 20.0, "timeout_seconds": 20.0, **options}
+    connection = McpConnection(ServerConfig("web", url=url, **limits), os.environ, [], pause=never)
+    try:
+        yield connection
+    finally:
+        await connection.aclose()
+
+
+def moved(location: str) -> Answer:
+    return lambda request: Response(307, {"location": location}) if request.path == "/mcp" else behave(request)
+
+
+async def test_a_redirect_within_the_origin_is_followed_with_the_token() -> None:
+    async with serve(moved("/other")) as stub, connect(f"{stub.url}/mcp", token_command=TOKEN) as connection:
+        await connection.start()
+        assert [tool.name for tool in connection.tools] == ["work"]
+        assert (await connection.call("work", {}, decline)).parts == (ResultText("/other"),)
+        assert {request.headers.get("authorization") for request in stub.requests} == {"Bearer t-1"}
+
+
+async def test_nothing_is_sent_to_another_origin() -> None:
+    async with (
+        serve(behave) as other,
+        serve(moved(f"{other.url}/other")) as stub,
+        connect(f"{stub.url}/mcp", token_command=TOKEN, headers={"X-Key": "k"}) as connection,
+    ):
+        with pytest.raises(McpFailed, match=r"Redirect to http://127\.0\.0\.1:\d+/other not followed"):
+            await connection.start()
+        assert other.requests == []
+
+
+async def test_a_long_list_of_tools_is_read_with_one_request() -> None:
+    tools = [{**TOOL, "name": f"tool_{number}"} for number in range(120)]
+
+    def answer(request: Request) -> Response:
+        if (request.message or {}).get("method") != "tools/list":
+            return behave(request)
+        return reply(request, {"resultType": "complete", "tools": tools, "ttlMs": 0, "cacheScope": "private"})
+
+    async with serve(answer) as stub, connect(f"{stub.url}/mcp") as connection:
+        await connection.start()
+        assert [tool.name for tool in connection.tools] == [tool["name"] for tool in tools]
+        methods = [request.message["method"] for request in stub.requests if request.message]
+        assert methods.count("tools/list") == 1
+
+
+def answer_with(response: Response) -> Answer:
+    """Answer calls of the tool with a response."""
+    return lambda request: response if request.message["method"] == "tools/call" else behave(request)
+
+
+def answer_with_text(size: int) -> Answer:
+    def answer(request: Request) -> Response:
+        if request.message["method"] != "tools/call":
+            return behave(request)
+        return reply(request, {"resultType": "complete", "content": [{"type": "text", "text": "x" * size}]})
+
+    return answer
+
+
+STREAM = {"content-type": "text/event-stream"}
+UNKNOWN = "The outcome of the tool `work` is unknown."
+FAULTS: dict[str, tuple[Answer, str]] = {
+    "long": (answer_with_text(5 * 1024 * 1024), f"sent an answer longer than 4 MiB. {UNKNOWN}"),
+    "deep": (answer_with(Response(body=b"[" * 10**6)), f"is nested more than 64 levels deep. {UNKNOWN}"),
+    "compressed": (
+        answer_with(Response(headers={"content-encoding": "gzip"}, body=b"x")),
+        f"sent a compressed answer, which thinklsp did not request. {UNKNOWN}",
+    ),
+    "unauthorized": (answer_with(Response(401)), f"rejected the token \\(HTTP 401\\). {UNKNOWN}"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_a_faulty_answer_ends_the_connection(fault: str) -> None:
+    answer, message = FAULTS[fault]
+    async with serve(answer) as stub, connect(f"{stub.url}/mcp") as connection:
+        await connection.start()
+        with pytest.raises(McpFailed, match=message):
+            await connection.call("work", {}, decline)
+
+
+ERRORS: dict[str, tuple[Response, str]] = {
+    "event": (Response(headers=STREAM, body=b"data: " + b"x" * 2 * 1024 * 1024 + b"\n\n"), "SSE stream failed"),
+    "no answer": (Response(headers=STREAM, body=b": nothing\n\n"), "SSE stream ended without a response"),
+    "type": (Response(headers={"content-type": "text/html"}, body=b"<p>"), "Unexpected content type"),
+    "status": (Response(500), "Server returned an error response"),
+    "json": (Response(body=b"{"), "Failed to parse JSON response"),
+}
+
+
+@pytest.mark.parametrize("error", ERRORS)
+async def test_an_answer_that_is_no_result_is_an_error(error: str) -> None:
+    response, text = ERRORS[error]
+    async with serve(answer_with(response)) as stub, connect(f"{stub.url}/mcp") as connection:
+        await connection.start()
+        result = await connection.call("work", {}, decline)
+        assert result.is_error
+        assert text in str(result.parts)
+        assert connection.state == "ready"
+
+
+async def test_an_answer_of_four_mebibytes_is_read() -> None:
+    size = 4 * 1024 * 1024 - 200
+    async with serve(answer_with_text(size)) as stub, connect(f"{stub.url}/mcp") as connection:
+        await connection.start()
+        assert (await connection.call("work", {}, decline)).parts == (ResultText("x" * size),)
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("http://example.com/mcp", "Refusing plain HTTP to example.com"),
+        ("https://user:pw@example.com/mcp", "contains a user name or password"),
+        ("ftp://example.com", "must start with https://"),
+        ("https://example.com:x/", "is invalid"),
+    ],
+)
+async def test_a_url_that_is_not_safe_is_refused(url: str, message: str) -> None:
+    async with connect(url) as connection:
+        with pytest.raises(McpFailed, match=message):
+            await connection.start()
+
+
+async def test_a_server_that_is_not_there_ends_with_a_sentence() -> None:
+    async with connect(f"http://127.0.0.1:{find_free_port()}/mcp") as connection:
+        with pytest.raises(McpFailed, match=r"The MCP server `web` cannot be reached \(ConnectError\)\."):
+            await connection.start()
+
+
+async def test_a_token_command_that_fails_ends_with_a_sentence() -> None:
+    command = (sys.executable, "-c", "raise SystemExit(1)")
+    async with connect("https://127.0.0.1/mcp", token_command=command) as connection:
+        with pytest.raises(McpFailed, match="The token command of the MCP server `web` failed"):
+            await connection.start()
+
+
+async def test_a_server_of_the_sdk_is_used_over_http() -> None:
+    port = find_free_port()
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, str(GOOD), "http", str(port), stderr=asyncio.subprocess.PIPE
+    )
+    assert process.stderr is not None
+    try:
+        while b"running on" not in (line := await process.stderr.readline()):
+            assert line, "the server has ended"
+        async with connect(f"http://127.0.0.1:{port}/mcp") as connection:
+            await connection.start()
+            assert connection.era == "2026-07-28"
+            result = await connection.call("add", {"a": 1, "b": 2}, decline)
+            assert json.loads(str(result.parts[0].text)) == 3  # type: ignore[union-attr] # a text
+    finally:
+        process.kill()
+        await process.communicate()
+
+
+def find_free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port

@@ -1,0 +1,247 @@
+"""Servers of other people, in both eras of the protocol: list, call, error, cancel, restart, image, elicitation."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.mcp_servers.conftest import SECRET, SERVERS, Connect
+from tests.support.dialects import SIDES, place, refusal, request_of
+from thinklsp.core.errors import McpFailed
+from thinklsp.core.messages import ToolSpec
+from thinklsp.mcp_client.argument_check import check_arguments
+from thinklsp.mcp_client.call_result import CallResult, ResultImage, ResultLink, ResultText
+from thinklsp.mcp_client.connection import McpConnection
+from thinklsp.mcp_client.pins import Pins
+from thinklsp.mcp_client.tool_schemas import UsableTool, select_tools
+from thinklsp.simulator.dialect import ReceivedRequest, WholeReply
+
+MODERN, LEGACY = "2026-07-28", "2025-11-25"
+ERAS = {"time": MODERN, "git": MODERN, "fetch": MODERN, "everything": LEGACY, "filesystem": LEGACY, "memory": LEGACY}
+COUNTS = {"time": 2, "git": 12, "fetch": 1, "everything": 13, "filesystem": 14, "memory": 9}
+
+
+async def decline(message: str, schema: Mapping[str, Any]) -> None:
+    """Decline every question of a server."""
+
+
+async def call(connection: McpConnection, name: str, **arguments: Any) -> CallResult:
+    tool = next(tool for tool in connection.tools if tool.name == name)
+    assert check_arguments(tool.input_schema, arguments) is None
+    return await connection.call(name, arguments, decline)
+
+
+def text_of(result: CallResult) -> str:
+    return "\n".join(part.text for part in result.parts if isinstance(part, ResultText))
+
+
+@pytest.mark.parametrize("name", SERVERS)
+async def test_a_server_lists_its_tools_in_its_era(connect: Connect, name: str) -> None:
+    connection = connect(name)
+    await connection.start()
+    assert (connection.state, connection.era) == ("ready", ERAS[name])
+    assert len(connection.tools) >= COUNTS[name]
+    assert {tool.server for tool in connection.tools} == {name}
+    assert connection.start_seconds is not None
+    pid = connection.server_pid
+    await connection.aclose()
+    assert pid is not None
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+@pytest.mark.parametrize("name", SERVERS)
+async def test_the_same_tools_are_listed_at_every_start(connect: Connect, tmp_path: Path, name: str) -> None:
+    """A pin of one start holds at the next one."""
+    pins = Pins(str(tmp_path / "state"))
+    first, second = connect(name), connect(name)
+    await first.start()
+    pins.accept(first.config, first.tools)
+    await second.start()
+    report = pins.check(second.config, second.tools)
+    assert report.server == "same"
+    assert {pin.state for pin in report.tools.values()} == {"same"}
+    assert report.removed == ()
+
+
+def offer(side: str, tools: tuple[UsableTool, ...]) -> str | None:
+    """Send a request with these tools to a simulated service. Return its words if it refuses the request."""
+    where = place(*SIDES[side])
+    specs = tuple(ToolSpec(tool.name, tool.description, tool.schema) for tool in tools)
+    wire = where.encode(replace(request_of(where), tools=specs))
+    url = urlsplit(wire.url)
+    dialect = where.dialect({"step": [{"block": [{"text": "Yes."}]}]})
+    reply = dialect.build_reply(ReceivedRequest("POST", url.path, url.query, wire.headers, bytes(wire.body)))
+    return str(refusal(where, reply)) if isinstance(reply, WholeReply) else None
+
+
+async def test_every_service_accepts_the_tools_of_all_servers(connect: Connect) -> None:
+    connections = [connect(name) for name in SERVERS]
+    await asyncio.gather(*(connection.start() for connection in connections))
+    for connection in connections:
+        tools, notices = select_tools(connection.tools)
+        assert len(tools) == len(connection.tools)
+        assert notices == ()
+    tools, notices = select_tools([tool for connection in connections for tool in connection.tools])
+    assert notices == ()
+    for side in SIDES:
+        assert offer(side, tools) is None, side
+
+
+async def test_calls_of_a_modern_server(connect: Connect, folder: Path) -> None:
+    time = connect("time")
+    await time.start()
+    converted = await call(
+        time, "convert_time", source_timezone="Europe/Berlin", time="12:00", target_timezone="Asia/Tokyo"
+    )
+    assert not converted.is_error
+    assert "Asia/Tokyo" in text_of(converted)
+    wrong = await call(time, "get_current_time", timezone="Nowhere/Land")
+    assert wrong.is_error
+    assert "Nowhere/Land" in text_of(wrong)
+    git = connect("git")
+    await git.start()
+    (folder / "new.txt").write_text("x")
+    assert "new.txt" in text_of(await call(git, "git_status", repo_path=str(folder)))
+    assert (await call(git, "git_status", repo_path="/nonexistent")).is_error
+
+
+async def test_calls_of_legacy_servers(connect: Connect, folder: Path) -> None:
+    files, memory = connect("filesystem"), connect("memory")
+    await asyncio.gather(files.start(), memory.start())
+    await call(files, "write_file", path=str(folder / "a.txt"), content="héllo")
+    assert (folder / "a.txt").read_text("utf-8") == "héllo"
+    assert "héllo" in text_of(await call(files, "read_text_file", path=str(folder / "a.txt")))
+    outside = await call(files, "read_text_file", path="/etc/passwd")
+    assert outside.is_error
+    assert "denied" in text_of(outside)
+    entity = {"name": "Ada", "entityType": "person", "observations": ["wrote programs"]}
+    await call(memory, "create_entities", entities=[entity])
+    found = await call(memory, "search_nodes", query="programs")
+    assert "Ada" in text_of(found)
+    assert found.structured is not None
+
+
+async def test_parts_of_results(connect: Connect) -> None:
+    everything = connect("everything")
+    await everything.start()
+    image = await call(everything, "get-tiny-image")
+    [picture] = [part for part in image.parts if isinstance(part, ResultImage)]
+    assert picture.mime_type == "image/png"
+    assert picture.data.startswith(b"\x89PNG")
+    links = await call(everything, "get-resource-links", count=2)
+    assert len([part for part in links.parts if isinstance(part, ResultLink)]) == 2
+    weather = await call(everything, "get-structured-content", location="Chicago")
+    assert weather.structured is not None
+
+
+async def test_no_server_receives_a_key_or_the_rest_of_the_environment(connect: Connect) -> None:
+    everything = connect("everything")
+    await everything.start()
+    shown = text_of(await call(everything, "get-env"))
+    assert "PATH" in shown
+    assert SECRET not in shown
+
+
+async def test_a_question_of_a_server_reaches_the_user(connect: Connect) -> None:
+    everything = connect("everything")
+    await everything.start()
+    asked: list[tuple[str, Mapping[str, Any]]] = []
+
+    async def answer(message: str, schema: Mapping[str, Any]) -> Mapping[str, Any]:
+        asked.append((message, schema))
+        return {"name": "Ada Lovelace", "check": True}
+
+    result = await everything.call("trigger-elicitation-request", {}, answer)
+    [(message, schema)] = asked
+    assert message
+    assert "name" in schema["properties"]
+    assert "Ada Lovelace" in text_of(result)
+    declined = await everything.call("trigger-elicitation-request", {}, decline)
+    assert "decline" in text_of(declined)
+
+
+async def test_a_cancelled_call_leaves_the_connection_usable(connect: Connect) -> None:
+    everything = connect("everything")
+    await everything.start()
+    running = asyncio.ensure_future(call(everything, "trigger-long-running-operation", duration=600, steps=600))
+    echo = await call(everything, "echo", message="before")
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert "before" in text_of(echo)
+    assert "after" in text_of(await call(everything, "echo", message="after"))
+    assert everything.state == "ready"
+
+
+async def test_a_call_in_flight_is_not_repeated_after_a_crash(connect: Connect) -> None:
+    everything = connect("everything")
+    await everything.start()
+    pid = everything.server_pid
+    running = asyncio.ensure_future(call(everything, "trigger-long-running-operation", duration=600, steps=600))
+    await call(everything, "echo", message="x")
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    with pytest.raises(McpFailed, match="outcome of the tool `trigger-long-running-operation` is unknown"):
+        await running
+    assert "back" in text_of(await call(everything, "echo", message="back"))
+    assert everything.server_pid not in (None, pid)
+
+
+@pytest.mark.parametrize("name", ["time", "memory"])
+async def test_a_killed_server_is_started_again(connect: Connect, name: str) -> None:
+    has_ended = asyncio.Event()
+
+    async def pause(seconds: float) -> None:
+        has_ended.set()
+
+    connection = connect(name, pause)
+    await connection.start()
+    tools, pid = connection.tools, connection.server_pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    async with asyncio.timeout(60):
+        await has_ended.wait()
+    await connection.start()
+    assert (connection.state, connection.tools) == ("ready", tools)
+    assert connection.server_pid not in (None, pid)
+
+
+class Pages(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        is_page = self.path == "/page"
+        self.send_response(200 if is_page else 404)
+        self.send_header("Content-Type", "text/html")
+        self.end_headers()
+        if is_page:
+            self.wfile.write(b"<html><body><h1>Title</h1><p>Words of a page.</p></body></html>")
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name in the base class
+        """Print nothing."""
+
+
+@pytest.fixture
+def site() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Pages) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+        thread.join()
+
+
+async def test_a_page_is_fetched(connect: Connect, site: str) -> None:
+    fetch = connect("fetch")
+    await fetch.start()
+    assert "Words of a page." in text_of(await call(fetch, "fetch", url=f"{site}/page"))
+    assert (await call(fetch, "fetch", url=f"{site}/missing")).is_error

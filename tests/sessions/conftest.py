@@ -1,0 +1,13 @@
+"""`somebody`: a user of a tenant that no other test has."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.postgres_server import PostgresServer
+from thinklsp.core.client_identity import ClientIdentity
+
+
+@pytest.fixture
+def somebody(postgres: PostgresServer) -> ClientIdentity:
+    return postgres.create_identity()

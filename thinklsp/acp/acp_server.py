@@ -1,0 +1,114 @@
+"""The ACP agent of one client. It answers `initialize` and loads the engine in a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from thinklsp.acp.initialization import AnnouncedFeatures, build_initialize_result, is_valid_version
+from thinklsp.acp.peer import AcpError, AcpPeer, Params, Reply
+from thinklsp.core.import_context import reduce_gc, switch_threads_often
+from thinklsp.jsonrpc.error_responses import INVALID_REQUEST, InvalidParams
+from thinklsp.jsonrpc.framing import BadFrame
+from thinklsp.jsonrpc.writer import MessageWriter
+
+if TYPE_CHECKING:
+    from thinklsp.acp.host import SessionHost
+
+_METHODS = (
+    "authenticate",
+    "session/new",
+    "session/load",
+    "session/resume",
+    "session/list",
+    "session/delete",
+    "session/close",
+    "session/prompt",
+    "session/set_mode",
+    "session/set_config_option",
+)
+_NOT_INITIALIZED = "Send `initialize` before any other request."
+_INITIALIZED = "The agent is already initialized."
+
+
+class AcpServer:
+    """The agent. `announced` contains the params of `initialize` if that request was answered before the start."""
+
+    def __init__(self, writer: MessageWriter, announced: Params | None = None) -> None:
+        self._peer = AcpPeer(writer)
+        self._features: AnnouncedFeatures | None = None
+        self._host: SessionHost | None = None
+        self._loading: asyncio.Task[SessionHost] | None = None
+        self._peer.handlers["initialize"] = self._initialize
+        for method in _METHODS:
+            self._peer.handlers[method] = partial(self._dispatch, method)
+        self._peer.listeners["session/cancel"] = self._cancel
+        if announced is not None:
+            self._begin(announced)
+
+    def receive(self, line: bytes | BadFrame) -> None:
+        """Handle a line from the client. This method never raises."""
+        self._peer.receive(line)
+
+    async def close(self) -> None:
+        """End the client's requests, and close connections and files."""
+        await self._peer.close()
+        if self._loading is not None:
+            await asyncio.wait([self._loading])
+        if self._host is not None:
+            await self._host.close()
+
+    def _initialize(self, params: Params) -> Awaitable[Reply]:
+        if self._features is not None:
+            raise AcpError(INVALID_REQUEST, _INITIALIZED)
+        if not is_valid_version(params.get("protocolVersion")):
+            raise InvalidParams("The field `protocolVersion` must be a number from 0 to 65535.")
+        features = self._begin(params)
+        return _answer(Reply(build_initialize_result(features)))
+
+    def _begin(self, params: Params) -> AnnouncedFeatures:
+        """Take over the features of the client, and load the engine before the first session needs it."""
+        self._features = features = AnnouncedFeatures(params)
+        self._loading = asyncio.get_running_loop().create_task(self._load(features))
+        return features
+
+    async def _load(self, features: AnnouncedFeatures) -> SessionHost:
+        self._host = host = await asyncio.to_thread(_create_host, self._peer, features)
+        return host
+
+    def _dispatch(self, method: str, params: Params) -> Awaitable[Reply]:
+        if self._features is None:
+            raise AcpError(INVALID_REQUEST, _NOT_INITIALIZED)
+        if self._host is not None:
+            return self._host.handlers[method](params)
+        return self._dispatch_later(method, params, self._features)
+
+    async def _dispatch_later(self, method: str, params: Params, features: AnnouncedFeatures) -> Reply:
+        """Wait until the engine is loaded. After a failure, for example of the user's file, load it again."""
+        if self._loading is None or (self._loading.done() and self._loading.exception() is not None):
+            self._loading = asyncio.get_running_loop().create_task(self._load(features))
+        loading = self._loading
+        # Do not await the task directly, because a cancelled request must not cancel the shared load.
+        await asyncio.wait([loading])
+        return await loading.result().handlers[method](params)
+
+    def _cancel(self, params: Params) -> None:
+        if self._host is not None:
+            self._host.cancel(params)
+
+
+async def _answer(reply: Reply) -> Reply:
+    return reply
+
+
+def _create_host(peer: AcpPeer, features: AnnouncedFeatures) -> SessionHost:
+    """Import the engine and create it. Raises SettingsError if the user's file is invalid."""
+    with reduce_gc(), switch_threads_often():
+        from thinklsp.acp.host import SessionHost  # noqa: PLC0415 - loaded after the answer to `initialize`
+        from thinklsp.engine.user_config import warm_up  # noqa: PLC0415 - loaded after the answer to `initialize`
+
+        warm_up()
+    return SessionHost(peer, features, os.environ)

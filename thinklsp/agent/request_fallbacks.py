@@ -1,0 +1,274 @@
+"""Fallbacks, which change later requests after a provider has rejected part of a request.
+
+If a provider rejects earlier thinking, thinklsp first asks the provider to ignore it and then removes it. If a model
+rejects an effort level or a form of thinking, a lower effort or another form replaces it. Each fallback is tried once.
+The engine stores fallbacks, and `learn` restores them in another process.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import assert_never, get_args
+
+from thinklsp.agent.thinking_losses import ThinkingLoss
+from thinklsp.core.choices import EFFORTS, Effort
+from thinklsp.core.errors import BadRequest, ProviderError
+from thinklsp.core.events import Fallback, Notice
+from thinklsp.core.messages import AssistantMessage, Conversation, strip_opaque_state
+from thinklsp.providers.base import ModelRequest, Thinking, ThinkingForm
+from thinklsp.providers.failures import (
+    CacheHintRefused,
+    CompactionRefused,
+    EffortRefused,
+    ThinkingCountsRefused,
+    ThinkingFormRefused,
+    ThinkingRejected,
+)
+from thinklsp.providers.model_info import ModelInfo
+
+_MAX_CONVERSATIONS = 16
+DROP_NOTICE = (
+    "Messages before the model's earlier thinking have changed, so the provider ignores the thinking that no longer "
+    "matches. The conversation continues."
+)
+_REJECTED_FORM_NAMES: Mapping[ThinkingForm, str] = {
+    "unset": "default thinking",
+    "off": "disabled thinking",
+    "between_tools": "thinking between tool calls only",
+    "adaptive": "adaptive thinking",
+    "manual": "a thinking budget",
+}
+_FORM_NAMES: Mapping[ThinkingForm, str] = {
+    "unset": "its default thinking",
+    "off": "thinking off",
+    "between_tools": "thinking between tools",
+    "adaptive": "adaptive thinking",
+    "manual": "a thinking budget",
+}
+_REPLACEMENT_PHRASES: Mapping[ThinkingForm, str] = {
+    "unset": "uses its default thinking",
+    "off": "answers without thinking",
+    "between_tools": "thinks between tool calls only",
+    "adaptive": "uses adaptive thinking",
+    "manual": "uses a thinking budget",
+}
+NEVER_NOTICE = "The provider does not accept earlier thinking, so thinklsp no longer sends it."
+STRIP_NOTICE = "The provider rejected the model's earlier thinking; the conversation continues without it."
+
+
+_FORMS: Mapping[str, ThinkingForm] = {form: form for form in get_args(ThinkingForm)}
+
+
+class RequestFallbacks:
+    """The fallbacks for a provider endpoint.
+
+    Fallbacks for a single conversation are kept only for the 16 newest conversations.
+    """
+
+    def __init__(self) -> None:
+        self._conversation_fallbacks: deque[Fallback] = deque(maxlen=_MAX_CONVERSATIONS)
+        self._replacement_forms: dict[tuple[str, str], ThinkingForm] = {}
+        # The replacement forms that were already tried. Without this record, two forms could replace each other
+        # endlessly.
+        self._tried_forms: dict[tuple[str, ThinkingForm], set[ThinkingForm]] = {}
+        # Pairs of a model id and a rejected effort, in the form `FORM:LEVEL`.
+        self._rejected_efforts: set[tuple[str, str]] = set()
+        self._without_thinking: set[str] = set()
+        self._without_compaction: set[str] = set()
+        self._without_cache_hints: set[str] = set()
+        self._without_counts: set[str] = set()
+        self._reported_losses: deque[Fallback] = deque(maxlen=4 * _MAX_CONVERSATIONS)
+
+    def learn(self, fallback: Fallback) -> None:
+        match fallback.kind:
+            case "form":
+                if fallback.replacement in _FORMS:
+                    self._replacement_forms[fallback.model, fallback.rejected_value] = _FORMS[fallback.replacement]
+            case "effort":
+                self._rejected_efforts.add((fallback.model, fallback.rejected_value))
+            case "never":
+                self._without_thinking.add(fallback.model)
+            case "compaction":
+                self._without_compaction.add(fallback.model)
+            case "cache":
+                self._without_cache_hints.add(fallback.model)
+            case "counts":
+                self._without_counts.add(fallback.model)
+            case "told":
+                if fallback not in self._reported_losses:
+                    self._reported_losses.append(fallback)
+            case "drop" | "bare":
+                if fallback not in self._conversation_fallbacks:
+                    self._conversation_fallbacks.appendleft(fallback)
+            case _:
+                assert_never(fallback.kind)
+
+    def adjust_request(self, request: ModelRequest) -> ModelRequest:
+        """Return the request with all known fallbacks applied."""
+        request = replace(request, thinking=self.adjust_thinking(request.model, request.thinking))
+        if request.model.id in self._without_compaction:
+            request = replace(request, compact_at=None)
+        if request.model.id in self._without_cache_hints:
+            request = replace(request, cache_hints=False)
+        if request.model.id in self._without_counts:
+            request = replace(request, thinking_counts=False)
+        if request.model.id in self._without_thinking:
+            return _strip_request(request)
+        for fallback in self._conversation_fallbacks:
+            if request.conversation[: len(fallback.conversation_prefix)] == fallback.conversation_prefix:
+                return _apply_fallback(request, fallback)
+        return request
+
+    def adjust_thinking(self, model: ModelInfo, thinking: Thinking) -> Thinking:
+        """Return the thinking parameters with a form and an effort that the provider accepts."""
+        form = self._replacement_forms.get((model.id, thinking.form))
+        return self._lower_effort(model, thinking if form is None else _convert_form(thinking, form))
+
+    def report_losses(self, losses: Iterable[ThinkingLoss], model: str) -> Iterator[Notice]:
+        """Yield a notice for each loss of thinking that the user has not seen yet."""
+        for loss in losses:
+            fallback = Fallback(model, "told", loss.reason, conversation_prefix=loss.conversation_prefix)
+            if fallback not in self._reported_losses:
+                yield replace(self._record(fallback, loss.text), level="info")
+
+    def find_fallback(
+        self, error: ProviderError, full_request: ModelRequest, sent: ModelRequest
+    ) -> tuple[ModelRequest, Notice] | None:
+        """Return a changed request that the provider may accept, with a notice for the user, or None.
+
+        `sent` is the rejected request. `full_request` is the original request without fallbacks.
+        """
+        if isinstance(error, ThinkingRejected):
+            # Keep the changes that earlier fallbacks have made.
+            thinking = replace(sent.thinking, drop_mismatched=full_request.thinking.drop_mismatched)
+            full_request = replace(
+                full_request,
+                thinking=thinking,
+                compact_at=sent.compact_at,
+                cache_hints=sent.cache_hints,
+                thinking_counts=sent.thinking_counts,
+            )
+            return self._remove_thinking(error, full_request, sent)
+        if isinstance(error, ThinkingFormRefused):
+            return self._replace_form(error.instead, full_request, sent)
+        if isinstance(error, EffortRefused):
+            return self._replace_effort(full_request, sent)
+        if isinstance(error, CompactionRefused) and sent.compact_at is not None:
+            text = f"The provider does not compact conversations with {sent.model.id}; thinklsp compacts them instead."
+            return replace(sent, compact_at=None), self._record(Fallback(sent.model.id, "compaction"), text)
+        if isinstance(error, CacheHintRefused) and sent.cache_hints:
+            text = f"The provider rejected prompt cache hints for {sent.model.id}; they are no longer sent."
+            return replace(sent, cache_hints=False), self._record(Fallback(sent.model.id, "cache"), text)
+        if isinstance(error, ThinkingCountsRefused) and sent.thinking_counts:
+            text = f"The provider cannot count tokens while {sent.model.id} thinks; the counts are shown afterwards."
+            return replace(sent, thinking_counts=False), self._record(Fallback(sent.model.id, "counts"), text)
+        return None
+
+    def strip_thinking(self, error: ProviderError, sent: ModelRequest) -> ModelRequest | None:
+        """Return `sent` without earlier thinking, as a last attempt after an unexplained rejection.
+
+        Returns None if the provider explained the error or the request contains no earlier thinking. If the attempt
+        succeeds, `confirm_stripped` records the fallback.
+        """
+        if not (isinstance(error, BadRequest) and error.unexplained):
+            return None
+        stripped = _strip_request(sent)
+        return None if stripped == sent else stripped
+
+    def confirm_stripped(self, full_request: ModelRequest) -> Notice:
+        """Record that the provider accepts the conversation without earlier thinking. Return a notice for the user."""
+        return self._record(
+            Fallback(full_request.model.id, "bare", conversation_prefix=full_request.conversation), STRIP_NOTICE
+        )
+
+    def _lower_effort(self, model: ModelInfo, thinking: Thinking) -> Thinking:
+        """Lower the effort to the highest level that the model has not rejected.
+
+        The effort is None if the model has rejected every level.
+        """
+        effort = thinking.effort
+        while effort is not None and (model.id, f"{thinking.form}:{effort}") in self._rejected_efforts:
+            effort = _find_lower_effort(model, effort)
+        return replace(thinking, effort=effort)
+
+    def _replace_effort(self, full_request: ModelRequest, sent: ModelRequest) -> tuple[ModelRequest, Notice] | None:
+        rejected = sent.thinking.effort
+        if rejected is not None:
+            notice = self._record(Fallback(sent.model.id, "effort", f"{sent.thinking.form}:{rejected}"), "")
+            lower = replace(sent, thinking=self._lower_effort(sent.model, sent.thinking))
+            return lower, replace(notice, text=format_effort_notice(lower, rejected))
+        # Some providers use an effort level to disable thinking, and gateways convert every form to an effort level.
+        return self._replace_form("adaptive" if sent.thinking.form == "off" else "unset", full_request, sent)
+
+    def _replace_form(
+        self, replacement: ThinkingForm, full_request: ModelRequest, sent: ModelRequest
+    ) -> tuple[ModelRequest, Notice] | None:
+        requested = (full_request.model.id, full_request.thinking.form)
+        tried = self._tried_forms.setdefault(requested, set())
+        tried |= {full_request.thinking.form, sent.thinking.form}
+        if replacement in tried:
+            return None
+        rejected_form = _REJECTED_FORM_NAMES[sent.thinking.form]
+        text = f"{sent.model.id} does not support {rejected_form}; it now {_REPLACEMENT_PHRASES[replacement]}."
+        return replace(sent, thinking=_convert_form(sent.thinking, replacement)), self._record(
+            Fallback(full_request.model.id, "form", full_request.thinking.form, replacement), text
+        )
+
+    def _remove_thinking(
+        self, error: ThinkingRejected, full_request: ModelRequest, sent: ModelRequest
+    ) -> tuple[ModelRequest, Notice] | None:
+        if _strip_request(full_request) == full_request:
+            return None
+        if error.never_accepted and sent.model.id not in self._without_thinking:
+            return _strip_request(full_request), self._record(Fallback(sent.model.id, "never"), NEVER_NOTICE)
+        is_unchanged = sent.conversation == full_request.conversation and not sent.thinking.drop_mismatched
+        can_drop = error.prefix_changed and is_unchanged and sent.thinking.form == "adaptive"
+        fallback = Fallback(
+            sent.model.id, "drop" if can_drop else "bare", conversation_prefix=full_request.conversation
+        )
+        adjusted = _apply_fallback(full_request, fallback)
+        if adjusted == sent:
+            return None
+        return adjusted, self._record(fallback, DROP_NOTICE if can_drop else STRIP_NOTICE)
+
+    def _record(self, fallback: Fallback, text: str) -> Notice:
+        self.learn(fallback)
+        return Notice("warning", text, fallback)
+
+
+def _convert_form(thinking: Thinking, form: ThinkingForm) -> Thinking:
+    """Change the form of thinking.
+
+    The effort stays the same, because providers reject effort levels separately.
+    """
+    return replace(thinking, form=form, budget_tokens=None)
+
+
+def format_effort_notice(sent: ModelRequest, rejected: Effort | None) -> str:
+    """Return a notice for the user that another effort replaces the rejected effort."""
+    effort = sent.thinking.effort
+    replacement = f"effort {effort} is used" if effort is not None else "it chooses its own effort"
+    return f"{sent.model.id} does not accept effort {rejected} with {_FORM_NAMES[sent.thinking.form]}; {replacement}."
+
+
+def _find_lower_effort(model: ModelInfo, effort: Effort) -> Effort | None:
+    """Return the model's next lower effort, or None. For unknown models, all effort levels are possible."""
+    levels = [level for level in model.efforts or EFFORTS if EFFORTS.index(level) < EFFORTS.index(effort)]
+    return levels[-1] if levels else None
+
+
+def _strip_request(request: ModelRequest) -> ModelRequest:
+    return _apply_fallback(request, Fallback(request.model.id, "bare", conversation_prefix=request.conversation))
+
+
+def _apply_fallback(request: ModelRequest, fallback: Fallback) -> ModelRequest:
+    if fallback.kind == "drop":
+        return replace(request, thinking=replace(request.thinking, drop_mismatched=True))
+    count = len(fallback.conversation_prefix)
+    conversation: Conversation = tuple(
+        strip_opaque_state(message) if isinstance(message, AssistantMessage) and index < count else message
+        for index, message in enumerate(request.conversation)
+    )
+    return replace(request, conversation=conversation)

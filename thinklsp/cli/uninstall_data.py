@@ -1,0 +1,203 @@
+"""List all files that thinklsp keeps on this machine, with their sizes, and delete them after a yes."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import shutil
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from thinklsp.cli.terminal import can_ask, confirm, find_current_folder, format_size, sanitize_text
+from thinklsp.core.errors import PathRefused, ThinkLspError
+from thinklsp.engine.session_access import SessionCommands, SessionScope
+from thinklsp.mcp_client.approvals import FILE_NAME as APPROVALS_NAME
+from thinklsp.mcp_client.pins import PINS_NAME
+from thinklsp.sessions.sqlite_store import SqliteStore
+from thinklsp.sessions.state_folder import LOG_NAME, STORE_PATH, USERS_FOLDER, resolve_state_folder
+from thinklsp.settings.private_paths import find_config_path
+from thinklsp.settings.sources import load_user_settings, resolve_settings
+from thinklsp.workspace.uri import uri_to_path
+
+# What thinklsp creates in its state folder. A user may have pointed it to a folder with other files, which are kept.
+_STATE = {
+    "sessions": "sessions, with their costs",
+    "shadow": "copies of folders for commands",
+    APPROVALS_NAME: "MCP servers of projects that you approved",
+    PINS_NAME: "tools of MCP servers that you accepted",
+    USERS_FOLDER: "data of the users of `thinklsp --ws`",
+    LOG_NAME: "log",
+}
+
+
+_DOCUMENTS = ".thinklsp"
+_CHAT_SUFFIX, _REVIEW_SUFFIX = ".chat.md", ".diff"
+_CHAT_BEGIN = b"<!-- thinklsp session:"
+_IGNORE_ALL = b"*\n"
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A file or a folder that thinklsp keeps. If `files` is not None, only these files in the folder are deleted."""
+
+    path: str
+    description: str
+    size: int
+    files: tuple[str, ...] | None = None
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--yes", action="store_true", help="delete without asking")
+
+
+def run(args: argparse.Namespace) -> int:
+    state = resolve_state_folder(os.environ)
+    has_store = os.path.lexists(os.path.join(state, STORE_PATH))
+    workspaces = asyncio.run(_list_workspaces(state)) if has_store else ()
+    found = [*_find_state(state), *_find_workspace_data(workspaces, find_current_folder())]
+    if not found:
+        print("thinklsp keeps no data on this machine.")
+    else:
+        _print_list(found)
+        if not args.yes and not can_ask():
+            raise ThinkLspError("Nothing was deleted. Use --yes to delete without confirmation.")
+        if not args.yes and not confirm("Delete all of it permanently?"):
+            return 1
+    failures = [failure for each in found for failure in _delete_kept(each)]
+    # Only if it is empty.
+    with suppress(OSError):
+        os.rmdir(state)
+    for failure in failures:
+        sys.stderr.write(f"thinklsp uninstall-data: {sanitize_text(failure)}\n")
+    config = os.path.dirname(find_config_path(os.environ))
+    if os.path.isdir(config):
+        print(f"Your own settings and keys in {sanitize_text(config)} are kept, as are keys in the system's keyring.")
+    return 1 if failures else 0
+
+
+async def _list_workspaces(state: str) -> Sequence[str]:
+    """Return the folders of all sessions. Raises ThinkLspError if a session is in use.
+
+    If the store cannot be read, the reason is printed and the result is empty.
+    """
+    store = SqliteStore(state)
+    try:
+        entries = await SessionCommands(store, SessionScope("", all_workspaces=True)).list()
+    finally:
+        await store.aclose()
+    for problem in store.problems:
+        sys.stderr.write(f"thinklsp uninstall-data: {sanitize_text(problem)}\n")
+    if used := [entry for entry in entries if entry["busy"]]:
+        raise ThinkLspError(
+            f"Nothing was deleted: an editor uses the session “{used[0]['title']}”. Close your editors."
+        )
+    return [path for entry in entries if (path := _find_path(entry["workspace"])) is not None]
+
+
+def _find_path(uri: str) -> str | None:
+    try:
+        return uri_to_path(uri)
+    except (PathRefused, UnicodeError):
+        return None
+
+
+def _find_state(state: str) -> Iterator[_Kept]:
+    with suppress(OSError):
+        for name in sorted(os.listdir(state)):
+            # Old logs have a number at the end.
+            known = _STATE.get(name, _STATE[LOG_NAME] if name.startswith(f"{LOG_NAME}.") else None)
+            if known is not None:
+                path = os.path.join(state, name)
+                yield _Kept(path, known, _measure(path))
+
+
+def _find_workspace_data(workspaces: Iterable[str], current: str) -> Iterator[_Kept]:
+    """Yield the documents in the workspaces of all sessions and in the current folder."""
+    suffixes = (_CHAT_SUFFIX, *_find_own_suffix())
+    sources = {current: "chat documents and reviews of the current folder"}
+    sources |= dict.fromkeys(workspaces, "chat documents and reviews")
+    for folder, description in sources.items():
+        path = os.path.join(folder, _DOCUMENTS)
+        if os.path.islink(path) or not (files := tuple(_list_documents(path, suffixes))):
+            continue
+        others = sum(len(names) for _, _, names in os.walk(path)) - len(files)
+        if others:
+            description += f"; {others} other {'file stays' if others == 1 else 'files stay'}"
+        yield _Kept(path, description, sum(map(_measure, files)), files)
+
+
+def _find_own_suffix() -> tuple[str, ...]:
+    """Return the suffix of chat documents in the user's settings, if they can be read."""
+    try:
+        return (resolve_settings(load_user_settings(os.environ)).settings.chat.file_suffix,)
+    except ThinkLspError:
+        return ()
+
+
+def _list_documents(path: str, chat_suffixes: tuple[str, ...]) -> Iterator[str]:
+    """Yield the files that thinklsp writes to a `.thinklsp` folder. Links and all other files are the user's."""
+    for name, suffixes in (("chat", chat_suffixes), ("review", (_REVIEW_SUFFIX,))):
+        folder = os.path.join(path, name)
+        try:
+            entries = () if os.path.islink(folder) else sorted(os.scandir(folder), key=lambda entry: entry.name)
+        except OSError:
+            continue
+        files = [entry for entry in entries if entry.is_file(follow_symlinks=False)]
+        own = [entry.path for entry in files if entry.name.endswith(suffixes) or _begins(entry.path, _CHAT_BEGIN)]
+        yield from own
+        # As long as files of the user are in the folder, git goes on ignoring them.
+        if len(own) + 1 == len(entries):
+            yield from (e.path for e in files if e.name == ".gitignore" and _begins(e.path, _IGNORE_ALL, is_all=True))
+
+
+def _begins(path: str, expected: bytes, *, is_all: bool = False) -> bool:
+    """Return True if a file begins with the expected bytes, or with `is_all` consists of them."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(len(expected) + is_all) == expected
+    except OSError:
+        return False
+
+
+def _measure(path: str) -> int:
+    if not os.path.isdir(path) or os.path.islink(path):
+        return os.lstat(path).st_size
+    total = 0
+    for folder, _, names in os.walk(path):
+        for name in names:
+            with suppress(FileNotFoundError):
+                total += os.lstat(os.path.join(folder, name)).st_size
+    return total
+
+
+def _print_list(found: Sequence[_Kept]) -> None:
+    sizes = [format_size(each.size) for each in found]
+    width = max(map(len, sizes))
+    for each, size in zip(found, sizes, strict=True):
+        print(f"{size:>{width}}  {sanitize_text(each.path)}  ({each.description})")
+
+
+def _delete_kept(kept: _Kept) -> Iterator[str]:
+    """Delete it, and the folders that are then empty. Yield a message for each failure."""
+    for path in (kept.path,) if kept.files is None else kept.files:
+        if (failure := _delete(path)) is not None:
+            yield failure
+    if kept.files is not None:
+        for folder in (*dict.fromkeys(map(os.path.dirname, kept.files)), kept.path):
+            with suppress(OSError):
+                os.rmdir(folder)
+
+
+def _delete(path: str) -> str | None:
+    """Delete a file, a link or a folder without following links. Return a message on failure."""
+    try:
+        if os.path.isdir(path) and not os.path.islink(path):
+            shutil.rmtree(path)
+        else:
+            os.unlink(path)
+    except OSError as error:
+        return f"{path} could not be deleted: {error.strerror}. Delete it yourself."
+    return None

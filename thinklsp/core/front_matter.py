@@ -1,0 +1,205 @@
+"""The front matter at the beginning of a Markdown file, in a safe subset of YAML.
+
+A value is a string: plain, quoted, or a block after `|` or `>`. It can also be a map of such strings, one level deep.
+Every other value, such as a list, is None. Anchors, tags and types do not exist, so `true` and `1.0` are strings.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from thinklsp.core.errors import ThinkLspError
+
+MAX_FRONT_MATTER_BYTES = 4_096
+
+Value = str | Mapping[str, str] | None
+
+_FENCE = "---"
+_ENDS = frozenset(("---", "..."))
+_KEY = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_.-]{0,63})[ \t]*:(?:[ \t]+|$)")
+_BLOCK_HEADER = re.compile(r"([|>])[+-]?(?:[ \t]+#.*)?[ \t]*")
+_COMMENT = re.compile(r"(?:^|[ \t])#")
+_UNSUPPORTED = tuple("[{&*!%@`")
+_ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|(.?))", re.DOTALL)
+_ESCAPED_CHARACTERS = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", '"': '"', "\\": "\\", "/": "/", " ": " "}
+
+
+class FrontMatterError(ThinkLspError):
+    """The error for front matter that cannot be read. The message is a sentence about the front matter."""
+
+
+@dataclass(frozen=True, slots=True)
+class FrontMatter:
+    """The values of the front matter by key, and the text after it."""
+
+    values: Mapping[str, Value]
+    body: str
+
+
+def parse_front_matter(text: str) -> FrontMatter:
+    """Split a text with line feeds into its front matter and its body. Raises FrontMatterError."""
+    first, separator, rest = text.partition("\n")
+    if first.rstrip() != _FENCE or not separator:
+        raise FrontMatterError("It does not begin with front matter between two lines `---`.")
+    # The end of front matter at the limit is still found: a line feed, the fence, and the next character.
+    head = rest[: MAX_FRONT_MATTER_BYTES + len(_FENCE) + 2]
+    lines: list[str] = []
+    length = 0
+    for line in head.split("\n"):
+        if line.rstrip() in _ENDS:
+            _check_size("\n".join(lines))
+            return FrontMatter(_Parser(lines).parse(), rest[length + len(line) :].lstrip("\n"))
+        lines.append(line)
+        length += len(line) + 1
+    _check_size(head)
+    raise FrontMatterError("Its front matter does not end with a line `---`.")
+
+
+def _check_size(text: str) -> None:
+    if len(text.encode("utf-8", "surrogatepass")) > MAX_FRONT_MATTER_BYTES:
+        raise FrontMatterError(f"Its front matter is larger than {MAX_FRONT_MATTER_BYTES:,} bytes.")
+
+
+class _Parser:
+    """A parser of the lines between the fences. Each line is visited at most twice."""
+
+    def __init__(self, lines: list[str]) -> None:
+        self._lines = lines
+        self._next = 0
+
+    def parse(self) -> dict[str, Value]:
+        values: dict[str, Value] = {}
+        while self._next < len(self._lines):
+            line = self._lines[self._next]
+            self._next += 1
+            if _is_blank(line):
+                continue
+            key, rest = self._split_key(line, self._next)
+            if key in values:
+                raise FrontMatterError(f"Its front matter contains `{key}` twice.")
+            values[key] = self._parse_value(rest, self._take_nested())
+        return values
+
+    def _take_nested(self) -> list[str]:
+        """Return the lines that belong to the key above: indented lines, blank lines and list items."""
+        begin = self._next
+        while self._next < len(self._lines):
+            line = self._lines[self._next]
+            if line.strip() and not line.startswith((" ", "\t", "- ")) and line.rstrip() != "-":
+                break
+            self._next += 1
+        return self._lines[begin : self._next]
+
+    def _split_key(self, line: str, number: int) -> tuple[str, str]:
+        match = _KEY.match(line)
+        if match is None:
+            # The line with the opening fence counts as line 1.
+            raise FrontMatterError(f"Line {number + 1} of the file is not `key: value`.")
+        return match[1], line[match.end() :].strip()
+
+    def _parse_value(self, first: str, nested: list[str]) -> Value:
+        if _BLOCK_HEADER.fullmatch(first):
+            return _parse_block(nested, folds=first.startswith(">"))
+        if first.startswith(('"', "'")):
+            return _parse_quoted(_fold([first, *(line.strip() for line in nested)]))
+        if first.startswith((*_UNSUPPORTED, "|", ">")):
+            return None
+        first = _strip_comment(first)
+        content = [line for line in nested if not _is_blank(line)]
+        if not first and content:
+            return self._parse_nested(nested, content)
+        return _fold([first, *(_strip_comment(line.strip()) for line in nested)]).strip()
+
+    def _parse_nested(self, nested: list[str], content: list[str]) -> Value:
+        """Parse the lines below a key without a value of its own."""
+        text = content[0].strip()
+        if text.startswith("- ") or text == "-" or text.startswith(_UNSUPPORTED):
+            return None
+        if text.startswith(('"', "'")) and _KEY.match(text) is None:
+            return _parse_quoted(_fold([line.strip() for line in nested]).strip())
+        if _KEY.match(text) is None:
+            return _fold([_strip_comment(line.strip()) for line in nested]).strip()
+        return self._parse_map(content)
+
+    def _parse_map(self, content: list[str]) -> Mapping[str, str] | None:
+        """Parse a map of strings. A deeper level makes the whole map None."""
+        indent = _measure_indent(content[0])
+        values: dict[str, str] = {}
+        for line in content:
+            if _measure_indent(line) != indent:
+                return None
+            key, rest = self._split_key(line.strip(), self._next)
+            if not rest or rest.startswith(_UNSUPPORTED) or _BLOCK_HEADER.fullmatch(rest):
+                return None
+            values[key] = _parse_quoted(rest) if rest.startswith(('"', "'")) else _strip_comment(rest)
+        return values
+
+
+def _is_blank(line: str) -> bool:
+    return not line.strip() or line.lstrip().startswith("#")
+
+
+def _measure_indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def _strip_comment(text: str) -> str:
+    found = _COMMENT.search(text)
+    return text if found is None else text[: found.start()].rstrip()
+
+
+def _fold(lines: list[str]) -> str:
+    """Join lines with spaces. A blank line stays a line break."""
+    text = ""
+    for line in lines:
+        if not line:
+            text += "\n"
+        else:
+            text += line if not text or text.endswith("\n") else f" {line}"
+    return text
+
+
+def _parse_block(nested: list[str], *, folds: bool) -> str:
+    indent = next((_measure_indent(line) for line in nested if line.strip()), 0)
+    if any(line[:indent].strip() for line in nested):
+        raise FrontMatterError("A block of its front matter is indented less than its first line.")
+    lines = [line[indent:].rstrip() for line in nested]
+    return (_fold(lines) if folds else "\n".join(lines)).strip("\n")
+
+
+def _parse_quoted(text: str) -> str:
+    quote = text[0]
+    end = _find_end(text, quote)
+    rest = text[end + 1 :].strip()
+    if end < 0 or (rest and not rest.startswith("#")):
+        raise FrontMatterError(f"A value of its front matter begins with {quote} but does not end with it.")
+    inner = text[1:end]
+    return inner.replace("''", "'") if quote == "'" else _ESCAPE.sub(_unescape, inner)
+
+
+def _find_end(text: str, quote: str) -> int:
+    """Return the position of the closing quote, or -1."""
+    position = 1
+    while position < len(text):
+        if text[position] == quote:
+            if quote == '"' or text[position + 1 : position + 2] != "'":
+                return position
+            position += 1
+        elif quote == '"' and text[position] == "\\":
+            position += 1
+        position += 1
+    return -1
+
+
+def _unescape(match: re.Match[str]) -> str:
+    code, character = match[1] or match[2] or match[3], match[4]
+    if code is not None:
+        number = int(code, 16)
+        if number > 0x10FFFF or 0xD800 <= number <= 0xDFFF:
+            raise FrontMatterError(f"Its front matter contains `\\U{code}`, which is not a character.")
+        return chr(number)
+    if character not in _ESCAPED_CHARACTERS:
+        raise FrontMatterError(f"Its front matter contains an unknown escape: `\\{character}`.")
+    return _ESCAPED_CHARACTERS[character]

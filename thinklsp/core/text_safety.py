@@ -1,0 +1,109 @@
+"""Functions that make text safe to display, by limiting its length and escaping invisible characters."""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections.abc import Iterable
+
+RESULT_LIMIT = 50_000
+"""The maximum length of one tool result in characters."""
+
+# Code points without width that Unicode classifies as letters, marks or symbols.
+_BLANK = (
+    "\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u2028\u2029\u2065\u2800\u3164\ufe00-\ufe0f\uffa0\ufff0-\ufff8"
+    "\U0001d159\U000e0000-\U000e0fff"
+)
+_SUSPECT = re.compile(rf"[^\n\t -~\u00a1-\u00ac\u00ae-\u02ff\u0370-\u058f\u3040-\u30ff\u4e00-\u9fff]|[{_BLANK}]")
+_HIDDEN_BLANK = re.compile(f"[{_BLANK}]")
+_ESCAPED = re.compile(r"<U\+([0-9A-F]{4,6})>")
+_ZERO_WIDTH_JOINER, _EMOJI_STYLE = "\u200d", "\ufe0f"
+
+
+def escape_invisible(text: str) -> str:
+    """Escape invisible and control characters as ``<U+202E>``, except tabs, line feeds and joiners inside emoji."""
+    return _SUSPECT.sub(lambda match: _escape(match, text), text)
+
+
+def remove_invisible(text: str) -> str:
+    """Remove the characters that `escape_invisible` escapes."""
+    return _SUSPECT.sub(lambda match: match[0] if _escape(match, text) == match[0] else "", text)
+
+
+def find_invisible(text: str) -> tuple[str, ...]:
+    """Return the distinct characters that `escape_invisible` escapes, in escaped form."""
+    return tuple(dict.fromkeys(f"<U+{code}>" for code in _ESCAPED.findall(escape_invisible(_ESCAPED.sub("", text)))))
+
+
+def count_invisible(text: str) -> int:
+    """Count the characters that `escape_invisible` escapes."""
+    return len(_ESCAPED.findall(escape_invisible(_ESCAPED.sub("", text))))
+
+
+def to_one_line(text: str) -> str:
+    """Format a title or a button label as one line without invisible characters."""
+    return escape_invisible(" ".join(text.split()))
+
+
+def unescape_invisible(text: str) -> str:
+    """Undo `escape_invisible`, because models copy escaped text from tool results."""
+    return _ESCAPED.sub(lambda match: chr(min(int(match[1], 16), 0x10FFFF)), text)
+
+
+def sanitize_message(text: str) -> str:
+    """Escape text for messages and progress lines, in which some editors render `[words](command:…)` as a link."""
+    return escape_invisible(text.replace("\r\n", "\n")).replace("](", "] (")
+
+
+def truncate(text: str, limit: int = RESULT_LIMIT) -> str:
+    """Truncate text to `limit` characters, including a note about the truncation."""
+    if len(text) <= limit:
+        return text
+    note = f"\n[cut: {len(text)} characters; this is the beginning]"
+    return text[: limit - len(note)] + note
+
+
+def clip_line(line: str, limit: int, note: str = "[line cut]") -> str:
+    """Escape a line, truncate it to `limit` characters, and append a note if it was truncated."""
+    text = escape_invisible(line[: limit + 1])
+    return text if len(text) <= limit else f"{text[:limit]} {note}"
+
+
+def take_fitting(lines: Iterable[str], room: int) -> tuple[list[str], bool]:
+    """Return the first lines that fit into `room` characters, and True if lines are left over."""
+    fitting_lines: list[str] = []
+    for line in lines:
+        room -= len(line) + 1
+        if room < 0:
+            return fitting_lines, True
+        fitting_lines.append(line)
+    return fitting_lines, False
+
+
+def format_path(path: str) -> str:
+    """Format a path for a line of its own. Paths with unusual characters are quoted as JSON."""
+    return path if path.isprintable() and not set(path) & {'"', "\\"} and path == path.strip() else json.dumps(path)
+
+
+def _escape(match: re.Match[str], text: str) -> str:
+    char = match[0]
+    if unicodedata.category(char) not in ("Cc", "Cf", "Cs", "Zl", "Zp", "Cn") and not _HIDDEN_BLANK.match(char):
+        return char
+    if char in (_ZERO_WIDTH_JOINER, _EMOJI_STYLE) and _is_within_emoji(text, match.start()):
+        return char
+    return f"<U+{ord(char):04X}>"
+
+
+def _is_within_emoji(text: str, at: int) -> bool:
+    """Return True for a joiner between two emoji and for a variation selector after an emoji."""
+    before = text[at - 1 : at]
+    if text[at] == _EMOJI_STYLE:
+        return _is_picture(before)
+    if before == _EMOJI_STYLE:
+        before = text[at - 2 : at - 1]
+    return _is_picture(before) and _is_picture(text[at + 1 : at + 2])
+
+
+def _is_picture(char: str) -> bool:
+    return char > "\xff" and (unicodedata.category(char) in ("So", "Sk") or char in "\u2194\u2195")

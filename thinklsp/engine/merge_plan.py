@@ -1,0 +1,158 @@
+"""The merge of a turn's edit set with the current files. Files that cannot be merged are rejected with a reason."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from thinklsp.core.edits import FileEdit, is_blank
+from thinklsp.engine.results import FileStatus, count_unsent_hunks
+from thinklsp.workspace.merge import Conflict, MergedText, is_equal_ignoring_format, merge_onto
+
+
+@dataclass(frozen=True, slots=True)
+class FileState:
+    """The current state of a file.
+
+    `text` is None if the file does not exist. `version` is None if the file is not open.
+    """
+
+    text: str | None
+    version: int | None = None
+    is_desynced: bool = False
+    refusal: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The part of the workspace that the user asked to change. Hunks outside the scope need a review.
+
+    `uri` is None if the request named no document. `lines` is a zero-based range that includes both ends. `untrusted`
+    contains the edited files in folders that the user does not trust, which always need a review.
+    """
+
+    uri: str | None = None
+    lines: tuple[int, int] | None = None
+    untrusted: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class MergedFile:
+    """A file that can be merged, with its edit, its current state and its text after the merge."""
+
+    file: FileEdit
+    current: FileState
+    after: str | None
+
+
+def build_sent_edit(item: MergedFile) -> FileEdit:
+    """Return the change to send to the editor."""
+    return replace(item.file, before=item.current.text, after=item.after, version=item.current.version)
+
+
+@dataclass(frozen=True, slots=True)
+class MergePlan:
+    """A merge plan.
+
+    The mergeable files are sent as one workspace edit. Each rejected file has a status and a reason.
+    """
+
+    mergeable: tuple[MergedFile, ...]
+    rejected: tuple[FileStatus, ...]
+
+
+def plan_merge(
+    files: Sequence[FileEdit],
+    current: Mapping[str, FileState],
+    operations: frozenset[str],
+    *,
+    conflict_texts: Mapping[str, str] | None = None,
+) -> MergePlan:
+    """Merge an edit set with the current files.
+
+    `current` contains all files by URI, including the new URIs of renamed files. `operations` contains the operations
+    that the client supports: `create`, `rename` and `delete`. `conflict_texts` is set if the user
+    applies an edit again after a conflict. It maps URIs to the conflicting texts, which the turn's text then replaces.
+    Changes that the user made after the conflict are merged as usual.
+    """
+    ready: list[MergedFile] = []
+    left_out: list[FileStatus] = []
+    for file in files:
+        target = None if file.new_uri is None else current[file.new_uri]
+        result = _merge_file(
+            file, current[file.uri], target, operations, conflict_text=(conflict_texts or {}).get(file.uri)
+        )
+        if isinstance(result, MergedFile):
+            ready.append(result)
+        else:
+            left_out.append(replace(result, hunks=count_unsent_hunks(file, is_applied=result.status == "applied")))
+    return MergePlan(tuple(ready), tuple(left_out))
+
+
+def _merge_file(
+    file: FileEdit,
+    current: FileState,
+    target: FileState | None,
+    operations: frozenset[str],
+    *,
+    conflict_text: str | None,
+) -> MergedFile | FileStatus:
+    if _is_applied(file, current, target):
+        return FileStatus(file.uri, "applied")
+    if current.refusal is not None:
+        return FileStatus(file.uri, "refused", current.refusal)
+    if target is not None and (target.refusal is not None or target.text is not None):
+        reason = target.refusal or "a file with the new name was created in the meantime"
+        return FileStatus(file.uri, "conflict" if target.refusal is None else "refused", reason)
+    if current.is_desynced:
+        reason = "the editor's changes to this document arrived out of order; close and reopen the document"
+        return FileStatus(file.uri, "refused", reason)
+    if (missing := _find_missing_operation(file, operations)) is not None:
+        return FileStatus(file.uri, "refused", f"this editor does not let thinklsp {missing} files")
+    if file.before is None:
+        # The file may exist but be empty, because editors create a new file before they request its text.
+        if is_blank(current.text) or current.text == conflict_text:
+            return MergedFile(file, current, file.after)
+        if is_equal_ignoring_format(current.text, file.after):
+            return FileStatus(file.uri, "applied")
+        return FileStatus(file.uri, "conflict", "a file with this name was created in the meantime")
+    if current.text is None:
+        return FileStatus(file.uri, "conflict", "the file was deleted in the meantime")
+    if file.after is None:
+        if _is_same(current.text, file.before) or current.text == conflict_text:
+            return MergedFile(file, current, None)
+        return FileStatus(file.uri, "conflict", "the file was changed in the meantime, so it was not deleted")
+    merged = _merge_text(file.before, file.after, current.text, conflict_text)
+    if isinstance(merged, Conflict):
+        first, last = merged.regions[0]
+        location = f"line {first}" if last <= first else f"lines {first}-{last}"
+        return FileStatus(
+            file.uri, "conflict", f"you edited the same lines in the meantime ({location}); your version was kept"
+        )
+    if merged.text == current.text and target is None:
+        return FileStatus(file.uri, "applied")
+    return MergedFile(file, current, merged.text)
+
+
+def _is_same(left: str, right: str) -> bool:
+    return is_equal_ignoring_format(left, right) or (is_blank(left) and is_blank(right))
+
+
+def _merge_text(before: str, after: str, now: str, conflict_text: str | None) -> MergedText | Conflict:
+    merged = merge_onto(now, before, after)
+    if conflict_text is None or isinstance(merged, MergedText):
+        return merged
+    winning = merge_onto(conflict_text, before, after, ours_wins=True)
+    return merge_onto(now, conflict_text, winning.text) if isinstance(winning, MergedText) else winning
+
+
+def _is_applied(file: FileEdit, current: FileState, target: FileState | None) -> bool:
+    """Return whether the file already contains the edit, for example because the user applied it with a code action."""
+    if target is not None:
+        return current.text is None and target.text == file.after
+    return current.refusal is None and current.text == file.after
+
+
+def _find_missing_operation(file: FileEdit, operations: frozenset[str]) -> str | None:
+    needs = {"create": file.is_creation, "delete": file.is_deletion, "rename": file.new_uri is not None}
+    return next((name for name, is_needed in needs.items() if is_needed and name not in operations), None)

@@ -1,0 +1,297 @@
+"""The session commands that editors and the terminal share, such as list, export and restore.
+
+Results are JSON values without opaque state. Users identify a session by its id, by the beginning of its id, or by
+`last`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any, Literal
+
+from thinklsp.agent.compaction_plan import adapt_to_new_history
+from thinklsp.core.errors import SessionError
+from thinklsp.core.messages import Conversation, UserMessage
+from thinklsp.core.usage import serialize_usage
+from thinklsp.engine.engine import Engine
+from thinklsp.engine.usage_report import format_cost
+from thinklsp.engine.user_words import describe_turns, show_user_words
+from thinklsp.sessions.archives import Archive, ArchivedConversation
+from thinklsp.sessions.export import list_model_texts, to_json, to_markdown
+from thinklsp.sessions.repair import repair_conversation
+from thinklsp.sessions.session import Session, SessionSummary
+from thinklsp.sessions.store import SessionStore
+from thinklsp.tools.markdown_sanitizer import sanitize_in_background
+
+ExportFormat = Literal["markdown", "json"]
+_MIN_ID_CHARACTERS = 4
+_UNKNOWN_SESSION = "No session has this id. List the sessions to find the right id."
+_ID_TOO_SHORT = "Enter at least four characters of the session id. List the sessions to see their ids."
+_NO_SESSIONS = "There are no sessions yet."
+_NO_ARCHIVE = "This session has no archive, so there is no compaction or repair to undo."
+_EMPTY_TITLE = "The new title is empty. Enter at least one word."
+_TURN_RUNNING = "A turn is running in this session. Stop it or wait for it to finish."
+
+
+@dataclass(frozen=True, slots=True)
+class SessionScope:
+    """The sessions that a command can access, either in the current workspace or in all workspaces."""
+
+    current_workspace: str
+    all_workspaces: bool = False
+
+    @property
+    def workspace(self) -> str | None:
+        return None if self.all_workspaces else self.current_workspace
+
+
+class SessionCommands:
+    """Commands for stored sessions. `engine` is None if this process does not run turns."""
+
+    def __init__(self, store: SessionStore, scope: SessionScope, engine: Engine | None = None) -> None:
+        self._store = store
+        self._scope = scope
+        self._engine = engine
+
+    async def list(self) -> list[dict[str, Any]]:
+        """Return a JSON entry for each session, newest first."""
+        summaries = await self._store.list_sessions(self._scope.workspace)
+        elsewhere = await self._store.find_in_use([summary.id for summary in summaries])
+        return [_build_entry(summary, summary.id in elsewhere or self._is_busy(summary.id)) for summary in summaries]
+
+    def _is_busy(self, session_id: str) -> bool:
+        return self._engine is not None and self._engine.claims.is_busy(session_id)
+
+    async def find(self, reference: str | None) -> SessionSummary:
+        """Find a session by its id or the beginning of its id. None and `last` select the workspace's newest session.
+        Raises SessionError."""
+        summaries = await self._store.list_sessions(self._scope.workspace)
+        if reference is None or reference == "last":
+            newest = next(
+                (summary for summary in summaries if summary.workspace == self._scope.current_workspace), None
+            )
+            if newest is None:
+                raise SessionError(_NO_SESSIONS)
+            return newest
+        matches = [summary for summary in summaries if summary.id == reference]
+        if not matches and len(reference) >= _MIN_ID_CHARACTERS:
+            matches = [summary for summary in summaries if summary.id.startswith(reference)]
+        if not matches:
+            raise SessionError(_ID_TOO_SHORT if 0 < len(reference) < _MIN_ID_CHARACTERS else _UNKNOWN_SESSION)
+        if len(matches) > 1:
+            raise SessionError(f"{len(matches)} session ids begin with {reference}. Enter more characters of the id.")
+        return matches[0]
+
+    async def show(
+        self, reference: str | None, archive_id: str | None = None, *, thinking: bool = False
+    ) -> dict[str, Any]:
+        """Return the session as Markdown, with a list of its archives."""
+        exported = await self.export(reference, "markdown", archive_id, thinking=thinking)
+        archives = await self._store.list_archives(exported["sessionId"])
+        del exported["format"]
+        return exported | {"archives": [_build_archive_entry(archive) for archive in archives]}
+
+    async def export(
+        self,
+        reference: str | None,
+        export_format: ExportFormat,
+        archive_id: str | None = None,
+        *,
+        thinking: bool = False,
+    ) -> dict[str, Any]:
+        """Return the session's full text, including compacted messages, or the text of one archive."""
+        summary = await self.find(reference)
+        if archive_id is None:
+            session = await self._store.read_transcript(summary.id, self._scope.workspace)
+            if not self._is_busy(summary.id) and not await self._store.find_in_use([summary.id]):
+                # End the last turn of the exported session if the turn's process has exited.
+                session = session.recover()
+        else:
+            session = await self._store.get(summary.id, self._scope.workspace)
+            session = _view_archived(session, await self._store.read_archive(summary.id, archive_id))
+        write: Callable[..., str] = partial(to_json, turns=await describe_turns(self._store, session))
+        session = show_user_words(session)
+        if export_format == "markdown":
+            inert = {text: await sanitize_in_background(text) for text in list_model_texts(session, thinking=thinking)}
+            write = partial(to_markdown, transform_text=inert.__getitem__)
+        text = await asyncio.to_thread(write, session, summary, thinking=thinking)
+        return {
+            "sessionId": summary.id,
+            "title": summary.title,
+            "archiveId": archive_id,
+            "format": export_format,
+            "text": text,
+        }
+
+    async def delete(self, reference: str) -> dict[str, Any]:
+        """Delete a session permanently. Raises SessionError if a turn is running in the session."""
+        summary = await self.find(reference)
+        with self._claim(summary.id):
+            await self._store.delete(summary.id, self._scope.workspace)
+        return {"sessionId": summary.id, "title": summary.title, "deleted": True} | self._build_deletion_notice()
+
+    async def delete_all(self, session_ids: Sequence[str]) -> dict[str, Any]:
+        """Delete sessions permanently, except sessions in use. For each session that was not deleted, the result
+        contains the reason."""
+        reasons = await self._store.delete_all(session_ids, self._scope.workspace)
+        kept_sessions = [
+            {"sessionId": session_id, "reason": reason} for session_id, reason in reasons.items() if reason is not None
+        ]
+        deleted = [session_id for session_id, reason in reasons.items() if reason is None]
+        return {"deleted": deleted, "kept": kept_sessions} | (self._build_deletion_notice() if deleted else {})
+
+    def _build_deletion_notice(self) -> dict[str, str]:
+        notice = self._store.deletion_notice
+        return {"notice": notice} if notice else {}
+
+    async def repair(self, reference: str | None, *, apply: bool = True) -> dict[str, Any]:
+        """Repair the conversation and describe its problems. If `apply` is False, only describe the problems. The
+        repair archives the previous conversation."""
+        summary = await self.find(reference)
+        with self._claim(summary.id):
+            return await self._repair(summary, apply=apply)
+
+    async def _repair(self, summary: SessionSummary, *, apply: bool) -> dict[str, Any]:
+        session = await self._store.get(summary.id, self._scope.workspace)
+        repair = repair_conversation(session.recover().conversation)
+        after = len(repair.conversation)
+        answer = {"sessionId": summary.id, "title": summary.title, "findings": list(repair.findings), "repaired": False}
+        answer["messages"] = {"before": len(session.conversation), "after": after}
+        answer["archiveId"] = None
+        if not repair.findings or not apply:
+            return answer
+        try:
+            _, archive_id = await self._store.compact(summary.id, _repair_session, "Before the repair.")
+        finally:
+            await self._store.release(summary.id)
+        return answer | {"repaired": True, "archiveId": archive_id}
+
+    async def restore(self, reference: str | None, archive_id: str | None = None) -> dict[str, Any]:
+        """Undo a compaction or a repair by restoring the archived messages. Later messages are kept. If `archive_id` is
+        None, the newest archive is restored. Raises SessionError if a turn is running in the session."""
+        summary = await self.find(reference)
+        with self._claim(summary.id):
+            try:
+                return await self.restore_claimed(summary.id, archive_id)
+            finally:
+                await self._store.release(summary.id)
+
+    async def restore_claimed(self, session_id: str, archive_id: str | None) -> dict[str, Any]:
+        """Restore an archive in a session that the caller has claimed. The caller releases the session."""
+        before = await self._store.get(session_id, self._scope.workspace)
+        if archive_id is None:
+            archives = await self._store.list_archives(session_id)
+            if not archives:
+                raise SessionError(_NO_ARCHIVE)
+            archive_id = archives[-1].id
+        after = await self._store.restore_archive(session_id, archive_id, adapt_to_new_history)
+        counts = {"before": len(before.conversation), "after": len(after.conversation)}
+        return {"sessionId": session_id, "title": after.title, "messages": counts, "archiveId": archive_id}
+
+    async def fork(self, reference: str | None, step: int | None = None) -> dict[str, Any]:
+        """Copy the first `step` steps of a session into a new session. If `step` is None, all steps are copied."""
+        summary = await self.find(reference)
+        fork = await self._store.fork(summary.id, self._scope.workspace, step)
+        await self._store.release(fork.id)
+        return {"sessionId": fork.id, "title": fork.title, "steps": fork.steps, "forkedFrom": summary.id}
+
+    async def rename(self, reference: str | None, title: str) -> dict[str, Any]:
+        """Give a session another title, the first line of `title`. A turn may be running in the session. Raises
+        SessionError if the title is empty."""
+        summary = await self.find(reference)
+        if not title.strip():
+            raise SessionError(_EMPTY_TITLE)
+        try:
+            session = await self._store.update(summary.id, lambda session: session.rename(title))
+        finally:
+            if not self._is_busy(summary.id):
+                await self._store.release(summary.id)
+        return {"sessionId": session.id, "title": session.title}
+
+    @contextmanager
+    def _claim(self, session_id: str) -> Iterator[None]:
+        """Prevent new turns in the session until the context exits. Raises SessionError if a turn is running."""
+        if self._is_busy(session_id):
+            raise SessionError(_TURN_RUNNING)
+        with ExitStack() as stack:
+            if self._engine is not None:
+                stack.callback(self._engine.claims.claim(session_id, f"change-{secrets.token_hex(8)}"))
+            yield
+
+
+def filter_older_than(entries: list[dict[str, Any]], age: timedelta) -> list[dict[str, Any]]:
+    """Return the entries for sessions that have not been used for longer than `age`."""
+    limit = datetime.now(UTC) - age
+    return [entry for entry in entries if datetime.fromisoformat(entry["updated"]) < limit]
+
+
+def format_sessions(entries: list[dict[str, Any]]) -> str:
+    """Format a list of sessions as a Markdown table."""
+    if not entries:
+        return _NO_SESSIONS
+    head = "| session | title | model | steps | cost | last used (UTC) |\n|---|---|---|---|---|---|"
+    return "\n".join((head, *(_format_session_row(entry) for entry in entries)))
+
+
+def format_restored(answer: Mapping[str, Any]) -> str:
+    """Format the result of `restore` as a message for the user."""
+    before, after = answer["messages"]["before"], answer["messages"]["after"]
+    return f"Restored archive `{answer['archiveId']}`: the conversation had {before} messages and now has {after}."
+
+
+def _format_session_row(entry: dict[str, Any]) -> str:
+    title = entry["title"].replace("|", "\\|") + (" (a turn is running)" if entry["busy"] else "")
+    last_used = datetime.fromisoformat(entry["updated"])
+    cells = (f"`{entry['sessionId']}`", title, entry["model"] or "–", str(entry["steps"]))
+    return f"| {' | '.join((*cells, format_cost(entry['usage']['costUsd']), f'{last_used:%Y-%m-%d %H:%M}'))} |"
+
+
+def _build_entry(summary: SessionSummary, busy: bool) -> dict[str, Any]:
+    return {
+        "sessionId": summary.id,
+        "title": summary.title,
+        "workspace": summary.workspace,
+        "model": summary.model or None,
+        "steps": summary.steps,
+        "messages": summary.messages,
+        "usage": serialize_usage(summary.usage),
+        "created": _format_time(summary.created),
+        "updated": _format_time(summary.updated),
+        "size": summary.size,
+        "busy": busy,
+    }
+
+
+def _build_archive_entry(archive: Archive) -> dict[str, Any]:
+    return {
+        "archiveId": archive.id,
+        "note": archive.note,
+        "messages": archive.messages,
+        "steps": archive.steps,
+        "made": _format_time(archive.created),
+    }
+
+
+def _format_time(moment: datetime) -> str:
+    return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def _view_archived(session: Session, archived: ArchivedConversation) -> Session:
+    return replace(session, conversation=archived.conversation, steps=archived.archive.steps)
+
+
+def _repair_session(session: Session) -> Session:
+    conversation = repair_conversation(session.conversation).conversation
+    return replace(
+        session.replace_conversation(conversation), unanswered=session.unanswered and _ends_with_prompt(conversation)
+    )
+
+
+def _ends_with_prompt(conversation: Conversation) -> bool:
+    return bool(conversation) and isinstance(conversation[-1], UserMessage)

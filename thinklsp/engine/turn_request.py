@@ -1,0 +1,265 @@
+"""Requests for turns, and the prompts that thinklsp builds from them for the model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, assert_never
+
+from thinklsp.agent.prompts import (
+    READ_ONLY_ACTIONS,
+    TESTED_ACTIONS,
+    Excerpt,
+    build_action_prompt,
+    build_chat_prompt,
+    build_custom_prompt,
+    format_changes,
+    format_readable_folders,
+)
+from thinklsp.core.check_results import EditorDiagnostic, FileDiagnostics
+from thinklsp.core.comment_note import remove_comment_note
+from thinklsp.core.errors import PathRefused, ToolFailed, TurnRefused
+from thinklsp.core.images import describe_image, find_image_type
+from thinklsp.core.lines import split_lines
+from thinklsp.core.messages import ImageBlock
+from thinklsp.core.text_safety import escape_invisible, format_path
+from thinklsp.settings.user_file import ActionSection
+from thinklsp.tools.git import find_changes
+from thinklsp.tools.registry import Mode
+from thinklsp.workspace.view import WorkspaceView
+
+if TYPE_CHECKING:
+    from thinklsp.mcp_client.client_servers import ClientServer
+
+ChangeScope = Literal["", "of the place", "all", "staged"]
+"""The changes since the last commit that a request includes.
+
+`of the place`: the changes of the request's file, if git reports any. `all`: the changes in the working tree or in a
+folder. `staged`: the changes for the next commit. A request for `all` or `staged` fails if there are no changes.
+"""
+
+_MAX_EXCERPT_LINES = 400
+_MODES: Mapping[str, Mode] = {"all": "agent", "read": "ask", "none": "none"}
+_NOTHING_STAGED = "No changes are staged. Stage changes with `git add` first."
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A document, or a range of lines in a document, that a request refers to. `lines` contains the first and the last
+    line, numbered from 1. It is None for the whole document."""
+
+    uri: str
+    lines: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Request:
+    """A request for a turn. If `session_id` is None, the turn starts a new session in the workspace.
+
+    `title` labels the turn's edit in the editor. `effort`, `model` and `thinking` override the user's settings.
+    """
+
+    title: str
+    view: WorkspaceView
+    workspace: str
+    session_id: str | None = None
+    effort: str | None = None
+    model: str | None = None
+    thinking: str | None = None
+
+    @property
+    def chosen(self) -> Mapping[str, str]:
+        """The settings that come from the command's arguments."""
+        arguments = {"effort": self.effort, "model": self.model, "thinking.mode": self.thinking}
+        return {key: value for key, value in arguments.items() if value is not None}
+
+    @property
+    def user_words(self) -> str:
+        """The text that the user entered. It is empty for requests without a prompt."""
+        return ""
+
+    @property
+    def places(self) -> tuple[Reference, ...]:
+        """The documents and line ranges that the request refers to."""
+        return ()
+
+    @property
+    def should_verify(self) -> bool:
+        """True if the turn tests its edits before offering them to the user, provided that commands are enabled."""
+        return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatRequest(_Request):
+    """A chat prompt. `diagnosed` contains the editor's diagnostics for a file that the prompt mentions.
+
+    `attachments` are texts, and `images` are images, that the client sent along with the prompt. `skills` contains the
+    names of the skills that the user chose for this prompt. `client_servers` are the MCP servers that the client names
+    for the session.
+    """
+
+    title: str = "chat"
+    prompt: str
+    references: tuple[Reference, ...] = ()
+    mode: Mode = "agent"
+    diagnosed: FileDiagnostics | None = None
+    attachments: tuple[Excerpt, ...] = ()
+    skills: tuple[str, ...] = ()
+    client_servers: tuple[ClientServer, ...] = ()
+    images: tuple[ImageBlock, ...] = ()
+
+    @property
+    def user_words(self) -> str:
+        return self.prompt
+
+    @property
+    def should_verify(self) -> bool:
+        return self.mode == "agent"
+
+    @property
+    def places(self) -> tuple[Reference, ...]:
+        return self.references
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActionRequest(_Request):
+    """A request to run an action. `place` is None if the action does not refer to a file.
+
+    `own_action` is set if the user defined the action. If `changes` is `all`, the place may be a folder. If `changes`
+    is `staged`, the place is ignored.
+    """
+
+    name: str
+    place: Reference | None
+    problems: tuple[EditorDiagnostic, ...] = ()
+    instruction: str = ""
+    own_action: ActionSection | None = None
+    changes: ChangeScope = ""
+
+    @property
+    def user_words(self) -> str:
+        """The action's title, which includes the file name, and the user's instruction."""
+        words = remove_comment_note(self.instruction)
+        return f"{self.title}: {words}" if words else self.title
+
+    @property
+    def mode(self) -> Mode:
+        if self.own_action is not None:
+            return _MODES[self.own_action.tools]
+        return "ask" if self.name in READ_ONLY_ACTIONS else "agent"
+
+    @property
+    def should_verify(self) -> bool:
+        return self.mode == "agent" if self.own_action is not None else self.name in TESTED_ACTIONS
+
+    @property
+    def places(self) -> tuple[Reference, ...]:
+        return () if self.place is None else (self.place,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactRequest(_Request):
+    """A request to compact the session's conversation. `instructions` are the user's instructions for the summary."""
+
+    title: str = "compact"
+    mode: Mode = "ask"
+    instructions: str = ""
+
+
+TurnRequest = ChatRequest | ActionRequest | CompactRequest
+
+
+def read_excerpts(request: TurnRequest) -> tuple[Excerpt, ...]:
+    """Read the parts of documents that the request refers to.
+
+    Raises TurnRefused for an empty prompt or a missing file, and PathRefused for a file that tools may not read.
+    """
+    if isinstance(request, ChatRequest) and not request.prompt.strip():
+        raise TurnRefused("There is nothing to send: the prompt is empty. Enter a prompt first.")
+    if isinstance(request, ActionRequest) and request.changes in ("all", "staged"):
+        return ()
+    attachments = request.attachments if isinstance(request, ChatRequest) else ()
+    places = (place for place in request.places if not (isinstance(request, ChatRequest) and is_image(place)))
+    return (*(_read_excerpt(request.view, place) for place in places), *attachments)
+
+
+def is_image(place: Reference) -> bool:
+    """Return True if the prompt includes the file as an image."""
+    return place.lines is None and find_image_type(place.uri) is not None
+
+
+def build_excerpt(label: str, text: str, lines: tuple[int, int] | None = None) -> Excerpt:
+    """Return an excerpt with these lines of a text, numbered from 1, up to a maximum of 400 lines."""
+    text_lines = split_lines(text) or [""]
+    first, last = lines or (1, len(text_lines))
+    first = max(1, min(first, len(text_lines)))
+    last = max(first, min(last, len(text_lines), first + _MAX_EXCERPT_LINES - 1))
+    excerpt = escape_invisible("\n".join(line.rstrip("\r\n") for line in text_lines[first - 1 : last]))
+    return Excerpt(label, first, last, excerpt, len(text_lines))
+
+
+def _read_excerpt(view: WorkspaceView, reference: Reference) -> Excerpt:
+    place = view.resolve(reference.uri)
+    file = view.read(place)
+    if file is None:
+        raise TurnRefused(f"The file {place.label} does not exist.")
+    return build_excerpt(place.label, file.text, reference.lines)
+
+
+async def read_changes(request: TurnRequest) -> str:
+    """Return the uncommitted changes as text, or an empty string if the request does not include them.
+
+    Raises TurnRefused if an action requires changes and there are none.
+    """
+    scope = request.changes if isinstance(request, ActionRequest) else ""
+    if not scope:
+        return ""
+    view, staged, needed = request.view, scope == "staged", scope != "of the place"
+    try:
+        place = next((view.resolve(place.uri) for place in request.places if not staged), None)
+        report = await find_changes(view, place, staged=staged)
+    except (ToolFailed, PathRefused) as failed:
+        if needed:
+            raise TurnRefused(str(failed)) from None
+        return ""
+    if not report.files:
+        if needed:
+            raise TurnRefused(_NOTHING_STAGED if staged else "There are no changes since the last commit.")
+        return ""
+    heading = "The staged changes" if staged else "The changes since the last commit, including unsaved text"
+    return escape_invisible(
+        format_changes(heading, report.diff, [format_path(name) for name in report.files], report.omissions)
+    )
+
+
+def build_user_text(
+    request: TurnRequest, excerpts: Sequence[Excerpt], changes_text: str, images: Sequence[ImageBlock] = ()
+) -> str:
+    """Build the prompt for the model. The result is empty if the user requests a compaction."""
+    match request:
+        case CompactRequest():
+            return ""
+        case ChatRequest():
+            text = build_chat_prompt(request.prompt, excerpts, request.mode, request.diagnosed)
+        case ActionRequest():
+            text = _build_action_text(request, next(iter(excerpts), None), changes_text)
+        case _:
+            assert_never(request)
+    if images:
+        names = "\n".join(f"- {describe_image(image)}" for image in images)
+        text = f"{text}\n\nImages above, in this order:\n{names}"
+    if request.view.extra:
+        folders = {folder.name: format_path(folder.root.path) for folder in request.view.extra}
+        text = f"{text}\n\n{format_readable_folders(folders)}"
+    # Some editors send lone surrogates, which providers reject.
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def _build_action_text(request: ActionRequest, place: Excerpt | None, changes_text: str) -> str:
+    own_action, instruction = request.own_action, request.instruction
+    if own_action is None:
+        return build_action_prompt(
+            request.name, place, diagnostics=request.problems, instruction=instruction, changes=changes_text
+        )
+    words = "\n\nInstruction: ".join(filter(None, (own_action.prompt, instruction)))
+    return build_custom_prompt(words, request.mode, excerpt=place, changes=changes_text)

@@ -1,1 +1,0 @@
-"""Code actions: which are offered where, and which turn a command asks for."""

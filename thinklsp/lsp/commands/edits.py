@@ -1,0 +1,44 @@
+"""The commands that apply and undo a turn's edits, and the editor's report of hunks that the user undid."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lsprotocol.types import ExecuteCommandParams
+
+from thinklsp.core.errors import TurnRefused
+from thinklsp.engine.results import Result
+from thinklsp.lsp.editor.arguments import TurnArguments, parse_arguments
+from thinklsp.lsp.edits.hunk_choice import parse_hunks
+from thinklsp.lsp.server import ThinkLspServer
+
+
+def register(server: ThinkLspServer) -> None:
+    @server.command("thinklsp.apply")
+    async def apply(params: ExecuteCommandParams) -> Result:
+        """Apply a pending edit, by default the newest."""
+        assistant = await server.load()
+        applying, turn_id = assistant.edit_applier, parse_arguments(TurnArguments, params).turn_id
+        pending = applying.pending_edits.get(turn_id)
+        if pending is None and turn_id is not None and assistant.ledger.has_written(turn_id):
+            raise TurnRefused("The edit of this turn is already applied.")
+        if pending is None:
+            raise TurnRefused("No edit is waiting to be applied.")
+        outcome = await applying.apply(pending, review=assistant.settings.edits.review)
+        return {"applied": outcome.applied, "files": [file.to_json() for file in outcome.files]}
+
+    @server.command("thinklsp.undo")
+    async def undo(params: ExecuteCommandParams) -> Result:
+        """Undo a turn's edits in all files. By default, undo the newest turn that wrote files."""
+        assistant = await server.load()
+        outcome = await assistant.edit_applier.undo(parse_arguments(TurnArguments, params).turn_id)
+        return {"applied": outcome.applied, "files": [file.to_json() for file in outcome.files]}
+
+    @server.feature("thinklsp/editor/kept")
+    def record_hunks(params: Any) -> None:
+        """Record the hunks that the user undid in the editor. Kept hunks are already recorded as applied."""
+        # pygls would pass the server to a parameter whose type is `object`.
+        turn_id = params.get("turnId") if isinstance(params, dict) else None
+        if server.assistant is not None and isinstance(turn_id, str):
+            undone = parse_hunks(params, "undone")
+            server.state.spawn(server.assistant.edit_applier.undone_hunks.undo(turn_id, undone))

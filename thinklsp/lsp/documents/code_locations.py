@@ -1,0 +1,345 @@
+"""A search for definitions, incomplete code and instruction comments near a line of a document.
+
+The search uses only line patterns for common languages, because code actions must be answered from memory within
+milliseconds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from lsprotocol.types import Position, Range
+
+from thinklsp.lsp.documents.comments import Comment, find_comments, mask_comments_and_strings
+from thinklsp.lsp.documents.open_documents import Document
+from thinklsp.lsp.protocol.positions import count_units
+
+_DEFINITION = re.compile(
+    r"""^\s*\(?(?:(?:export|default|public|private|protected|internal|static|abstract|final|sealed|async|pub(?:\([^)]*\))?
+    |unsafe|extern|inline|virtual|override|const|partial|open|suspend|local|data)\s+)*
+    (?:def|class|function\*?|func|fun|fn|interface|struct|enum|trait|impl|type|module|namespace|record|object|protocol
+    |extension|sub|defmodule|defp|defn-?|defun|macro_rules!)(?<=[\w!*-])[\s(]""",
+    re.VERBOSE,
+)
+# Matches functions whose return type comes first, as in C, C++, Java and C#: `int add(int a, int b) {`
+_TYPED_FUNCTION = re.compile(
+    r"^\s*(?!(?:return|else|new|throw|case|if|for|while|switch|catch|do|await|yield|delete|using|import)\b)"
+    r"[A-Za-z_][\w:<>,\[\]&* .]*\s+[*&]*[A-Za-z_~][\w:~]*\s*\([^;]*\)?[^;]*\{?\s*$"
+)
+# Matches JavaScript class methods and shell functions: `render(props) {`
+_BARE_FUNCTION = re.compile(
+    r"^\s*(?!(?:if|for|while|switch|catch|with|function|return|do|else|select|match)\b)"
+    r"(?:(?:async|static|get|set|public|private|protected)\s+)*[*#]*[\w$-]+\s*\([^()]*\)\s*(?::[^={]+)?\{\s*\}?\s*$"
+)
+_ARROW = re.compile(r"^\s*(?:export\s+)?(?:const|let|var)\s+\w+\s*(?::[^=]+)?=\s*(?:async\s+)?(?:\([^)]*\)|\w+)\s*=>")
+_TYPED_LANGUAGES = frozenset(("c", "cpp", "csharp", "java", "objective-c", "cuda-cpp", "dart", "arduino"))
+
+_TYPED_ENDINGS = (".c", ".h", ".cc", ".cpp", ".cxx", ".hpp", ".cs", ".java", ".m", ".cu", ".dart", ".ino")
+# Matches a word before `(`, `{`, `:`, `=` or `<`. The first match that is not a keyword is the definition's name.
+_NAME = re.compile(r"(?P<name>[\w$]+)\s*(?P<sign>[({:=<]|$)")
+_KEYWORDS = frozenset(("def", "func", "fun", "fn", "function", "sub", "defn", "impl", "async"))
+_CLASS = re.compile(r"\b(?:class|interface|struct|enum|trait|record|object|protocol|type|module|namespace)\s+$")
+# The number of lines to search upward for a definition, and downward for the definition's end.
+_MAX_LINES_UPWARDS, _MAX_LINES_DOWNWARDS = 400, 2_000
+_MAX_HEAD_LENGTH, _MAX_DECORATORS = 500, 20
+_BLOCK_BEGIN = re.compile(r"\s*(?:[)\]].*[:{]|\{)\s*$")
+_BLOCK_END = re.compile(r"\s*(?:[})\]]|end\b|fi\b|done\b|esac\b)")
+_DECORATOR = re.compile(r"\s*(?:@|#\[)\w")
+
+_MARK_FIRST = re.compile(r"AI(?P<mark>[!?])(?=$|[\s:,-])[\s:,-]*(?P<text>.*)$", re.IGNORECASE)
+_MARK_LAST = re.compile(r"(?<![\w.@/-])AI(?P<mark>[!?])$", re.IGNORECASE)
+_MARK = re.compile(r"\bAI[!?]", re.IGNORECASE)
+# The limits of the search for an instruction comment: lines above and below, and characters and lines to read.
+_NEAR, _LOOKED_THROUGH, _AT_ONCE = 40, 100_000, 512
+_ENDS = re.compile(r"\r\n?")
+
+
+@dataclass(frozen=True, slots=True)
+class CommentTrigger:
+    """A comment with an instruction. `mark` is `!` for a change or `?` for an answer. Lines are numbered from 0."""
+
+    text: str
+    mark: str
+    first: int
+    last: int
+
+
+def has_definition(document: Document, line: int) -> bool:
+    return _is_definition(document.get_line(line), typed=document.language_id in _TYPED_LANGUAGES)
+
+
+def find_enclosing_definition(lines: Sequence[str], line: int, name: str) -> str | None:
+    """Return the name of the innermost definition around a line, such as `mean()` or `Stats`, or None if none is near.
+
+    `lines` may include their line endings. The file name extension determines the patterns for function declarations.
+    """
+    typed = name.endswith(_TYPED_ENDINGS)
+    number = next(_find_heads_upwards(lines, line, typed=typed), None)
+    return None if number is None else _extract_definition_name(_get_beginning(lines, number))
+
+
+def _find_heads_upwards(lines: Sequence[str], line: int, *, typed: bool) -> Iterator[int]:
+    """Yield the lines on which the definitions around a line begin, innermost first."""
+    depth: int | None = None
+    for number in range(min(line, len(lines) - 1), max(-1, line - _MAX_LINES_UPWARDS), -1):
+        text = _get_beginning(lines, number)
+        indent = len(text) - len(text.lstrip())
+        if not text or (depth is not None and indent >= depth):
+            continue
+        if _is_definition(text, typed=typed):
+            yield number
+        # A line that begins or closes a block is indented like the block's definition, and belongs to it.
+        is_part = _BLOCK_BEGIN.match(text) or (number == line and _BLOCK_END.match(text))
+        depth = indent + 1 if is_part else indent
+
+
+def _get_beginning(lines: Sequence[str], number: int) -> str:
+    """Return the beginning of a line, because a line may be a megabyte long."""
+    return lines[number][:_MAX_HEAD_LENGTH].rstrip()
+
+
+@dataclass(frozen=True, slots=True)
+class EditSubject:
+    """The lines that an edit at a cursor works on, numbered from 0. `name` is empty if they are not a definition."""
+
+    first: int
+    last: int
+    name: str = ""
+
+    def to_range(self, document: Document) -> Range:
+        """Return the range from the beginning of the first line to the end of the last line."""
+        end = count_units(document.get_line(self.last), document.encoding)
+        return Range(Position(self.first, 0), Position(self.last, end))
+
+
+def find_edit_subject(document: Document, line: int) -> EditSubject:
+    """Return the innermost definition that contains a line, with its decorators, or else the line itself."""
+    lines = document.lines
+    line = min(line, len(lines) - 1)
+    # A blank line belongs to a definition if the code below it does. A decorator belongs to the definition below it.
+    near = range(line, min(line + _MAX_LINES_UPWARDS, len(lines)))
+    start = next((at for at in near if lines[at].strip() and not _is_decorator(lines, at)), -1)
+    for head in _find_heads_upwards(lines, start, typed=document.language_id in _TYPED_LANGUAGES):
+        above = range(head, max(0, head - _MAX_DECORATORS), -1)
+        first = next((at for at in above if not _is_decorator(lines, at - 1)), above.stop)
+        if first <= line:
+            name = _extract_definition_name(_get_beginning(lines, head)) or ""
+            return EditSubject(first, _find_block_end(lines, head), name)
+    return EditSubject(line, line)
+
+
+def _is_decorator(lines: Sequence[str], number: int) -> bool:
+    return 0 <= number < len(lines) and _DECORATOR.match(lines[number]) is not None
+
+
+def _find_block_end(lines: Sequence[str], head: int) -> int:
+    """Return the last line of the block that begins at `head`: deeper lines, and the line that closes the block."""
+    indent = len(_extract_indent(lines[head]))
+    last = head
+    for number in range(head + 1, min(head + _MAX_LINES_DOWNWARDS, len(lines))):
+        text = _get_beginning(lines, number)
+        depth = len(_extract_indent(text))
+        if text and (depth > indent or _BLOCK_BEGIN.match(text)):
+            last = number
+        elif text:
+            return number if depth == indent and _BLOCK_END.match(text) else last
+    return last
+
+
+def _is_definition(text: str, *, typed: bool) -> bool:
+    if _DEFINITION.match(text) or _ARROW.match(text) or _BARE_FUNCTION.match(text):
+        return True
+    return typed and _TYPED_FUNCTION.match(text) is not None
+
+
+def _extract_definition_name(text: str) -> str | None:
+    for match in _NAME.finditer(text):
+        if match["name"] not in _KEYWORDS:
+            called = match["sign"] == "(" and not _CLASS.search(text[: match.start()])
+            return f"{match['name']}()" if called else match["name"]
+    return None
+
+
+def find_comment_trigger(document: Document, line: int) -> CommentTrigger | None:
+    """Return the instruction comment at a line, which is marked with `AI!` or `AI?`. Return None if there is none."""
+    near = document.lines[max(0, line - _NEAR) : line + _NEAR] if 0 <= line < document.line_count else ()
+    if not any(_MARK.search(text) for text in near):
+        return None
+    start, text = _extract_text_around(document, line)
+    triggers = _find_triggers(start, find_comments(text, document.language_id, max(0, line - _NEAR - start)))
+    return next((trigger for trigger in triggers if trigger.first <= line <= trigger.last), None)
+
+
+def _extract_text_around(document: Document, line: int) -> tuple[int, str]:
+    """Return part of the text around a line, and the number of the first line in that part.
+
+    The part begins far above the line, because the preceding text determines whether a comment mark is in a string.
+    """
+    lines, stop = document.lines, min(line + _NEAR, document.line_count)
+    first, budget, many = stop, _LOOKED_THROUGH, _AT_ONCE
+    while first and many:
+        size = sum(map(len, lines[max(0, first - many) : first]))
+        if size <= budget:
+            first, budget = max(0, first - many), budget - size
+        else:
+            many //= 2
+    text = _ENDS.sub("\n", "".join(lines[first:stop]))
+    return first, text if stop == document.line_count else text[:-1]
+
+
+def _find_triggers(start: int, comments_around: Iterable[Comment]) -> Iterator[CommentTrigger]:
+    run: list[tuple[int, str]] = []
+    for comment in comments_around:
+        lines = [(start + number, words) for number, words in enumerate(comment.lines, comment.first)]
+        # Treat comments on consecutive lines without code as a single text.
+        if not comment.is_alone or comment.is_block or not run or run[-1][0] + 1 != lines[0][0]:
+            yield from _split_marked_lines(run)
+            run = []
+        run += lines
+        if not comment.is_alone or comment.is_block:
+            yield from _split_marked_lines(run)
+            run = []
+    yield from _split_marked_lines(run)
+
+
+def _split_marked_lines(run: Sequence[tuple[int, str]]) -> Iterator[CommentTrigger]:
+    """Yield a comment's instructions. Each one ends at its mark, or extends from its mark to an empty line."""
+    text_lines: list[tuple[int, str]] = []
+    mark = ""
+    for number, text in (*run, (-1, "")):
+        first, last = _MARK_FIRST.match(text), _MARK_LAST.search(text)
+        if last is not None and (text_lines or first is None):
+            yield from _build_trigger([*text_lines, (number, text[: last.start()])], mark or last["mark"])
+            text_lines, mark = [], ""
+        elif first is not None or not text:
+            yield from _build_trigger(text_lines, mark)
+            text_lines, mark = ([], "") if first is None else ([(number, first["text"])], first["mark"])
+        else:
+            text_lines.append((number, text))
+
+
+def _build_trigger(lines: Sequence[tuple[int, str]], mark: str) -> Iterator[CommentTrigger]:
+    words = "\n".join(text.strip() for _, text in lines).strip()
+    if mark and words:
+        yield CommentTrigger(words, mark, lines[0][0], lines[-1][0])
+
+
+# The maximum number of selected lines to check, of lines in a definition, and of characters in these lines.
+_SELECTED, _MAX_BODY_LINES, _MAX_BODY_CHARACTERS = 200, 60, 20_000
+
+_TODO = re.compile(r"\b(?:TODO|FIXME)\b")
+_EMPTY_STATEMENT = r"(?:pass|\.\.\.|raise NotImplementedError(?:\(.*\))?|todo!\(.*\);?|unimplemented!\(.*\);?)"
+_EMPTY = re.compile(rf"\s*{_EMPTY_STATEMENT}\s*")
+_EMPTY_BRACES = re.compile(rf"\{{\s*{_EMPTY_STATEMENT}?\s*\}}[;,)]*[ \t]*$", re.MULTILINE)
+_EMPTY_INLINE = re.compile(rf"[ \t]*{_EMPTY_STATEMENT}[ \t]*$", re.MULTILINE)
+_REST_BLANK = re.compile(r"[ \t]*$", re.MULTILINE)
+_END = re.compile(r"\s*\n([ \t]*)end\b")
+_SIGN = re.compile(r"[()\[\]{:;\n]")
+# Patterns that match if a definition's head continues on the next line.
+_OPEN_END = re.compile(r"(?:[,\\]|=>|->|\bwhere)[ \t]*\Z")
+_GOES_ON = re.compile(r"\s*(?:[{:]|=>|->|(?:where|throws|extends|implements|permits|noexcept|requires)\b)")
+
+
+def is_unfinished(document: Document, first: int, last: int | None = None) -> bool:
+    """Return whether a line has a TODO or an empty statement, or is in a definition with an empty body.
+
+    `last` defaults to `first`.
+    """
+    count = document.line_count
+    if not 0 <= first < count:
+        return False
+    last = min(max(first, last or 0), first + _SELECTED, count - 1)
+    lines = range(first, last + 1)
+    for text in map(document.get_line, lines):
+        if _TODO.search(text) or _EMPTY.fullmatch(text):
+            return True
+    above = range(first, max(-1, first - _MAX_BODY_LINES), -1)
+    start = next((number for number in above if _is_head(document, number)), first)
+    code = _MaskedLines(document, start, min(last + _MAX_BODY_LINES, count))
+    if any(_EMPTY.fullmatch(code.get_line(number)) for number in lines):
+        return True
+    heads = [start, *lines] if start < first else lines
+    ends = (code.find_empty_body_end(number) for number in heads if _is_head(document, number))
+    return any(end is not None and first <= end for end in ends)
+
+
+def _is_head(document: Document, line: int) -> bool:
+    return len(document.get_line(line)) <= _MAX_HEAD_LENGTH and has_definition(document, line)
+
+
+class _MaskedLines:
+    """The lines of a document with comments and strings masked.
+
+    The first line must not begin inside a comment or a string.
+    """
+
+    def __init__(self, document: Document, start: int, stop: int) -> None:
+        self._start = start
+        self._raw: list[str] = []
+        budget = _MAX_BODY_CHARACTERS
+        for number in range(start, stop):
+            line = document.get_line(number)
+            if (budget := budget - len(line) - 1) < 0:
+                break
+            self._raw.append(line)
+        self._lines = mask_comments_and_strings("\n".join(self._raw), document.language_id).split("\n")
+
+    def get_line(self, number: int) -> str:
+        index = number - self._start
+        return self._lines[index] if index < len(self._lines) else ""
+
+    def find_empty_body_end(self, head: int) -> int | None:
+        """Return the last line of the definition that starts on line `head`, or None if its body is not empty."""
+        first = head - self._start
+        text = "\n".join(self._lines[first : first + _MAX_BODY_LINES])
+        depth = 0
+        for match in _SIGN.finditer(text):
+            sign, at = match[0], match.start()
+            if sign in "([":
+                depth += 1
+            elif sign in ")]":
+                depth -= 1
+            elif depth > 0:
+                continue
+            elif sign == "{":
+                if (body := _EMPTY_BRACES.match(text, at)) is not None:
+                    return head + text.count("\n", 0, body.end())
+                # A type such as `interface{}` may come before the body.
+                if not text.startswith("{}", at):
+                    return None
+            elif sign == ":":
+                line = head + text.count("\n", 0, at)
+                if _EMPTY_INLINE.match(text, at + 1):
+                    return line
+                if _REST_BLANK.match(text, at + 1):
+                    return self._find_empty_block_end(head, line)
+            elif sign == ";":
+                return None
+            elif (end := _END.match(text, at)) is not None and end[1] == _extract_indent(text):
+                return head + text.count("\n", 0, end.end())
+            elif not (_OPEN_END.search(text, text.rfind("\n", 0, at) + 1, at) or _GOES_ON.match(text, at)):
+                return None
+        return None
+
+    def _find_empty_block_end(self, head: int, line: int) -> int | None:
+        """Return the last line of an empty body that is indented below `line`, or None if the body is not empty."""
+        outside = len(_extract_indent(self.get_line(head)))
+        end, statements = line, ""
+        for number in range(line + 1, self._start + len(self._lines)):
+            text, raw = self.get_line(number), self._raw[number - self._start]
+            # Lines of a multi-line string may have any indentation.
+            statement = text.strip(' \t"')
+            if statement and len(_extract_indent(text)) <= outside:
+                break
+            statements += statement and f"{text}\n"
+            if statements and _EMPTY.fullmatch(statements) is None:
+                return None
+            if text.strip() or (raw.strip() and len(_extract_indent(raw)) > outside):
+                end = number
+        return end
+
+
+def _extract_indent(text: str) -> str:
+    return text[: len(text) - len(text.lstrip(" \t"))]

@@ -1,0 +1,91 @@
+"""The state of a connection. Handlers do not await while they change the state, and share only immutable values."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from lsprotocol.types import Range
+
+from thinklsp.core.client_identity import LOCAL_IDENTITY, ClientIdentity
+from thinklsp.core.observer import NO_OBSERVER, Observer
+from thinklsp.lsp.documents.open_documents import Documents, TrackedDiagnostic
+from thinklsp.lsp.editor.client import Client
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class ActionContext:
+    """The position in the user's latest code action request, used by commands without arguments.
+
+    `diagnostics` contains the diagnostics that the editor sent with the request.
+    """
+
+    uri: str
+    version: int
+    range: Range
+    diagnostics: tuple[TrackedDiagnostic, ...]
+
+
+@dataclass(slots=True)
+class ConnectionState:
+    """The state of a connection.
+
+    The client cannot open `private_folders` as a workspace. `last_location` is the newest action context outside chat
+    documents. Mentions in chats refer to it. `is_stopped` is True if the connection is ending and accepts no new work.
+    `is_draining` is True if it starts no new turn.
+    """
+
+    client: Client
+    environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    identity: ClientIdentity = LOCAL_IDENTITY
+    private_folders: tuple[str, ...] = ()
+    documents: Documents = field(default_factory=Documents)
+    last_action: ActionContext | None = None
+    last_location: ActionContext | None = None
+    tasks: set[asyncio.Task[Any]] = field(default_factory=set)
+    is_stopped: bool = False
+    is_draining: bool = False
+    observer: Observer = NO_OBSERVER
+    _refresh_task: asyncio.Task[None] | None = None
+    _is_refresh_due: bool = False
+
+    def spawn(self, work: Coroutine[Any, Any, T], *, is_awaited: bool = False) -> asyncio.Task[T]:
+        """Start a task that is cancelled when the connection ends.
+
+        If `is_awaited` is True, the caller handles the task's errors.
+        """
+        task = asyncio.get_running_loop().create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard if is_awaited else self._remove_task)
+        return task
+
+    def _remove_task(self, task: asyncio.Task[Any]) -> None:
+        self.tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("a background task failed", exc_info=error)
+
+    def refresh_lenses(self) -> None:
+        """Ask the editor to refresh its code lenses. Changes during a refresh trigger another refresh."""
+        if self.client.features.refresh_lenses and not self.is_stopped:
+            self._is_refresh_due = True
+            if self._refresh_task is None or self._refresh_task.done():
+                self._refresh_task = self.spawn(self._refresh_lenses())
+
+    async def _refresh_lenses(self) -> None:
+        while self._is_refresh_due:
+            self._is_refresh_due = False
+            await self.client.refresh_lenses()
+
+    def stop(self) -> None:
+        """Cancel every task of the connection."""
+        self.is_stopped = True
+        for task in list(self.tasks):
+            task.cancel()

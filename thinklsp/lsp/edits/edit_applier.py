@@ -1,0 +1,315 @@
+"""The edit applier. It merges a turn's edit set, sends it, and resends it once if a document changed at the same time.
+
+Hunks that are neither in the editor nor on disk afterwards become a pending edit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from lsprotocol.types import WorkspaceEdit
+
+from thinklsp.core.choices import Review
+from thinklsp.core.edits import FileEdit
+from thinklsp.core.errors import SessionError, TurnRefused
+from thinklsp.engine.merge_plan import FileState, MergePlan, Scope, plan_merge
+from thinklsp.engine.results import EditOutcome, EditStatus, FileStatus, count_unsent_hunks
+from thinklsp.engine.undo_plan import plan_undo
+from thinklsp.lsp.editor.connection_state import ConnectionState
+from thinklsp.lsp.editor.snapshots import Snapshots
+from thinklsp.lsp.edits.edit_ledger import EditLedger
+from thinklsp.lsp.edits.edit_outcomes import build_names, build_outcome, reject_all
+from thinklsp.lsp.edits.edit_review import NOT_CONFIRMED, EditReview
+from thinklsp.lsp.edits.edit_verifier import EditVerifier, build_unsaved_notices
+from thinklsp.lsp.edits.in_flight_edit import (
+    EditAnswer,
+    EditWatcher,
+    InFlightEdit,
+    UnconfirmedEdits,
+    build_statuses,
+    format_waiting,
+)
+from thinklsp.lsp.edits.pending_edits import PendingEdit, PendingEdits
+from thinklsp.lsp.edits.undone_hunks import UndoneHunks
+from thinklsp.lsp.edits.workspace_edits import build_workspace_edit
+
+_MAX_PLANS = 5
+
+_NOTHING_TO_UNDO = "Nothing to undo: no turn has changed a file here, or every change has already been undone."
+_NOTHING_TO_UNDO_IN_TURN = "Nothing to undo: this turn has not changed a file here, or it has already been undone."
+_NOTHING_TO_UNDO_IN_SESSION = (
+    "Nothing to undo in this session: none of its turns has changed a file here, or every change has already been "
+    "undone. `thinklsp.undo` undoes the newest turn in all sessions."
+)
+
+
+class EditApplier:
+    """The edit applier for a connection. Hunks that are not applied are added to `pending_edits`.
+
+    Edits are sent one at a time. Two concurrent merge plans for a closed file start from the same text, so the second
+    edit might change the wrong lines.
+    """
+
+    def __init__(self, state: ConnectionState, snapshots: Snapshots, ledger: EditLedger) -> None:
+        self._state = state
+        self._snapshots = snapshots
+        self._ledger = ledger
+        self._verifier = EditVerifier(state, snapshots)
+        self._apply_lock = asyncio.Lock()
+        self.pending_edits = PendingEdits(state)
+        self._unconfirmed = UnconfirmedEdits(state, ledger, self._verifier, self.pending_edits)
+        self._edit_review = EditReview(state, snapshots, self.pending_edits)
+        self.undone_hunks = UndoneHunks(ledger, self.pending_edits)
+
+    def hold(self, pending: PendingEdit, reason: str, *, status: EditStatus = "held") -> EditOutcome:
+        """Store the edits of a turn that did not end normally, so that the `apply` code action can offer them."""
+        self.pending_edits.keep(replace(pending, state="unknown" if status == "unknown" else "held"))
+        held = (FileStatus(file.uri, status, reason, count_unsent_hunks(file)) for file in pending.files)
+        return EditOutcome(tuple(held), pending.turn_id)
+
+    async def send(
+        self,
+        pending: PendingEdit,
+        *,
+        review: Review,
+        find_scope: Callable[[], Scope | None] = lambda: None,
+        watcher: EditWatcher | None = None,
+    ) -> EditOutcome:
+        """Send a single workspace edit for all mergeable files. The other files become a pending edit.
+
+        If the user must confirm the edit but does not, the entire edit becomes a pending edit.
+        """
+        async with self._apply_lock:
+            planned = await self._plan_when_idle(pending)
+            if not self._edit_review.should_ask(planned[0], review, find_scope()):
+                return await self._send_edit(pending, planned, review, find_scope, watcher)
+        if watcher is not None:
+            watcher.watch_question()
+        kept = await self._edit_review.ask(pending, planned[0], review, find_scope())
+        if kept is None:
+            return self.hold(pending, NOT_CONFIRMED)
+        async with self._apply_lock:
+            # Plan the merge again, because the text may have changed while the user was reading the question.
+            return await self._send_edit(kept, await self._plan_when_idle(kept), "never", find_scope, watcher)
+
+    async def apply(self, pending: PendingEdit, *, review: Review) -> EditOutcome:
+        """Send a pending edit at the user's request.
+
+        An edit that may already be applied is first compared with the documents. It is resent only if the user asks
+        again.
+        """
+        async with self._apply_lock:
+            rest, outcome = await self._unconfirmed.prepare_apply(pending)
+            if outcome is not None:
+                return outcome
+            return await self._send_edit(rest, await self._plan_when_idle(rest), review, should_record=True)
+
+    def forget(self, session_id: str) -> None:
+        """Remove the pending edits, the undoable turns and the attributions of a deleted session."""
+        self.pending_edits.forget(session_id)
+        self._ledger.forget(session_id)
+
+    async def settle_applied(self) -> None:
+        """Record pending edits that are already in the documents.
+
+        Some clients apply the edit of a code action without running its command, and some editors apply a change late.
+        """
+        if not self.pending_edits.can_be_applied_elsewhere():
+            return
+        # Check again while holding the lock, because editors call this method with each cursor move.
+        async with self._apply_lock:
+            for document in self._state.documents.list_documents():
+                self.pending_edits.find_offers(document.uri)
+            for pending in self.pending_edits.list_applied():
+                await self._send_edit(pending, await self._plan_when_idle(pending), "never", should_record=True)
+
+    async def undo(self, turn_id: str | None, *, session_id: str | None = None) -> EditOutcome:
+        """Undo a turn. By default, undo the newest turn that wrote files, in the given session or in all sessions.
+
+        The user's later text is kept, and no review is needed. Raise TurnRefused if there is nothing to undo.
+        """
+        await self.settle_applied()
+        async with self._apply_lock:
+            await self._unconfirmed.check_turn(turn_id, session_id)
+            turn = await self._ledger.find_turn_to_undo(turn_id, session_id)
+            if turn is None and session_id is not None:
+                raise TurnRefused(_NOTHING_TO_UNDO_IN_SESSION)
+            if turn is None:
+                raise TurnRefused(_NOTHING_TO_UNDO if turn_id is None else _NOTHING_TO_UNDO_IN_TURN)
+            title = self._ledger.find_title(turn)
+            undo = plan_undo(turn, title)
+            await self._unconfirmed.refuse_undo(f"undo-{turn.turn_id}")
+            pending = PendingEdit(f"undo-{turn.turn_id}", turn.session_id, f"undo: {title}", undo.files, undo=undo)
+            if not undo.files:
+                return EditOutcome(undo.rejected)
+            outcome = await self._send_edit(pending, await self._plan_when_idle(pending), "never")
+            return replace(outcome, files=(*outcome.files, *undo.rejected))
+
+    async def _send_edit(
+        self,
+        pending: PendingEdit,
+        planned: tuple[MergePlan, Mapping[str, FileState]],
+        review: Review,
+        find_scope: Callable[[], Scope | None] = lambda: None,
+        watcher: EditWatcher | None = None,
+        *,
+        should_record: bool = False,
+    ) -> EditOutcome:
+        """Send an edit. If `should_record` is True, also record files that a code action has already changed."""
+        races, is_resent = 0, False
+        while True:
+            plan, current = planned
+            await self._record_applied(pending, plan, should_record=should_record)
+            if not plan.mergeable:
+                return self._build_outcome(pending, plan.rejected, current)
+            if not self._state.client.features.apply_edit:
+                rejected = reject_all(
+                    plan, "this editor does not accept edits from a server; use the code action `thinklsp: apply`"
+                )
+                return self._build_outcome(pending, rejected, current)
+            edit = await self._build_edit(plan, pending, review=review, scope=find_scope())
+            in_flight = InFlightEdit(
+                self._state, self._ledger, self._verifier, pending, plan, current, edit, watcher, self._record_answer
+            )
+            try:
+                answered = await self._send_and_wait(in_flight)
+            except SessionError as error:
+                return self._build_outcome(pending, reject_all(plan, str(error)), current)
+            if answered is None and races >= _MAX_PLANS:
+                return self._build_outcome(
+                    pending, reject_all(plan, "the text kept changing; apply the edit again"), current
+                )
+            if answered is None:
+                races += 1
+            elif answered.reply.applied or is_resent or not in_flight.has_changed():
+                return await self._save_opened(in_flight, answered)
+            else:
+                is_resent = True
+            planned = await self._plan_merge(pending)
+
+    async def _send_and_wait(self, edit: InFlightEdit) -> EditAnswer | None:
+        """Send the edit in its own task, so that the ledger records the answer even if the caller is cancelled."""
+        task = self._state.spawn(edit.run(), is_awaited=True)
+        try:
+            return await asyncio.shield(task)
+        finally:
+            # If the connection ends before the editor answers, the ledger entry stays open for the next process.
+            if not task.done() and not task.cancelling():
+                if edit.state == "answered":
+                    edit.stop_waiting.set()
+                    await asyncio.shield(task)
+                else:
+                    self._detach_edit(edit)
+
+    def _detach_edit(self, edit: InFlightEdit) -> None:
+        edit.cancel()
+        if edit.state == "unknown":
+            self._unconfirmed.add(edit)
+        self._state.spawn(edit.record_cancel())
+
+    def _record_answer(self, edit: InFlightEdit, answered: EditAnswer) -> None:
+        """Record the applied part of an edit, and store the remaining part as a pending edit.
+
+        The answer may arrive long after a cancellation. The method does not await, so it cannot be cancelled.
+        """
+        pending, comparisons = edit.pending, answered.comparisons
+        is_late = self._unconfirmed.remove(edit)
+        applied_parts = [
+            comparison.applied_part for comparison in comparisons.values() if comparison.applied_part is not None
+        ]
+        self._ledger.record_written(pending, applied_parts)
+        self.undone_hunks.record_sent(pending, edit.plan.mergeable)
+        reason = answered.reply.reason
+        sent_files = build_statuses(comparisons, reason, undo=pending.undo is not None)
+        rests = {
+            uri: comparison.missing_part
+            for uri, comparison in comparisons.items()
+            if comparison.missing_part is not None
+        }
+        outcome = self._build_outcome(pending, (*sent_files, *edit.plan.rejected), edit.current_files, rests)
+        if pending.undo is None:
+            outcome = replace(outcome, pending_notice=format_waiting(outcome.files, build_names(pending.files), reason))
+        if is_late and applied_parts:
+            names = ", ".join(file.path for file in applied_parts)
+            message = f"The editor applied the edit from “{pending.title}” after it was cancelled: {names}."
+            hint = "" if pending.undo else " Run `thinklsp.undo` to undo it."
+            self._state.client.show_message("info", message + hint)
+        outcome = replace(
+            outcome, notices=build_unsaved_notices(self._verifier.find_unsaved(edit.plan.mergeable, comparisons))
+        )
+        edit.outcome = outcome
+        if answered.reply.applied and not is_late and edit.watcher is not None:
+            edit.watcher.watch_applied(outcome)
+
+    async def _save_opened(self, edit: InFlightEdit, answered: EditAnswer) -> EditOutcome:
+        """Ask the editor to save the files that it opened only for the edit.
+
+        Otherwise, the changes stay unsaved until the user notices them. The user saves files that were already open and
+        files in which the user has typed.
+        """
+        outcome, ready, comparisons = edit.outcome, edit.plan.mergeable, answered.comparisons
+        if outcome is None:
+            raise AssertionError("an answered edit has an outcome")
+        unmodified_uris = [file.uri for file in self._verifier.find_unsaved(ready, comparisons) if file.is_whole]
+        if not unmodified_uris or not await self._state.client.save(unmodified_uris):
+            return outcome
+        return replace(outcome, notices=build_unsaved_notices(self._verifier.find_unsaved(ready, comparisons)))
+
+    async def _record_applied(self, pending: PendingEdit, plan: MergePlan, *, should_record: bool) -> None:
+        """Record the files that already contain the text of the edit."""
+        applied = [status.uri for status in plan.rejected if status.status == "applied"]
+        if applied and pending.undo is not None:
+            await self._ledger.record_undone(pending.undo, applied)
+        elif applied and should_record:
+            await self._ledger.record_taken(pending, [file for file in pending.files if file.uri in applied])
+
+    async def _plan_when_idle(self, pending: PendingEdit) -> tuple[MergePlan, Mapping[str, FileState]]:
+        """Wait until the user is not typing in the files, then create the merge plan."""
+        await self._state.documents.wait_until_idle(file.uri for file in pending.files)
+        return await self._plan_merge(pending)
+
+    async def _plan_merge(self, pending: PendingEdit) -> tuple[MergePlan, Mapping[str, FileState]]:
+        """Create the merge plan in a thread, because files can be large.
+
+        Before the edit is sent, the text is checked for changes since the plan was made.
+        """
+        view = self._snapshots.create_view()
+        uris = {uri for file in pending.files for uri in (file.uri, file.new_uri) if uri is not None}
+        current = {uri: self._snapshots.read_state(uri, view) for uri in uris}
+        operations = self._state.client.features.file_operations
+        plan = await asyncio.to_thread(
+            plan_merge, pending.files, current, operations, conflict_texts=pending.conflict_texts
+        )
+        return plan, current
+
+    async def _build_edit(
+        self, plan: MergePlan, pending: PendingEdit, *, review: Review, scope: Scope | None
+    ) -> WorkspaceEdit:
+        return await asyncio.to_thread(
+            build_workspace_edit,
+            plan.mergeable,
+            self._state.client.features,
+            encoding=self._state.documents.encoding,
+            title=pending.title,
+            review=review,
+            scope=scope,
+            verified="" if pending.verified is None else pending.verified.format_sentence(),
+        )
+
+    def _build_outcome(
+        self,
+        pending: PendingEdit,
+        file_statuses: Sequence[FileStatus],
+        present: Mapping[str, FileState],
+        rests: Mapping[str, FileEdit] | None = None,
+    ) -> EditOutcome:
+        """Build the outcome, and store the parts that were not applied as a pending edit."""
+        can_rerun_undo = self._state.client.features.apply_edit
+        outcome, rest = build_outcome(pending, file_statuses, present, rests or {}, keeps_undo=not can_rerun_undo)
+        if rest is None:
+            self.pending_edits.drop(pending.turn_id)
+        else:
+            self.pending_edits.keep(rest)
+        return outcome

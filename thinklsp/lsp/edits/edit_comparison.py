@@ -1,0 +1,211 @@
+"""A comparison of a sent change, hunk by hunk, with the current text in the editor or on disk.
+
+A hunk is a block of changed lines. Line endings and the byte order mark are ignored, because editors may change them
+when they open or save a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from thinklsp.core.edits import FileEdit, count_hunks, is_blank, split_comparable_lines
+from thinklsp.core.lines import find_changed_blocks, find_matching_blocks, split_lines
+from thinklsp.engine.results import HunkCounts
+from thinklsp.lsp.documents.spans import count_common_ends
+
+# The maximum number of alignments to try in parallel. Repeated lines can cause several alignments.
+_MAX_ALIGNMENTS = 64
+_MAX_LINES = 10
+
+_Block = tuple[int, int, int, int]
+"""`(i1, i2, j1, j2)`: lines `[i1, i2)` of the old text became lines `[j1, j2)` of the new text."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedFile:
+    """The state of a file after an edit was sent.
+
+    `text` is None if the file does not exist. `is_moved` is True if the file has been renamed as planned, and
+    `text` is then the text at the new path.
+    """
+
+    text: str | None
+    is_moved: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EditComparison:
+    """The applied and the missing part of a sent change, based on the editor or the disk. An empty part is None."""
+
+    hunks: HunkCounts
+    applied_part: FileEdit | None
+    missing_part: FileEdit | None
+
+
+def describe_change(file: FileEdit) -> str:
+    """Describe a change that was not applied. The description is for the model."""
+    if file.before is None:
+        return f"{file.path} (not created)"
+    if file.after is None:
+        return f"{file.path} (not deleted)"
+    blocks = find_changed_blocks(split_comparable_lines(file.before), split_comparable_lines(file.after))
+    parts = [] if file.new_path is None else [f"not renamed to {file.new_path}"]
+    if blocks:
+        lines = ", ".join(str(block[0] + 1) for block in blocks[:_MAX_LINES])
+        more = ", …" if len(blocks) > _MAX_LINES else ""
+        parts.append(f"{len(blocks)} change{'s' * (len(blocks) > 1)}, at line {lines}{more}")
+    return f"{file.path} ({'; '.join(parts) or 'line ends only'})"
+
+
+def compare_edit(change: FileEdit, observed: ObservedFile, *, exact: bool = False) -> EditComparison:
+    """Split a sent change into an applied part and a missing part.
+
+    `change.before` is the text for which the change was made, including the user's own changes. If `exact` is True and
+    the current text contains other changes, the whole change counts as missing.
+    """
+    if change.after is None:
+        return _compare_operation(change, is_done=observed.text is None)
+    if change.before is None:
+        return _compare_creation(change, change.after, observed.text, exact=exact)
+    return _compare_change(change, change.before, change.after, observed, exact=exact)
+
+
+def _compare_operation(change: FileEdit, *, is_done: bool) -> EditComparison:
+    return EditComparison(HunkCounts(1, 0), change, None) if is_done else EditComparison(HunkCounts(0, 1), None, change)
+
+
+def _compare_creation(change: FileEdit, after: str, now: str | None, *, exact: bool) -> EditComparison:
+    """Compare a created file. If Neovim creates a file without its text, the file contains one empty line."""
+    if now == after or not is_blank(now):
+        bodies, text = split_comparable_lines(after), split_comparable_lines(now or "")
+        return _compare_operation(
+            change, is_done=not bodies or bool(_find_accepted([], bodies, [(0, 0, 0, len(bodies))], text, exact=exact))
+        )
+    if now is None:
+        return _compare_operation(change, is_done=False)
+    return EditComparison(HunkCounts(0, 1), replace(change, after=now), change)
+
+
+def _compare_change(
+    change: FileEdit, before: str, after: str, observed: ObservedFile, *, exact: bool
+) -> EditComparison:
+    if observed.text is None:
+        return EditComparison(HunkCounts(0, count_hunks(change)), None, change)
+    old, new = split_comparable_lines(before), split_comparable_lines(after)
+    blocks = find_changed_blocks(old, new)
+    if not blocks and before != after:
+        accepted, total = frozenset({0} if observed.text == after else ()), 1
+        part = after if accepted else before
+    else:
+        accepted, total = (
+            _find_accepted(old, new, blocks, split_comparable_lines(observed.text), exact=exact),
+            len(blocks),
+        )
+        part = build_part(before, after, blocks, accepted)
+    renames = change.new_uri is not None
+    applied, all_hunks = len(accepted) + (renames and observed.is_moved), total + renames
+    hunks = HunkCounts(applied, all_hunks - applied)
+    if not hunks.pending:
+        return EditComparison(hunks, change, None)
+    if not applied:
+        return EditComparison(hunks, None, change)
+    return EditComparison(hunks, *split_parts(change, part, is_moved=observed.is_moved))
+
+
+def split_parts(change: FileEdit, part: str, *, is_moved: bool) -> tuple[FileEdit, FileEdit]:
+    """Return the applied part and the missing part of a change. The missing part is based on the applied part."""
+    if change.new_uri is None or not is_moved:
+        return replace(change, after=part, new_uri=None, new_path=None), replace(change, before=part, version=None)
+    return replace(change, after=part), FileEdit(change.new_uri, change.new_path or change.path, part, change.after)
+
+
+def build_part(before: str, after: str, blocks: Sequence[_Block], accepted: frozenset[int]) -> str:
+    """Return the old text with only the accepted changes applied."""
+    if len(accepted) == len(blocks):
+        return after
+    old, new = split_lines(before), split_lines(after)
+    lines: list[str] = []
+    end = 0
+    for number, (i1, i2, j1, j2) in enumerate(blocks):
+        lines += old[end:i1]
+        lines += new[j1:j2] if number in accepted else old[i1:i2]
+        end = i2
+    return "".join((*lines, *old[end:]))
+
+
+def _find_accepted(
+    old: list[str], new: list[str], blocks: Sequence[_Block], now: list[str], *, exact: bool
+) -> frozenset[int]:
+    """Return the indexes of the changed blocks that the text contains."""
+    parsed = _match_blocks(old, new, blocks, now)
+    if parsed is not None or exact:
+        return parsed or frozenset()
+    return _estimate_accepted(old, new, blocks, now)
+
+
+_Chosen = tuple[int, "_Chosen"] | None
+"""A linked list of block numbers, the last one first."""
+
+
+def _match_blocks(old: list[str], new: list[str], blocks: Sequence[_Block], now: list[str]) -> frozenset[int] | None:
+    """Return the blocks that change the old text into `now`, or None if `now` also contains other changes."""
+    # For each position in `now`, a linked list of the blocks accepted so far, newest first.
+    reached: dict[int, _Chosen] = {0: None}
+    end = 0
+    for number, (i1, i2, j1, j2) in enumerate(blocks):
+        further: dict[int, _Chosen] = {}
+        for place, chosen in reached.items():
+            start = place + i1 - end
+            if now[place:start] != old[end:i1]:
+                continue
+            for lines, path in ((new[j1:j2], (number, chosen)), (old[i1:i2], chosen)):
+                if len(further) < _MAX_ALIGNMENTS and now[start : start + len(lines)] == lines:
+                    further.setdefault(start + len(lines), path)
+        reached, end = further, i2
+    for place, chosen in reached.items():
+        if now[place:] == old[end:]:
+            return frozenset(_list_numbers(chosen))
+    return None
+
+
+def _list_numbers(chosen: _Chosen) -> list[int]:
+    numbers = []
+    while chosen is not None:
+        number, chosen = chosen
+        numbers.append(number)
+    return numbers
+
+
+def _estimate_accepted(old: list[str], new: list[str], blocks: Sequence[_Block], now: list[str]) -> frozenset[int]:
+    """Guess which changed blocks a text contains after the user has typed in the text.
+
+    A block counts as applied if its new lines are unchanged, or if the current lines in that place are more similar to
+    the new lines than to the old lines.
+    """
+    from_old, from_new = find_changed_blocks(old, now), find_changed_blocks(new, now)
+    numbers = set()
+    for number, (i1, i2, j1, j2) in enumerate(blocks):
+        typed_on_old, typed_on_new = _find_touching(from_old, i1, i2), _find_touching(from_new, j1, j2)
+        if not typed_on_new or (typed_on_old and _is_nearer(old, new, (i1, i2, j1, j2), typed_on_old, now)):
+            numbers.add(number)
+    return frozenset(numbers)
+
+
+def _find_touching(changes: Sequence[_Block], start: int, end: int) -> list[_Block]:
+    return [change for change in changes if change[0] <= end and change[1] >= start]
+
+
+def _is_nearer(old: list[str], new: list[str], block: _Block, typed: Sequence[_Block], now: list[str]) -> bool:
+    i1, i2, j1, j2 = block
+    first, last = min(i1, typed[0][0]), max(i2, typed[-1][1])
+    place = now[typed[0][2] - (typed[0][0] - first) : typed[-1][3] + (last - typed[-1][1])]
+    as_old = old[first:last]
+    as_new = [*old[first:i1], *new[j1:j2], *old[i2:last]]
+    return _score_likeness(as_new, place) > _score_likeness(as_old, place)
+
+
+def _score_likeness(left: Sequence[str], right: Sequence[str]) -> tuple[int, int]:
+    """Return the number of common lines and, as a tie-breaker, the number of common characters at both ends."""
+    common = sum(count for _, _, count in find_matching_blocks(left, right))
+    return 2 * common - len(left), sum(count_common_ends("\n".join(left), "\n".join(right)))

@@ -1,0 +1,133 @@
+"""The user's review of an edit before it is sent.
+
+An editor with a review of its own lets the user choose the hunks to keep. In editors that cannot ask the user to
+confirm individual changes, the server asks a question and shows the edit as a diff document on request. The changes
+that the user does not keep become a pending edit. The `apply` code action then offers it in the files to change and in
+the diff document.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+from thinklsp.core.choices import Review
+from thinklsp.core.edits import EditSet, FileEdit, count_changed_lines, format_diff
+from thinklsp.core.text_safety import escape_invisible
+from thinklsp.engine.merge_plan import MergedFile, MergePlan, Scope, build_sent_edit
+from thinklsp.engine.review_policy import (
+    find_download_hosts,
+    find_hunk_reasons,
+    is_outside_scope,
+    is_untrusted,
+    should_review,
+)
+from thinklsp.lsp.editor.connection_state import ConnectionState
+from thinklsp.lsp.editor.snapshots import Snapshots
+from thinklsp.lsp.edits.generated_documents import GeneratedDocuments
+from thinklsp.lsp.edits.hunk_choice import DeclinedHunks, HunkNumbers, build_reasons, parse_hunks, split_hunks
+from thinklsp.lsp.edits.pending_edits import PendingEdit, PendingEdits
+from thinklsp.lsp.edits.workspace_edits import build_workspace_edit
+
+NOT_CONFIRMED = "not confirmed; the code action `thinklsp: apply` offers it again"
+
+_FOLDER = ".thinklsp/review"
+_APPLY, _SHOW, _LATER = "Apply", "Show the diff", "Not now"
+_MAX_NAMES = 6
+
+
+class EditReview:
+    def __init__(self, state: ConnectionState, snapshots: Snapshots, pending_edits: PendingEdits) -> None:
+        self._state = state
+        self._pending_edits = pending_edits
+        self._documents = GeneratedDocuments(state, snapshots, _FOLDER, "review")
+
+    def should_ask(self, plan: MergePlan, review: Review, scope: Scope | None) -> bool:
+        """Return whether the user must confirm the edit before it is sent.
+
+        If the editor supports change annotations, it asks the user itself after the edit is sent.
+        """
+        can = self._state.client.features
+        confirms_annotations = can.change_annotations and can.document_changes and not can.has_own_review
+        return not confirms_annotations and can.apply_edit and should_review(plan.mergeable, review, scope)
+
+    async def ask(
+        self, pending: PendingEdit, plan: MergePlan, review: Review, scope: Scope | None
+    ) -> PendingEdit | None:
+        """Ask the user which changes to keep, and return the edit with these changes, or None if there are none."""
+        if self._state.client.features.has_own_review:
+            return await self._choose_hunks(pending, plan, scope)
+        return pending if await self._confirm(pending, plan, review, scope) else None
+
+    async def _choose_hunks(self, pending: PendingEdit, plan: MergePlan, scope: Scope | None) -> PendingEdit | None:
+        """Let the user choose hunks in the editor. The files of the returned edit contain only the kept hunks."""
+        can, encoding = self._state.client.features, self._state.documents.encoding
+        edit = await asyncio.to_thread(
+            build_workspace_edit, plan.mergeable, can, encoding=encoding, title=pending.title, review="never"
+        )
+        reasons = await asyncio.to_thread(_list_reasons, plan, scope)
+        label = f"thinklsp: {pending.title}"
+        params = {"turnId": pending.turn_id, "label": label, "edit": edit, "reasons": reasons}
+        kept = parse_hunks(await self._state.client.review_edit(params), "kept")
+        return await asyncio.to_thread(_select_hunks, pending, plan, kept)
+
+    async def _confirm(self, pending: PendingEdit, plan: MergePlan, review: Review, scope: Scope | None) -> bool:
+        """Ask the user to confirm the edit, and return whether the user agrees."""
+        question = f"thinklsp: “{pending.title}” {_describe_plan(plan, review, scope)}. Apply it?"
+        options = (_APPLY, _SHOW, _LATER) if self._documents.is_possible else (_APPLY, _LATER)
+        answer = await self._state.client.ask_user(question, options)
+        if answer == _SHOW and await self._show(pending, plan):
+            answer = await self._state.client.ask_user(question, (_APPLY, _LATER))
+        return answer == _APPLY
+
+    async def _show(self, pending: PendingEdit, plan: MergePlan) -> bool:
+        files = tuple(replace(item.file, before=item.current.text, after=item.after) for item in plan.mergeable)
+        name = "".join(char if char.isalnum() else "-" for char in pending.title).strip("-")[:40] or "edit"
+        uri = await self._documents.create(name, ".diff", format_diff(EditSet(files)))
+        if uri is None:
+            return False
+        self._pending_edits.offer_in(pending.turn_id, uri)
+        await self._documents.show(uri, take_focus=True)
+        return True
+
+
+def _list_reasons(plan: MergePlan, scope: Scope | None) -> list[dict[str, Any]]:
+    """Return the JSON form of the reasons why hunks need a review."""
+    files = ((item.file.uri, find_hunk_reasons(item, scope)) for item in plan.mergeable)
+    return [reason for uri, reasons in files for reason in build_reasons(uri, reasons)]
+
+
+def _select_hunks(pending: PendingEdit, plan: MergePlan, kept: HunkNumbers) -> PendingEdit | None:
+    """Return the edit with only the kept hunks, or None if the user kept none."""
+    files: dict[str, FileEdit | None] = {file.uri: file for file in pending.files}
+    declined: dict[str, DeclinedHunks] = {}
+    for item in plan.mergeable:
+        uri = item.file.uri
+        part, rest = split_hunks(build_sent_edit(item), kept.get(uri, frozenset()))
+        if rest is not None:
+            declined[uri] = rest
+            files[uri] = part
+    remaining = tuple(file for file in files.values() if file is not None)
+    return replace(pending, files=remaining, declined=declined) if remaining else None
+
+
+def _describe_plan(plan: MergePlan, review: Review, scope: Scope | None) -> str:
+    changes = [_describe_change(item) for item in plan.mergeable]
+    more = len(changes) - _MAX_NAMES
+    files = ", ".join(changes[:_MAX_NAMES]) + (f" and {more} more" if more > 0 else "")
+    if review == "auto" and any(is_untrusted(item.file, scope) for item in plan.mergeable):
+        return f"would change files in a folder that you do not trust: {files}"
+    goes_beyond = review == "auto" and any(is_outside_scope(item, scope) for item in plan.mergeable)
+    return f"goes beyond the requested file or lines: {files}" if goes_beyond else f"would change {files}"
+
+
+def _describe_change(item: MergedFile) -> str:
+    path = escape_invisible(item.file.path)
+    if item.file.is_deletion:
+        return f"deletes {path}"
+    if item.file.new_uri is not None:
+        return f"renames {path} to {escape_invisible(item.file.new_path or item.file.new_uri)}"
+    added, removed = count_changed_lines(item.current.text or "", item.after or "")
+    hosts = ", ".join(find_download_hosts(item))
+    return f"{path} (+{added} −{removed}{f', makes the editor download a schema from {hosts}' if hosts else ''})"

@@ -1,0 +1,190 @@
+"""Completion in a chat document's prompt. It completes slash commands, their values, skills, and mentions after `@`.
+
+`build_completions` uses only memory. `chats/chat_context` provides the file names, `chats/skill_names` the skills.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from lsprotocol import types
+from lsprotocol.types import CompletionItemKind as Kind
+from lsprotocol.types import CompletionList, Position, Range
+
+from thinklsp.core.code_fences import filter_outside_fences
+from thinklsp.core.errors import ThinkLspError
+from thinklsp.core.mentions import SPECIAL_MENTIONS, NameList, write_mention
+from thinklsp.core.slash_parser import SLASH_COMMANDS
+from thinklsp.lsp.chats.chat_outline import find_prompt_section
+from thinklsp.lsp.documents.open_documents import Document
+from thinklsp.lsp.protocol.positions import Encoding, count_units, find_column
+from thinklsp.lsp.protocol.server_capabilities import COMPLETION_TRIGGERS
+from thinklsp.lsp.server import ThinkLspServer
+from thinklsp.tools.skill_files import Skill
+
+_MAX_ITEMS = 200
+_MAX_DETAIL_CHARACTERS = 200
+_NAME = re.compile(r"/(?P<typed>skill:[A-Za-z0-9-]*|[A-Za-z-]*)")
+_VALUE = re.compile(r"/(?P<name>[A-Za-z-]+)[ \t]+(?P<typed>\S*)")
+_MENTION = re.compile(r"""(?:.*(?<![\w@]))?@(?P<typed>[^\s:@"]*|"[^"\\]*)""", re.DOTALL)
+_MENTION_DETAILS = {
+    "selection": "the code from your last code action request",
+    "diagnostics": "the diagnostics from your last code action request",
+}
+
+
+def register(server: ThinkLspServer) -> None:
+    documents, options = server.workspace, types.CompletionOptions(trigger_characters=list(COMPLETION_TRIGGERS))
+
+    @server.feature(types.TEXT_DOCUMENT_COMPLETION, options)
+    async def answer_completion(params: types.CompletionParams) -> CompletionList | None:
+        document = documents.get(params.text_document.uri)
+        if document is None or not server.is_chat(document.uri):
+            return None
+        try:
+            assistant = await server.load()
+        except ThinkLspError:
+            # The error has already been shown. It must not be shown again for every keystroke.
+            return None
+        prefix = parse_prefix(document, params.position, documents.encoding)
+        if prefix is None:
+            return CompletionList(is_incomplete=False, items=[])
+        models = assistant.sessions.list_models() if prefix.command == "model" else ()
+        version = document.version
+        names = await assistant.file_names.list_names(document.uri) if prefix.kind == "mention" else NameList()
+        skills = await assistant.skill_names.list_skills() if prefix.kind == "command" else ()
+        if document.version != version:
+            # The user has continued typing, so the editor will ask again.
+            return CompletionList(is_incomplete=True, items=[])
+        encoding = documents.encoding
+        return build_completions(document, params.position, encoding, prefix, names=names, models=models, skills=skills)
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionPrefix:
+    """The text before the cursor that a completion replaces.
+
+    `typed` begins at `column`, in code points. `command` is the slash command whose value the user is typing.
+    """
+
+    kind: str
+    typed: str
+    column: int
+    command: str = ""
+
+
+def parse_prefix(document: Document, position: Position, encoding: Encoding) -> CompletionPrefix | None:
+    """Return the text to complete, or None outside the prompt, in a code fence or in ordinary text."""
+    section = find_prompt_section(document.text)
+    if not section.begin <= position.line < section.end:
+        return None
+    bodies = [line.rstrip("\r\n") for line in document.lines[section.begin : position.line + 1]]
+    number = position.line - section.begin
+    if next(reversed([n for n, _ in filter_outside_fences(bodies)]), None) != number:
+        return None
+    before = bodies[number][: find_column(bodies[number], position.character, encoding)]
+    if match := _NAME.fullmatch(before):
+        return CompletionPrefix("command", match["typed"], 0)
+    if match := _VALUE.fullmatch(before):
+        return CompletionPrefix("value", match["typed"], match.start("typed"), match["name"].lower())
+    if match := _MENTION.fullmatch(before):
+        return CompletionPrefix("mention", match["typed"], match.start("typed") - 1)
+    return None
+
+
+def build_completions(
+    document: Document,
+    position: Position,
+    encoding: Encoding,
+    prefix: CompletionPrefix,
+    *,
+    names: NameList,
+    models: Sequence[str],
+    skills: Sequence[Skill] = (),
+) -> CompletionList:
+    """Build the completion items, each of which replaces the typed text."""
+    start = count_units(document.get_line(position.line)[: prefix.column], encoding)
+    text = document.get_line(position.line)
+    # The editor may have inserted a closing quote after the cursor.
+    has_closing_quote = prefix.typed.startswith('"') and text[
+        find_column(text, position.character, encoding) :
+    ].startswith('"')
+    place = Range(Position(position.line, start), Position(position.line, position.character + has_closing_quote))
+    complete = names.complete
+    match prefix.kind:
+        case "command":
+            items_found = list(_complete_commands(prefix.typed, skills))
+        case "value":
+            items_found = list(_complete_values(prefix, models))
+        case _:
+            special = [
+                _Item(f"@{word}", Kind.Reference, _MENTION_DETAILS[word])
+                for word in SPECIAL_MENTIONS
+                if word.startswith(prefix.typed)
+            ]
+            typed = prefix.typed.removeprefix('"')
+            paths = _find_matching(names.paths, typed)
+            complete = complete and len(paths) <= _MAX_ITEMS
+            # Editors compare the typed text with the filter text, so the filter text must begin with the same quote, if
+            # any.
+            mark = prefix.typed[: len(prefix.typed) - len(typed)]
+            items_found = special + [
+                _Item(write_mention(path), Kind.File, "", f"@{mark}{path}") for path in paths[:_MAX_ITEMS]
+            ]
+    items = [_build_item(item, number, place) for number, item in enumerate(items_found)]
+    return CompletionList(is_incomplete=prefix.kind == "mention" and not complete, items=items)
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    text: str
+    kind: Kind
+    detail: str
+    filter: str = ""
+
+
+def _complete_commands(typed: str, skills: Sequence[Skill]) -> Iterator[_Item]:
+    for command in SLASH_COMMANDS:
+        if command.argument == "skill":
+            for skill in skills:
+                if f"{command.name}:{skill.name}".startswith(typed.lower()):
+                    detail = " ".join(skill.description.split())[:_MAX_DETAIL_CHARACTERS]
+                    yield _Item(f"/{command.name}:{skill.name}", Kind.Keyword, detail)
+        elif command.name.startswith(typed.lower()):
+            yield _Item(f"/{command.name}", Kind.Keyword, f"{command.usage}: {command.description}")
+
+
+def _complete_values(prefix: CompletionPrefix, models: Sequence[str]) -> Iterator[_Item]:
+    values: Mapping[str, Sequence[str]] = {command.name: command.values for command in SLASH_COMMANDS}
+    choices = models if prefix.command == "model" else values.get(prefix.command, ())
+    for value in choices:
+        if value.startswith(prefix.typed):
+            yield _Item(value, Kind.Value, "")
+
+
+def _find_matching(paths: Sequence[str], typed: str) -> list[str]:
+    """Return the matching paths. Paths that begin with the text come first, then matching file names."""
+    query = typed.lower()
+    if not query:
+        return list(paths[: _MAX_ITEMS + 1])
+    ranked: tuple[list[str], list[str], list[str]] = ([], [], [])
+    for path in paths:
+        low = path.lower()
+        if (at := low.find(query)) < 0:
+            continue
+        name = low.rfind("/") + 1
+        ranked[0 if at == 0 else 1 if low.startswith(query, name) else 2].append(path)
+    return [path for rank in ranked for path in rank]
+
+
+def _build_item(item: _Item, number: int, place: Range) -> types.CompletionItem:
+    return types.CompletionItem(
+        item.text,
+        kind=item.kind,
+        detail=item.detail or None,
+        filter_text=item.filter or item.text,
+        sort_text=f"{number:04}",
+        text_edit=types.TextEdit(place, item.text),
+    )

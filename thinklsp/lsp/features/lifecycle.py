@@ -1,0 +1,75 @@
+"""The handlers for a connection's lifecycle: initialization, folders, settings, engine loading and shutdown."""
+
+from __future__ import annotations
+
+import asyncio
+
+from lsprotocol import types
+from pygls.capabilities import ServerCapabilitiesBuilder
+
+from thinklsp.core.errors import ThinkLspError
+from thinklsp.jsonrpc.envelope import is_id
+from thinklsp.lsp.editor.client import ClientFeatures
+from thinklsp.lsp.server import ThinkLspServer
+
+
+def register(server: ThinkLspServer) -> None:
+    state = server.state
+
+    @server.feature(types.INITIALIZE)
+    def initialize(params: types.InitializeParams) -> None:
+        server.process_id = params.process_id
+        state.client.features = ClientFeatures.parse(server.protocol.capabilities, server.protocol.client_name)
+        encoding = ServerCapabilitiesBuilder.choose_position_encoding(params.capabilities)
+        server.workspace.encoding = types.PositionEncodingKind(encoding).value
+        server.workspace.set_first_folders(params)
+        if params.initialization_options is not None:
+            server.configure(params.initialization_options)
+
+    @server.feature(types.INITIALIZED)
+    def start_engine(_: types.InitializedParams) -> None:
+        state.spawn(_prepare_engine(server))
+
+    @server.feature(types.SHUTDOWN)
+    def stop_tasks(_: None) -> None:
+        state.stop()
+
+    @server.feature(types.WORKSPACE_DID_CHANGE_WORKSPACE_FOLDERS)
+    def change_folders(params: types.DidChangeWorkspaceFoldersParams) -> None:
+        server.workspace.change_folders(params)
+
+    @server.feature(types.WORKSPACE_DID_CHANGE_CONFIGURATION)
+    def change_configuration(params: types.DidChangeConfigurationParams) -> None:
+        if params.settings is not None:
+            server.configure(params.settings)
+        elif state.client.features.configuration:
+            state.spawn(_pull_configuration(server))
+
+    @server.feature(types.WINDOW_WORK_DONE_PROGRESS_CANCEL)
+    def cancel_progress(params: types.WorkDoneProgressCancelParams) -> None:
+        token = params.token
+        if is_id(token) and not server.cancel_progress(token):
+            # The command may not have started yet, because it arrived together with this notification. Try again
+            # afterwards.
+            asyncio.get_running_loop().call_soon(server.cancel_progress, token)
+
+
+async def _prepare_engine(server: ThinkLspServer) -> None:
+    """Fetch the editor's settings and load the engine before the user needs it."""
+    client = server.state.client
+    if client.features.watch_configuration:
+        # Register before fetching the settings, so that no change between the two requests is missed.
+        server.state.spawn(client.watch_configuration())
+    if client.features.configuration:
+        await server.state.spawn(_pull_configuration(server), is_awaited=True)
+    try:
+        await server.load()
+    except ThinkLspError as error:
+        # Report the error immediately, because the user may not run a command for a while.
+        client.show_message("error", f"{error} No turn runs until this is fixed; run `thinklsp.doctor` for details.")
+
+
+async def _pull_configuration(server: ThinkLspServer) -> None:
+    raw = await server.state.client.fetch_configuration()
+    if raw is not None:
+        server.configure(raw)

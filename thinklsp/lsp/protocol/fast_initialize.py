@@ -1,0 +1,185 @@
+"""A fast reply to the client's `initialize` request, sent before any library is loaded.
+
+The reply depends only on the client's position encodings, so this module can build it without the protocol libraries.
+The full server then handles the request without sending a second reply. Only the full server answers unusual requests.
+A test checks that both replies are equal.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+
+from thinklsp import __version__
+from thinklsp.lsp.protocol.server_capabilities import build_capabilities
+
+# Do not import `typing`. Its import takes as long as the rest of this module.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from thinklsp.lsp.protocol.positions import Encoding
+
+_CHUNK_BYTES = 64 * 1024
+_MAX_BODY_BYTES = 1024 * 1024
+_HEADER = re.compile(rb"Content-Length: ([1-9][0-9]{0,6})\r\n\r\n")
+_MAX_HEADER_BYTES = 64
+_MAX_ID_LENGTH = 256
+_MAX_DEPTH = 32
+_ENCODINGS: tuple[Encoding, ...] = ("utf-8", "utf-16", "utf-32")
+
+
+class FirstInput:
+    """The input read before the server started.
+
+    `is_answered` is True if the `initialize` request in the input has been answered.
+    """
+
+    def __init__(self, data: bytes = b"", *, is_answered: bool = False) -> None:
+        self.data = data
+        self.is_answered = is_answered
+
+
+def answer_initialize(source: int = 0, target: int = 1) -> FirstInput:
+    """Wait for the first message and answer it if it is an ordinary `initialize` request. Client errors are ignored."""
+    data = b""
+    try:
+        while (body := _extract_first_body(data)) is None:
+            chunk = os.read(source, _CHUNK_BYTES)
+            if not chunk:
+                return FirstInput(data)
+            data += chunk
+        answer = build_initialize_reply(body) if body else None
+        if answer is not None:
+            frame = b"Content-Length: %d\r\n\r\n%b" % (len(answer), answer)
+            while frame:
+                frame = frame[os.write(target, frame) :]
+    except OSError:
+        return FirstInput(data)
+    return FirstInput(data, is_answered=answer is not None)
+
+
+def _extract_first_body(data: bytes) -> bytes | None:
+    """Return the first message's body, None if it is incomplete, or empty bytes if its header is unusual."""
+    header = _HEADER.match(data)
+    if header is None:
+        return b"" if len(data) > _MAX_HEADER_BYTES else None
+    length, start = int(header[1]), header.end()
+    if length > _MAX_BODY_BYTES:
+        return b""
+    return data[start : start + length] if len(data) >= start + length else None
+
+
+def build_initialize_reply(body: bytes) -> bytes | None:
+    """Return the reply to an ordinary `initialize` request, or None for any other message."""
+    try:
+        # Do not answer a message that a strict JSON parser rejects.
+        message = json.loads(body.decode(), parse_constant=_reject_constant, object_pairs_hook=_reject_duplicates)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(message, dict) or not _is_initialize(message) or not _is_shallow(message, _MAX_DEPTH):
+        return None
+    encoding = choose_encoding(message["params"]["capabilities"])
+    if encoding is None:
+        return None
+    result = {"capabilities": build_capabilities(encoding), "serverInfo": {"name": "thinklsp", "version": __version__}}
+    reply = {"jsonrpc": "2.0", "id": message["id"], "result": result}
+    # The same encoding as in `encode_json`, which does not escape DEL.
+    return json.dumps(reply, separators=(",", ":"), ensure_ascii=False).encode("ascii")
+
+
+def _is_initialize(message: Mapping[str, Any]) -> bool:
+    params, request_id = message.get("params"), message.get("id")
+    if message.get("jsonrpc") != "2.0" or message.get("method") != "initialize" or not isinstance(params, dict):
+        return False
+    has_valid_id = type(request_id) is int or (
+        isinstance(request_id, str) and request_id.isascii() and len(request_id) <= _MAX_ID_LENGTH
+    )
+    process, root, path = params.get("processId"), params.get("rootUri"), params.get("rootPath")
+    folders = params.get("workspaceFolders")
+    return (
+        has_valid_id
+        and set(message) == {"jsonrpc", "id", "method", "params"}
+        and (process is None or type(process) is int)
+        and (root is None or _is_file(root))
+        and (path is None or isinstance(path, str))
+        and (folders is None or (isinstance(folders, list) and all(map(_is_folder, folders))))
+        and isinstance(params.get("capabilities"), dict)
+    )
+
+
+def _is_file(uri: object) -> bool:
+    return isinstance(uri, str) and uri.startswith("file:///")
+
+
+def _is_folder(folder: object) -> bool:
+    return isinstance(folder, dict) and _is_file(folder.get("uri")) and isinstance(folder.get("name"), str)
+
+
+def choose_encoding(announced: Mapping[str, Any]) -> Encoding | None:
+    """Return the first supported encoding in the client's list, or None if the list has an unexpected form."""
+    general = announced.get("general")
+    if general is None:
+        return "utf-16"
+    if not isinstance(general, dict) or set(general) - {"positionEncodings"} - set(_GENERAL_FIELDS):
+        return None
+    if not all(_matches_form(general.get(name), form) for name, form in _GENERAL_FIELDS.items()):
+        return None
+    offered = general.get("positionEncodings")
+    if offered is None:
+        return "utf-16"
+    if not isinstance(offered, list) or not all(isinstance(name, str) for name in offered):
+        return None
+    return next((name for name in offered if name in _ENCODINGS), "utf-16")
+
+
+# The members of `general` other than `positionEncodings`. Each field has a type and may be required.
+_GENERAL_FIELDS: dict[str, dict[str, tuple[type, bool]]] = {
+    "staleRequestSupport": {"cancel": (bool, True), "retryOnContentModified": (list, True)},
+    "regularExpressions": {"engine": (str, True), "version": (str, False)},
+    "markdown": {"parser": (str, True), "version": (str, False), "allowedTags": (list, False)},
+}
+
+
+def _matches_form(value: object, form: Mapping[str, tuple[type, bool]]) -> bool:
+    if value is None:
+        return True
+    if not isinstance(value, dict) or set(value) - set(form):
+        return False
+    for name, (kind, is_required) in form.items():
+        item = value.get(name)
+        if item is None and (is_required or name in value):
+            return False
+        if item is not None and not isinstance(item, kind):
+            return False
+        if isinstance(item, list) and not all(isinstance(element, str) for element in item):
+            return False
+    return True
+
+
+def _reject_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        raise ValueError("duplicate member")
+    return result
+
+
+def _reject_constant(name: str) -> Any:
+    raise ValueError(name)
+
+
+def _is_shallow(value: object, depth: int) -> bool:
+    """Return whether a value is nested at most `depth` levels deep.
+
+    The check is iterative, so deep nesting is harmless.
+    """
+    level = [value]
+    while level and depth:
+        depth -= 1
+        below: list[object] = []
+        for item in level:
+            below += item.values() if isinstance(item, dict) else item if isinstance(item, list) else ()
+        level = below
+    return not level

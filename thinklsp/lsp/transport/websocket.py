@@ -1,0 +1,231 @@
+"""The server on WebSocket, which also supports browser clients. Each JSON-RPC message is one text message.
+
+The token in the opening HTTP request authenticates a client. A web page must also have an allowed origin. If
+`[serve.oidc]` is configured, the token also identifies the user, and the connection is closed when the token expires.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from http import HTTPStatus
+from ipaddress import ip_address
+from socket import socket
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from websockets.asyncio.server import ServerConnection, serve
+from websockets.datastructures import Headers
+from websockets.exceptions import ConnectionClosed
+from websockets.http11 import Request, Response
+from websockets.typing import Subprotocol
+
+from thinklsp.jsonrpc.framing import BadFrame
+from thinklsp.jsonrpc.writer import CHUNK_BYTES, FLUSH_SECONDS, ClientDisconnected
+from thinklsp.lsp.editor.client_access import ClientAccess
+from thinklsp.lsp.protocol.frames import MAX_BODY_BYTES
+from thinklsp.lsp.transport.sockets import ConnectionRegistry, ListenConfig, matches_token
+from thinklsp.lsp.transport.token_gate import TokenGate
+
+# The subprotocol that the server chooses. A browser offers it together with a subprotocol that contains the token.
+PROTOCOL = Subprotocol("lsp")
+_TOKEN_PROTOCOL = "token."  # noqa: S105 - a prefix, not a secret
+_PING_SECONDS = 30.0
+_PONG_SECONDS = 60.0
+_RETRY_SECONDS = "10"
+_NORMAL_CLOSURE, _GOING_AWAY, _TRY_AGAIN_LATER, _TOKEN_EXPIRED = 1000, 1001, 1013, 4401
+
+
+@asynccontextmanager
+async def listen(config: ListenConfig, registry: ConnectionRegistry) -> AsyncIterator[None]:
+    """Accept clients until the context is exited. The registry then closes the remaining connections."""
+    gate = None if config.verifier is None else TokenGate(config.verifier)
+    server = await serve(
+        partial(_serve_client, registry),
+        sock=config.socket,
+        process_request=partial(
+            _check_request, config, config.origins | list_own_origins(config.socket), registry, gate
+        ),
+        select_subprotocol=_select_subprotocol,
+        create_connection=partial(_TrackedServerConnection, registry),  # type: ignore[arg-type] # the library accepts any factory
+        # Compression is off, because a compressed kilobyte could expand to a gigabyte.
+        compression=None,
+        max_size=MAX_BODY_BYTES,
+        open_timeout=registry.authentication_seconds,
+        ping_interval=_PING_SECONDS,
+        ping_timeout=_PONG_SECONDS,
+        close_timeout=FLUSH_SECONDS,
+        server_header=None,
+    )
+    try:
+        yield
+    finally:
+        server.close(close_connections=False)
+
+
+def list_own_origins(listen_socket: socket) -> frozenset[str]:
+    """Return the origins for the server's own address, or an empty set if it is not a loopback address."""
+    host, port = listen_socket.getsockname()[:2]
+    names = ("127.0.0.1", "localhost", "[::1]") if ip_address(host).is_loopback else ()
+    return frozenset(f"http://{name}:{port}" for name in names)
+
+
+def _check_request(
+    config: ListenConfig,
+    origins: frozenset[str],
+    registry: ConnectionRegistry,
+    gate: TokenGate | None,
+    connection: _TrackedServerConnection,
+    request: Request,
+) -> Awaitable[Response | None] | Response | None:
+    """Return an error response for a rejected request. The library itself rejects non-WebSocket requests."""
+    headers = request.headers
+    if headers.get_all("Origin") and not origins.issuperset(headers.get_all("Origin")):
+        registry.observer.count_rejected_login("origin")
+        return connection.respond(
+            HTTPStatus.FORBIDDEN,
+            "Web pages from this origin may not connect. Start the server with `--allow-origin`.\n",
+        )
+    if not headers.get_all("Upgrade"):
+        return None
+    if gate is not None:
+        return _identify_client(gate, registry, connection, headers)
+    if config.token is None or matches_token(_find_tokens(request.path, headers), config.token):
+        return _check_readiness(registry, connection)
+    registry.observer.count_rejected_login("token")
+    refusal = connection.respond(
+        HTTPStatus.UNAUTHORIZED,
+        "This server requires its token: `Authorization: Bearer …`, `?token=…` or the subprotocol `token.…`.\n",
+    )
+    refusal.headers["WWW-Authenticate"] = "Bearer"
+    return refusal
+
+
+async def _identify_client(
+    gate: TokenGate, registry: ConnectionRegistry, connection: _TrackedServerConnection, headers: Headers
+) -> Response | None:
+    address = connection.remote_address
+    admitted = await gate.check_headers(headers, str(address[0]) if address else "")
+    if isinstance(admitted, ClientAccess):
+        connection.access = admitted
+        return _check_readiness(registry, connection)
+    registry.observer.count_rejected_login("token")
+    refusal = connection.respond(admitted.status, f"{admitted.sentence}\n")
+    refusal.headers.update(admitted.headers)
+    return refusal
+
+
+def _check_readiness(registry: ConnectionRegistry, connection: ServerConnection) -> Response | None:
+    """Return an error response if the server accepts no further client. Only authenticated clients learn this."""
+    if (problem := registry.explain_unready()) is None:
+        return None
+    registry.count_refused()
+    refusal = connection.respond(HTTPStatus.SERVICE_UNAVAILABLE, f"{problem}\n")
+    refusal.headers["Retry-After"] = _RETRY_SECONDS
+    return refusal
+
+
+def _find_tokens(path: str, headers: Headers) -> Iterator[str]:
+    """Yield every value in the request that could be the token."""
+    for value in headers.get_all("Authorization"):
+        scheme, _, credentials = value.partition(" ")
+        if scheme.lower() == "bearer":
+            yield credentials.strip()
+    yield from parse_qs(urlsplit(path).query).get("token", ())
+    for value in headers.get_all("Sec-WebSocket-Protocol"):
+        for name in value.split(","):
+            if name.strip().startswith(_TOKEN_PROTOCOL):
+                yield name.strip().removeprefix(_TOKEN_PROTOCOL)
+
+
+def _select_subprotocol(_: ServerConnection, offered: Sequence[Subprotocol]) -> Subprotocol | None:
+    return PROTOCOL if PROTOCOL in offered else None
+
+
+async def _serve_client(registry: ConnectionRegistry, connection: _TrackedServerConnection) -> None:
+    if not registry.accept(connection.transport):
+        await connection.close(_TRY_AGAIN_LATER, registry.explain_unready() or "Try again later.")
+        return
+    stream, access = WebSocketStream(connection), connection.access
+    if access is None:
+        await registry.serve(stream)
+        return
+    ending = asyncio.create_task(_end_at_expiry(stream, access))
+    try:
+        await registry.serve(stream, access=access)
+    finally:
+        ending.cancel()
+
+
+async def _end_at_expiry(stream: WebSocketStream, access: ClientAccess) -> None:
+    await access.wait_for_end()
+    await stream.expire()
+
+
+class _TrackedServerConnection(ServerConnection):
+    """A connection that is registered as soon as its socket is accepted.
+
+    `access` is set if the client is identified by a token.
+    """
+
+    def __init__(self, registry: ConnectionRegistry, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._registry = registry
+        self.access: ClientAccess | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._registry.add(transport)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._registry.remove(self.transport)
+        super().connection_lost(error)
+
+
+class WebSocketStream:
+    """A MessageStream on a WebSocket connection."""
+
+    def __init__(self, connection: ServerConnection) -> None:
+        self._connection = connection
+        self._is_expired = False
+
+    async def read(self) -> list[bytes | BadFrame]:
+        try:
+            message = await self._connection.recv()
+        except ConnectionClosed:
+            raise ClientDisconnected("the connection was closed") from None
+        if self._is_expired:
+            raise ClientDisconnected("the token has expired")
+        if isinstance(message, str):
+            return [message.encode()]
+        return [BadFrame("Messages must be sent as text.")]
+
+    async def send(self, body: bytes, on_sent: Callable[[int], None]) -> None:
+        try:
+            # Send long messages in fragments, so that the server notices if the client stops reading.
+            await self._connection.send(body if len(body) <= CHUNK_BYTES else _iterate_chunks(body, on_sent), text=True)
+        except ConnectionClosed:
+            raise ClientDisconnected("the connection was closed") from None
+        if len(body) <= CHUNK_BYTES:
+            on_sent(len(body))
+
+    async def expire(self) -> None:
+        """Close the connection because the client's token has expired. Messages that still arrive are not handled."""
+        self._is_expired = True
+        await self._connection.close(_TOKEN_EXPIRED, "The token has expired.")
+
+    async def close(self, *, going_away: bool) -> None:
+        await self._connection.close(_GOING_AWAY if going_away else _NORMAL_CLOSURE)
+
+    def abort(self) -> None:
+        self._connection.transport.abort()
+
+
+def _iterate_chunks(body: bytes, on_sent: Callable[[int], None]) -> Iterator[bytes]:
+    """Yield a body in chunks. The `websockets` library requests each chunk after it has sent the previous chunk."""
+    for start in range(0, len(body), CHUNK_BYTES):
+        piece = body[start : start + CHUNK_BYTES]
+        yield piece
+        on_sent(len(piece))

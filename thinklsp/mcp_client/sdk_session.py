@@ -1,0 +1,297 @@
+"""A session of the MCP SDK with one server, in either era of the protocol.
+
+The SDK's own functions for calls are not used: they check results against the server's schema on the event loop, where
+a regular expression in the schema could run forever, and they ask the user without a limit.
+
+This module imports the SDK, so only `sdk` imports it, in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, suppress
+from pathlib import PurePath
+from types import TracebackType
+from typing import Any, Self
+
+import mcp_types
+from mcp import Client, MCPError
+from mcp.client.session import ClientRequestContext
+from mcp.client.subscriptions import SubscriptionLost
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import TypeAdapter, ValidationError
+
+from thinklsp import __version__
+from thinklsp.core.errors import McpFailed
+from thinklsp.mcp_client.call_result import CallResult, Elicit, ResultText
+from thinklsp.mcp_client.elicitations import MAX_ROUNDS, CallInput
+from thinklsp.mcp_client.guarded_process import ServerCommand
+from thinklsp.mcp_client.http_transport import McpHttpClient, check_url, read_token
+from thinklsp.mcp_client.listed_tool import ListedTool
+from thinklsp.mcp_client.result_conversion import convert_result, convert_tool
+from thinklsp.mcp_client.server_config import ServerConfig
+from thinklsp.mcp_client.stdio_transport import StdioTransport
+from thinklsp.mcp_client.tool_pages import is_own_cursor
+from thinklsp.mcp_client.untrusted_text import make_printable
+
+_MAX_PAGES, _MAX_TOOLS = 20, 2_000
+_MAX_ERROR_LENGTH = 2_000
+_MAX_SUBSCRIPTIONS = 5
+# The limit of a call does not count the time of the user, so it is not the SDK's.
+_NO_LIMIT = math.inf
+_CALL_RESULTS: TypeAdapter[mcp_types.CallToolResult | mcp_types.InputRequiredResult] = TypeAdapter(
+    mcp_types.CallToolResult | mcp_types.InputRequiredResult
+)
+_DECLINED = mcp_types.ElicitResult(action="decline")
+
+
+class SdkSession(AbstractAsyncContextManager["SdkSession"]):
+    """A session, which must be entered and left by the same task. Other tasks may make calls.
+
+    `ended` is set when the server has exited or has broken a rule, and `failure` is then the end of a sentence about
+    the server. `on_list_change` is called for each change of the list of tools.
+    """
+
+    def __init__(
+        self, config: ServerConfig, label: str, folders: Sequence[str], transport: StdioTransport | _HttpTransport
+    ) -> None:
+        self._config = config
+        self._label = label
+        self._folders = folders
+        self._transport = transport
+        self._calls: list[CallInput] = []
+        self._watch_task: asyncio.Task[None] | None = None
+        self._client = Client(
+            transport,
+            mode="auto",
+            cache=None,
+            read_timeout_seconds=max(config.start_timeout_seconds, 1.0),
+            client_info=mcp_types.Implementation(name="thinklsp", version=__version__),
+            list_roots_callback=self._list_roots,
+            elicitation_callback=self._answer_elicitation,
+            message_handler=self._note_notification,
+        )
+
+    @classmethod
+    def open_stdio(
+        cls, config: ServerConfig, label: str, folders: Sequence[str], on_list_change: Callable[[], None],
+        command: ServerCommand,
+    ) -> SdkSession:  # fmt: skip
+        return cls(config, label, folders, StdioTransport(command, on_list_change))
+
+    @classmethod
+    async def open_http(
+        cls, config: ServerConfig, label: str, folders: Sequence[str], on_list_change: Callable[[], None],
+        proxy: str | None, ca_bundle: str | None, environment: Mapping[str, str],
+    ) -> SdkSession:  # fmt: skip
+        """Prepare the connection to a URL. Raises McpFailed if the configuration is invalid."""
+        check_url(label, config.url or "")
+        token = await read_token(config, label, environment)
+        transport = _HttpTransport(on_list_change)
+        transport.connection = await asyncio.to_thread(
+            McpHttpClient, config, label, token, proxy=proxy, ca_bundle=ca_bundle, on_failure=transport.fail
+        )
+        return cls(config, label, folders, transport)
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._client.__aenter__()
+        except Exception as error:
+            cause = find_cause(error)
+            if isinstance(cause, MCPError | ValidationError):
+                raise McpFailed(f"{self._label} rejected the connection: {explain(cause)}.") from None
+            raise
+        capability = self._client.server_capabilities.tools
+        if self.is_modern and capability is not None and capability.list_changed:
+            self._watch_task = asyncio.create_task(self._watch_list())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._watch_task is not None:
+            self._watch_task.cancel()
+            await asyncio.gather(self._watch_task, return_exceptions=True)
+        await self._client.__aexit__(kind, error, trace)
+
+    @property
+    def ended(self) -> asyncio.Event:
+        return self._transport.ended
+
+    @property
+    def failure(self) -> str:
+        return self._transport.failure
+
+    @property
+    def stderr_tail(self) -> str:
+        return self._transport.stderr_tail
+
+    @property
+    def server_pid(self) -> int | None:
+        return self._transport.server_pid
+
+    @property
+    def unreadable_lines(self) -> int:
+        return self._transport.unreadable_lines
+
+    @property
+    def is_modern(self) -> bool:
+        return self._client.protocol_version in MODERN_PROTOCOL_VERSIONS
+
+    @property
+    def era(self) -> str:
+        """The version of the protocol, which is a date."""
+        return self._client.protocol_version
+
+    async def list_tools(self) -> tuple[ListedTool, ...]:
+        """Return all tools, up to 2,000. Raises McpFailed if the server's answer is invalid."""
+        tools: list[ListedTool] = []
+        cursor: str | None = None
+        pages = 0
+        while pages < _MAX_PAGES:
+            try:
+                params = mcp_types.PaginatedRequestParams(cursor=cursor)
+                page = await self._client.session.list_tools(params=params)
+            except (MCPError, ValidationError) as error:
+                raise McpFailed(f"{self._label} did not list its tools: {explain(error)}.") from None
+            tools += [convert_tool(self._config.name, tool) for tool in page.tools]
+            cursor = page.next_cursor
+            if cursor is None or len(tools) >= _MAX_TOOLS:
+                break
+            pages += not is_own_cursor(cursor)
+        return tuple(tools[:_MAX_TOOLS])
+
+    async def call(self, name: str, arguments: Mapping[str, Any], elicit: Elicit) -> CallResult:
+        """Call a tool and wait for its result, without a time limit for the user's input.
+
+        If the caller is cancelled, the server is told. Raises McpFailed if there is no valid result.
+        """
+        call = CallInput(elicit, self._config.timeout_seconds)
+        self._calls.append(call)
+        try:
+            async with call.limit_time():
+                return await self._call(name, arguments, call)
+        except MCPError as error:
+            if self._transport.ended.is_set():
+                raise
+            text = make_printable(error.error.message, _MAX_ERROR_LENGTH)
+            return CallResult((ResultText(f"The server rejected the call: {text}"),), is_error=True)
+        except ValidationError:
+            raise McpFailed(f"{self._label} sent an invalid result for the tool `{name}`.") from None
+        except TimeoutError:
+            raise McpFailed(
+                f"{self._label} did not finish the tool `{name}` within {self._config.timeout_seconds:g} seconds. The "
+                "outcome is unknown."
+            ) from None
+        finally:
+            self._calls.remove(call)
+            call.cancel()
+
+    async def _call(self, name: str, arguments: Mapping[str, Any], call: CallInput) -> CallResult:
+        responses: dict[str, Any] | None = None
+        state: str | None = None
+        for _ in range(MAX_ROUNDS + 1):
+            params = mcp_types.CallToolRequestParams(
+                name=name, arguments=dict(arguments), input_responses=responses, request_state=state
+            )
+            result = await self._client.session.send_request(
+                mcp_types.CallToolRequest(params=params), _CALL_RESULTS, request_read_timeout_seconds=_NO_LIMIT
+            )
+            if isinstance(result, mcp_types.CallToolResult):
+                return await asyncio.to_thread(convert_result, result)
+            state = result.request_state
+            responses = {key: await self._respond(each, call) for key, each in (result.input_requests or {}).items()}
+        raise McpFailed(f"{self._label} asked for input more than {MAX_ROUNDS} times in the tool `{name}`.")
+
+    async def _respond(self, request: mcp_types.InputRequest, call: CallInput) -> Any:
+        if isinstance(request, mcp_types.ElicitRequest):
+            return await self._ask_user(request.params, call)
+        if isinstance(request, mcp_types.ListRootsRequest):
+            return self._build_roots()
+        raise McpFailed(f"{self._label} asked for a model's answer (sampling), which thinklsp declines.")
+
+    async def _answer_elicitation(
+        self,
+        context: ClientRequestContext,  # noqa: ARG002 - the SDK passes it
+        params: mcp_types.ElicitRequestParams,
+    ) -> mcp_types.ElicitResult:
+        """Answer a request that an older server sends on its own. The request belongs to the latest call."""
+        return await self._ask_user(params, self._calls[-1]) if self._calls else _DECLINED
+
+    async def _ask_user(self, params: mcp_types.ElicitRequestParams, call: CallInput) -> mcp_types.ElicitResult:
+        if not isinstance(params, mcp_types.ElicitRequestFormParams):
+            return _DECLINED
+        content = await call.ask(params.message, params.requested_schema)
+        if content is None:
+            return _DECLINED
+        with suppress(ValidationError):
+            return mcp_types.ElicitResult(action="accept", content=dict(content))
+        return _DECLINED
+
+    async def _list_roots(self, context: ClientRequestContext) -> mcp_types.ListRootsResult:  # noqa: ARG002 - as above
+        return self._build_roots()
+
+    def _build_roots(self) -> mcp_types.ListRootsResult:
+        uris = [PurePath(folder).as_uri() for folder in self._folders]
+        return mcp_types.ListRootsResult.model_validate({"roots": [{"uri": uri} for uri in uris]})
+
+    async def _note_notification(self, message: object) -> None:
+        if isinstance(message, mcp_types.ToolListChangedNotification):
+            self._transport.on_list_change()
+
+    async def _watch_list(self) -> None:
+        """Subscribe to changes of the list of tools, which newer servers report only to subscribers."""
+        for _ in range(_MAX_SUBSCRIPTIONS):
+            with suppress(MCPError, SubscriptionLost, TimeoutError):
+                async with self._client.listen(tools_list_changed=True) as changes:
+                    async for _event in changes:
+                        self._transport.on_list_change()
+            # Changes may have been missed between two subscriptions.
+            self._transport.on_list_change()
+
+
+class _HttpTransport(AbstractAsyncContextManager[Any]):
+    """The SDK's transport over HTTP, with the same properties as the transport to a process."""
+
+    connection: McpHttpClient
+    stderr_tail = ""
+    server_pid = None
+    unreadable_lines = 0
+
+    def __init__(self, on_list_change: Callable[[], None]) -> None:
+        self.ended = asyncio.Event()
+        self.failure = ""
+        self.on_list_change = on_list_change
+
+    def fail(self, reason: str) -> None:
+        if not self.ended.is_set():
+            self.failure = reason
+            self.ended.set()
+
+    async def __aenter__(self) -> Any:
+        self._streams = self.connection.open_streams()
+        return await self._streams.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        try:
+            return await self._streams.__aexit__(kind, error, trace)
+        finally:
+            await self.connection.aclose()
+
+
+def find_cause(error: BaseException) -> BaseException:
+    """Return the first error of a group, which the SDK's task groups raise."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def explain(error: Exception) -> str:
+    """Return the end of a sentence about an error of the SDK."""
+    if isinstance(error, MCPError):
+        return make_printable(error.error.message, _MAX_ERROR_LENGTH).rstrip(".")
+    return "its answer is invalid"

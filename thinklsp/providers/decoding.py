@@ -1,0 +1,132 @@
+"""Helper functions for parsing provider data.
+
+Error messages never repeat the data, except for the provider's own error message.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from thinklsp.core.errors import StreamProtocolError
+from thinklsp.core.json_bytes import is_shallow, read_json
+
+_MAX_NESTING = 100
+_MAX_ARGUMENT_CHARS = 1024 * 1024
+
+
+def parse_event(event: str, data: str) -> Mapping[str, Any]:
+    """Parse the data of a server-sent event as a JSON object. The data of an error event may also be plain text.
+
+    Raises StreamProtocolError if the data is invalid.
+    """
+    try:
+        content = parse_value(data, odd_numbers="null")
+    except StreamProtocolError:
+        if event != "error":
+            raise
+        content = data
+    if isinstance(content, list) and len(content) == 1:
+        content = content[0]
+    if event == "error" and isinstance(content, str):
+        return {"type": "error", "error": content}
+    if not isinstance(content, dict):
+        raise build_malformed_error("an event")
+    return content
+
+
+def parse_value(data: str, *, odd_numbers: Literal["refuse", "null"]) -> object:
+    """Parse a JSON value. Raise StreamProtocolError if the JSON is invalid or nested too deeply."""
+    try:
+        content = read_json(data, non_finite=odd_numbers)
+    except ValueError:
+        raise build_malformed_error("an event") from None
+    if not is_shallow(content, _MAX_NESTING, data):
+        raise build_malformed_error("an event")
+    return content
+
+
+def parse_json_object(body: bytes | str) -> Mapping[str, Any]:
+    """Parse a JSON object, or a list whose first item is an object. Return an empty object for any other data."""
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        return {}
+    if isinstance(value, list) and value:
+        value = value[0]
+    return value if isinstance(value, dict) else {}
+
+
+def read_object(content: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """Return the object at `key`. Raise StreamProtocolError if the value is not an object."""
+    value = content.get(key)
+    if not isinstance(value, dict):
+        raise build_malformed_error("an event")
+    return value
+
+
+def find_object(value: Mapping[str, Any], *keys: str) -> Mapping[str, Any] | None:
+    """Return the object at a path of keys, or None if the path does not lead to an object."""
+    for key in keys:
+        inner = value.get(key)
+        if not isinstance(inner, dict):
+            return None
+        value = inner
+    return value
+
+
+def read_index(content: Mapping[str, Any], key: str) -> int:
+    """Return the integer at `key`. Raise StreamProtocolError if the value is not an integer."""
+    value = content.get(key)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise build_malformed_error("an event")
+    return value
+
+
+def read_text(content: Mapping[str, Any], key: str, part: str = "a piece of a block") -> str:
+    """Return the text at `key`, or an empty string if the value is missing or null.
+
+    Raises StreamProtocolError for any other value.
+    """
+    value = content.get(key)
+    if not isinstance(value, str | None):
+        raise build_malformed_error(part)
+    return value or ""
+
+
+def read_count(content: object, key: str) -> int | None:
+    """Return the count at `key`, or None if the value is missing or invalid."""
+    value = content.get(key) if isinstance(content, dict) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def merge_non_null(target: dict[str, Any], values: object) -> None:
+    """Copy all non-null values to `target`. Later totals replace earlier totals."""
+    if isinstance(values, dict):
+        target.update({key: value for key, value in values.items() if value is not None})
+
+
+def read_limit(content: object, key: str) -> int | None:
+    """Return the limit at `key`, or None if the value is missing, invalid or 0."""
+    return read_count(content, key) or None
+
+
+def check_argument_size(chars: int) -> None:
+    """Raise StreamProtocolError if a tool call's arguments are too long.
+
+    The length is limited because the complete arguments are parsed in a single step.
+    """
+    if chars > _MAX_ARGUMENT_CHARS:
+        sentence = "The model sent tool call arguments longer than a million characters."
+        raise StreamProtocolError(sentence, retryable=False)
+
+
+def build_malformed_error(part: str) -> StreamProtocolError:
+    """Return the error for a part of the stream that cannot be parsed."""
+    return StreamProtocolError(f"The provider sent {part} that cannot be parsed.")
+
+
+def build_cut_off_error() -> StreamProtocolError:
+    """Return the error for a stream that ended prematurely."""
+    return StreamProtocolError("The connection ended before the answer was complete.")

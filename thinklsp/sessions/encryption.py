@@ -1,0 +1,147 @@
+"""Encryption of opaque state with a key from the system keyring.
+
+Encryption requires the optional `keyring` extra. Without it, opaque state is stored unencrypted in private files.
+Encryption protects copies and backups, but not against other programs of the same user. If the key is lost, encrypted
+blocks are omitted, and the conversation's text is still readable.
+"""
+
+from __future__ import annotations
+
+import importlib
+import secrets
+import threading
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+from thinklsp.core.errors import format_install_command
+from thinklsp.core.messages import OpaqueState, Origin
+from thinklsp.sessions.codec import compute_crc, compute_origin_id, reveal_content, to_text
+
+_PLAIN, _AES_GCM = 0, 1
+_NONCE_BYTES = 12
+_REQUIREMENTS = ("cryptography>=44.0.1", "keyring>=25")
+_SERVICE, _NAME = "thinklsp", "session store"
+KEYRING_TIMEOUT_SECONDS = 5.0
+FILE_MODE_PROTECTION = (
+    "Signatures and encrypted thinking are stored without further encryption in files that only you can read."
+)
+MEMORY_PROTECTION = "Sessions are not written to disk."
+KEYRING_PROTECTION = "Signatures and encrypted thinking are stored encrypted with a key from the system's keyring."
+
+
+class Vault(Protocol):
+    """The storage for the encryption key. Both methods may raise any exception."""
+
+    def read(self) -> str | None: ...
+
+    def write(self, secret: str) -> None: ...
+
+
+class KeyringVault:
+    """The system keyring, accessed through the optional `keyring` package."""
+
+    def __init__(self) -> None:
+        # This import is slow and optional, so it runs in the store's thread.
+        self._keyring: Any = importlib.import_module("keyring")
+
+    def read(self) -> str | None:
+        secret = self._keyring.get_password(_SERVICE, _NAME)
+        return None if secret is None else str(secret)
+
+    def write(self, secret: str) -> None:
+        self._keyring.set_password(_SERVICE, _NAME, secret)
+
+
+class OpaqueRow(NamedTuple):
+    """A database row with opaque state. `content` can have any type, because the database may be damaged."""
+
+    origin: str
+    encryption: int
+    content: Any
+    crc: int
+
+
+class OpaqueCipher:
+    """The cipher for opaque state. Without a key, new rows are stored unencrypted, and encrypted rows are not
+    readable."""
+
+    def __init__(self, aead: Any = None, protection: str = FILE_MODE_PROTECTION) -> None:
+        self._aead = aead
+        self.protection = protection
+
+    def encrypt(self, state: OpaqueState) -> OpaqueRow:
+        """Encrypt an opaque state and return its database row."""
+        origin, content = compute_origin_id(state.origin), reveal_content(state)
+        if self._aead is None:
+            return OpaqueRow(origin, _PLAIN, content, compute_crc(content))
+        nonce = secrets.token_bytes(_NONCE_BYTES)
+        content = nonce + self._aead.encrypt(nonce, content, origin.encode())
+        return OpaqueRow(origin, _AES_GCM, content, compute_crc(content))
+
+    def decrypt(self, row: OpaqueRow, origin: Origin) -> OpaqueState | None:
+        """Return the opaque state in a row, or None if the row is damaged or cannot be decrypted."""
+        if not isinstance(row.content, bytes) or compute_crc(row.content) != row.crc:
+            return None
+        content: bytes = row.content
+        if row.encryption == _AES_GCM:
+            if self._aead is None:
+                return None
+            wrong: type[Exception] = importlib.import_module("cryptography.exceptions").InvalidTag
+            try:
+                content = self._aead.decrypt(content[:_NONCE_BYTES], content[_NONCE_BYTES:], row.origin.encode())
+            except (ValueError, wrong):
+                return None
+        try:
+            return OpaqueState(to_text(content), origin)
+        except UnicodeDecodeError:
+            return None
+
+
+def load_cipher(
+    vault: Callable[[], Vault] = KeyringVault, timeout_seconds: float = KEYRING_TIMEOUT_SECONDS
+) -> OpaqueCipher:
+    """Return a cipher with the key from the keyring, or a cipher without a key.
+
+    There is no key if the optional packages are missing or the keyring does not respond in time. In this case,
+    `protection` explains the reason.
+    """
+    try:
+        key_vault = vault()
+        aead: Any = importlib.import_module("cryptography.hazmat.primitives.ciphers.aead")
+    except ImportError:
+        return OpaqueCipher(
+            protection=f"{FILE_MODE_PROTECTION} To encrypt them, run {format_install_command(*_REQUIREMENTS)}."
+        )
+    except Exception as error:  # noqa: BLE001 - keyring backends raise any error; the store must open anyway
+        return OpaqueCipher(protection=f"{FILE_MODE_PROTECTION} The keyring is not usable ({type(error).__name__}).")
+    answer: list[bytes | str] = []
+    # A locked keyring waits for its password without a time limit and cannot be interrupted.
+    asking = threading.Thread(target=lambda: answer.append(_load_key(key_vault)), daemon=True, name="thinklsp-keyring")
+    asking.start()
+    asking.join(timeout_seconds)
+    if not answer:
+        return OpaqueCipher(
+            protection=f"{FILE_MODE_PROTECTION} The keyring did not respond within {timeout_seconds:.0f} s."
+        )
+    [key] = answer
+    if isinstance(key, str):
+        return OpaqueCipher(protection=f"{FILE_MODE_PROTECTION} The keyring is not usable ({key}).")
+    return OpaqueCipher(aead.AESGCM(key), KEYRING_PROTECTION)
+
+
+def _load_key(vault: Vault) -> bytes | str:
+    """Return the encryption key, and create it if necessary. On failure, return the reason instead.
+
+    The reason contains no text from the keyring.
+    """
+    try:
+        secret = vault.read()
+        if secret is None:
+            vault.write(secrets.token_hex(32))
+            # Read the key back, because another process may have written a different key, and some keyrings store
+            # nothing.
+            secret = vault.read()
+        key = bytes.fromhex(secret or "")
+    except Exception as error:  # noqa: BLE001 - keyring backends raise any error; none may leave this thread
+        return type(error).__name__
+    return key if len(key) == 32 else "it holds no key"

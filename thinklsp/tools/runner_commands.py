@@ -1,0 +1,301 @@
+"""Functions that recognize the commands of test runners and find the test command of a workspace."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tomllib
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Literal
+
+from thinklsp.core.errors import PathRefused
+from thinklsp.workspace.overlay import EditOverlay
+from thinklsp.workspace.view import Place
+
+Words = tuple[str, ...]
+
+OutputKind = Literal["pytest", "unittest", "cargo", "go", "script"]
+"""The format of the output; `script` can produce any of the other formats."""
+
+_PYTHON = re.compile(r"(python|pypy)(\d+(\.\d+)?)?")
+_VALUE = re.compile(r"\^?[\w.][\w ./:|,*()\[\]-]*\$?|\d+")
+_SCRIPTS = frozenset(("npm", "pnpm", "yarn", "bun"))
+_SCRIPT_RUNNERS = frozenset(("jest", "vitest", "mocha", "ava", "tap"))
+_WRAPPERS = (("uv", "run"), ("poetry", "run"), ("pipenv", "run"), ("pdm", "run"), ("rye", "run"), ("npx",))
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    """The harmless options of a test runner.
+
+    `flags` have no value. `value_options` have a value after `=` or in the next word. `allows_names` is true if test
+    names may follow.
+    """
+
+    flags: frozenset[str] = frozenset()
+    value_options: frozenset[str] = frozenset()
+    allows_names: bool = True
+
+
+def _split_words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_OPTIONS: dict[str, _Options] = {
+    "pytest": _Options(
+        _split_words(
+            "-q -qq -v -vv -vvv -x -s -l -ra -rA -rf -rfE --quiet --verbose --exitfirst --lf --last-failed --ff "
+            "--failed-first --nf --new-first --sw --stepwise --no-header --no-summary --disable-warnings --showlocals"
+        ),
+        _split_words("-k -m -n --maxfail --tb --durations --color"),
+    ),
+    "unittest": _Options(
+        _split_words("-v -q -f -b --verbose --quiet --failfast --buffer --locals"),
+        _split_words("-k -s -t -p --durations"),
+    ),
+    "cargo": _Options(
+        _split_words(
+            "-q -v --quiet --verbose --lib --bins --tests --doc --all --workspace --release --no-fail-fast --offline "
+            "--locked --frozen --all-features --no-default-features -- --nocapture --ignored --include-ignored --exact "
+            "--show-output"
+        ),
+        _split_words("-p --package --test --features -j --jobs --test-threads"),
+    ),
+    "go": _Options(
+        _split_words("-v -race -short -failfast -json -cover"), _split_words("-run -skip -count -timeout -parallel -p")
+    ),
+    "node": _Options(_split_words("--silent")),
+    "make": _Options(allows_names=False),
+}
+
+
+def find_runner_words(argv: Sequence[str]) -> Words | None:
+    """Return the first words of a command if they start a supported test runner, or None."""
+    runner = _match_runner(argv)
+    return None if runner is None else tuple(argv[: runner[1]])
+
+
+def is_harmless(words: Words, rest: Sequence[str]) -> bool | None:
+    """Return True if `rest` contains only supported options and plain names of tests or files.
+
+    `rest` follows the words that start the test runner. Returns None if `words` does not start a supported test runner.
+    """
+    runner = _match_runner(words)
+    if runner is None:
+        return None
+    options = _OPTIONS[runner[0]]
+    unknown_words = list(_find_unknown(options, rest))
+    return not unknown_words if not options.allows_names else all(map(is_plain, unknown_words))
+
+
+_PLAIN_WORD = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_./:,+\[\]-]*")
+
+
+def is_plain(word: str) -> bool:
+    """Return True if a word can only be the name of a test or of a file below the folder."""
+    return bool(_PLAIN_WORD.fullmatch(word)) and ".." not in word.split("/")
+
+
+def detect_output_kind(argv: Sequence[str]) -> OutputKind | None:
+    """Return the output format of a test command, or None if the command does not run tests."""
+    for wrapper in _WRAPPERS:
+        if tuple(argv[: len(wrapper)]) == wrapper:
+            argv = argv[len(wrapper) :]
+    if not argv:
+        return None
+    program = os.path.basename(argv[0])
+    if _PYTHON.fullmatch(program) and os.path.basename(argv[1] if len(argv) > 1 else "") == "manage.py":
+        return "unittest" if "test" in argv[2:3] else None
+    if program in _SCRIPT_RUNNERS:
+        return "script"
+    runner = _match_runner(argv)
+    if runner is None:
+        return None
+    match runner[0]:
+        case "pytest" | "unittest" | "cargo" | "go" as kind:
+            return kind
+        case _:
+            return "script"
+
+
+def _match_runner(argv: Sequence[str]) -> tuple[str, int] | None:
+    """Return the name of the test runner and the number of words that start it, or None."""
+    if not argv:
+        return None
+    program, *rest = (os.path.basename(argv[0]), *argv[1:])
+    if program in ("pytest", "py.test"):
+        return "pytest", 1
+    if _PYTHON.fullmatch(program) and rest[:1] == ["-m"] and rest[1:2] in (["pytest"], ["unittest"]):
+        return rest[1], 3
+    if program in _SCRIPTS:
+        if rest[:1] in (["test"], ["t"]):
+            return "node", 2
+        return ("node", 3) if rest[:2] == ["run", "test"] else None
+    if program == "node" and rest[:1] == ["--test"]:
+        return "node", 2
+    if program in ("cargo", "go") and rest[:1] == ["test"]:
+        return program, 2
+    return ("make", 2) if program in ("make", "gmake") and rest[:1] in (["test"], ["check"]) else None
+
+
+def _find_unknown(options: _Options, rest: Sequence[str]) -> Iterator[str]:
+    words = iter(rest)
+    for word in words:
+        name, equals, value = word.partition("=")
+        if word in options.flags:
+            continue
+        if name in options.value_options:
+            argument = value if equals else next(words, "")
+            if not _VALUE.fullmatch(argument):
+                yield word
+            continue
+        yield word
+
+
+_MAX_TEST_FILES = 40
+_TEST_FOLDERS = ("tests", "test")
+_TEST_FILE = re.compile(r"test_.*\.py|.*_test\.py")
+_INTERPRETERS = (".venv/bin/python", "venv/bin/python")
+# The extensions of the files that each language's tests cover.
+_PYTHON_FILES = frozenset(("py", "pyi", "pyx", "toml", "cfg"))
+_SCRIPT_FILES = frozenset(("js", "jsx", "ts", "tsx", "mjs", "cjs", "mts", "cts", "vue", "svelte", "json"))
+
+
+@dataclass(frozen=True, slots=True)
+class WorkspaceTests:
+    """A command that tests the files in a folder.
+
+    `commands` contains equivalent forms of the command, the preferred form first. `folder` is None for the root of the
+    first workspace folder.
+    """
+
+    commands: tuple[Words, ...]
+    folder: str | None
+    extensions: frozenset[str] = frozenset()
+
+
+def find_tests(overlay: EditOverlay) -> WorkspaceTests | None:
+    """Return the test command for the turn's edits. It comes from the nearest enclosing folder with tests."""
+    for place in overlay.list_changed():
+        ending = place.label.rpartition(".")[2]
+        for folder in _list_folders_above(overlay, place):
+            if candidates := list(_find_folder_tests(overlay, folder)):
+                return next((tests for tests in candidates if ending in tests.extensions), candidates[0])
+    return None
+
+
+def _list_folders_above(overlay: EditOverlay, place: Place) -> Iterator[Place]:
+    """Yield the folders that contain a place, innermost first."""
+    if place.root is not None and place.path is not None:
+        for length in range(len(place.path.parts) - 1, -1, -1):
+            yield overlay.view.build_place(place.root, place.path.parts[:length])
+
+
+def _find_folder_tests(overlay: EditOverlay, folder: Place) -> Iterator[WorkspaceTests]:
+    look = _FolderReader(overlay, folder)
+    where = None if folder.label == "." else folder.label
+    if (python := _find_python_tests(look)) is not None:
+        yield WorkspaceTests(python, where, _PYTHON_FILES)
+    if look.has_file("Cargo.toml"):
+        yield WorkspaceTests((("cargo", "test"),), where, frozenset(("rs", "toml")))
+    if look.has_file("go.mod"):
+        yield WorkspaceTests((("go", "test", "./..."),), where, frozenset(("go", "mod")))
+    if _has_script(look.load_text("package.json")):
+        manager = next((name for lock, name in _LOCKS if look.has_file(lock)), "npm")
+        yield WorkspaceTests(((manager, "test"),), where, _SCRIPT_FILES)
+    if re.search(r"^test\s*:(?!=)", look.load_text("Makefile"), re.MULTILINE):
+        yield WorkspaceTests((("make", "test"),), where)
+
+
+_LOCKS = (("pnpm-lock.yaml", "pnpm"), ("yarn.lock", "yarn"))
+
+
+def _find_python_tests(reader: _FolderReader) -> tuple[Words, ...] | None:
+    runner = _choose_python_runner(reader)
+    if runner is None:
+        return None
+    own = next((path for path in _INTERPRETERS if reader.has_file(path)), None)
+    if own is not None:
+        return ((own, *runner),)
+    alone = (("pytest",),) if runner == ("-m", "pytest") else ()
+    return (("python3", *runner), ("python", *runner), *alone)
+
+
+def _choose_python_runner(reader: _FolderReader) -> Words | None:
+    pytest = ("-m", "pytest")
+    if reader.has_file("pytest.ini") or reader.has_file("conftest.py") or _has_pytest(reader):
+        return pytest
+    for folder in (*_TEST_FOLDERS, ""):
+        names = reader.list_names(folder, _TEST_FILE)
+        if not names:
+            continue
+        texts = [reader.load_text(f"{folder}/{name}".lstrip("/")) for name in names[:_MAX_TEST_FILES]]
+        if not all(re.search(r"^\s*(?:import|from) unittest", text, re.MULTILINE) for text in texts):
+            return pytest
+        if any(re.search(r"^\s*(?:import|from) pytest", text, re.MULTILINE) for text in texts):
+            return pytest
+        if folder and not reader.has_file(f"{folder}/__init__.py"):
+            return ("-m", "unittest", "discover", "-s", folder)
+        return ("-m", "unittest")
+    return None
+
+
+def _has_pytest(reader: _FolderReader) -> bool:
+    with suppress(tomllib.TOMLDecodeError):
+        tool = tomllib.loads(reader.load_text("pyproject.toml")).get("tool")
+        if isinstance(tool, dict) and "pytest" in tool:
+            return True
+    return "[tool:pytest]" in reader.load_text("setup.cfg") or "[pytest]" in reader.load_text("tox.ini")
+
+
+def _has_script(text: str) -> bool:
+    """Return True if package.json contains a test script other than npm's default script, which always fails."""
+    try:
+        script = json.loads(text)["scripts"]["test"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return False
+    return isinstance(script, str) and bool(script.strip()) and "no test specified" not in script
+
+
+@dataclass(frozen=True, slots=True)
+class _FolderReader:
+    """A reader for a folder with the turn's edits. Files that tools may not read are treated as missing."""
+
+    overlay: EditOverlay
+    folder: Place
+
+    def has_file(self, name: str) -> bool:
+        place = self._resolve(name)
+        with suppress(PathRefused):
+            return place is not None and self.overlay.find_kind(place) in ("file", "link")
+        return False
+
+    def load_text(self, name: str) -> str:
+        place = self._resolve(name)
+        with suppress(PathRefused):
+            file_text = None if place is None or not self.has_file(name) else self.overlay.peek(place)
+            return "" if file_text is None else file_text.text
+        return ""
+
+    def list_names(self, folder: str, pattern: re.Pattern[str]) -> list[str]:
+        """Return the sorted names that match, including files on disk, the turn's edits and open documents."""
+        below = self._resolve(folder) if folder else self.folder
+        names: set[str] = set()
+        with suppress(PathRefused):
+            listing = None if below is None else self.overlay.view.list_folder(below)
+            names |= set() if listing is None else {*listing.files}
+        for place in (*self.overlay.list_changed(), *self.overlay.view.list_open_places()):
+            if below is not None and place.root is below.root and place.path is not None and below.path is not None:
+                *above, name = place.path.parts
+                names |= {name} if tuple(above) == below.path.parts else set()
+        return sorted(n for n in names if pattern.fullmatch(n) and self.has_file(f"{folder}/{n}".lstrip("/")))
+
+    def _resolve(self, name: str) -> Place | None:
+        if self.folder.root is None or self.folder.path is None:
+            return None
+        with suppress(PathRefused):
+            return self.overlay.view.build_place(self.folder.root, (*self.folder.path.parts, *name.split("/")))
+        return None

@@ -1,0 +1,252 @@
+"""The base class for tools, and the code that runs tool calls.
+
+A failed tool does not end the turn. Instead, the model receives an error message with advice on how to continue. Only
+cancellations are raised.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
+from typing import Any, ClassVar, Generic, ParamSpec, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+
+from thinklsp.core.errors import PathRefused, ToolFailed
+from thinklsp.core.events import CallLocation
+from thinklsp.core.messages import ToolSpec, ToolUseBlock
+from thinklsp.core.secrets import mask_keys
+from thinklsp.core.text_safety import RESULT_LIMIT, escape_invisible, truncate
+from thinklsp.core.tool_type import Ask, AskText, TextKeeper, ToolOutput, ToolType
+from thinklsp.tools.command_runs import Commands
+from thinklsp.tools.editor import Editor, NoEditor
+from thinklsp.tools.skill_files import Skill
+from thinklsp.workspace.overlay import EditOverlay
+
+_MAX_THREADS = 2
+# The thread pool for tools. Its threads start on first use.
+_pool = ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix="thinklsp-tools")
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+async def run_in_thread(work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+    """Run `work` in a thread of the tool pool. If the call is cancelled before the thread starts, `work` does not
+    run."""
+    return await asyncio.get_running_loop().run_in_executor(_pool, partial(work, *args, **kwargs))
+
+
+_MAX_INLINE_CHARACTERS = 10_000
+
+
+async def run_in_thread_if_long(length: int, work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+    """Run `work` in a thread if the text is long, and directly otherwise. `length` is the text's length in characters.
+    Short texts do not delay other requests, because they take about a microsecond per character."""
+    return work(*args, **kwargs) if length <= _MAX_INLINE_CHARACTERS else await run_in_thread(work, *args, **kwargs)
+
+
+_LOG = logging.getLogger(__name__)
+_MAX_TITLE = 120
+_MAX_TITLE_SOURCE = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class ToolContext:
+    """The resources that a tool call can use.
+
+    The overlay belongs to the turn. If `commands` is None, the tool cannot run commands. `skills` contains the skills
+    of the turn, sorted by name. If `texts` is None, the session keeps no long texts. If
+    `ask_text` is None, the client cannot ask for a text.
+    """
+
+    overlay: EditOverlay
+    ask: Ask
+    editor: Editor = field(default_factory=NoEditor)
+    commands: Commands | None = None
+    skills: tuple[Skill, ...] = ()
+    texts: TextKeeper | None = None
+    ask_text: AskText | None = None
+
+
+class Arguments(BaseModel):
+    """The base class for the arguments of tools.
+
+    Unknown fields are rejected.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_nulls(cls, values: Any) -> Any:
+        """Remove null values for optional arguments, because models send null instead of omitting an argument."""
+        if not isinstance(values, dict):
+            return values
+        optional = {name for name, field in cls.model_fields.items() if not field.is_required()}
+        return {name: value for name, value in values.items() if value is not None or name not in optional}
+
+
+Args = TypeVar("Args", bound=Arguments)
+
+
+class Tool(ABC, Generic[Args]):
+    """The base class for built-in tools, whose arguments are a pydantic model."""
+
+    name: ClassVar[str]
+    title_template: ClassVar[str]
+    description: ClassVar[str]
+    read_only: ClassVar[bool] = False
+    edits: ClassVar[bool] = False
+    runs: ClassVar[bool] = False
+    arguments: type[Args]
+
+    def title(self, args: Args) -> str:
+        """Return a short title for the tool call, such as `read src/app.py`.
+
+        By default, the title is `title_template` filled with the arguments.
+        """
+        return self.title_template.format_map(dict(args))
+
+    def list_paths(self, args: Args) -> tuple[str, ...]:
+        """Return the paths of the files that the call names, as the model wrote them."""
+        paths = (getattr(args, name, None) for name in ("path", "new_path"))
+        return tuple(path for path in paths if isinstance(path, str))
+
+    @abstractmethod
+    async def run(self, args: Args, context: ToolContext) -> ToolOutput:
+        """Run the tool. Raises ToolFailed or PathRefused with a message for the model."""
+
+    def build_spec(self) -> ToolSpec:
+        return ToolSpec(self.name, self.description, build_arguments_schema(self.arguments))
+
+    def format_title(self, arguments: Mapping[str, Any]) -> str:
+        try:
+            return self.title(self.arguments.model_validate(arguments))
+        except ValidationError:
+            return self.name
+
+    def find_location(self, arguments: Mapping[str, Any]) -> CallLocation | None:
+        try:
+            args = self.arguments.model_validate(arguments)
+        except ValidationError:
+            return None
+        paths = self.list_paths(args)
+        return CallLocation(paths[0], getattr(args, "start_line", None)) if paths else None
+
+    async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
+        try:
+            args = self.arguments.model_validate(arguments)
+        except ValidationError as error:
+            raise ToolFailed(" ".join(_describe_errors(error, self))) from None
+        await context.editor.load_documents(context.overlay.view, self.list_paths(args))
+        return await self.run(args, context)
+
+
+AnyTool = ToolType[ToolContext]
+
+
+def describe(tool_use: ToolUseBlock, tools: Sequence[AnyTool]) -> str:
+    """Return a title for a tool call before it runs. If the arguments are invalid, the title is the tool's name.
+
+    The title may contain arguments, so its keys are masked, as in the arguments themselves.
+    """
+    tool = _find(tool_use.name, tools)
+    if tool is None or tool_use.input is None:
+        return truncate(mask_keys(escape_invisible(tool_use.name[:_MAX_TITLE_SOURCE])), _MAX_TITLE)
+    # Truncate the title before escaping it, because it may contain a very long path. Mask it before the last cut, so
+    # that no part of a key remains.
+    line = mask_keys(" ".join(escape_invisible(tool.format_title(tool_use.input)[:_MAX_TITLE_SOURCE]).split()))
+    return line if len(line) <= _MAX_TITLE else line[: _MAX_TITLE - 1] + "…"
+
+
+def find_location(tool_use: ToolUseBlock, tools: Sequence[AnyTool]) -> CallLocation | None:
+    """Return the file that a tool call is about, or None if there is none."""
+    tool = _find(tool_use.name, tools)
+    return None if tool is None or tool_use.input is None else tool.find_location(tool_use.input)
+
+
+async def call(tool_use: ToolUseBlock, tools: Sequence[AnyTool], context: ToolContext) -> ToolOutput:
+    """Run a tool call and return its result, even if the tool fails. Only cancellations are raised."""
+    tool = _find(tool_use.name, tools)
+    if tool is None:
+        tool_names = ", ".join(tool.name for tool in tools)
+        return _build_error_output(
+            f"There is no tool `{tool_use.name[:100]}` in this turn. The tools are: {tool_names}."
+        )
+    if tool_use.input is None:
+        return _build_error_output(
+            f"The arguments of `{tool.name}` were not valid JSON. Send them again as one JSON object."
+        )
+    try:
+        output = await tool.call(tool_use.input, context)
+    except (ToolFailed, PathRefused) as error:
+        return _build_error_output(str(error))
+    except Exception as error:  # noqa: BLE001 - a bug in one tool must not end the turn
+        _LOG.error("tool %s failed", tool.name, exc_info=error)
+        return _build_error_output(f"`{tool.name}` failed because of a bug in thinklsp. Try another way.")
+    return replace(output, text=truncate(await run_in_thread_if_long(len(output.text), escape_invisible, output.text)))
+
+
+@cache
+def build_arguments_schema(arguments: type[BaseModel]) -> dict[str, Any]:
+    """Return a JSON Schema that every provider accepts.
+
+    The schema contains no references or titles. Optional arguments can be omitted but cannot be null.
+    """
+    schema = arguments.model_json_schema()
+    definitions = schema.pop("$defs", {})
+    plain = _simplify_schema(schema, definitions)
+    # The docstring of an arguments class is meant for developers, not for the model.
+    plain.pop("description", None)
+    result: dict[str, Any] = json.loads(json.dumps(plain))
+    return result
+
+
+def _simplify_schema(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
+    if "$ref" in schema:
+        target = definitions[schema["$ref"].rpartition("/")[2]]
+        # The docstring of a nested arguments class is meant for developers, not for the model.
+        bare = {key: value for key, value in target.items() if key != "description"}
+        schema = bare | {key: value for key, value in schema.items() if key != "$ref"}
+    if "anyOf" in schema:
+        choices = [choice for choice in schema["anyOf"] if choice.get("type") != "null"]
+        rest = {key: value for key, value in schema.items() if key != "anyOf"}
+        schema = choices[0] | rest if len(choices) == 1 else rest | {"anyOf": choices}
+    plain: dict[str, Any] = {}
+    for key, value in schema.items():
+        if key == "properties":
+            plain[key] = {name: _simplify_schema(inner, definitions) for name, inner in value.items()}
+        elif key != "title" and not (key == "default" and value is None):
+            plain[key] = _simplify_schema(value, definitions) if key == "items" and isinstance(value, dict) else value
+    return plain
+
+
+def _find(name: str, tools: Sequence[AnyTool]) -> AnyTool | None:
+    return next((tool for tool in tools if tool.name == name), None)
+
+
+def _build_error_output(sentence: str) -> ToolOutput:
+    return ToolOutput(truncate(escape_invisible(sentence[:RESULT_LIMIT])), is_error=True)
+
+
+def _describe_errors(error: ValidationError, tool: Tool[Any]) -> list[str]:
+    """Return a message for each invalid argument. The messages do not repeat the values of arguments."""
+    argument_names = ", ".join(tool.arguments.model_fields)
+    sentences = []
+    for problem in error.errors(include_url=False, include_input=False, include_context=False)[:10]:
+        name = ".".join(str(step) for step in problem["loc"])[:100]
+        match problem["type"]:
+            case "missing":
+                sentences.append(f"The argument `{name}` of `{tool.name}` is missing.")
+            case "extra_forbidden":
+                sentences.append(f"`{tool.name}` has no argument `{name}`; its arguments are: {argument_names}.")
+            case _:
+                sentences.append(f"The argument `{name}` of `{tool.name}` is wrong: {problem['msg']}.")
+    return sentences
