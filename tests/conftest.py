@@ -29,11 +29,19 @@ from thinklsp.core.import_context import reduce_gc
 if TYPE_CHECKING:
     from tests.support.postgres_server import PostgresServer
 
-# Of properties that say nothing else themselves. A busy machine draws slowly.
+# The defaults of all properties. No health check and no deadline, because both measure time.
 hypothesis.settings.register_profile(
-    "step", max_examples=examples(100), suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    "gate",
+    max_examples=examples(100),
+    deadline=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+    derandomize=True,
+    database=None,
 )
-hypothesis.settings.load_profile("step")
+hypothesis.settings.register_profile(
+    "random", parent=hypothesis.settings.get_profile("gate"), derandomize=False, print_blob=True
+)
+hypothesis.settings.load_profile("gate" if STEP == "quick" else "random")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell lets what it runs in the background ignore interrupts, and so would every server that is started here.

@@ -12,6 +12,7 @@ import re
 import secrets
 import stat
 import sys
+import warnings
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -23,6 +24,7 @@ from tests.support.client.actions import Editing, Request
 from tests.support.client.documents import range_of
 from tests.support.client.raw import RawClient
 from tests.support.signing_server import Script, SigningServer
+from tests.support.sizes import STEP
 
 Json = Any
 ROOT = Path(__file__).parents[2]
@@ -171,7 +173,7 @@ class Outside:
         assert self.told() == []
         assert [str(leak) for leak in self.leaks()] == []
         assert loose_files(self.home / "state") == []
-        assert self.held() == ""
+        self.judge_loop()
 
     async def reopen(self, *, announce: Json = None) -> Any:
         """Another server and editor on the same workspace and state, in place of those that have gone."""
@@ -198,6 +200,14 @@ class Outside:
         """What has kept the event loop of any of its servers for long; see `loop_watch`."""
         path = self.home.parent / "held"
         return path.read_text("utf-8") if path.exists() else ""
+
+    def judge_loop(self) -> None:
+        """Warn if the event loop of a server was kept in a quick run, which may share its processors. Else fail."""
+        held = self.held()
+        if held and STEP == "quick":
+            warnings.warn(f"The event loop was kept: {held}", UserWarning, stacklevel=2)
+        else:
+            assert held == ""
 
     def leaks(self) -> list[Any]:
         canary = Canary(self.provider.secrets())

@@ -1,7 +1,8 @@
-"""How much the suites do: `SLOW` = quick (plain `pytest`), commit (`.ci/run`), nightly or release.
+"""The sizes of the suites: `SLOW` = quick (plain `pytest` and `.ci/run`), commit (`.ci/nightly`), nightly or release.
 
-How many tries a figure of `tests/figures.toml` takes is said there. `SLOW_SEED` takes another course through the same
-suites. Nothing else is random: a failing run can be repeated.
+`tests/figures.toml` says how many tries a figure takes. `SLOW_SEED` chooses another random course through the suites.
+Properties draw the same examples in every quick run. In the larger sizes they draw new ones, and a failure prints the
+line that repeats it.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def sized(*, commit: int, nightly: int, release: int | None = None) -> int:
 
 
 def some(rows: Iterable[Row], *, commit: int) -> list[Row]:
-    """All rows; a commit run takes so many of them, which `SLOW_SEED` selects."""
+    """Return all rows, or in a quick or commit run `commit` of them, which `SLOW_SEED` selects."""
     whole = list(rows)
     return whole if STEP in ("nightly", "release") else random.Random(SEED).sample(whole, commit)
 
