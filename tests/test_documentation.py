@@ -20,7 +20,7 @@ PAGES = {
     str(page.relative_to(ROOT)): page.read_text("utf-8")
     for page in (README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")))
 }
-CI = (ROOT / ".ci" / "run").read_text("utf-8")
+CI = "".join((ROOT / ".ci" / name).read_text("utf-8") for name in ("run", "nightly"))
 
 _BLOCK = re.compile(r"^ *```(?P<language>\w*)\n(?P<text>.*?)^ *```$", re.MULTILINE | re.DOTALL)
 _PROGRAMS = ("thinklsp ", "pip ", "pipx ", "python ", "pytest", "mkdocs ", "export ")
@@ -62,7 +62,7 @@ RUN = (
     "python -m thinklsp config efforts",
     "python -m thinklsp config table",
 )
-# Run by `.ci/run`, in these words.
+# Run by `.ci/run` or `.ci/nightly`, in these words.
 IN_CI = {
     "pip install . && thinklsp demo": "pip install -q . && thinklsp demo",
     "pip install .": "pip install -q .",
@@ -77,13 +77,13 @@ IN_CI = {
     "mypy --platform win32 -p thinklsp.core -p thinklsp.jsonrpc -p thinklsp.providers -p thinklsp.symbols": "win32 -p",
     "lint-imports": "lint-imports",
     "pytest": "pytest",
-    "pytest tests/branches -n 0": "pytest tests/branches -n 0",
-    "SLOW=commit pytest tests/slow tests/faults tests/*/slow tests/*/*/slow": "faults tests/*/slow tests/*/*/slow",
+    "pytest tests/branches -n 0": "tests tests/branches -n 0",
+    "SLOW=commit pytest -m '' tests/slow tests/faults tests/*/slow tests/*/*/slow": "tests/slow tests/*/slow tests/*/*/slow",
     "python -m tests.bench --quick": "python -m tests.bench --quick",
     "python -m tests.editors": "python -m tests.editors",
-    "LITELLM=litellm/bin/litellm pytest tests/gateways -n 0": "bin/litellm pytest tests/gateways -n 0",
+    "LITELLM=litellm/bin/litellm pytest tests/gateways -n 0": "bin/litellm tests tests/gateways -n 0",
     "python -m tests.mcp_servers.install servers": "python -m tests.mcp_servers.install",
-    "MCP_SERVERS=servers pytest tests/mcp_servers -n 0": "servers pytest tests/mcp_servers -n 0",
+    "MCP_SERVERS=servers pytest tests/mcp_servers -n 0": "servers tests tests/mcp_servers -n 0",
 }
 NOT_RUN = {
     "pipx install .": "changes the machine; `pip install .` is run",
@@ -95,7 +95,7 @@ NOT_RUN = {
         ("thinklsp mcp approve NAME", "thinklsp mcp tools NAME", "thinklsp mcp pin NAME", "thinklsp mcp test NAME"),
         "needs a server: tests/cli/test_mcp_command.py starts one",
     ),
-    "apt install bubblewrap": "changes the machine; `.ci/run` installs it",
+    "apt install bubblewrap": "changes the machine; `.ci/nightly` installs it",
     "thinklsp setup zed": "needs the editor: tests/cli/test_setup.py sets up a home",
     "thinklsp setup jetbrains": "needs an IDE: tests/cli/test_setup.py sets up a home",
     "thinklsp acp --setup": "asks for a key: tests/cli/slow/test_key_setup.py types one",
@@ -116,7 +116,7 @@ NOT_RUN = {
     "python -c 'from tests.tools.test_tool_calls import *; GOLDEN.write_text(as_json(build_tool_specs(TOOLS)))'": (
         "writes what tests/tools/test_tool_calls.py compares"
     ),
-    "python -m tests.editors --only Helix": "installs an editor; `.ci/run` runs all of them",
+    "python -m tests.editors --only Helix": "installs an editor; `.ci/nightly` runs all of them",
     'python -m tests.editors --only Helix "Neovim 0.12" --out DIR': "as above",
     'python -m tests.editors --only "VS Code" "VS Code chat" "VS Code answers" "VS Code review" "VS Code first run"'
     " --out DIR": "as above",
@@ -124,12 +124,12 @@ NOT_RUN = {
     "python -m tests.editors.pictures DIR": "needs the screenshots of a trial",
     "pytest -n 0 tests/tools/test_search_tool.py": "a part of the default suite",
     "python -m venv litellm && litellm/bin/pip install -r tests/gateways/requirements.txt": (
-        "`.ci/run` does the same in a folder of its own"
+        "`.ci/nightly` does the same in a folder of its own"
     ),
     "export LLAMA_SERVER=$(tests/llama_server/scripts/build_llama_server.sh FOLDER)": "builds for 12 minutes",
     "pip install -r tests/llama_server/requirements.txt && pytest tests/llama_server -n 0": "needs the build",
-    "python -m tests.soak --minutes 60": "takes an hour; tests/slow runs a minute of it",
-    "python -m tests.bench": "installs other programs; `.ci/run` runs it with --quick",
+    "python -m tests.soak --minutes 60": "takes an hour; `.ci/nightly` runs some minutes of it",
+    "python -m tests.bench": "installs other programs; `.ci/nightly` runs it with --quick",
     "python -m tests.bench --against DIR": "needs a second checkout",
 }
 

@@ -3,7 +3,7 @@
 They are the default suite and slower tests of servers: `suites` of `branches.toml`.
 
 `pytest tests/branches -n 0` says meanwhile what it does, and in the end what is lacking. `--basetemp` keeps the report.
-`.ci/run` does this on the newest Python, where the suites then need no run of their own.
+`.ci/nightly branches` does this on the newest Python.
 
 Python that measures itself: each process of a room says, when it ends, which branches of thinklsp it took; and what
 the runs of a room have taken, against what `branches.toml` wants. A line that never ran counts as a branch.

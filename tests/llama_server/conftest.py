@@ -1,6 +1,6 @@
 """`model`: the file that llama-server serves. `llama(*options)`: a server with it, and an editor that reaches it.
 
-By night or by hand, not in `.ci/run`: the build takes 12 minutes on 2 cores, the tests 2.
+By `.ci/nightly llama` or by hand: the build takes 12 minutes on 2 cores, the tests 2.
 
     export LLAMA_SERVER=$(tests/llama_server/scripts/build_llama_server.sh FOLDER)
     pip install -r tests/llama_server/requirements.txt && pytest tests/llama_server -n 0
