@@ -78,7 +78,7 @@ IN_CI = {
     "lint-imports": "lint-imports",
     "pytest": "pytest",
     "pytest tests/branches -n 0": "tests tests/branches -n 0",
-    "SLOW=commit pytest -m '' tests/slow tests/faults tests/*/slow tests/*/*/slow": "tests/slow tests/*/slow tests/*/*/slow",
+    "SLOW=commit pytest -m '' tests/slow tests/faults tests/*/slow tests/*/*/slow": "slow tests/*/slow tests/*/*/slow",
     "python -m tests.bench --quick": "python -m tests.bench --quick",
     "python -m tests.editors": "python -m tests.editors",
     "LITELLM=litellm/bin/litellm pytest tests/gateways -n 0": "bin/litellm tests tests/gateways -n 0",
