@@ -34,6 +34,7 @@ def silent(client: RawClient, method: str) -> asyncio.Event:
     return asked
 
 
+@pytest.mark.timing
 async def test_an_edit_that_is_never_answered(tmp_path: Path) -> None:
     """The server waits longer than a minute for the user. After a cancel the outcome is unknown."""
     async with faulty(tmp_path, EDIT, DONE, files=FILES, env=clock(100)) as outside:
@@ -52,6 +53,7 @@ async def test_an_edit_that_is_never_answered(tmp_path: Path) -> None:
         assert client.edits()[1:] == []
 
 
+@pytest.mark.timing
 async def test_a_configuration_that_is_never_told(tmp_path: Path) -> None:
     """The server uses its defaults after 10 seconds."""
     async with faulty(tmp_path, DONE, env=clock(30), initialize=False) as outside:
@@ -60,6 +62,7 @@ async def test_a_configuration_that_is_never_told(tmp_path: Path) -> None:
         assert (await outside.turn("thinklsp.chat", {"prompt": "x"}))["text"] == "Done."
 
 
+@pytest.mark.timing
 async def test_a_question_that_is_never_answered(tmp_path: Path) -> None:
     """The answer is no after 120 seconds."""
     question = answer(Thinking(), tool("ask_user", question="May I?", options=["yes", "no"]))
@@ -185,7 +188,7 @@ async def test_an_editor_that_does_not_read(tmp_path: Path) -> None:
         await streams.reached.wait()
         ear.open.clear()
         streams.release()
-        await seen(lambda: client.process.returncode is not None, within=30, what="the end of the server")
+        await seen(lambda: client.process.returncode is not None, within=60, what="the end of the server")
         ear.open.set()
         # The last message breaks off in the middle, and the turn has no answer.
         await client.gone()

@@ -25,6 +25,7 @@ from tests.support.signing_script import Hold, Text, Thinking, answer
 from tests.support.sizes import lots, tries
 from tests.support.watching import seen
 
+pytestmark = pytest.mark.timing
 GONE = 1.5
 
 # A disk that does not answer.
@@ -108,9 +109,9 @@ async def come_to(outside: Outside, moment: str) -> Ear:
             await provider.wait_for(lambda: provider.requests[-1].finished, what="the end of the answer")
         case "no disk":
             client.command("thinklsp.chat", {"prompt": "x"}, token="t")
-            await seen(lambda: b"hanging" in client.stderr, within=30, what="the disk")
+            await seen(lambda: b"hanging" in client.stderr, within=60, what="the disk")
         case "before initialize":
-            await seen(lambda: takes_over(client.process.pid, signal.SIGHUP), within=30, what="its own handlers")
+            await seen(lambda: takes_over(client.process.pid, signal.SIGHUP), within=60, what="its own handlers")
     return ear
 
 

@@ -52,19 +52,19 @@ async def end_of_32(place: Path, connect: Connect, *, deaf: bool) -> End:
             provider.say(answer(tool("run_command", argv=["sleep", "1000"])))
             client.editor.message_answers = ["Run once"]
             client.command("thinklsp.chat", {"prompt": "Run."}, token="run")
-            await seen(lambda: running("sleep", client.process.pid), within=30, what="the command")
+            await seen(lambda: running("sleep", client.process.pid), within=60, what="the command")
         late = [Text("z" * 400_000)] * 5 if deaf else [Text("Late.")]
         asked = len(provider.requests)
         for number in range(32 - hanging):
             provider.say(answer(Thinking(), hold, *(late if number == 0 else [Text("Late.")]), letters=200_000))
             client.command("thinklsp.chat", {"prompt": "x", "partialResultToken": f"p-{number}"}, token=f"t-{number}")
-        await provider.wait_for(lambda: len(provider.requests) == asked + 32 - hanging, within=30)
+        await provider.wait_for(lambda: len(provider.requests) == asked + 32 - hanging, within=60)
         below, ear = descendants(client.process.pid), Ear(client.wire)
         assert bool(below) is hanging
         if deaf:
             ear.open.clear()
             hold.release()
-            await provider.wait_for(lambda: provider.requests[asked].finished, within=30, what="the end of an answer")
+            await provider.wait_for(lambda: provider.requests[asked].finished, within=60, what="the end of an answer")
         at = time.monotonic()
         shutdown, replied = client.request("shutdown"), None
         if not deaf:
@@ -101,6 +101,7 @@ def state(process: int) -> list[str]:
     return [name, rest[0]]
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize(("lot", "count"), list(enumerate(lots(tries("A-09"), 10))))
 async def test_shutdown_in_the_middle_of_32_chats(
     tmp_path: Path, lot: int, count: int, servers: Connect, tally: Tally
@@ -121,6 +122,7 @@ subprocess.Popen(["tail", "-f", "/dev/null"], start_new_session=True, stdin=subp
 SLOW_END = "import os, time\nreal = os._exit\nos._exit = lambda code: (time.sleep(60), real(code))\n"
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("program", [ORPHAN, SLOW_END], ids=["a child stays", "the process stays"])
 async def test_an_end_that_leaves_something_is_noticed(tmp_path: Path, program: str) -> None:
     with pytest.raises((AssertionError, TimeoutError)):
@@ -167,6 +169,7 @@ def limited(limits: str) -> Any:
     return server_by(["bash", "-c", f'{limits}; exec "$0" -m thinklsp', sys.executable])
 
 
+@pytest.mark.timing
 async def test_hardly_any_descriptors(tmp_path: Path) -> None:
     hold = Hold()
     count = 60
@@ -176,7 +179,7 @@ async def test_hardly_any_descriptors(tmp_path: Path) -> None:
         provider.say(DONE, *[answer(Thinking(), hold, Text("Late.")) for _ in range(count)])
         await outside.turn("thinklsp.chat", {"prompt": "x"})
         turns = [client.command("thinklsp.chat", {"prompt": f"{n}"}, token=f"t-{n}") for n in range(count)]
-        await client.wait_for(lambda: len(provider.requests) + sum(t.answered for t in turns) >= 20, within=20)
+        await client.wait_for(lambda: len(provider.requests) + sum(t.answered for t in turns) >= 20, within=60)
         await check_answers(outside)
         await client.command("thinklsp.cancel")
         hold.release()
@@ -222,6 +225,8 @@ async def outcome(turn: Any) -> str:
 THREADS = {1: "gone", 2: "refused", 3: "refused", 6: "answered"}
 
 
+@pytest.mark.kernel
+@pytest.mark.timing
 @pytest.mark.parametrize("most", THREADS)
 async def test_no_more_threads(tmp_path: Path, most: int) -> None:
     gone = THREADS[most] == "gone"
@@ -231,7 +236,7 @@ async def test_no_more_threads(tmp_path: Path, most: int) -> None:
         client = outside.client
         outside.provider.say(*[DONE] * (THREADS[most] == "answered"))
         if gone:
-            await asyncio.wait_for(client.process.wait(), 20)
+            await asyncio.wait_for(client.process.wait(), 60)
             assert b"start another thread" in client.stderr
             client.checker.violations.clear()
         else:
@@ -244,6 +249,7 @@ async def test_no_more_threads(tmp_path: Path, most: int) -> None:
         assert b"Traceback" not in client.stderr or THREADS[most] == "refused"
 
 
+@pytest.mark.timing
 async def test_little_memory(tmp_path: Path) -> None:
     connect = limited("ulimit -d 262144")
     # A prompt of 40 MB is decoded in one step.

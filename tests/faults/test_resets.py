@@ -21,6 +21,7 @@ from tests.support.services import WAYS, Service
 from tests.support.sizes import SEED, lots, tries
 from thinklsp.simulator.scenario import Scenario
 
+pytestmark = pytest.mark.timing
 _NO_LINGER = struct.pack("ii", 1, 0)
 
 

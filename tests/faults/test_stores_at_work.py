@@ -209,6 +209,7 @@ def mounting() -> list[str] | str:
     return why
 
 
+@pytest.mark.kernel
 async def test_a_disk_that_runs_full(tmp_path: Path) -> None:
     if isinstance(argv := mounting(), str):
         pytest.skip(f"NO DISK WAS FILLED: {argv}")

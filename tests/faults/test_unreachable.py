@@ -48,6 +48,7 @@ async def test_nobody_listens(tmp_path: Path) -> None:
             assert again
 
 
+@pytest.mark.timing
 async def test_a_name_that_nobody_knows(tmp_path: Path) -> None:
     env = clock(50) | {"ANTHROPIC_BASE_URL": "https://thinklsp.invalid"}
     async with faulty(tmp_path, env=env) as outside:

@@ -109,7 +109,7 @@ class World:
             return
         self.running.append(turn)
         hold = plan.hold
-        await self.client.wait_for(lambda: request.answered or hold.reached.is_set(), within=30, what=plan.prompt)
+        await self.client.wait_for(lambda: request.answered or hold.reached.is_set(), within=60, what=plan.prompt)
         if request.answered:
             self.running.remove(turn)
             await self.ends(turn)

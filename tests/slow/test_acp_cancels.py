@@ -12,6 +12,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.acp.client import CANCELLED, Peer
 from tests.acp.talk import Talk, begin_talk
 from tests.e2e.acting import edit_file, read_file, say
@@ -22,6 +24,7 @@ from tests.support.signing_rules import Conversations
 from tests.support.signing_script import Redacted, Text, Thinking, answer
 from tests.support.sizes import SEED, lots, tries
 
+pytestmark = pytest.mark.timing
 PER_AGENT, PER_SESSION = 50, 5
 MAX_SECONDS = 1.0
 OLD, NEW = "x = 1\n", "x = 2\n"

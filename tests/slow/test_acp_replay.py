@@ -22,6 +22,7 @@ from thinklsp.sessions.session import Session
 from thinklsp.workspace.paths import compute_workspace_key
 from thinklsp.workspace.uri import path_to_uri
 
+pytestmark = pytest.mark.timing
 Json = Any
 MAX_UPDATES, MAX_SECONDS = 10_000, 5.0
 MAX_CHUNK_BYTES = 32_000

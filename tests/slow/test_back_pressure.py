@@ -20,6 +20,9 @@ from tests.support.listening import Kind, Listening
 from tests.support.outside import ARGV
 from tests.support.sizes import some
 
+pytestmark = pytest.mark.timing
+
+
 # The deadline for the server to close the connection.
 SECONDS = 120
 # Twice the 64 MiB that may wait: the allocator keeps up to half as much again, depending on how messages arrive.
@@ -139,14 +142,14 @@ async def _admitted(server: Listening) -> TcpWire:
     )
     params = NOBODY | {"initializationOptions": options}
     wire.write(body({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         assert b"serverInfo" in await wire.read()
     return wire
 
 
 async def _answered(read: Any) -> None:
     seen = b""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while b"serverInfo" not in seen:
             seen += read().replace(b"-", b"")
             await asyncio.sleep(0.02)

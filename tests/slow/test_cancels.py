@@ -22,6 +22,7 @@ from tests.support.outside import Connect, Json, Outside, check_turn_result, ser
 from tests.support.signing_script import Answer, Failure, Hold, Redacted, Text, Thinking, answer, tool
 from tests.support.sizes import SEED, lots, tries
 
+pytestmark = pytest.mark.timing
 PER_SERVER = 20
 ANSWERED, CLOSED = 0.1, 1.0
 WORDS = "The quick brown fox jumps over the lazy dog; 🙂 then it reads the file again. " * 2
@@ -182,7 +183,7 @@ class Course:
             return
         ready = now.ready if now.moment in ("edit", "prompt") else now.hold.reached
         waiting = asyncio.create_task(ready.wait())
-        ended = asyncio.create_task(client.wait_for(over, within=20, what=str(now)))
+        ended = asyncio.create_task(client.wait_for(over, within=60, what=str(now)))
         await asyncio.wait([waiting, ended], return_when=asyncio.FIRST_COMPLETED)
         for task in (waiting, ended):
             task.cancel()

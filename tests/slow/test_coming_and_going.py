@@ -15,6 +15,7 @@ from tests.support.gauges import WITNESSED, counted, gauge, without_counts
 from tests.support.listening import Kind, Listening
 from tests.support.sizes import sized
 
+pytestmark = pytest.mark.timing
 CLIENTS, AT_ONCE = sized(commit=40, nightly=1000), 10
 # What the allocator may keep between two halves of all clients, in megabytes; the first half fills its pools.
 GROWTH = 4.0
@@ -35,7 +36,7 @@ def memory(server: Listening) -> float:
 
 
 async def settled(server: Listening, most: list[int]) -> list[int]:
-    deadline = asyncio.get_running_loop().time() + 30
+    deadline = asyncio.get_running_loop().time() + 60
     while True:
         figures = await counts(server)
         if all(one <= other for one, other in zip(figures, most, strict=True)):

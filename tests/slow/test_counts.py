@@ -20,6 +20,7 @@ from tests.support.signing_server import SigningServer
 from tests.support.sizes import tries
 from tests.support.steady_provider import asking
 
+pytestmark = pytest.mark.timing
 Json = Any
 URI = "file:///ws/a.py"
 NOTIFICATIONS, REQUESTS, PROGRESS = 25_000, 5_000, 1_000

@@ -19,7 +19,10 @@ from tests.support.sizes import tries
 
 MINUTES = 10
 
-pytestmark = pytest.mark.skipif(why_not() is not None, reason=f"DECOYS ARE NOT SET UP: {why_not()}")
+pytestmark = [
+    pytest.mark.skipif(why_not() is not None, reason=f"DECOYS ARE NOT SET UP: {why_not()}"),
+    pytest.mark.kernel,
+]
 if why_not() is not None:
     warnings.warn(f"decoys are not set up: {why_not()}", pytest.PytestWarning, stacklevel=1)
 

@@ -11,13 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.slow.rough_client import Key, Rough, check_decent, key, probe, write, write_in_pieces
+from tests.slow.rough_client import Key, Rough, check_decent, check_memory, key, probe, write, write_in_pieces
 from tests.slow.running import Tally, running, say
 from tests.support.mutating import CORPUS, Json, bad_frames, frame, mutated, usable_id
 from tests.support.outside import Connect, Outside
 from tests.support.signing_script import Text, answer
 from tests.support.sizes import SEED, lots, tries
 
+pytestmark = pytest.mark.timing
 AT_ONCE = 50
 PER_SERVER = 2_500
 
@@ -59,6 +60,7 @@ async def mutated_messages(
         await rough.answered({identity: sent[identity] for identity in batch})
     unknown = rough.look().pop(key(None), 0)
     check_decent(outside)
+    check_memory(outside)
     assert rough.answers == sent, f"answered otherwise than once: {(rough.answers - sent) + (sent - rough.answers)}"
     assert unknown <= total
     assert part == "speaking" or not rough.told, f"shown to the user: {rough.told}"
@@ -104,6 +106,7 @@ async def mutated_frames(
     assert set(once.values()) <= {1}, "answered otherwise than once"
     assert not rough.told, f"shown to the user: {rough.told}"
     check_decent(outside)
+    check_memory(outside)
     return ended
 
 

@@ -200,6 +200,7 @@ def traced_in(at: Ground, row: Hostile, folder: Path) -> Connect:
     return connect
 
 
+@pytest.mark.kernel
 @traceable
 @pytest.mark.parametrize("row", HOSTILE, ids=lambda row: row.name)
 async def test_a_hostile_folder_gets_nothing(tmp_path: Path, row: Hostile, tally: Tally) -> None:
@@ -237,7 +238,7 @@ def test_the_trap_of_a_folder_works(tmp_path: Path, row: Hostile) -> None:
     env = {"PATH": os.environ["PATH"], "HOME": str(at.home), **row.environment(at)}
     if shutil.which(row.careless[0]) is None:
         pytest.skip(f"{row.careless[0]} is not installed")
-    subprocess.run(row.careless, cwd=at.root, env=env, capture_output=True, timeout=20, check=False)
+    subprocess.run(row.careless, cwd=at.root, env=env, capture_output=True, timeout=60, check=False)
     assert os.listdir(at.marks) != []
 
 
@@ -281,6 +282,7 @@ except OSError:
 """
 
 
+@pytest.mark.kernel
 @traceable
 @pytest.mark.parametrize("name", BREACHES)
 def test_every_kind_of_breach_is_found(tmp_path: Path, name: str) -> None:
@@ -295,7 +297,7 @@ def test_every_kind_of_breach_is_found(tmp_path: Path, name: str) -> None:
     expected, code = (part.format(**known) for part in BREACHES[name])
     program = PROGRAM.format(names=sorted(BARE_ENVIRONMENT), code=code)
     argv = traced([sys.executable, "-I", "-B", "-c", program], tmp_path / "trace")
-    subprocess.run(argv, cwd=at.root, capture_output=True, timeout=20, check=True)
+    subprocess.run(argv, cwd=at.root, capture_output=True, timeout=60, check=True)
     bounds = Bounds((state,), "127.0.0.1:1", known["rg"])
     found = breaches(read_trace(tmp_path / "trace", at.root), bounds)
     assert [breach for breach in found if breach.startswith(expected)] != [], found

@@ -25,7 +25,7 @@ from tests.support.outside import Connect, Outside
 from tests.support.signing_script import Text, Tool, answer, tool
 from tests.support.sizes import SEED, tries
 
-pytestmark = needs_proc
+pytestmark = [needs_proc, pytest.mark.timing]
 MAX_ECHO_MS, MAX_CANCEL_SECONDS, MAX_END_SECONDS, MAX_MB = 250, 1, 5, 60
 BETWEEN = 5
 CALLS = 3_000
@@ -173,7 +173,7 @@ async def at_work(outside: Outside, turn: Request, tools: int) -> None:
     def works() -> bool:
         return turn.answered or sum(value["kind"] == "tool" for value in client.progress("p")) > tools
 
-    await client.wait_for(works, within=20, what="the beginning of the work")
+    await client.wait_for(works, within=60, what="the beginning of the work")
     for _ in range(BETWEEN):
         await echo(client)
 

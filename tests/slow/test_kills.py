@@ -16,6 +16,7 @@ from tests.support.sizes import SEED, lots, tries
 PER_SESSION = 20
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize(("lot", "count"), list(enumerate(lots(tries("A-15"), PER_SESSION))))
 async def test_kills_at_random_points(tmp_path: Path, lot: int, count: int, servers: Connect, tally: Tally) -> None:
     chance = random.Random(f"{SEED} {lot}")

@@ -18,6 +18,7 @@ from thinklsp.core.errors import PathRefused
 from thinklsp.workspace.paths import Root
 from thinklsp.workspace.relpath import RelPath
 
+pytestmark = pytest.mark.timing
 CANARY, INSIDE, NEW = b"outside-canary", b"inside", b"inside, newly written"
 PATIENCE = 120  # Seconds until the control must have lost.
 

@@ -23,7 +23,7 @@ from tests.support.sizes import sized
 from tests.support.steady_provider import SteadyProvider, asking, streamed
 from tests.support.watching import seen
 
-pytestmark = needs_proc
+pytestmark = [needs_proc, pytest.mark.timing]
 # The promised milliseconds of an echo.
 ECHO = {"p50": 5, "p99": 50, "max": 250}
 # The promised milliseconds until the first progress, if 32 turns begin at once.

@@ -6,13 +6,15 @@ import asyncio
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.slow.running import SLACK, needs_proc, planted, running, say
 from tests.support.gauges import Gauge, gauge
 from tests.support.outside import UNWATCHED, Outside, start
 from tests.support.signing_script import Text, answer
 from tests.support.sizes import sized
 
-pytestmark = needs_proc
+pytestmark = [needs_proc, pytest.mark.timing]
 SECONDS = sized(commit=8, nightly=60)
 
 

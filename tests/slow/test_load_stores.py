@@ -22,6 +22,7 @@ from thinklsp.core.messages import AssistantMessage, TextBlock
 from thinklsp.sessions.session import Session
 from thinklsp.workspace.paths import compute_workspace_key
 
+pytestmark = pytest.mark.timing
 FILES = sized(commit=8_000, nightly=100_000)
 _RARE = 1_000
 

@@ -11,6 +11,7 @@ from tests.support.outside import server_with
 from tests.support.shadowing import until
 from tests.support.signing_script import Text, answer
 
+pytestmark = pytest.mark.timing
 KEPT = {
     "a callback that computes": ("busy(20_000_000)", "the event loop was kept"),
     "a callback that waits": ("time.sleep(1.5)", "the event loop was kept"),
@@ -46,7 +47,7 @@ async def held(place: Path, work: str, told: str = "") -> str:
         place, answer(Text("Yes.")), connect=server_with(PROGRAM.format(work=work)), finish=False
     ) as outside:
         await outside.turn("thinklsp.chat", {"prompt": "Hello."})
-        await until(lambda: told in outside.held(), within=20)
+        await until(lambda: told in outside.held(), within=60)
         assert await outside.client.close() == 0
         return outside.held()
 

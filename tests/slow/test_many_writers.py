@@ -9,6 +9,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from tests.slow.running import Tally
 from tests.support.sizes import tries
 from thinklsp.jsonrpc.writer import FrameWriter, OutgoingQueue
@@ -74,6 +76,7 @@ def test_many_threads_send_at_once(tally: Tally) -> None:
     tally("A-11", count)
 
 
+@pytest.mark.timing
 def test_a_writer_without_a_lock_is_noticed() -> None:
     whole, broken = sent(Unlocked, 80)
     assert whole < 80

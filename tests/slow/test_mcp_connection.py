@@ -21,7 +21,7 @@ from thinklsp.mcp_client.server_config import ServerConfig
 
 GOOD = str(Path(__file__).parents[1] / "mcp_client" / "good_server.py")
 HOSTILE = str(Path(__file__).parents[1] / "mcp_client" / "hostile_server.py")
-LIMITS: Any = {"start_timeout_seconds": 30.0, "timeout_seconds": 30.0}
+LIMITS: Any = {"start_timeout_seconds": 60.0, "timeout_seconds": 60.0}
 ERAS = {"modern": "2026-07-28", "legacy": "2025-11-25"}
 
 
@@ -171,7 +171,7 @@ async def test_a_question_ends_with_its_call() -> None:
         finally:
             cancelled.set()
 
-    async with connect(GOOD, "legacy", timeout_seconds=5.0) as connection:
+    async with connect(GOOD, "legacy") as connection:
         await connection.start()
         call = asyncio.ensure_future(connection.call("greet", {}, hesitate))
         await asked.wait()

@@ -12,7 +12,10 @@ from tests.mcp_client.driving import build_case, driver
 
 MAX_MEGABYTES = 60.0
 MAX_CLOSE_SECONDS = 9.0
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes and memory are read from /proc")
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="processes and memory are read from /proc"),
+    pytest.mark.timing,
+]
 
 UNKNOWN = "The outcome of the tool `work` is unknown."
 # The mode of the server, and the end of the message for a start that fails.

@@ -34,7 +34,7 @@ SERVER = str(Path(__file__).parents[1] / "mcp_client" / "stopping_server.py")
 WORKS = "It works."
 CALL = answer(tool("mcp__first__work"))
 QUESTION = "session/request_permission"
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are read from /proc")
+pytestmark = [pytest.mark.skipif(sys.platform != "linux", reason="processes are read from /proc"), pytest.mark.timing]
 # Stops before a file of the state folder is replaced, as long as a file with the name of the point exists.
 STOP_AT_RENAME = """
 import os, sys, threading
@@ -191,7 +191,7 @@ async def test_kill_while_the_user_is_asked(tmp_path: Path, nursery: Nursery | N
 
         talk.peer.handlers[QUESTION] = ignore
         talk.send("Use it.")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await asked.wait()
         await kill(talk.outside, tmp_path)
         talk.peer.handlers[QUESTION] = usual

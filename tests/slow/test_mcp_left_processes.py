@@ -14,7 +14,7 @@ from tests.support.epilogue import children
 from tests.support.watching import seen
 
 MAX_SECONDS = 5.0
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are read from /proc")
+pytestmark = [pytest.mark.skipif(sys.platform != "linux", reason="processes are read from /proc"), pytest.mark.timing]
 # The mode of the server, whether it is ready when thinklsp is killed, and whether a call is running.
 PHASES = [
     ("silent", False, False), ("half_line", False, False), ("ok", True, False), ("hang", True, True),

@@ -18,7 +18,10 @@ LARGE = str(Path(__file__).parents[1] / "mcp_client" / "large_server.py")
 WATCHED = str(Path(__file__).parents[1] / "bench" / "servers" / "watched.py")
 ERAS = {"first": "modern", "second": "legacy", "third": "modern"}
 MAX_MS = 50.0
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the settings of the servers name POSIX paths")
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="the settings of the servers name POSIX paths"),
+    pytest.mark.timing,
+]
 
 
 async def test_large_servers_never_keep_the_loop(tmp_path: Path) -> None:

@@ -145,7 +145,8 @@ def open_to_others(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=needs_sandbox) if kind == "command" else kind for kind in KINDS]
+    "kind",
+    [pytest.param(kind, marks=[needs_sandbox, pytest.mark.kernel]) if kind == "command" else kind for kind in KINDS],
 )
 async def test_nobody_else_can_read_what_is_written(tmp_path: Path, servers: Connect, kind: str, tally: Tally) -> None:
     user = tmp_path / "user"

@@ -77,12 +77,14 @@ async def a_session(place: Path, fault: str) -> None:
         await world.outside.stop()
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("fault", some(MESSAGES, commit=2))
 async def test_a_fault_with_messages_is_found(tmp_path: Path, fault: str) -> None:
     with pytest.raises(FOUND, match=MESSAGES[fault]):
         await messages(tmp_path, fault)
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("fault", some(FRAMES, commit=1))
 async def test_a_fault_with_frames_is_found(tmp_path: Path, fault: str) -> None:
     with pytest.raises(FOUND, match=FRAMES[fault]):
@@ -106,6 +108,7 @@ def test_random_sessions_find_a_fault(tmp_path: Path) -> None:
         random_sessions(tmp_path, own_server, 10, planted("ends twice"))
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("course", [messages, frames, a_session], ids=lambda course: course.__name__)
 async def test_without_a_fault_nothing_is_found(tmp_path: Path, course: object) -> None:
     assert callable(course)

@@ -51,6 +51,7 @@ async def synced(folder: Path, argv: Sequence[str]) -> list[int]:
     return counts
 
 
+@pytest.mark.kernel
 @pytest.mark.skipif(why_not() is not None, reason=f"NO COMMIT WAS WATCHED: {why_not()}")
 async def test_every_commit_reaches_the_disk(tmp_path: Path) -> None:
     counts = await synced(tmp_path, WRITING)
@@ -59,6 +60,7 @@ async def test_every_commit_reaches_the_disk(tmp_path: Path) -> None:
     assert min(counts) >= 1
 
 
+@pytest.mark.kernel
 @pytest.mark.skipif(why_not() is not None, reason=f"NO COMMIT WAS WATCHED: {why_not()}")
 async def test_a_commit_that_stays_in_memory_is_noticed(tmp_path: Path) -> None:
     assert min(await synced(tmp_path, (sys.executable, "-c", UNSYNCED))) == 0

@@ -12,6 +12,8 @@ from tests.support.other_hosts import SseServer, Step, head
 from thinklsp.core.errors import TransportFailed
 from thinklsp.engine import Engine
 
+pytestmark = pytest.mark.timing
+
 
 @pytest.mark.parametrize("play", [["hold"], [head(200, "application/json", content_length="9"), b'{"d', "hold"]])
 async def test_a_list_of_models_is_waited_for_ten_seconds(play: list[Step]) -> None:

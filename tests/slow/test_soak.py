@@ -10,7 +10,7 @@ from tests.slow.running import Tally, needs_proc, planted, say
 from tests.soak.run import Plan, soak
 from tests.support.sizes import SEED, sized, tries
 
-pytestmark = needs_proc
+pytestmark = [needs_proc, pytest.mark.timing]
 LEAKS = {
     "memory": "memory grew by",
     "objects": "objects behind",

@@ -23,6 +23,7 @@ KILLS = lots(2 * tries("A-15"), 100)
 FLIPS = lots(sized(commit=200, nightly=5000), 100)
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize(("seed", "points"), [(SEED + number, points) for number, points in enumerate(KILLS)])
 async def test_killed_processes_lose_nothing_that_was_acknowledged(
     seed: int, points: int, tmp_path: Path, tally: Tally

@@ -50,6 +50,7 @@ async def strangers(come: Come, port: int) -> AsyncIterator[None]:
             wire.kill()
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("come", [_silent, _many])
 @pytest.mark.parametrize("kind", ["tcp", "ws"])
 async def test_a_client_with_the_token_always_gets_in(kind: Kind, come: Come, tmp_path: Path) -> None:

@@ -6,6 +6,8 @@ import asyncio
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+import pytest
+
 from tests.slow.running import needs_proc, say
 from tests.support.gauges import gauge
 from tests.support.listening import Listening
@@ -13,7 +15,7 @@ from tests.support.postgres_server import PostgresServer
 from tests.support.sizes import sized
 from tests.teams.light_client import LightClient
 
-pytestmark = needs_proc
+pytestmark = [needs_proc, pytest.mark.timing]
 SERVERS = sized(commit=2, nightly=4)
 IDLE, ACTIVE = sized(commit=60, nightly=1_000), sized(commit=8, nightly=100)
 SECONDS = sized(commit=8, nightly=300)

@@ -6,11 +6,14 @@ import asyncio
 import json
 import sys
 
+import pytest
+
 from tests.slow.running import quantile, say
 from tests.support.postgres_server import create_test_key, run_postgres
 from tests.support.sizes import STEP, sized
 from tests.teams.paced_worker import STEPS_PER_SECOND
 
+pytestmark = pytest.mark.timing
 WORKERS = (2,) if STEP in ("quick", "commit") else (4, 8, 16, 32)
 SECONDS = sized(commit=3, nightly=20)
 # In CI, other tests run beside this one, so it measures nothing there.

@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.conformance.slow.test_lsp_verified import BUFFER, DISK, EDIT, TESTS, TESTS_ON_DISK, config, state
 from tests.support.outside import start
 from tests.support.shadowing import needs_sandbox
 from tests.support.signing_script import Text, Thinking, answer
 
-pytestmark = needs_sandbox
+pytestmark = [needs_sandbox, pytest.mark.kernel, pytest.mark.timing]
 
 FOLDERS, FILES = 200, 100
 

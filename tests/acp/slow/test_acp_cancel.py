@@ -43,6 +43,7 @@ async def check_goes_on(talk: Talk) -> None:
     talk.outside.told()
 
 
+@pytest.mark.timing
 async def test_cancel_right_after_the_prompt(begin: Begin) -> None:
     talk = await begin(*[say("a")] * 2)
     running = talk.send("Go.")
@@ -50,6 +51,7 @@ async def test_cancel_right_after_the_prompt(begin: Begin) -> None:
     await check_goes_on(talk)
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("late", [CANCELLED, YES])
 async def test_late_answer_does_not_answer_the_next_question(begin: Begin, late: Json) -> None:
     talk = await begin(answer(EDIT), say("a"), files=FILES)
@@ -114,6 +116,7 @@ async def test_cancel_of_nothing_is_ignored(begin: Begin) -> None:
     assert await talk.prompt("Go.") == "end_turn"
 
 
+@pytest.mark.timing
 async def test_cancel_twice_is_one_cancel(begin: Begin) -> None:
     hold = Hold()
     talk = await begin(answer(Text("a"), hold))
@@ -138,6 +141,7 @@ async def test_more_cancels_change_nothing(begin: Begin, count: int) -> None:
     assert "Not applied: a.py." in json.dumps(talk.provider.requests[-1].body["messages"])
 
 
+@pytest.mark.timing
 async def test_cancel_reaches_one_session(begin: Begin) -> None:
     holds = Hold(), Hold()
     talk = await begin(*[answer(Text("a"), hold, Text("b")) for hold in holds])

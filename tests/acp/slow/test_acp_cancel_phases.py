@@ -17,6 +17,9 @@ from tests.slow.running import say as write_line
 from tests.support.client.actions import DEADLINE
 from tests.support.shadowing import PROBLEM
 
+pytestmark = pytest.mark.timing
+
+
 # A client that reports no cancel of a write has written.
 WRITTEN = {("writing", "as the protocol says"), ("writing", "late")}
 

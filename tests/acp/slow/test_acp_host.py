@@ -22,6 +22,7 @@ def count_open_files(talk: Talk) -> int:
     return len(os.listdir(f"/proc/{talk.client.process.pid}/fd"))
 
 
+@pytest.mark.timing
 async def test_open_sessions_use_no_descriptors(begin: Begin) -> None:
     """Each open session had one for each of its folders, and a process may have 1,024."""
     talk = await begin(answer(edit_file("a.py", "1", "2")), say("Done."), files=FILES)

@@ -71,7 +71,7 @@ async def kill_in(talk: Talk, name: str, prompt: str = "Change it.") -> None:
     phase = PHASES[name]
     killed = kill_at(talk, phase)
     talk.send(prompt)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await killed.wait()
     await talk.client.gone()
     assert outcomes(talk) == phase.outcomes
@@ -166,7 +166,7 @@ async def test_next_agent_finishes_an_undo(begin: Begin, name: str, tally: Tally
     talk.peer.writes.clear()
     killed = kill_at(talk, PHASES[name])
     talk.send("/undo")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await killed.wait()
     await talk.client.gone()
     assert UNDO_PHASES[name]((talk.root / "a.py").read_text())

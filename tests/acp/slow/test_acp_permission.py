@@ -136,6 +136,7 @@ async def test_answers_out_of_order(begin: Begin) -> None:
     assert talk.peer.text("a.py") == "x = 2\n"
 
 
+@pytest.mark.kernel
 @needs_sandbox
 @pytest.mark.parametrize(("choice", "status"), [("allow_once", "completed"), ("reject_once", "failed")])
 async def test_command_shows_its_words(begin: Begin, choice: str, status: str) -> None:
@@ -153,6 +154,7 @@ async def test_command_shows_its_words(begin: Begin, choice: str, status: str) -
     talk.outside.told()
 
 
+@pytest.mark.kernel
 @needs_sandbox
 async def test_command_that_is_cancelled_ends_the_turn(begin: Begin) -> None:
     talk = await begin(ECHO, say("Done."), own=COMMANDS)
@@ -161,6 +163,7 @@ async def test_command_that_is_cancelled_ends_the_turn(begin: Begin) -> None:
     talk.outside.told()
 
 
+@pytest.mark.kernel
 @needs_sandbox
 async def test_rule_of_the_user_asks_nothing(begin: Begin) -> None:
     talk = await begin(ECHO, say("Done."), own=COMMANDS + '[permissions]\nallow = [["echo"]]\n')

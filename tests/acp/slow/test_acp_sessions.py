@@ -8,6 +8,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.acp.conftest import Begin
 from tests.acp.talk import Talk, refusal
 from tests.e2e.acting import edit_file, read_file, say
@@ -42,6 +44,7 @@ def replayed(talk: Talk) -> list[Json]:
     return [update for update in talk.updates() if update["sessionUpdate"] in REPLAYED]
 
 
+@pytest.mark.timing
 async def test_new_session_is_quick_without_a_network(begin: Begin) -> None:
     """The client's own rules look for updates that come before the answer."""
     talk = await begin(session=False, env={"ANTHROPIC_BASE_URL": "http://127.0.0.1:9"})
@@ -237,7 +240,7 @@ async def test_a_language_server_knows_why_the_agent_wrote(begin: Begin) -> None
     lsp = await RawClient.start(ARGV, cwd=talk.root, env=talk.outside.variables)
     await lsp.initialize(talk.root, options={"model": MODEL})
     uri = lsp.open((talk.root / "a.py").as_uri())
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while (told := await lsp.hover(uri, "x = 2")) is None:
             pass
     assert "Counted." in str(told)

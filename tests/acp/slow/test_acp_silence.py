@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.acp.client import NoAnswer
 from tests.acp.conftest import Begin
 from tests.acp.fake_zed import CodeCompanion, FakeZed, Silent
@@ -24,6 +26,7 @@ def unanswered(_: Json) -> Json:
     raise NoAnswer
 
 
+@pytest.mark.timing
 async def test_read_falls_back_to_the_disk(begin: Begin) -> None:
     talk = await begin(answer(read_file("a.py")), say("1."), env=clock(20), peer=Silent, **FAST)
     assert await talk.prompt("What is x?") == "end_turn"
@@ -31,6 +34,7 @@ async def test_read_falls_back_to_the_disk(begin: Begin) -> None:
     talk.outside.told()
 
 
+@pytest.mark.timing
 async def test_question_without_an_answer_rejects(begin: Begin) -> None:
     """Ten minutes of the agent."""
     talk = await begin(answer(edit_file("a.py", "1", "2")), say("Done."), env=clock(200), **FAST)
@@ -41,6 +45,7 @@ async def test_question_without_an_answer_rejects(begin: Begin) -> None:
     assert talk.outside.told()
 
 
+@pytest.mark.timing
 async def test_write_without_an_answer_is_not_done(begin: Begin) -> None:
     talk = await begin(answer(edit_file("a.py", "1", "2")), say("Done."), env=clock(50), **FAST)
     talk.peer.handlers["fs/write_text_file"] = unanswered
@@ -60,6 +65,7 @@ async def test_end_of_input_during_a_question_ends_the_agent(begin: Begin) -> No
     assert (talk.root / "a.py").read_text() == "x = 1\n"
 
 
+@pytest.mark.timing
 async def test_every_request_is_quick_enough_for_codecompanion(begin: Begin) -> None:
     """It gives up after 20 s; nothing but a prompt takes longer than a tenth of that."""
     talk = await begin(say("Hi."), files=FILES, peer=CodeCompanion)

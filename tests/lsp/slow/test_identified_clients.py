@@ -66,7 +66,7 @@ class Client:
         self._number += 1
         message = {"jsonrpc": "2.0", "id": self._number, "method": method, "params": params}
         self.wire.write(json.dumps(message).encode())
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while framed := await self.wire.read():
                 answer = json.loads(framed.partition(b"\r\n\r\n")[2])
                 if answer.get("id") == self._number and "method" not in answer:
@@ -77,7 +77,7 @@ class Client:
         return (await self.ask("initialize", NOBODY))["result"]["capabilities"]
 
     async def until_closed(self) -> int | None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while await self.wire.read():
                 pass
         return self.wire.closed
@@ -230,6 +230,7 @@ async def test_server_of_a_client_has_its_identity(door: Door) -> None:
     await verifier.aclose()
 
 
+@pytest.mark.timing
 async def test_access_ends_by_the_clock_of_the_machine(door: Door) -> None:
     """A machine that was suspended does not keep a client longer."""
     verifier = OidcVerifier(door.provider.section, NetworkSection())

@@ -54,6 +54,7 @@ def test_the_command_line_chooses_the_level_of_the_log(tmp_path: Path) -> None:
         assert "level: 10\n" in server.end()[1]
 
 
+@pytest.mark.timing
 def test_editor_death_is_noticed_with_open_input(server: Process) -> None:
     argv = [sys.executable, "-c", "import sys; sys.stdin.read()"]
     with subprocess.Popen(argv, stdin=subprocess.PIPE) as editor:

@@ -20,7 +20,7 @@ async def test_who_does_not_read_is_left_and_no_other(kind: str) -> None:
         deaf, other = await served(await connect(port)), await served(await connect(port))
         deaf.writer.transport.pause_reading()
         question = json.dumps({"jsonrpc": "2.0", "id": LONG, "method": f"{LONG}!"}).encode()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not deaf.writer.transport.is_closing():
                 for _ in range(200):
                     deaf.write(question)

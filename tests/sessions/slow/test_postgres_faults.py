@@ -60,6 +60,7 @@ async def test_a_restart_of_the_server_is_only_a_wait(somebody: ClientIdentity) 
             assert await reader.get(session.id, "w") == session
 
 
+@pytest.mark.timing
 async def test_a_store_with_leases_closes_soon_without_its_server(somebody: ClientIdentity) -> None:
     with run_postgres() as server:
         store = server.create_store(somebody)

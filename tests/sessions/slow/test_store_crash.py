@@ -31,6 +31,7 @@ from thinklsp.core.errors import SessionError
 POINTS = 30
 
 
+@pytest.mark.timing
 async def test_a_killed_process_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
     random = Random(5)
     counts = []

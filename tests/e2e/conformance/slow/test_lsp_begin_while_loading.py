@@ -29,6 +29,7 @@ sys.meta_path.insert(0, Gate())
 """
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("token", ["t", None])
 async def test_begin_goes_out_while_the_engine_loads(begin: Begin, tmp_path: Any, token: str | None) -> None:
     """For a caller with a token and for one without."""

@@ -238,6 +238,7 @@ LARGE = "".join(f"value_{number} = {number % 100}\n" + "# filler " * 9 + "\n" fo
 NAMES = tuple(f"large{number}.py" for number in range(2))
 
 
+@pytest.mark.timing
 async def test_large_files_are_reviewed_while_the_server_answers(begin: Begin) -> None:
     """A review of hundreds of hunks in 2 MB, half of them kept, and half of these undone later."""
     calls = (tool("edit_file", path=name, old_text=" = 3\n", new_text=" = three\n", replace_all=True) for name in NAMES)

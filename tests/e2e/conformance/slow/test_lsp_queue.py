@@ -39,7 +39,7 @@ async def stored(outside: Outside, session: str) -> list[tuple[str, str]]:
 
 
 async def wait_until_queued(outside: Outside, session: str, *prompts: str) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while [text for text, outcome in await stored(outside, session) if outcome == "queued"] != list(prompts):
             pass
 
@@ -255,6 +255,7 @@ async def test_failure_of_a_turn_with_two_prompts_is_one_message(begin: Begin, *
     assert outside.told() == []
 
 
+@pytest.mark.timing
 async def test_flood_of_large_prompts_is_bounded(begin: Begin) -> None:
     """An attacker queues hundreds of prompts, many of a megabyte: few wait, and the others get one sentence each."""
     hold = Hold()

@@ -179,7 +179,7 @@ async def test_a_prompt_survives_kill_9_before_its_first_step(begin: Begin) -> N
     hold = Hold()
     outside = await begin(answer(Thinking(), hold), say("Done."))
     start_chat(outside, LOST, token="t")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await hold.reached.wait()
     await outside.kill()
     await outside.restart(kill=True)

@@ -18,7 +18,7 @@ from tests.support.outside import Outside, said
 from tests.support.shadowing import needs_sandbox
 from tests.support.signing_script import Thinking, answer, tool
 
-pytestmark = needs_sandbox
+pytestmark = [needs_sandbox, pytest.mark.kernel]
 
 DISK = "def add(a, b):\n    return a + b\n"
 TESTS_ON_DISK = """\

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
 from tests.e2e.conftest import Begin
 from tests.support.killing import Killing
 
 KILLS = 6
 
 
+@pytest.mark.timing
 async def test_kills_at_random_points_lose_nothing_that_was_told(begin: Begin) -> None:
     chance = random.Random(20_261_121)
     killing = Killing(await begin(files={"a.py": "x = 1\n"}))
