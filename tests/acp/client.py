@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from tests.acp.agent_rules import AgentChecker
-from tests.support.client.actions import DEADLINE, Process, Received, Request
-from tests.support.watching import Watched
+from tests.support.client.actions import Process, Received, Request
+from tests.support.watching import HANG_SECONDS, Watched
 
 Json = Any
 Handler = Callable[[Json], Any]
@@ -144,7 +144,7 @@ class AcpClient(Watched):
     async def gone(self) -> int:
         """Wait until the process and its streams have ended."""
         try:
-            async with asyncio.timeout(DEADLINE):
+            async with asyncio.timeout(HANG_SECONDS):
                 await asyncio.gather(*self._tasks)
                 code: int = await self.process.wait()
         except TimeoutError:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.watching import HANG_SECONDS
 from thinklsp.acp.peer import AcpPeer, Params, Reply
 from thinklsp.jsonrpc.error_responses import ClientError
 
@@ -54,7 +55,7 @@ async def test_request_cancelled_before_its_first_step_is_answered(peer: AcpPeer
     """Both lines come in one read, so the task of the request has not run when the cancel arrives."""
     receive(peer, id=1, method="wait", params={})
     receive(peer, method="$/cancel_request", params={"requestId": 1})
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HANG_SECONDS):
         await written.added.wait()
     [answer] = written.messages
     assert (answer["id"], answer["error"]["code"]) == (1, -32800)
@@ -73,7 +74,7 @@ async def test_requests_are_answered_when_the_peer_closes(peer: AcpPeer, written
 
 async def test_own_request_that_is_cancelled_is_withdrawn_once(peer: AcpPeer, written: Written) -> None:
     task = asyncio.create_task(peer.request("fs/read_text_file", {}, 60))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HANG_SECONDS):
         await written.added.wait()
     task.cancel()
     assert isinstance((await asyncio.gather(task, return_exceptions=True))[0], asyncio.CancelledError)
@@ -86,7 +87,7 @@ async def test_own_request_that_is_cancelled_is_withdrawn_once(peer: AcpPeer, wr
 
 async def test_error_of_the_client_has_its_code(peer: AcpPeer, written: Written) -> None:
     task = asyncio.create_task(peer.request("fs/read_text_file", {}, 60))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HANG_SECONDS):
         await written.added.wait()
     receive(peer, id=written.messages[0]["id"], error={"code": -32002, "message": "No such file."})
     with pytest.raises(ClientError) as raised:
@@ -97,7 +98,7 @@ async def test_error_of_the_client_has_its_code(peer: AcpPeer, written: Written)
 @pytest.mark.parametrize("error", [7, "no", None, [], {}, {"code": True}, {"code": "x"}])
 async def test_nonsense_is_an_answer_without_value(peer: AcpPeer, written: Written, error: Json) -> None:
     task = asyncio.create_task(peer.request("fs/read_text_file", {}, 60))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HANG_SECONDS):
         await written.added.wait()
     receive(peer, id=written.messages[0]["id"], error=error)
     answer = (await asyncio.gather(task, return_exceptions=True))[0]

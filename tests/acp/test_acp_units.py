@@ -53,6 +53,7 @@ def test_chunks_are_as_long_as_the_limit_allows(text: str, limit: int) -> None:
     assert all(len(piece.encode()) > limit - 4 for piece in pieces[:-1])
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("letter", ["a", "é", "😀", "a😀"])
 def test_chunks_cost_no_more_than_their_text(letter: str) -> None:
     """64 times the text costs 64 times the time, within a wide margin. The square would be 4,096 times."""

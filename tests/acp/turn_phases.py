@@ -10,10 +10,10 @@ from typing import Any, Literal
 from tests.acp.client import CANCELLED, NoAnswer
 from tests.acp.talk import Talk
 from tests.e2e.acting import edit_file, read_file, say
-from tests.support.client.actions import DEADLINE, Request
+from tests.support.client.actions import Request
 from tests.support.signing_rules import Conversations
 from tests.support.signing_script import Event, Failure, Hold, Text, Thinking, answer, tool
-from tests.support.watching import seen
+from tests.support.watching import HANG_SECONDS, seen
 
 Json = Any
 Way = Literal["as the protocol says", "never", "late"]
@@ -25,7 +25,7 @@ _EARLIER_TURNS = 2
 
 
 async def _until_held(talk: Talk, hold: Hold) -> None:
-    async with asyncio.timeout(DEADLINE):
+    async with asyncio.timeout(HANG_SECONDS):
         await hold.reached.wait()
 
 

@@ -72,30 +72,46 @@ def test_messages_arrive_as_they_were_written(values: list[object]) -> None:
     assert read([b"".join(map(build_line, bodies))], MAX_LINE_BYTES) == bodies
 
 
+def read_byte_by_byte(size: int) -> float:
+    """Read one line in the smallest chunks. Return the processor time of each."""
+    reader = LineReader()
+    began = time.process_time()
+    for _ in range(size):
+        assert reader.feed(b"x") == []
+    seconds = time.process_time() - began
+    assert reader.feed(b"\n") == [b"x" * size]
+    return seconds / size
+
+
+def test_a_long_line_of_the_smallest_chunks_is_whole() -> None:
+    read_byte_by_byte(100_000)
+
+
+@pytest.mark.timing
 def test_the_worst_megabyte_costs_linear_time() -> None:
-    def measure(size: int) -> float:
-        reader = LineReader()
-        began = time.process_time()
-        for _ in range(size):
-            assert reader.feed(b"x") == []
-        seconds = time.process_time() - began
-        assert reader.feed(b"\n") == [b"x" * size]
-        return seconds / size
-
     # A search through the whole line for every chunk would cost ten times as much.
-    assert measure(1 << 20) < 4 * min(measure(100_000) for _ in range(3))
+    assert read_byte_by_byte(1 << 20) < 4 * min(read_byte_by_byte(100_000) for _ in range(3))
 
 
+def feed_too_long_line(reader: LineReader) -> list[bytes | BadFrame]:
+    chunk = b"x" * (1 << 20)
+    return [frame for _ in range(64) for frame in reader.feed(chunk)]
+
+
+def test_a_line_that_is_far_too_long_is_refused_once() -> None:
+    reader = LineReader()
+    assert feed_too_long_line(reader) == [BadFrame("The message is longer than 8,388,608 bytes.")]
+    assert reader.feed(b"x\n{}\n") == [b"{}"]
+
+
+@pytest.mark.timing
 def test_a_line_that_is_too_long_takes_no_memory() -> None:
     reader = LineReader()
-    chunk = b"x" * (1 << 20)
     tracemalloc.start()
     try:
-        frames = [frame for _ in range(64) for frame in reader.feed(chunk)]
+        feed_too_long_line(reader)
         current, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert frames == [BadFrame("The message is longer than 8,388,608 bytes.")]
     assert current < 1 << 20
     assert peak < 3 * MAX_LINE_BYTES
-    assert reader.feed(b"x\n{}\n") == [b"{}"]

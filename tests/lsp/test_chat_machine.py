@@ -17,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from tests.lsp.chat_editor import ChatEditor, HeldModel
 from tests.support.in_process import connected
 from tests.support.sizes import examples
+from tests.support.watching import HANG_SECONDS
 from thinklsp.core.errors import Overloaded
 from thinklsp.engine.connections import build_endpoint
 from thinklsp.lsp.chats.chat_outline import parse_chat
@@ -263,7 +264,7 @@ class ChatMachine(RuleBasedStateMachine):
         await asyncio.sleep(0)  # A task is known to its run from its first step on.
         turns = {run.cancellation.task for run in self.editor.server.assistant.turns._runs.values()}
         while rest := state.tasks - turns:
-            await asyncio.wait(rest, timeout=10)
+            await asyncio.wait(rest, timeout=HANG_SECONDS)
         assert len(turns) == len(self.running)
 
     async def _lenses(self, name: str) -> None:

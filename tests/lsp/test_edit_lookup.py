@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.in_process import InProcess, in_process
 from tests.support.stored_sessions import connection_of, full_session, opened
+from tests.support.watching import HANG_SECONDS
 from thinklsp.core.edits import FileEdit
 from thinklsp.engine.undo_plan import plan_undo
 from thinklsp.lsp.edits.pending_edits import PendingEdit
@@ -69,7 +70,7 @@ class Desk:
         await self.editor.settled()
         task = self.assistant.edit_lookup._task
         if task is not None:
-            await asyncio.wait([task], timeout=10)
+            await asyncio.wait([task], timeout=HANG_SECONDS)
 
     async def write_elsewhere(self, turn_id: str, before: str | None, after: str | None, **more: Any) -> None:
         write = PlannedWrite(more.get("uri", self.uri), "a.py", before, after)

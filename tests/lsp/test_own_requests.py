@@ -10,6 +10,7 @@ import pytest
 from lsprotocol import types
 
 from tests.support.in_process import InProcess, in_process
+from tests.support.watching import HANG_SECONDS
 from thinklsp.jsonrpc.error_responses import ClientError
 from thinklsp.lsp.protocol.lsp_protocol import LspProtocol
 
@@ -42,7 +43,7 @@ ANSWERS: dict[str, tuple[list[str], Any]] = {
 async def test_requests_of_the_server(editor: InProcess) -> None:
     protocol = editor.server.protocol
     for number, (answers, expected) in enumerate(ANSWERS.values(), 1):
-        task = asyncio.create_task(ask(protocol, {"n": number}, 5.0))
+        task = asyncio.create_task(ask(protocol, {"n": number}, HANG_SECONDS))
         identity = await last_id(editor, number)
         for answer in answers:
             editor.send(f'{{"jsonrpc":"2.0","id":{identity}{answer}}}'.encode())
@@ -52,7 +53,7 @@ async def test_requests_of_the_server(editor: InProcess) -> None:
         else:
             assert await task == expected
 
-    gone = asyncio.create_task(ask(protocol, {}, 5.0))
+    gone = asyncio.create_task(ask(protocol, {}, HANG_SECONDS))
     identity = await last_id(editor, len(ANSWERS) + 1)
     gone.cancel()
     await asyncio.wait([gone])

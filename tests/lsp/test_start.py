@@ -7,16 +7,19 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.support.client.wires import framed
+from tests.support.watching import HANG_SECONDS
 
 _HEADER = re.compile(rb"Content-Length: (\d+)\r\n\r\n")
 INITIALIZE = {"processId": None, "rootUri": None, "capabilities": {}}
 UNKNOWN = -32601
-DEADLINE = 20.0
 
 
 class Process:
@@ -81,7 +84,7 @@ class Process:
 
     def end(self) -> tuple[int, str]:
         """Waits for the end that must come by itself: exit code and standard error."""
-        _, errors = self.process.communicate(timeout=DEADLINE)
+        _, errors = self.process.communicate(timeout=HANG_SECONDS)
         return self.process.returncode, errors.decode()
 
 
@@ -128,15 +131,34 @@ def test_initialize_is_answered_before_heavy_imports(tmp_path: Path) -> None:
         assert loaded & {"asyncio", "logging", *HEAVY, *PROTOCOL} == set()
 
 
+def run_configured_server(home: Path) -> Iterator[Process]:
+    """Run a server with a menu of the user's, up to the first document."""
+    own = '[chat]\nfile_suffix = ".talk.md"\n[[actions]]\ntitle = "whistle"\nprompt = "Whistle."\nscope = "file"\n'
+    write_config(home, own)
+    for server in run_server(run_program(WITNESS), home):
+        server.ask(0, "initialize", INITIALIZE)
+        server.open()
+        yield server
+
+
+def has_own_menu(server: Process) -> bool:
+    return {"thinklsp: fix wrong", "thinklsp: whistle"} <= set(server.list_actions("file:///ws/a.py", "wrong"))
+
+
+@pytest.mark.timing
+def test_first_code_action_knows_the_users_menu(tmp_path: Path) -> None:
+    """The server waits a quarter of a second for the user's file."""
+    for server in run_configured_server(tmp_path):
+        assert has_own_menu(server)
+
+
 def test_first_code_action_precedes_heavy_imports(tmp_path: Path) -> None:
     """The engine comes after `initialized`, which this client leaves out. A-11: what the user's file says of the menu
     counts already."""
-    own = '[chat]\nfile_suffix = ".talk.md"\n[[actions]]\ntitle = "whistle"\nprompt = "Whistle."\nscope = "file"\n'
-    write_config(tmp_path, own)
-    for server in run_server(run_program(WITNESS), tmp_path):
-        server.ask(0, "initialize", INITIALIZE)
-        server.open()
-        assert {"thinklsp: fix wrong", "thinklsp: whistle"} <= set(server.list_actions("file:///ws/a.py", "wrong"))
+    for server in run_configured_server(tmp_path):
+        until = time.monotonic() + HANG_SECONDS
+        while not has_own_menu(server):
+            assert time.monotonic() < until
         server.open("file:///ws/a.talk.md", "## You\n\nHello.\n")
         assert server.list_actions("file:///ws/a.talk.md")[0] == "thinklsp: send"
         *_, loaded = list_loaded(server.leave())

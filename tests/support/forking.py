@@ -31,6 +31,7 @@ from tests.support.client.actions import Editing
 from tests.support.client.raw import RawClient
 from tests.support.loop_watch import watch
 from tests.support.only_loopback import only_loopback
+from tests.support.watching import HANG_SECONDS
 
 _LARGEST_REQUEST = 1 << 16
 _PLACE = {"line": 0, "character": 0}
@@ -110,7 +111,7 @@ class Nursery:
 
     def __exit__(self, *_: object) -> None:
         self._control.close()
-        self._process.wait(timeout=20)
+        self._process.wait(timeout=HANG_SECONDS)
 
     async def connect(self, root: Path, variables: Mapping[str, str], client: type[Editing] = RawClient) -> Any:
         """A server for this client alone, on pipes."""

@@ -118,5 +118,5 @@ async def counted(ask: Callable[[], Any], log: Callable[[], str], wait_for: Call
     """`ask` sends the signal. `wait_for` waits for what it is given to become true."""
     before = len(Count.all_in(log()))
     ask()
-    await wait_for(lambda: len(Count.all_in(log())) > before, within=60.0, what="the figures")
+    await wait_for(lambda: len(Count.all_in(log())) > before, what="the figures")
     return Count.all_in(log())[-1]

@@ -21,7 +21,7 @@ from lsprotocol.types import (
 )
 
 from tests.support.client.wires import take_body
-from tests.support.watching import Watched
+from tests.support.watching import HANG_SECONDS, Watched
 from thinklsp.jsonrpc.writer import FrameWriter
 from thinklsp.lsp.documents.open_documents import Document
 from thinklsp.lsp.protocol.converter import load_converter
@@ -77,7 +77,7 @@ class InProcess(Watched):
     async def settled(self) -> list[Json]:
         """What was received, once everything sent so far has been dealt with and nothing is running any more."""
         while running := [*self.server.protocol._request_futures.values()]:
-            await asyncio.wait(running, timeout=10)
+            await asyncio.wait(running, timeout=HANG_SECONDS)
         self._barriers += 1
         name = f"barrier {self._barriers}"
         self.request(name, "$/barrier")

@@ -14,7 +14,7 @@ from tests.support.canary import Canary
 from tests.support.client.actions import Editing
 from tests.support.client.raw import RawClient
 from tests.support.forking import Forked, Nursery
-from tests.support.watching import Watched
+from tests.support.watching import HANG_SECONDS, Watched
 
 Kind = Literal["tcp", "ws"]
 Process = asyncio.subprocess.Process | Forked
@@ -49,7 +49,7 @@ class Listening(Watched):
         assert self.process.stderr is not None
         for stream, into in ((self.process.stdout, self.stdout), (self.process.stderr, self.stderr)):
             self._readers.append(asyncio.create_task(self._read(stream, into)))
-        await self.wait_for(lambda: "listening on" in self.log, within=30.0, what="the address")
+        await self.wait_for(lambda: "listening on" in self.log, what="the address")
 
     async def _begin(self, folder: Path, environment: Mapping[str, str]) -> Process:
         if self._nursery is not None:
@@ -102,7 +102,7 @@ class Listening(Watched):
         """By a signal, which is the only way; gives the exit code."""
         assert self.process is not None
         self.process.send_signal(number)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(HANG_SECONDS):
             code = await self.process.wait()
             await asyncio.gather(*self._readers)
         return code

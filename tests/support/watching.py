@@ -10,6 +10,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 T = TypeVar("T")
+HANG_SECONDS = 60.0
+"""How long a test waits before it takes something for hanging. No test needs that long, even on a busy machine."""
 
 
 class Watched:
@@ -22,7 +24,7 @@ class Watched:
         for watcher in self._watchers:
             watcher.set()
 
-    async def wait_for(self, predicate: Callable[[], T], *, within: float = 10.0, what: str = "") -> T:
+    async def wait_for(self, predicate: Callable[[], T], *, within: float = HANG_SECONDS, what: str = "") -> T:
         """Return the first truthy value of `predicate`. Raises TimeoutError with `what` and what `describe` gives."""
         watcher = asyncio.Event()
         self._watchers.add(watcher)
@@ -42,7 +44,7 @@ class Watched:
         return ""
 
 
-async def seen(predicate: Callable[[], T], *, within: float = 10.0, what: str = "") -> T:
+async def seen(predicate: Callable[[], T], *, within: float = HANG_SECONDS, what: str = "") -> T:
     """As `wait_for`, for what nobody tells of, such as the end of a process: looks again and again."""
     async with asyncio.timeout(within):
         while not (value := predicate()):  # noqa: ASYNC110 - nothing tells

@@ -21,6 +21,7 @@ from random import Random
 from tests.support.images import png
 from tests.support.scripted_model import check_sendable
 from tests.support.stored_sessions import USAGE, NoVault, answer, database, opened, sealed
+from tests.support.watching import HANG_SECONDS
 from thinklsp.core.images import parse_image
 from thinklsp.core.messages import (
     AssistantMessage,
@@ -76,7 +77,7 @@ def writers(argv: Sequence[str] = WRITING) -> Iterator[Writers]:
             source.kill_all()
 
 
-async def until_told(folder: Path, lines: int, *, within: float = 30) -> list[str]:
+async def until_told(folder: Path, lines: int, *, within: float = HANG_SECONDS) -> list[str]:
     async with asyncio.timeout(within):
         while len(found := told(folder)) < lines:  # noqa: ASYNC110 - another process tells; there is no event for it
             await asyncio.sleep(0.002)
@@ -156,7 +157,7 @@ async def write(folder: Path) -> None:
 
 async def gone(pid: int) -> None:
     """A signal is on its way for a moment; its process may hold locks until it is gone."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(HANG_SECONDS):
         while True:
             try:
                 os.kill(pid, 0)

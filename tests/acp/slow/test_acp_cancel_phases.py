@@ -14,8 +14,8 @@ from tests.acp.talk import Talk
 from tests.acp.turn_phases import COMMANDS, NEW, OLD, PHASES, Way, reach
 from tests.slow.running import Tally, spread
 from tests.slow.running import say as write_line
-from tests.support.client.actions import DEADLINE
 from tests.support.shadowing import PROBLEM
+from tests.support.watching import HANG_SECONDS
 
 pytestmark = pytest.mark.timing
 
@@ -36,7 +36,7 @@ async def cancel_in(talk: Talk, name: str, way: Way) -> float:
     assert took < MAX_SECONDS
     if reached.held is not None and way == "late":
         reached.held.release()
-        async with asyncio.timeout(DEADLINE):
+        async with asyncio.timeout(HANG_SECONDS):
             await reached.held.answered.wait()
     reached.hold.release()
     await check_goes_on(talk)

@@ -18,6 +18,7 @@ from tests.slow.running import Tally
 from tests.support.outside import Connect
 from tests.support.signing_script import answer
 from tests.support.stored_sessions import rows
+from tests.support.watching import HANG_SECONDS
 
 Json = Any
 OLD, NEW, TYPED = "x = 1\ny = 1\n", "x = 2\ny = 1\n", "x = 3\ny = 1\n"
@@ -71,7 +72,7 @@ async def kill_in(talk: Talk, name: str, prompt: str = "Change it.") -> None:
     phase = PHASES[name]
     killed = kill_at(talk, phase)
     talk.send(prompt)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(HANG_SECONDS):
         await killed.wait()
     await talk.client.gone()
     assert outcomes(talk) == phase.outcomes
@@ -166,7 +167,7 @@ async def test_next_agent_finishes_an_undo(begin: Begin, name: str, tally: Tally
     talk.peer.writes.clear()
     killed = kill_at(talk, PHASES[name])
     talk.send("/undo")
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(HANG_SECONDS):
         await killed.wait()
     await talk.client.gone()
     assert UNDO_PHASES[name]((talk.root / "a.py").read_text())

@@ -16,6 +16,7 @@ from tests.e2e.acting import edit_file, read_file, say
 from tests.support.client.raw import RawClient
 from tests.support.outside import ARGV, MODEL, said
 from tests.support.signing_script import Hold, Text, Thinking, answer
+from tests.support.watching import HANG_SECONDS
 
 Json = Any
 MAX_NEW_SECONDS = 2.0
@@ -240,7 +241,7 @@ async def test_a_language_server_knows_why_the_agent_wrote(begin: Begin) -> None
     lsp = await RawClient.start(ARGV, cwd=talk.root, env=talk.outside.variables)
     await lsp.initialize(talk.root, options={"model": MODEL})
     uri = lsp.open((talk.root / "a.py").as_uri())
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(HANG_SECONDS):
         while (told := await lsp.hover(uri, "x = 2")) is None:
             pass
     assert "Counted." in str(told)

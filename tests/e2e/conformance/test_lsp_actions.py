@@ -112,6 +112,7 @@ async def test_disabled_actions_and_clients_without_literals(begin: Begin) -> No
     assert all(isinstance(action, types.Command) for action in plain)
 
 
+@pytest.mark.timing
 async def test_a_look_takes_no_time(outside: Outside) -> None:
     uri, problem = outside.uri("app.py"), diagnostic(TEXT, "nmae", "not defined")
     took = []

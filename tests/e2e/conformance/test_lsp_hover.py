@@ -14,6 +14,7 @@ from tests.support.client.editor import capabilities
 from tests.support.client.lsp import named
 from tests.support.outside import MODEL, Outside
 from tests.support.signing_script import answer
+from tests.support.watching import HANG_SECONDS
 
 STATS = "def mean(values):\n    return sum(values) / (len(values) - 1)\n\n\n" + "x = 0\n" * 30 + "last = 1\n"
 FIX = edit_file("stats.py", "(len(values) - 1)", "len(values)")
@@ -93,7 +94,7 @@ async def test_a_file_that_was_not_open_is_followed_from_its_opening(begin: Begi
 
 async def hover_until(outside: Outside, uri: str, part: str, *, is_found: bool) -> Any:
     """Hover until the server has looked up what other processes wrote."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(HANG_SECONDS):
         while ((told := await outside.client.hover(uri, part)) is not None) != is_found:
             pass
     return told

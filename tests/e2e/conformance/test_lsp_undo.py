@@ -18,6 +18,7 @@ from tests.support.client.lsp import named
 from tests.support.outside import Outside, said, statuses
 from tests.support.signing_script import Hold, Text, Thinking, answer, tool
 from tests.support.stored_sessions import Row, digest, rows
+from tests.support.watching import HANG_SECONDS
 
 TEN = "".join(f"l{number}\n" for number in range(1, 11))
 DONE = say("Done.")
@@ -93,7 +94,8 @@ def type_on_disk(path: Path) -> None:
     path.write_text(path.read_text().replace("l9\n", "mine\n") if path.exists() else "mine\n")
 
 
-async def test_undo_action_reverts_all_files_and_tells_the_model(begin: Begin) -> None:
+async def wrote_four_files(begin: Begin) -> tuple[Outside, str, Any]:
+    """Let a turn change, delete and create files. Return the URI of one that is open, and the turn's result as well."""
     files, options = {"b.py": TEN, "c.py": TEN}, {"edits": {"review": "always"}}
     outside, client, uri = await begin_file(begin, TEN, files=files, options=options)
     assert named(await client.code_actions(uri, "l1"), "undo") == []
@@ -102,19 +104,30 @@ async def test_undo_action_reverts_all_files_and_tells_the_model(begin: Begin) -
         tool("delete_file", path="c.py"),
         write_file("new/d.py", "new\n"),
     ]
-    turn = await wrote(outside, *calls)
+    return outside, uri, await wrote(outside, *calls)
+
+
+@pytest.mark.timing
+async def test_undo_action_is_offered_at_once(begin: Begin) -> None:
+    outside, uri, _ = await wrote_four_files(begin)
+    took = []
+    for _ in range(20):
+        start = time.monotonic()
+        [_] = named(await outside.client.code_actions(uri, "l1"), "undo")
+        took.append(time.monotonic() - start)
+    assert sorted(took)[10] < 0.010
+
+
+async def test_undo_action_reverts_all_files_and_tells_the_model(begin: Begin) -> None:
+    outside, uri, turn = await wrote_four_files(begin)
+    client = outside.client
     two = TEN.replace("l2\n", "TWO\n")
     assert rows(outside.home) == [
         *(Row(name, "change", digest(TEN), digest(two), "applied", undone=False) for name in ("a.py", "b.py")),
         Row("c.py", "delete", digest(TEN), None, "applied", undone=False),
         Row("d.py", "create", None, digest("new\n"), "applied", undone=False),
     ]
-    took = []
-    for _ in range(20):
-        start = time.monotonic()
-        [action] = named(await client.code_actions(uri, "l1"), "undo")
-        took.append(time.monotonic() - start)
-    assert sorted(took)[10] < 0.010
+    [action] = named(await client.code_actions(uri, "l1"), "undo")
     assert action.title == "thinklsp: undo “Change it.”"
     assert (action.kind, action.command.command) == ("refactor.rewrite.thinklsp.undo", "thinklsp.undo")
     assert action.command.arguments == ({"turnId": turn["turnId"]},)
@@ -210,7 +223,7 @@ async def test_another_server_undoes_what_the_first_one_wrote(begin: Begin) -> N
     async def action() -> Any:
         return named(await client.code_actions(uri, "l1"), "undo")
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HANG_SECONDS):
         while not await action():
             pass
     result = await client.command("thinklsp.undo")
@@ -248,7 +261,7 @@ async def test_an_edit_that_an_action_carried_can_be_undone(begin: Begin) -> Non
     client.editor.apply_edit(types.ApplyWorkspaceEditParams(apply.edit))
     # The server finds it when it is asked for actions next, by whichever of several questions, and offers its undo from
     # then on; the outcome is on disk a little later.
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(HANG_SECONDS):
         await asyncio.gather(*(client.code_actions(uri, "l1") for _ in range(5)))
         while not named(await client.code_actions(uri, "l1"), "undo"):
             pass

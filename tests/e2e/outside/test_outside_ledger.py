@@ -14,6 +14,7 @@ from tests.support.client.raw import RawClient
 from tests.support.outside import Outside, named, statuses
 from tests.support.signing_script import answer
 from tests.support.stored_sessions import rows
+from tests.support.watching import HANG_SECONDS
 
 TEN = "".join(f"l{number}\n" for number in range(1, 11))
 MORE = TEN.replace("l2\n", "l2\nNEW\n")
@@ -45,7 +46,7 @@ def outcomes(outside: Outside) -> list[str | None]:
 
 async def settled(outside: Outside, *expected: str) -> None:
     """The ledger is written behind the answer of a cancel and of a late edit."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HANG_SECONDS):
         while outcomes(outside) != [*expected]:
             await outside.client.command("thinklsp.cancel")
 
@@ -209,7 +210,7 @@ async def test_an_undo_that_was_cancelled_is_not_sent_again_unasked(begin: Begin
     assert len(client.edits()) == 2
     withheld.release.set()
     await outside.until_told("after it was cancelled", "a.py")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HANG_SECONDS):
         while not all(row.undone for row in rows(outside.home)):
             await client.command("thinklsp.cancel")
     assert outcomes(outside) == ["applied", "applied"]

@@ -14,6 +14,7 @@ import pytest
 from tests.support.client.wires import HandshakeRefused, TcpWire, WebSocketWire, framed
 from tests.support.forking import Nursery
 from tests.support.listening import Listening
+from tests.support.watching import HANG_SECONDS
 
 ALLOWED = "https://ide.example.com"
 INITIALIZE = {"processId": None, "rootUri": None, "capabilities": {}}
@@ -59,7 +60,7 @@ def initialize(options: Json) -> bytes:
 async def all_that_comes(wire: TcpWire) -> list[Json]:
     """Until the server closes, which it has to do by itself."""
     data = b""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HANG_SECONDS):
         while chunk := await wire.read():
             data += chunk
     wire.close()
@@ -205,7 +206,7 @@ async def test_what_is_no_websocket(ws: Listening) -> None:
         wire = await TcpWire.open(ws.port)
         wire.writer.write(sent)
         answer = b""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(HANG_SECONDS):
             while chunk := await wire.read():
                 answer += chunk
         assert answer.startswith(status or b"HTTP/1.1 4") or (status is None and not answer), sent[:40]

@@ -17,7 +17,7 @@ from websockets.datastructures import Headers
 
 from tests.support.client.wires import HandshakeRefused, WebSocketWire
 from tests.support.identity_provider import IdentityProvider, providing
-from tests.support.watching import seen
+from tests.support.watching import HANG_SECONDS, seen
 from thinklsp.core.client_identity import LOCAL_IDENTITY, TENANT_VARIABLE, USER_VARIABLE, ClientIdentity
 from thinklsp.identity.failure_limit import MAX_FAILURES
 from thinklsp.identity.jwt_verifier import OidcVerifier
@@ -66,7 +66,7 @@ class Client:
         self._number += 1
         message = {"jsonrpc": "2.0", "id": self._number, "method": method, "params": params}
         self.wire.write(json.dumps(message).encode())
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(HANG_SECONDS):
             while framed := await self.wire.read():
                 answer = json.loads(framed.partition(b"\r\n\r\n")[2])
                 if answer.get("id") == self._number and "method" not in answer:
@@ -77,7 +77,7 @@ class Client:
         return (await self.ask("initialize", NOBODY))["result"]["capabilities"]
 
     async def until_closed(self) -> int | None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(HANG_SECONDS):
             while await self.wire.read():
                 pass
         return self.wire.closed
@@ -240,7 +240,7 @@ async def test_access_ends_by_the_clock_of_the_machine(door: Door) -> None:
     assert await access.renew(door.provider.sign()) > 600
     now += 10_000
     await access.renew(door.provider.sign())
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HANG_SECONDS):
         await ending
     await verifier.aclose()
 

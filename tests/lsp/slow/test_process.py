@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 
 from tests.lsp.test_start import (
-    DEADLINE,
     INITIALIZE,
     WITNESS,
     Process,
@@ -28,6 +27,7 @@ from tests.lsp.test_start import (
 )
 from tests.support.epilogue import clock
 from tests.support.outside import ROOT
+from tests.support.watching import HANG_SECONDS
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_editor_death_is_noticed_with_open_input(server: Process) -> None:
         editor.kill()
         editor.wait()
         at = time.monotonic()
-        assert server.process.wait(DEADLINE) == 1
+        assert server.process.wait(HANG_SECONDS) == 1
         assert time.monotonic() - at < 6
 
 
@@ -84,7 +84,7 @@ def test_an_editor_that_lives_is_not_taken_for_dead(tmp_path: Path, process_id: 
             assert server.ask(2, "shutdown")["result"] is None
             server.tell("exit")
         # The input stays open.
-        assert server.process.wait(DEADLINE) == code
+        assert server.process.wait(HANG_SECONDS) == code
 
 
 # What has gone wrong with the whole server -> what its log says.
@@ -145,7 +145,7 @@ def test_what_comes_behind_the_exit_is_passed_over(server: Process) -> None:
     words: list[dict[str, Any]] = [{"id": 1, "method": "shutdown"}, {"method": "exit"}, {"id": 2, "method": "shutdown"}]
     server.send(b"".join(map(frame, words)))
     assert server.receive()["id"] == 1
-    output, errors = server.process.communicate(timeout=DEADLINE)
+    output, errors = server.process.communicate(timeout=HANG_SECONDS)
     assert (server.process.returncode, output, errors) == (0, b"", b"")
 
 

@@ -9,6 +9,7 @@ from contextlib import suppress
 import pytest
 
 from tests.lsp.test_sockets import KINDS, listening, served, until_closed
+from tests.support.watching import HANG_SECONDS
 from thinklsp.jsonrpc.writer import OutgoingQueue
 
 LONG = "x" * 250
@@ -20,7 +21,7 @@ async def test_who_does_not_read_is_left_and_no_other(kind: str) -> None:
         deaf, other = await served(await connect(port)), await served(await connect(port))
         deaf.writer.transport.pause_reading()
         question = json.dumps({"jsonrpc": "2.0", "id": LONG, "method": f"{LONG}!"}).encode()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(HANG_SECONDS):
             while not deaf.writer.transport.is_closing():
                 for _ in range(200):
                     deaf.write(question)

@@ -18,6 +18,7 @@ import pytest
 
 from tests.lsp.test_start import INITIALIZE, frame
 from tests.support.outside import ARGV
+from tests.support.watching import HANG_SECONDS
 from thinklsp.jsonrpc.framing import BadFrame
 from thinklsp.lsp.protocol.frames import FrameDecoder
 
@@ -56,7 +57,7 @@ def pipe(_: Path) -> Source:
 @pytest.mark.parametrize("said", [b"x" * 10_000, talk()[:2000] + b"x" * 10_000])
 def test_what_cannot_be_followed_ends_it_with_a_word(said: bytes, tmp_path: Path) -> None:
     env = os.environ | {"HOME": str(tmp_path), "THINKLSP_STATE_DIR": str(tmp_path / "state")}
-    done = subprocess.run(ARGV, input=said, capture_output=True, env=env, timeout=60, check=False)
+    done = subprocess.run(ARGV, input=said, capture_output=True, env=env, timeout=HANG_SECONDS, check=False)
     assert done.returncode == 1
     assert b"the input can no longer be decoded" in done.stderr
 

@@ -14,11 +14,10 @@ from typing import Any, Literal, Self
 
 from tests.support.client.documents import Desk, Document, apply_text_edits, path_of, position_at, range_of
 from tests.support.client.editor import Editor, TrafficChecker
-from tests.support.watching import Watched
+from tests.support.watching import HANG_SECONDS, Watched
 
 Json = Any
 Process = asyncio.subprocess.Process
-DEADLINE = 20.0
 
 
 class ResponseError(Exception):
@@ -49,10 +48,10 @@ class Request:
 
     async def _wait(self) -> Json:
         try:
-            async with asyncio.timeout(DEADLINE):
+            async with asyncio.timeout(HANG_SECONDS):
                 message = await asyncio.shield(self._answer)
         except TimeoutError:
-            raise TimeoutError(f"no answer to {self.method} within {DEADLINE} s\n{self._describe()}") from None
+            raise TimeoutError(f"no answer to {self.method} within {HANG_SECONDS} s\n{self._describe()}") from None
         if "error" in message:
             raise ResponseError(message["error"])
         return message["result"]

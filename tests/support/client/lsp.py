@@ -26,9 +26,10 @@ from pytest_lsp.client import DEFAULT_CLIENT_FEATURES, register_lsp_features
 from pytest_lsp.client import progress as keep_progress
 from websockets.asyncio.client import ClientConnection, connect
 
-from tests.support.client.actions import DEADLINE, Editing, Json, Process, Received, Request
+from tests.support.client.actions import Editing, Json, Process, Received, Request
 from tests.support.client.documents import Encoding, range_of
 from tests.support.client.editor import VSCODE, Editor
+from tests.support.watching import HANG_SECONDS
 
 
 def make_converter() -> Converter:
@@ -220,7 +221,7 @@ class LspClient(Editing):
     async def gone(self) -> int:
         """Wait until the process, or the socket, has ended; return the exit code, 0 of a socket."""
         tasks = [task for task in (self.connection.reading, self._log) if task is not None]
-        _, running = await asyncio.wait(tasks, timeout=DEADLINE)
+        _, running = await asyncio.wait(tasks, timeout=HANG_SECONDS)
         if running:
             self.kill()
             await asyncio.wait(tasks)

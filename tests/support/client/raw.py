@@ -15,9 +15,10 @@ import time
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from tests.support.client.actions import DEADLINE, Editing, Process, Received, Request
+from tests.support.client.actions import Editing, Process, Received, Request
 from tests.support.client.editor import VSCODE, Editor
 from tests.support.client.wires import StdioWire, TcpWire, WebSocketWire, Wire, take_body
+from tests.support.watching import HANG_SECONDS
 
 Json = Any
 
@@ -84,7 +85,7 @@ class RawClient(Editing):
     async def gone(self) -> int:
         """Waits until the process, or the socket, and its streams have ended."""
         try:
-            async with asyncio.timeout(DEADLINE):
+            async with asyncio.timeout(HANG_SECONDS):
                 await asyncio.gather(*self._tasks)
                 code = await self.wire.ended()
         except TimeoutError:

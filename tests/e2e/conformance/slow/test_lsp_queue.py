@@ -13,6 +13,7 @@ from tests.e2e.conftest import Begin
 from tests.support.client.actions import ResponseError
 from tests.support.outside import Outside, said
 from tests.support.signing_script import Failure, Hold, Text, Thinking, answer, tool
+from tests.support.watching import HANG_SECONDS
 
 FILES = {"a.py": "x = 1\n"}
 
@@ -39,7 +40,7 @@ async def stored(outside: Outside, session: str) -> list[tuple[str, str]]:
 
 
 async def wait_until_queued(outside: Outside, session: str, *prompts: str) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(HANG_SECONDS):
         while [text for text, outcome in await stored(outside, session) if outcome == "queued"] != list(prompts):
             pass
 

@@ -14,6 +14,7 @@ from tests.support.client.actions import ResponseError
 from tests.support.outside import Outside, said
 from tests.support.signing_rules import exact, without_cache_control
 from tests.support.signing_script import Failure, Hold, Redacted, Text, Thinking, answer
+from tests.support.watching import HANG_SECONDS
 
 FILES = {"a.py": "x = 1\n"}
 LOOKS = (
@@ -179,7 +180,7 @@ async def test_a_prompt_survives_kill_9_before_its_first_step(begin: Begin) -> N
     hold = Hold()
     outside = await begin(answer(Thinking(), hold), say("Done."))
     start_chat(outside, LOST, token="t")
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(HANG_SECONDS):
         await hold.reached.wait()
     await outside.kill()
     await outside.restart(kill=True)

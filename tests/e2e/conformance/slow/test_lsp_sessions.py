@@ -17,6 +17,7 @@ from tests.support.canary import Canary
 from tests.support.client.raw import RawClient
 from tests.support.outside import ARGV, MODEL, Outside, said
 from tests.support.signing_script import Hold, Redacted, Text, Thinking, answer, tool
+from tests.support.watching import HANG_SECONDS
 
 ENTRY = {
     "sessionId", "title", "workspace", "model", "steps", "messages", "usage", "created", "updated", "size", "busy",
@@ -210,7 +211,13 @@ async def test_a_store_that_cannot_be_used_is_told_once(begin: Begin) -> None:
 
 def terminal(outside: Outside, *args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*ARGV, *args], cwd=outside.root, env=outside.variables, capture_output=True, text=True, timeout=60, check=False
+        [*ARGV, *args],
+        cwd=outside.root,
+        env=outside.variables,
+        capture_output=True,
+        text=True,
+        timeout=HANG_SECONDS,
+        check=False,
     )
 
 

@@ -25,6 +25,7 @@ from tests.support.client.actions import Request, ResponseError
 from tests.support.client.raw import RawClient
 from tests.support.outside import named, said, statuses
 from tests.support.signing_script import Hold, Text, Thinking, answer, tool
+from tests.support.watching import HANG_SECONDS
 
 TEN = "".join(f"l{number}\n" for number in range(1, 11))
 
@@ -39,7 +40,7 @@ async def test_a_cancel_that_comes_before_the_turn_has_begun(begin: Begin) -> No
     async def free() -> bool:
         return not named(await client.code_actions(uri, "x"), "stop")
 
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(HANG_SECONDS):
         while not await free():
             pass
     result = await chat(outside, "again", sessionId=turn["sessionId"])
