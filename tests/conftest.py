@@ -63,6 +63,20 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     return report
 
 
+@pytest.fixture(scope="session", autouse=True)
+def default_hangup() -> Iterator[None]:
+    """Start programs with the default action for SIGHUP. `nohup` ignores SIGHUP, and children would inherit that.
+
+    A handler is not inherited by another program. It keeps pytest alive, as `nohup` does.
+    """
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        yield
+        return
+    signal.signal(signal.SIGHUP, lambda *_: None)
+    yield
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+
 @pytest.fixture(scope="session")
 def nursery() -> Iterator[Nursery | None]:
     """Where processes of ours are forked from; None where they have to be started."""

@@ -11,7 +11,7 @@ from thinklsp.http.transport import Timeouts, Transport
 
 @pytest.fixture
 async def transport() -> AsyncIterator[Transport]:
-    timeouts = Timeouts(connect=2, write=2, pool=2, first_byte_local=3, idle=3, total=10, drain=0.05)
+    timeouts = Timeouts(connect=60, write=60, pool=60, first_byte_local=60, idle=60, total=60, drain=0.05)
     transport = Transport(timeouts=timeouts)
     yield transport
     await transport.aclose()

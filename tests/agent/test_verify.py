@@ -366,7 +366,7 @@ async def test_silence_is_nudged_before_anything_is_tested(project: Played) -> N
 async def test_a_cancel_ends_the_run(project: Played) -> None:
     project.write("test_app.py", "import unittest, time\ntime.sleep(600)\n")
     task = asyncio.create_task(project.play(writes(RIGHT), says("Done.")))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await project.runner.running.wait()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -75,7 +75,7 @@ class Cli:
                 code = process.wait(60)
             except (TimeoutError, subprocess.TimeoutExpired):
                 process.kill()
-                process.wait(10)
+                process.wait(60)
                 raise
             out.seek(0)
             err.seek(0)
@@ -106,10 +106,10 @@ class Terminal:
     def __exit__(self, *_: object) -> None:
         if self.process.poll() is None:
             self.process.kill()
-        self.process.wait(10)
+        self.process.wait(60)
         os.close(self._ours)
 
-    def until(self, text: str, seconds: float = 30) -> str:
+    def until(self, text: str, seconds: float = 60) -> str:
         """Reads until `text` has been shown."""
         deadline = time.monotonic() + seconds
         while text not in self.output:
@@ -119,7 +119,7 @@ class Terminal:
     def type(self, text: str) -> None:
         os.write(self._ours, text.encode())
 
-    def end(self, seconds: float = 30) -> int:
+    def end(self, seconds: float = 60) -> int:
         """Reads to the end. Returns the exit code."""
         deadline = time.monotonic() + seconds
         while self._read(deadline):

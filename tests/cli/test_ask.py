@@ -188,6 +188,7 @@ async def test_at_a_terminal_the_model_can_ask(cli):
         assert "did not answer" in (await ask(cli, "Paint it.", **env)).stdout
 
 
+@pytest.mark.kernel
 @needs_sandbox
 async def test_the_whole_command_is_asked_about_at_the_terminal(cli):
     (cli.home / "config.toml").write_text("[commands]\nenabled = true\n")

@@ -161,7 +161,7 @@ FAILURES = {
 async def test_a_request_without_a_usable_answer_fails(tmp_path, serve, error, sentence):
     client = DemoClient()
     with pytest.raises(DemoFailed, match=sentence) as raised:
-        await asyncio.wait_for(initialize(client, tmp_path, serve), 10)
+        await asyncio.wait_for(initialize(client, tmp_path, serve), 60)
     assert raised.type is error
 
 
@@ -174,24 +174,27 @@ async def test_a_request_after_the_servers_end_fails(tmp_path):
 
 async def test_much_standard_error_stops_nothing(tmp_path):
     loud = f"os.write(2, b'x' * 1_000_000); {ANSWER}"
-    assert (await asyncio.wait_for(initialize(DemoClient(), tmp_path, loud), 10)).server_info is None
+    assert (await asyncio.wait_for(initialize(DemoClient(), tmp_path, loud), 60)).server_info is None
 
 
-LEAVING = {"with an error": ("sys.exit(4)", "exited with code 4"), "never": ("continue", "did not exit")}
+LEAVING = {
+    "with an error": ("sys.exit(4)", "exited with code 4", 60),
+    "never": ("continue", "did not exit", 0.3),
+}
 
 
-@pytest.mark.parametrize(("leave", "sentence"), LEAVING.values(), ids=LEAVING)
-async def test_server_without_clean_exit_is_reported_and_killed(tmp_path, leave, sentence):
+@pytest.mark.parametrize(("leave", "sentence", "seconds"), LEAVING.values(), ids=LEAVING)
+async def test_server_without_clean_exit_is_reported_and_killed(tmp_path, leave, sentence, seconds):
     said = f"open('pid', 'w').write(str(os.getpid())); {ANSWER}"
     with pytest.raises(DemoFailed, match=sentence):
-        await initialize(DemoClient(shutdown_seconds=0.3), tmp_path, said, leave)
+        await initialize(DemoClient(shutdown_seconds=seconds), tmp_path, said, leave)
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)
 
 
 async def test_an_unknown_request_of_the_server_stops_nothing(tmp_path):
     serve = f"send({{'id': 7, 'method': 'window/none', 'params': {{}}}}); {ANSWER}"
-    answer = await asyncio.wait_for(initialize(DemoClient(), tmp_path, serve), 10)
+    answer = await asyncio.wait_for(initialize(DemoClient(), tmp_path, serve), 60)
     assert answer.capabilities == types.ServerCapabilities()
 
 

@@ -215,6 +215,7 @@ def test_readable_database_is_reported_once(own, inside, tmp_path):
     assert path.stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.kernel
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give files away")
 @pytest.mark.parametrize("name", [CONFIG, "config/permissions.toml", "config", "state/sessions/sessions.db-wal"])
 def test_what_belongs_to_somebody_else_is_named(own, inside, tmp_path, name):

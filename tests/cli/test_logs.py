@@ -37,7 +37,7 @@ def left_behind(place: Path, code: str, function: str = "set_up_logs", **more: s
     """What stands on standard error and in the log, if that is a file."""
     env = {"PYTHONPATH": str(ROOT), "HOME": str(place), "THINKLSP_STATE_DIR": str(place / "state")} | more
     argv = [sys.executable, "-c", BEGIN.format(function, function) + code]
-    done = subprocess.run(argv, env=env, cwd=place, capture_output=True, text=True, umask=0, check=False, timeout=30)
+    done = subprocess.run(argv, env=env, cwd=place, capture_output=True, text=True, umask=0, check=False, timeout=60)
     log = place / "state/thinklsp.log"
     return done.stderr, log.read_text() if log.is_file() and not log.is_symlink() else ""
 

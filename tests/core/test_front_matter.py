@@ -111,6 +111,7 @@ WORST = {
 }
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("text", WORST.values(), ids=WORST)
 def test_a_megabyte_takes_no_time(text: str) -> None:
     begin = time.process_time()

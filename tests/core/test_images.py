@@ -142,12 +142,18 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("case", HOSTILE)
-def test_hostile_files_of_the_largest_size_take_few_steps(case: str) -> None:
-    begun = time.thread_time()
+def test_hostile_files_of_the_largest_size_are_incomplete(case: str) -> None:
     header = read_header(HOSTILE[case])
-    assert time.thread_time() - begun < 0.5
     assert header is not None
     assert not header.is_complete
+
+
+@pytest.mark.timing
+@pytest.mark.parametrize("case", HOSTILE)
+def test_hostile_files_of_the_largest_size_take_few_steps(case: str) -> None:
+    begun = time.thread_time()
+    read_header(HOSTILE[case])
+    assert time.thread_time() - begun < 0.5
 
 
 def test_base64_is_checked_before_the_image() -> None:

@@ -30,8 +30,12 @@ def test_all_else_is_left(text: str) -> None:
     assert hide_secrets("Is http://lm-studio.local there?", ["lm-studio-key"]) == "Is http://lm-studio.local there?"
 
 
-def test_a_secret_is_hidden_once_and_quickly() -> None:
+def test_a_secret_is_hidden_once() -> None:
     assert hide_secrets("key=secret-key.", ["secret-key"]) == f"key={HIDDEN}."
+
+
+@pytest.mark.timing
+def test_a_long_secret_is_hidden_quickly() -> None:
     begun = time.perf_counter()
     hide_secrets("ab" * 50_000, ["ab" * 4_000])
     assert time.perf_counter() - begun < 5

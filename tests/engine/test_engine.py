@@ -108,7 +108,7 @@ async def test_a_turn_that_fails_leaves_its_session_free_and_sendable(engine: En
     model = play(turn, step, Overloaded("busy"))
     if fault == "cancel":
         task = asyncio.create_task(run(turn))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not model.requests:  # noqa: ASYNC110 - a later look would find the turn ended
                 await asyncio.sleep(0)
         task.cancel()

@@ -47,14 +47,14 @@ async def test_a_turn_stops_when_another_process_takes_its_session(postgres: Pos
         turn = await engine.start_turn(spec(), PLAIN, {})
         model = ask_silent_model(turn)
         running = asyncio.create_task(run(turn))
-        await seen(lambda: model.requests, within=10)
+        await seen(lambda: model.requests, within=60)
         # Another process gets the lease, as if this one had been stopped meanwhile.
         postgres.execute(
             "UPDATE lease SET holder = 'another', fence = fence + 1, until = now() + interval '1 h' WHERE session = %s",
             turn.session.id,
         )
         with pytest.raises(SessionError, match="another thinklsp has taken over its session"):
-            await asyncio.wait_for(running, 10)
+            await asyncio.wait_for(running, 60)
         left = await other.get(turn.session.id, None)
         assert (left.steps, len(left.conversation)) == (0, 1)
         with pytest.raises(SessionError, match="in use by another thinklsp"):
@@ -67,7 +67,7 @@ async def test_a_cancelled_turn_stays_cancelled(postgres: PostgresServer) -> Non
         turn = await engine.start_turn(spec(), PLAIN, {})
         model = ask_silent_model(turn)
         running = asyncio.create_task(run(turn))
-        await seen(lambda: model.requests, within=10)
+        await seen(lambda: model.requests, within=60)
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running

@@ -79,6 +79,7 @@ def test_what_editors_would_load_is_found(text: str, hosts: list[str]) -> None:
     assert find_added_hosts(other, text) == hosts
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("piece", ["//$ref", "$schema /*", "$ref/* * ", "$ref:/*a*/", "$ref\n//\n"])
 def test_no_text_takes_long(piece: str) -> None:
     begun = time.perf_counter()

@@ -122,6 +122,7 @@ WORST = [
 ]  # fmt: skip
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("prompt", WORST, ids=range(len(WORST)))
 def test_a_megabyte_of_the_worst_is_parsed_at_once(prompt: str) -> None:
     begin = time.process_time()

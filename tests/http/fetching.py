@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from thinklsp.core.json_bytes import ChunkedBody
 from thinklsp.http.transport import Timeouts, Transport
 
-QUICK = Timeouts(connect=2, write=2, pool=2, first_byte_local=5, idle=5, total=10, drain=0.2)
+QUICK = Timeouts(connect=60, write=60, pool=60, first_byte_local=60, idle=60, total=60, drain=0.2)
 Accept = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None] | None]
 
 

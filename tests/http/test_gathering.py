@@ -54,18 +54,18 @@ async def connected(talk: Serve, layers: int, tls: ssl.SSLContext) -> AsyncItera
             writer.close()
 
     server = await asyncio.start_server(accept, "127.0.0.1", 0)
-    connection = await BatchingNetwork().connect_tcp("127.0.0.1", server.sockets[0].getsockname()[1], 5)
+    connection = await BatchingNetwork().connect_tcp("127.0.0.1", server.sockets[0].getsockname()[1], 60)
     try:
         for layer in range(layers):
             if layer:
-                assert await connection.read(1, 5) == b"."
-            connection = await connection.start_tls(trusting(), "localhost", 5)
+                assert await connection.read(1, 60) == b"."
+            connection = await connection.start_tls(trusting(), "localhost", 60)
         yield connection
     finally:
         await connection.aclose()
         server.close()
         with suppress(asyncio.CancelledError):
-            await asyncio.wait_for(asyncio.gather(*served), 5)
+            await asyncio.wait_for(asyncio.gather(*served), 60)
 
 
 async def write_much(connection: BatchingStream, timeout: float) -> None:  # noqa: ASYNC109 - as the library does
@@ -94,41 +94,55 @@ async def test_all_of_it_arrives_both_ways(layers: int, untrusted_tls: ssl.SSLCo
 
     async with connected(echo, layers, untrusted_tls) as connection:
         for start in range(0, len(sent), 65_536):
-            await connection.write(sent[start : start + 65_536], 5)
+            await connection.write(sent[start : start + 65_536], 60)
         received = bytearray()
-        while piece := await connection.read(random.choice((1, 100, 65_536)), 5):
+        while piece := await connection.read(random.choice((1, 100, 65_536)), 60):
             received += piece
             if len(received) == len(sent):
                 break
     assert received == sent
 
 
-@LAYERS
-async def test_of_a_fast_stream_many_events_are_read_at_once(layers: int, untrusted_tls: ssl.SSLContext) -> None:
-    events = [b"event %d\n" % number for number in range(150)]
+EVENTS = [b"event %d\n" % number for number in range(150)]
+
+
+async def read_fast_stream(layers: int, tls: ssl.SSLContext) -> list[bytes]:
+    """Return the pieces in which the events are read."""
 
     async def pace(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readexactly(2)
-        for event in events:
+        for event in EVENTS:
             writer.write(event)
             # Who reads at once gets the event before the next one is written.
             await turn_loop(20)
 
+    async with connected(pace, layers, tls) as connection:
+        await connection.write(b"go", 60)
+        pieces: list[bytes] = []
+        while sum(map(len, pieces)) < sum(map(len, EVENTS)):
+            pieces.append(await connection.read(65_536, 60))
+    return pieces
+
+
+@LAYERS
+async def test_of_a_fast_stream_nothing_is_lost(layers: int, untrusted_tls: ssl.SSLContext) -> None:
+    assert b"".join(await read_fast_stream(layers, untrusted_tls)) == b"".join(EVENTS)
+
+
+@pytest.mark.timing
+@LAYERS
+async def test_of_a_fast_stream_many_events_are_read_at_once(layers: int, untrusted_tls: ssl.SSLContext) -> None:
     loop = asyncio.get_running_loop()
-    async with connected(pace, layers, untrusted_tls) as connection:
-        begin = loop.time()
-        await connection.write(b"go", 5)
-        pieces = []
-        while sum(map(len, pieces)) < sum(map(len, events)):
-            pieces.append(await connection.read(65_536, 5))
-    assert b"".join(pieces) == b"".join(events)
+    begin = loop.time()
+    pieces = await read_fast_stream(layers, untrusted_tls)
     if layers < 2:
-        assert len(pieces) < len(events) / 2
+        assert len(pieces) < len(EVENTS) / 2
     else:
         # One record is one event there, which then must not wait for others.
-        assert loop.time() - begin < len(events) * BATCH_SECONDS / 2
+        assert loop.time() - begin < len(EVENTS) * BATCH_SECONDS / 2
 
 
+@pytest.mark.timing
 async def test_who_hurries_does_not_wait_for_more(untrusted_tls: ssl.SSLContext) -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
@@ -178,8 +192,8 @@ async def test_nothing_is_taken_before_it_is_asked_for(layers: int, untrusted_tl
         writer.transport.abort()
 
     async with connected(flood, layers, untrusted_tls) as connection:
-        assert await connection.read(1, 5) == b"\0"
-        await asyncio.wait_for(stopped.wait(), 20)
+        assert await connection.read(1, 60) == b"\0"
+        await asyncio.wait_for(stopped.wait(), 60)
     assert taken < 32 * 1024 * 1024
 
 
@@ -206,15 +220,15 @@ async def test_the_other_side_goes_away(layers: int, untrusted_tls: ssl.SSLConte
 
     async with connected(leave, layers, untrusted_tls) as connection:
         assert not connection.get_extra_info("is_readable")
-        await connection.write(b"go", 5)
-        assert await connection.read(100, 5) == b"bye"
+        await connection.write(b"go", 60)
+        assert await connection.read(100, 60) == b"bye"
         # An idle connection is asked before it is used again. The end of what lies within TLS twice is seen by reading.
         if layers < 2:
-            await until(lambda: connection.get_extra_info("is_readable"), within=5)
+            await until(lambda: connection.get_extra_info("is_readable"), within=60)
         with suppress(httpcore.ReadError):
-            assert await connection.read(100, 5) == b""
+            assert await connection.read(100, 60) == b""
         with pytest.raises(httpcore.WriteError):
-            await write_much(connection, 5)
+            await write_much(connection, 60)
         assert connection.get_extra_info("is_readable")
 
 
@@ -236,10 +250,10 @@ async def test_the_line_is_cut(layers: int, hard: bool, untrusted_tls: ssl.SSLCo
                 await reader.read()
 
     async with connected(cut, layers, untrusted_tls) as connection:
-        await connection.write(b"go", 5)
+        await connection.write(b"go", 60)
         read = b""
         with suppress(httpcore.ReadError):
-            while piece := await connection.read(100, 5):
+            while piece := await connection.read(100, 60):
                 read += piece
         assert read in (b"half of ", b"") if hard else read == b"half of "
 
@@ -268,9 +282,9 @@ async def test_a_reading_that_was_given_up_loses_nothing(layers: int, untrusted_
         await asyncio.gather(given_up, return_exceptions=True)
         with pytest.raises(httpcore.ReadTimeout):
             await connection.read(100, 0.05)
-        await connection.write(b"hello", 5)
-        assert await connection.read(2, 5) == b"he"
-        assert await connection.read(100, 5) == b"llo"
+        await connection.write(b"hello", 60)
+        assert await connection.read(2, 60) == b"he"
+        assert await connection.read(100, 60) == b"llo"
 
 
 async def test_bytes_before_the_handshake_are_not_part_of_tls(untrusted_tls: ssl.SSLContext) -> None:
@@ -281,15 +295,15 @@ async def test_bytes_before_the_handshake_are_not_part_of_tls(untrusted_tls: ssl
             await writer.start_tls(untrusted_tls)
 
     async with connected(forge, 0, untrusted_tls) as connection:
-        assert await connection.read(8, 5) == b"go ahead"
+        assert await connection.read(8, 60) == b"go ahead"
         with pytest.raises(httpcore.ConnectError):
-            await connection.start_tls(trusting(), "localhost", 5)
+            await connection.start_tls(trusting(), "localhost", 60)
 
 
 async def test_options_of_whoever_opens_it() -> None:
     options = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
     async with serve(lambda _r, w: w.close()) as port:
-        connection = await BatchingNetwork().connect_tcp("127.0.0.1", port, 5, "127.0.0.1", options)
+        connection = await BatchingNetwork().connect_tcp("127.0.0.1", port, 60, "127.0.0.1", options)
         raw = connection.get_extra_info("socket")
         assert raw.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
         assert connection.get_extra_info("ssl_object") is None

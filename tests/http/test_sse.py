@@ -109,6 +109,7 @@ def test_lines_far_beyond_64_kib_pass() -> None:
     assert decode(*(stream[i : i + 65536] for i in range(0, len(stream), 65536))) == [ServerSentEvent("", data)]
 
 
+@pytest.mark.timing
 def test_cost_grows_with_the_bytes_and_not_with_their_square() -> None:
     def seconds(size: int) -> float:
         decoder, piece = SseDecoder(), b"x" * 64

@@ -36,7 +36,8 @@ async def test_a_handshake_that_does_not_come_about_may_be_tried_again(cut: bool
         if cut:
             writer.close()
 
-    async with serve(accept) as port, aclosing(Transport(timeouts=replace(QUICK, connect=0.2))) as transport:
+    timeouts = QUICK if cut else replace(QUICK, connect=0.2)
+    async with serve(accept) as port, aclosing(Transport(timeouts=timeouts)) as transport:
         with pytest.raises(TransportFailed, match=sentence) as caught:
             await fetch(transport, f"https://127.0.0.1:{port}")
         for writer in writers:

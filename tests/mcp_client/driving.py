@@ -21,7 +21,7 @@ _MARK = "LEFT_BEHIND"
 
 def build_case(mode: str, calls: Sequence[Any] = ({},), **options: Any) -> dict[str, Any]:
     """Return a case for a mode of the hostile server."""
-    limits = {"start_timeout_seconds": 20.0, "timeout_seconds": 20.0}
+    limits = {"start_timeout_seconds": 60.0, "timeout_seconds": 60.0}
     return {"command": [sys.executable, str(HOSTILE), mode], "calls": calls, "options": {**limits, **options}}
 
 

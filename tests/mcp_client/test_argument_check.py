@@ -131,9 +131,14 @@ BOMBS = build_bombs()
 
 
 @pytest.mark.parametrize("name", BOMBS)
-def test_the_work_is_bounded(name: str) -> None:
-    schema, arguments = BOMBS[name]
-    start = time.process_time()
-    answer = check_arguments(schema, arguments)
-    assert time.process_time() - start < 1
+def test_the_answer_is_bounded(name: str) -> None:
+    answer = check_arguments(*BOMBS[name])
     assert answer is None or len(answer) < 5_000
+
+
+@pytest.mark.timing
+@pytest.mark.parametrize("name", BOMBS)
+def test_the_work_is_bounded(name: str) -> None:
+    start = time.process_time()
+    check_arguments(*BOMBS[name])
+    assert time.process_time() - start < 1

@@ -34,7 +34,7 @@ async def never(_seconds: float) -> None:
 
 @asynccontextmanager
 async def connect(url: str, **options: Any) -> AsyncIterator[McpConnection]:
-    limits: Any = {"start_timeout_seconds": 20.0, "timeout_seconds": 20.0, **options}
+    limits: Any = {"start_timeout_seconds": 60.0, "timeout_seconds": 60.0, **options}
     connection = McpConnection(ServerConfig("web", url=url, **limits), os.environ, [], pause=never)
     try:
         yield connection

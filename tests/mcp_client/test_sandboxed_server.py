@@ -49,9 +49,12 @@ for line in sys.stdin:
     elif method == "tools/call":
         answer(request, {"content": [{"type": "text", "text": look()}]})
 """
-pytestmark = pytest.mark.skipif(
-    find_sandbox_problem(shutil.which("bwrap")) is not None, reason="the sandbox does not work on this machine"
-)
+pytestmark = [
+    pytest.mark.kernel,
+    pytest.mark.skipif(
+        find_sandbox_problem(shutil.which("bwrap")) is not None, reason="the sandbox does not work on this machine"
+    ),
+]
 
 
 async def decline(_message: str, _schema: Mapping[str, object]) -> None:
@@ -70,7 +73,7 @@ async def test_a_sandboxed_server_writes_only_to_the_workspace(tmp_path: Path) -
     (folder / "server.py").write_text(SERVER)
     config = ServerConfig(
         "boxed", (sys.executable, str(folder / "server.py")), env={"MINE": "1"}, is_sandboxed=True,
-        start_timeout_seconds=30.0,
+        start_timeout_seconds=60.0,
     )  # fmt: skip
     connection = McpConnection(config, os.environ, [str(folder)], pause=never)
     try:

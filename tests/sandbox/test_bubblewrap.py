@@ -88,6 +88,7 @@ for name in ("/proc/sysrq-trigger", "/", "/usr", "/etc", "/proc"):
 """
 
 
+@pytest.mark.kernel
 @needs_sandbox
 @BOTH
 async def test_not_even_root_sets_the_machine(tmp_path, overlays):
@@ -119,6 +120,7 @@ CASES = {
 }
 
 
+@pytest.mark.kernel
 @needs_sandbox
 @pytest.mark.parametrize("name", CASES)
 async def test_a_limit_holds_however_it_is_used_up(tmp_path, name):
@@ -132,6 +134,7 @@ async def test_a_limit_holds_however_it_is_used_up(tmp_path, name):
         assert await shadow.sh("echo still there") == "still there\n"
 
 
+@pytest.mark.kernel
 @needs_sandbox
 async def test_what_must_stay_free_stays_free(tmp_path):
     limits = CommandLimits(min_free_bytes=2**60)
@@ -140,6 +143,7 @@ async def test_what_must_stay_free_stays_free(tmp_path):
             await shadow.run("true")
 
 
+@pytest.mark.kernel
 @needs_sandbox
 async def test_nothing_is_written_where_nothing_is_counted(tmp_path):
     words = "echo x > /dev/x; chmod u+w /etc/ssh && echo x > /etc/ssh/x; ls /dev/x /etc/ssh/x"

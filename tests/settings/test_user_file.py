@@ -236,21 +236,20 @@ FAILING: list[tuple[list[str], str]] = [
 @pytest.mark.parametrize(("argv", "said"), FAILING)
 async def test_a_key_command_that_fails_is_told(argv: list[str], said: str) -> None:
     with pytest.raises(SettingsError, match=f"key command for anthropic {said}") as failed:
-        await run_key_command("anthropic", tuple(argv), seconds=0.3 if "sleep" in str(argv) else 10)
+        await run_key_command("anthropic", tuple(argv), seconds=0.3 if "sleep" in str(argv) else 60)
     assert SECRET not in "".join(traceback.format_exception(failed.value))
 
 
 PRINTING = {
-    "a helper keeps its output open": "sleep 60 & echo k",
-    "much, and then the key": "head -c 200000 /dev/zero | tr '\\0' ' '; { sleep 60 & }; echo k",
+    "a helper keeps its output open": "sleep 100 & echo k",
+    "much, and then the key": "head -c 200000 /dev/zero | tr '\\0' ' '; { sleep 100 & }; echo k",
     "its output closed before its end": "echo k; exec >&-; sleep 0.2",
 }
 
 
 @pytest.mark.parametrize("script", PRINTING.values(), ids=PRINTING)
 async def test_a_key_is_there_when_its_command_has_ended(script: str) -> None:
-    async with asyncio.timeout(20):
-        assert await run_key_command("anthropic", ("sh", "-c", script), seconds=30) == "k"
+    assert await run_key_command("anthropic", ("sh", "-c", script), seconds=60) == "k"
 
 
 async def test_a_key_command_ends_with_whoever_waits_for_it(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ def simulated(scenario: str = LOOP) -> Simulator:
 
 
 def client(simulator: Simulator) -> httpx.AsyncClient:
-    return httpx.AsyncClient(base_url=simulator.base_url, headers=HEADERS, trust_env=False, timeout=10)
+    return httpx.AsyncClient(base_url=simulator.base_url, headers=HEADERS, trust_env=False, timeout=60)
 
 
 async def events(http: httpx.AsyncClient, body: dict[str, Any]) -> list[Any]:

@@ -135,7 +135,7 @@ class Chaos:
         worker.send_signal(signal.SIGSTOP)
         server = self._cluster.primary
         [(until,)] = server.execute("SELECT clock_timestamp() + make_interval(secs => %s)", 2 * LEASE_SECONDS)
-        await seen(lambda: server.execute("SELECT clock_timestamp() > %s", until) == [(True,)], within=30)
+        await seen(lambda: server.execute("SELECT clock_timestamp() > %s", until) == [(True,)], within=60)
         worker.send_signal(signal.SIGCONT)
 
     async def _fail_over(self) -> None:

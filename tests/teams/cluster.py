@@ -86,7 +86,7 @@ class Cluster:
         )  # fmt: skip
         standby.start()
         self.standby = standby
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while not self.primary.execute("SELECT 1 FROM pg_stat_replication WHERE state = 'streaming'"):
             assert time.monotonic() < deadline, "the standby does not follow"
         names = "*" if self._is_synchronous else ""
@@ -114,7 +114,7 @@ class Cluster:
                 self._bouncer = subprocess.Popen(
                     [find_bouncer(), str(config)], user=self.user, stdout=log, stderr=log, cwd=self.folder
                 )
-            deadline = time.monotonic() + 10
+            deadline = time.monotonic() + 60
             while True:
                 try:
                     socket.create_connection(("127.0.0.1", self.bouncer_port)).close()
@@ -129,7 +129,7 @@ class Cluster:
     def stop(self) -> None:
         if self._bouncer is not None:
             self._bouncer.kill()
-            self._bouncer.wait(10)
+            self._bouncer.wait(60)
         for server in filter(None, (self.primary, self.standby)):
             server.kill()
 

@@ -52,12 +52,12 @@ async def fetch(port: int, path: str, method: str = "GET") -> Reply:
     return Reply(int(status.split(" ")[1]), headers, body)
 
 
-async def until_answer(port: int, path: str, status: int, within: float = 30) -> Reply:
+async def until_answer(port: int, path: str, status: int, within: float = 60) -> Reply:
     """Fetch the page until it has this status."""
     return await until_reply(port, path, lambda reply: reply.status == status, within)
 
 
-async def until_reply(port: int, path: str, predicate: Callable[[Reply], bool], within: float = 30) -> Reply:
+async def until_reply(port: int, path: str, predicate: Callable[[Reply], bool], within: float = 60) -> Reply:
     """Fetch the page until the predicate holds, with pauses: the server needs the processor, too."""
     async with asyncio.timeout(within):
         while not predicate(reply := await fetch(port, path)):  # noqa: ASYNC110 - nothing tells

@@ -166,9 +166,17 @@ def test_reading_is_allowed_in_every_mode() -> None:
     assert READ_SKILL not in TOOLS
 
 
-def test_a_megabyte_of_the_worst_takes_no_time() -> None:
-    begin = time.process_time()
-    for text in ("---\n" + "a: &x\n" * 170_000, "\u200b" * (1 << 20), "---\nname: x\n---\n" + "#" * (1 << 20)):
+WORST = ("---\n" + "a: &x\n" * 170_000, "\u200b" * (1 << 20), "---\nname: x\n---\n" + "#" * (1 << 20))
+
+
+def test_a_megabyte_of_the_worst_is_refused() -> None:
+    for text in WORST:
         with pytest.raises(ThinkLspError):
             parse_skill("x", text)
+
+
+@pytest.mark.timing
+def test_a_megabyte_of_the_worst_takes_no_time() -> None:
+    begin = time.process_time()
+    test_a_megabyte_of_the_worst_is_refused()
     assert time.process_time() - begin < 3

@@ -12,7 +12,7 @@ from tests.support.shadowing import PYTHON, as_it_is, needs_sandbox, shadowed, s
 from thinklsp.core.errors import PathRefused, ToolFailed
 from thinklsp.workspace.overlay import EditOverlay
 
-pytestmark = needs_sandbox
+pytestmark = [pytest.mark.kernel, needs_sandbox]
 
 FILES = {
     ".gitignore": "built/\n*.log\n", "a.py": "on disk\n", "crlf.txt": b"one\r\ntwo\r\n",

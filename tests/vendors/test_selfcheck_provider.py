@@ -30,7 +30,7 @@ DONE = answer(Thinking("Done thinking"), Text("Fertig – 🙂."))
 
 @pytest.fixture
 async def http() -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(timeout=10) as client:
+    async with httpx.AsyncClient(timeout=60) as client:
         yield client
 
 

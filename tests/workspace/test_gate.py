@@ -270,6 +270,7 @@ def umask():
     return present
 
 
+@pytest.mark.timing
 def test_no_descriptor_is_left_behind(farm):
     before = len(os.listdir("/dev/fd"))
     with Root(str(farm[0])) as root:

@@ -59,8 +59,9 @@ async def build_report(
     *,
     view: WorkspaceView | None = None,
     probe: bool = True,
+    probe_seconds: float = PROBE_SECONDS,
 ) -> dict[str, Any]:
-    """Build the doctor report as a JSON object within three seconds. `view` contains the folders whose skills are
+    """Build the doctor report as a JSON object within `probe_seconds`. `view` contains the folders whose skills are
     reported. Each message in `problems` suggests a fix. `canRun` is true if a turn could probably start now."""
     problems: list[str] = [*filter(None, [engine.config.problem]), *engine.user.problems, *editor.unknown_sentences]
     resolved = engine.resolve_settings(editor, ("choice", choices))
@@ -84,11 +85,11 @@ async def build_report(
     except ThinkLspError as error:
         problems.append(str(error))
         return {**result, "model": None, "reachable": None, "canRun": False, "problems": problems}
-    deadline = asyncio.get_running_loop().time() + PROBE_SECONDS
+    deadline = asyncio.get_running_loop().time() + probe_seconds
     # Run the key check and the connection check concurrently.
     has_key, reachable = await asyncio.gather(
-        check_key(engine, provider, problems),
-        probe_service(engine, host, problems) if probe and host is not None else _skip_probe(),
+        check_key(engine, provider, problems, probe_seconds),
+        probe_service(engine, host, problems, probe_seconds) if probe and host is not None else _skip_probe(),
     )
     can_run = has_key and reachable is not False
     if not has_key:

@@ -18,12 +18,12 @@ PROBE_SECONDS = 3.0
 _MAX_DESCRIPTION_BYTES = 256 * 1024
 
 
-async def check_key(engine: Engine, provider: Provider, problems: list[str]) -> bool:
+async def check_key(engine: Engine, provider: Provider, problems: list[str], seconds: float) -> bool:
     try:
-        async with asyncio.timeout(PROBE_SECONDS):
+        async with asyncio.timeout(seconds):
             await engine.resolve_access(provider)
     except TimeoutError:
-        problems.append(_explain_key_timeout(engine, provider))
+        problems.append(_explain_key_timeout(engine, provider, seconds))
         return False
     except ThinkLspError as error:
         problems.append(str(error))
@@ -31,21 +31,21 @@ async def check_key(engine: Engine, provider: Provider, problems: list[str]) -> 
     return True
 
 
-def _explain_key_timeout(engine: Engine, provider: Provider) -> str:
+def _explain_key_timeout(engine: Engine, provider: Provider, seconds: float) -> str:
     if provider != "auto" and provider != "simulator" and find_keyring_entry(provider, engine.user) is not None:
-        return f"The keyring did not respond within {PROBE_SECONDS:.0f} seconds. Unlock the keyring and try again."
-    problem = f"The key command for {provider} did not finish within {PROBE_SECONDS:.0f} seconds."
+        return f"The keyring did not respond within {seconds:.0f} seconds. Unlock the keyring and try again."
+    problem = f"The key command for {provider} did not finish within {seconds:.0f} seconds."
     return f"{problem} Run the command in a terminal to see why."
 
 
-async def probe_service(engine: Engine, access: Access, problems: list[str]) -> bool:
+async def probe_service(engine: Engine, access: Access, problems: list[str], seconds: float) -> bool:
     """Return True if the service responds to an empty request, even with an HTTP error. The request costs no tokens."""
     try:
-        async with asyncio.timeout(PROBE_SECONDS):
+        async with asyncio.timeout(seconds):
             async with engine.transport.post(access.base_url, {}, ChunkedBody(())):
                 return True
     except (ThinkLspError, TimeoutError) as error:
-        reason = str(error) or f"There was no response within {PROBE_SECONDS:.0f} seconds."
+        reason = str(error) or f"There was no response within {seconds:.0f} seconds."
         problems.append(f"{access.provider} cannot be reached. {reason}")
         return False
 
