@@ -11,7 +11,7 @@ from tests.acp.fake_zed import FilePeer, NoFiles
 from tests.acp.talk import SUMMARIES, Talk, refusal
 from tests.e2e.acting import read_file, say
 from tests.support.outside import said
-from tests.support.signing_script import Failure, Hold, Redacted, Text, Thinking, answer, tool
+from tests.support.signing_script import Cut, Failure, Hold, Redacted, Text, Thinking, Tool, answer, tool
 
 Json = Any
 FILES = {"a.py": "x = 1\n", "b.py": "y = 2\n", ".env": "PASSWORD=hunter2-canary-value\n"}
@@ -57,6 +57,27 @@ async def test_ids_of_messages_are_stable_and_distinct(begin: Begin) -> None:
     for update in talk.updates("agent_message_chunk"):
         texts[update["messageId"]] = texts.get(update["messageId"], "") + update["content"]["text"]
     assert list(texts.values()) == ["One, in many pieces.", "Two, in many pieces."]
+
+
+async def test_interrupted_answer_is_marked(begin: Begin) -> None:
+    """A client cannot take back the text that it has shown."""
+    hold = Hold()
+    talk = await begin(answer(Text("One, in"), hold, Cut()), say("Two."))
+    running = talk.send("a")
+    await talk.client.wait_for(lambda: talk.text == "One, in")
+    hold.release()
+    assert (await running)["stopReason"] == "end_turn"
+    assert talk.text == "One, in\n\n*The answer was interrupted and starts again:*\n\nTwo."
+
+
+async def test_long_ids_of_calls_are_shown_as_digests(begin: Begin) -> None:
+    """LiteLLM puts the signature of a thought into the id."""
+    signature = "Sig1" * 100
+    call = Tool("read_file", {"path": "a.py"}, id=f"call_1__thought__{signature}")
+    talk = await begin(answer(call), say("It is 1."), files=FILES)
+    assert await talk.prompt("What is x?") == "end_turn"
+    assert [shown.statuses for shown in talk.tools()] == [["pending", "in_progress", "completed"]]
+    assert "Sig1" not in str(talk.updates())
 
 
 @pytest.mark.parametrize("letters", [1, 7, 200_000])

@@ -167,6 +167,11 @@ async def test_a_whole_message_instead_of_a_stream(transport: Transport) -> None
     assert (one.finished.usage.input_tokens, one.finished.usage.output_tokens) == (3, 4)
 
 
+def _break_before(place: bytes) -> list[Step]:
+    """An answer of thinking and a tool call that breaks off there."""
+    return [head(), stream("thinking_then_tool").partition(place)[0]]
+
+
 RETRIES: dict[str, tuple[list[list[Step]], list[tuple[float, bool]]]] = {
     "busy once": ([BUSY, GOOD], [(0.5, False)]),
     "busy three times": ([BUSY, BUSY, BUSY, GOOD], [(0.5, False), (1.0, False), (2.0, False)]),
@@ -183,12 +188,14 @@ RETRIES: dict[str, tuple[list[list[Step]], list[tuple[float, bool]]]] = {
     "two breaks": ([BROKEN, [head(), stream("error_overloaded")], GOOD], [(0.5, True), (1.0, True)]),
     "reset in mid-answer": ([[head(content_length="9999"), stream("truncated"), "reset"], GOOD], [(0.5, True)]),
     "end missing": ([[head(), stream("truncated_before_stop")], GOOD], [(0.5, True)]),
+    "break while thinking": ([_break_before(b"signature_delta"), GOOD], [(0.5, True)]),
+    "break in a tool call": ([_break_before(b'in.go"'), GOOD], [(0.5, True)]),
     "break, then busy": ([BROKEN, BUSY, GOOD], [(0.5, True), (1.0, False)]),
 }
 
 
 # The numbers of the attempts, as a progress line counts them.
-ATTEMPTS = {
+NUMBERS = {
     "busy three times": [(2, 4), (3, 4), (4, 4)],
     "two breaks": [(2, 3), (3, 3)],
     "break, then busy": [(2, 3), (2, 4)],
@@ -201,8 +208,8 @@ async def test_tries_and_restarts(transport: Transport, name: str) -> None:
     one, server = await play(transport, *plays)
     assert [(retry.delay, retry.restart) for retry in one.retries] == schedule
     assert one.waited == [delay for delay, _ in schedule]
-    if name in ATTEMPTS:
-        assert [(retry.attempt, retry.max_attempts) for retry in one.retries] == ATTEMPTS[name]
+    if name in NUMBERS:
+        assert [(retry.attempt, retry.max_attempts) for retry in one.retries] == NUMBERS[name]
     assert one.finished.message.text == "Hello wörld \U0001f30d\u2028 \u0085 next"
     assert all(retry.reason.endswith(".") or "says:" in retry.reason for retry in one.retries)
     assert len(server.received) == len(plays)
@@ -263,6 +270,21 @@ async def test_failures_that_stay(transport: Transport, name: str) -> None:
     assert fragment in str(one.error)
     assert len(server.received) == requests
     assert not any(isinstance(event, CallFinished) for event in one.events)
+
+
+PLAYS = {name: plays for name, (plays, *_) in (*RETRIES.items(), *GIVEN_UP.items())}
+
+
+@pytest.mark.parametrize("name", PLAYS)
+async def test_no_attempt_writes_the_key_to_the_log(
+    transport: Transport, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    """The log masks only keys of the environment, and a key may come from a keyring or a command."""
+    caplog.set_level(logging.DEBUG)
+    caplog.set_level(logging.DEBUG, "thinklsp")
+    _, server = await play(transport, *PLAYS[name])
+    assert {request.headers["x-api-key"] for request in server.received} == {ENDPOINT.api_key}
+    assert ENDPOINT.api_key not in caplog.text
 
 
 @pytest.mark.parametrize("case", [case for case in cases(failing=False) if expected(case)["blocks"]])

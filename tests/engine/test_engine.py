@@ -72,6 +72,18 @@ async def run(turn: Turn) -> list[TurnEvent]:
     return seen
 
 
+async def test_all_queued_prompts_join_the_next_model_call(engine: Engine) -> None:
+    turn = await engine.start_turn(spec("Look."), PLAIN, {})
+    model = play(turn, says(tool("a", "read_file", {"path": A})))
+    for prompt in ("Then the first.", "Then the second."):
+        await engine.claims.queue_prompt(spec(prompt, session_id=turn.session.id), turn.session.id, prompt)
+    await run(turn)
+    _, request = model.requests
+    joined = [block.text for block in request.conversation[-1].blocks if isinstance(block, TextBlock)]
+    assert joined == ["Then the first.", "Then the second."]
+    assert (await engine.store.get(turn.session.id, "w")).prompts == ()
+
+
 def first_text(conversation: Sequence[Message]) -> str:
     """The text of the first message, which is its only block."""
     [block] = conversation[0].blocks

@@ -16,10 +16,11 @@ import pytest
 
 from tests.engine.test_engine import PLAIN, play, spec
 from tests.settings.test_sources import NO_FILE
+from tests.support.other_hosts import SseServer, answer
 from tests.support.scripted_model import Answer, ScriptedModel, connect_to, run_to_end, says, thinking, tool
 from thinklsp.agent.budget import DaySpending
 from thinklsp.agent.model_call import CallEvent
-from thinklsp.core.errors import SettingsError
+from thinklsp.core.errors import AuthenticationFailed, SettingsError
 from thinklsp.core.usage import Usage
 from thinklsp.engine import Engine, Turn
 from thinklsp.engine.diagnosis import build_report
@@ -73,6 +74,21 @@ async def test_failed_key_command_is_reported_and_retried(tmp_path: Path) -> Non
     (tmp_path / "good").touch()
     assert await turn.setup.connect(())
     await engine.aclose()
+
+
+async def test_the_key_of_a_command_is_not_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The log masks only keys of the environment."""
+    key = "sk-ant-canary-0123456789"
+    refusal = answer(f'{{"error": {{"message": "invalid x-api-key {key}"}}}}'.encode(), 401)
+    async with SseServer([refusal]) as server:
+        engine = with_command(tmp_path, f"echo {key}", ANTHROPIC_BASE_URL=server.url, THINKLSP_LOG_LEVEL="debug")
+        with pytest.raises(AuthenticationFailed, match="key command"):
+            await run_to_end(await engine.start_turn(spec(), PLAIN, {}))
+        await build_report(engine, PLAIN, {})
+        await engine.aclose()
+    assert server.received[0].headers["x-api-key"] == key
+    assert "thinklsp.engine" in caplog.text
+    assert key not in caplog.text
 
 
 async def report_on_silence(folder: Path) -> tuple[Any, float]:
