@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.support import chat_samples, google_samples, openai_samples
 from tests.support.anthropic_samples import ENDPOINT, PLAIN, asked, call, loop, result, said, stream, thinking
 from tests.support.other_hosts import Received, SseServer, Step, answer, head
 from tests.support.scripted_model import run_to_end
@@ -16,7 +18,7 @@ from thinklsp.agent.model_call import CallEvent, CallFinished, HttpModelCaller
 from thinklsp.agent.request_fallbacks import DROP_NOTICE, STRIP_NOTICE
 from thinklsp.core import errors
 from thinklsp.core.events import Notice, RetryScheduled
-from thinklsp.core.messages import OpaqueState, TextBlock, UserMessage
+from thinklsp.core.messages import Conversation, OpaqueState, TextBlock, UserMessage
 from thinklsp.engine import ChatRequest, Engine, Turn
 from thinklsp.http.retry import RetryPolicy
 from thinklsp.http.transport import Transport
@@ -397,6 +399,49 @@ async def test_unexplained_rejection_without_thinking_is_final(transport: Transp
         one = talk(server, transport)
         assert not await one.ask(PLAIN)
         assert len(server.received) == 1
+
+
+@dataclass(frozen=True)
+class Service:
+    """`loop` returns a tool loop from an origin; `seals` are the names of opaque state in the request."""
+
+    adapter: Adapter
+    plain: ModelRequest
+    loop: Callable[..., Conversation]
+    seals: tuple[str, ...]
+
+    def seals_in(self, received: Received) -> list[str]:
+        return [name for name in self.seals if f'"{name}"'.encode() in received.body]
+
+
+KEY = ENDPOINT.build_origin("").key
+CHAT = OpenAiChatAdapter(chat_samples.server())
+SERVICES = {
+    "anthropic": Service(AnthropicAdapter(), PLAIN, loop, ("signature", "data")),
+    "openai": Service(OpenAiResponsesAdapter(), openai_samples.PLAIN, openai_samples.loop, ("encrypted_content", "id")),
+    "google": Service(GoogleAdapter(), google_samples.PLAIN, google_samples.loop, ("Sig1", "Sig2", "Sig3")),
+    "openai-compatible": Service(CHAT, chat_samples.PLAIN, chat_samples.loop, ("reasoning", "reasoning_content")),
+}
+
+
+@pytest.mark.parametrize("name", SERVICES)
+async def test_every_service_is_asked_again_without_thinking(transport: Transport, name: str) -> None:
+    service = SERVICES[name]
+    async with SseServer([ODD]) as server:
+        one = talk(server, transport, name, service.adapter)
+        assert not await one.ask(replace(service.plain, conversation=service.loop(host=server.url, key=KEY)))
+        assert [bool(service.seals_in(request)) for request in server.received] == [True, False]
+
+
+@pytest.mark.parametrize("name", SERVICES)
+async def test_request_is_not_repeated_unchanged(transport: Transport, name: str) -> None:
+    """Thinking from another address is not sent anyway. The second request would be the first one again."""
+    service = SERVICES[name]
+    async with SseServer([ODD]) as server:
+        one = talk(server, transport, name, service.adapter)
+        assert not await one.ask(replace(service.plain, conversation=service.loop(host="https://other", key=KEY)))
+        assert [service.seals_in(request) for request in server.received] == [[]]
+        assert "something that no rule knows" in str(one.error)
 
 
 async def test_a_refused_cache_hint_is_left_out_from_then_on(transport: Transport) -> None:

@@ -27,13 +27,12 @@ ELSEWHERE = [WAYS[name] for name in ("openai", "google", "openrouter")]
 _REMEMBERED = 300
 
 STATUSES = [(429, "rate_limit_error"), (500, "api_error"), (529, "overloaded_error"), (503, "api_error")]
-# After this error the server repeats the request without earlier thinking, which the signing server rejects.
-UNEXPLAINED = Failure(400, "invalid_request_error", "no")
 BROKEN: list[Callable[[], list[Any]]] = [
     lambda: [Failure(*random.choice(STATUSES), "later", {"retry-after-ms": "5"})],
     lambda: [Failure(*random.choice(STATUSES), "later", {"retry-after-ms": "5"})] * 4,
     lambda: [Failure(401, "authentication_error", "invalid x-api-key")],
-    lambda: [UNEXPLAINED],
+    # After this error, thinklsp repeats the request once without earlier thinking, if it contains any.
+    lambda: [Failure(400, "invalid_request_error", "no", of_thinking=True)],
     lambda: [answer(Thinking(), Text(WORDS), Cut("reset"))],
     lambda: [answer(Thinking(), Text(WORDS), Cut("close"))],
     lambda: [answer(Thinking(), Text(WORDS), Cut("end"))],
@@ -66,6 +65,7 @@ class Both(BothServices):
             del issued[name]
         self._cleared = len(issued)
         del self.signing.conversations.issued[:-_REMEMBERED]
+        del self.signing.conversations.refused[:-_REMEMBERED]
         del self.signing.requests[:-1]
         self.signing.violations.clear()
         self.others.violations.clear()
@@ -127,10 +127,7 @@ class Course:
         roll = self.chance.random()
         if roll < self.faults:
             self.done["fault"] += 1
-            broken = self.chance.choice(BROKEN)()
-            if UNEXPLAINED in broken:
-                self._session = {}
-            await self._turn("thinklsp.chat", self._prompt(), *broken, *good)
+            await self._turn("thinklsp.chat", self._prompt(), *self.chance.choice(BROKEN)(), *good)
         elif roll < self.faults + _CANCELS:
             await self._cancelled()
         else:

@@ -79,6 +79,8 @@ def check_request(body: Json, headers: Mapping[str, str], key: str, *, bearer: b
     _check_thinking(body, headers)
     _check_cache_control(body)
     _check_messages(body["messages"])
+    if body.get("thinking", {}).get("type") == "enabled":
+        _check_loop_start(body["messages"])
 
 
 def _check_headers(headers: Mapping[str, str], key: str, *, bearer: bool) -> None:
@@ -160,6 +162,23 @@ def _check_messages(messages: list[Json]) -> None:
             called.add(name)
 
 
+def _check_loop_start(messages: list[Json]) -> None:
+    """With a budget, the answer that began the running tool loop must start with thinking."""
+    place = len(messages) - 1
+    while place > 0 and (messages[place]["role"] == "assistant" or _is_step(messages[place])):
+        place -= 1
+    first = [message for message in messages[place:] if message["role"] == "assistant"][:1]
+    kinds = [blocks_of(message["content"])[0]["type"] for message in first]
+    if kinds and kinds[0] not in ("thinking", "redacted_thinking"):
+        raise Refused(
+            f"messages.{place + 1}.content.0.type: Expected `thinking` or `redacted_thinking`, but found `{kinds[0]}`."
+        )
+
+
+def _is_step(message: Json) -> bool:
+    return any(block["type"] == "tool_result" for block in blocks_of(message["content"])) and not _prompts(message)
+
+
 def _check_image(block: Json, role: str) -> None:
     source = block.get("source", {})
     if role != "user" or set(block) - {"type", "source", "cache_control"}:
@@ -202,20 +221,44 @@ class Conversations:
     """Every assistant message must be one that was issued, in full, at its place, behind an unchanged prefix.
 
     `elsewhere`: other models take part in the conversations. What they said comes as words and calls alone.
+    `refused`: for each refusal of earlier thinking, the refused messages as `_bare` returns them.
     """
 
     issued: list[Issued] = field(default_factory=list)
     elsewhere: bool = False
+    refused: list[list[str]] = field(default_factory=list)
+
+    def refuse(self, body: Json) -> None:
+        """Let the refused messages come back without any thinking, as the service does.
+
+        The service accepts a history from which all thinking was removed, but not a part of it (preserved thinking).
+        With adaptive thinking, no answer has to start with thinking; `_check_loop_start` has the rule for budgets.
+        Answers that the service gives afterwards must come back whole. If the bare messages are refused too, thinking
+        was not the reason, and they may not come again.
+        """
+        messages = without_cache_control(body["messages"])
+        bare = [exact(_bare(message)) for message in messages]
+        self.refused = [each for each in self.refused if each != bare]
+        if any(_is_sealed(message) for message in messages):
+            self.refused.append(bare)
 
     def check(self, body: Json) -> None:
         messages = without_cache_control(body["messages"])
         texts = [exact(message) for message in messages]
         if messages[-1]["role"] == "assistant" and not self._is_paused(messages[-1]):
             raise Refused("This model does not support assistant message prefill.")
+        bare = self._count_bare(messages)
         for place, message in enumerate(messages):
-            if message["role"] == "assistant":
+            if message["role"] == "assistant" and place >= bare:
                 self._check_replay(body, texts, place, message)
         self._check_dropped(texts, messages)
+
+    def _count_bare(self, messages: list[Json]) -> int:
+        """Return the number of messages at the start that may come without thinking, and do."""
+        texts = [exact(_bare(message)) for message in messages]
+        sealed = next((place for place, message in enumerate(messages) if _is_sealed(message)), len(messages))
+        sizes = (len(bare) for bare in self.refused if texts[: len(bare)] == bare)
+        return max((size for size in sizes if size <= sealed), default=0)
 
     def _is_paused(self, message: Json) -> bool:
         content = exact(blocks_of(message["content"]))
@@ -281,6 +324,23 @@ def _without_call_ids(blocks: list[Json]) -> list[Json]:
 
 def _unsealed(blocks: list[Json]) -> list[Json]:
     return [block for block in blocks if block["type"] not in ("thinking", "redacted_thinking")]
+
+
+def _is_sealed(message: Json) -> bool:
+    blocks = blocks_of(message["content"])
+    return message["role"] == "assistant" and _unsealed(blocks) != blocks
+
+
+# The members of a block that a client needs for a block of its own.
+_READABLE = {"text": ("type", "text"), "tool_use": ("type", "id", "name", "input")}
+
+
+def _bare(message: Json) -> Json:
+    """Return an answer without thinking, and its texts and calls without members that only the service can set."""
+    if message["role"] != "assistant":
+        return message
+    blocks = _unsealed(blocks_of(message["content"]))
+    return message | {"content": [{m: b[m] for m in _READABLE.get(b["type"], b)} for b in blocks]}
 
 
 @dataclass(frozen=True)

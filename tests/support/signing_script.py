@@ -135,12 +135,14 @@ def tool(name: str, **arguments: Any) -> Tool:
 
 @dataclass(frozen=True)
 class Failure:
-    """An HTTP error instead of a stream."""
+    """An HTTP error instead of a stream. `of_thinking`: for all that the client can know, the service refuses the
+    earlier thinking, so the client may leave it out (`Conversations.refuse`)."""
 
     status: int
     kind: str
     message: str
     headers: dict[str, str] = field(default_factory=dict)
+    of_thinking: bool = False
 
 
 @dataclass(frozen=True)

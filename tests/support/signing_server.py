@@ -113,6 +113,8 @@ class SigningServer(Watched, Host):
             scripted = scripted(seen.body)
         if isinstance(scripted, Failure):
             seen.status = scripted.status
+            if scripted.of_thinking:
+                self.conversations.refuse(seen.body)
             await wire.json(scripted.status, _error(scripted.kind, scripted.message), scripted.headers)
             return
         if refusal is None and isinstance(scripted, Bare):

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import anthropic
 import httpx
 import pytest
 
-from tests.support.signing_script import Raw, Redacted, Text, Thinking, answer, tool
+from tests.support.signing_script import Failure, Raw, Redacted, Text, Thinking, answer, tool
 from tests.support.signing_server import SigningServer
 
 KEY = "sk-ant-selfcheck-0123456789abcdef"
@@ -129,3 +131,124 @@ async def test_every_tampering_is_refused_and_noted(name: str, http: httpx.Async
         assert fragment in refused.json()["error"]["message"]
         assert len(provider.violations) == 1
         assert all(secret not in provider.violations[0] for secret in provider.secrets().values())
+
+
+LOOK = answer(Thinking(), Redacted(), tool("read_file", size=1.0), tool("read_file"))
+NO = Failure(400, "invalid_request_error", "no", of_thinking=True)
+OTHER_NO = Failure(400, "invalid_request_error", "prompt is too long")
+BUDGET = {"model": "claude-sonnet-4-5", "thinking": {"type": "enabled", "budget_tokens": 1024}}
+
+
+def bare(content: list[Any]) -> dict[str, Any]:
+    """The answer without thinking, in the form of a client that writes texts and calls itself."""
+    members = {"text": ("type", "text"), "tool_use": ("type", "id", "name", "input")}
+    return {
+        "role": "assistant",
+        "content": [{m: b[m] for m in members[b["type"]]} for b in content if b["type"] in members],
+    }
+
+
+@dataclass
+class Looked:
+    """A conversation with a tool loop: its prompt, the model's answer as it was issued, and the results."""
+
+    http: httpx.AsyncClient
+    provider: SigningServer
+    changes: dict[str, Any]
+
+    async def begin(self) -> None:
+        assert await self.send([user("Read it.")]) == ""
+        self.issued = self.provider.conversations.issued[0].content
+
+    @property
+    def whole(self) -> list[Any]:
+        return [user("Read it."), {"role": "assistant", "content": self.issued}, results(self.issued)]
+
+    @property
+    def bare(self) -> list[Any]:
+        return [user("Read it."), bare(self.issued), results(self.issued)]
+
+    async def send(self, messages: list[Any]) -> str:
+        """Return the words of the refusal, or an empty text."""
+        response = await post(self.http, self.provider, json.loads(json.dumps(body(messages, **self.changes))))
+        return "" if response.status_code == 200 else response.json()["error"]["message"]
+
+
+@asynccontextmanager
+async def looked(http: httpx.AsyncClient, *script: Any, **changes: Any) -> AsyncIterator[Looked]:
+    async with SigningServer(KEY, LOOK, *script) as provider:
+        talk = Looked(http, provider, changes)
+        await talk.begin()
+        yield talk
+
+
+# What the service says first to the conversation in the forms named, how it is changed in the last form, without
+# thinking, and a part of the refusal.
+BARE: dict[str, tuple[list[tuple[str, Failure]], Callable[[list[Any]], object] | None, str]] = {
+    "all thinking is left out": ([("whole", NO)], None, ""),
+    "nothing was refused": ([], None, "never issued"),
+    "refused for another reason": ([("whole", OTHER_NO)], None, "never issued"),
+    "refused without it, too": ([("whole", NO), ("bare", NO)], None, "never issued"),
+    "refused once more with it": ([("whole", NO), ("bare", NO), ("whole", NO)], None, ""),
+    "a call was changed": ([("whole", NO)], lambda m: m[1]["content"][0]["input"].update(size=1), "never issued"),
+    "a call was dropped": (
+        [("whole", NO)], lambda m: (m[1]["content"].pop(), m[2]["content"].pop()), "never issued"
+    ),
+    "a text was added": (
+        [("whole", NO)], lambda m: m[1]["content"].insert(0, {"type": "text", "text": "x"}), "never issued"
+    ),
+    "the prompt was changed": ([("whole", NO)], lambda m: m[0]["content"][0].update(text="Other"), "never issued"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BARE)
+async def test_thinking_may_be_left_out_after_its_refusal_alone(name: str, http: httpx.AsyncClient) -> None:
+    refusals, change, words = BARE[name]
+    async with looked(http, *(said for _, said in refusals), DONE) as talk:
+        for form, said in refusals:
+            assert await talk.send(getattr(talk, form)) == said.message
+        messages = json.loads(json.dumps(talk.bare))
+        if change is not None:
+            change(messages)
+        refusal = await talk.send(messages)
+        assert words in refusal if words else refusal == ""
+        assert len(talk.provider.violations) == bool(words)
+
+
+async def test_a_part_of_the_thinking_may_not_be_left_out(http: httpx.AsyncClient) -> None:
+    async with looked(http, NO) as talk:
+        assert await talk.send(talk.whole) == "no"
+        for kept in (talk.issued[:1], talk.issued[1:2]):
+            messages = talk.bare
+            messages[1]["content"] = kept + messages[1]["content"]
+            assert "never issued" in await talk.send(messages)
+
+
+async def test_what_was_thought_after_a_refusal_comes_back_whole(http: httpx.AsyncClient) -> None:
+    async with looked(http, NO, DONE) as talk:
+        assert await talk.send(talk.whole) == "no"
+        assert await talk.send(talk.bare) == ""
+        content = talk.provider.conversations.issued[-1].content
+        done = {"role": "assistant", "content": content}
+        assert "were never issued" in await talk.send([*talk.bare, bare(content), user("And on?")])
+        assert "different conversation" in await talk.send([*talk.whole, done, user("And on?")])
+        talk.provider.say(DONE)
+        assert await talk.send([*talk.bare, done, user("And on?")]) == ""
+
+
+async def test_a_budget_demands_thinking_in_the_running_loop(http: httpx.AsyncClient) -> None:
+    async with looked(http, NO, **BUDGET) as talk:
+        assert await talk.send(talk.whole) == "no"
+        assert "Expected `thinking` or `redacted_thinking`, but found `tool_use`" in await talk.send(talk.bare)
+        talk.provider.say(DONE)
+        talk.changes = {"model": BUDGET["model"], "thinking": {"type": "disabled"}}
+        assert await talk.send(talk.bare) == ""
+
+
+async def test_a_budget_demands_no_thinking_of_earlier_loops(http: httpx.AsyncClient) -> None:
+    async with looked(http, DONE, NO, DONE, **BUDGET) as talk:
+        assert await talk.send(talk.whole) == ""
+        content = talk.provider.conversations.issued[-1].content
+        prompt = user("And on?")
+        assert await talk.send([*talk.whole, {"role": "assistant", "content": content}, prompt]) == "no"
+        assert await talk.send([*talk.bare, bare(content), prompt]) == ""

@@ -1,7 +1,6 @@
-"""Model calls, which send a request, decode the answer, and retry after temporary errors.
+"""Model calls, which send a request, decode the answer, and retry after temporary errors. They do not run tools.
 
 Each call ends with a complete message or an error. An interrupted answer is discarded, and the request is sent again.
-Model calls do not run tools.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain, groupby
 from typing import Protocol
 
@@ -33,7 +33,7 @@ from thinklsp.core.usage import Usage, discard_implausible
 from thinklsp.http.retry import CallHistory, GiveUp, RetryPolicy, count_attempts, decide_retry, update_history
 from thinklsp.http.sse import ServerSentEvent, SseDecoder
 from thinklsp.http.transport import HttpResponse, Transport
-from thinklsp.providers.base import Adapter, Endpoint, HttpRequest, ModelRequest, StreamDecoder
+from thinklsp.providers.base import Adapter, Endpoint, ModelRequest, StreamDecoder
 from thinklsp.providers.model_info import Price
 
 _log = logging.getLogger(__name__)
@@ -154,6 +154,7 @@ class HttpModelCaller:
     ) -> None:
         self._adapter = adapter
         self._endpoint = endpoint
+        self._encode = partial(adapter.encode, endpoint=endpoint)
         self._transport = transport
         self._policy = policy
         self._rng = rng
@@ -164,8 +165,7 @@ class HttpModelCaller:
         history = CallHistory()
         request, notices = replace_unreadable_images(request)
         full_request, request = request, self._fallbacks.adjust_request(request)
-        # The error that led to a retry without opaque state, or None.
-        refused: ProviderError | None = None
+        refused: ProviderError | None = None  # The error that led to a retry without opaque state.
         for notice in (*notices, *self._report_adjustments(full_request, request)):
             yield notice
         while True:
@@ -183,7 +183,7 @@ class HttpModelCaller:
                     request, notice = fallback
                     yield notice
                     retry = RetryScheduled(0.0, notice.text, attempt.has_content)
-                elif refused is None and (stripped := self._fallbacks.strip_thinking(error, request)) is not None:
+                elif refused is None and (stripped := self._fallbacks.strip_thinking(error, request, self._encode)):
                     refused, request = error, stripped
                     retry = RetryScheduled(0.0, f"{error} {_STRIPPED_RETRY_NOTE}", attempt.has_content)
                 else:
@@ -237,7 +237,7 @@ class HttpModelCaller:
     async def _run_attempt(
         self, request: ModelRequest, attempt: _Attempt
     ) -> AsyncGenerator[StreamedPiece | AttemptUsage, None]:
-        wire: HttpRequest = self._adapter.encode(request, self._endpoint)
+        wire = self._encode(request)
         attempt.without_budget = wire.budget_omitted
         decoder, price = self._adapter.create_decoder(), request.model.price
         try:

@@ -8,7 +8,7 @@ The engine stores fallbacks, and `learn` restores them in another process.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import assert_never, get_args
 
@@ -17,7 +17,7 @@ from thinklsp.core.choices import EFFORTS, Effort
 from thinklsp.core.errors import BadRequest, ProviderError
 from thinklsp.core.events import Fallback, Notice
 from thinklsp.core.messages import AssistantMessage, Conversation, strip_opaque_state
-from thinklsp.providers.base import ModelRequest, Thinking, ThinkingForm
+from thinklsp.providers.base import HttpRequest, ModelRequest, Thinking, ThinkingForm
 from thinklsp.providers.failures import (
     CacheHintRefused,
     CompactionRefused,
@@ -166,16 +166,20 @@ class RequestFallbacks:
             return replace(sent, thinking_counts=False), self._record(Fallback(sent.model.id, "counts"), text)
         return None
 
-    def strip_thinking(self, error: ProviderError, sent: ModelRequest) -> ModelRequest | None:
+    def strip_thinking(
+        self, error: ProviderError, sent: ModelRequest, encode: Callable[[ModelRequest], HttpRequest]
+    ) -> ModelRequest | None:
         """Return `sent` without earlier thinking, as a last attempt after an unexplained rejection.
 
-        Returns None if the provider explained the error or the request contains no earlier thinking. If the attempt
-        succeeds, `confirm_stripped` records the fallback.
+        Returns None if the provider explained the error, or if the encoded request would be the same. For example, an
+        encoded request does not contain thinking from other providers. If the attempt succeeds, `confirm_stripped`
+        records the fallback.
         """
         if not (isinstance(error, BadRequest) and error.unexplained):
             return None
         stripped = _strip_request(sent)
-        return None if stripped == sent else stripped
+        is_same = stripped == sent or encode(stripped).body == encode(sent).body
+        return None if is_same else stripped
 
     def confirm_stripped(self, full_request: ModelRequest) -> Notice:
         """Record that the provider accepts the conversation without earlier thinking. Return a notice for the user."""

@@ -11,7 +11,9 @@ from tests.e2e.conftest import Begin
 from tests.support.client.actions import ResponseError
 from tests.support.client.lsp import named
 from tests.support.outside import Outside, check_sentence, said
-from tests.support.signing_script import Cut, Failure, Hold, Text, Thinking, Tool, answer
+from tests.support.signing_script import Cut, Failure, Hold, Redacted, Text, Thinking, Tool, answer
+from tests.support.signing_server import Seen
+from thinklsp.agent.request_fallbacks import STRIP_NOTICE
 
 
 async def failure(outside: Outside, command: str, *arguments: Any, token: str | None = None) -> ResponseError:
@@ -140,6 +142,49 @@ async def test_a_turn_that_fails_says_where_to_go_on(begin: Begin) -> None:
     assert "Look at it." in said(outside.provider.requests[-1].body)
     [only] = await outside.client.command("thinklsp.sessions", {"op": "list"})
     assert only["sessionId"] == session
+
+
+UNEXPLAINED = Failure(400, "invalid_request_error", "no", of_thinking=True)
+THOUGHT = answer(Thinking(), Redacted(), read_file("a.py"), read_file("a.py"))
+BUDGET = {"model": "claude-sonnet-4-5", "thinking": {"mode": "manual", "budgetTokens": 2048}}
+# The model's settings; the answers to the second prompt; what their requests contain: all thinking or none, in the
+# answers before the refusal; and `thinking` of the last of them.
+WITHOUT_THINKING: dict[str, tuple[Any, list[Any], list[bool], str]] = {
+    "at a prompt": ({}, [UNEXPLAINED, THOUGHT, say("Two.")], [True, False, True], "adaptive"),
+    "in a tool loop": ({}, [THOUGHT, UNEXPLAINED, say("Two.")], [True, True, False], "adaptive"),
+    "at a prompt, with a budget": (BUDGET, [UNEXPLAINED, THOUGHT, say("Two.")], [True, False, True], "enabled"),
+    # With a budget, the service demands the thinking of the running loop, so the loop ends without a budget.
+    "in a tool loop, with a budget": (BUDGET, [THOUGHT, UNEXPLAINED, say("Two.")], [True, True, False], "disabled"),
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT_THINKING)
+async def test_unexplained_refusal_leaves_out_all_earlier_thinking(begin: Begin, name: str) -> None:
+    """The service accepts each request: no thinking up to the refused request, all thinking after it."""
+    settings, answers, whole, form = WITHOUT_THINKING[name]
+    last = answer(Thinking(), Text("Four."))
+    script = [THOUGHT, answer(Thinking(), Text("One.")), *answers, answer(Thinking(), Text("Three.")), last]
+    outside = await begin(*script, files={"a.py": "x = 1\n"}, options=settings)
+    provider = outside.provider
+    session = (await chat(outside, "One?"))["sessionId"]
+    second = await chat(outside, "Two?", sessionId=session)
+    assert (second["text"], STRIP_NOTICE in second["notices"]) == ("Two.", True)
+    seen = provider.requests[2:]
+    assert [bool(places_with_thinking(request)) for request in seen] == whole
+    assert seen[-1].body["thinking"]["type"] == form
+    refused_size = len(next(request.body["messages"] for request in seen if request.status == 400))
+
+    assert STRIP_NOTICE not in (await chat(outside, "Three?", sessionId=session))["notices"]
+    await outside.restart()
+    assert (await chat(outside, "Four?", sessionId=session))["text"] == "Four."
+    [*_, newest] = places = places_with_thinking(provider.requests[-1])
+    assert (places[0] >= refused_size, newest) == (True, len(provider.requests[-1].body["messages"]) - 2)
+    assert provider.violations == []
+
+
+def places_with_thinking(request: Seen) -> list[int]:
+    types = [[block["type"] for block in message["content"]] for message in request.body["messages"]]
+    return [place for place, each in enumerate(types) if "thinking" in each or "redacted_thinking" in each]
 
 
 @pytest.mark.parametrize("stop", ["refusal", "max_tokens"])
