@@ -13,15 +13,12 @@ import json
 import sys
 import tempfile
 import time
-import traceback
 from dataclasses import asdict, replace
 from pathlib import Path
 
 from tests.editors.editors import EDITORS, Editor
 from tests.editors.programs import default_cache
-from tests.editors.trial import Outcome, Row, Trial, service
-
-_PATIENCE = 300.0  # seconds for one trial; the slowest takes about 60
+from tests.editors.trial import Outcome, Row, play
 
 
 def main() -> int:
@@ -89,7 +86,7 @@ async def _installed(editor: Editor, room: Path) -> Row:
 async def _attempted(editor: Editor, room: Path, out: Path, attempts: int) -> list[Row]:
     rows: list[Row] = []
     for left in reversed(range(attempts)):
-        played = await _driven(editor, room, out)
+        played = await play(editor.name, editor.drive, room, out)
         failed = any(row.outcome == "failed" for row in played)
         if failed and left:
             played = [replace(row, outcome="unsteady") if row.outcome == "failed" else row for row in played]
@@ -97,25 +94,6 @@ async def _attempted(editor: Editor, room: Path, out: Path, attempts: int) -> li
         if not failed:
             break
     return rows
-
-
-async def _driven(editor: Editor, room: Path, out: Path) -> list[Row]:
-    with tempfile.TemporaryDirectory(prefix="trial-", ignore_cleanup_errors=True) as folder:
-        async with service() as played:
-            trial = Trial(editor.name, Path(folder), out, played)
-            try:
-                async with asyncio.timeout(_PATIENCE):
-                    await editor.drive(trial, room)
-            except Exception as error:
-                traceback.print_exc()
-                said = f"{type(error).__name__}: {error}".strip().splitlines()[0]
-                trial.rows.append(Row(editor.name, "is driven to the end", "failed", 0.0, said))
-            with trial.check("leaves no process behind"):
-                await trial.ended()
-            with trial.check("no secret reached it, and no rule of the service was broken"):
-                trial.search_room()
-                assert played.violations == [], played.violations
-            return trial.rows
 
 
 def _print(rows: list[Row]) -> None:

@@ -76,7 +76,7 @@ class Chat:
 
     async def restored(self) -> None:
         """Until it is there, as after a reload of the window."""
-        self.frame = await until(self._found, "the chat view", 60)
+        self.frame = await until(self._found, "the chat view")
 
     async def close(self) -> None:
         """Another view takes its place."""
@@ -101,11 +101,11 @@ class Chat:
         file = {"way": way, "name": name, "type": kind, "data": base64.b64encode(data).decode()}
         await self.prompt.evaluate(_ATTACH, file)
 
-    async def says(self, text: str, seconds: float = 20.0) -> None:
+    async def says(self, text: str) -> None:
         async def holds() -> bool:
             return text in await self.text()
 
-        await until(holds, f"{text!r} in the chat", seconds)
+        await until(holds, f"{text!r} in the chat")
 
     async def idle(self) -> None:
         await self.button("Stop").wait_for(state="hidden")

@@ -172,7 +172,7 @@ class _Emacs:
             await self.trial.until(lambda: len(self.trial.requests) > before, "a request of the turn")
             await self.terminal.shows(r"thinklsp\[thinking · [1-9]\d* s")
             await self.terminal.keys("C-c", "C-k")
-            await self.trial.until(lambda: self.trial.requests[before].closed_by_client, "the connection closed", 5)
+            await self.trial.until(lambda: self.trial.requests[before].closed_by_client, "the connection closed")
             await self.terminal.shows(r"thinklsp: ended \(cancelled\)")
             await self.terminal.hides(r"thinklsp\[")
 

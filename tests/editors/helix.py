@@ -86,7 +86,7 @@ class _Helix:
             await self.trial.until(lambda: len(self.trial.requests) > before, "a request of the turn")
             await self.terminal.shows(r"thinking · \d+ s")
             await self.act("thinklsp: stop")
-            await self.trial.until(lambda: self.trial.requests[before].closed_by_client, "the connection closed", 5)
+            await self.trial.until(lambda: self.trial.requests[before].closed_by_client, "the connection closed")
             await self.terminal.shows(r"^thinklsp: thinklsp ⋅ .*cancelled")
 
     async def takes_an_effort(self) -> None:

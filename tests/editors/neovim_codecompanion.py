@@ -179,7 +179,7 @@ async def _cancels(seat: Seat) -> None:
         await _send(seat, "think forever")
         await seat.until("trial.text():find('Round and round', 1, true)", "the thinking in the chat")
         await nvim.type("q")
-        await trial.until(lambda: trial.requests[before].closed_by_client, "the end of the connection", 5)
+        await trial.until(lambda: trial.requests[before].closed_by_client, "the end of the connection")
         await _is_ready(seat)
 
 

@@ -294,7 +294,7 @@ async def _is_healthy(seat: Seat) -> None:
     assert "WARNING" not in text, text
 
 
-_ASK = "return require('thinklsp.client').ask_now(trial.client('thinklsp'), 'trial.ask', ..., 5000)"
+_ASK = "return require('thinklsp.client').ask_now(trial.client('thinklsp'), 'trial.ask', ..., 60000)"
 
 
 async def bridge_rows(seat: Seat) -> None:

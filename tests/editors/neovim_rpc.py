@@ -13,9 +13,7 @@ from typing import Any, Self
 import msgpack
 
 from tests.editors.neovim_screen import Screen
-from tests.editors.waiting import until
-
-_PATIENCE = 20.0
+from tests.editors.waiting import MAX_WAIT_SECONDS, until
 
 
 class NeovimError(Exception):
@@ -81,7 +79,7 @@ class Neovim:
         self._writer.write(msgpack.packb([0, number, method, arguments]))
         await self._writer.drain()
         try:
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(MAX_WAIT_SECONDS):
                 return await answer
         except TimeoutError:
             raise NeovimError(f"no answer to {method}; the screen:\n{self.screen.text()}") from None
@@ -106,7 +104,7 @@ class Neovim:
         """As users leave; what is not saved is lost."""
         with suppress(NeovimError):
             await self.ask("nvim_command", "qall!")
-        async with asyncio.timeout(_PATIENCE):
+        async with asyncio.timeout(MAX_WAIT_SECONDS):
             await self._process.wait()
 
     async def _read(self) -> None:

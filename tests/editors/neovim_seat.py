@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.editors.neovim_rpc import Neovim
-from tests.editors.trial import Trial
+from tests.editors.trial import FIXED, Trial
+
+FIX = "thinklsp: fix undefined name 'value'"
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,18 @@ class Seat:
         except AssertionError:
             told = f"after {await self.nvim.lua('return trial.messages()')!r}"
             raise AssertionError(f"the buffer holds {await self.text()!r}, not {wanted!r}, {told}") from None
+
+    async def find_problem(self) -> None:
+        """Wait until both servers are attached and one has found the problem."""
+        await self.until("vim.deep_equal(trial.servers(), { 'lint', 'thinklsp' })", "both servers")
+        await self.until("#vim.diagnostic.get(0) == 1", "the lint server's diagnostic")
+
+    async def fix_problem(self) -> None:
+        """Run the code action, and wait for its edit and the end of its turn."""
+        await self.nvim.type("2G")
+        await self.choosing(FIX, "vim.lsp.buf.code_action()")
+        await self.text_is(FIXED)
+        await self.idle()
 
     async def idle(self) -> None:
         await self.until("require('thinklsp.progress').status() == ''", "the end of the turn")

@@ -19,7 +19,6 @@ from pathlib import Path
 from tests.editors import code_server, neovim
 from tests.editors.emacs import LSP_MODE, Client, _Emacs, _program
 from tests.editors.helix import _Helix
-from tests.editors.neovim_seat import Seat
 from tests.editors.pages import pasted
 from tests.editors.programs import ran
 from tests.editors.steps import Step
@@ -40,24 +39,16 @@ async def drive_neovim(trial: Trial, room: Path) -> None:
     async with _set_up(trial, "neovim"):
         async with neovim._opened(trial, room, "config", "") as seat:
             with trial.check(Step.ATTACH):
-                await seat.until("vim.deep_equal(trial.servers(), { 'lint', 'thinklsp' })", "both servers")
-                await seat.until("#vim.diagnostic.get(0) == 1", "the lint server's diagnostic")
+                await seat.find_problem()
             with trial.check(Step.EDIT):
-                await _fix_in(seat)
+                await seat.fix_problem()
         options = pasted("editors/neovim/README.md", "lua", "vim.g.thinklsp")
         async with neovim._opened(trial, room, "config", options) as seat:
             with trial.check(Step.EFFORT):
-                await seat.until("#vim.diagnostic.get(0) == 1", "the lint server's diagnostic")
-                await _fix_in(seat)
+                await seat.find_problem()
+                await seat.fix_problem()
                 assert [effort_of(trial.requests[number]) for number in (0, -1)] == [None, "high"]
         (config / "init.lua").write_text(neovim._PROBE)
-
-
-async def _fix_in(seat: Seat) -> None:
-    await seat.nvim.type("2G")
-    await seat.choosing("thinklsp: fix undefined name 'value'", "vim.lsp.buf.code_action()")
-    await seat.text_is(FIXED)
-    await seat.idle()
 
 
 def emacs_driver(client: Client) -> Callable[[Trial, Path], Awaitable[None]]:

@@ -52,7 +52,7 @@ class Terminal:
     async def screen(self) -> str:
         return await self._tmux("capture-pane", "-p", may_fail=True)
 
-    async def shows(self, pattern: str, seconds: float = 20.0) -> re.Match[str]:
+    async def shows(self, pattern: str) -> re.Match[str]:
         """Waits for the pattern on the screen. Raises AssertionError with the screen."""
         screen = ""
 
@@ -61,24 +61,24 @@ class Terminal:
             screen = await self.screen()
             return re.search(pattern, screen, re.MULTILINE)
 
-        match: re.Match[str] = await until(found, lambda: f"on the screen {pattern!r}\n{screen}", seconds)
+        match: re.Match[str] = await until(found, lambda: f"on the screen {pattern!r}\n{screen}")
         return match
 
-    async def hides(self, pattern: str, seconds: float = 20.0) -> None:
+    async def hides(self, pattern: str) -> None:
         """Waits until the pattern is not on the screen any more."""
 
         async def gone() -> bool:
             return re.search(pattern, await self.screen(), re.MULTILINE) is None
 
-        await until(gone, f"the end of {pattern!r} on the screen", seconds)
+        await until(gone, f"the end of {pattern!r} on the screen")
 
-    async def ends(self, seconds: float = 20.0) -> None:
+    async def ends(self) -> None:
         """Waits until the program has ended by itself."""
 
         async def gone() -> bool:
             return not await self._tmux("list-sessions", may_fail=True)
 
-        await until(gone, "the end of the program", seconds)
+        await until(gone, "the end of the program")
 
     async def _end(self) -> None:
         if self._socket:

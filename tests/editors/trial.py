@@ -5,11 +5,13 @@ A driver asserts on buffers, files, the server's log and `requests`, the record 
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
+import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -33,6 +35,8 @@ BROKEN = "def mean(values):\n    return sum(values) / len(value)\n"
 OTHER_FILE = "tally.py"
 UNUSED = "import os\n\n\ndef tally(values):\n    return len(values)\n"
 FIXED = "def mean(values):\n    return sum(values) / len(values)\n"
+
+_MAX_SECONDS = 600.0  # For one trial; the slowest takes about 60.
 
 Outcome = Literal["passed", "fallback", "unsteady", "failed", "skipped"]
 
@@ -102,9 +106,9 @@ class Trial:
         row = self.rows[-1]
         return row if row.outcome == "failed" else replace(row, note=note)
 
-    async def until(self, holds: Callable[[], Any], what: str, seconds: float = 20.0) -> Any:
+    async def until(self, holds: Callable[[], Any], what: str) -> Any:
         """As `waiting.until`."""
-        return await until(holds, what, seconds)
+        return await until(holds, what)
 
     def searched(self, data: bytes, where: str) -> None:
         """Nothing sealed and no key in what an editor received or wrote. Raises AssertionError that names the leak."""
@@ -191,3 +195,23 @@ def result_of(request: RecordedRequest) -> str:
 def service() -> Service:
     """To be entered once for each trial."""
     return Service(load_scenario(str(SCENARIO)))
+
+
+async def play(editor: str, drive: Callable[[Trial, Path], Awaitable[None]], room: Path, pictures: Path) -> list[Row]:
+    """Drive an editor once, in a fresh home. Return the rows. `room`: where the editor is installed."""
+    with tempfile.TemporaryDirectory(prefix="trial-", ignore_cleanup_errors=True) as folder:
+        async with service() as played:
+            trial = Trial(editor, Path(folder), pictures, played)
+            try:
+                async with asyncio.timeout(_MAX_SECONDS):
+                    await drive(trial, room)
+            except Exception as error:
+                traceback.print_exc()
+                said = f"{type(error).__name__}: {error}".strip().splitlines()[0]
+                trial.rows.append(Row(editor, "is driven to the end", "failed", 0.0, said))
+            with trial.check("leaves no process behind"):
+                await trial.ended()
+            with trial.check("no secret reached it, and no rule of the service was broken"):
+                trial.search_room()
+                assert played.violations == [], played.violations
+            return trial.rows

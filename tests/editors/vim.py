@@ -82,7 +82,7 @@ class _Vim:
             await self.act("thinklsp: send")
             await self.trial.until(lambda: len(self.trial.requests) > before, "a request of the turn")
             await self.act("thinklsp: stop")
-            await self.trial.until(lambda: self.trial.requests[before].closed_by_client, "the connection closed", 5)
+            await self.trial.until(lambda: self.trial.requests[before].closed_by_client, "the connection closed")
 
     async def takes_an_effort(self) -> None:
         with self.trial.check(Step.EFFORT):

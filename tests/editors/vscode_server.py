@@ -79,12 +79,12 @@ class _Installation:
         (environment,) = self._installed()
         environment.rename(environment.with_name("0.0.1-older"))
         await self.window.command("Developer: Reload Window")
-        await self.window.toast("is older than the extension").locator("a", has_text="Update").click(timeout=60_000)
+        await self.window.toast("is older than the extension").locator("a", has_text="Update").click()
         await until(
             lambda: [path.name for path in self._installed()] not in ([], ["0.0.1-older"]), "the update", _SECONDS
         )
         await until(lambda: not (self._folder / "0.0.1-older").exists(), "the end of the older one")
-        await self.window.shows(r"claude-[\w.-]+ · ", 60)
+        await self.window.shows(r"claude-[\w.-]+ · ")
 
     async def remove(self) -> None:
         await self.window.command("thinklsp: Remove the Installed Server")

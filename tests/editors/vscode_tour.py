@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tests.editors.chat_frame import Chat
 from tests.editors.trial import FILE, Trial
 from tests.editors.vscode_driver import opened, run_steps
-from tests.editors.waiting import until
+from tests.editors.waiting import MAX_WAIT_SECONDS, until
 from tests.editors.workbench import Workbench
 
 if TYPE_CHECKING:
@@ -47,8 +47,8 @@ class _Tour:
             await self.window.toast("A tour shows").locator("a", has_text="Take the tour").click()
         self.outside = Workbench(page, self.trial.home)
         self.window.page = await opening.value
-        self.window.page.set_default_timeout(20_000)
-        await self.window.page.locator(".monaco-workbench").wait_for(timeout=60_000)
+        self.window.page.set_default_timeout(MAX_WAIT_SECONDS * 1_000)
+        await self.window.page.locator(".monaco-workbench").wait_for()
         await self.picture("opened")
         await self.step("Fix a problem").wait_for()
         await self.window.shows(_OFFLINE)
@@ -56,7 +56,7 @@ class _Tour:
 
     async def fix(self) -> None:
         await self.take("Fix a problem", _STATS)
-        await self.window.page.locator(".squiggly-error").first.wait_for(timeout=60_000)
+        await self.window.page.locator(".squiggly-error").first.wait_for()
         await self.window.go_to(3, self.lines(_STATS)[2].index("value.") + 2)
         await self.window.action("thinklsp: fix")
         await self.window.page.locator(".codelens-decoration a", has_text="Keep").first.wait_for()

@@ -8,8 +8,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+MAX_WAIT_SECONDS = 60.0
+"""It ends a hang, and judges no time."""
 
-async def until(holds: Callable[[], Any], what: Callable[[], str] | str, seconds: float = 20.0) -> Any:
+
+async def until(holds: Callable[[], Any], what: Callable[[], str] | str, seconds: float = MAX_WAIT_SECONDS) -> Any:
     """The first true answer of `holds` (which may be a coroutine function), asked 50 times a second.
 
     Raises AssertionError that says `what` is missing.

@@ -71,6 +71,6 @@ async def _judge(trial: Trial, seen: Any) -> None:
         cancelled = seen["cancelled"]
         assert cancelled["code"] == -32800
         assert cancelled["milliseconds"] < _CANCEL_MS
-        await trial.until(lambda: trial.requests[-1].closed_by_client, "the connection closed", 5)
+        await trial.until(lambda: trial.requests[-1].closed_by_client, "the connection closed")
     with trial.check("shuts down, and the connection is closed in order"):
         assert (seen["shutdown"], seen["closed"]) == (None, 1000)

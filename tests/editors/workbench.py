@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from tests.editors.waiting import until
+from tests.editors.waiting import MAX_WAIT_SECONDS, until
 
 if TYPE_CHECKING:
     from playwright.async_api import Locator, Page
@@ -121,7 +121,7 @@ class Workbench:
         """Of the editor, as far as it is in view."""
         return str(await self.page.evaluate(_TEXT))
 
-    async def reads(self, text: str, seconds: float = 20.0) -> None:
+    async def reads(self, text: str) -> None:
         """Until the editor's text is this."""
         seen = ""
 
@@ -130,7 +130,7 @@ class Workbench:
             seen = await self.text()
             return seen.rstrip("\n") == text.rstrip("\n")
 
-        await until(holds, lambda: f"the text {text!r}, last {seen!r}", seconds)
+        await until(holds, lambda: f"the text {text!r}, last {seen!r}")
 
     async def action(self, title: str, *, everything: bool = False) -> None:
         """Chooses a code action at the cursor, or for the whole text."""
@@ -171,7 +171,7 @@ class Workbench:
     def status(self) -> Locator:
         return self.page.locator(_STATUS)
 
-    async def shows(self, pattern: str, seconds: float = 20.0) -> str:
+    async def shows(self, pattern: str) -> str:
         """Until our item of the status bar matches; what it says then."""
         seen = ""
 
@@ -180,7 +180,7 @@ class Workbench:
             seen = " ".join(await self.status.all_inner_texts()).strip()
             return re.search(pattern, seen) is not None
 
-        await until(holds, lambda: f"{pattern!r} in the status bar, which says {seen!r}", seconds)
+        await until(holds, lambda: f"{pattern!r} in the status bar, which says {seen!r}")
         return seen
 
     async def frame_says(self, text: str) -> bool:
@@ -232,7 +232,7 @@ async def browser(
         try:
             context = await chromium.new_context(viewport={"width": size[0], "height": size[1]})
             page = await context.new_page()
-            page.set_default_timeout(20_000)
+            page.set_default_timeout(MAX_WAIT_SECONDS * 1_000)
             window = Workbench(page, home)
             page.on("websocket", lambda socket: socket.on("framereceived", lambda frame: _keep(window.received, frame)))
             await page.expose_function("trialTellCut", window.tell_cut)

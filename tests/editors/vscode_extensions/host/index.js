@@ -63,8 +63,7 @@ const tests = {
     'a server that was killed comes back': async () => {
         const [before] = servers();
         process.kill(before, 'SIGKILL');
-        const [after] = await until(async () => servers().some(pid => pid !== before) && servers());
-        assert.notEqual(after, before);
+        await until(async () => servers().some(pid => pid !== before));
         await until(async () => {
             try {
                 return (await vscode.commands.executeCommand('thinklsp.effort', { value: 'low' })).effective;
