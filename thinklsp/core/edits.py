@@ -50,6 +50,11 @@ class FileEdit:
     def is_deletion(self) -> bool:
         return self.after is None
 
+    @property
+    def is_file_operation(self) -> bool:
+        """True if the edit creates, deletes or renames the file."""
+        return self.is_creation or self.is_deletion or self.new_uri is not None
+
 
 @dataclass(frozen=True, slots=True)
 class EditSet:

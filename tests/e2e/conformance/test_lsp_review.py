@@ -120,6 +120,63 @@ async def test_neovim_gets_a_question_and_no_annotations(begin: Begin) -> None:
     assert len(outside.client.calls(QUESTION)) == 1
 
 
+OPERATIONS: dict[str, tuple[Tool, str]] = {
+    "create": (write_file("new.py", "new = 1\n"), "new.py (+1 −0)"),
+    "rename": (tool("rename_file", path="old.py", new_path="new.py"), "renames old.py to new.py"),
+    "delete": (tool("delete_file", path="old.py"), "deletes old.py"),
+}
+
+
+@pytest.mark.parametrize(("call", "told"), OPERATIONS.values(), ids=OPERATIONS)
+@pytest.mark.parametrize("reply", ["Apply", "Not now", None])
+async def test_operation_on_a_file_is_asked_about_by_the_server(
+    begin: Begin, call: Tool, told: str, reply: str | None
+) -> None:
+    """N1: an editor asked about the annotated hunks and deleted the file without a question."""
+    outside, uri = await editing(begin, HERE, call, client_name="Another editor")
+    before = list_files(outside)
+    outside.client.editor.message_answers = [reply]
+    result = await change(outside, uri)
+    [asked] = outside.client.calls(QUESTION)
+    assert told in asked.params.message
+    if reply == "Apply":
+        assert result["edits"]["applied"] == "all"
+        assert list_files(outside) != before
+        return
+    assert set(statuses(result).values()) == {"held"}
+    assert (list_files(outside), outside.client.edits()) == (before, [])
+    assert (await outside.client.command("thinklsp.apply"))["applied"] == "all"
+    assert list_files(outside) != before
+    assert len(outside.client.calls(QUESTION)) == 1
+
+
+async def test_editor_confirms_annotated_text_edits(begin: Begin) -> None:
+    outside, uri = await editing(begin, HERE, THERE, client_name="Another editor")
+    assert (await change(outside, uri))["edits"]["applied"] == "all"
+    [sent] = outside.client.edits()
+    assert [note.needs_confirmation for note in sent.edit.change_annotations.values()] == [False, True]
+    assert outside.client.calls(QUESTION) == []
+
+
+async def test_apply_asks_no_second_time(begin: Begin) -> None:
+    """N7: with a deletion among the changes, *Apply* opened the preview again."""
+    outside, uri = await editing(begin, HERE, OPERATIONS["delete"][0])
+    outside.client.editor.handlers["workspace/applyEdit"] = lambda _: {"applied": False}
+    assert set(statuses(await change(outside, uri)).values()) == {"refused"}
+    del outside.client.editor.handlers["workspace/applyEdit"]
+    assert (await outside.client.command("thinklsp.apply"))["applied"] == "all"
+    asking, plain = (sent.edit.change_annotations for sent in outside.client.edits())
+    assert [note.needs_confirmation for note in asking.values()] == [False, True]
+    assert plain is None
+    assert not (outside.root / "old.py").exists()
+
+
+def list_files(outside: Outside) -> list[str]:
+    """Return the names of the files that are on disk or open in the editor."""
+    names = ("app.py", "b.py", "old.py", "new.py")
+    return [name for name in names if outside.client.text(outside.uri(name)) is not None]
+
+
 async def test_the_diff_is_shown_and_the_user_asked_again(begin: Begin) -> None:
     outside, uri = await editing(begin, HERE, THERE, OTHER, announce=PLAIN)
     client = outside.client

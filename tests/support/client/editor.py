@@ -54,7 +54,7 @@ class Editor:
     def __init__(self, checker: TrafficChecker, open_document: Callable[[str], Any], change: OnChange) -> None:
         self.checker = checker
         self.desk = Desk()
-        self.name = "test client"
+        self.name = "VSCodium"  # It confirms annotated operations on files.
         self.capabilities: Json = {}
         self.settings: Json = {}
         self.handlers: dict[str, Callable[[Json], Any]] = {}

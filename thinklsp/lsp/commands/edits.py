@@ -24,7 +24,7 @@ def register(server: ThinkLspServer) -> None:
             raise TurnRefused("The edit of this turn is already applied.")
         if pending is None:
             raise TurnRefused("No edit is waiting to be applied.")
-        outcome = await applying.apply(pending, review=assistant.settings.edits.review)
+        outcome = await applying.apply(pending)
         return {"applied": outcome.applied, "files": [file.to_json() for file in outcome.files]}
 
     @server.command("thinklsp.undo")

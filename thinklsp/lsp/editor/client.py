@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
@@ -32,17 +33,24 @@ WorkDoneProgress = types.WorkDoneProgressBegin | types.WorkDoneProgressReport | 
 T = TypeVar("T")
 
 
+# VS Code and its forks. Other editors with change annotations may create, rename and delete files without a question:
+# Neovim 0.12 looks at the annotations of text edits only.
+_VS_CODE = re.compile(r"\b(?:Visual Studio Code|VSCodium|Code - OSS|code-server|Cursor|Windsurf|Positron)\b")
+
+
 @dataclass(frozen=True, slots=True)
 class ClientFeatures:
     """The client capabilities that thinklsp uses.
 
-    `bridge_requests` contains the supported `thinklsp/editor/…` requests.
+    `bridge_requests` contains the supported `thinklsp/editor/…` requests. `confirms_file_operations` is True if the
+    editor asks the user about annotated operations on entire files, too.
     """
 
     apply_edit: bool = False
     document_changes: bool = False
     resource_operations: frozenset[str] = frozenset()
     change_annotations: bool = False
+    confirms_file_operations: bool = False
     work_done_progress: bool = False
     show_document: bool = False
     configuration: bool = False
@@ -88,6 +96,7 @@ class ClientFeatures:
             resource_operations=operations,
             # Neovim 0.12 asks about annotations in messages that wait for Enter, and shows no diff.
             change_annotations=client_name != "Neovim" and find_value(f"{edit}.changeAnnotationSupport") is not None,
+            confirms_file_operations=isinstance(client_name, str) and bool(_VS_CODE.search(client_name)),
             work_done_progress=find_value("window.workDoneProgress") is True,
             show_document=find_value("window.showDocument.support") is True,
             configuration=find_value("workspace.configuration") is True,

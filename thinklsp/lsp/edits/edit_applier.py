@@ -94,8 +94,8 @@ class EditApplier:
             # Plan the merge again, because the text may have changed while the user was reading the question.
             return await self._send_edit(kept, await self._plan_when_idle(kept), "never", find_scope, watcher)
 
-    async def apply(self, pending: PendingEdit, *, review: Review) -> EditOutcome:
-        """Send a pending edit at the user's request.
+    async def apply(self, pending: PendingEdit) -> EditOutcome:
+        """Send a pending edit at the user's request, which is the confirmation: the editor asks nothing.
 
         An edit that may already be applied is first compared with the documents. It is resent only if the user asks
         again.
@@ -104,7 +104,7 @@ class EditApplier:
             rest, outcome = await self._unconfirmed.prepare_apply(pending)
             if outcome is not None:
                 return outcome
-            return await self._send_edit(rest, await self._plan_when_idle(rest), review, should_record=True)
+            return await self._send_edit(rest, await self._plan_when_idle(rest), "never", should_record=True)
 
     def forget(self, session_id: str) -> None:
         """Remove the pending edits, the undoable turns and the attributions of a deleted session."""

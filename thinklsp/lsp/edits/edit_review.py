@@ -46,10 +46,13 @@ class EditReview:
     def should_ask(self, plan: MergePlan, review: Review, scope: Scope | None) -> bool:
         """Return whether the user must confirm the edit before it is sent.
 
-        If the editor supports change annotations, it asks the user itself after the edit is sent.
+        An editor with change annotations asks the user itself after the edit is sent, unless the edit creates, renames
+        or deletes files and the editor applies such operations without a question.
         """
         can = self._state.client.features
         confirms_annotations = can.change_annotations and can.document_changes and not can.has_own_review
+        if confirms_annotations and not can.confirms_file_operations:
+            confirms_annotations = not any(item.file.is_file_operation for item in plan.mergeable)
         return not confirms_annotations and can.apply_edit and should_review(plan.mergeable, review, scope)
 
     async def ask(
