@@ -22,8 +22,13 @@ _MAX_SCRIPT_LINES = 300
 # exactly once in both texts.
 _MAX_STAGES = 20
 
+# The maximum number of steps by which changes move along equal lines, for each line of both texts.
+_MAX_SLIDES_PER_LINE = 8
+
 MatchingBlock = tuple[int, int, int]
 """A tuple `(i, j, n)`, meaning that `a[i:i+n] == b[j:j+n]` for the lines `a` and `b` of two texts."""
+ChangedBlock = tuple[int, int, int, int]
+"""A tuple `(i1, i2, j1, j2)`, meaning that `b[j1:j2]` replaced the lines `a[i1:i2]`."""
 
 
 def split_lines(text: str) -> list[str]:
@@ -53,33 +58,82 @@ def find_line_starts(text: str) -> list[int]:
 
 def find_matching_blocks(a: Sequence[str], b: Sequence[str]) -> list[MatchingBlock]:
     """Return the common lines as non-empty blocks in ascending order. Adjacent blocks are merged."""
+    blocks: list[MatchingBlock] = []
+    i = j = 0
+    for change in [*find_changed_blocks(a, b), (len(a), len(a), len(b), len(b))]:
+        if i < change[0]:
+            blocks.append((i, j, change[0] - i))
+        _, i, _, j = change
+    return blocks
+
+
+def find_changed_blocks(a: Sequence[str], b: Sequence[str]) -> list[ChangedBlock]:
+    """Return the changes in ascending order, separated by at least one common line.
+
+    If equal lines leave a choice, changes that can meet are one change, and a pure insertion or deletion is as far down
+    as possible. So two texts with the same insertion have the same change of their common base.
+    """
+    slider = _Slider(a, b)
+    changes: list[ChangedBlock] = []
+    for change in reversed(_find_separate_changes(a, b)):
+        lowest = slider.slide_down(change, changes[-1][0] if changes else len(a))
+        while changes and (joined := slider.join(lowest, changes[-1])):
+            changes.pop()
+            lowest = slider.slide_down(joined, changes[-1][0] if changes else len(a))
+        changes.append(lowest)
+    return changes[::-1]
+
+
+def _find_separate_changes(a: Sequence[str], b: Sequence[str]) -> list[ChangedBlock]:
     # Skip the common lines at the beginning and the end, because texts usually differ in only a few lines.
     head = _count_common_head(a, b, 0, len(a), 0, len(b))
     tail = _count_common_tail(a, b, head, len(a), head, len(b))
     between = ((i + head, j + head, n) for i, j, n in _match(a[head : len(a) - tail], b[head : len(b) - tail]))
-    joined: list[MatchingBlock] = []
-    for i, j, n in ((0, 0, head), *between, (len(a) - tail, len(b) - tail, tail)):
-        if not n:
-            continue
-        if joined and (joined[-1][0] + joined[-1][2], joined[-1][1] + joined[-1][2]) == (i, j):
-            joined[-1] = (joined[-1][0], joined[-1][1], joined[-1][2] + n)
-        else:
-            joined.append((i, j, n))
-    return joined
-
-
-def find_changed_blocks(a: Sequence[str], b: Sequence[str]) -> list[tuple[int, int, int, int]]:
-    """Return the changes as tuples `(i1, i2, j1, j2)`: `a[i1:i2]` was replaced by `b[j1:j2]`.
-
-    Consecutive changes are separated by at least one common line.
-    """
-    changes: list[tuple[int, int, int, int]] = []
-    i = j = 0
-    for start, other, count in [*find_matching_blocks(a, b), (len(a), len(b), 0)]:
+    changes: list[ChangedBlock] = []
+    i, j = head, head
+    for start, other, count in (*between, (len(a) - tail, len(b) - tail, tail)):
         if (i, j) != (start, other):
             changes.append((i, start, j, other))
         i, j = start + count, other + count
     return changes
+
+
+class _Slider:
+    """Moves pure insertions and deletions along equal lines.
+
+    Inserting `x` before or after an equal line `x` gives the same text. The number of steps is limited, so that the
+    cost grows with the number of lines.
+    """
+
+    def __init__(self, a: Sequence[str], b: Sequence[str]) -> None:
+        self._a, self._b = a, b
+        self._steps = _MAX_SLIDES_PER_LINE * (len(a) + len(b))
+
+    def join(self, above: ChangedBlock, below: ChangedBlock) -> ChangedBlock | None:
+        """Return both changes as one if they touch or the lower one can slide up to the other. Else return None."""
+        gap = below[0] - above[1]
+        if self._count_steps(below, -1, gap) < gap:
+            return None
+        return (above[0], below[1] - gap, above[2], below[3] - gap)
+
+    def slide_down(self, change: ChangedBlock, limit: int) -> ChangedBlock:
+        """Move a change down as far as possible, but not beyond the line `limit` of the first text."""
+        i1, i2, j1, j2 = change
+        count = self._count_steps(change, 1, limit - i2)
+        return (i1 + count, i2 + count, j1 + count, j2 + count)
+
+    def _count_steps(self, change: ChangedBlock, step: int, most: int) -> int:
+        """Count the lines by which a change can move down (`step` is 1) or up (-1). A replacement cannot move."""
+        i1, i2, j1, j2 = change
+        if i1 != i2 and j1 != j2:
+            return 0
+        lines, start, end = (self._b, j1, j2) if i1 == i2 else (self._a, i1, i2)
+        at, other = (start, end) if step == 1 else (start - 1, end - 1)
+        count, most = 0, min(most, self._steps)
+        while count < most and lines[at + step * count] == lines[other + step * count]:
+            count += 1
+        self._steps -= count
+        return count
 
 
 def _match(a: Sequence[str], b: Sequence[str]) -> list[MatchingBlock]:

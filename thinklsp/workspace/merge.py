@@ -1,13 +1,15 @@
 """A three-way, line-based merge of the turn's changes (ours) and the user's changes (theirs).
 
-Changes are merged if at least one unchanged line lies between them. Adjacent changes are a conflict unless they are
-equal, and the user's text is kept. Editors change byte order marks and line endings when they open or save a file. Such
-a change is not a conflict, and the turn's text is adapted to the current format of the file.
+The result agrees with `git merge-file`: changes are merged if at least one unchanged line lies between them. Adjacent
+changes are a conflict unless they are equal, and the user's text is kept. Editors change byte order marks and line
+endings when they open or save a file. Such a change is not a conflict, and the turn's text is adapted to the current
+format of the file.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 
 from thinklsp.core.lines import find_changed_blocks, split_lines
@@ -54,9 +56,8 @@ def merge(base: str, ours: str, theirs: str, *, ours_wins: bool = False) -> Merg
     merged: list[str] = []
     conflicts: list[tuple[int, int]] = []
     at = 0
-    for region in _group_changes(
-        [*_find_changes(lines, ours, is_ours=True), *_find_changes(lines, theirs, is_ours=False)]
-    ):
+    regions = _group_changes([*_find_changes(lines, ours, is_ours=True), *_find_changes(lines, theirs, is_ours=False)])
+    for region in regions:
         merged += lines[at : region.start]
         at = region.end
         replacement = _choose_replacement(lines, region, ours_wins=ours_wins)
@@ -64,9 +65,28 @@ def merge(base: str, ours: str, theirs: str, *, ours_wins: bool = False) -> Merg
             conflicts.append((region.start + 1, region.end))
         else:
             merged += replacement
-    if conflicts:
-        return Conflict(tuple(conflicts))
-    return MergedText("".join((*merged, *lines[at:])))
+    merged += lines[at:]
+    if not conflicts and not ours_wins and not _has_explained_lines(lines, ours, theirs, merged):
+        conflicts = [(region.start + 1, region.end) for region in regions]
+    return Conflict(tuple(conflicts)) if conflicts else MergedText("".join(merged))
+
+
+def _has_explained_lines(base: list[str], ours: str, theirs: str, merged: list[str]) -> bool:
+    """Return False if a line occurs more or less often than the changes of both sides explain.
+
+    Repeated lines can be matched in several ways. Two sides that are matched differently would double or lose a line.
+    """
+    before, mine, yours, result = (
+        Counter(base),
+        Counter(split_lines(ours)),
+        Counter(split_lines(theirs)),
+        Counter(merged),
+    )
+    for line in mine.keys() | yours.keys() | before.keys():
+        counts = (mine[line], yours[line], mine[line] + yours[line] - before[line])
+        if not min(counts) <= result[line] <= max(counts):
+            return False
+    return True
 
 
 def _find_changes(base: list[str], text: str, *, is_ours: bool) -> list[_Change]:
