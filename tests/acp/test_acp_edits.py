@@ -214,7 +214,8 @@ async def test_client_that_cannot_write_sees_the_diff(begin: Begin, peer: Any) -
 async def test_own_writes_need_the_users_own_file(begin: Begin, peer: Any) -> None:
     script = [
         *EDITS[:2],
-        answer(write_file("sub/new.py", "z = 1\n"), tool("delete_file", path="b.py")),
+        answer(write_file("sub/new.py", "z = 1\n"), read_file("b.py")),
+        answer(tool("delete_file", path="b.py")),
         say("Done."),
     ]
     talk = await begin(*script, files=FILES, peer=peer, own=WRITE_DISK)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from tests.e2e.acting import read_before
 from tests.support.client.documents import apply_text_edits
 from tests.support.line_edits import BOM, Block, Case, blocks, lines_of, merged
 from tests.support.outside import Outside
@@ -135,7 +136,8 @@ class Round:
         self._prepare()
         client = self.outside.client
         client.editor.handlers["workspace/applyEdit"] = self._apply_a_part
-        self.outside.provider.say(answer(*(call for case in self.cases for call in case.tool_calls)), DONE)
+        calls = [call for case in self.cases for call in case.tool_calls]
+        self.outside.provider.say(*read_before(*calls), answer(*calls), DONE)
         result = await self.outside.turn("thinklsp.chat", {"prompt": "Edit all of them."})
         self._take(result["edits"]["files"])
         self._check("after the turn")

@@ -53,9 +53,9 @@ def read_prompt(blocks: Sequence[object], view: WorkspaceView) -> PromptContent:
                 images.append(decode_image(name, data, escape_invisible(media_type)))
             case ResourceContent(resource=resource):
                 _check_readable(resource.uri, view)
-                name = _format_name(resource.uri, view)
+                name, place = _format_name(resource.uri, view), _find_place(resource.uri, view)
                 _append_word(pieces, name)
-                attachments.append(build_excerpt(name, resource.text))
+                attachments.append(build_excerpt(name, resource.text, key=None if place is None else place.key))
             case _ as unreachable:
                 assert_never(unreachable)
     # Some clients send lone surrogates, which neither the store nor a provider accepts.
@@ -67,27 +67,27 @@ def _check_readable(uri: str, view: WorkspaceView) -> None:
     """Raise PathRefused for a file that may contain secrets, also outside the workspace."""
     if not uri.startswith("file:"):
         return
+    view.check_readable(_find_place(uri, view) or Place(uri, uri.rpartition("/")[2], uri))
+
+
+def _find_place(uri: str, view: WorkspaceView) -> Place | None:
     try:
-        place = view.resolve(uri)
+        return view.resolve(uri)
     except PathRefused:
-        place = Place(uri, uri.rpartition("/")[2], uri)
-    view.check_readable(place)
+        return None
 
 
 def _format_link(uri: str, view: WorkspaceView) -> str:
     """Return a mention of a file in the workspace, or the address of anything else."""
-    try:
-        place = view.resolve(uri)
-    except PathRefused:
+    place = _find_place(uri, view)
+    if place is None:
         return _format_name(uri, view)
     return write_mention(place.label) if view.find_kind(place) == "file" else place.label
 
 
 def _format_name(uri: str, view: WorkspaceView) -> str:
-    try:
-        return view.resolve(uri).label
-    except PathRefused:
-        pass
+    if (place := _find_place(uri, view)) is not None:
+        return place.label
     try:
         return escape_invisible(uri_to_path(uri)[:_MAX_NAME_LENGTH])
     except PathRefused:

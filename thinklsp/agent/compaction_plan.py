@@ -18,6 +18,7 @@ from thinklsp.core.images import list_images
 from thinklsp.core.messages import (
     AssistantMessage,
     Conversation,
+    FileSight,
     Message,
     TextBlock,
     ToolResultBlock,
@@ -70,12 +71,13 @@ class CompactionPlan:
     is_turn_running: bool
     latest_step: Conversation = ()
 
-    def build_conversation(self, summary: str) -> Conversation:
+    def build_conversation(self, summary: str, sight: tuple[FileSight, ...] = ()) -> Conversation:
         """Return the compacted conversation, which consists of the summary and the tail.
 
-        If no turn is running, the conversation ends with a note about the compaction.
+        If no turn is running, the conversation ends with a note about the compaction. `sight` is what the model knows
+        of files from the messages that the summary replaces.
         """
-        conversation: Conversation = (UserMessage.from_text(summary), *self.tail)
+        conversation: Conversation = (UserMessage((TextBlock(summary, sight=sight),)), *self.tail)
         if self.is_turn_running:
             return conversation
         before = len(self.earlier) + len(self.tail)

@@ -45,6 +45,7 @@ from thinklsp.core.messages import (
     UserMessage,
     ensure_unique_call_ids,
 )
+from thinklsp.core.sight import collect_sight
 from thinklsp.core.usage import Usage
 from thinklsp.tools.tool import ToolContext
 
@@ -82,6 +83,7 @@ class TurnLoop:
         self._conversation = conversation
         self._config = config
         self._context = context
+        context.overlay.sight = collect_sight(conversation)
         self._emit = emit
         self._take_prompts = take_prompts
         self._caller = caller
@@ -154,6 +156,7 @@ class TurnLoop:
         compacted = await compact_automatically(attempt, self._emit)
         if compacted is not None:
             self._conversation = compacted.after
+            self._context.overlay.sight = collect_sight(compacted.after)
             if compacted.thinking_off:
                 self._config = replace(self._config, thinking=reduce_thinking(attempt.request))
 
@@ -216,6 +219,8 @@ class TurnLoop:
 
     async def _commit(self, message: AssistantMessage, results: UserMessage | None, usage: Usage) -> None:
         self._conversation += (message,) if results is None else (message, results)
+        if results is not None:
+            self._context.overlay.sight.learn(results.sight)
         await self._emit(StepCommitted(message, results, usage))
 
     async def _end_turn(self, text: str | None = None) -> TurnFinished | None:

@@ -98,16 +98,35 @@ class UserPrompt:
 
 
 @dataclass(frozen=True, slots=True)
+class FileSight:
+    """What a block tells the model about a file. `digest` belongs to the file's text and is None for a missing file.
+
+    `is_whole` is true if the model knows the whole text, and `is_own` if the model wrote it. `key` identifies the file.
+    """
+
+    key: str
+    digest: str | None
+    is_whole: bool = False
+    is_own: bool = False
+
+    def join(self, other: FileSight) -> FileSight:
+        """Return the knowledge of a file from two blocks about the same text."""
+        return FileSight(self.key, self.digest, self.is_whole or other.is_whole, self.is_own or other.is_own)
+
+
+@dataclass(frozen=True, slots=True)
 class TextBlock(ConversationPart):
     """A text block. `raw` is None if the provider sent only the text.
 
-    `prompt` is set if the text was built from a user's prompt. It is stored, but never sent to a provider.
+    `prompt` is set if the text was built from a user's prompt. `prompt` and `sight` are stored, but never sent to a
+    provider.
     """
 
     text: str
     raw: OpaqueState | None = None
     kind: Literal["text"] = "text"
     prompt: UserPrompt | None = field(default=None, compare=False)
+    sight: tuple[FileSight, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,12 +175,13 @@ class OpaqueBlock(ConversationPart):
 
 @dataclass(frozen=True, slots=True)
 class ToolResultBlock(ConversationPart):
-    """The result of a tool call, as plain text."""
+    """The result of a tool call, as plain text. `sight` is stored, but never sent to a provider."""
 
     tool_use_id: str
     text: str
     is_error: bool = False
     kind: Literal["tool_result"] = "tool_result"
+    sight: tuple[FileSight, ...] = field(default=(), compare=False)
 
 
 ImageType = Literal["image/png", "image/jpeg", "image/webp", "image/gif"]
@@ -219,6 +239,12 @@ class UserMessage(ConversationPart):
         """The user's prompts in this message. A prompt that joined a running turn follows tool results."""
         prompts = (block.prompt for block in self.blocks if isinstance(block, TextBlock))
         return tuple(prompt for prompt in prompts if prompt is not None)
+
+    @property
+    def sight(self) -> tuple[FileSight, ...]:
+        """What the message tells the model about files, in the order of its blocks."""
+        blocks = (block for block in self.blocks if not isinstance(block, ImageBlock))
+        return tuple(sight for block in blocks for sight in block.sight)
 
 
 @dataclass(frozen=True, slots=True)

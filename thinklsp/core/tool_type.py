@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from thinklsp.core.events import CallLocation, PlanEntry
-from thinklsp.core.messages import ImageBlock, ToolSpec
+from thinklsp.core.messages import FileSight, ImageBlock, ToolSpec
 
 Ask = Callable[[str, tuple[str, ...]], Awaitable[str | None]]
 """Asks the user a question with options; None if the user dismissed the question or did not answer in time."""
@@ -21,10 +21,13 @@ Context_contra = TypeVar("Context_contra", contravariant=True)
 
 @dataclass(frozen=True, slots=True)
 class ToolOutput:
+    """The result of a tool call. `sight` is what the text tells the model about files."""
+
     text: str
     is_error: bool = False
     plan: tuple[PlanEntry, ...] | None = None
     images: tuple[ImageBlock, ...] = ()
+    sight: tuple[FileSight, ...] = ()
 
 
 KEPT_PATH_PREFIX = "result:"
