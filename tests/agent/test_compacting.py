@@ -51,6 +51,7 @@ from thinklsp.core.events import (
     TurnEvent,
     TurnFinished,
 )
+from thinklsp.core.file_sight import describe_text
 from thinklsp.core.messages import (
     COMPACTION_TYPE,
     Conversation,
@@ -60,7 +61,7 @@ from thinklsp.core.messages import (
     UserMessage,
     find_compaction_origin,
 )
-from thinklsp.core.sight import collect_sight, describe_text
+from thinklsp.core.sight import collect_sight
 from thinklsp.core.usage import Usage
 from thinklsp.providers.base import ModelRequest, Thinking
 from thinklsp.providers.catalogue import find_model

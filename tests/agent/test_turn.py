@@ -555,7 +555,7 @@ def test_the_checker_finds_what_is_wrong(case: str) -> None:
     assert not is_sendable(WRONG[case])
 
 
-async def test_a_file_that_is_read_in_the_same_message_has_not_been_seen() -> None:
+async def test_a_file_read_in_the_same_message_is_not_seen() -> None:
     """The model wrote the second call before it had the result of the first."""
     read, write = tool("r", "read_file", {"path": A}), {"path": A, "content": "mine\n"}
     played = await play(

@@ -2,8 +2,8 @@
 
 import pytest
 
-from thinklsp.core.messages import FileSight
-from thinklsp.core.sight import Sight, compute_digest
+from thinklsp.core.file_sight import FileSight, compute_digest
+from thinklsp.core.sight import Sight
 
 BASE = "def add(a, b):\n    return a - b\n"
 CALLS = {"write_file": {"path": "f", "content": "new\n"}, "delete_file": {"path": "f"}}

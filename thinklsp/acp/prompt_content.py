@@ -9,6 +9,7 @@ from typing import assert_never
 from thinklsp.acp.params import ImageContent, LinkContent, ResourceContent, TextContent, parse_content
 from thinklsp.agent.prompts import Excerpt
 from thinklsp.core.errors import PathRefused
+from thinklsp.core.file_sight import compute_digest
 from thinklsp.core.images import decode_image
 from thinklsp.core.mentions import write_mention
 from thinklsp.core.messages import ImageBlock
@@ -53,9 +54,9 @@ def read_prompt(blocks: Sequence[object], view: WorkspaceView) -> PromptContent:
                 images.append(decode_image(name, data, escape_invisible(media_type)))
             case ResourceContent(resource=resource):
                 _check_readable(resource.uri, view)
-                name, place = _format_name(resource.uri, view), _find_place(resource.uri, view)
+                name = _format_name(resource.uri, view)
                 _append_word(pieces, name)
-                attachments.append(build_excerpt(name, resource.text, key=None if place is None else place.key))
+                attachments.append(build_excerpt(name, resource.text, key=_find_key(resource.uri, resource.text, view)))
             case _ as unreachable:
                 assert_never(unreachable)
     # Some clients send lone surrogates, which neither the store nor a provider accepts.
@@ -75,6 +76,16 @@ def _find_place(uri: str, view: WorkspaceView) -> Place | None:
         return view.resolve(uri)
     except PathRefused:
         return None
+
+
+def _find_key(uri: str, text: str, view: WorkspaceView) -> str | None:
+    """Return the key of the file that has exactly this text, because a client may send only a part of the file."""
+    place = _find_place(uri, view)
+    try:
+        file = None if place is None else view.peek(place)
+    except PathRefused:
+        return None
+    return None if place is None or file is None or compute_digest(file.text) != compute_digest(text) else place.key
 
 
 def _format_link(uri: str, view: WorkspaceView) -> str:

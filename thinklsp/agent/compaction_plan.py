@@ -14,11 +14,11 @@ from typing import Literal
 
 from thinklsp.agent.prompts import NUDGE, TESTS_FAILED
 from thinklsp.core.events import THINKING_ONLY
+from thinklsp.core.file_sight import FileSight
 from thinklsp.core.images import list_images
 from thinklsp.core.messages import (
     AssistantMessage,
     Conversation,
-    FileSight,
     Message,
     TextBlock,
     ToolResultBlock,
@@ -74,8 +74,8 @@ class CompactionPlan:
     def build_conversation(self, summary: str, sight: tuple[FileSight, ...] = ()) -> Conversation:
         """Return the compacted conversation, which consists of the summary and the tail.
 
-        If no turn is running, the conversation ends with a note about the compaction. `sight` is what the model knows
-        of files from the messages that the summary replaces.
+        If no turn is running, the conversation ends with a note about the compaction. `sight` is the model's
+        knowledge of files from the messages that the summary replaces.
         """
         conversation: Conversation = (UserMessage((TextBlock(summary, sight=sight),)), *self.tail)
         if self.is_turn_running:

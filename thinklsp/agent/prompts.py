@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from thinklsp.agent.instruction_files import remove_project_instructions
 from thinklsp.agent.skill_prompts import remove_skills
 from thinklsp.core.check_results import EditorDiagnostic, FileDiagnostics
-from thinklsp.core.messages import FileSight
+from thinklsp.core.file_sight import FileSight
 from thinklsp.core.text_safety import escape_invisible
 from thinklsp.tools.registry import Mode
 from thinklsp.tools.runner_output import ParsedTestRun
@@ -101,7 +101,7 @@ CHAT_ACTIONS = frozenset(("explain", "ask"))
 class Excerpt:
     """An excerpt from a document. Line numbers are 1-based and inclusive, and `text` contains exactly these lines.
 
-    `sight` is what the excerpt tells the model about the file. It is empty for a text that is not a file.
+    `sight` is the model's knowledge of the file from the excerpt. It is empty for a text that is not a file.
     """
 
     path: str

@@ -38,6 +38,7 @@ from thinklsp.core.messages import (
     AssistantMessage,
     Conversation,
     ImageBlock,
+    Message,
     RedactedThinkingBlock,
     TextBlock,
     ThinkingBlock,
@@ -218,10 +219,12 @@ class TurnLoop:
         return replace(message, blocks=(*message.blocks, *prompts)) if prompts else message
 
     async def _commit(self, message: AssistantMessage, results: UserMessage | None, usage: Usage) -> None:
-        self._conversation += (message,) if results is None else (message, results)
-        if results is not None:
-            self._context.overlay.sight.learn(results.sight)
+        self._append(*((message,) if results is None else (message, results)))
         await self._emit(StepCommitted(message, results, usage))
+
+    def _append(self, *messages: Message) -> None:
+        self._conversation += messages
+        self._context.overlay.sight.learn(collect_sight(messages).files)
 
     async def _end_turn(self, text: str | None = None) -> TurnFinished | None:
         """End the turn, unless tests have failed and the model can still correct its edits."""
@@ -231,7 +234,7 @@ class TurnLoop:
         if not isinstance(outcome, UserMessage):
             return self._build_final_event("end_turn", text, outcome)
         reminder = await self._join_prompts(outcome)
-        self._conversation += (reminder,)
+        self._append(reminder)
         await self._emit(ReminderAdded(reminder))
         return None
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Any, Literal, NoReturn, assert_never
 
+from thinklsp.core.file_sight import FileSight
 from thinklsp.core.identity_memo import IdentityMemo
 
 StopReason = Literal[
@@ -95,23 +96,6 @@ class UserPrompt:
 
     words: str
     turn_id: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class FileSight:
-    """What a block tells the model about a file. `digest` belongs to the file's text and is None for a missing file.
-
-    `is_whole` is true if the model knows the whole text, and `is_own` if the model wrote it. `key` identifies the file.
-    """
-
-    key: str
-    digest: str | None
-    is_whole: bool = False
-    is_own: bool = False
-
-    def join(self, other: FileSight) -> FileSight:
-        """Return the knowledge of a file from two blocks about the same text."""
-        return FileSight(self.key, self.digest, self.is_whole or other.is_whole, self.is_own or other.is_own)
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +226,7 @@ class UserMessage(ConversationPart):
 
     @property
     def sight(self) -> tuple[FileSight, ...]:
-        """What the message tells the model about files, in the order of its blocks."""
+        """The model's knowledge of files from this message, in the order of its blocks."""
         blocks = (block for block in self.blocks if not isinstance(block, ImageBlock))
         return tuple(sight for block in blocks for sight in block.sight)
 

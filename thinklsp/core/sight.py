@@ -1,17 +1,16 @@
-"""What the model knows of the files of a session: the texts that it was shown or wrote, by digest.
+"""The model's knowledge of the files in a conversation.
 
-The blocks of a conversation carry this knowledge, so it is stored, copied and cut together with them.
+The blocks of the conversation carry this knowledge, so it is stored, copied and cut together with them.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
-from thinklsp.core.messages import Conversation, FileSight, UserMessage
+from thinklsp.core.file_sight import FileSight, compute_digest
+from thinklsp.core.messages import Conversation, UserMessage
 
 _MAX_FILES = 1_000
-_DIGEST_CHARACTERS = 32
 
 
 class Sight:
@@ -26,7 +25,7 @@ class Sight:
         return tuple(self._files.values())
 
     def learn(self, sights: Iterable[FileSight]) -> None:
-        """Add what the model has been shown or has written. A part of a known text keeps the text known as a whole."""
+        """Add knowledge of files. If the model knows a whole text, a part of the same text does not change that."""
         for sight in sights:
             known = self._files.pop(sight.key, None)
             is_same = known is not None and known.digest == sight.digest
@@ -44,33 +43,21 @@ class Sight:
 
 
 def collect_sight(conversation: Conversation) -> Sight:
-    """Return what the model knows after it has read a conversation."""
-    messages = (message for message in conversation if isinstance(message, UserMessage))
-    return Sight(sight for message in messages for sight in message.sight)
+    """Return the knowledge of a model that has read a conversation."""
+    return Sight(_list_sights(conversation))
 
 
 def collect_held_sight(conversation: Conversation, end: int) -> Sight:
-    """Return what the model knows from the messages before `end`.
+    """Return the model's knowledge from the messages before `end`.
 
-    Results that it has not answered do not count, because no model call may have held them. Its own texts do.
+    Results after the last answer do not count, because no model call has held them. The texts in the model's own calls
+    do count.
     """
     answered = next((at for at in reversed(range(len(conversation))) if conversation[at].role == "assistant"), 0)
-    sight = collect_sight(conversation[: min(end, answered)])
-    sight.learn(own for own in collect_sight(conversation[answered:end]).files if own.is_own)
-    return sight
+    own = (sight for sight in _list_sights(conversation[answered:end]) if sight.is_own)
+    return Sight((*_list_sights(conversation[: min(end, answered)]), *own))
 
 
-def describe_text(key: str, text: str | None, *, is_whole: bool = False, is_own: bool = False) -> FileSight:
-    """Return the knowledge of a file with this text, or of a missing file if the text is None."""
-    return FileSight(key, compute_digest(text), is_whole, is_own)
-
-
-def compute_digest(text: str | None) -> str | None:
-    """Return the digest of a text, or None for a missing file.
-
-    Line endings and a byte order mark do not count, because they are not shown and `write_file` keeps them.
-    """
-    if text is None:
-        return None
-    plain = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
-    return hashlib.sha256(plain.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGEST_CHARACTERS]
+def _list_sights(messages: Conversation) -> Iterator[FileSight]:
+    for message in messages:
+        yield from message.sight if isinstance(message, UserMessage) else ()

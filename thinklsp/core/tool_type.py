@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from thinklsp.core.events import CallLocation, PlanEntry
-from thinklsp.core.messages import FileSight, ImageBlock, ToolSpec
+from thinklsp.core.file_sight import FileSight
+from thinklsp.core.messages import ImageBlock, ToolSpec
 
 Ask = Callable[[str, tuple[str, ...]], Awaitable[str | None]]
 """Asks the user a question with options; None if the user dismissed the question or did not answer in time."""
@@ -21,7 +22,7 @@ Context_contra = TypeVar("Context_contra", contravariant=True)
 
 @dataclass(frozen=True, slots=True)
 class ToolOutput:
-    """The result of a tool call. `sight` is what the text tells the model about files."""
+    """The result of a tool call. `sight` is the model's knowledge of files from the text."""
 
     text: str
     is_error: bool = False

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from thinklsp.core.errors import PathRefused
-from thinklsp.core.messages import FileSight, TextBlock
-from thinklsp.core.sight import Sight, compute_digest
+from thinklsp.core.file_sight import FileSight, compute_digest
+from thinklsp.core.messages import TextBlock
+from thinklsp.core.sight import Sight
 from thinklsp.core.text_safety import escape_invisible, format_path
 from thinklsp.tools.editor import Editor
 from thinklsp.workspace.view import WorkspaceView
@@ -34,7 +35,7 @@ async def describe_changed_files(sight: Sight, view: WorkspaceView, editor: Edit
     changed = await asyncio.to_thread(_find_changed, sight.files, view)
     if changed:
         # Some editors announce no open documents, so a file may differ on disk but not in the editor.
-        await editor.load_documents(view, [file.uri for file in changed])
+        await editor.load_documents(view, [file.uri for file in changed[-_MAX_NAMES:]])
         changed = await asyncio.to_thread(_find_changed, [file.known for file in changed], view)
     if not changed:
         return None

@@ -34,7 +34,8 @@ from thinklsp.core.events import (
     TurnFinished,
     TurnStopReason,
 )
-from thinklsp.core.messages import FileSight, ImageBlock, TextBlock, UserPrompt
+from thinklsp.core.file_sight import FileSight
+from thinklsp.core.messages import ImageBlock, TextBlock, UserPrompt
 from thinklsp.core.observer import TurnLabels
 from thinklsp.core.sight import collect_sight
 from thinklsp.core.usage import Usage

@@ -7,10 +7,10 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from thinklsp.core.file_sight import FileSight
 from thinklsp.core.messages import (
     AssistantMessage,
     Conversation,
-    FileSight,
     ImageBlock,
     TextBlock,
     UserMessage,
@@ -110,7 +110,7 @@ class Session:
 
         If `title_hint` is not empty, the title comes from it instead of the text. `unapplied_edits` describes edits
         that are not in the files. `prompt` contains the user's own words, `images` the images of the prompt, and
-        `sight` what the text tells the model about files. `changed_files` is a note about files that have changed.
+        `sight` the model's knowledge of files from the text. `changed_files` is a note about files that have changed.
         """
         unapplied = f"<note>Not applied: {unapplied_edits}.</note>" if unapplied_edits else ""
         flags = ((INTERRUPTED, self.interrupted), (UNDONE, self.undone), (unapplied, self.undone and bool(unapplied)))

@@ -11,9 +11,8 @@ from typing import ClassVar
 from pydantic import Field
 
 from thinklsp.core.errors import ToolFailed
+from thinklsp.core.file_sight import FileSight, compute_digest, describe_text
 from thinklsp.core.lines import split_lines
-from thinklsp.core.messages import FileSight
-from thinklsp.core.sight import compute_digest, describe_text
 from thinklsp.core.text_safety import (
     escape_invisible,
     find_cut_mark,
@@ -173,7 +172,7 @@ def _check_seen(overlay: EditOverlay, place: Place, current: FileText) -> None:
 
 
 def _report(overlay: EditOverlay, message: str, *sight: FileSight) -> ToolOutput:
-    """Return the result of a change. The model knows at once what it wrote."""
+    """Return the result of a change. The model knows its own text at once."""
     overlay.sight.learn(sight)
     return ToolOutput(message, sight=sight)
 

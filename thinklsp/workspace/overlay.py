@@ -33,7 +33,7 @@ class _Pending:
 
 
 class EditOverlay:
-    """The pending changes of a turn. `sight` is what the model knows of the files."""
+    """The pending changes of a turn. `sight` is the model's knowledge of the files."""
 
     def __init__(self, view: WorkspaceView) -> None:
         self.view = view
