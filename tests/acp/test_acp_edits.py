@@ -214,7 +214,8 @@ async def test_client_that_cannot_write_sees_the_diff(begin: Begin, peer: Any) -
 async def test_own_writes_need_the_users_own_file(begin: Begin, peer: Any) -> None:
     script = [
         *EDITS[:2],
-        answer(write_file("sub/new.py", "z = 1\n"), tool("delete_file", path="b.py")),
+        answer(write_file("sub/new.py", "z = 1\n"), read_file("b.py")),
+        answer(tool("delete_file", path="b.py")),
         say("Done."),
     ]
     talk = await begin(*script, files=FILES, peer=peer, own=WRITE_DISK)
@@ -262,3 +263,14 @@ async def test_empty_read_of_a_full_file_is_not_trusted(begin: Begin) -> None:
     assert (talk.root / "a.py").read_text() == LINES
     assert talk.peer.writes == []
     talk.outside.told()
+
+
+async def test_unsaved_text_is_what_the_model_has_seen(begin: Begin) -> None:
+    """The client announces no open documents, so the disk alone would look like a change."""
+    script = [*(answer(read_file("a.py")), say("Read.")), answer(write_file("a.py", "x = 2\n")), say("Done.")]
+    talk = await begin(*script, files={"a.py": "old\n"})
+    talk.peer.open("a.py", "x = 1\n")
+    for _ in range(2):
+        assert await talk.prompt("Go on.") == "end_turn"
+    assert talk.peer.text("a.py") == "x = 2\n"
+    assert "Files are not as you know them." not in str(talk.provider.requests[-1].body)

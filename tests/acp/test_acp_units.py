@@ -23,6 +23,7 @@ from thinklsp.acp.session_list import build_page
 from thinklsp.acp.updates import MAX_CHUNK_BYTES, build_chunks, split_chunks
 from thinklsp.core.errors import PathRefused
 from thinklsp.core.json_bytes import encode_json
+from thinklsp.core.sight import Sight
 from thinklsp.core.usage import Usage
 from thinklsp.jsonrpc.envelope import Request, parse_message
 from thinklsp.jsonrpc.error_responses import InvalidParams
@@ -179,6 +180,20 @@ def test_content_of_a_prompt(tmp_path: Path, name: str) -> None:
     blocks = json.loads(json.dumps(blocks).replace("ROOT", str(tmp_path)))
     with view_of(tmp_path) as view:
         assert read_prompt(blocks, view).text == expected
+
+
+@pytest.mark.parametrize("uri", ["file://ROOT/a.py", "file://ROOT/a.py#L1:2", "zed:///agent/selection?path=a.py"])
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_embedded_text_shows_a_file_only_if_it_is_the_file(tmp_path: Path, uri: str, is_whole: bool) -> None:
+    """Clients also embed selections, under the address of the file."""
+    (tmp_path / "a.py").write_text("x = 1\ny = 2\n")
+    with view_of(tmp_path) as view:
+        words = "x = 1\r\ny = 2\r\n" if is_whole else "x = 1\n"
+        [excerpt] = read_prompt([embedded(uri.replace("ROOT", str(tmp_path)), words)], view).attachments
+        sight = Sight(excerpt.sight)
+        key = view.resolve("a.py").key
+        assert sight.knows_whole(key, "x = 1\ny = 2\n") == (is_whole and uri.endswith("a.py") and "file" in uri)
+        assert bool(sight.files) == (sight.find(key) is not None)
 
 
 @pytest.mark.parametrize("uri", ["file://ROOT/.env", "file:///elsewhere/.env", "file://ROOT/.ssh/id_rsa"])

@@ -51,6 +51,7 @@ from thinklsp.core.events import (
     TurnEvent,
     TurnFinished,
 )
+from thinklsp.core.file_sight import describe_text
 from thinklsp.core.messages import (
     COMPACTION_TYPE,
     Conversation,
@@ -60,6 +61,7 @@ from thinklsp.core.messages import (
     UserMessage,
     find_compaction_origin,
 )
+from thinklsp.core.sight import collect_sight
 from thinklsp.core.usage import Usage
 from thinklsp.providers.base import ModelRequest, Thinking
 from thinklsp.providers.catalogue import find_model
@@ -630,3 +632,30 @@ async def test_repeated_read_of_unchanged_file_is_a_reference() -> None:
     # In the next turn it is told whole again: what it would point to may be shortened away by then.
     next_turn = await play([says(tool("n", "read_file", read)), says("x")], session=run.session, document=run.document)
     assert "a line of text" in next_turn.session.conversation[-2].blocks[0].text  # type: ignore[union-attr]  # A result.
+
+
+# When the compaction comes -> whether the model may replace the file that it read before.
+MOMENTS = {
+    "a call has held the reading": (Usage(), FULL, True),
+    "no call has held it": (Usage(8_000, 1), Usage(), False),
+}
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+async def test_sight_of_a_file_survives_if_a_call_has_held_it(moment: str) -> None:
+    first, second, is_seen = MOMENTS[moment]
+    run = await play(
+        [
+            says(tool("r", "read_file", {"path": A}), usage=first),
+            says(tool("p", "plan", {"entries": []}), usage=second),
+            says(tool("w", "write_file", {"path": A, "content": "mine\n"})),
+            says("Done."),
+        ],
+        model=BOUND,
+        session=Session("s", "w"),
+        document="a line of a file that is almost too long\n" * 600,
+    )
+    assert len(run.compactions) == 1
+    assert bool(run.overlay.build_edit_set()) == is_seen
+    known = collect_sight(run.session.conversation).find(A)
+    assert known == (describe_text(A, "mine\n", is_whole=True, is_own=True) if is_seen else None)

@@ -45,6 +45,7 @@ from thinklsp.core.events import (
     TurnFinished,
 )
 from thinklsp.core.messages import AssistantMessage, Conversation, TextBlock, ToolResultBlock, UserMessage
+from thinklsp.core.sight import collect_sight
 from thinklsp.core.usage import Usage
 from thinklsp.providers.base import Thinking
 from thinklsp.sessions.session import Session
@@ -561,3 +562,27 @@ WRONG: dict[str, Conversation] = {
 @pytest.mark.parametrize("case", WRONG)
 def test_the_checker_finds_what_is_wrong(case: str) -> None:
     assert not is_sendable(WRONG[case])
+
+
+async def test_a_file_read_in_the_same_message_is_not_seen() -> None:
+    """The model wrote the second call before it had the result of the first."""
+    read, write = tool("r", "read_file", {"path": A}), {"path": A, "content": "mine\n"}
+    played = await play(
+        [says(read, tool("w", "write_file", write)), says(tool("w", "write_file", write)), says("Done.")]
+    )
+    assert [failed for _, failed in played.results] == [False, True, False]
+    assert "in your next message" in played.results[1][0]
+    assert collect_sight(played.session.conversation).knows_whole(A, "mine\n")
+
+
+async def test_a_result_that_is_cut_shows_no_file_whole() -> None:
+    """All results of a message share 1 MB."""
+    text = "x" * 999 + "\n"
+    documents = {f"untitled:{number}": text * 40 for number in range(30)}
+    reads = [tool(f"r{number}", "read_file", {"path": uri}) for number, uri in enumerate(documents)]
+    played = await play([says(*reads), says("Done.")], documents=documents)
+    sight = collect_sight(played.session.conversation)
+    whole = [sight.knows_whole(uri, words) for uri, words in documents.items()]
+    assert whole == ["[truncated" not in result for result, _ in played.results]
+    assert True in whole
+    assert False in whole

@@ -27,6 +27,7 @@ from thinklsp.core.events import (
     TurnEvent,
     TurnFinished,
 )
+from thinklsp.core.file_sight import describe_text
 from thinklsp.core.messages import TextBlock
 from thinklsp.providers.base import Thinking
 from thinklsp.sessions.session import Session
@@ -113,8 +114,12 @@ class Played:
     ) -> None:
         self.model = ScriptedModel(script)
         self.rules = Rules(self.runner, set(free), set(yes))
-        self.overlay = EditOverlay(WorkspaceView([(WorkspaceFolder(Path(self.root.path).as_uri(), "ws"), self.root)]))
-        self.session = Session("s", "w").add_user_message("Repair add.")
+        view = WorkspaceView([(WorkspaceFolder(Path(self.root.path).as_uri(), "ws"), self.root)])
+        self.overlay = EditOverlay(view)
+        place = view.resolve("app.py")
+        text = view.peek(place)
+        shown = describe_text(place.key, None if text is None else text.text, is_whole=True)
+        self.session = Session("s", "w").add_user_message("Repair add.", sight=(shown,))
         config = TurnConfig(
             SCRIPTED,
             "system",

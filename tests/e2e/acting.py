@@ -32,6 +32,12 @@ def write_file(path: str, content: str) -> Tool:
     return tool("write_file", path=path, content=content)
 
 
+def read_before(*calls: Tool) -> list[Answer]:
+    """Return the step in which the model reads the files that these calls delete."""
+    paths = [str(call.input["path"]) for call in calls if call.name == "delete_file"]
+    return [answer(*map(read_file, paths))] if paths else []
+
+
 async def begin_talk(begin: Begin, text: str, *script: Any, name: str = "notes.chat.md", **how: Any) -> Opened:
     """Begin with a chat document that only the editor has."""
     outside = await begin(*script, **how)

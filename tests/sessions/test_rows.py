@@ -26,7 +26,15 @@ from tests.support.stored_sessions import (
     one_turn,
     sealed,
 )
-from thinklsp.core.messages import AssistantMessage, Message, TextBlock, ThinkingBlock, ToolResultBlock, UserMessage
+from thinklsp.core.file_sight import FileSight
+from thinklsp.core.messages import (
+    AssistantMessage,
+    Message,
+    TextBlock,
+    ThinkingBlock,
+    ToolResultBlock,
+    UserMessage,
+)
 from thinklsp.core.usage import Usage
 from thinklsp.sessions.codec import decode_message, decode_prompts, encode_message, parse_time
 from thinklsp.sessions.database import is_damage, open_memory_database
@@ -237,3 +245,17 @@ def test_damaged_prompts_are_none(damaged: object) -> None:
 @pytest.mark.parametrize("damaged", [10**30, -(10**30), "soon", None])
 def test_a_damaged_time_is_the_beginning_of_all(damaged: object) -> None:
     assert parse_time(damaged) == datetime(1970, 1, 1, tzinfo=UTC)
+
+
+SIGHT = (FileSight("file:///a.py", "d1", is_whole=True), FileSight("file:///\ud83d", None, is_own=True))
+
+
+@pytest.mark.parametrize(
+    "block", [TextBlock("said", sight=SIGHT), ToolResultBlock("c", "done " * 50, sight=SIGHT), TextBlock("said")]
+)
+def test_what_a_block_shows_of_files_is_stored_with_it(block: TextBlock | ToolResultBlock) -> None:
+    row = encode_message(UserMessage((block,)))
+    message, is_complete = decode_message("user", None, row.blocks, {})
+    assert isinstance(message, UserMessage)
+    assert (message.sight, is_complete) == (block.sight, True)
+    assert (b"sight" in row.blocks) == bool(block.sight)

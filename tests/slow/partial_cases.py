@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from tests.e2e.acting import read_before
 from tests.support.client.documents import apply_text_edits
 from tests.support.line_edits import BOM, Block, Case, blocks, lines_of, merged
 from tests.support.outside import Outside
@@ -32,6 +33,9 @@ class PartialCase(Case):
         super().__post_init__()
         self.kind = self.chance.choice(KINDS)
         self.is_open = self.kind == "change" and self.chance.random() < 0.5
+        if self.kind == "delete":
+            # The model cannot delete a file that it cannot see exactly.
+            self.base = "".join(char for char in self.base if char in "\r\n" or " " <= char <= "~")
         if not self.is_open:
             self.base, self.ours = self.base.removeprefix(BOM), self.ours.removeprefix(BOM)
         self.now = self.part = None if self.kind == "create" else self.base
@@ -135,7 +139,8 @@ class Round:
         self._prepare()
         client = self.outside.client
         client.editor.handlers["workspace/applyEdit"] = self._apply_a_part
-        self.outside.provider.say(answer(*(call for case in self.cases for call in case.tool_calls)), DONE)
+        calls = [call for case in self.cases for call in case.tool_calls]
+        self.outside.provider.say(*read_before(*calls), answer(*calls), DONE)
         result = await self.outside.turn("thinklsp.chat", {"prompt": "Edit all of them."})
         self._take(result["edits"]["files"])
         self._check("after the turn")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -17,6 +18,8 @@ from tests.support.in_process import InProcess, in_process
 from tests.support.protected_names import PROMISED, spellings
 from tests.support.sizes import tries
 from thinklsp.core.edits import EditSet, FileEdit
+from thinklsp.core.errors import PathRefused
+from thinklsp.core.file_sight import describe_text
 from thinklsp.core.messages import ToolUseBlock
 from thinklsp.engine.merge_plan import plan_merge
 from thinklsp.lsp.editor.snapshots import Snapshots
@@ -70,6 +73,8 @@ class Tries:
                 for how, made in CALLS.items():
                     view = WorkspaceView([(WorkspaceFolder(self.folder.as_uri(), "w"), root)], protected=self.rules)
                     overlay = EditOverlay(view)
+                    with suppress(PathRefused):
+                        overlay.sight.learn([describe_text(view.resolve(form).key, OLD, is_whole=True)])
                     await call(ToolUseBlock("1", *made(form)), TOOLS, ToolContext(overlay, refuse_question))
                     self.note("tools", how, form, overlay.build_edit_set())
 

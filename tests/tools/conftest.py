@@ -54,6 +54,13 @@ class Bench:
         assert output.is_error, output.text
         return output.text
 
+    async def read(self, *names):
+        """The model reads these files, and the next call knows it."""
+        for name in names:
+            output = await self.call("read_file", path=name)
+            assert not output.is_error, output.text
+            self.overlay.sight.learn(output.sight)
+
     async def _ask(self, question, options):
         self.asked.append((question, options))
         return self.answer

@@ -153,6 +153,7 @@ async def test_lines_are_those_that_the_turn_reads(bench):
     )
     await bench.ok("edit_file", path="a.py", old_text="one\ntwo\n", new_text="zero\none\n2\n")
     await bench.ok("edit_file", path="closed.py", old_text="one\n", new_text="")
+    await bench.read("a.py", "gone.py")
     await bench.ok("delete_file", path="gone.py")
     assert await bench.ok("diagnostics") == (
         f"2 problems in 2 files, {ALL}.\n"

@@ -73,6 +73,7 @@ async def test_invisible_characters_are_told(bench):
 async def test_half_a_character_is_refused(bench):
     """As JSON can bring it, and as results spell it out; what an editor has in its document stays."""
     bench.start({"f": "a\n"}, {"open": "x\ud83d y\n"})
+    await bench.read("f")
     calls = [
         ("write_file", {"path": "new", "content": "x\ud83d y"}),
         ("write_file", {"path": "f", "content": "a\n\ude00"}),
@@ -91,6 +92,7 @@ async def test_half_a_character_is_refused(bench):
 
 async def test_writing(bench):
     bench.start({"crlf": "a\r\nb\r\n", "mark": b"\xef\xbb\xbfa\r\n", "latin": b"\xe9"}, {"marked": "\ufeffa\n"})
+    await bench.read("crlf", "mark", "marked")
     assert await bench.ok("write_file", path="new/file", content="x\r\ny") == "Created new/file (2 lines)."
     assert await bench.ok("write_file", path="crlf", content="1\n2\n3\n") == "Rewrote crlf (3 lines)."
     assert await bench.ok("write_file", path="mark", content="\ufeffb\n") == "Rewrote mark (1 line)."
@@ -107,6 +109,7 @@ async def test_renaming_and_deleting(bench):
     assert await bench.ok("rename_file", path="a", new_path="e/f") == "Renamed a to e/f."
     assert "already exists" in await bench.fails("rename_file", path="b", new_path="d/c")
     assert "already has that name" in await bench.fails("rename_file", path="b", new_path="./b")
+    await bench.read("b")
     assert await bench.ok("delete_file", path="b") == "Deleted b."
     for name, arguments in (("delete_file", {"path": "d"}), ("rename_file", {"path": "d", "new_path": "q"})):
         assert "is a folder" in await bench.fails(name, **arguments)

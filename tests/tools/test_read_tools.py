@@ -20,6 +20,7 @@ async def test_this_turns_edits_are_what_is_read(bench):
     bench.start({"a.py": "disk\n", "old.py": "moved\n", "empty": ""}, {"b.py": "buffer\n", "untitled:1": "note\n"})
     await bench.ok("edit_file", path="b.py", old_text="buffer", new_text="edited")
     await bench.ok("rename_file", path="old.py", new_path="dir/new.py")
+    await bench.read("a.py")
     await bench.ok("delete_file", path="a.py")
     assert "edited" in await bench.ok("read_file", path="b.py")
     assert "moved" in await bench.ok("read_file", path="dir/new.py")
@@ -81,6 +82,7 @@ async def test_listings_honour_gitignore_and_globs(bench):
 async def test_listings_know_the_editor_and_the_turn(bench):
     bench.start(TREE, {"src/new.py": "", "build/open.js": "", "untitled:1": ""})
     await bench.ok("write_file", path="made/here.py", content="x")
+    await bench.read("src/app.py")
     await bench.ok("delete_file", path="src/app.py")
     names = await listed(bench)
     assert {"src/new.py", "made/here.py"} <= set(names)

@@ -73,6 +73,7 @@ async def test_it_finds_what_python_finds(search, disk, opened, written, deleted
             old.unlink()
     search.start(disk, opened)
     texts = disk | opened
+    await search.read(*texts)
     for name, text in written.items():
         await search.ok("write_file", path=name, content=text)
         texts = texts | {name: search.overlay.read(search.overlay.view.resolve(name)).text}
@@ -251,6 +252,7 @@ async def test_open_documents_and_edits_stand_in_for_the_disk(search):
         {"open": "needle\nneedle\n"},
     )
     await search.ok("edit_file", path="edited", old_text="hay", new_text="needle")
+    await search.read("gone")
     await search.ok("delete_file", path="gone")
     found = await search.ok("search_text", pattern="needle")
     assert hits(found) == {"edited": [1, 2], "open": [1, 2], "same": [1]}

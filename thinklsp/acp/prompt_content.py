@@ -9,6 +9,7 @@ from typing import assert_never
 from thinklsp.acp.params import ImageContent, LinkContent, ResourceContent, TextContent, parse_content
 from thinklsp.agent.prompts import Excerpt
 from thinklsp.core.errors import PathRefused
+from thinklsp.core.file_sight import compute_digest
 from thinklsp.core.images import decode_image
 from thinklsp.core.mentions import write_mention
 from thinklsp.core.messages import ImageBlock
@@ -55,7 +56,7 @@ def read_prompt(blocks: Sequence[object], view: WorkspaceView) -> PromptContent:
                 _check_readable(resource.uri, view)
                 name = _format_name(resource.uri, view)
                 _append_word(pieces, name)
-                attachments.append(build_excerpt(name, resource.text))
+                attachments.append(build_excerpt(name, resource.text, key=_find_key(resource.uri, resource.text, view)))
             case _ as unreachable:
                 assert_never(unreachable)
     # Some clients send lone surrogates, which neither the store nor a provider accepts.
@@ -67,27 +68,37 @@ def _check_readable(uri: str, view: WorkspaceView) -> None:
     """Raise PathRefused for a file that may contain secrets, also outside the workspace."""
     if not uri.startswith("file:"):
         return
+    view.check_readable(_find_place(uri, view) or Place(uri, uri.rpartition("/")[2], uri))
+
+
+def _find_place(uri: str, view: WorkspaceView) -> Place | None:
     try:
-        place = view.resolve(uri)
+        return view.resolve(uri)
     except PathRefused:
-        place = Place(uri, uri.rpartition("/")[2], uri)
-    view.check_readable(place)
+        return None
+
+
+def _find_key(uri: str, text: str, view: WorkspaceView) -> str | None:
+    """Return the key of the file that has exactly this text, because a client may send only a part of the file."""
+    place = _find_place(uri, view)
+    try:
+        file = None if place is None else view.peek(place)
+    except PathRefused:
+        return None
+    return None if place is None or file is None or compute_digest(file.text) != compute_digest(text) else place.key
 
 
 def _format_link(uri: str, view: WorkspaceView) -> str:
     """Return a mention of a file in the workspace, or the address of anything else."""
-    try:
-        place = view.resolve(uri)
-    except PathRefused:
+    place = _find_place(uri, view)
+    if place is None:
         return _format_name(uri, view)
     return write_mention(place.label) if view.find_kind(place) == "file" else place.label
 
 
 def _format_name(uri: str, view: WorkspaceView) -> str:
-    try:
-        return view.resolve(uri).label
-    except PathRefused:
-        pass
+    if (place := _find_place(uri, view)) is not None:
+        return place.label
     try:
         return escape_invisible(uri_to_path(uri)[:_MAX_NAME_LENGTH])
     except PathRefused:

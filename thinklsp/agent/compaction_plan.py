@@ -14,6 +14,7 @@ from typing import Literal
 
 from thinklsp.agent.prompts import NUDGE, TESTS_FAILED
 from thinklsp.core.events import THINKING_ONLY
+from thinklsp.core.file_sight import FileSight
 from thinklsp.core.images import list_images
 from thinklsp.core.messages import (
     AssistantMessage,
@@ -70,12 +71,13 @@ class CompactionPlan:
     is_turn_running: bool
     latest_step: Conversation = ()
 
-    def build_conversation(self, summary: str) -> Conversation:
+    def build_conversation(self, summary: str, sight: tuple[FileSight, ...] = ()) -> Conversation:
         """Return the compacted conversation, which consists of the summary and the tail.
 
-        If no turn is running, the conversation ends with a note about the compaction.
+        If no turn is running, the conversation ends with a note about the compaction. `sight` is the model's
+        knowledge of files from the messages that the summary replaces.
         """
-        conversation: Conversation = (UserMessage.from_text(summary), *self.tail)
+        conversation: Conversation = (UserMessage((TextBlock(summary, sight=sight),)), *self.tail)
         if self.is_turn_running:
             return conversation
         before = len(self.earlier) + len(self.tail)

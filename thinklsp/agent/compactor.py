@@ -32,6 +32,7 @@ from thinklsp.agent.transcript import format_transcript
 from thinklsp.core.errors import BadRequest, ContextWindowExceeded, ProviderError, TurnRefused
 from thinklsp.core.events import CompactionStarted, ContextCompacted, Notice, RetryScheduled, TurnEvent
 from thinklsp.core.messages import Conversation, TextBlock, UserMessage
+from thinklsp.core.sight import collect_held_sight
 from thinklsp.core.usage import Usage
 from thinklsp.providers.base import ModelRequest, Thinking
 from thinklsp.providers.model_info import ModelInfo
@@ -190,7 +191,8 @@ class CompactionAttempt:
         )
         if plan.latest_step:
             summary = replace(summary, latest_step=format_transcript(plan.latest_step, size // 4))
-        after = plan.build_conversation(render_summary(truncate_summary(summary, size)))
+        sight = collect_held_sight(self.request.conversation, len(plan.earlier))
+        after = plan.build_conversation(render_summary(truncate_summary(summary, size)), sight.files)
         request = replace(self.request, conversation=after)
         tokens = self.meter.estimate_tokens(self.request), self.meter.estimate_tokens(request)
         thinking_off = self.rules.thinking_after == "off" and is_different_thinking(

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from thinklsp.agent.instruction_files import remove_project_instructions
 from thinklsp.agent.skill_prompts import remove_skills
 from thinklsp.core.check_results import EditorDiagnostic, FileDiagnostics
+from thinklsp.core.file_sight import FileSight
 from thinklsp.core.text_safety import escape_invisible
 from thinklsp.tools.registry import Mode
 from thinklsp.tools.runner_output import ParsedTestRun
@@ -98,13 +99,17 @@ CHAT_ACTIONS = frozenset(("explain", "ask"))
 
 @dataclass(frozen=True, slots=True)
 class Excerpt:
-    """An excerpt from a document. Line numbers are 1-based and inclusive, and `text` contains exactly these lines."""
+    """An excerpt from a document. Line numbers are 1-based and inclusive, and `text` contains exactly these lines.
+
+    `sight` is the model's knowledge of the file from the excerpt. It is empty for a text that is not a file.
+    """
 
     path: str
     first_line: int
     last_line: int
     text: str
     total_lines: int
+    sight: tuple[FileSight, ...] = ()
 
     @property
     def place(self) -> str:

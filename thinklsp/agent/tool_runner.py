@@ -93,13 +93,13 @@ def _limit_results(calls: Sequence[ToolUseBlock], outputs: Sequence[ToolOutput])
     """
     left = max(0, MAX_RESULTS_BYTES - len(calls) * len(_TRUNCATION_NOTE))
     for tool_use, output in zip(calls, outputs, strict=True):
-        text = output.text
+        text, sight = output.text, output.sight
         size = len(text.encode("utf-8", "surrogatepass"))
         if size > left and size > len(_TRUNCATION_NOTE):
-            text = text[: left // _MAX_CHARACTER_BYTES] + _TRUNCATION_NOTE
+            text, sight = text[: left // _MAX_CHARACTER_BYTES] + _TRUNCATION_NOTE, ()
             size = len(text.encode("utf-8", "surrogatepass"))
         left = max(0, left - size)
-        yield ToolResultBlock(tool_use.id, text, output.is_error)
+        yield ToolResultBlock(tool_use.id, text, output.is_error, sight=sight)
 
 
 _READ_ONLY_ERROR = "This turn is read-only: describe the change in your answer instead."

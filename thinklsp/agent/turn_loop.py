@@ -38,6 +38,7 @@ from thinklsp.core.messages import (
     AssistantMessage,
     Conversation,
     ImageBlock,
+    Message,
     RedactedThinkingBlock,
     TextBlock,
     ThinkingBlock,
@@ -45,6 +46,7 @@ from thinklsp.core.messages import (
     UserMessage,
     ensure_unique_call_ids,
 )
+from thinklsp.core.sight import collect_sight
 from thinklsp.core.usage import Usage
 from thinklsp.tools.tool import ToolContext
 
@@ -82,6 +84,7 @@ class TurnLoop:
         self._conversation = conversation
         self._config = config
         self._context = context
+        context.overlay.sight = collect_sight(conversation)
         self._emit = emit
         self._take_prompts = take_prompts
         self._caller = caller
@@ -154,6 +157,7 @@ class TurnLoop:
         compacted = await compact_automatically(attempt, self._emit)
         if compacted is not None:
             self._conversation = compacted.after
+            self._context.overlay.sight = collect_sight(compacted.after)
             if compacted.thinking_off:
                 self._config = replace(self._config, thinking=reduce_thinking(attempt.request))
 
@@ -215,8 +219,12 @@ class TurnLoop:
         return replace(message, blocks=(*message.blocks, *prompts)) if prompts else message
 
     async def _commit(self, message: AssistantMessage, results: UserMessage | None, usage: Usage) -> None:
-        self._conversation += (message,) if results is None else (message, results)
+        self._append(*((message,) if results is None else (message, results)))
         await self._emit(StepCommitted(message, results, usage))
+
+    def _append(self, *messages: Message) -> None:
+        self._conversation += messages
+        self._context.overlay.sight.learn(collect_sight(messages).files)
 
     async def _end_turn(self, text: str | None = None) -> TurnFinished | None:
         """End the turn, unless tests have failed and the model can still correct its edits."""
@@ -226,7 +234,7 @@ class TurnLoop:
         if not isinstance(outcome, UserMessage):
             return self._build_final_event("end_turn", text, outcome)
         reminder = await self._join_prompts(outcome)
-        self._conversation += (reminder,)
+        self._append(reminder)
         await self._emit(ReminderAdded(reminder))
         return None
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Any, Literal, NoReturn, assert_never
 
+from thinklsp.core.file_sight import FileSight
 from thinklsp.core.identity_memo import IdentityMemo
 
 StopReason = Literal[
@@ -101,13 +102,15 @@ class UserPrompt:
 class TextBlock(ConversationPart):
     """A text block. `raw` is None if the provider sent only the text.
 
-    `prompt` is set if the text was built from a user's prompt. It is stored, but never sent to a provider.
+    `prompt` is set if the text was built from a user's prompt. `prompt` and `sight` are stored, but never sent to a
+    provider.
     """
 
     text: str
     raw: OpaqueState | None = None
     kind: Literal["text"] = "text"
     prompt: UserPrompt | None = field(default=None, compare=False)
+    sight: tuple[FileSight, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,12 +159,13 @@ class OpaqueBlock(ConversationPart):
 
 @dataclass(frozen=True, slots=True)
 class ToolResultBlock(ConversationPart):
-    """The result of a tool call, as plain text."""
+    """The result of a tool call, as plain text. `sight` is stored, but never sent to a provider."""
 
     tool_use_id: str
     text: str
     is_error: bool = False
     kind: Literal["tool_result"] = "tool_result"
+    sight: tuple[FileSight, ...] = field(default=(), compare=False)
 
 
 ImageType = Literal["image/png", "image/jpeg", "image/webp", "image/gif"]
@@ -219,6 +223,12 @@ class UserMessage(ConversationPart):
         """The user's prompts in this message. A prompt that joined a running turn follows tool results."""
         prompts = (block.prompt for block in self.blocks if isinstance(block, TextBlock))
         return tuple(prompt for prompt in prompts if prompt is not None)
+
+    @property
+    def sight(self) -> tuple[FileSight, ...]:
+        """The model's knowledge of files from this message, in the order of its blocks."""
+        blocks = (block for block in self.blocks if not isinstance(block, ImageBlock))
+        return tuple(sight for block in blocks for sight in block.sight)
 
 
 @dataclass(frozen=True, slots=True)

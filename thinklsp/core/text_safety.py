@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import unicodedata
 from collections.abc import Iterable
 
@@ -18,6 +19,10 @@ _BLANK = (
 _SUSPECT = re.compile(rf"[^\n\t -~\u00a1-\u00ac\u00ae-\u02ff\u0370-\u058f\u3040-\u30ff\u4e00-\u9fff]|[{_BLANK}]")
 _HIDDEN_BLANK = re.compile(f"[{_BLANK}]")
 _ESCAPED = re.compile(r"<U\+([0-9A-F]{4,6})>")
+_CUT_MARK = re.compile(
+    r"\[line cut(?:: \d+ characters)?\]|\[cut at the length limit; continue with start_line \d+\]"
+    r"|\[cut: \d+ characters; this is the beginning\]|\[truncated: the results of one message are limited to [^\]\n]+\]"
+)
 _ZERO_WIDTH_JOINER, _EMOJI_STYLE = "\u200d", "\ufe0f"
 
 
@@ -48,7 +53,18 @@ def to_one_line(text: str) -> str:
 
 def unescape_invisible(text: str) -> str:
     """Undo `escape_invisible`, because models copy escaped text from tool results."""
-    return _ESCAPED.sub(lambda match: chr(min(int(match[1], 16), 0x10FFFF)), text)
+    return _ESCAPED.sub(_unescape, text)
+
+
+def holds_escapes(text: str) -> bool:
+    """Return True if the text itself contains the escapes that `escape_invisible` writes."""
+    return any(_unescape(match) != match[0] for match in _ESCAPED.finditer(text))
+
+
+def find_cut_mark(text: str) -> str | None:
+    """Return the first mark in the text with which a tool result says that something was cut."""
+    match = _CUT_MARK.search(text)
+    return None if match is None else match[0]
 
 
 def sanitize_message(text: str) -> str:
@@ -84,6 +100,12 @@ def take_fitting(lines: Iterable[str], room: int) -> tuple[list[str], bool]:
 def format_path(path: str) -> str:
     """Format a path for a line of its own. Paths with unusual characters are quoted as JSON."""
     return path if path.isprintable() and not set(path) & {'"', "\\"} and path == path.strip() else json.dumps(path)
+
+
+def _unescape(match: re.Match[str]) -> str:
+    """Return the character of an escape. Text that only looks like an escape stays unchanged."""
+    code = int(match[1], 16)
+    return chr(code) if code <= sys.maxunicode and escape_invisible(chr(code)) == match[0] else match[0]
 
 
 def _escape(match: re.Match[str], text: str) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from thinklsp.core.events import CallLocation, PlanEntry
+from thinklsp.core.file_sight import FileSight
 from thinklsp.core.messages import ImageBlock, ToolSpec
 
 Ask = Callable[[str, tuple[str, ...]], Awaitable[str | None]]
@@ -21,10 +22,13 @@ Context_contra = TypeVar("Context_contra", contravariant=True)
 
 @dataclass(frozen=True, slots=True)
 class ToolOutput:
+    """The result of a tool call. `sight` is the model's knowledge of files from the text."""
+
     text: str
     is_error: bool = False
     plan: tuple[PlanEntry, ...] | None = None
     images: tuple[ImageBlock, ...] = ()
+    sight: tuple[FileSight, ...] = ()
 
 
 KEPT_PATH_PREFIX = "result:"

@@ -17,6 +17,7 @@ from thinklsp.agent.context_meter import ContextMeter
 from thinklsp.agent.instruction_files import build_instructions, find_sent_digests
 from thinklsp.agent.loop_config import TurnConfig
 from thinklsp.agent.model_call import ModelCaller
+from thinklsp.agent.prompts import Excerpt
 from thinklsp.agent.skill_prompts import find_sent_list
 from thinklsp.agent.turn_loop import TurnLoop
 from thinklsp.core.edits import FileEdit
@@ -33,9 +34,12 @@ from thinklsp.core.events import (
     TurnFinished,
     TurnStopReason,
 )
+from thinklsp.core.file_sight import FileSight
 from thinklsp.core.messages import ImageBlock, TextBlock, UserPrompt
 from thinklsp.core.observer import TurnLabels
+from thinklsp.core.sight import collect_sight
 from thinklsp.core.usage import Usage
+from thinklsp.engine.changed_files import describe_changed_files
 from thinklsp.engine.instructions import TurnInstructions
 from thinklsp.engine.lease_guard import LeaseGuard
 from thinklsp.engine.observation import ObservedTurn
@@ -188,9 +192,18 @@ class Turn:
         prompt = "\n\n".join(filter(None, (text, *skills, instructions)))
         words = text if is_chat else self.request.user_words
         user_prompt = UserPrompt(self.request.user_words, self.id)
+        changed_files = await describe_changed_files(
+            collect_sight(self.session.conversation), self.request.view, front.editor
+        )
         await self._update(
             lambda session: session.add_user_message(
-                prompt, words, front.unapplied_edits, prompt=user_prompt, images=self.setup.images
+                prompt,
+                words,
+                front.unapplied_edits,
+                prompt=user_prompt,
+                images=self.setup.images,
+                sight=_join_sight(self.setup.excerpts),
+                changed_files=changed_files,
             )
         )
 
@@ -202,7 +215,7 @@ class Turn:
         for prompt in prompts:
             text = build_user_text(prompt.request, prompt.excerpts, "", prompt.images)
             user_prompt = UserPrompt(prompt.request.user_words, prompt.turn_id)
-            blocks += (*prompt.images, TextBlock(text, prompt=user_prompt))
+            blocks += (*prompt.images, TextBlock(text, prompt=user_prompt, sight=_join_sight(prompt.excerpts)))
         return tuple(blocks)
 
     async def _run_model(self, model: ModelCaller, front: FrontEnd) -> TurnFinished:
@@ -314,6 +327,10 @@ class Turn:
 
     async def _update(self, change: Callable[[Session], Session], spent: CallUsage | None = None) -> None:
         self.session = await self.store.update(self.session.id, change, spent)
+
+
+def _join_sight(excerpts: Sequence[Excerpt]) -> tuple[FileSight, ...]:
+    return tuple(sight for excerpt in excerpts for sight in excerpt.sight)
 
 
 def _classify_ending(error: BaseException | None) -> tuple[TurnStopReason, str]:

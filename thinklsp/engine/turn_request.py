@@ -19,6 +19,7 @@ from thinklsp.agent.prompts import (
 from thinklsp.core.check_results import EditorDiagnostic, FileDiagnostics
 from thinklsp.core.comment_note import remove_comment_note
 from thinklsp.core.errors import PathRefused, ToolFailed, TurnRefused
+from thinklsp.core.file_sight import describe_text
 from thinklsp.core.images import describe_image, find_image_type
 from thinklsp.core.lines import split_lines
 from thinklsp.core.messages import ImageBlock
@@ -188,14 +189,20 @@ def is_image(place: Reference) -> bool:
     return place.lines is None and find_image_type(place.uri) is not None
 
 
-def build_excerpt(label: str, text: str, lines: tuple[int, int] | None = None) -> Excerpt:
-    """Return an excerpt with these lines of a text, numbered from 1, up to a maximum of 400 lines."""
-    text_lines = split_lines(text) or [""]
+def build_excerpt(label: str, text: str, lines: tuple[int, int] | None = None, key: str | None = None) -> Excerpt:
+    """Return an excerpt with these lines of a text, numbered from 1, up to a maximum of 400 lines.
+
+    `key` identifies the file of the workspace that has this text.
+    """
+    text_lines = split_lines(text.removeprefix("\ufeff")) or [""]
     first, last = lines or (1, len(text_lines))
     first = max(1, min(first, len(text_lines)))
     last = max(first, min(last, len(text_lines), first + _MAX_EXCERPT_LINES - 1))
-    excerpt = escape_invisible("\n".join(line.rstrip("\r\n") for line in text_lines[first - 1 : last]))
-    return Excerpt(label, first, last, excerpt, len(text_lines))
+    plain = "\n".join(line.rstrip("\r\n") for line in text_lines[first - 1 : last])
+    excerpt = escape_invisible(plain)
+    is_whole = (first, last) == (1, len(text_lines)) and excerpt == plain
+    sight = () if key is None else (describe_text(key, text, is_whole=is_whole),)
+    return Excerpt(label, first, last, excerpt, len(text_lines), sight)
 
 
 def _read_excerpt(view: WorkspaceView, reference: Reference) -> Excerpt:
@@ -203,7 +210,7 @@ def _read_excerpt(view: WorkspaceView, reference: Reference) -> Excerpt:
     file = view.read(place)
     if file is None:
         raise TurnRefused(f"The file {place.label} does not exist.")
-    return build_excerpt(place.label, file.text, reference.lines)
+    return build_excerpt(place.label, file.text, reference.lines, place.key)
 
 
 async def read_changes(request: TurnRequest) -> str:

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, assert_never, get_args
 
 from pydantic import TypeAdapter
 
+from thinklsp.core.file_sight import FileSight
 from thinklsp.core.images import IMAGE_TYPES
 from thinklsp.core.messages import (
     AssistantMessage,
@@ -130,6 +131,9 @@ def encode_message(message: Message) -> MessageRow:
     )
     for at, _ in sealed:
         blocks[at]["raw"] = True
+    for at, block in enumerate(message.blocks):
+        if sight := getattr(block, "sight", ()):
+            blocks[at]["sight"] = [dataclasses.astuple(entry) for entry in sight]
     stop_reason = message.stop_reason if isinstance(message, AssistantMessage) else None
     fields = to_bytes(json.dumps(blocks, ensure_ascii=False, separators=(",", ":")))
     images = message.images if isinstance(message, UserMessage) else ()
@@ -229,7 +233,7 @@ def _decode_block(entry: Mapping[str, Any], raw: OpaqueState | None) -> ContentB
     match entry["kind"]:
         case "text":
             text = _check_text(entry["text"])
-            return TextBlock(text, raw, prompt=_decode_prompt(entry, text))
+            return TextBlock(text, raw, prompt=_decode_prompt(entry, text), sight=_decode_sight(entry))
         case "thinking":
             lost = raw is None and entry.get("raw") is True
             return None if lost else ThinkingBlock(_check_text(entry["text"]), raw)
@@ -239,7 +243,8 @@ def _decode_block(entry: Mapping[str, Any], raw: OpaqueState | None) -> ContentB
                 raise ValueError("the arguments of a tool call must be an object")
             return ToolUseBlock(_check_text(entry["id"]), _check_text(entry["name"]), arguments, raw)
         case "tool_result":
-            return ToolResultBlock(_check_text(entry["id"]), _check_text(entry["text"]), bool(entry["error"]))
+            text, is_error = _check_text(entry["text"]), bool(entry["error"])
+            return ToolResultBlock(_check_text(entry["id"]), text, is_error, sight=_decode_sight(entry))
         case "redacted_thinking":
             return None if raw is None else RedactedThinkingBlock(raw)
         case "server_tool":
@@ -267,6 +272,13 @@ def _decode_prompt(entry: Mapping[str, Any], text: str) -> UserPrompt | None:
     if words is None:
         return None
     return UserPrompt(text[:words] if isinstance(words, int) else _check_text(words), _check_text(entry["turn"]))
+
+
+def _decode_sight(entry: Mapping[str, Any]) -> tuple[FileSight, ...]:
+    return tuple(
+        FileSight(_check_text(key), None if digest is None else _check_text(digest), bool(is_whole), bool(is_own))
+        for key, digest, is_whole, is_own in entry.get("sight", ())
+    )
 
 
 def _check_text(value: object) -> str:

@@ -7,7 +7,15 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from thinklsp.core.messages import AssistantMessage, Conversation, ImageBlock, TextBlock, UserMessage, UserPrompt
+from thinklsp.core.file_sight import FileSight
+from thinklsp.core.messages import (
+    AssistantMessage,
+    Conversation,
+    ImageBlock,
+    TextBlock,
+    UserMessage,
+    UserPrompt,
+)
 from thinklsp.core.usage import Usage
 from thinklsp.sessions.titles import MAX_TITLE_LENGTH, derive_title, truncate_title
 from thinklsp.sessions.unanswered import MAX_PARTIAL_CHARS, REPORTED_OUTCOMES, PromptOutcome, UnansweredPrompt
@@ -95,17 +103,22 @@ class Session:
         *,
         prompt: UserPrompt | None = None,
         images: tuple[ImageBlock, ...] = (),
+        sight: tuple[FileSight, ...] = (),
+        changed_files: TextBlock | None = None,
     ) -> Session:
         """Add a user message with notes about earlier turns. The first message sets the title.
 
         If `title_hint` is not empty, the title comes from it instead of the text. `unapplied_edits` describes edits
-        that are not in the files. `prompt` contains the user's own words, and `images` the images of the prompt.
+        that are not in the files. `prompt` contains the user's own words, `images` the images of the prompt, and
+        `sight` the model's knowledge of files from the text. `changed_files` is a note about files that have changed.
         """
         unapplied = f"<note>Not applied: {unapplied_edits}.</note>" if unapplied_edits else ""
         flags = ((INTERRUPTED, self.interrupted), (UNDONE, self.undone), (unapplied, self.undone and bool(unapplied)))
         notes = [untold.build_note() for untold in self._list_untold_prompts()]
         notes += [note for note, is_set in flags if is_set]
-        message = UserMessage((*map(TextBlock, notes), *images, TextBlock(text, prompt=prompt)))
+        changed = () if changed_files is None else (changed_files,)
+        blocks = (*map(TextBlock, notes), *changed, *images, TextBlock(text, prompt=prompt, sight=sight))
+        message = UserMessage(blocks)
         conversation = (*self.conversation, message)
         title = self.title or derive_title(title_hint or text)
         return replace(self, conversation=conversation, title=title, unanswered=True, interrupted=False, undone=False)

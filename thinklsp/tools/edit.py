@@ -4,25 +4,35 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, islice
 from typing import ClassVar
 
 from pydantic import Field
 
 from thinklsp.core.errors import ToolFailed
+from thinklsp.core.file_sight import FileSight, compute_digest, describe_text
 from thinklsp.core.lines import split_lines
-from thinklsp.core.text_safety import escape_invisible, find_invisible, format_path, unescape_invisible
+from thinklsp.core.text_safety import (
+    escape_invisible,
+    find_cut_mark,
+    find_invisible,
+    format_path,
+    holds_escapes,
+    unescape_invisible,
+)
 from thinklsp.core.tool_type import ToolOutput
-from thinklsp.tools.read import read_existing
+from thinklsp.tools.read import is_showable, read_existing
 from thinklsp.tools.tool import Arguments, Tool, ToolContext, run_in_thread_if_long
+from thinklsp.workspace.overlay import EditOverlay
 from thinklsp.workspace.paths import MAX_EDIT_BYTES
 from thinklsp.workspace.relpath import quote_path
-from thinklsp.workspace.view import Place
+from thinklsp.workspace.view import FileText, Place, Source
 
 _MAX_NAMED = 20
 _WORD = re.compile(r"\w+")
 _MIN_SIMILARITY = 0.5
+_SOURCES: Mapping[Source, str] = {"document": "in the editor ", "disk": "on disk ", "turn": ""}
 _PATH = "Path of the file, relative to the workspace folder, or the URI of an open document."
 
 
@@ -56,7 +66,8 @@ class EditFile(Tool[EditFileArguments]):
         length = len(text) + len(args.old_text) + len(args.new_text)
         new_text, message = await run_in_thread_if_long(length, _apply_edit, place, text, args)
         overlay.write(place, new_text)
-        return ToolOutput(message)
+        is_whole = overlay.sight.knows_whole(place.key, text)
+        return _report(overlay, message, describe_text(place.key, new_text, is_whole=is_whole, is_own=True))
 
 
 class WriteFileArguments(Arguments):
@@ -68,8 +79,9 @@ class WriteFile(Tool[WriteFileArguments]):
     name: ClassVar[str] = "write_file"
     title_template: ClassVar[str] = "write {path}"
     description: ClassVar[str] = (
-        "Create a file, or replace the entire contents of a file. To change part of a file, use edit_file. Missing "
-        "folders are created, and the line endings of an existing file are kept."
+        "Create a file, or replace the entire contents of a file. An existing file must first be read whole with "
+        "read_file, and read again if it has changed. To change part of a file, use edit_file. Missing folders are "
+        "created, and the line endings of an existing file are kept."
     )
     edits: ClassVar[bool] = True
     arguments = WriteFileArguments
@@ -81,11 +93,13 @@ class WriteFile(Tool[WriteFileArguments]):
             raise ToolFailed(f"{quote_path(place.label)} is a folder; give the path of a file.")
         overlay.view.check_writable(place)
         current = overlay.read(place)
+        if current is not None and current.text:
+            _check_seen(overlay, place, current)
         old = None if current is None else current.text
         length = len(args.content) + len(old or "")
         content, message = await run_in_thread_if_long(length, _prepare_rewrite, place, old, args.content)
         overlay.write(place, content)
-        return ToolOutput(message)
+        return _report(overlay, message, describe_text(place.key, content, is_whole=True, is_own=True))
 
 
 class RenameFileArguments(Arguments):
@@ -103,9 +117,15 @@ class RenameFile(Tool[RenameFileArguments]):
     async def run(self, args: RenameFileArguments, context: ToolContext) -> ToolOutput:
         overlay = context.overlay
         old, new = overlay.view.resolve(args.path), overlay.view.resolve(args.new_path)
-        read_existing(overlay, old)
+        text = read_existing(overlay, old).text
         overlay.rename(old, new)
-        return ToolOutput(f"Renamed {format_path(old.label)} to {format_path(new.label)}.")
+        is_whole = overlay.sight.knows_whole(old.key, text)
+        return _report(
+            overlay,
+            f"Renamed {format_path(old.label)} to {format_path(new.label)}.",
+            describe_text(old.key, None, is_whole=True, is_own=True),
+            describe_text(new.key, text, is_whole=is_whole, is_own=True),
+        )
 
 
 class DeleteFileArguments(Arguments):
@@ -115,21 +135,51 @@ class DeleteFileArguments(Arguments):
 class DeleteFile(Tool[DeleteFileArguments]):
     name: ClassVar[str] = "delete_file"
     title_template: ClassVar[str] = "delete {path}"
-    description: ClassVar[str] = "Delete one file."
+    description: ClassVar[str] = "Delete one file, which must first be read whole with read_file."
     edits: ClassVar[bool] = True
     arguments = DeleteFileArguments
 
     async def run(self, args: DeleteFileArguments, context: ToolContext) -> ToolOutput:
         overlay = context.overlay
         place = overlay.view.resolve(args.path)
-        read_existing(overlay, place)
+        current = read_existing(overlay, place)
+        overlay.view.check_writable(place)
+        _check_seen(overlay, place, current)
         overlay.delete(place)
-        return ToolOutput(f"Deleted {format_path(place.label)}.")
+        message = f"Deleted {format_path(place.label)}."
+        return _report(overlay, message, describe_text(place.key, None, is_whole=True, is_own=True))
+
+
+def _check_seen(overlay: EditOverlay, place: Place, current: FileText) -> None:
+    """Raise ToolFailed unless the model knows the whole present text of a file that it replaces or deletes."""
+    if overlay.sight.knows_whole(place.key, current.text):
+        return
+    name, known = quote_path(place.label), overlay.sight.find(place.key)
+    if not is_showable(place.label, current.text):
+        raise ToolFailed(
+            f"{name} cannot be shown whole, because it is too long or contains invisible characters. So it cannot be "
+            "replaced or deleted; change it with edit_file."
+        )
+    if known is None:
+        reason = f"{name} exists, and you have not read it."
+    elif known.digest == compute_digest(current.text):
+        reason = f"You have not read all of {name} as it is now."
+    elif known.is_own:
+        reason = f"{name} is not as you wrote it: your edit was not applied, or the file was changed since."
+    else:
+        reason = f"{name} changed {_SOURCES[current.source]}since you last read it."
+    raise ToolFailed(f"{reason} Read the whole file with read_file, then repeat this call in your next message.")
+
+
+def _report(overlay: EditOverlay, message: str, *sight: FileSight) -> ToolOutput:
+    """Return the result of a change. The model knows its own text at once."""
+    overlay.sight.learn(sight)
+    return ToolOutput(message, sight=sight)
 
 
 def _apply_edit(place: Place, text: str, args: EditFileArguments) -> tuple[str, str]:
     """Apply an edit in linear time. Return the new text and a message about the edit. Raises ToolFailed."""
-    old, new = _adapt_to_file(text, args.old_text, args.new_text)
+    old, new = _adapt_to_file(text, args.old_text, _resolve_marks(args.new_text, text))
     starts = list(islice(_find_occurrences(text, old), 1 if args.replace_all else _MAX_NAMED + 1))
     if not starts:
         raise ToolFailed(_explain_missing_text(place, text, args.old_text))
@@ -144,13 +194,13 @@ def _apply_edit(place: Place, text: str, args: EditFileArguments) -> tuple[str, 
             "for tools."
         )
     where = f"at line {_compute_line_numbers(text, starts)[0]}" if count == 1 else f"at {count} places"
-    message = f"Edited {format_path(place.label)} {where}.{_describe_invisible(args.new_text, text)}"
+    message = f"Edited {format_path(place.label)} {where}.{_describe_invisible(new, text)}"
     return text.replace(old, new, count), message
 
 
 def _prepare_rewrite(place: Place, old: str | None, content: str) -> tuple[str, str]:
     """Return the text to write and a message that describes the change."""
-    content = content.removeprefix("\ufeff")
+    content = _resolve_marks(content, old or "").removeprefix("\ufeff")
     if old is not None:
         content = _convert_line_ends(content, _find_line_end(old))
         # Keep a byte order mark that is part of the editor's document. The overlay restores marks that editors hide.
@@ -159,6 +209,20 @@ def _prepare_rewrite(place: Place, old: str | None, content: str) -> tuple[str, 
     count = len(split_lines(content))
     lines = f"{count} line{'' if count == 1 else 's'}"
     return content, f"{verb} {format_path(place.label)} ({lines}).{_describe_invisible(content, old or '')}"
+
+
+def _resolve_marks(new: str, old: str) -> str:
+    """Return a new text without marks of tool results, which models copy, unless the old text of the file has them.
+
+    Escapes become their characters. Raises ToolFailed for the mark of a cut, because the text behind it is missing.
+    """
+    mark = find_cut_mark(new)
+    if mark is not None and find_cut_mark(old) is None:
+        raise ToolFailed(
+            f"The new text contains `{mark}`, which a tool result added and which is not part of any file. Send the "
+            "text without it. To change a line or a file that was cut, use edit_file on the parts that you have read."
+        )
+    return new if holds_escapes(old) else unescape_invisible(new)
 
 
 def _explain_ambiguity(place: Place, text: str, starts: list[int]) -> str:

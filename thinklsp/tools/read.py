@@ -11,6 +11,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from thinklsp.core.errors import PathRefused, ToolFailed
+from thinklsp.core.file_sight import describe_text
 from thinklsp.core.lines import split_lines
 from thinklsp.core.text_safety import RESULT_LIMIT, clip_line, escape_invisible, format_path, take_fitting
 from thinklsp.core.tool_type import ToolOutput, is_kept_path
@@ -37,7 +38,8 @@ class ReadFile(Tool[ReadFileArguments]):
     description: ClassVar[str] = (
         "Read a text file with line numbers. Open documents are read as they are in the editor, and edits from this "
         "turn are visible. Long files are cut; continue with start_line. The number and the tab before each line are "
-        "not part of the file. Invisible characters are shown as <U+XXXX>."
+        "not part of the file. Invisible characters are shown as <U+XXXX>. Only a file that was shown whole, without "
+        "cuts and such characters, can be replaced or deleted."
     )
     read_only: ClassVar[bool] = True
     arguments = ReadFileArguments
@@ -49,26 +51,36 @@ class ReadFile(Tool[ReadFileArguments]):
 
     async def run(self, args: ReadFileArguments, context: ToolContext) -> ToolOutput:
         if is_kept_path(args.path):
-            label, text = args.path, await _read_kept_text(args.path, context)
-        else:
-            place = context.overlay.view.resolve(args.path)
-            label, text = place.label, read_existing(context.overlay, place).text
-        return ToolOutput(await run_in_thread_if_long(len(text), self._format, label, text, args))
+            text = await _read_kept_text(args.path, context)
+            shown, _ = await run_in_thread_if_long(len(text), _show_text, args.path, text, args)
+            return ToolOutput(shown)
+        place = context.overlay.view.resolve(args.path)
+        text = read_existing(context.overlay, place).text
+        shown, is_whole = await run_in_thread_if_long(len(text), _show_text, place.label, text, args)
+        return ToolOutput(shown, sight=(describe_text(place.key, text, is_whole=is_whole),))
 
     def list_paths(self, args: ReadFileArguments) -> tuple[str, ...]:
         """Return no path for a text that the session keeps, because it is not a file of the workspace."""
         return () if is_kept_path(args.path) else super().list_paths(args)
 
-    def _format(self, label: str, text: str, args: ReadFileArguments) -> str:
-        lines = split_lines(text)
-        first, last = args.start_line or 1, min(args.end_line or len(lines), len(lines))
-        if not lines:
-            return f"{format_path(label)} is empty."
-        if first > len(lines):
-            raise ToolFailed(f"{quote_path(label)} has {len(lines)} lines; line {first} does not exist.")
-        if first > last:
-            raise ToolFailed(f"start_line {first} is after end_line {last}; swap them.")
-        return _number_lines(label, lines, first, last)
+
+def is_showable(label: str, text: str) -> bool:
+    """Return True if one call can show the whole text exactly as it is."""
+    return _show_text(label, text, ReadFileArguments(path=label))[1]
+
+
+def _show_text(label: str, text: str, args: ReadFileArguments) -> tuple[str, bool]:
+    """Return the lines that a call asks for, and True if they are the whole text, without cuts and escapes."""
+    # `write_file` keeps a byte order mark, so the model does not need it.
+    lines = split_lines(text.removeprefix("\ufeff"))
+    first, last = args.start_line or 1, min(args.end_line or len(lines), len(lines))
+    if not lines:
+        return f"{format_path(label)} is empty.", True
+    if first > len(lines):
+        raise ToolFailed(f"{quote_path(label)} has {len(lines)} lines; line {first} does not exist.")
+    if first > last:
+        raise ToolFailed(f"start_line {first} is after end_line {last}; swap them.")
+    return _number_lines(label, lines, first, last)
 
 
 async def _read_kept_text(path: str, context: ToolContext) -> str:
@@ -88,16 +100,21 @@ def read_existing(overlay: EditOverlay, place: Place) -> FileText:
     return current
 
 
-def _number_lines(label: str, lines: list[str], first: int, last: int) -> str:
+def _number_lines(label: str, lines: list[str], first: int, last: int) -> tuple[str, bool]:
     numbered = (f"{number:>5}\t{_clip_line(lines[number - 1])}" for number in range(first, last + 1))
     rows, is_cut = take_fitting(numbered, RESULT_LIMIT - _NOTE_RESERVE - len(escape_invisible(label)))
     after = first + len(rows)
     note = [f"[cut at the length limit; continue with start_line {after}]"] if is_cut else []
-    return "\n".join((f"{format_path(label)}, lines {first}-{after - 1} of {len(lines)}", *rows, *note))
+    is_whole = rows == [f"{number:>5}\t{_strip_end(line)}" for number, line in enumerate(lines, 1)]
+    return "\n".join((f"{format_path(label)}, lines {first}-{after - 1} of {len(lines)}", *rows, *note)), is_whole
+
+
+def _strip_end(line: str) -> str:
+    return line.rstrip("\r\n")
 
 
 def _clip_line(line: str) -> str:
-    line = line.rstrip("\r\n")
+    line = _strip_end(line)
     return clip_line(line, _MAX_LINE, f"[line cut: {len(line)} characters]")
 
 

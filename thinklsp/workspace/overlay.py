@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from thinklsp.core.edits import EditSet, FileEdit
 from thinklsp.core.errors import PathRefused
+from thinklsp.core.sight import Sight
 from thinklsp.workspace.paths import MAX_EDIT_BYTES, FileKind, Root
 from thinklsp.workspace.relpath import RelPath, quote_path
 from thinklsp.workspace.view import FileText, Place, WorkspaceView
@@ -32,8 +33,11 @@ class _Pending:
 
 
 class EditOverlay:
+    """The pending changes of a turn. `sight` is the model's knowledge of the files."""
+
     def __init__(self, view: WorkspaceView) -> None:
         self.view = view
+        self.sight = Sight()
         self._pending: dict[str, _Pending] = {}
 
     def read(self, place: Place) -> FileText | None:

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from lsprotocol import types
 
-from tests.e2e.acting import edit_file, reach, release, write_file
+from tests.e2e.acting import edit_file, reach, read_before, release, write_file
 from tests.e2e.conftest import Begin
 from tests.support.client.actions import Request
 from tests.support.client.editor import capabilities
 from tests.support.client.lsp import named
 from tests.support.outside import Outside, statuses
-from tests.support.signing_script import Hold, Item, Text, Thinking, answer, tool
+from tests.support.signing_script import Hold, Item, Text, Thinking, Tool, answer, tool
 
 TEXT = "".join(f"line {number} 🙂 = {number}\n" for number in range(1, 31))
 MODEL_EDIT = edit_file("app.py", "line 15 🙂 = 15", "line 15 🙂 = fifteen")
@@ -25,7 +25,8 @@ async def editing(
 ) -> tuple[Outside, Any, str, Request, Hold]:
     """A turn that has made its edit and stands before its end."""
     hold = Hold()
-    script = (answer(Thinking(), *(items or (MODEL_EDIT,))), answer(Thinking(), hold, Text("Done.")))
+    first = read_before(*(item for item in items if isinstance(item, Tool)))
+    script = (*first, answer(Thinking(), *(items or (MODEL_EDIT,))), answer(Thinking(), hold, Text("Done.")))
     outside = await begin(*script, files={"app.py": TEXT} | files, announce=announce)
     uri = outside.open("app.py")
     action = {"name": "edit", "uri": uri, "instruction": "Write fifteen."}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from lsprotocol import types
 
-from tests.e2e.acting import edit_file, never_answer, say, stop_waiting, write_file
+from tests.e2e.acting import edit_file, never_answer, read_file, say, stop_waiting, write_file
 from tests.e2e.conftest import Begin
 from tests.support.client.editor import Refusal, capabilities
 from tests.support.client.lsp import named
@@ -26,6 +26,7 @@ QUESTION = "window/showMessageRequest"
 
 async def editing(begin: Begin, *calls: Tool, review: str = "auto", **how: Any) -> tuple[Outside, str]:
     outside = await begin(
+        answer(read_file("b.py"), read_file("old.py")),
         answer(*calls),
         say("Both return more. Look twice."),
         files={"app.py": APP, "b.py": "b = 1\n", "old.py": "old = 1\n"},

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from lsprotocol import types
 
-from tests.e2e.acting import begin_file, chat, edit_file, say, start_chat, write_file
+from tests.e2e.acting import begin_file, chat, edit_file, read_before, say, start_chat, write_file
 from tests.e2e.conftest import Begin
 from tests.support.client.actions import ResponseError
 from tests.support.client.editor import capabilities
@@ -25,7 +25,7 @@ DONE = say("Done.")
 
 
 async def wrote(outside: Outside, *calls: Any, session: str | None = None) -> Any:
-    outside.provider.say(answer(*calls), DONE)
+    outside.provider.say(*read_before(*calls), answer(*calls), DONE)
     given = {"prompt": "Change it."} | ({} if session is None else {"sessionId": session})
     result = await outside.turn("thinklsp.chat", given)
     assert result["edits"]["applied"] == "all", result
@@ -144,7 +144,7 @@ async def test_undo_action_reverts_all_files_and_tells_the_model(begin: Begin) -
     for _ in range(2):
         await chat(outside, "Go on.", sessionId=turn["sessionId"])
     told = [said(request.body).count("Edits from an earlier turn") for request in outside.provider.requests]
-    assert told == [0, 0, 1, 1], "said once, and kept where it was said"
+    assert told == [0, 0, 0, 1, 1], "said once, and kept where it was said"
 
 
 EDIT_A = answer(Thinking(), edit_file("a.py", "l1\n", "one\n"))

@@ -25,7 +25,7 @@ BOTH = FIRST.replace("return 2", "return 22")
 CALLS = (
     tool("edit_file", path="app.py", old_text="return 1", new_text="return 11"),
     tool("edit_file", path="app.py", old_text="return 2", new_text="return 22"),
-    tool("write_file", path="b.py", content="b = 2\n"),
+    tool("edit_file", path="b.py", old_text="b = 1", new_text="b = 2"),
 )
 RANGE = {"start": {"line": 0, "character": 0}, "end": {"line": 2, "character": 0}}
 DONE = answer(Text("Done."))

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.acting import chat, edit_file, never_answer, say, start_chat, stop_waiting, write_file
+from tests.e2e.acting import chat, edit_file, never_answer, read_file, say, start_chat, stop_waiting, write_file
 from tests.e2e.conftest import Begin
 from tests.support.client.lsp import diagnostic, named
 from tests.support.outside import Outside, said
@@ -105,6 +105,7 @@ async def test_what_a_command_has_made_verifies_nothing(begin: Begin, tmp_path: 
         begin,
         tmp_path,
         answer(tool("run_command", argv=["sh", "-c", f"printf '%s' '{helper}' > helper.py"])),
+        answer(Thinking(), read_file("app.py")),
         answer(Thinking(), write_file("app.py", MOVED)),
         *([answer(tool("run_command", argv=UNITTEST))] if tests_itself else []),
         say("Doubled."),

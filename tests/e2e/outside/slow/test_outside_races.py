@@ -14,6 +14,7 @@ from tests.e2e.acting import (
     edit_file,
     never_answer,
     reach,
+    read_before,
     read_file,
     release,
     say,
@@ -111,7 +112,8 @@ async def test_what_a_closed_file_holds_is_looked_up_again(begin: Begin) -> None
 async def test_pending_edit_reports_its_conflict_before_it_wins(begin: Begin) -> None:
     edits = [*(edit_file(name, "l2\n", "TWO\n") for name in ("a.py", "c.py")), tool("delete_file", path="d.py")]
     files = {"a.py": TEN, "c.py": TEN, "d.py": "keep?\n"}
-    outside = await begin(answer(*edits), answer(Text("cut"), stop_reason="max_tokens"), files=files)
+    script = (*read_before(*edits), answer(*edits), answer(Text("cut"), stop_reason="max_tokens"))
+    outside = await begin(*script, files=files)
     a, c = outside.open("a.py"), outside.open("c.py")
     held = await chat(outside, "go")
     assert set(statuses(held).values()) == {"held"}
