@@ -3,7 +3,7 @@
 LiteLLM pins its dependencies, so install it in a virtual environment of its own:
 
     python -m venv litellm && litellm/bin/pip install -r tests/gateways/requirements.txt
-    LITELLM=litellm/bin/litellm pytest tests/gateways -n 0
+    LITELLM=litellm/bin/litellm pytest -m '' tests/gateways -n 0
 """
 
 from __future__ import annotations

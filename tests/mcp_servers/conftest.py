@@ -1,7 +1,7 @@
 """`connect(name)`: a connection to a real server, which is started in an empty git repository without a network.
 
 python -m tests.mcp_servers.install servers
-MCP_SERVERS=servers pytest tests/mcp_servers -n 0
+MCP_SERVERS=servers pytest -m '' tests/mcp_servers -n 0
 """
 
 from __future__ import annotations
