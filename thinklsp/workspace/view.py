@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Literal, NamedTuple
@@ -106,9 +106,11 @@ class WorkspaceView:
         self._protected = protected or ProtectedPaths()
         self._disk: dict[str, FileText | None] = {}
         self._resolver = RootResolver([folder.root for folder in self._all_folders])
-        # If a file is open under two URIs, prefer the URI without links.
-        ordered = sorted(documents, key=lambda document: not self._resolver.add_document(document.uri))
-        self._documents = {self._resolver.compute_key(document.uri): document for document in ordered}
+        # The open documents of each file. One that is open under the file's own path comes last, and is preferred.
+        self._copies: dict[str, list[DocumentSnapshot]] = {}
+        for document in sorted(documents, key=lambda document: not self._resolver.add_link(document.uri)):
+            self._copies.setdefault(self._resolver.compute_key(document.uri), []).append(document)
+        self._documents = {key: copies[-1] for key, copies in self._copies.items()}
         # The URIs of open documents, in the editor's spelling.
         self._client_uris = {key: document.uri for key, document in self._documents.items()}
 
@@ -121,6 +123,7 @@ class WorkspaceView:
         key = self._resolver.compute_key(document.uri)
         if key not in self._disk and key not in self._documents:
             self._client_uris.setdefault(key, document.uri)
+            self._copies[key] = [document]
             self._documents = self._documents | {key: document}  # A tool in a thread may be listing the old ones.
 
     def has_read(self, place: Place) -> bool:
@@ -145,6 +148,19 @@ class WorkspaceView:
         if path.startswith("/"):
             return self._resolve_absolute(os.path.normpath(path) if ".." not in path.split("/") else path)
         return self._resolve_relative(path)
+
+    def locate(self, uri: str) -> Place:
+        """Return the place for the URI of a document or of an edit, which may lead through a link.
+
+        Paths from the model are never resolved in this way, because tools do not follow links.
+        """
+        self._resolver.add_link(uri)
+        return self.resolve(uri)
+
+    def find_key(self, uri: str) -> str:
+        """Return a key that is the same for all URIs of a file, also for those that lead through a link."""
+        self._resolver.add_link(uri)
+        return self._resolver.compute_key(uri)
 
     def resolve_folder(self, path: str | None) -> tuple[Place, ...]:
         """Return the places where a listing or search starts. None, an empty path and `.` stand for all folders."""
@@ -208,6 +224,10 @@ class WorkspaceView:
         status = None if place.root is None or place.path is None else place.root.stat(place.path)
         return None if status is None else status.kind
 
+    def is_on_disk(self, place: Place) -> bool:
+        """Return True if the file exists on disk, whether it is open or not."""
+        return place.root is not None and place.path is not None and place.root.stat(place.path) is not None
+
     def find_language_id(self, place: Place) -> str:
         """Return the editor's language id of an open document, or an empty string for other files."""
         document = self._documents.get(place.key)
@@ -215,17 +235,36 @@ class WorkspaceView:
 
     def check_writable(self, place: Place) -> None:
         """Raise PathRefused if tools may not change the file at this place."""
+        for name, root, parts in self._list_link_names(place):
+            _check_rule(name, root.protected.explain_write_refusal(parts))
+        if (problem := self.explain_ambiguity(place)) is not None:
+            raise PathRefused(f"{problem} It cannot be changed until all but one of these documents are closed.")
         if place.root is not None and place.path is not None:
             place.root.check_writable(place.path)
-        elif (reason := self._protected.explain_write_refusal(extract_path_parts(place.uri))) is not None:
-            raise PathRefused(f"{quote_path(place.label)} {reason}")
+        else:
+            _check_rule(place.label, self._protected.explain_write_refusal(extract_path_parts(place.uri)))
 
     def check_readable(self, place: Place) -> None:
         """Raise PathRefused if tools may not read the file at this place."""
         parts = place.path.parts if place.path is not None else extract_path_parts(place.uri)
         rules = place.root.protected if place.root is not None else self._protected
-        if (reason := rules.explain_read_refusal(parts)) is not None:
-            raise PathRefused(f"{quote_path(place.label)} {reason}")
+        _check_rule(place.label, rules.explain_read_refusal(parts))
+        for name, root, link_parts in self._list_link_names(place):
+            _check_rule(name, root.protected.explain_read_refusal(link_parts))
+
+    def explain_ambiguity(self, place: Place) -> str | None:
+        """Return a sentence about a file that is open under several names with different texts, or None."""
+        copies = self._copies.get(place.key, ())
+        if len({document.text for document in copies}) < 2:
+            return None
+        names = " and ".join(quote_path(self._name_document(document)) for document in reversed(copies))
+        return f"{quote_path(place.label)} is open under several names with different texts: {names}."
+
+    def find_operation_uri(self, place: Place) -> str:
+        """Return the URI with which an editor can delete or rename a file, and not a link to the file."""
+        if place.root is None or place.path is None or not self._resolver.is_file_link(place.uri):
+            return place.uri
+        return path_to_uri(os.path.join(place.root.given_path, *place.path.parts))
 
     def list_folder(self, place: Place) -> Listing | None:
         """List a folder on disk. Return None if the folder does not exist."""
@@ -238,6 +277,18 @@ class WorkspaceView:
     def list_open_places(self) -> tuple[Place, ...]:
         """Return the places of open documents in workspace folders. Their text may differ from the disk."""
         return tuple(place for place in self.list_documents() if place.root is not None)
+
+    def _list_link_names(self, place: Place) -> Iterator[tuple[str, Root, tuple[str, ...]]]:
+        """Yield the names under which a file in a folder is open through links. The rules for names hold for them."""
+        for document in self._copies.get(place.key, ()):
+            given = self._resolver.find_given(document.uri)
+            if place.path is not None and given is not None and given != (place.root, place.path.parts):
+                yield self._name_document(document), *given
+
+    def _name_document(self, document: DocumentSnapshot) -> str:
+        """Return the name of an open document, without following links."""
+        given = self._resolver.find_given(document.uri)
+        return document.uri if given is None else "/".join((*self.find_label_prefix(given[0]), *given[1]))
 
     def _read_text(self, place: Place, *, cache: bool) -> FileText | None:
         self.check_readable(place)
@@ -335,6 +386,11 @@ class WorkspaceView:
         """Return a note for the model about open documents outside all folders, because no tool can list them."""
         outside = [place.label for key in self._documents if (place := self._locate_key(key)).root is None]
         return f" Open documents: {', '.join(map(quote_path, outside[:10]))}." if outside else ""
+
+
+def _check_rule(name: str, reason: str | None) -> None:
+    if reason is not None:
+        raise PathRefused(f"{quote_path(name)} {reason}")
 
 
 def _name_folders(folders: Sequence[tuple[WorkspaceFolder, Root]]) -> tuple[FolderView, ...]:
