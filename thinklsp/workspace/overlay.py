@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from thinklsp.core.edits import EditSet, FileEdit
 from thinklsp.core.errors import PathRefused
 from thinklsp.core.sight import Sight
+from thinklsp.workspace.documents import format_notebook
 from thinklsp.workspace.paths import MAX_EDIT_BYTES, FileKind, Root
 from thinklsp.workspace.relpath import RelPath, quote_path
 from thinklsp.workspace.uri import normalize_uri
@@ -147,6 +148,11 @@ class EditOverlay:
 
     def _read_text(self, place: Place, *, cache: bool) -> FileText | None:
         pending = self._pending.get(place.key)
+        cells = self.view.list_cells(place)
+        if any(cell.key in self._pending for cell in cells):
+            self.view.check_readable(place)
+            texts = ((cell.uri, self._read_text(cell, cache=cache)) for cell in cells)
+            return FileText(format_notebook((uri, cell.text) for uri, cell in texts if cell is not None), "turn")
         if pending is None:
             return self.view.read(place) if cache else self.view.peek(place)
         return None if pending.text is None else FileText(pending.text, "turn")

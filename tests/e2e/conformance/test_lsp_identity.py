@@ -213,3 +213,87 @@ async def test_a_link_is_no_way_around_the_guard(begin: Begin, target: str) -> N
     assert result["edits"] is None
     assert outside.client.text(uri) == DISK
     assert all("link" in text or "protected" in text or "git" in text for text in told)
+
+
+NOTEBOOK = '{"cells": [{"source": ["STALE = 1"]}]}\n'
+CELLS = {"#a": "LIMIT = 1\n", "#b": "print(LIMIT)"}
+CHANGES = {
+    "edit": edit_file("nb.ipynb", "STALE", "FRESH"),
+    "write": write_file("nb.ipynb", "{}\n"),
+    "delete": tool("delete_file", path="nb.ipynb"),
+    "rename": tool("rename_file", path="nb.ipynb", new_path="b.ipynb"),
+}
+
+
+async def begin_notebook(begin: Begin) -> tuple[Outside, str]:
+    """Open a notebook of which the user has changed the cells. Return the URI of the notebook without its cells."""
+    outside = await begin(files={"nb.ipynb": NOTEBOOK, "a.py": "STALE = 0\n"})
+    uri = outside.uri("nb.ipynb").replace("file://", "vscode-notebook-cell:")
+    for name, text in CELLS.items():
+        outside.client.open(uri + name, text)
+    return outside, uri
+
+
+async def test_a_notebook_is_its_cells(begin: Begin) -> None:
+    outside, uri = await begin_notebook(begin)
+    searches = [tool("search_text", pattern="STALE|LIMIT", **more) for more in ({}, {"path": "nb.ipynb"})]
+    edit = edit_file(f"{uri}#a", "LIMIT = 1", "LIMIT = 3")
+    result, told = await play(
+        outside, *searches, tool("list_files"), read_file("nb.ipynb"), edit, read_file("nb.ipynb")
+    )
+    found = f"{uri}#a\n1: LIMIT = 1\n\n{uri}#b\n1: print(LIMIT)"
+    assert told[:3] == [f"a.py\n1: STALE = 0\n\n{found}", found, "a.py\nnb.ipynb"]
+    assert [line.partition("\t")[2] for line in told[3].split("\n")[1:]] == [
+        f"[cell {uri}#a]", "LIMIT = 1", f"[cell {uri}#b]", "print(LIMIT)",
+    ]  # fmt: skip
+    assert "LIMIT = 3" in told[5]
+    assert statuses(result) == {"nb.ipynb#a": "applied"}
+    assert outside.client.text(f"{uri}#a") == "LIMIT = 3\n"
+    assert (outside.root / "nb.ipynb").read_text() == NOTEBOOK
+
+
+@pytest.mark.parametrize("name", CHANGES)
+async def test_a_notebook_is_not_changed_below_its_cells(begin: Begin, name: str) -> None:
+    outside, uri = await begin_notebook(begin)
+    result, told = await play(outside, read_file("nb.ipynb"), CHANGES[name])
+    assert "`nb.ipynb` is open as a notebook, so it cannot be changed" in told[1]
+    assert f"`{uri}#a`, `{uri}#b`" in told[1]
+    assert result["edits"] is None
+    for cell in CELLS:
+        outside.client.close_document(uri + cell)
+    result, _ = await play(outside, read_file("nb.ipynb"), CHANGES[name])
+    assert result["edits"]["applied"] == "all"
+
+
+async def test_a_notebook_that_opens_meanwhile_is_not_changed(begin: Begin) -> None:
+    outside = await begin(files={"nb.ipynb": NOTEBOOK})
+    hold = Hold()
+    outside.provider.say(answer(CHANGES["edit"]), answer(Thinking(), hold, Text("Done.")))
+    turn = await reach(hold, start_chat(outside, "Change it.", token="t"))
+    outside.client.open(outside.uri("nb.ipynb").replace("file://", "vscode-notebook-cell:") + "#a", "LIMIT = 1\n")
+    result = await release(hold, outside, turn)
+    assert statuses(result) == {"nb.ipynb": "refused"}
+    assert "open as a notebook" in result["edits"]["files"][0]["reason"]
+    assert (outside.root / "nb.ipynb").read_text() == NOTEBOOK
+
+
+VERSIONS = [
+    'git:{path}?{{"path":"{path}","ref":"~"}}', "git:/elsewhere/a.py?HEAD", "gitlens://abc{path}?ref=1",
+    "diff-left:{path}", "unknown:{path}", "vscode-local-history:/elsewhere/a.py", "fugitive://{path}//0/a.py",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("form", VERSIONS)
+async def test_another_version_of_a_file_is_never_written(begin: Begin, form: str) -> None:
+    outside = await begin(files={"a.py": DISK})
+    uri = outside.client.open(form.format(path=outside.root / "a.py"), TYPED)
+    calls = (edit_file(uri, "LIMIT = 2", "LIMIT = 3"), write_file(uri, "x = 1\n"), tool("delete_file", path=uri))
+    result, told = await play(outside, read_file(uri), *calls)
+    assert "LIMIT = 2" in told[0]
+    assert all("shows another version of a file and cannot be changed" in text for text in told[1:])
+    assert result["edits"] is None
+    outside.provider.say(answer(Thinking(), calls[0]), DONE)
+    assert (await outside.edit(uri))["edits"] is None
+    result, _ = await play(outside, edit_file("a.py", "LIMIT = 1", "LIMIT = 3"))
+    assert result["edits"]["applied"] == "all"
+    assert outside.client.text(uri) == TYPED
