@@ -77,12 +77,11 @@ class OpenDocuments:
         self._copies: dict[str, list[DocumentSnapshot]] = {}
         # The keys of the cells of each notebook, by the key of the notebook's file.
         self._cells: dict[str, list[str]] = {}
-        for document in sorted(documents, key=lambda document: not resolver.add_link(document.uri)):
-            key = resolver.compute_key(document.uri)
+        followed = ((document, *resolver.follow(document.uri)) for document in documents)
+        for document, key, _ in sorted(followed, key=lambda entry: not entry[2]):
             self._copies.setdefault(key, []).append(document)
             if (notebook := find_notebook(document.uri)) is not None:
-                resolver.add_link(notebook)
-                self._cells.setdefault(resolver.compute_key(notebook), []).append(key)
+                self._cells.setdefault(resolver.follow(notebook)[0], []).append(key)
         self.by_key = {key: copies[-1] for key, copies in self._copies.items()}
         self.uris = {key: document.uri for key, document in self.by_key.items()}
 

@@ -302,7 +302,9 @@ async def test_another_version_of_a_file_is_never_written(begin: Begin, form: st
     assert outside.client.text(uri) == TYPED
 
 
-@pytest.mark.parametrize("calls", [(write_file("new/a.py", "x = 1\n"),), (read_file(FILE), write_file(FILE, "x = 1\n"))])
+@pytest.mark.parametrize(
+    "calls", [(write_file("new/a.py", "x = 1\n"),), (read_file(FILE), write_file(FILE, "x = 1\n"))]
+)
 async def test_an_edit_does_not_follow_a_new_link(begin: Begin, calls: tuple[Tool, ...]) -> None:
     """A folder that becomes a link while a turn runs leads its edit nowhere else."""
     outside = await begin(files={FILE: DISK, "other/util.py": DISK})
