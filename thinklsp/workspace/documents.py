@@ -40,10 +40,11 @@ def find_notebook(uri: str) -> str | None:
     match = _FOREIGN.fullmatch(uri)
     if match is None or _is_version_scheme(match[1]):
         return None
-    scheme, path, fragment = match[1].lower(), match[2], match[3]
-    words = _SCHEME_WORD.split(scheme)
-    is_cell = ("notebook" in words or "cell" in words) and not {"output", "metadata"} & set(words)
-    return f"file://{path}" if is_cell or (fragment and path.lower().endswith(".ipynb")) else None
+    words, path, fragment = set(_SCHEME_WORD.split(match[1].lower())), match[2], match[3]
+    if words & {"output", "metadata"}:
+        return None
+    is_cell = words & {"notebook", "cell"} or (fragment and path.lower().endswith(".ipynb"))
+    return f"file://{path}" if is_cell else None
 
 
 def format_notebook(cells: Iterable[tuple[str, str]]) -> str:
@@ -118,6 +119,5 @@ class OpenDocuments:
         """Return True if a document outside all folders shows a file in another way, and is not a cell."""
         uri = self.uris.get(key, key)
         match = _FOREIGN.fullmatch(uri)
-        if match is None or find_notebook(uri) is not None:
-            return False
-        return is_version(uri) or self._resolver.find_given(f"file://{match[2]}") is not None
+        names_file = match is not None and self._resolver.find_given(f"file://{match[2]}") is not None
+        return is_version(uri) or (names_file and find_notebook(uri) is None)
