@@ -202,7 +202,12 @@ async def test_two_documents_of_one_file(begin: Begin, kind: str) -> None:
     assert (outside.client.text(uri), outside.client.text(outside.uri(FILE))) == (TYPED, DISK)
     outside.client.change(uri, TYPED, DISK)
     result, _ = await play(outside, edit_file(FILE, "LIMIT = 1", "LIMIT = 3"))
-    assert [file["uri"] for file in result["edits"]["files"]] == [outside.uri(FILE)]
+    assert [(file["uri"], file["status"]) for file in result["edits"]["files"]] == [(outside.uri(FILE), "applied")]
+    assert (outside.client.text(uri), outside.client.text(outside.uri(FILE))) == (DISK, DISK.replace("1", "3"))
+    assert (await outside.client.command("thinklsp.undo"))["applied"] == "none"
+    outside.client.change(uri, "LIMIT = 1", "LIMIT = 3")
+    assert (await outside.client.command("thinklsp.undo"))["applied"] == "all"
+    assert outside.client.text(outside.uri(FILE)) == DISK
 
 
 @pytest.mark.parametrize("target", ["outside", ".git"])
