@@ -130,6 +130,24 @@ async def test_what_is_not_shown_does_not_count(bench, attempt, name):
     await bench.ok(attempt[0], **attempt[1])
 
 
+@pytest.mark.parametrize("is_open", [False, True])
+async def test_no_rename_replaces_an_unread_file(bench, is_open):
+    """The edits of two files can fail one without the other, so the text of an unread file must not move alone."""
+    bench.start({"f": BASE, "g": "g\n"}, {"f": BASE} if is_open else {})
+    await bench.read("g")
+    await bench.ok("delete_file", path="g")
+    refused = await bench.fails("rename_file", path="f", new_path="g")
+    assert "`g` existed when this turn began, so no other file can take its name in this turn." in refused
+    await bench.ok("rename_file", path="f", new_path="h")
+    assert PART.replace("`f`", "`h`") in await bench.fails("write_file", path="f", content="shim\n")
+    await bench.ok("rename_file", path="h", new_path="f")
+    await bench.ok("rename_file", path="f", new_path="h")
+    await bench.read("h")
+    await bench.ok("write_file", path="f", content="shim\n")
+    after = {edit.path: edit.after for edit in bench.overlay.build_edit_set().files}
+    assert after == {"f": "shim\n", "g": None, "h": BASE}
+
+
 async def test_an_empty_file_holds_nothing_to_see(bench):
     bench.start({"f": ""})
     assert await bench.ok("write_file", path="f", content="x\n") == "Rewrote f (1 line)."

@@ -95,6 +95,8 @@ class WriteFile(Tool[WriteFileArguments]):
         current = overlay.read(place)
         if current is not None and current.text:
             _check_seen(overlay, place, current)
+        elif current is None and (moved := overlay.find_moved(place)) is not None:
+            _check_seen(overlay, moved, read_existing(overlay, moved))
         old = None if current is None else current.text
         length = len(args.content) + len(old or "")
         content, message = await run_in_thread_if_long(length, _prepare_rewrite, place, old, args.content)
@@ -118,6 +120,13 @@ class RenameFile(Tool[RenameFileArguments]):
         overlay = context.overlay
         old, new = overlay.view.resolve(args.path), overlay.view.resolve(args.new_path)
         text = read_existing(overlay, old).text
+        is_taken = overlay.find_kind(new) is None and overlay.view.find_kind(new) is not None
+        if is_taken and overlay.find_origin(old).key != new.key:
+            # The edits of the two files are independent. If one of them is in conflict, the other must lose no text.
+            raise ToolFailed(
+                f"{quote_path(new.label)} existed when this turn began, so no other file can take its name in this "
+                "turn. To replace its text, use write_file."
+            )
         overlay.rename(old, new)
         is_whole = overlay.sight.knows_whole(old.key, text)
         return _report(
