@@ -10,7 +10,9 @@ CALLS = {"write_file": {"path": "f", "content": "new\n"}, "delete_file": {"path"
 EDIT = {"path": "f", "old_text": "a - b", "new_text": "a + b"}
 UNREAD = "`f` exists, and you have not read it. Read the whole file with read_file, then repeat this call"
 PART = "You have not read all of `f` as it is now. Read the whole file"
-UNSHOWABLE = "`f` cannot be shown whole, because it is too long or contains invisible characters."
+UNSHOWABLE = (
+    "`f` cannot be shown whole, because it is too long, or contains invisible characters and also texts like `<U+200B>`."
+)
 
 
 @pytest.fixture(params=CALLS)
@@ -60,8 +62,7 @@ async def test_views(bench, attempt, name, is_open):
 
 
 UNSHOWABLES = {
-    "form feed": "a\n\fb\n",
-    "zero-width space": "a\u200bb\n",
+    "invisible characters and their escapes": "a\u200bb <U+200B>\n",
     "long line": f"x = '{'y' * 6_000}'\n",
     "too many lines": "".join(f"line {number} of a long file, which is cut\n" for number in range(3_000)),
 }
@@ -79,6 +80,29 @@ async def test_a_file_that_cannot_be_shown_is_only_edited(bench, attempt, name, 
     assert not bench.overlay.build_edit_set()
     await bench.ok("edit_file", path="f", old_text=text[:1], new_text=text[:1] * 2, replace_all=True)
     assert (await bench.fails(attempt[0], **attempt[1])).startswith(UNSHOWABLE)
+
+
+INVISIBLE = {
+    "form feed": ("a\n\fb\n", "a\n<U+000C>b\nc\n", "a\n\fb\nc\n"),
+    "zero-width space": ("a\u200bb\n", "a<U+200B>b\nc\n", "a\u200bb\nc\n"),
+    "escapes alone": ("`<U+200B>`\n", "`<U+200B>`\nc\n", "`<U+200B>`\nc\n"),
+    "an escape of no character": ("\f<U+110000>\n", "<U+000C><U+110000>\nc\n", "\f<U+110000>\nc\n"),
+}
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+@pytest.mark.parametrize("name", INVISIBLE)
+async def test_invisible_characters_are_seen_as_their_escapes(bench, name, is_open):
+    text, content, after = INVISIBLE[name]
+    bench.start({"f": text}, {"f": text} if is_open else {})
+    await bench.read("f")
+    known = bench.overlay.sight
+    await bench.ok("write_file", path="f", content=content)
+    assert [edit.after for edit in bench.overlay.build_edit_set().files] == [after]
+    bench.start()
+    bench.overlay.sight = known
+    await bench.read("f")
+    await bench.ok("delete_file", path="f")
 
 
 CHANGES = {

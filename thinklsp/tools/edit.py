@@ -166,8 +166,8 @@ def _check_seen(overlay: EditOverlay, place: Place, current: FileText) -> None:
     name, known = quote_path(place.label), overlay.sight.find(place.key)
     if not is_showable(place.label, current.text):
         raise ToolFailed(
-            f"{name} cannot be shown whole, because it is too long or contains invisible characters. So it cannot be "
-            "replaced or deleted; change it with edit_file."
+            f"{name} cannot be shown whole, because it is too long, or contains invisible characters and also texts "
+            "like `<U+200B>`. So it cannot be replaced or deleted; change it with edit_file."
         )
     if known is None:
         reason = f"{name} exists, and you have not read it."

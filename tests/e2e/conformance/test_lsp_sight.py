@@ -196,7 +196,7 @@ async def test_a_merged_edit_is_read_again(begin: Begin) -> None:
 
 # The references of a prompt -> whether they show the whole file.
 RANGE = {"start": {"line": 0, "character": 0}, "end": {"line": 1, "character": 0}}
-REFERENCES = {"whole": (BASE, None, True), "lines": (BASE, RANGE, False), "marks": (f"{BASE}\f\n", None, False)}
+REFERENCES = {"whole": (BASE, None, True), "lines": (BASE, RANGE, False), "marks": (f"{BASE}\f<U+200B>\n", None, False)}
 
 
 @pytest.mark.parametrize("is_open", [False, True])
