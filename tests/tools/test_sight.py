@@ -10,9 +10,7 @@ CALLS = {"write_file": {"path": "f", "content": "new\n"}, "delete_file": {"path"
 EDIT = {"path": "f", "old_text": "a - b", "new_text": "a + b"}
 UNREAD = "`f` exists, and you have not read it. Read the whole file with read_file, then repeat this call"
 PART = "You have not read all of `f` as it is now. Read the whole file"
-UNSHOWABLE = (
-    "`f` cannot be shown whole, because it is too long, or contains invisible characters and also texts like `<U+200B>`."
-)
+UNSHOWABLE = "`f` cannot be shown whole, because it is too long, or contains invisible characters and also texts"
 
 
 @pytest.fixture(params=CALLS)
