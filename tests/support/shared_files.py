@@ -32,7 +32,7 @@ _ODD_WORDS = ("a\u200bb", "\f", "<U+200B>", "word " * 900)
 _RESULT_MARKS = re.compile(r"<U\+(?!200B>)[0-9A-F]+>|\[line cut|\[cut at")
 _CHANGES = ("type", "type", "type", "save", "open", "close", "write", "write", "replace", "create", "remove", "rename")
 _CALLS = ("read", "read", "lines", "search", "edit", "edit", "write", "write", "delete", "rename")
-_BETWEEN = ("restart", "undo", "undo", "undo", "undo in the editor", "apply", "compact", "fork")
+_BETWEEN = ("restart", "undo", "undo", "undo", "undo in the editor", "apply", "compact", "fork", "switch")
 
 
 @dataclass
@@ -95,7 +95,7 @@ class SharedFiles:
 
     def _attend(self) -> None:
         provider = self.outside.provider
-        # After a compaction, earlier answers come back without their thinking.
+        # After a compaction and for another model, earlier answers come back without their thinking.
         provider.conversations.elsewhere = True
         self.outside.client.editor.handlers["workspace/applyEdit"] = self._answer_edit
 
@@ -354,6 +354,9 @@ class SharedFiles:
                 argument = {"op": "fork", "sessionId": turn.chat.id}
                 if (forked := await self._run_command("thinklsp.sessions", argument)) is not None:
                     self.chats.append(Chat(forked["sessionId"], {*turn.chat.shown}, dict(turn.chat.read)))
+            case "switch":
+                model = self.chance.choice(("claude-opus-4-6", "claude-opus-5-5"))
+                await self._run_command("thinklsp.model", {"value": model, "sessionId": turn.chat.id})
             case _:
                 self.outside.provider.script[:] = [answer(Text('{"decisions_done": ["Read it."]}'))] * 4
                 token = self.outside.token()

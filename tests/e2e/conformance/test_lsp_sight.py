@@ -142,11 +142,17 @@ async def compact(outside: Outside, session: str) -> str:
     return session
 
 
+async def switch(outside: Outside, session: str) -> str:
+    outside.provider.conversations.elsewhere = True
+    await outside.client.command("thinklsp.model", {"value": "claude-opus-4-6", "sessionId": session})
+    return session
+
+
 Survival = Callable[[Outside, str], Awaitable[str]]
 
 
 @pytest.mark.parametrize("is_changed", [False, True])
-@pytest.mark.parametrize("survive", [go_on, restart, fork, compact])
+@pytest.mark.parametrize("survive", [go_on, restart, fork, compact, switch])
 async def test_sight_survives(begin: Begin, survive: Survival, is_changed: bool) -> None:
     outside = await begin(files={"calc.py": BASE})
     turn = await play(outside, read_file("calc.py"))
