@@ -31,8 +31,10 @@ _WORDS = ("value = 1", "return value", "pass", "", "text = 'x'", "# note")
 _ODD_WORDS = ("a\u200bb", "\f", "<U+200B>", "word " * 900)
 _RESULT_MARKS = re.compile(r"<U\+(?!200B>)[0-9A-F]+>|\[line cut|\[cut at")
 _CHANGES = ("type", "type", "type", "save", "open", "close", "write", "write", "replace", "create", "remove", "rename")
+# While an edit is on its way, nobody else writes a closed file: an editor cannot know that the edit is outdated.
+_CHANGES_OF_DOCUMENTS = ("type", "type", "save")
 _CALLS = ("read", "read", "lines", "search", "edit", "edit", "write", "write", "delete", "rename")
-_BETWEEN = ("restart", "undo", "undo", "undo", "undo in the editor", "apply", "compact", "fork", "switch")
+_BETWEEN = ("restart", "undo", "undo", "undo", "undo in the editor", "apply", "compact", "fork")
 
 
 @dataclass
@@ -74,6 +76,7 @@ class SharedFiles:
     turns: list[Turn] = field(default_factory=list)
     trace: list[str] = field(default_factory=list)
     _made: int = 0
+    _running: int = 0
     _hold: Hold | None = None
     _asked: asyncio.Event | None = None
 
@@ -95,7 +98,7 @@ class SharedFiles:
 
     def _attend(self) -> None:
         provider = self.outside.provider
-        # After a compaction and for another model, earlier answers come back without their thinking.
+        # After a compaction, earlier answers come back without their thinking.
         provider.conversations.elsewhere = True
         self.outside.client.editor.handlers["workspace/applyEdit"] = self._answer_edit
 
@@ -224,7 +227,7 @@ class SharedFiles:
         chat.shown |= {*_MARK.findall(messages)}
         self._remember(chat, body["messages"][-1]["content"])
         if self._happens(0.3):
-            self._change_something()
+            self._change_something(_CHANGES if self._running == 1 else _CHANGES_OF_DOCUMENTS)
         if chat.steps == 0:
             return answer(Thinking(), *([self._hold] if self._hold else []), Text("Done."))
         chat.steps -= 1
@@ -271,11 +274,10 @@ class SharedFiles:
     # The product
 
     async def _answer_edit(self, params: Json) -> Json:
-        """Answer an edit as an editor whose user may type first or say no. Closed files are not written meanwhile:
-        no client can refuse an edit of theirs as outdated."""
+        """Answer an edit as an editor whose user may type first or say no."""
         opened = self._list_open()
         if self._happens(0.15):
-            self._change_something(("type", "save"))
+            self._change_something(_CHANGES_OF_DOCUMENTS)
         result = {"applied": False} if self._happens(0.1) else self.outside.client.editor.apply_edit(params)
         self.trace.append(f"editor: {result}")
         for name in {*opened} - {*self._list_open()}:
@@ -290,6 +292,7 @@ class SharedFiles:
         if not self.chats or self._happens(0.25):
             self.chats.append(Chat())
         chats = self.chance.sample(self.chats, 2 if len(self.chats) > 1 and self._happens(0.3) else 1)
+        self._running = len(chats)
         self.outside.provider.script[:] = [self._answer_request] * 30
         kind = self.chance.choice(("held", "asked", *["ends"] * 14)) if len(chats) == 1 else "ends"
         before = {name: self._read(name) or "" for name in self._list_open()}
@@ -354,9 +357,6 @@ class SharedFiles:
                 argument = {"op": "fork", "sessionId": turn.chat.id}
                 if (forked := await self._run_command("thinklsp.sessions", argument)) is not None:
                     self.chats.append(Chat(forked["sessionId"], {*turn.chat.shown}, dict(turn.chat.read)))
-            case "switch":
-                model = self.chance.choice(("claude-opus-4-6", "claude-opus-5-5"))
-                await self._run_command("thinklsp.model", {"value": model, "sessionId": turn.chat.id})
             case _:
                 self.outside.provider.script[:] = [answer(Text('{"decisions_done": ["Read it."]}'))] * 4
                 token = self.outside.token()

@@ -200,6 +200,23 @@ async def test_a_merged_edit_is_read_again(begin: Begin) -> None:
     assert client.text(uri) == "# mine\n" + FIXED
 
 
+@pytest.mark.parametrize("call", [REWRITE, DELETE])
+async def test_a_line_that_is_typed_while_the_edit_arrives_stays(begin: Begin, call: Tool) -> None:
+    """A deletion has no version of its own, so the version of the document goes with it."""
+    script = [answer(Thinking(), each) for each in (read_file("calc.py"), call)]
+    outside, client, uri = await begin_file(begin, BASE, *script, DONE, name="calc.py")
+
+    def type_first(params: Any) -> Any:
+        del client.editor.handlers["workspace/applyEdit"]
+        client.change(uri, BASE, BASE + MINE)
+        return client.editor.apply_edit(params)
+
+    client.editor.handlers["workspace/applyEdit"] = type_first
+    result = await chat(outside, "Change it.")
+    assert client.text(uri) == BASE + MINE
+    assert statuses(result) == {"calc.py": "conflict"}
+
+
 # The references of a prompt -> whether they show the whole file.
 RANGE = {"start": {"line": 0, "character": 0}, "end": {"line": 1, "character": 0}}
 REFERENCES = {"whole": (BASE, None, True), "lines": (BASE, RANGE, False), "marks": (f"{BASE}\f<U+200B>\n", None, False)}
