@@ -61,6 +61,11 @@ def holds_escapes(text: str) -> bool:
     return any(_unescape(match) != match[0] for match in _ESCAPED.finditer(text))
 
 
+def can_restore(shown: str, text: str) -> bool:
+    """Return True if a shown text is the text itself, or if `unescape_invisible` returns the text."""
+    return shown == text or (not holds_escapes(text) and unescape_invisible(shown) == text)
+
+
 def find_cut_mark(text: str) -> str | None:
     """Return the first mark in the text with which a tool result says that something was cut."""
     match = _CUT_MARK.search(text)

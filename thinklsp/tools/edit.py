@@ -95,6 +95,8 @@ class WriteFile(Tool[WriteFileArguments]):
         current = overlay.read(place)
         if current is not None and current.text:
             _check_seen(overlay, place, current)
+        elif current is None and (moved := overlay.find_moved(place)) is not None:
+            _check_seen(overlay, moved, read_existing(overlay, moved))
         old = None if current is None else current.text
         length = len(args.content) + len(old or "")
         content, message = await run_in_thread_if_long(length, _prepare_rewrite, place, old, args.content)
@@ -118,6 +120,13 @@ class RenameFile(Tool[RenameFileArguments]):
         overlay = context.overlay
         old, new = overlay.view.resolve(args.path), overlay.view.resolve(args.new_path)
         text = read_existing(overlay, old).text
+        is_taken = overlay.find_kind(new) is None and overlay.view.find_kind(new) is not None
+        if is_taken and overlay.find_origin(old).key != new.key:
+            # The edits of the two files are independent. If one of them is in conflict, the other must lose no text.
+            raise ToolFailed(
+                f"{quote_path(new.label)} existed when this turn began, so no other file can take its name in this "
+                "turn. To replace its text, use write_file."
+            )
         overlay.rename(old, new)
         is_whole = overlay.sight.knows_whole(old.key, text)
         return _report(
@@ -157,8 +166,8 @@ def _check_seen(overlay: EditOverlay, place: Place, current: FileText) -> None:
     name, known = quote_path(place.label), overlay.sight.find(place.key)
     if not is_showable(place.label, current.text):
         raise ToolFailed(
-            f"{name} cannot be shown whole, because it is too long or contains invisible characters. So it cannot be "
-            "replaced or deleted; change it with edit_file."
+            f"{name} cannot be shown whole, because it is too long, or contains invisible characters and also texts "
+            "like `<U+200B>`. So it cannot be replaced or deleted; change it with edit_file."
         )
     if known is None:
         reason = f"{name} exists, and you have not read it."

@@ -13,7 +13,7 @@ from pydantic import Field
 from thinklsp.core.errors import PathRefused, ToolFailed
 from thinklsp.core.file_sight import describe_text
 from thinklsp.core.lines import split_lines
-from thinklsp.core.text_safety import RESULT_LIMIT, clip_line, escape_invisible, format_path, take_fitting
+from thinklsp.core.text_safety import RESULT_LIMIT, can_restore, clip_line, escape_invisible, format_path, take_fitting
 from thinklsp.core.tool_type import ToolOutput, is_kept_path
 from thinklsp.tools.tool import Arguments, Tool, ToolContext, run_in_thread, run_in_thread_if_long
 from thinklsp.workspace.ignore import GlobFilter, IgnoreRules
@@ -38,8 +38,8 @@ class ReadFile(Tool[ReadFileArguments]):
     description: ClassVar[str] = (
         "Read a text file with line numbers. Open documents are read as they are in the editor, and edits from this "
         "turn are visible. Long files are cut; continue with start_line. The number and the tab before each line are "
-        "not part of the file. Invisible characters are shown as <U+XXXX>. Only a file that was shown whole, without "
-        "cuts and such characters, can be replaced or deleted."
+        "not part of the file. Invisible characters are shown as <U+XXXX>, and can be written so. Only a file that was "
+        "shown whole, without cuts, can be replaced or deleted."
     )
     read_only: ClassVar[bool] = True
     arguments = ReadFileArguments
@@ -65,12 +65,12 @@ class ReadFile(Tool[ReadFileArguments]):
 
 
 def is_showable(label: str, text: str) -> bool:
-    """Return True if one call can show the whole text exactly as it is."""
+    """Return True if one call can show the whole text without cuts and doubtful escapes."""
     return _show_text(label, text, ReadFileArguments(path=label))[1]
 
 
 def _show_text(label: str, text: str, args: ReadFileArguments) -> tuple[str, bool]:
-    """Return the lines that a call asks for, and True if they are the whole text, without cuts and escapes."""
+    """Return the lines that a call asks for, and True if they are the whole text, without cuts and doubtful escapes."""
     # `write_file` keeps a byte order mark, so the model does not need it.
     lines = split_lines(text.removeprefix("\ufeff"))
     first, last = args.start_line or 1, min(args.end_line or len(lines), len(lines))
@@ -105,7 +105,8 @@ def _number_lines(label: str, lines: list[str], first: int, last: int) -> tuple[
     rows, is_cut = take_fitting(numbered, RESULT_LIMIT - _NOTE_RESERVE - len(escape_invisible(label)))
     after = first + len(rows)
     note = [f"[cut at the length limit; continue with start_line {after}]"] if is_cut else []
-    is_whole = rows == [f"{number:>5}\t{_strip_end(line)}" for number, line in enumerate(lines, 1)]
+    plain = (f"{number:>5}\t{_strip_end(line)}" for number, line in enumerate(lines, 1))
+    is_whole = can_restore("\n".join(rows), "\n".join(plain))
     return "\n".join((f"{format_path(label)}, lines {first}-{after - 1} of {len(lines)}", *rows, *note)), is_whole
 
 

@@ -64,6 +64,11 @@ class EditOverlay:
         old = next((old for old, new in self._find_renames().items() if new == place.key), None)
         return place if old is None else self._pending[old].place
 
+    def find_moved(self, place: Place) -> Place | None:
+        """Return the new place of a file that this turn renamed, or None."""
+        moved = (pending for pending in self._pending.values() if pending.origin == place.key)
+        return next((pending.place for pending in moved if pending.place.key != place.key), None)
+
     def write(self, place: Place, text: str) -> None:
         """Set the text of a new or existing file. If the file must not be changed, raise PathRefused without any
         change."""

@@ -142,11 +142,17 @@ async def compact(outside: Outside, session: str) -> str:
     return session
 
 
+async def switch(outside: Outside, session: str) -> str:
+    outside.provider.conversations.elsewhere = True
+    await outside.client.command("thinklsp.model", {"value": "claude-opus-4-6", "sessionId": session})
+    return session
+
+
 Survival = Callable[[Outside, str], Awaitable[str]]
 
 
 @pytest.mark.parametrize("is_changed", [False, True])
-@pytest.mark.parametrize("survive", [go_on, restart, fork, compact])
+@pytest.mark.parametrize("survive", [go_on, restart, fork, compact, switch])
 async def test_sight_survives(begin: Begin, survive: Survival, is_changed: bool) -> None:
     outside = await begin(files={"calc.py": BASE})
     turn = await play(outside, read_file("calc.py"))
@@ -194,9 +200,26 @@ async def test_a_merged_edit_is_read_again(begin: Begin) -> None:
     assert client.text(uri) == "# mine\n" + FIXED
 
 
+@pytest.mark.parametrize("call", [REWRITE, DELETE])
+async def test_a_line_that_is_typed_while_the_edit_arrives_stays(begin: Begin, call: Tool) -> None:
+    """A deletion has no version of its own, so the version of the document goes with it."""
+    script = [answer(Thinking(), each) for each in (read_file("calc.py"), call)]
+    outside, client, uri = await begin_file(begin, BASE, *script, DONE, name="calc.py")
+
+    def type_first(params: Any) -> Any:
+        del client.editor.handlers["workspace/applyEdit"]
+        client.change(uri, BASE, BASE + MINE)
+        return client.editor.apply_edit(params)
+
+    client.editor.handlers["workspace/applyEdit"] = type_first
+    result = await chat(outside, "Change it.")
+    assert client.text(uri) == BASE + MINE
+    assert statuses(result) == {"calc.py": "conflict"}
+
+
 # The references of a prompt -> whether they show the whole file.
 RANGE = {"start": {"line": 0, "character": 0}, "end": {"line": 1, "character": 0}}
-REFERENCES = {"whole": (BASE, None, True), "lines": (BASE, RANGE, False), "marks": (f"{BASE}\f\n", None, False)}
+REFERENCES = {"whole": (BASE, None, True), "lines": (BASE, RANGE, False), "marks": (f"{BASE}\f<U+200B>\n", None, False)}
 
 
 @pytest.mark.parametrize("is_open", [False, True])

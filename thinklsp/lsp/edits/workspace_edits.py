@@ -159,6 +159,9 @@ def _build_changes(item: MergedFile, encoding: Encoding, annotations: Annotation
     if annotations is not None and (file.is_deletion or creates or file.new_uri is not None):
         file_annotation_id = annotations.add_operation(file)
     if file.is_deletion:
+        if item.current.version is not None:
+            # A deletion has no version. A client refuses this edit, and with it the deletion, if the text has changed.
+            yield build_document_edit(file.uri, item.current.version, ())
         options = types.DeleteFileOptions(ignore_if_not_exists=True)
         yield types.DeleteFile(file.uri, options=options, annotation_id=file_annotation_id)
         return
