@@ -311,9 +311,7 @@ async def test_f16_cancel_during_summary_keeps_the_history() -> None:
 
 async def test_turn_larger_than_window_is_compacted_and_continues() -> None:
     """Its task stands word by word, its edits stay, and it may happen again."""
-    step = [
-        says(f"step {n}", tool(f"r{n}", "read_file", {"path": A, "start_line": n + 1}), usage=FULL) for n in range(1, 4)
-    ]
+    step = [says(f"step {n}", tool(f"r{n}", "read_file", {"path": A, "start_line": n + 1})) for n in range(1, 4)]
     edit = says(tool("e", "edit_file", {"path": A, "old_text": "one\n", "new_text": "1\n"}))
     run = Run(
         [edit, *step, says("All done.")],
@@ -324,14 +322,15 @@ async def test_turn_larger_than_window_is_compacted_and_continues() -> None:
     )
     finished = await run.play()
     assert (finished.stop_reason, finished.text) == ("end_turn", "All done.")
-    assert len(run.compactions) == 3
-    for event in run.compactions:
-        assert len(event.after) == 2
+    assert len(run.compactions) == 2
+    for number, event in enumerate(run.compactions, 2):
         assert is_summary_message(event.after[0])
+        # The step whose results no call has held stays as it is.
+        assert event.after[2:] == event.before[-2:]
+        assert text_of(event.after[2:]) == f"step {number}"
         last = event.after[1].blocks
         assert [getattr(block, "text", "")[:18] for block in last] == ["Do “this” exactly.", "<note>Your steps s"]
         assert "Chose the second way." in text_of(event.after)
-        assert "read_file" in text_of(event.after)
     assert run.overlay.read(run.overlay.view.resolve(A)).text.startswith("1\n")  # type: ignore[union-attr]  # It is there.
 
 
@@ -635,22 +634,18 @@ async def test_repeated_read_of_unchanged_file_is_a_reference() -> None:
 
 
 # When the compaction comes -> whether the model may replace the file that it read before.
-MOMENTS = {
-    "a call has held the reading": (Usage(), FULL, True),
-    "no call has held it": (Usage(8_000, 1), Usage(), False),
+READ_FIRST = says(tool("r", "read_file", {"path": A}), usage=Usage())
+MOMENTS: dict[str, tuple[list[Answer | Exception], bool]] = {
+    "a call has held the reading": ([READ_FIRST, says(tool("p", "plan", {"entries": []}), usage=FULL)], True),
+    "no call has held it": ([READ_FIRST, TOO_LONG], False),
 }
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
 async def test_sight_of_a_file_survives_if_a_call_has_held_it(moment: str) -> None:
-    first, second, is_seen = MOMENTS[moment]
+    script, is_seen = MOMENTS[moment]
     run = await play(
-        [
-            says(tool("r", "read_file", {"path": A}), usage=first),
-            says(tool("p", "plan", {"entries": []}), usage=second),
-            says(tool("w", "write_file", {"path": A, "content": "mine\n"})),
-            says("Done."),
-        ],
+        [*script, says(tool("w", "write_file", {"path": A, "content": "mine\n"})), says("Done.")],
         model=BOUND,
         session=Session("s", "w"),
         document="a line of a file that is almost too long\n" * 600,

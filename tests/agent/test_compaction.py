@@ -171,24 +171,29 @@ def test_running_turn_with_unbound_thinking_is_kept_whole() -> None:
     assert plan.build_conversation("x")[1:] == plan.tail
 
 
-@pytest.mark.parametrize("why", ["bound", "too large", "paused"])
+@pytest.mark.parametrize("why", ["bound", "too large", "paused", "refused"])
 def test_of_a_running_turn_the_task_stays_where_its_steps_cannot(why: str) -> None:
-    last = turn("b", ends="tool")
+    """And the step whose results no call has held, unless it was refused as too long."""
+    step = turn("c", ends="tool")[1:]
     if why == "paused":
-        last = (*last, AssistantMessage((text("half"),), "pause_turn"))
-    if why == "too large":
-        last = (*last[:-1], results("b", words="x" * 2_000))
-    history = (*turn("a"), *last)
-    room = replace(HUGE, limit=tokens(last), present=tokens(history)) if why == "too large" else HUGE
-    model = BOUND if why == "bound" else FREE
-    plan = made(history, model=model, running=True, room=room, cause="threshold")
-    assert plan.earlier == history
+        step = (AssistantMessage((text("half"),), "pause_turn"),)
+    first = (*turn("b", ends="tool")[:-1], results("b", words="x" * 2_000))
+    history = (*turn("a"), *first, *step)
+    large = replace(HUGE, limit=2_000, present=tokens(history))
+    room = {"too large": large, "refused": replace(large, limit=40)}.get(why, HUGE)
+    cause = "overflow" if why == "refused" else "threshold"
+    plan = made(history, model=BOUND if why == "bound" else FREE, running=True, room=room, cause=cause)
+    is_kept = why in ("bound", "too large")
+    assert plan.earlier == (history[: -len(step)] if is_kept else history)
+    assert plan.latest_step == (() if is_kept else step)
+    assert texts(plan.tail)[0] == "ask b"
+    assert texts(plan.tail[1:]) == texts(step if is_kept else ())
+    assert [m.role for m in plan.tail[1:]] == (["assistant", "user"] if is_kept else [])
+    assert has_thinking(plan.tail) is (why == "too large")
     after = plan.build_conversation(render_summary(Summary()))
-    assert texts(after)[1] == "ask b"
-    assert plan.latest_step == last[3 if why == "paused" else 1 :]
     check_sendable(after)
     # What is left is the same turn: shortened once more, its task is still the same words.
-    again = (*after, *turn("x", ends="tool")[1:])
+    again = (*after, *turn("x", ends="tool")[1:], *turn("y", ends="tool")[1:])
     assert texts(made(again, running=True).tail)[0] == "ask b"
 
 
@@ -464,12 +469,15 @@ def test_whatever_is_cut_can_be_sent(
         assert isinstance(after[-1], UserMessage)
         assert [is_summary_message(message) for message in after] == [True] + [False] * (len(after) - 1)
         assert cause == "command" or len(plan.earlier) > 0
-        folded = bool(plan.latest_step)
-        if not folded:
-            for before, kept in zip(conversation[len(plan.earlier) :], plan.tail, strict=True):
-                # Only what was nothing but thinking may change its words: it needs some.
-                replaced = is_mere_thinking(before) and kept != before
-                assert texts((kept,)) == (["(thinking only)"] if replaced else texts((before,)))
+        # The task of the running turn stands before the step that no call has held, or alone.
+        rest = conversation[len(plan.earlier) :]
+        assert not plan.latest_step or not any(
+            isinstance(b, ToolResultBlock) for m in plan.latest_step for b in m.blocks
+        )
+        for before, kept in zip(rest, plan.tail[len(plan.tail) - len(rest) :], strict=True):
+            # Only what was nothing but thinking may change its words: it needs some.
+            replaced = is_mere_thinking(before) and kept != before
+            assert texts((kept,)) == (["(thinking only)"] if replaced else texts((before,)))
         if model is BOUND:
             assert not has_thinking(after)
         conversation = (*after, said("Go on."), UserMessage.from_text("More.")) if running else (*after, said("Later."))

@@ -32,7 +32,7 @@ from thinklsp.agent.transcript import format_transcript
 from thinklsp.core.errors import BadRequest, ContextWindowExceeded, ProviderError, TurnRefused
 from thinklsp.core.events import CompactionStarted, ContextCompacted, Notice, RetryScheduled, TurnEvent
 from thinklsp.core.messages import Conversation, TextBlock, UserMessage
-from thinklsp.core.sight import collect_held_sight
+from thinklsp.core.sight import collect_held_sight, count_held_messages
 from thinklsp.core.usage import Usage
 from thinklsp.providers.base import ModelRequest, Thinking
 from thinklsp.providers.model_info import ModelInfo
@@ -73,13 +73,18 @@ class CompactionAttempt:
     def meter(self) -> ContextMeter:
         return self.caller.meter
 
+    @property
+    def may_start(self) -> bool:
+        """True if thinklsp may compact the conversation without a command."""
+        return self.rules.auto and not self.meter.has_given_up and self.request.compact_at is None
+
     def is_due(self) -> bool:
         """Return True if the next request exceeds the compaction threshold.
 
         The result is False if the context window is unknown or the provider compacts the conversation itself.
         """
-        window = self.request.model.context_window
-        if window is None or not self.rules.auto or self.meter.has_given_up or self.request.compact_at is not None:
+        window = self.request.model.input_window
+        if window is None or not self.may_start:
             return False
         last = self.request.conversation[-1]
         # A paused answer must be continued before the conversation can be compacted.
@@ -90,7 +95,7 @@ class CompactionAttempt:
             self.request.conversation,
             model=self.request.model,
             is_turn_running=self.is_turn_running,
-            limits=self._compute_limits(),
+            limits=self.compute_limits(),
             cause=self.cause,
             count_tokens=self.meter.count_tokens,
         )
@@ -111,10 +116,10 @@ class CompactionAttempt:
             await emit(Notice("warning", f"The model could not write a summary: {error}"))
         return self._build_event(plan, answer)
 
-    def _compute_limits(self) -> TokenLimits:
-        model, present = self.request.model, self.meter.estimate_tokens(self.request)
-        limit = present // 2 if model.context_window is None else round(self.rules.threshold * model.context_window)
-        tail = round(_TAIL_SHARE * (limit if model.context_window is None else model.context_window))
+    def compute_limits(self) -> TokenLimits:
+        window, present = self.request.model.input_window, self.meter.estimate_tokens(self.request)
+        limit = present // 2 if window is None else round(self.rules.threshold * window)
+        tail = round(_TAIL_SHARE * (limit if window is None else window))
         if self.cause == "overflow":
             # An overflow shows that the token estimate is too low or the context window is smaller than expected.
             limit = min(limit, present // 2)
@@ -128,7 +133,7 @@ class CompactionAttempt:
 
     def _estimate_window(self) -> int:
         present = self.meter.estimate_tokens(self.request)
-        window = self.request.model.context_window or present
+        window = self.request.model.input_window or present
         return min(window, present) if self.cause == "overflow" else window
 
     def _limit_summary_bytes(self) -> int:
@@ -188,6 +193,7 @@ class CompactionAttempt:
             parse_summary(earlier_summary) if earlier_summary else Summary(),
             model_summary,
             "" if is_blank else answer_text,
+            unseen=self.request.conversation[count_held_messages(self.request.conversation) :],
         )
         if plan.latest_step:
             summary = replace(summary, latest_step=format_transcript(plan.latest_step, size // 4))
@@ -262,7 +268,7 @@ async def compact_automatically(attempt: CompactionAttempt, emit: Emit) -> Conte
         meter.failures += 1
         await emit(Notice("warning", f"Compaction failed: {error} The conversation continues unchanged."))
     if compacted is not None:
-        limit = attempt.rules.threshold * (attempt.request.model.context_window or compacted.tokens_before)
+        limit = attempt.rules.threshold * (attempt.request.model.input_window or compacted.tokens_before)
         meter.failures = 0 if compacted.tokens_after <= limit else meter.failures + 1
         await emit(compacted)
     if meter.failures == MAX_COMPACTION_FAILURES:
