@@ -458,6 +458,14 @@ async def test_the_threshold_is_the_users(threshold: float) -> None:
     assert len(run.compactions) == (threshold == 0.3)
 
 
+async def test_a_model_that_takes_less_input_than_its_window_is_compacted_earlier() -> None:
+    model = replace(SMALL, context_window=10 * WINDOW)
+    assert (await play(model=model)).compactions == []
+    assert len((await play(model=replace(model, input_limit=WINDOW))).compactions) == 1
+    by_service = await play(model=replace(model, input_limit=WINDOW, compacts=True), rules=BY_SERVICE)
+    assert [request.compact_at for request in by_service.caller.requests] == [round(0.75 * WINDOW)]
+
+
 async def test_thinking_goes_on_or_is_switched_off_as_the_user_wants() -> None:
     model = replace(SMALL, off="off", effort_when_off=False)
     calls = [says(tool("r", "read_file", {"path": A})), says("Done.")]
