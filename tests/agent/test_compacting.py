@@ -458,7 +458,7 @@ async def test_the_threshold_is_the_users(threshold: float) -> None:
     assert len(run.compactions) == (threshold == 0.3)
 
 
-async def test_a_model_that_takes_less_input_than_its_window_is_compacted_earlier() -> None:
+async def test_the_input_limit_of_a_model_counts_if_it_is_shorter() -> None:
     model = replace(SMALL, context_window=10 * WINDOW)
     assert (await play(model=model)).compactions == []
     assert len((await play(model=replace(model, input_limit=WINDOW))).compactions) == 1

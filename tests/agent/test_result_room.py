@@ -181,7 +181,7 @@ async def test_a_reader_sees_the_word(window: int, count: int, width: int, bound
 
 @pytest.mark.parametrize("bound", [False, True])
 @pytest.mark.parametrize(("window", "count"), [(16_000, 2), (32_768, 2), (200_000, 14)])
-async def test_rounds_that_gain_nothing_end_the_turn(window: int, count: int, bound: bool) -> None:
+async def test_rounds_that_is_stuck_end_the_turn(window: int, count: int, bound: bool) -> None:
     """The same calls, a compaction, and the same calls again."""
     texts = make_files(count, 26)
     model = Reader(repeat(texts))
@@ -204,7 +204,7 @@ def test_a_round_may_read_again_what_the_compaction_removed() -> None:
         state, found = CallRounds(), []
         for name in rounds.split(" "):
             state.add_calls([{"a": a, "b": b, "c": c}[letter] for letter in name])
-            found.append(state.gain_nothing())
+            found.append(state.is_stuck())
             state.end_round()
         assert found == expected, rounds
 

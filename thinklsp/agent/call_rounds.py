@@ -28,7 +28,7 @@ class CallRounds:
     def add_calls(self, calls: Iterable[ToolUseBlock]) -> None:
         self._current |= {(call.name, json.dumps(call.input, sort_keys=True, default=str)) for call in calls}
 
-    def gain_nothing(self) -> bool:
+    def is_stuck(self) -> bool:
         """Return True if this round only repeated the last one, or if this and the last one only repeated others.
 
         A single round that repeats a part of the earlier calls is normal, because a compaction removes their results.

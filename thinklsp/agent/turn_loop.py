@@ -160,7 +160,7 @@ class TurnLoop:
     async def _compact(self, attempt: CompactionAttempt) -> bool:
         """Compact the conversation if possible. Return False if the turn must end, because a compaction gains nothing
         any more."""
-        if self._rounds.gain_nothing():
+        if self._rounds.is_stuck():
             await self._emit(Notice("warning", REPEATED_CALLS))
             return False
         compacted = await compact_automatically(attempt, self._emit)
