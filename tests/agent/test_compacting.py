@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
@@ -59,7 +60,6 @@ from thinklsp.core.messages import (
     TextBlock,
     ToolResultBlock,
     UserMessage,
-    find_compaction_origin,
 )
 from thinklsp.core.sight import collect_sight
 from thinklsp.core.usage import Usage
@@ -490,7 +490,7 @@ async def by_command(conversation: Conversation, *, model: Any = SMALL, **how: A
     async def take(event: Any) -> None:
         events.append(event)
 
-    caller = metered(caller, config, ask, meter=how.pop("meter", None))
+    caller = metered(caller, config, ask, meter=how.pop("meter", None), usage=how.pop("usage", None))
     await compact_now(conversation, config, caller=caller, emit=take, **how)
     return events
 
@@ -596,14 +596,26 @@ async def test_overflow_despite_provider_compaction_is_compacted() -> None:
     assert len(run.compactions) == 1
 
 
-async def test_its_notes_of_the_past_go_with_the_past() -> None:
-    """Kept in the tail they would hide our summary, which stands before them."""
-    session = long_session(5)
-    noted = says(OpaqueBlock(COMPACTION_TYPE, SEALED), "answer with a note").message
-    session = session.add_user_message("Once more.").add_step(noted, None, Usage())
-    done = (await by_command(session.conversation))[-1]
-    assert "answer with a note" in text_of(done.after[1:])
-    assert all(find_compaction_origin(message) is None for message in done.after)
+async def test_nothing_is_replaced_where_nothing_is_gained() -> None:
+    """Told before the summary is paid if no summary can be shorter, or else afterwards. The session stays as it is."""
+    short = Session("s", "w")
+    for number in range(3):
+        short = short.add_user_message(f"ask {number}").add_step(says(f"answer {number}").message, None, Usage())
+    noted = long_session(5).add_user_message("Once more.")
+    noted = noted.add_step(says(OpaqueBlock(COMPACTION_TYPE, SEALED), "with a note").message, None, Usage())
+    for session in (short, noted):
+        caller = Model([], [says(SUMMARY)])
+        with pytest.raises(TurnRefused, match=r"^Nothing to compact in this session yet\.$"):
+            await by_command(session.conversation, caller=caller)
+        assert caller.summariser.requests == []
+    words = json.dumps({"notes": "word " * 400, "decisions_done": [f"Chose {n}: " + "word " * 50 for n in range(20)]})
+    wordy = says(words, usage=Usage(1_000, 4_000, cost_usd=0.5))
+    session, caller, usage = long_session(2, 2_000), Model([], [wordy]), UsageLedger()
+    with pytest.raises(TurnRefused, match=r"its summary is not shorter: about [\d,]+ instead of [\d,]+ tokens\.$"):
+        await by_command(session.conversation, caller=caller, usage=usage)
+    assert (len(caller.summariser.requests), usage.total.cost_usd) == (1, 0.5)
+    # The same conversation is compacted if its summary is short.
+    assert len(await by_command(session.conversation)) == 2
 
 
 # A second reading.

@@ -37,6 +37,7 @@ from thinklsp.agent.summary import (
 )
 from thinklsp.agent.transcript import format_transcript
 from thinklsp.core.messages import (
+    COMPACTION_TYPE,
     AssistantMessage,
     Conversation,
     Message,
@@ -49,6 +50,7 @@ from thinklsp.core.messages import (
     ThinkingBlock,
     ToolResultBlock,
     UserMessage,
+    find_compaction_origin,
 )
 from thinklsp.core.usage import Usage
 from thinklsp.providers.base import ModelRequest, Thinking
@@ -250,6 +252,14 @@ def test_thinking_of_another_model_does_not_stay() -> None:
     plan = made(history, model=FREE, room=replace(HUGE, tail=tokens(history) - 50))
     assert [block.kind for block in plan.tail[1].blocks] == ["text", "server_tool"]
     assert texts(plan.tail) == ["b", "there", "c", "(thinking only)", "d"]
+
+
+def test_notes_of_the_provider_go_with_the_past() -> None:
+    """Kept in the tail they would hide our summary, which stands before them."""
+    noted = said(OpaqueBlock(COMPACTION_TYPE, text("x").raw or OTHER), "answer with a note")
+    plan = made((*turn("a"), UserMessage.from_text("b"), noted), model=FREE, room=replace(HUGE, tail=100))
+    assert texts(plan.tail) == ["b", "answer with a note"]
+    assert all(find_compaction_origin(message) is None for message in plan.tail)
 
 
 # The summary.

@@ -12,12 +12,13 @@ from dataclasses import replace
 from thinklsp.agent.budget import BudgetStopped, Emit, MeteredCaller
 from thinklsp.agent.call_rounds import REPEATED_CALLS, CallRounds
 from thinklsp.agent.compaction_plan import CompactionCause
-from thinklsp.agent.compactor import CompactionAttempt, compact_automatically, reduce_thinking
+from thinklsp.agent.compactor import CompactionAttempt, compact_automatically
 from thinklsp.agent.loop_config import TurnConfig
 from thinklsp.agent.model_call import CallFinished
 from thinklsp.agent.prompts import NUDGE
 from thinklsp.agent.result_images import ResultImages
 from thinklsp.agent.result_limits import fit_results
+from thinklsp.agent.summary_request import reduce_thinking
 from thinklsp.agent.tool_runner import run_tool_calls
 from thinklsp.agent.verify import EditVerification, TestRunTracker
 from thinklsp.core.check_results import VerificationOutcome
